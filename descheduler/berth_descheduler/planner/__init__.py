@@ -1,4 +1,7 @@
-"""Plans moves: pure, without clock and I/O, deterministic for a snapshot and settings."""
+"""Plans moves from a snapshot and settings.
+
+Pure, without clock and I/O, and deterministic.
+"""
 
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.planner.evictability import wish_refusals

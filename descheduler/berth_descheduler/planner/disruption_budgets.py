@@ -1,4 +1,4 @@
-"""Disruption budgets: which cover a pod, and whether the API server would evict it.
+"""Disruption budgets that cover a pod, and whether they block its eviction.
 
 The rules are those of the API server's eviction: no pod under several budgets, whatever they allow (it answers 500,
 which no retry mends); no more ready pods than the budget's status allows, whatever the spec says, and none while that
@@ -30,7 +30,10 @@ class DisruptionBudgets:
         return tuple(budget for budget in budgets if matches_labels(budget.spec.selector, pod.metadata.labels))
 
     def refusal(self, pod: Pod) -> Refusal | None:
-        """Return why the API server would not evict a pod now, None if it would."""
+        """Return why the API server would refuse to evict a pod now.
+
+        None if it would evict the pod.
+        """
         budgets = self.covering(pod)
         if len(budgets) > 1:
             names = ", ".join(sorted(budget_key(budget) for budget in budgets))
@@ -43,7 +46,10 @@ class DisruptionBudgets:
 
 
 def disruptions_allowed(budget: PodDisruptionBudget) -> int:
-    """Return how many disruptions a budget allows now; none while its status is older than its spec."""
+    """Return how many disruptions a budget allows now.
+
+    0 while its status is older than its spec.
+    """
     return 0 if _is_stale(budget) else max(0, budget.status.disruptions_allowed)
 
 
@@ -58,7 +64,7 @@ def _is_stale(budget: PodDisruptionBudget) -> bool:
 
 
 def _goes_uncounted(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Return whether a pod is not ready and so does not count for its budget."""
+    """Return whether a pod is unready and uncounted by its budget."""
     if pod.is_ready:
         return False
     if budget.spec.unhealthy_pod_eviction_policy == _ALWAYS_ALLOW:

@@ -16,7 +16,10 @@ _LEFT_IN_PEACE: Final = 1 << 14
 
 
 class DisruptionCost:
-    """Weighs the pods of a cluster; the numbers have no unit, only an order."""
+    """Weighs the pods of a cluster by the cost of moving them.
+
+    The numbers have no unit, only an order.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -36,7 +39,10 @@ class DisruptionCost:
         return self.of_class[self._cluster.pods[pod].class_index] + self.of_itself(pod)
 
     def of_itself(self, pod: PodIndex) -> int:
-        """Return a pod's own cost: restarts, up to a limit, and its annotation."""
+        """Return a pod's own cost, by its restarts and annotation.
+
+        Restarts of a container count up to a limit; the annotation asks for no eviction.
+        """
         placed = self._cluster.pods[pod].pod
         wish = _LEFT_IN_PEACE if NO_EVICTION_ANNOTATION in placed.metadata.annotations else 0
         statuses = placed.status.container_statuses

@@ -17,7 +17,10 @@ from berth_descheduler.planner.simulation import NodeIndex, PodIndex, PodPresenc
 
 @dataclass(frozen=True)
 class Sources:
-    """Nodes that may be drained, nodes that may give pods, and why the others may not."""
+    """The nodes to drain, the nodes to take pods from, and refusals.
+
+    The refusals are those of the nodes that may not be drained.
+    """
 
     to_empty: tuple[NodeIndex, ...]
     pods_of: Mapping[NodeIndex, tuple[PodIndex, ...]]
@@ -54,7 +57,10 @@ def find_sources(problem: Problem) -> Sources:
 
 
 def source_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
-    """Return why no pod may leave a usable node: it is critical, or in its cool-down."""
+    """Return why no pod may leave a usable node.
+
+    It is critical, or in its cool-down; else None.
+    """
     found = problem.cluster.nodes[node]
     if found.metadata.labels.get(CRITICAL_NODE_LABEL) == "true":
         return Refusal(RefusalReason.CRITICAL_NODE, f"the node is labelled {CRITICAL_NODE_LABEL}=true")
@@ -62,13 +68,19 @@ def source_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
 
 
 def drain_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
-    """Return why a node cannot be drained whatever room there is elsewhere; None for an empty one."""
+    """Return why a node cannot be drained, whatever room there is elsewhere.
+
+    None for a usable node with no pods to move.
+    """
     refusal = node_refusal(problem.cluster, node) or holding_refusal(problem, node)
     return refusal or _limit_refusal(problem, len(problem.pods_to_move(node)))
 
 
 def holding_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
-    """Return which pod has to stay on a node or is about to come."""
+    """Return which pod must stay on a node or will come.
+
+    The first one, as a refusal; None if there is none.
+    """
     cluster, pods = problem.cluster, problem.pods_to_move(node)
     expected = [pod for pod in pods if cluster.pods[pod].presence is PodPresence.EXPECTED]
     if expected:

@@ -1,4 +1,4 @@
-"""Which pods may be evicted at all, and why the others may not.
+"""Which pods may be evicted, and why the others may not.
 
 These rules hold whatever a policy says: without them a pod would be lost, or no place could be held for it. Unknown
 facts keep a pod in place. `default_evictor` has the rules that a policy can change.
@@ -47,7 +47,10 @@ _MOVES_OF_A_POD: Final = 2
 
 
 def failing_refusal(job: Workload | None, active_pods: int) -> Refusal | None:
-    """Return why pods of a Job stay, None if evicting all of them cannot fail it."""
+    """Return why evicting a Job's pods could fail it.
+
+    None if evicting all of them cannot fail it.
+    """
     if job is None:
         return _refusal("its Job is not in the snapshot, so it is not known how many evictions would fail that")
     spec, name = job.spec, f"Job {job.metadata.name}"
@@ -66,7 +69,10 @@ def failing_refusal(job: Workload | None, active_pods: int) -> Refusal | None:
 
 
 def _ignores_evictions(rules: tuple[PodFailurePolicyRule, ...]) -> bool:
-    """Return whether the first rule that may apply to an evicted pod ignores it for being evicted."""
+    """Return whether the first rule that may match an eviction ignores it.
+
+    The rule has to match the condition `DisruptionTarget`; rules before it that ignore something else do no harm.
+    """
     for rule in rules:
         if any(one.type == _DISRUPTION and one.status in {"", "True"} for one in rule.on_pod_conditions):
             return rule.action == _IGNORE
@@ -130,7 +136,10 @@ class Evictability:
         )
 
     def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
-        """Return why a pod may not be moved, the main reason first; nothing if it may."""
+        """Return why a pod may not be moved, the main reason first.
+
+        Empty if it may.
+        """
         found: tuple[Refusal, ...] = ()
         for check in self._checks:  # called for every pod, and mostly there is no refusal
             if said := check(pod):
@@ -161,7 +170,10 @@ class Evictability:
         return (*shrinking, *_if_any(failing_refusal(workload, self._active[_maker_uid(pod)])))
 
     def _missing_controller(self, kind: tuple[str, str], owner: OwnerReference) -> Refusal | None:
-        """Return a refusal if the snapshot has objects of the owner's kind; else it was made without them."""
+        """Return why a pod stays whose controller the snapshot lacks.
+
+        A snapshot without any object of the controller's kind was made without them: None, except for a Job.
+        """
         if kind not in self._known_kinds:
             return failing_refusal(None, 0) if kind == JOB_KIND else None
         return Refusal(RefusalReason.UNKNOWN_CONTROLLER, f"its {owner.kind} {owner.name} is not in the snapshot")
@@ -193,7 +205,10 @@ def _if_any(refusal: Refusal | None) -> Refusals:
 
 
 def _unmade_refusals(pod: Pod, owner: OwnerReference | None) -> Refusals:
-    """Return why nothing would recreate a pod, unless its kind says so already."""
+    """Return why nothing would recreate a pod.
+
+    Empty for mirror and DaemonSet pods, which are refused for their kind already.
+    """
     if pod.is_mirror or pod.is_daemon:
         return ()
     if owner is None:
@@ -259,7 +274,10 @@ def _storage_refusals(pod: Pod) -> Refusals:
 
 
 def _tied_to(pod: Pod) -> Iterator[Refusal]:
-    """Yield the volumes and devices that a pod would lose or a placeholder cannot hold."""
+    """Yield why a pod's volumes and devices keep it in place.
+
+    The pod would lose them, or a placeholder cannot hold them.
+    """
     for volume in pod.spec.volumes:
         if volume.ephemeral is not None:
             text = f"the claim of volume {volume.name} would be deleted with the pod"

@@ -1,4 +1,4 @@
-"""Why nodes refuse a pod: the reasons by number, and the blocking pod."""
+"""Why nodes refuse a pod: reasons counted, and the blocking pod."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,10 @@ class Blockers:
         """Per counts, by its identity, the first counted pod of each domain."""
 
     def name(self, refusal: Refusal, pod: PodIndex, target: NodeIndex) -> Refusal:
-        """Return a node's refusal of a pod with the blocking pod, if there is one."""
+        """Return a node's refusal with the pod that causes it.
+
+        Unchanged if no such pod is found.
+        """
         if refusal.reason in _BY_NEIGHBOURS:
             blocking = self._neighbour(pod, target)
         elif refusal.reason is RefusalReason.HOST_PORT:
@@ -59,7 +62,7 @@ class Blockers:
 
     @cached_property
     def _with_ports(self) -> dict[NodeIndex, list[PodIndex]]:
-        """Return the pods with host ports by the node on which they are now."""
+        """Return the pods with host ports by their current node."""
         found: defaultdict[NodeIndex, list[PodIndex]] = defaultdict(list)
         classes = self._state.cluster.classes
         for index, node in enumerate(self._state.node_of):
@@ -90,7 +93,10 @@ class NodeRefusalSummary:
         return bool(self._counts)
 
     def in_words(self) -> str:
-        """Return the reasons with their numbers, the most frequent first; "" if no node was counted."""
+        """Return the reasons with their numbers, the most frequent first.
+
+        Returns "" if no node was counted.
+        """
         texts: Counter[str] = Counter()
         for refusal, number in self._counts.items():
             texts[refusal.message] += number
@@ -98,7 +104,10 @@ class NodeRefusalSummary:
         return "; ".join(f"{number} x {text}" for text, number in ordered)
 
     def summary(self, text: str, blockers: Blockers) -> Refusal:
-        """Return in one refusal that no node takes the pod, with the most frequent reason as its constraint."""
+        """Return in one refusal that no node takes the pod.
+
+        Its constraint is the most frequent reason.
+        """
         if not self._counts:
             return Refusal(RefusalReason.NO_TARGET, text)
         kinds: Counter[tuple[RefusalReason, str]] = Counter()

@@ -1,4 +1,7 @@
-"""Fragmentation of a cluster before and after a plan, and the nodes that a plan records."""
+"""Fragmentation of a cluster, and the nodes that a plan records.
+
+Fragmentation is measured before and after a plan.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -25,7 +28,10 @@ _PARTS: Final = (1, 2, 4)
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """Allocatable and requested resources of a node, and its pods that prevent freeing it."""
+    """Allocatable and requested resources of a node, and its pods.
+
+    The pods are those that prevent freeing it.
+    """
 
     name: str
     allocatable: ResourceAmounts
@@ -42,7 +48,7 @@ class Fragmentation:
 
     @property
     def empty_nodes(self) -> tuple[str, ...]:
-        """Return the names of the nodes with no pods but DaemonSet and mirror pods."""
+        """Return the names of nodes with at most DaemonSet and mirror pods."""
         return tuple(node.name for node in self.nodes if node.pods == 0)
 
     @property
@@ -61,7 +67,10 @@ class Fragmentation:
         return self.allocatable.keys()
 
     def utilisation(self, resource: str) -> Fraction:
-        """Return the share of a resource that is requested; 0 where there is none."""
+        """Return the requested share of a resource.
+
+        0 where there is none of it.
+        """
         have = self.allocatable.get(resource)
         return Fraction(self.requested.get(resource), have) if have else Fraction(0)
 
@@ -79,7 +88,10 @@ class Fragmentation:
 
     @property
     def usual_shapes(self) -> tuple[ResourceAmounts, ...]:
-        """Return a whole node of the most frequent size, its half and its quarter, by cores and memory."""
+        """Return the most frequent node size, its half and its quarter.
+
+        Sizes are compared by cores and memory.
+        """
         sizes = Counter((node.allocatable.get(CPU), node.allocatable.get(MEMORY)) for node in self.nodes)
         if not sizes:
             return ()
@@ -87,7 +99,10 @@ class Fragmentation:
         return tuple(ResourceAmounts({CPU: cpu // part, MEMORY: memory // part}) for part in _PARTS)
 
     def free(self, resource: str) -> int:
-        """Return the free amount of a resource on all nodes; overcommitted nodes have none."""
+        """Return the free amount of a resource on all nodes.
+
+        Overcommitted nodes have none.
+        """
         pieces = (node.allocatable.get(resource) - node.requested.get(resource) for node in self.nodes)
         return sum(max(0, piece) for piece in pieces)
 
@@ -124,7 +139,10 @@ def _usage(cluster: Cluster, node: NodeIndex, total: list[int], pods: int) -> No
 
 
 def requested_share(nodes: Iterable[NodeUsage], resource: str) -> Fraction:
-    """Return the requested share of a resource of some nodes, 0 if they have none."""
+    """Return the requested share of a resource of some nodes.
+
+    0 if they have none of it.
+    """
     listed = tuple(nodes)
     have = sum(node.allocatable.get(resource) for node in listed)
     return Fraction(sum(node.requested.get(resource) for node in listed), have) if have else Fraction(0)
@@ -145,7 +163,10 @@ def resource_type_of(objective: Objective) -> str:
 def record_nodes(
     before: Fragmentation, resource: str, *, freed: Iterable[str], moves: Iterable[PlannedMove]
 ) -> NodesBefore | None:
-    """Return the nodes to record; if too many: freed ones, nodes of moves, then the fullest."""
+    """Return the nodes that a plan records, None without nodes.
+
+    If there are too many: freed ones, nodes of moves, then the fullest.
+    """
     if not before.nodes:
         return None
     freed_names = set(freed)
@@ -168,7 +189,10 @@ def record_nodes(
 
 
 def read_record(record: NodesBefore) -> Fragmentation | None:
-    """Return the recorded nodes, with the recorded resource only; None if the record is invalid."""
+    """Return the recorded nodes, with the recorded resource only.
+
+    None if the record is invalid.
+    """
     try:
         return Fragmentation(tuple(_read(one, record.resource) for one in record.nodes))
     except InputError:
@@ -176,7 +200,10 @@ def read_record(record: NodesBefore) -> Fragmentation | None:
 
 
 def matches_record(record: NodesBefore, now: Fragmentation) -> bool:
-    """Return whether the nodes match a record, without further nodes if it was complete."""
+    """Return whether the nodes match a record.
+
+    If the record was complete, there may be no further nodes.
+    """
     nodes = {one.name: one for one in now.nodes}
     if not record.left_out and len(nodes) != len(record.nodes):
         return False

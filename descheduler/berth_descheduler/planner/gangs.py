@@ -46,7 +46,10 @@ class GangKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A gang as its pods name it; `group` and `replica` are parts of a Workload."""
+    """A gang as its pods name it.
+
+    `group` and `replica` are parts of a Workload.
+    """
 
     kind: GangKind
     namespace: str
@@ -90,7 +93,10 @@ class Gangs:
                 self._running.update({(gang, ""), (gang, _task_of(pod))})
 
     def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
-        """Return why evicting a pod would disrupt its gang, once for each reason."""
+        """Return why evicting a pod would disrupt its gang.
+
+        Names each reason once.
+        """
         found: dict[RefusalReason, Refusal] = {}
         for gang in gangs_of(pod):  # nearly no pod has a gang
             for refusal in self._refusals(gang, pod):
@@ -98,7 +104,10 @@ class Gangs:
         return tuple(found.values())
 
     def spare(self, pod: Pod) -> Mapping[str, int]:
-        """Return how many pods each gang and task of this pod can spare at once."""
+        """Return how many pods each of a pod's gangs can spare.
+
+        By gang and task, at once.
+        """
         found: dict[str, int] = {}
         for gang in gangs_of(pod):
             needs = self._needs.get(gang)
@@ -178,7 +187,10 @@ def _needs_of_group(group: PodGroup) -> _Needs:
 
 
 def _minima(needs: _Needs, pod: Pod) -> Iterator[tuple[str, int]]:
-    """Yield the minimum of a pod's gang as a whole, under "", and of the pod's task."""
+    """Yield the minimum of a pod's gang and of its task.
+
+    The gang as a whole is under "".
+    """
     yield "", needs.minimum
     task = _task_of(pod)
     if task and needs.of_task.get(task):
@@ -186,7 +198,7 @@ def _minima(needs: _Needs, pod: Pod) -> Iterator[tuple[str, int]]:
 
 
 def _is_of(job: VolcanoJob | None, pod: Pod) -> bool:
-    """Return whether a pod belongs to this Job, not to an earlier one of its name."""
+    """Return whether a pod belongs to this Job, not an earlier namesake."""
     owner = pod.controller
     if job is None or owner is None or not owner.uid or not job.metadata.uid:
         return True
@@ -214,7 +226,10 @@ def _answer_refusals(gang: Gang, job: VolcanoJob, task_name: str) -> Iterator[Re
 
 
 def _first_answer(policies: tuple[LifecyclePolicy, ...], event: str) -> Iterator[tuple[str, str]]:
-    """Yield events, with the actions on them, that do more than recreate the pod; any exit code may occur."""
+    """Yield events whose actions do more than recreate the pod.
+
+    Each comes with its action. Any exit code may occur.
+    """
     for policy in policies:
         events = (policy.event, *policy.events)
         answers = event in events or _ANY_EVENT in events

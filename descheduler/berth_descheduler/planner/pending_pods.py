@@ -1,4 +1,4 @@
-"""Pending pods: which a plan makes room for, and which would lose their room to its moves.
+"""Pending pods that a plan makes room for, or that it starves.
 
 Two simulated schedules are compared: on the cluster as it is, and after the moves have filled their targets and closed
 their sources. The moves would take the room of a pod that has a place in the first only.
@@ -36,7 +36,10 @@ _GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-g
 
 
 def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
-    """Return the pods to make room for; raises `InputError` for a named one that is not pending."""
+    """Return the pods to make room for.
+
+    Raises `InputError` for a named pod that is not pending.
+    """
     pending = [pod for pod in snapshot.pods if is_pending(pod)]
     if request.names_nothing:
         return _without_places_in_view(pending)
@@ -56,7 +59,10 @@ def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...
 
 
 def _not_waiting(key: tuple[str, str], snapshot: Snapshot) -> InputError:
-    """Return the error for a pod that is not pending, with its actual state."""
+    """Return the error for a pod that is not pending.
+
+    It says in which state the pod is.
+    """
     name = "/".join(key)
     found = next((pod for pod in snapshot.pods if (pod.metadata.namespace, pod.metadata.name) == key), None)
     expected = "a pending pod that no gate holds back"
@@ -77,7 +83,10 @@ def _instead_of_waiting(pod: Pod | None) -> str:
 
 
 def _without_places_in_view(pending: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Return the pods without a nominated node; leaves out gangs with unreadable requests."""
+    """Return the pods without a nominated node.
+
+    Leaves out pods with unreadable requests, with their gangs.
+    """
     odd = [pod for pod in pending if odd_requests(pod)]
     keys, gangs = {pod.key for pod in odd}, {gang_of(pod) for pod in odd} - {None}
     known = (pod for pod in pending if pod.key not in keys and gang_of(pod) not in gangs)
@@ -109,9 +118,9 @@ _KEPT: Final = Taint(key=ROOM_TAINT, value="of another pod", effect="NoSchedule"
 
 
 def starved_pods(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Iterable[str] = ()) -> tuple[Pod, ...]:
-    """Return the waiting pods that would lose their room to the moves, in their order.
+    """Return the waiting pods that would lose room to the moves.
 
-    `closed` names nodes that take no pod meanwhile beside the sources of the moves.
+    They keep their order. `closed` names nodes that take no pod meanwhile beside the sources of the moves.
     """
     waiting = waiting_pods(snapshot)
     if not waiting or not moves:
@@ -125,7 +134,10 @@ def starved_pods(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Itera
 
 
 def nodes_for_waiting_pods(snapshot: Snapshot, nodes: Iterable[str]) -> frozenset[str]:
-    """Return the named nodes that waiting pods need because the other nodes have no room."""
+    """Return the named nodes that waiting pods need.
+
+    The other nodes have no room for these pods.
+    """
     waiting = waiting_pods(snapshot)
     if not waiting:
         return frozenset()
@@ -139,7 +151,10 @@ def nodes_for_waiting_pods(snapshot: Snapshot, nodes: Iterable[str]) -> frozense
 def pods_competing_for_room(
     snapshot: Snapshot, moves: Sequence[PlannedMove], room: Sequence[RoomMade]
 ) -> tuple[Pod, ...]:
-    """Return the waiting pods that no taint keeps off a plan's room, in their order."""
+    """Return the waiting pods that no taint keeps off a plan's room.
+
+    They keep their order.
+    """
     if not moves or not room:
         return ()
     seekers = {one.uid for made in room for one in made.pods}
@@ -158,7 +173,7 @@ def pods_competing_for_room(
 
 
 def waiting_pods(snapshot: Snapshot) -> tuple[Pod, ...]:
-    """Return the waiting pods in the order in which a scheduler would try them.
+    """Return the waiting pods in scheduling order.
 
     Leaves out pods in a hand-over and pods with a nominated node: their place is counted already.
     """
@@ -175,7 +190,7 @@ def _rank(pod: Pod) -> tuple[int, str, str]:
 
 
 class _Placing:
-    """A simulated schedule: each waiting pod goes to the first node that takes it."""
+    """Simulates a first-fit schedule of the waiting pods."""
 
     def __init__(self, cluster: Cluster, closed: frozenset[NodeIndex], moves: Sequence[PlannedMove] = ()) -> None:
         self._cluster = cluster
@@ -191,13 +206,19 @@ class _Placing:
         """Per independent class: no node before this one has room, as nodes only fill."""
 
     def place(self, last: Sequence[NodeIndex] = ()) -> frozenset[PodIndex]:
-        """Return the waiting pods that find a node; the `last` nodes are tried after all others."""
+        """Return the waiting pods that find a node.
+
+        The `last` nodes are tried after all others.
+        """
         nodes = [*self._open_nodes(frozenset(last)), *last]
         waiting = self._cluster.pods_on[self._cluster.waiting_node] if self._cluster.waiting_node is not None else ()
         return frozenset(pod for pod in waiting if self._place(pod, nodes))
 
     def fits_any(self, pod: PodIndex, nodes: Iterable[NodeIndex]) -> bool:
-        """Return whether a waiting pod would find room on one of some nodes, if it came first."""
+        """Return whether a waiting pod would fit on one of the nodes.
+
+        As if it came before the other waiting pods.
+        """
         class_index = self._cluster.pods[pod].class_index
         return any(self._state.fits(class_index, node) and self._state.refusal(pod, node) is None for node in nodes)
 

@@ -1,4 +1,7 @@
-"""Makes a plan from a snapshot: problem, strategy, waves, numbers before and after."""
+"""Makes a plan from a snapshot.
+
+Puts together the problem, the strategy, the waves, and the numbers before and after.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +59,10 @@ def propose_within(problem: Problem, propose: Propose) -> tuple[Problem, State, 
 
 
 def _as_far_as_known(found: Quality, first: Quality) -> Quality:
-    """Return the quality of the last proposal; only the first round's bound holds for all plans."""
+    """Return the last proposal's quality, with the first round's bound.
+
+    Only that bound holds for all plans.
+    """
     out_of_time = found.out_of_time or first.out_of_time
     known = replace(found, upper_bound=first.upper_bound, prover=first.prover, out_of_time=out_of_time)
     return replace(known, fewest_moves=min(1, found.moves))
@@ -80,7 +86,10 @@ class _Accepted:
 
 
 def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> dict[PodIndex, Refusal]:
-    """Return the pods that have to stay to keep the limits, each with the reason."""
+    """Return the pods that must stay to keep the limits.
+
+    Each comes with the reason.
+    """
     settings = problem.settings
     if settings.max_moves_per_node is None and settings.max_moves_per_namespace is None:
         return {}
@@ -100,7 +109,10 @@ def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> di
 
 
 def _judge(problem: Problem, accepted: _Accepted, several: Sequence[Step]) -> dict[PodIndex, Refusal]:
-    """Accept moves that only make sense together, or return the pods that have to stay."""
+    """Accept moves that only make sense together, or none of them.
+
+    Returns the pods that have to stay, each with the reason; empty if the moves are accepted.
+    """
     namespaces = Counter(_namespace(problem, step.pod) for step in several)
     source, most = several[0].source, accepted.settings.max_moves_per_node
     over = accepted.over(namespaces)
@@ -120,7 +132,10 @@ def _judge(problem: Problem, accepted: _Accepted, several: Sequence[Step]) -> di
 def _all_but_accepted(
     problem: Problem, surplus: Mapping[PodIndex, Refusal], accepted: _Accepted
 ) -> dict[PodIndex, Refusal]:
-    """Return every pod alike in namespace or node to one that has to stay; those accepted only if they are all."""
+    """Return all pods that share a namespace or node with the surplus.
+
+    Accepted pods are among them only if there are no others.
+    """
     namespaces = {_namespace(problem, pod) for pod in surplus}
     nodes = {problem.cluster.pods[pod].node for pod in surplus}
     alike = {
@@ -154,7 +169,7 @@ class PlanCost:
 
 @dataclass(frozen=True)
 class Plan:
-    """Moves in order and in waves, what they achieve, and why not more."""
+    """Ordered moves in waves, what they achieve, and why not more."""
 
     settings: PlannerSettings
     moves: tuple[PlannedMove, ...]
@@ -202,9 +217,10 @@ class Plan:
 
 
 def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | None = None) -> Plan:
-    """Return the plan for a snapshot; deterministic unless it runs out of time.
+    """Return the plan for a snapshot.
 
-    Raises `InputError` that names what is wrong with the snapshot or the settings.
+    Deterministic unless it runs out of time. Raises `InputError` that names what is wrong with the snapshot or the
+    settings.
     """
     balance = settings.plugins.balance.plugin
     strategy: Strategy = balance.strategy(deadline or NoDeadline())
@@ -237,7 +253,10 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
 
 
 def _propose(strategy: Strategy, problem: Problem, named: Named) -> tuple[Proposal, State]:
-    """Return the proposal, single pods first, then the cluster as a whole, with the final state."""
+    """Return the proposal and the final state.
+
+    Single pods come first, then the cluster as a whole.
+    """
     if not named:
         state = State(problem.cluster, strategy.possible_sources(problem))
         return strategy.propose(problem, state), state
@@ -261,7 +280,10 @@ def _cost(problem: Problem, steps: Sequence[Step]) -> PlanCost:
 
 
 def _left_out(problem: Problem) -> Iterator[Refused]:
-    """Yield the pods that no strategy considers, and why: unknown node, or unreadable and waiting."""
+    """Yield the pods that no strategy considers, with the reason.
+
+    Their node is unknown, or they wait with unreadable requests.
+    """
     for pod in problem.cluster.on_unknown_nodes:
         text = f"its node {pod.spec.node_name} is not in the snapshot"
         yield _refused(pod, Refusal(RefusalReason.UNKNOWN_NODE, text))
@@ -313,7 +335,10 @@ _NOT_NEEDED = Refusal(RefusalReason.NOT_NEEDED, "nothing that the plan is for is
 
 
 def explain_kept_pods(snapshot: Snapshot, plan: Plan) -> tuple[Refused, ...]:
-    """Return why each unmoved pod on a node stays; `plan` was made from the snapshot."""
+    """Return why each unmoved pod on a node stays.
+
+    `plan` was made from the snapshot.
+    """
     problem = Problem.from_snapshot(snapshot, plan.settings)
     named = {(one.namespace, one.name): one for one in plan.refused if one.kind is RefusedKind.POD and one.node}
     of_nodes = {one.node: one for one in plan.refused if one.kind is RefusedKind.NODE}

@@ -108,9 +108,9 @@ class Problem:
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
-        """Return the problem of a snapshot; raises `InputError` that names what is wrong with it.
+        """Return the problem of a snapshot.
 
-        `waiting` are the pods to make room for.
+        Raises `InputError` that names what is wrong with it. `waiting` are the pods to make room for.
         """
         _check_namespaces(snapshot, settings.evictable_namespaces.named)
         problem = cls.to_review(snapshot, settings, waiting)
@@ -119,7 +119,10 @@ class Problem:
 
     @classmethod
     def to_review(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
-        """Return the problem for moves planned earlier; names in the settings may no longer exist."""
+        """Return the problem for moves planned earlier.
+
+        Names in the settings may no longer exist.
+        """
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
         closed = frozenset() if settings.control_plane_nodes else _control_plane(cluster)
         cluster = replace(cluster, in_cooldown=_nodes_in_cooldown(cluster, settings), closed_to_plans=closed)
@@ -160,7 +163,7 @@ class Problem:
         return Refusal(RefusalReason.POD_COOLING_DOWN, text)
 
     def pods_to_move(self, node: NodeIndex) -> tuple[PodIndex, ...]:
-        """Return the pods that have to leave a node before it is freed."""
+        """Return the pods that must leave a node to free it."""
         return self._to_move[node]
 
     @cached_property
@@ -175,7 +178,10 @@ def _control_plane(cluster: Cluster) -> frozenset[NodeIndex]:
 
 
 def _nodes_in_cooldown(cluster: Cluster, settings: PlannerSettings) -> Mapping[NodeIndex, str]:
-    """Return the nodes off or onto which pods were moved within the cool-down, each with a sentence."""
+    """Return the nodes in cool-down, each with a sentence.
+
+    Pods were moved off or onto them within the cool-down.
+    """
     if settings.now is None or settings.node_cool_down <= timedelta(0):
         return {}
     over = settings.now - settings.node_cool_down
@@ -185,7 +191,10 @@ def _nodes_in_cooldown(cluster: Cluster, settings: PlannerSettings) -> Mapping[N
 
 
 def _when_moved(last: str | None, over: datetime) -> str:
-    """Return why a node's annotation keeps it in cool-down, ""; an unreadable one does."""
+    """Return why a node's annotation keeps it in cool-down.
+
+    Returns "" if it does not; an unreadable one does.
+    """
     if last is None:
         return ""
     try:
@@ -196,7 +205,10 @@ def _when_moved(last: str | None, over: datetime) -> str:
 
 
 def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal, ...]:
-    """Return why all pods of a class stay: unreadable requests or unknown volumes."""
+    """Return why all pods of a class stay.
+
+    Their requests are unreadable, or their volumes unknown.
+    """
     odd = (Refusal(RefusalReason.POD_DATA_ODD, pods.odd),) if pods.odd else ()
     volumes = volume_index.volumes_of(pods)
     return (*odd, volumes) if isinstance(volumes, Refusal) else odd
@@ -211,7 +223,7 @@ def _check_namespaces(snapshot: Snapshot, named: frozenset[str]) -> None:
 
 
 def _check_resources(cluster: Cluster, named: Mapping[str, str]) -> None:
-    """Raise `InputError` for a field that names a resource which no node has."""
+    """Raise `InputError` for a field whose resource no node has."""
     known = {name for name, column in cluster.column.items() if any(row[column] > 0 for row in cluster.capacity)}
     for field_name, resource in named.items():
         if known and resource not in known:
@@ -224,10 +236,16 @@ def _some(names: set[str]) -> str:
 
 
 class Strategy(Protocol):
-    """Chooses the moves of a plan; the same problem gives the same proposal."""
+    """Chooses the moves of a plan.
+
+    The same problem gives the same proposal.
+    """
 
     def propose(self, problem: Problem, state: State) -> Proposal:
-        """Return the steps and the refusals; `state` matches the snapshot and may be changed."""
+        """Return the steps and the refusals.
+
+        `state` matches the snapshot and may be changed.
+        """
         ...
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
@@ -235,5 +253,8 @@ class Strategy(Protocol):
         ...
 
     def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
-        """Return the pods to make room for; raises `InputError` for an impossible one."""
+        """Return the pods to make room for.
+
+        Raises `InputError` for an impossible one.
+        """
         ...

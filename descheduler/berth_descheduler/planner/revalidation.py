@@ -1,4 +1,4 @@
-"""Revalidates a plan: whether its moves are still valid on a later snapshot."""
+"""Revalidates the moves of a plan on a later snapshot."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,10 +66,10 @@ def revalidate(
     emptied: Sequence[str] | None = None,
     begun: Sequence[PlannedMove] = (),
 ) -> Mapping[int, Invalid]:
-    """Return the moves that are invalid on a fresh snapshot, by position, with the reason.
+    """Return the moves that are invalid on a fresh snapshot.
 
-    The settings are those of the plan's policy as it is now: a plan may have been made by hand, or long ago. `begun`
-    are the moves of the plan that have been begun; they count for the limits.
+    By position, each with the reason. The settings are those of the plan's policy as it is now: a plan may have been
+    made by hand, or long ago. `begun` are the moves of the plan that have been begun; they count for the limits.
 
     `moves` are the remaining moves in order; the snapshot is taken before their places are reserved. A node is emptied
     whole or left alone: with one move of a source all of its moves fall, and so do those of a source that now holds
@@ -80,7 +80,10 @@ def revalidate(
 
 
 class _Review:
-    """One revalidation; repeated until no more moves fall, as each fall keeps pods in place."""
+    """One revalidation, repeated until no more moves fall.
+
+    Each fall keeps pods in place.
+    """
 
     def __init__(
         self,
@@ -119,7 +122,10 @@ class _Review:
             self._fall_after(index)
 
     def _fall_with(self, fallen: PlannedMove) -> None:
-        """Let every other move of the same source fall, as it cannot be emptied; pods that are gone do not count."""
+        """Let the other moves of a source fall that cannot be emptied.
+
+        A pod that stays prevents that; pods that are gone do not count.
+        """
         if fallen.source not in self._emptied or self._pod(fallen) is None:
             return
         text = f"{fallen.namespace}/{fallen.pod} stays, so {fallen.source} cannot be emptied"
@@ -128,7 +134,10 @@ class _Review:
                 self._invalid.setdefault(index, Invalid(MoveReason.SOURCE_NOT_EMPTIABLE, text))
 
     def _fall_after(self, index: int) -> None:
-        """Let the later moves of the same pod fall, which would take it from where it never comes to."""
+        """Let the later moves of the same pod fall.
+
+        They would take it from a node that it never comes to.
+        """
         fallen = self._moves[index]
         for later, move in enumerate(self._moves[index + 1 :], index + 1):
             if (move.namespace, move.pod) == (fallen.namespace, fallen.pod):
@@ -158,7 +167,10 @@ class _Review:
         return Invalid(_OF_PODS.get(refusal.reason, MoveReason.POD_CHANGED), refusal.sentences)
 
     def _why_no_source(self, move: PlannedMove) -> Invalid | None:
-        """Return why the policy takes no pod off a node, whatever the node's state."""
+        """Return why the policy takes no pod off a node.
+
+        This holds whatever the node's state.
+        """
         node = self._problem.cluster.node_numbers.get(move.source)
         if node is None:
             return None
@@ -170,7 +182,10 @@ class _Review:
         return None if resting is None else Invalid(_OF_NODES[resting.reason], f"{move.source}: {resting.message}")
 
     def _keep_limits(self) -> None:
-        """Drop the moves beyond a limit of the policy; moves that empty a node count together."""
+        """Drop the moves beyond a limit of the policy.
+
+        Moves that empty a node count together.
+        """
         limits = MoveLimits(self._problem.settings)
         limits.count_begun((move, self._controller_of(move)) for move in self._begun)
         for group in self._groups():
@@ -182,7 +197,10 @@ class _Review:
                     self._fall_after(index)
 
     def _groups(self) -> Iterator[list[int]]:
-        """Yield the moves that hold so far, in order; those that empty a node come together."""
+        """Yield the moves that hold so far, in order.
+
+        Those that empty a node come together.
+        """
         valid = [index for index in range(len(self._moves)) if index not in self._invalid]
         together: dict[str, list[int]] = {}
         for index in valid:
@@ -198,13 +216,19 @@ class _Review:
         return move.source in self._emptied and not move.stands_alone
 
     def _controller_of(self, move: PlannedMove) -> str:
-        """Return the controller of a move's pod as it is now, as the plan says where the pod is gone."""
+        """Return the current controller of a move's pod.
+
+        If the pod is gone, the one that the plan names.
+        """
         pod = self._pod(move)
         owner = move.owner if pod is None else self._problem.cluster.pods[pod].pod.controller
         return "" if owner is None else owner.uid or f"{move.namespace}/{owner.kind}/{owner.name}"
 
     def _check_source(self, source: str) -> None:
-        """Let the moves of a source fall that holds a pod which has to leave and is not among the moves."""
+        """Let the moves of a source fall that holds an unplanned pod.
+
+        The pod has to leave and is not among the moves.
+        """
         node = self._problem.cluster.node_numbers.get(source)
         if node is None:
             return
@@ -220,7 +244,10 @@ class _Review:
             return
 
     def _walk(self) -> bool:
-        """Make the moves that hold so far, in order; note the first that does not and return whether there was one."""
+        """Make the moves that hold so far, in order.
+
+        Notes the first that does not hold, and returns whether there was one.
+        """
         cluster = self._problem.cluster
         sources = {cluster.node_numbers[move.source] for move in self._moves if move.source in cluster.node_numbers}
         state = State(cluster, sources)
@@ -243,23 +270,35 @@ class _Review:
         return False
 
     def _stays_protected(self, state: State, pod: PodIndex, target: NodeIndex) -> bool:
-        """Return whether a pod leaves a target at or below every protection threshold."""
+        """Return whether a pod keeps a target within every protection threshold.
+
+        A target at a threshold is within it.
+        """
         needs = self._problem.cluster.requests[self._problem.cluster.pods[pod].class_index]
         return all(
             state.free[target][column] - needs[column] >= least[target] for column, least in self._protected.items()
         )
 
     def _may_exceed(self, move: PlannedMove) -> bool:
-        """Return whether the thresholds do not count: a pod that a plugin names goes wherever there is room."""
+        """Return whether a move may exceed the protection thresholds.
+
+        A pod that a plugin names goes wherever there is room.
+        """
         return self._is_named(move)
 
     def _is_named(self, move: PlannedMove) -> bool:
-        """Return whether a plugin of the policy named the pod, as the move's reason says."""
+        """Return whether a plugin of the policy named the pod.
+
+        The move's reason says so.
+        """
         return any(move.reason.startswith(f"{one.name}: ") for one in self._problem.settings.plugins.deschedule)
 
     @cached_property
     def _for_named(self) -> Problem:
-        """Return the problem for pods that plugins name, of which the balance plugin's namespaces say nothing."""
+        """Return the problem for pods that plugins name.
+
+        The balance plugin's namespaces say nothing about them.
+        """
         settings = self._problem.settings
         settings = replace(settings, evictable_namespaces=EvictableNamespaces())
         return Problem.to_review(self._problem.cluster.snapshot, settings)
@@ -289,7 +328,7 @@ class MoveLimits:
     _counts: Counter[Limited] = field(default_factory=Counter)
 
     def accept(self, moves: Sequence[tuple[PlannedMove, str]]) -> OverLimit | None:
-        """Count moves that only make sense together; return the limit that they break."""
+        """Count moves that belong together, or return the limit they break."""
         wanted = Counter(limited for move, controller in moves for limited in _limited(move, controller))
         for (reason, what), number in wanted.items():
             most = self._most(reason)

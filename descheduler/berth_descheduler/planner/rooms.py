@@ -1,4 +1,4 @@
-"""Room for pods: what a policy requests, what a plan makes, what the plan records."""
+"""Room for pods: requested by policies, made and recorded by plans."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,10 @@ _MOST_SLOTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A pod that does not exist yet: its requests, and how many must fit."""
+    """The requests of pods that do not exist yet, and their count.
+
+    The count says how many must fit.
+    """
 
     amounts: ResourceAmounts
     count: int | None
@@ -77,7 +80,10 @@ class RoomOwners:
 
     @classmethod
     def parse(cls, raw: object) -> "RoomOwners | None":
-        """Return the owners of a mapping with `namespace` and `selector`, None of nothing; raises `InputError`."""
+        """Return the owners of a mapping with `namespace` and `selector`.
+
+        None stays None. Raises `InputError` for an invalid one.
+        """
         if raw is None:
             return None
         if not isinstance(raw, Mapping) or set(raw) != {"namespace", "selector"}:
@@ -100,7 +106,10 @@ class RoomOwners:
 
 @dataclass(frozen=True, slots=True)
 class RoomRequest:
-    """What to make room for; without names every pending pod, as many as possible."""
+    """What to make room for.
+
+    Without names: every pending pod, as many as possible.
+    """
 
     shapes: tuple[Shape, ...] = ()
     pods: tuple[tuple[str, str], ...] = ()
@@ -110,7 +119,10 @@ class RoomRequest:
     """Whose pods may take the room of the shapes; None: no pods, it is only kept free."""
 
     def __post_init__(self) -> None:
-        """Refuse owners without shapes, and an open count beside others: which would go first?"""
+        """Refuse owners without shapes, and an open count beside others.
+
+        Of several it would be open which goes first.
+        """
         if self.owners is not None and not self.shapes:
             raise InputError("room.owners", self.owners.to_mapping(), "shapes beside it: a pod is its own owner")
         if any(shape.count is None for shape in self.shapes) and len(self.shapes) + len(self.pods) > 1:
@@ -118,7 +130,10 @@ class RoomRequest:
 
     @classmethod
     def parse(cls, raw: object) -> "RoomRequest":
-        """Return the request of a mapping with lists `shapes` and `pods`; raises `InputError`."""
+        """Return the request of a mapping with lists `shapes` and `pods`.
+
+        Raises `InputError` for an invalid one.
+        """
         if raw is None:
             return cls()
         if not isinstance(raw, Mapping) or not set(raw) <= {"shapes", "pods", "owners"}:
@@ -218,10 +233,11 @@ def _listed(raw: Mapping[str, Any], key: str) -> Iterable[object]:
 def planned_rooms(
     made: Sequence[RoomMade], emptied: Collection[str], *, own_namespace: str, owners: RoomOwners | None = None
 ) -> tuple[Room, ...]:
-    """Return the rooms of a plan, which takes pods off the `emptied` nodes.
+    """Return the rooms of a plan.
 
-    Pods of one gang share a room. A shape without owners is held in `own_namespace`. A shape without a count fits as
-    often as possible, but not all of that is kept free: nothing without owners, with owners what the moves made.
+    The plan takes pods off the `emptied` nodes. Pods of one gang share a room. A shape without owners is held in
+    `own_namespace`. A shape without a count fits as often as possible, but not all of that is kept free: nothing
+    without owners, with owners what the moves made.
     """
     gangs: dict[tuple[str, str], list[RoomSlot]] = {}
     rooms: list[Room] = []
@@ -261,7 +277,7 @@ def _of_shape(
 
 
 def _in_parts(whole: Room, most: int) -> Iterator[Room]:
-    """Yield a room as it is, or in parts of at most so many slots each."""
+    """Yield a room in parts of at most `most` slots each."""
     parts = [whole.slots[start : start + most] for start in range(0, len(whole.slots), most)]
     for number, slots in enumerate(parts, 1):
         name = whole.name if len(parts) == 1 else f"{whole.name} ({number} of {len(parts)})"

@@ -26,7 +26,10 @@ class Thresholds:
 
     @classmethod
     def parse(cls, field: str, raw: object) -> "Thresholds":
-        """Return the thresholds of a mapping from resource to a number or its text; raises `InputError`."""
+        """Return the thresholds of a mapping from resource to percentage.
+
+        A percentage is a number or its text. Raises `InputError` for an invalid mapping.
+        """
         if not isinstance(raw, Mapping) or not raw:
             raise InputError(field, raw, "a mapping from resource to percentage, such as {cpu: 40}")
         return cls(tuple(sorted((str(name), parse_percentage(f"{field}.{name}", raw[name])) for name in raw)))
@@ -46,7 +49,10 @@ class Thresholds:
 
 
 def parse_percentage(field: str, raw: object) -> Fraction:
-    """Return a percentage from 0 to 100 as the exact number that is written; raises `InputError`."""
+    """Return a percentage from 0 to 100 exactly as written.
+
+    Raises `InputError` for anything else.
+    """
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise InputError(field, raw, _EXPECTED)
     # The shortest text of a float is the number that was written; its binary value is not.
@@ -58,7 +64,10 @@ def parse_percentage(field: str, raw: object) -> Fraction:
 
 
 def plain_percentage(percentage: Fraction) -> int | str:
-    """Return a percentage as it is written: a whole number, or text with decimals."""
+    """Return a percentage as it is written.
+
+    A whole number as such, others as text with decimals.
+    """
     if percentage.denominator == 1:
         return percentage.numerator
     return str(Decimal(percentage.numerator) / Decimal(percentage.denominator))
@@ -70,7 +79,10 @@ PodName: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class EvictableNamespaces:
-    """From which namespaces pods may be moved: those included, or all but those excluded."""
+    """The namespaces from which pods may be moved.
+
+    Those included, or all but those excluded.
+    """
 
     include: frozenset[str] = frozenset()
     exclude: frozenset[str] = frozenset()
@@ -212,5 +224,8 @@ class PlannerSettings:
 
     @property
     def node_selectors(self) -> tuple[LabelSelector, ...]:
-        """Return the selectors of the nodes that give and take pods: a node has to satisfy all of them."""
+        """Return the selectors of the nodes that give and take pods.
+
+        A node has to satisfy all of them.
+        """
         return tuple(one for one in (self.node_selector, self.plugins.node_selector) if one is not None)

@@ -1,7 +1,7 @@
-"""How many pods of a shape still fit, and what free capacity is stranded for them, and why.
+"""Counts the pods of a shape that still fit, and stranded capacity.
 
-What pods demand of one another (affinity, spread, ports) is left out: a shape is
-amounts, and the fields of a pod's spec that are about nodes.
+Stranded capacity comes with the reasons. What pods demand of one another (affinity, spread, ports) is left out: a shape
+is amounts, and the fields of a pod's spec that are about nodes.
 """
 
 from collections import Counter
@@ -70,12 +70,18 @@ def read_shape(text: object) -> CapacityShape:
 
 
 def usual_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
-    """Return what most pending pods ask for, else the largest pods that controllers make, else parts of a node."""
+    """Return the shapes that are usual in a cluster.
+
+    What most pending pods ask for, else the largest pods that controllers make, else parts of a node.
+    """
     return _pending_shapes(cluster) or _largest_shapes(cluster) or node_shapes(cluster)
 
 
 def node_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
-    """Return the half, the quarter and the eighth of the most frequent size of node, by cores and memory."""
+    """Return half, a quarter and an eighth of the usual node.
+
+    The usual node has the most frequent size, by cores and memory.
+    """
     sizes = Counter((row[cluster.column[CPU]], row[cluster.column[MEMORY]]) for row in cluster.capacity)
     usual = min(sizes, key=lambda size: (-sizes[size], size), default=(0, 0))
     if not all(usual):
@@ -97,7 +103,10 @@ def _pending_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
 
 
 def _largest_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
-    """Return what the largest pods ask for that a controller makes again and that may go to any node."""
+    """Return what the largest replaceable pods ask for.
+
+    A controller makes them again, and they may go to any node.
+    """
     numbers = Counter(placed.class_index for placed in cluster.pods)
     counted = [(one, numbers[one.index]) for one in cluster.classes if _is_replaceable(one.example)]
     whole = {name: sum(row[column] for row in cluster.capacity) for name, column in cluster.column.items()}
@@ -115,7 +124,10 @@ def _is_replaceable(pod: Pod) -> bool:
 
 
 def _most(counted: Iterable[tuple[PodClass, int]], what: str, rank: _Rank) -> tuple[CapacityShape, ...]:
-    """Return the shapes of some classes, those of equal amounts and ties as one, in their order, up to the most."""
+    """Return the first shapes of some classes, in order of rank.
+
+    Classes of equal amounts and ties have one shape; there are `MOST_SHAPES` at most.
+    """
     numbers: Counter[tuple[ResourceAmounts, bytes]] = Counter()
     examples: dict[tuple[ResourceAmounts, bytes], PodClass] = {}
     for one, number in counted:
@@ -145,7 +157,7 @@ _FINENESS: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class StrandedPart:
-    """Capacity on some nodes that is stranded for a shape for one reason."""
+    """Capacity on some nodes, stranded for a shape for one reason."""
 
     reason: RefusalReason
     resource: str
@@ -162,7 +174,7 @@ class StrandedPart:
 
 @dataclass(frozen=True, slots=True)
 class ShapeFit:
-    """How many pods of a shape fit, and where free capacity is stranded."""
+    """How many pods of a shape fit, and where capacity is stranded."""
 
     shape: CapacityShape
     fits: int
@@ -180,7 +192,10 @@ class ShapeFit:
     """What it asks for and no node has."""
 
     def share(self, resource: str) -> Fraction:
-        """Return how much of what is free of a resource the shape cannot use; 0 where nothing is free."""
+        """Return the share of a free resource that the shape cannot use.
+
+        0 where nothing is free.
+        """
         free = self.free.get(resource)
         return Fraction(self.stranded.get(resource), free) if free else Fraction(0)
 
@@ -220,10 +235,10 @@ class CapacityReport:
 def report_capacity(
     snapshot: Snapshot, shapes: Sequence[CapacityShape] = (), *, sizes_of_nodes: bool = False
 ) -> CapacityReport:
-    """Return how fragmented a cluster is; of the snapshot only nodes, pods and reservations are looked at.
+    """Return how fragmented a cluster is.
 
-    Without shapes, `asked_shapes` chooses them: what pods ask for, or `sizes_of_nodes`, which change less. Places that
-    are reserved or promised are not free.
+    Of the snapshot only nodes, pods and reservations are looked at. Without shapes, it chooses them: what pods ask
+    for, or `sizes_of_nodes`, which change less. Places that are reserved or promised are not free.
     """
     cluster = Cluster.from_snapshot(snapshot)
     free = [tuple(map(int.__sub__, have, used)) for have, used in zip(cluster.capacity, cluster.taken, strict=True)]
@@ -287,7 +302,10 @@ class _StrandedSum:
         self._first: dict[tuple[RefusalReason, str], tuple[str, str]] = {}
 
     def add(self, node: str, why: Refusal, rest: Sequence[int]) -> None:
-        """Count a node of which a rest is of no use; one without a rest strands nothing."""
+        """Count a node whose rest is of no use to the shape.
+
+        A node without a rest strands nothing.
+        """
         if not any(rest):
             return
         key = (why.reason, why.resource)
@@ -298,7 +316,7 @@ class _StrandedSum:
         self._first.setdefault(key, (node, why.message))
 
     def parts(self, free: ResourceAmounts) -> tuple[StrandedPart, ...]:
-        """Return the sums, those with the largest share of what is free first."""
+        """Return the sums, the largest share of free capacity first."""
         found = [
             StrandedPart(*key, self._nodes[key], self._named(sums), *self._first[key])
             for key, sums in self._amounts.items()
@@ -317,7 +335,10 @@ class _StrandedSum:
 def _measure(
     cluster: Cluster, free: Sequence[Sequence[int]], refusals: Sequence[Refusal | None], shape: CapacityShape
 ) -> ShapeFit:
-    """Return how many pods of a shape fit; the cost is a few comparisons per node."""
+    """Return how many pods of a shape fit.
+
+    The cost is a few comparisons per node.
+    """
     names = [name for name, amount in shape.amounts.items() if amount > 0]
     columns = [cluster.column.get(name) for name in names]
     needs = [shape.amounts.get(name) for name in names]
@@ -345,7 +366,10 @@ def _is_there(cluster: Cluster, column: int | None) -> bool:
 
 
 def _shortage(names: Sequence[str], needs: Sequence[int], rest: Sequence[int], slots: int) -> Refusal:
-    """Return what keeps one more pod off a node: what is missing most, in proportion."""
+    """Return what keeps one more pod off a node.
+
+    That is the resource that is missing most, in proportion.
+    """
     lacking = [
         (have * _FINENESS // need, name) for name, need, have in zip(names, needs, rest, strict=True) if have < need
     ]

@@ -30,7 +30,7 @@ Limited: TypeAlias = tuple[str, str]
 
 @dataclass(slots=True)
 class _Timetable:
-    """Moves in flight per wave, and the earliest wave for the next move."""
+    """Moves in flight per wave, and the earliest waves of further moves."""
 
     in_flight: list[Counter[Limited]] = field(default_factory=list)
     left_node: dict[NodeIndex, int] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class _Limits:
         self._gangs = Gangs(problem.cluster.snapshot)
 
     def of(self, pod: PodIndex) -> dict[Limited, int]:
-        """Return how many pods may be in flight of each thing that this pod counts for."""
+        """Return the limits on moves in flight that a pod counts for."""
         placed = self._problem.cluster.pods[pod].pod
         waves = self._problem.settings.waves
         limits: dict[Limited, int] = {("wave", ""): waves.per_wave}
@@ -112,7 +112,10 @@ def _class_of(problem: Problem, step: Step) -> ClassIndex:
 
 
 def _constrained_groups(problem: Problem, state: State, steps: Iterable[Step]) -> dict[ClassIndex, ClassIndex]:
-    """Return the group of every moved class that constrains, or is constrained by, a moved class."""
+    """Return the groups of moved classes that constrain one another.
+
+    By class, with the group of each.
+    """
     moved = {_class_of(problem, step) for step in steps}
     links = [link for link in (*state.pod_affinity.links, *state.topology_spread.links) if moved.issuperset(link)]
     parent = {one: one for link in links for one in link}

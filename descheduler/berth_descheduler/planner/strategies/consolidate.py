@@ -1,7 +1,8 @@
-"""The strategy `Consolidate`: most nodes freed within the limits, then fewest moves, then least disruption.
+"""The strategy `Consolidate`, which frees as many nodes as possible.
 
-Nodes that are empty already are no targets: filling one would undo what emptying another brings. With the extra
-`optimal` the integer program goes on from where the search ends, if the problem is small enough.
+Within the limits it frees most nodes, then with fewest moves, then with least disruption. Nodes that are empty already
+are no targets: filling one would undo what emptying another brings. With the extra `optimal` the integer program goes
+on from where the search ends, if the problem is small enough.
 """
 
 from collections import defaultdict
@@ -97,7 +98,10 @@ class _ConsolidateRun:
     # --- search -----------------------------------------------------------------------------------------------------
 
     def _search(self, filling: FillLimits) -> Draining | None:
-        """Return the best draining that the search finds and that can be carried out; it is, in the state."""
+        """Return the best draining that can be carried out.
+
+        It is one that the search finds; its moves are then in the state.
+        """
         search = DrainSearch(self._packing, self._state, self._candidates, self._open, self._limits(filling))
         search.run()
         self._out_of_time |= search.out_of_time
@@ -105,7 +109,10 @@ class _ConsolidateRun:
         return next((found for found in reversed(search.found) if self._apply(found)), None)
 
     def _solve_exactly(self, done: Draining | None) -> ExactDraining | None:
-        """Return what the integer program proves and finds beyond what is done; None if it is not asked."""
+        """Return what the integer program proves and finds beyond the search.
+
+        None if it is not asked.
+        """
         freed, moves = (len(done.nodes), len(self._state.steps)) if done else (0, 0)
         least = self._fewest_moves(freed)
         if not self._problem.settings.exact or (freed == self._most and moves == least):
@@ -124,7 +131,10 @@ class _ConsolidateRun:
         )
 
     def _improve(self, done: Draining | None, exact: ExactDraining) -> Draining | None:
-        """Return the best of what is done and what the integer program found; it is carried out in the state."""
+        """Return the better draining of search and integer program.
+
+        Its moves are then in the state.
+        """
         self._out_of_time |= exact.out_of_time
         known = len(self._state.steps)
         for found in reversed(exact.found):
@@ -144,7 +154,10 @@ class _ConsolidateRun:
     # --- carrying out -----------------------------------------------------------------------------------------------
 
     def _apply(self, draining: Draining) -> bool:
-        """Make the moves of a draining in the state, in an order that works; return whether there is one."""
+        """Make the moves of a draining in the state.
+
+        Returns whether there is an order that works.
+        """
         for placed in draining.dependent:
             self._state.move(placed.pod, placed.target)
         spare = _DETOURS if self._budget is None else min(_DETOURS, self._budget - draining.moves)
@@ -155,7 +168,10 @@ class _ConsolidateRun:
         return False
 
     def _leaving(self, draining: Draining) -> dict[NodeIndex, tuple[PodIndex, ...]]:
-        """Return which pods leave which node; of equals those whose moving disturbs least."""
+        """Return which pods leave which node.
+
+        Of equal pods, those whose moving disturbs least.
+        """
         moved = {placed.pod for placed in draining.dependent}
         leaving = {
             node: tuple(pod for pod in self._sources.pods_of[node] if pod not in moved) for node in draining.nodes
@@ -176,7 +192,10 @@ class _ConsolidateRun:
         return Candidates(nodes, pods_of, counts, self._weigh_nodes()[nodes], empty)
 
     def _weigh_nodes(self) -> Ints:
-        """Return the cost of emptying each node: by its costliest pod, roughly, then by all pods."""
+        """Return the cost of emptying each node.
+
+        By the size of its largest pod, roughly, then by the disruption of all its pods.
+        """
         packing, disruption = self._packing, self._disruption
         movable = np.flatnonzero(packing.pod_kind >= 0)
         nodes = packing.pod_node[movable]
@@ -226,7 +245,7 @@ def explain_unfreed_nodes(
     sources: Sources,
     outcome: tuple[frozenset[NodeIndex], Quality],
 ) -> tuple[Refused, ...]:
-    """Return why each node that was not freed was not, and for the pods that keep it so, why they stay.
+    """Return why nodes were not freed, and why blocking pods stay.
 
     `state` is after the moves; `outcome` is what was freed and how good that is. A pod that is not named stays because
     its node does.
@@ -273,7 +292,10 @@ class _Reasons:
                 yield self._of_pod(pod, self._problem.pod_refusals[pod])
 
     def _stuck(self, node: NodeIndex, refusal: Refusal) -> Iterable[Refused]:
-        """Yield why a node that no plan can empty cannot be, and which pod fits on no other node."""
+        """Yield why no plan can empty a node.
+
+        Names the pod that fits on no other node, if there is one.
+        """
         blocked = self._blocked(node)
         yield from blocked or (self._of_node(node, refusal),)
 
@@ -289,7 +311,10 @@ class _Reasons:
         yield from self._blocked(node) or (self._of_node(node, self._why_not_together(len(here))),)
 
     def _blocked(self, node: NodeIndex) -> tuple[Refused, ...]:
-        """Return the largest pod of a node that fits nowhere now and the node, each with the reason; or nothing."""
+        """Return why the largest pod that fits nowhere blocks its node.
+
+        The refusals of the pod and of the node; empty if every pod fits somewhere.
+        """
         here = [pod for pod in self._problem.pods_to_move(node) if self._state.node_of[pod] == node]
         for pod in sorted(here, key=self._size, reverse=True):
             blocked = self._why_nowhere(pod)
@@ -318,7 +343,10 @@ class _Reasons:
         return int(self._packing.size[self._packing.pod_kind[pod]]), -pod
 
     def _why_nowhere(self, pod: PodIndex) -> Refusal | None:
-        """Return why a pod fits nowhere now, None if it does; one answer for all pods alike that stand alone."""
+        """Return why a pod fits nowhere now, None if it fits.
+
+        Pods alike that depend on no others share one answer.
+        """
         kind = int(self._packing.pod_kind[pod])
         if self._packing.dependent[kind]:
             return self._ask(pod) if self._asks_left > 0 else None

@@ -1,8 +1,9 @@
-"""The strategy `MakeRoom`: the fewest moves that let what waits fit, or as much of it as the moves allow.
+"""The strategy `MakeRoom`, which makes room with the fewest moves.
 
-What is named has to fit as a whole: pods, their gangs, shapes with a count. Without a name every pending pod is meant,
-those of higher priority first, gangs whole, as many as the moves allow; so is a shape without a count. With the extra
-`optimal` the integer program goes on from where the search ends, if the problem is small enough.
+Where the moves do not suffice for all that waits, it lets as much of it fit as they allow. What is named has to fit as
+a whole: pods, their gangs, shapes with a count. Without a name every pending pod is meant, those of higher priority
+first, gangs whole, as many as the moves allow; so is a shape without a count. With the extra `optimal` the integer
+program goes on from where the search ends, if the problem is small enough.
 """
 
 from collections import defaultdict
@@ -45,7 +46,10 @@ class MakeRoom:
         self._deadline = deadline or NoDeadline()
 
     def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
-        """Return the pods that are named, described or pending; raises `InputError` for one that is not pending."""
+        """Return the named, described or pending pods.
+
+        Raises `InputError` for a named one that is not pending.
+        """
         return find_pods_to_fit(self._request, snapshot)
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
@@ -53,7 +57,7 @@ class MakeRoom:
         return find_sources(problem).to_take_from
 
     def propose(self, problem: Problem, state: State) -> Proposal:
-        """Return the fewest moves that let it fit, and why not more does."""
+        """Return the fewest moves that make room, and why not more."""
         if problem.cluster.waiting_node is None:
             return Proposal((), (), Quality(0, 0, 0, 0, is_snapshot_incomplete=bool(problem.cluster.snapshot.missing)))
         return _MakeRoomRun(problem, state, self._request, self._deadline).propose()
@@ -132,7 +136,10 @@ class _MakeRoomRun:
         return sum(int(self._packing.size[want.kind]) * (want.count or 1) for want in unit.wants)
 
     def _read_wants(self) -> list[Want]:
-        """Return the wants: one per shape, and one per kind of pods (those of different gangs apart)."""
+        """Return one want per shape and per kind of pods.
+
+        Pods of different gangs are kept apart.
+        """
         shapes = iter(self._request.shapes)
         groups: dict[object, list[PodIndex]] = {}
         open_counts: dict[object, int | None] = {}
@@ -169,7 +176,10 @@ class _MakeRoomRun:
         return self._found(filled.ejections, filled.arrivals, tuple(search.places_of(want) for want in self._wants))
 
     def _moves_needed(self, quality: Quality) -> int | None:
-        """Return with how many moves all that is named would fit, where it does not for want of moves; else None."""
+        """Return how many moves would make room for all that is named.
+
+        None unless the limit on moves is what prevents it.
+        """
         if self._budget is None or not self._request.all_or_none or quality.reached:
             return None
         search = RoomSearch(self._packing, self._state, None, self._deadline)
@@ -178,7 +188,10 @@ class _MakeRoomRun:
         return search.filled.ejected if found else None
 
     def _is_whole(self, unit: _Unit) -> bool:
-        """Return whether a part of a unit is of no use: something that is named, or a gang."""
+        """Return whether a unit is only useful as a whole.
+
+        That holds for what is named, and for a gang.
+        """
         if self._request.all_or_none:
             return True
         return gang_of(self._problem.cluster.pods[unit.wants[0].pods[0]].pod) is not None
@@ -193,7 +206,10 @@ class _MakeRoomRun:
         return _Found(ejections, arrivals[~coming], self._dealt_out(places))
 
     def _dealt_out(self, places: tuple[tuple[NodeIndex, ...], ...]) -> tuple[tuple[NodeIndex, ...], ...]:
-        """Return the places per want where wants of one kind share them: each its own number, in order."""
+        """Return each want's own places where wants of a kind share them.
+
+        Each want gets its own number, in order.
+        """
         left: dict[int, list[NodeIndex]] = {}
         dealt = []
         for want, found in zip(self._wants, places, strict=True):
@@ -206,7 +222,10 @@ class _MakeRoomRun:
     # --- exactly ----------------------------------------------------------------------------------------------------
 
     def _solve_exactly(self, found: _Found) -> ExactRoom | None:
-        """Return what the integer program proves and finds; None if it is not asked."""
+        """Return what the integer program proves and finds.
+
+        None if it is not asked.
+        """
         known = self._known(found)
         done = sum(known.each) == known.most and known.least_moves == known.moves
         if not self._problem.settings.exact or done:
@@ -230,7 +249,7 @@ class _MakeRoomRun:
         return Reached(each, found.moves, min(found.moves, 1), max(most, sum(each)))
 
     def _apply_best(self, found: _Found, exact: ExactRoom | None) -> _Found:
-        """Make the moves of the best that can be carried out, and return it."""
+        """Make the moves of the best feasible solution, and return it."""
         tied = any(self._packing.dependent[want.kind] for want in self._wants)
         if exact is not None and exact.solution is not None and not tied:
             self._out_of_time |= exact.out_of_time
@@ -246,7 +265,10 @@ class _MakeRoomRun:
         return _Found(nothing, nothing, tuple(() for _ in self._wants))
 
     def _keeps_what_was_found(self, better: _Found, found: _Found) -> bool:
-        """Return whether nothing has less room than was found for it, by priority, and no gang only a part of it."""
+        """Return whether a solution keeps all the room that was found.
+
+        No want has less room, and a gang has room as a whole or not at all.
+        """
         counts = {want: len(places) for want, places in zip(self._wants, better.places, strict=True)}
         if any(counts[want] < len(places) for want, places in zip(self._wants, found.places, strict=True)):
             return False

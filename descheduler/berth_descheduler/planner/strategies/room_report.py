@@ -1,4 +1,7 @@
-"""What a plan reports of the room it made: for what, on which nodes, and why not more."""
+"""Reports the room that a plan makes, and why not more.
+
+Says for what it is, and on which nodes.
+"""
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -19,7 +22,10 @@ Unused = tuple[tuple[str, Fraction], ...]
 
 
 class RoomReports:
-    """Reports on the wants of one plan; made before the moves, asked after them."""
+    """Reports on the wants of one plan.
+
+    Made before the moves, asked after them.
+    """
 
     def __init__(self, problem: Problem, state: State, packing: PackingModel, wants: Sequence[Want]) -> None:
         self._problem = problem
@@ -39,9 +45,10 @@ class RoomReports:
     def why_not_more(
         self, room: Sequence[RoomMade], quality: Quality, moves_needed: int | None = None
     ) -> tuple[Refused, ...]:
-        """Return why what did not fit does not, and why each node has no room for the first such thing.
+        """Return why the wants that do not fit have no room.
 
-        `moves_needed`: with so many moves all would fit; None if that is not known.
+        Says of each node, too, why it has no room for the first such want. `moves_needed`: with so many moves all would
+        fit; None if that is not known.
         """
         short = [
             (want, made)
@@ -71,7 +78,10 @@ class RoomReports:
         )
 
     def _measure(self, want: Want) -> tuple[int, Unused]:
-        """Return how many pods of a want alone fit now, and how much of what is free they cannot use."""
+        """Return how many pods of a want alone fit now.
+
+        Returns as well how much of what is free they cannot use.
+        """
         needs = self._problem.cluster.requests[self._class_of(want)]
         nodes = np.flatnonzero(self._packing.allowed(want.kind) & self._packing.takes)
         free = np.array([self._state.free[node] for node in nodes], dtype=np.int64).reshape(len(nodes), len(needs))
@@ -101,7 +111,10 @@ class RoomReports:
         return Refused.of_pod("", namespace, meta.name, refusal)
 
     def _why_no_more(self, more: str, quality: Quality, moves_needed: int | None) -> Refusal:
-        """Return what ended it: what is proven before what is not, the limit on moves before the room."""
+        """Return what ended the search for more room.
+
+        What is proven comes before what is not, the limit on moves before the room.
+        """
         limit = self._problem.settings.max_moves
         if quality.proven_optimal and (limit is None or quality.prover is Prover.BOUND):
             return Refusal(RefusalReason.BOUND_REACHED, f"no plan makes room for {more}")
@@ -123,7 +136,10 @@ class RoomReports:
                 yield Refused.of_node(node.metadata.name, self._why_no_room(want.pods[0], number))
 
     def _why_no_room(self, pod: PodIndex, node: NodeIndex) -> Refusal:
-        """Return what keeps a pod from a node: what no move changes, or what may not be moved, before all else."""
+        """Return what keeps a pod from a node.
+
+        What no move changes, or what may not be moved, comes before all else.
+        """
         refusal = self._state.refusal(pod, node)
         if refusal is None:
             return Refusal(RefusalReason.NO_ROOM_TOGETHER, "it fits here alone, but not beside all else that waits")

@@ -1,7 +1,8 @@
-"""The moves of single pods that deschedule plugins name: which of them are made, where to, and why not the others.
+"""The moves of single pods that deschedule plugins name.
 
-Each pod goes to the fullest node that takes it, by the rules by which every other move is made, in the order in which
-they are named. It counts as moved for what is planned afterwards, and is not moved a second time by the same plan.
+Decides which of them are made, where to, and why not the others. Each pod goes to the fullest node that takes it, by
+the rules by which every other move is made, in the order in which they are named. It counts as moved for what is
+planned afterwards, and is not moved a second time by the same plan.
 """
 
 from collections.abc import Sequence
@@ -27,18 +28,21 @@ _NOT_AMONG_THEM = Refusal(RefusalReason.NODE_NOT_SELECTED, "is none of the nodes
 
 
 def name_pods(snapshot: Snapshot, settings: PlannerSettings) -> Named:
-    """Return the pods that should run elsewhere, each with the plugin that says so; raises `PluginError`."""
+    """Return the pods that plugins want elsewhere, each with its plugin.
+
+    Raises `PluginError`.
+    """
     return settings.plugins.candidates(ClusterView.of(snapshot, settings.now))
 
 
 def propose_for_named(problem: Problem, named: Named) -> tuple[Proposal, State]:
-    """Return the moves of the pods that are named, and the state after them."""
+    """Return the moves of the named pods, and the state afterwards."""
     run = _SinglePodsRun(problem, named)
     return run.propose(), run.state
 
 
 def problem_after(problem: Problem, steps: Sequence[Step], waiting: Sequence[Pod]) -> Problem:
-    """Return the problem as it is once some moves are made, whose pods stay where they are then."""
+    """Return the problem after some moves, whose pods then stay."""
     cluster = problem.cluster
     targets = {cluster.pods[step.pod].pod.key: cluster.node_name(step.target) for step in steps}
     pods = tuple(_on_node(pod, targets.get(pod.key)) for pod in cluster.snapshot.pods)
@@ -70,7 +74,7 @@ class _SinglePodsRun:
         self._reasons: dict[PodIndex, str] = {}
 
     def propose(self) -> Proposal:
-        """Return the moves, and why the others that are named are not made."""
+        """Return the moves, and why other named pods do not move."""
         for one in self._named:
             candidate = one.plugin
             pod = self._problem.cluster.pod_numbers.get((candidate.namespace, candidate.name))
@@ -84,7 +88,10 @@ class _SinglePodsRun:
         return Proposal(self.state.steps, tuple(sorted(self._refused)), reasons=self._reasons)
 
     def _move(self, pod: PodIndex, candidate: Candidate) -> Refusal | None:
-        """Move a pod to the fullest node that takes it, or return why none does."""
+        """Move a pod to the fullest node that takes it.
+
+        Returns why no node takes it, None if it is moved.
+        """
         refusing = NodeRefusalSummary(pod)
         for target in self._fullest_first:
             if candidate.nodes is not None and self._problem.cluster.node_name(target) not in candidate.nodes:
@@ -98,7 +105,10 @@ class _SinglePodsRun:
 
     @cached_property
     def _fullest_first(self) -> tuple[NodeIndex, ...]:
-        """Return the nodes in the order in which they are tried: those with the least left over of a whole first."""
+        """Return the nodes in the order in which they are tried.
+
+        Those with the least left over of a whole come first.
+        """
         cluster = self._problem.cluster
         column = cluster.column.get(self._problem.settings.resource_type)
 
@@ -136,7 +146,7 @@ class _SinglePodsRun:
 
 
 def joined(first: Proposal, second: Proposal) -> Proposal:
-    """Return what single pods and the cluster as a whole are moved for, in one."""
+    """Return the proposals for single pods and the cluster as one."""
     seen = {(one.kind, one.namespace, one.name) for one in first.refused}
     others = tuple(one for one in second.refused if (one.kind, one.namespace, one.name) not in seen)
     steps = (*first.steps, *second.steps)

@@ -1,4 +1,6 @@
-"""The strategy `Threshold`: the classic rules by which pods of nodes below a threshold go to well-used ones.
+"""The strategy `Threshold`, which moves pods off nodes below a threshold.
+
+By the classic rules the pods go to well-used nodes.
 
 The rules, in the words of the proposal:
 - A source's utilisation, the sum of its pods' requests through its allocatable, is below every low threshold; it is
@@ -42,7 +44,10 @@ _ABOVE_PROTECTION: Final = Refusal(RefusalReason.ABOVE_PROTECTION, "would go abo
 
 @dataclass(frozen=True, slots=True)
 class ThresholdRules:
-    """Which nodes are sources and targets, and whether a source is emptied whole."""
+    """The rules for sources and targets.
+
+    They say as well whether a source is emptied whole.
+    """
 
     low: Thresholds
     """A source is below all of these."""
@@ -58,13 +63,16 @@ class ThresholdRules:
 
 @dataclass(frozen=True, slots=True)
 class _Usage:
-    """The utilisation of a node in percent, per resource; None where the node has nothing of it."""
+    """The utilisation of a node in percent, per resource.
+
+    None where the node has nothing of it.
+    """
 
     percent: tuple[Fraction | None, ...]
 
 
 class _NodeTable:
-    """The nodes' utilisation as the snapshot has it, and which nodes are low and which may be targets."""
+    """The nodes' utilisation in the snapshot, the low nodes and the targets."""
 
     def __init__(self, problem: Problem, rules: ThresholdRules) -> None:
         self._problem = problem
@@ -81,11 +89,14 @@ class _NodeTable:
         self.targets = sorted(targets, key=lambda node: (-self.utilisation(node), node))
 
     def utilisation(self, node: NodeIndex) -> Fraction:
-        """Return by how much of the resource type a node is used, in percent; 0 where it has none."""
+        """Return the requested percentage of a node's resource type.
+
+        0 where the node has none.
+        """
         return self.percent(node, self._resource_type) or Fraction(0)
 
     def percent(self, node: NodeIndex, resource: str) -> Fraction | None:
-        """Return by how much of a resource a node is used, None if it has none."""
+        """Return the requested percentage of a resource, None if there is none."""
         column = self._column.get(resource)
         return None if column is None else self.usage[node].percent[column]
 
@@ -130,7 +141,10 @@ class Threshold:
         return ()
 
     def propose(self, problem: Problem, state: State) -> Proposal:
-        """Return the moves off the low nodes, least used first; with `wholeNodes` each node whole or not at all."""
+        """Return the moves off the low nodes, least used first.
+
+        With `wholeNodes` each node is emptied whole or not at all.
+        """
         return _ThresholdRun(problem, state, self._rules).propose()
 
 
@@ -171,7 +185,10 @@ class _ThresholdRun:
         return node_refusal(self._problem.cluster, node) or self._table.why_not_low(node)
 
     def _empty(self, source: NodeIndex) -> None:
-        """Move every pod off a low node, or take all of it back and note why."""
+        """Move every pod off a low node, or none of them.
+
+        Notes the reason if none.
+        """
         pods = self._problem.pods_to_move(source)
         refusal = self._source_refusal(source, pods)
         if refusal is not None:
@@ -208,7 +225,10 @@ class _ThresholdRun:
         return None if most is None else most - self._state.mark()
 
     def _relieve(self, source: NodeIndex) -> None:
-        """Move every pod off a low node that may be moved and finds a target; note why the others stay."""
+        """Move the pods off a low node that may move and fit.
+
+        Notes why the others stay.
+        """
         pods = self._problem.pods_to_move(source)
         self._refuse_immovable(pods)
         refusal = self._why_untouched(source, pods)
@@ -226,7 +246,10 @@ class _ThresholdRun:
             self._refuse_node(source, replace(refusal, message=text) if moved else refusal)
 
     def _take(self, pod: PodIndex, reason: str) -> Refusal | None:
-        """Move one pod to the first target that takes it; return what keeps it, as its node has it."""
+        """Move one pod to the first target that takes it.
+
+        Returns what keeps the pod, as its node has it.
+        """
         if self._moves_left() == 0:
             text = f"no more than {count(self._settings.max_moves or 0, 'move')} may be made"
             return Refusal(RefusalReason.MOVE_LIMIT, text)
@@ -243,7 +266,10 @@ class _ThresholdRun:
         return f"{name} is low: {_shown(self._table.utilisation(source))} % of its {resource} is requested"
 
     def _find_target(self, pod: PodIndex) -> NodeIndex | None:
-        """Return the most used target that takes the pod; remembers per class how many surely have no room."""
+        """Return the most used target that takes the pod.
+
+        Remembers per class how many targets surely have no room.
+        """
         class_index = self._problem.cluster.pods[pod].class_index
         state, targets = self._state, self._table.targets
         position = self._first_target.get(class_index, 0)
@@ -259,12 +285,18 @@ class _ThresholdRun:
         return None
 
     def _stays_protected(self, class_index: ClassIndex, target: NodeIndex) -> bool:
-        """Return whether a pod of a class leaves a target at or below every protection threshold."""
+        """Return whether a pod keeps a target within every protection threshold.
+
+        A target at a threshold is within it.
+        """
         free, needs = self._state.free[target], self._problem.cluster.requests[class_index]
         return all(free[column] - needs[column] >= least[target] for column, least in self._protected.items())
 
     def _size(self, pod: PodIndex) -> tuple[int, tuple[int, ...], PodIndex]:
-        """Return what a larger pod has more of: the resource type first; of equals the one first in order is larger."""
+        """Return the sort key of a pod's size.
+
+        The resource type counts first; of equal pods the first in order is larger.
+        """
         needs = self._problem.cluster.requests[self._problem.cluster.pods[pod].class_index]
         column = self._problem.cluster.column.get(self._settings.resource_type)
         return (0 if column is None else needs[column], needs, PodIndex(-pod))
@@ -301,14 +333,17 @@ class _ThresholdRun:
                 self._refuse_pod(pod, refusals[pod])
 
     def _refuse_without_target(self, pod: PodIndex) -> Refusal:
-        """Note why no target takes a pod, and return what its node is told of it."""
+        """Note why no target takes a pod, and return its node's refusal."""
         key, blocked = self._problem.cluster.pods[pod].pod.key, self._why_no_target(pod)
         self._refuse_pod(pod, blocked)
         return replace(blocked, message=f"pod {key} finds no target", blocking_pod=key)
 
 
 def _usage(problem: Problem, node: NodeIndex) -> _Usage:
-    """Return the utilisation of a node: the requests of the pods that are on it, those still leaving among them."""
+    """Return the utilisation of a node by its pods' requests.
+
+    Pods that are still leaving count.
+    """
     cluster = problem.cluster
     pods = [cluster.pods[pod] for pod in cluster.pods_on[node]]
     rows = [cluster.requests[one.class_index] for one in pods if one.presence is not PodPresence.EXPECTED]
@@ -318,5 +353,5 @@ def _usage(problem: Problem, node: NodeIndex) -> _Usage:
 
 
 def _shown(percent: Fraction) -> str:
-    """Return a percentage for people, with one decimal where it is not whole."""
+    """Return a percentage for people, with at most one decimal."""
     return str(percent.numerator) if percent.denominator == 1 else f"{float(percent):.1f}"
