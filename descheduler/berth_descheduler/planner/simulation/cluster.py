@@ -1,4 +1,4 @@
-"""The snapshot as the planner reads it: sorted, numbered, with amounts as columns and pods in classes.
+"""The planner's snapshot: sorted, numbered, amounts as columns, pods in classes.
 
 What is odd about the data is said here, not repaired.
 """
@@ -52,7 +52,10 @@ _OVER = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
 
 
 def reserved_slots(snapshot: Snapshot) -> tuple[Pod, ...]:
-    """Return a pod, nominated to its node, for each place that is promised there and that no pod holds."""
+    """Return a pod for each promised place that no pod holds.
+
+    Each pod is nominated to the node of its place.
+    """
     live = [one for one in snapshot.reservations if one.is_live]
     if not live:
         return ()
@@ -81,14 +84,20 @@ def _promised_node(task: ReservationTask, slot: Slot | None) -> str:
 
 
 def _is_held(slot: Slot | None, placed: set[str]) -> bool:
-    """Return whether a slot is over, or its owner is on a node or nominated to one."""
+    """Return whether a slot is over or its owner has a node.
+
+    An owner that is nominated to a node counts.
+    """
     if slot is None:
         return False
     return slot.state in _OVER or (slot.owner is not None and slot.owner.uid in placed)
 
 
 def _slot_pod(reservation: Reservation, task: ReservationTask, name: str, node: str) -> Pod:
-    """Return a pod that stands for the placeholder to come, and for the ports of its owner."""
+    """Return a pod that stands for a placeholder to come.
+
+    It stands for the ports of its owner, too.
+    """
     labels = {
         PLACEHOLDER_LABEL: "true",
         RESERVATION_LABEL: reservation.metadata.uid,
@@ -102,7 +111,10 @@ def _slot_pod(reservation: Reservation, task: ReservationTask, name: str, node: 
 
 
 def _without_neighbours(spec: PodSpec) -> PodSpec:
-    """Return a spec without what a placeholder does not ask of other pods, nor of volumes."""
+    """Return a spec without what a placeholder does not ask for.
+
+    It drops the node name, pod affinities, spread constraints, volumes and scheduling gates.
+    """
     affinity = None if spec.affinity is None else Affinity(node_affinity=spec.affinity.node_affinity)
     return msgspec.structs.replace(
         spec, node_name="", affinity=affinity, topology_spread_constraints=(), volumes=(), scheduling_gates=()
@@ -121,7 +133,7 @@ _WAITING_NODE: Final = Node(metadata=ObjectMeta(name="(waiting)"))
 
 
 class PodPresence(Enum):
-    """How sure it is that a pod is on its node while a plan runs."""
+    """How certain a pod's presence on its node is during a plan."""
 
     SETTLED = auto()
     LEAVING = auto()
@@ -132,7 +144,7 @@ class PodPresence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """A pod that holds, or is about to hold, a part of a node."""
+    """A pod that holds, or is about to hold, node capacity."""
 
     pod: Pod
     node: NodeIndex
@@ -142,7 +154,10 @@ class PlacedPod:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A snapshot in numbers; nodes and pods are in the snapshot's order, which is fixed."""
+    """A snapshot in numbers.
+
+    Nodes and pods are in the snapshot's order, which is fixed.
+    """
 
     snapshot: Snapshot
     nodes: tuple[Node, ...]
@@ -220,7 +235,7 @@ class Cluster:
 
     @property
     def on_unknown_nodes(self) -> tuple[Pod, ...]:
-        """Return the pods bound to a node that is not in the snapshot."""
+        """Return the pods bound to a node outside the snapshot."""
         return tuple(pod for pod in self.elsewhere if pod.spec.node_name)
 
     @cached_property
@@ -235,7 +250,7 @@ class Cluster:
 
     @cached_property
     def taken(self) -> tuple[tuple[int, ...], ...]:  # (nodes, resources)
-        """Return what the pods take of each node together, those about to come included."""
+        """Return what each node's pods take together, expected ones included."""
         requests, pods = self.requests, self.pods
         nothing = (0,) * len(self.resources)
         rows = ([requests[pods[pod].class_index] for pod in on] for on in self.pods_on)
@@ -278,7 +293,7 @@ def _place_pods(
 
 
 def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...], dict[NodeIndex, str]]:
-    """Return what the nodes have, and what cannot be read of some of them."""
+    """Return the nodes' allocatable amounts, and what is unreadable of some."""
     amounts: list[ResourceAmounts] = []
     unreadable: dict[NodeIndex, str] = {}
     for index, node in enumerate(nodes):
@@ -295,7 +310,7 @@ def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...
 
 
 def _node_and_presence(pod: Pod) -> tuple[str, PodPresence]:
-    """Return the node on which a pod holds a place, "" if on none, and how sure that is."""
+    """Return a pod's node, "" if it has none, and its presence."""
     if pod.is_terminal:
         return "", PodPresence.LEAVING
     if pod.spec.node_name:
@@ -304,7 +319,10 @@ def _node_and_presence(pod: Pod) -> tuple[str, PodPresence]:
 
 
 def _pinned_node(pod: Pod) -> str:
-    """Return the one node to which a placeholder that waits for the scheduler is pinned, "" if there is none."""
+    """Return the node to which a waiting placeholder is pinned.
+
+    Returns "" for other pods, and if there is not exactly one such node.
+    """
     affinity = pod.spec.affinity
     if PLACEHOLDER_LABEL not in pod.metadata.labels or affinity is None or affinity.node_affinity is None:
         return ""
@@ -325,7 +343,10 @@ def _resource_names(several: Iterable[ResourceAmounts]) -> tuple[str, ...]:
 
 
 def _columns(amounts: ResourceAmounts, resources: tuple[str, ...], slots: int | None = None) -> tuple[int, ...]:
-    """Return amounts as a row; a pod takes `slots` whatever it says itself."""
+    """Return amounts as a row.
+
+    A pod takes `slots` whatever it says itself.
+    """
     return tuple(slots if name == PODS and slots is not None else amounts.get(name) for name in resources)
 
 

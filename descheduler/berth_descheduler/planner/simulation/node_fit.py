@@ -1,4 +1,7 @@
-"""Where a class of pods may be put for reasons that no plan changes: node state, taints, node affinity, volumes."""
+"""The lasting rules on where a class of pods may go.
+
+They are node state, taints, node affinity and volumes; no plan changes them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +32,10 @@ _TAINTS_OF_PLANS: Final = frozenset({DRAINING_TAINT, ROOM_TAINT})
 
 
 def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
-    """Return why a node neither takes nor gives pods: it is not ready, closed, being drained, or badly known."""
+    """Return why a node neither takes nor gives pods.
+
+    It is not selected, cooling down, not ready, cordoned or being drained, or its data is missing or odd.
+    """
     node = cluster.nodes[number]
     if node.metadata.unreadable:
         return Refusal(RefusalReason.NODE_DATA_ODD, f"the node cannot be read: {node.metadata.unreadable}")
@@ -48,7 +54,7 @@ def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
 
 
 def target_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
-    """Return why a node takes no pods, whether it gives some or not."""
+    """Return why a node takes no pods, even if it gives some."""
     if (refusal := node_refusal(cluster, number)) is not None:
         return refusal
     if number in cluster.closed_to_plans:
@@ -70,7 +76,10 @@ def _closed_refusal(node: Node) -> Refusal | None:
 
 
 def _odd_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
-    """Return what cannot be read of a node or of a pod on it, so that it is not known what is free there."""
+    """Return what is unreadable of a node or its pods.
+
+    It is then not known what is free there.
+    """
     if number in cluster.unreadable:
         return Refusal(RefusalReason.NODE_DATA_ODD, cluster.unreadable[number])
     for pod in cluster.pods_on[number] if cluster.has_odd_pods else ():
@@ -86,7 +95,7 @@ def _odd_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
 
 @dataclass(frozen=True, slots=True)
 class NodeTies:
-    """What ties pods to nodes; shared by every class of pods that is tied in the same way."""
+    """What ties pods to nodes; classes with the same ties share it."""
 
     spec: PodSpec
     """Only the fields that are about nodes."""
@@ -94,7 +103,10 @@ class NodeTies:
     volumes: tuple[BoundVolume, ...]
 
     def refusal(self, node: Node) -> Refusal | None:
-        """Return why the pods do not go to a node, whatever else is on it."""
+        """Return why the ties keep the pods off a node.
+
+        The reason holds whatever else is on the node.
+        """
         lasting = (taint for taint in node.taints if taint.key != HANDOVER_TAINT)  # our guards come and go
         taint = untolerated_taint(self.spec.tolerations, lasting)
         if taint is not None:
@@ -106,7 +118,7 @@ class NodeTies:
 
 
 class NodeFit:
-    """Answers for (class, node) pairs, each computed once per kind of tie and kind of node."""
+    """Answers for (class, node) pairs, computed once per profile and node."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -119,15 +131,24 @@ class NodeFit:
         self._known: list[dict[NodeIndex, Refusal | None]] = [{} for _ in self._profiles]
 
     def of_node(self, node: NodeIndex) -> Refusal | None:
-        """Return why a node takes nothing; one of the control plane may give pods."""
+        """Return why a node takes nothing.
+
+        A control-plane node may still give pods.
+        """
         return self._of_nodes[node]
 
     def of_class(self, class_index: ClassIndex) -> Refusal | None:
-        """Return why pods of a class go nowhere: what is not known of their volumes."""
+        """Return why pods of a class go nowhere.
+
+        The reason is what is not known of their volumes.
+        """
         return self._unknown.get(class_index)
 
     def profile(self, class_index: ClassIndex) -> int:
-        """Return the number of the class's ties; classes with the same number may go to the same nodes."""
+        """Return the number of a class's ties.
+
+        Classes with the same number may go to the same nodes.
+        """
         return self._profile_of[class_index]
 
     def profile_spec(self, class_index: ClassIndex) -> PodSpec:
@@ -135,7 +156,10 @@ class NodeFit:
         return self._profiles[self._profile_of[class_index]].spec
 
     def refusal(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
-        """Return why pods of a class do not go to a node, whatever else is on it."""
+        """Return why pods of a class do not go to a node.
+
+        The reason holds whatever else is on the node.
+        """
         if (of_node := self._of_nodes[node]) is not None:
             return of_node
         if (unknown := self._unknown.get(class_index)) is not None:
@@ -162,7 +186,7 @@ class NodeFit:
 
 
 def node_part(spec: PodSpec) -> PodSpec:
-    """Return the fields of a spec that are about nodes, and only them."""
+    """Return only the fields of a spec that are about nodes."""
     found = spec.affinity.node_affinity if spec.affinity else None
     required = found.required_during_scheduling_ignored_during_execution if found else None
     if required is None:
@@ -176,7 +200,7 @@ def node_part(spec: PodSpec) -> PodSpec:
 
 
 def protected_amounts(cluster: Cluster, protection: Thresholds) -> Mapping[int, tuple[int, ...]]:
-    """Return per protected column the least amount that has to stay free on each node."""
+    """Return each node's least free amount, per protected column."""
     known = [(cluster.column[name], limit) for name, limit in protection.percentages if name in cluster.column]
     return {column: tuple(_least_free(row[column], limit) for row in cluster.capacity) for column, limit in known}
 

@@ -1,4 +1,4 @@
-"""Required pod affinity and anti-affinity, of the moved pod and of those already there.
+"""Required pod affinity and anti-affinity, of moved and of present pods.
 
 A move must be right whether the old pod is still there when its replacement is scheduled or already gone. So a pod that
 wants affinity may not count on itself, and one that wants none must not meet itself.
@@ -39,14 +39,17 @@ _PLACEHOLDER_LABELS: Final = {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "", 
 
 @dataclass(frozen=True, slots=True)
 class _RequiredAffinity:
-    """The required affinity of a class: one counts per topology key, of the pods that all its terms mean."""
+    """The required affinity of a class, with counts per topology key.
+
+    The counts are of the pods that all its terms mean.
+    """
 
     domain_counts: tuple[DomainCounts, ...]
     matches_itself: bool
 
 
 class InterPodAffinity:
-    """Counts pods for pod affinities and says where they let a pod go."""
+    """Counts pods for pod affinities and says where pods may go."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -69,11 +72,11 @@ class InterPodAffinity:
 
     @property
     def links(self) -> frozenset[tuple[ClassIndex, ClassIndex]]:
-        """Return the pairs of classes of which the one's place decides about the other's."""
+        """Return the pairs of classes where one's place constrains the other's."""
         return frozenset(self._links)
 
     def is_constrained(self, class_index: ClassIndex) -> bool:
-        """Return whether where pods of a class may go depends on other pods."""
+        """Return whether other pods restrict where a class may go."""
         return (
             class_index in self._affinity
             or bool(self._anti_affinity.get(class_index))
@@ -86,7 +89,7 @@ class InterPodAffinity:
         return bool(self._counted.get(class_index))
 
     def refusal(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> Refusal | None:
-        """Return why pod affinities forbid a pod's move from its source to a target."""
+        """Return why pod affinities forbid a move from source to target."""
         affinity = self._affinity.get(class_index)
         if affinity is not None and not _is_satisfied(affinity, source, target):
             return Refusal(RefusalReason.POD_AFFINITY, "no pod that the pod's affinity asks for is surely there")
@@ -99,7 +102,10 @@ class InterPodAffinity:
         return None
 
     def in_the_way(self, class_index: ClassIndex, target: NodeIndex) -> DomainCounts | None:
-        """Return the pods because of which a node refuses a class for anti-affinity, None if there are none."""
+        """Return the pods that keep a class off by anti-affinity.
+
+        Returns None if there are none.
+        """
         against = (*self._anti_affinity.get(class_index, ()), *self._others_anti_affinity.get(class_index, ()))
         domain_counts = (*against, *self._placeholder_anti_affinity)
         return next((counts for counts in domain_counts if _any_in_domain((counts,), target)), None)
@@ -109,7 +115,7 @@ class InterPodAffinity:
         return frozenset(one for one, counted in self._counted.items() if any(found is counts for found, _ in counted))
 
     def move(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> None:
-        """Count a settled pod of a class at its target instead of its source."""
+        """Move a settled pod's count from its source to its target."""
         for counts, weight in self._counted.get(class_index, ()):
             counts.add(source, weight, -1)
             counts.add(target, weight)
@@ -176,7 +182,7 @@ class InterPodAffinity:
         return next((answer for answer in (Match.NO, Match.UNKNOWN) if answer in answers), Match.YES)
 
     def _counts_of(self, kind: str, key: bytes, topology_key: str) -> tuple[DomainCounts, bool]:
-        """Return the counts of some pods by a topology key, and whether it was just made."""
+        """Return some pods' counts by topology key, and whether they are new."""
         known = self._shared.get((kind, key))
         if known is not None:
             return known, False
@@ -188,7 +194,10 @@ class InterPodAffinity:
 
 
 def _any_in_domain(domain_counts: Iterable[DomainCounts], target: NodeIndex) -> bool:
-    """Return whether a counted pod may be in the target's domain of one of the domain_counts; no label, no domain."""
+    """Return whether a counted pod may be in the target's domain.
+
+    One of the counts is enough. A target without the label has no domain.
+    """
     for counts in domain_counts:
         domain = counts.domain(target)
         if domain is not None and counts.possible(domain) > 0:
@@ -197,7 +206,10 @@ def _any_in_domain(domain_counts: Iterable[DomainCounts], target: NodeIndex) -> 
 
 
 def _is_satisfied(affinity: _RequiredAffinity, source: NodeIndex, target: NodeIndex) -> bool:
-    """Return whether the affinity holds at the target, with the pod still at its source and without it."""
+    """Return whether the affinity holds at the target.
+
+    It has to hold with the pod still at its source and without it.
+    """
     own = 1 if affinity.matches_itself else 0
     enough = True
     for counts in affinity.domain_counts:
@@ -210,9 +222,10 @@ def _is_satisfied(affinity: _RequiredAffinity, source: NodeIndex, target: NodeIn
 
 
 def _is_alone(domain_counts: tuple[DomainCounts, ...], source: NodeIndex, target: NodeIndex) -> bool:
-    """Return whether the pod is the only one of its kind, which may go anywhere once it is gone.
+    """Return whether the pod is the only one of its kind.
 
-    Until then its replacement finds it, so the target has to be in the old pod's domains.
+    Its replacement may go anywhere once it is gone. Until then the replacement finds it, so the target has to be in
+    the old pod's domains.
     """
     for counts in domain_counts:
         counted = counts.domain(source) is not None

@@ -25,7 +25,10 @@ SPREAD_HARD: Final = "DoNotSchedule"
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostPort:
-    """A port that a pod takes of its node; two conflict if one address covers the other."""
+    """A port that a pod takes of its node.
+
+    Two of the same protocol and number conflict if one address covers the other.
+    """
 
     protocol: str
     port: int
@@ -40,7 +43,10 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class PodClass:
-    """Pods that are the same to every rule; `example` stands for all of them."""
+    """Pods that are the same to every rule.
+
+    `example` stands for all of them.
+    """
 
     index: ClassIndex
     example: Pod
@@ -70,7 +76,10 @@ class PodClass:
 
 
 class PodClasses:
-    """Gives every pod its class; classes are numbered in the order in which they are first met."""
+    """Gives every pod its class.
+
+    Classes are numbered in the order in which they are first met.
+    """
 
     def __init__(self) -> None:
         self._by_owner: defaultdict[tuple[str, str, str], list[PodClass]] = defaultdict(list)
@@ -100,7 +109,10 @@ def claim_names(pod: Pod) -> tuple[str, ...]:
 
 
 def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
-    """Return the ports that a pod takes of its node: those of its containers and sidecars, as kube-scheduler counts."""
+    """Return the ports that a pod takes of its node.
+
+    Those are the ports of its containers and sidecars, as kube-scheduler counts.
+    """
     sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
     return tuple(sorted({*_ports(spec.containers), *_ports(sidecars)}))
 
@@ -126,7 +138,10 @@ def _owner_key(pod: Pod) -> tuple[str, str, str]:
 
 
 def _is_like(one: Pod, other: Pod) -> bool:
-    """Return whether two pods of one owner are the same to every rule; images, names and nodes do not count."""
+    """Return whether every rule treats two pods of one owner alike.
+
+    Images, names and nodes do not count.
+    """
     a, b = one.spec, other.spec
     return (
         one.metadata.labels == other.metadata.labels
@@ -146,7 +161,10 @@ def _needs(containers: tuple[Container, ...]) -> list[tuple[object, ...]]:
 
 
 def _granted(pod: Pod) -> list[tuple[object, ...]]:
-    """Return the containers' actual resources by the kubelet, which differ during a resize."""
+    """Return the containers' actual resources as the kubelet reports them.
+
+    They differ during a resize.
+    """
     return [(one.name, one.resources, one.allocated_resources) for one in pod.status.container_statuses]
 
 
@@ -164,7 +182,10 @@ def _class_for(pod: Pod, index: ClassIndex) -> PodClass:
 
 
 def _amounts(pod: Pod) -> tuple[ResourceAmounts, str]:
-    """Return the greater of a pod's current and its replacement's requests, and what is unreadable."""
+    """Return a pod's requests, and what of them is unreadable.
+
+    They are the greater of its current and its replacement's requests.
+    """
     if pod.metadata.unreadable:
         return ResourceAmounts.empty(), pod.metadata.unreadable
     try:

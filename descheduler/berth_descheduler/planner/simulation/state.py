@@ -1,4 +1,7 @@
-"""The simulated cluster, move by move, with undo: free amounts, ports, pods' nodes."""
+"""The simulated cluster, move by move, with undo.
+
+It keeps free amounts, ports and the pods' nodes.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -29,7 +32,10 @@ class State:
     """
 
     def __init__(self, cluster: Cluster, maybe_sources: Collection[NodeIndex] | None = None) -> None:
-        """Begin with the snapshot; `maybe_sources` are the nodes that may be drained (None: all), see `spread`."""
+        """Begin with the snapshot.
+
+        `maybe_sources` are the nodes that may be drained (None: all); see `topology_spread`.
+        """
         self.cluster = cluster
         self.node_fit = NodeFit(cluster)
         tainted = range(len(cluster.nodes)) if maybe_sources is None else maybe_sources
@@ -68,11 +74,11 @@ class State:
         self._steps.append(Step(pod, source, target))
 
     def depends_on_others(self, class_index: ClassIndex) -> bool:
-        """Return whether other pods, not only free amounts, decide where a class fits."""
+        """Return whether other pods, requests aside, restrict where a class fits."""
         return self.pod_affinity.is_constrained(class_index) or self.topology_spread.is_constrained(class_index)
 
     def is_independent(self, class_index: ClassIndex) -> bool:
-        """Return whether neither other pods decide where pods of a class may go nor these about others.
+        """Return whether a class neither depends on other pods nor restricts them.
 
         Requests and node constraints then say everything about them.
         """
@@ -84,12 +90,15 @@ class State:
         )
 
     def fits(self, class_index: ClassIndex, node: NodeIndex) -> bool:
-        """Return whether a node has what a class requests; other resources may be overcommitted."""
+        """Return whether a node has free what a class requests.
+
+        Other resources may be overcommitted.
+        """
         free = self.free[node]
         return all(amount <= free[column] for column, amount in self._needs[class_index])
 
     def refusal(self, pod: PodIndex, target: NodeIndex) -> Refusal | None:
-        """Return why a pod cannot go to a node now, None if it can."""
+        """Return why a pod cannot go to a node now, or None."""
         source = self.node_of[pod]
         class_index = self.cluster.pods[pod].class_index
         if source == target:

@@ -1,4 +1,4 @@
-"""Pods that a term of an affinity or spread constraint matches, counted by domain."""
+"""Counts the pods that an affinity or spread term matches, by domain."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +39,10 @@ class PodTerm:
 
 
 class LabelIndex:
-    """Finds the classes that a selector may select without looking at every one of them."""
+    """Finds the classes that a selector may select by their labels.
+
+    An index by label pairs spares a look at every class.
+    """
 
     def __init__(self, classes: Sequence[PodClass]) -> None:
         self._all = tuple(pods.index for pods in classes)
@@ -49,7 +52,10 @@ class LabelIndex:
                 self._with_pair[pair].append(pods.index)
 
     def candidates(self, selector: LabelSelector | None) -> Sequence[ClassIndex]:
-        """Return the classes among which all are that a selector selects, in order."""
+        """Return the candidate classes of a selector, in order.
+
+        Every class that the selector selects is among them.
+        """
         if selector is None:
             return ()
         pairs = [*selector.match_labels.items()]
@@ -60,7 +66,7 @@ class LabelIndex:
 
 
 class TermReader:
-    """Tells which pods terms mean; knows the labels of the namespaces in the snapshot."""
+    """Matches pods against terms; knows the labels of the snapshot's namespaces."""
 
     def __init__(self, namespaces: Iterable[Namespace]) -> None:
         self._labels = {namespace.metadata.name: namespace.metadata.labels for namespace in namespaces}
@@ -98,7 +104,7 @@ def required_anti_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, 
 
 
 def resolve_term(written: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodTerm:
-    """Return a term as it reads for a pod of a namespace and with labels.
+    """Return a term resolved for a pod's namespace and labels.
 
     `matchLabelKeys` and `mismatchLabelKeys` become part of the selector, as the API server does it for new pods; doing
     it twice is the same as once. Without namespaces and namespace selector the pod's own namespace is meant.
@@ -114,7 +120,10 @@ def resolve_term(written: PodAffinityTerm, namespace: str, labels: Mapping[str, 
 def with_label_keys(
     selector: LabelSelector | None, keys: Sequence[str], labels: Mapping[str, str], operator: str
 ) -> LabelSelector | None:
-    """Return a selector that also matches the pod's own labels of some keys, if it has them."""
+    """Return a selector with the pod's own labels of some keys added.
+
+    Keys that the pod lacks add nothing.
+    """
     if selector is None:
         return None
     written = {(one.key, one.operator, one.values) for one in selector.match_expressions}
@@ -139,14 +148,14 @@ Domain: TypeAlias = str
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """How a pod counts in a counts: surely there while the plan runs, possibly there."""
+    """How a pod counts while a plan runs: surely there, possibly there."""
 
     sure: int
     possible: int
 
 
 class DomainCounts:
-    """Pods of some kind by the value of a topology label of their node.
+    """Pods of some kind, counted by their nodes' topology label value.
 
     Two counts: pods that are surely there, and pods that may be there. A pod that is going away, one that is expected
     and one of which it is not known whether it is meant are only in the second.
@@ -155,7 +164,10 @@ class DomainCounts:
     __slots__ = ("_domain_of", "_levels", "_possible", "_sure", "possible_total")
 
     def __init__(self, domain_of: Sequence[Domain | None], domains: int = 0) -> None:
-        """Start with nothing counted in any of so many domains; `domains` matters to `lowest_without` only."""
+        """Start with nothing counted in any of so many domains.
+
+        `domains` matters to `lowest_without` only.
+        """
         self._domain_of = domain_of
         self._sure: Counter[Domain] = Counter()
         self._possible: Counter[Domain] = Counter()
@@ -163,7 +175,7 @@ class DomainCounts:
         self.possible_total = 0
 
     def domain(self, node: NodeIndex) -> Domain | None:
-        """Return the domain in which a node's pods count, None if they do not."""
+        """Return the domain in which a node's pods count, or None."""
         return self._domain_of[node]
 
     def sure(self, domain: Domain) -> int:
@@ -175,7 +187,10 @@ class DomainCounts:
         return self._possible[domain]
 
     def add(self, node: NodeIndex, weight: Weight, times: int = 1) -> None:
-        """Count a pod in, or out with `times` = -1; a node outside every domain changes nothing."""
+        """Count a pod in, or out with `times` = -1.
+
+        A node outside every domain changes nothing.
+        """
         domain = self._domain_of[node]
         if domain is None:
             return
@@ -185,7 +200,10 @@ class DomainCounts:
         self.possible_total += weight.possible * times
 
     def lowest_without(self, domain: Domain | None, count: int) -> int:
-        """Return the least sure count over all domains if `count` pods of one domain were not there."""
+        """Return the lowest sure count with `count` pods of `domain` gone.
+
+        The minimum is over all domains.
+        """
         lowest = min((level for level, domains in self._levels.items() if domains > 0), default=0)
         return lowest if domain is None else min(lowest, self._sure[domain] - count)
 

@@ -39,7 +39,10 @@ _HONOR: Final = "Honor"
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One constraint of one class: `sure` leaves out nodes that may be tainted, `possible` does not."""
+    """One constraint of one class.
+
+    `sure` leaves out nodes that may be tainted, `possible` does not.
+    """
 
     constraint: TopologySpreadConstraint
     sure: DomainCounts
@@ -55,7 +58,10 @@ class _Rule:
 
 
 class _Domains:
-    """Where each node counts for some constraints: for all nodes, and for those that surely carry no taint of ours."""
+    """Where each node counts for some constraints.
+
+    `all` is for all nodes, `sure` for those that surely carry no taint of ours.
+    """
 
     def __init__(self, every: list[str | None], sure: list[str | None]) -> None:
         self.all = every
@@ -65,7 +71,7 @@ class _Domains:
 
 
 class PodTopologySpread:
-    """Counts pods for spread constraints and says where they let a pod go."""
+    """Counts pods for spread constraints and says where pods may go."""
 
     def __init__(self, cluster: Cluster, node_fit: NodeFit, maybe_tainted: Collection[NodeIndex]) -> None:
         self._cluster = cluster
@@ -82,11 +88,11 @@ class PodTopologySpread:
 
     @property
     def links(self) -> frozenset[tuple[ClassIndex, ClassIndex]]:
-        """Return the pairs of classes of which the one's place decides about the other's."""
+        """Return the pairs of classes where one's place constrains the other's."""
         return frozenset(self._links)
 
     def is_constrained(self, class_index: ClassIndex) -> bool:
-        """Return whether where pods of a class may go depends on how others are spread."""
+        """Return whether the spread of others restricts where a class goes."""
         return class_index in self._rules
 
     def is_counted(self, class_index: ClassIndex) -> bool:
@@ -94,7 +100,7 @@ class PodTopologySpread:
         return bool(self._counted.get(class_index))
 
     def refusal(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> Refusal | None:
-        """Return why spread constraints forbid a pod's move from its source to a target."""
+        """Return why spread constraints forbid a move from source to target."""
         for rule in self._rules.get(class_index, ()):
             domain = rule.possible.domain(target)
             if domain is None:
@@ -107,7 +113,7 @@ class PodTopologySpread:
         return None
 
     def move(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> None:
-        """Count a settled pod of a class at its target instead of its source."""
+        """Move a settled pod's count from its source to its target."""
         for counts in self._counted.get(class_index, ()):
             counts.add(source, Weight(1, 1), -1)
             counts.add(target, Weight(1, 1))
@@ -146,7 +152,10 @@ class PodTopologySpread:
         return sure, possible, domains.sure_count
 
     def _domains(self, pods: PodClass, written: TopologySpreadConstraint) -> _Domains:
-        """Return where each node counts for a constraint; shared by all classes that are tied to nodes in one way."""
+        """Return where each node counts for a constraint.
+
+        All classes that are tied to nodes in one way share it.
+        """
         keys = frozenset(one.topology_key for one in pods.hard_spreads)
         honors_taints = written.node_taints_policy == _HONOR
         ties = self._node_fit.profile(pods.index)
@@ -159,7 +168,10 @@ class PodTopologySpread:
         return self._known_domains[known]
 
     def _selected(self, namespace: str, selector: LabelSelector | None) -> list[ClassIndex]:
-        """Return the classes that are counted; kube-scheduler counts none for a selector that selects everything."""
+        """Return the classes that are counted.
+
+        kube-scheduler counts none for a selector that selects everything.
+        """
         if selector is None or is_everything(selector):
             return []
         classes = (self._cluster.classes[other] for other in self._index.candidates(selector))
@@ -169,7 +181,10 @@ class PodTopologySpread:
     def _domain(
         self, pods: PodClass, written: TopologySpreadConstraint, keys: frozenset[str], node: Node
     ) -> str | None:
-        """Return the domain in which a node counts for a constraint, None if it does not count."""
+        """Return the domain in which a node counts for a constraint.
+
+        Returns None if it does not count.
+        """
         labels = node.metadata.labels
         spec = self._node_fit.profile_spec(pods.index)
         if not keys <= labels.keys():
@@ -184,7 +199,10 @@ class PodTopologySpread:
 
 
 def _skew(rule: _Rule, source: NodeIndex, domain: str) -> int:
-    """Return how far the domain would be above the lowest one with the pod in it and without the pod at its source."""
+    """Return how far a domain would be above the lowest one.
+
+    The pod counts in the domain and not at its source.
+    """
     at_source = rule.counted if rule.possible.domain(source) == domain else 0
     there = rule.possible.possible(domain) - at_source + rule.counts_itself
     if rule.sure_domains < (rule.constraint.min_domains or 1):

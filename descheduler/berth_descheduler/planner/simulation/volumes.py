@@ -1,4 +1,4 @@
-"""Where a pod's volumes are reachable: zones, node-bound volumes, unknown claims, attach limits."""
+"""Where a pod's volumes are reachable: zones, nodes, unknown claims, attach limits."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ _BOUND: Final = frozenset({"", "Bound"})
 
 @dataclass(frozen=True, slots=True)
 class BoundVolume:
-    """A volume of a pod and the nodes from which it can be reached."""
+    """A pod's volume and the nodes that can reach it."""
 
     claim: str
     zones: tuple[tuple[str, frozenset[str]], ...]
@@ -58,14 +58,20 @@ class BoundVolume:
 
 
 class VolumeIndex:
-    """The volumes of a class of pods; an unknown claim keeps its pod in place."""
+    """Finds the volumes of a class of pods.
+
+    An unknown claim keeps its pod in place.
+    """
 
     def __init__(self, claims: Iterable[PersistentVolumeClaim], volumes: Iterable[PersistentVolume]) -> None:
         self._claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in claims}
         self._volumes = {volume.metadata.name: volume for volume in volumes}
 
     def volumes_of(self, pods: PodClass) -> tuple[BoundVolume, ...] | Refusal:
-        """Return the volumes that bind a class of pods to nodes, or what is not known of them."""
+        """Return the volumes that bind a class of pods to nodes.
+
+        Returns a refusal if something is not known of them.
+        """
         bound = []
         for name in pods.claims:
             volume = self._volume(pods.namespace, name)
@@ -102,7 +108,10 @@ def _bound_volume(claim: str, volume: PersistentVolume) -> BoundVolume:
 
 
 def _label(labels: Mapping[str, str], key: str) -> str | None:
-    """Return a node's label, under its present name where the old one is missing."""
+    """Return a node's label by its old or its present name.
+
+    The present name counts where the old one is missing.
+    """
     value = labels.get(key)
     return labels.get(ZONE_LABELS[key]) if value is None else value
 
@@ -145,10 +154,10 @@ class AttachColumns:
 def attach_columns(
     snapshot: Snapshot, nodes: Sequence[Node], classes: Sequence[PodClass], pods: Sequence[tuple[Pod, int]]
 ) -> AttachColumns:
-    """Return the columns; `pods` are the placed pods with the numbers of their classes.
+    """Return the attach columns of nodes and pod classes.
 
-    What no pod of the node mounts but is attached to it all the same takes of its capacity. A node without a limit can
-    attach all that there is.
+    `pods` are the placed pods with the numbers of their classes. What no pod of the node mounts but is attached to it
+    all the same takes of its capacity. A node without a limit can attach all that there is.
     """
     limits = {one.metadata.name: _limits(one) for one in snapshot.csi_nodes}
     drivers = sorted({driver for of_node in limits.values() for driver in of_node})
@@ -187,13 +196,16 @@ class _DriverIndex:
         self._provisioners = {one.metadata.name: one.provisioner for one in snapshot.storage_classes}
 
     def drivers_of(self, pod: Pod) -> Iterator[str]:
-        """Yield the driver of each volume of a pod that is attached to its node."""
+        """Yield the driver of each attachable volume of a pod."""
         claims = {claim.metadata.name: claim for claim in self._claims_of(pod)}
         yield from filter(None, map(self._driver_of_claim, claims.values()))
         yield from filter(None, map(_driver_in_tree, pod.spec.volumes))
 
     def lingering(self, pods: Sequence[Pod]) -> Counter[tuple[str, str]]:
-        """Return the volumes per driver that are attached to a node but mounted by no pod there."""
+        """Return the attached volumes that no pod mounts, per node and driver.
+
+        Only pods on the same node count.
+        """
         if not self._snapshot.volume_attachments:
             return Counter()
         mounted = {(pod.spec.node_name, claim.spec.volume_name) for pod in pods for claim in self._claims_of(pod)}
@@ -219,12 +231,15 @@ class _DriverIndex:
 
 
 def _claim_name(pod: Pod, volume: Volume) -> str:
-    """Return the name of the claim of a pod's volume, "" if it has none; an ephemeral one is named after both."""
+    """Return the name of a pod volume's claim, "" without one.
+
+    The claim of an ephemeral volume is named after the pod and the volume.
+    """
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else ""
 
 
 def _driver_in_tree(source: Volume | PersistentVolumeSpec) -> str:
-    """Return the driver of a volume of an old kind, "" if it is of none."""
+    """Return the driver of an in-tree volume, "" for other kinds."""
     return next((driver for kind, driver in _IN_TREE.items() if getattr(source, kind, None) is not None), "")

@@ -1,4 +1,7 @@
-"""The search for good packings: columns, filling, choice of nodes, bounds, order of moves; pure, needs numpy."""
+"""Searches for good packings: columns, filling, choice of nodes, bounds, move order.
+
+It is pure and needs numpy.
+"""
 
 from berth_descheduler.planner.solver.bounds import most_freed_by_number, most_freed_by_volume, most_that_fit
 from berth_descheduler.planner.solver.draining import (

@@ -1,4 +1,4 @@
-"""Bounds that hold for any plan: how many nodes can be freed, and how many moves that takes at least.
+"""Bounds on any plan: the most nodes freed, the fewest moves.
 
 By volume: whatever is moved where, a node that is kept holds at most what it has for movable pods (or what it holds of
 them now, if it is over-booked or takes no pods), so the nodes that are empty at the end cannot have more than all nodes
@@ -17,7 +17,7 @@ from berth_descheduler.planner.solver.model import Ints, PackingModel
 
 
 def holds(packing: PackingModel) -> Ints:
-    """Return what each node can hold of movable pods at most; (resources, nodes)."""
+    """Return each node's capacity for movable pods; (resources, nodes)."""
     taken = taken_by_movable(packing)
     most: Ints = np.where(packing.takes, np.maximum(packing.room + taken, taken), taken)
     return most
@@ -46,19 +46,25 @@ def most_freed_by_volume(packing: PackingModel, to_empty: Sequence[int], empty: 
 
 
 def most_freed_by_number(pod_counts: Ints, budget: int | None) -> int:
-    """Return how many nodes at most can be freed with these moves, given the pods of each node."""
+    """Return an upper bound on the nodes freed with `budget` moves.
+
+    `pod_counts` are the pods of each node; without a budget all nodes count.
+    """
     if budget is None:
         return len(pod_counts)
     return int((np.cumsum(np.sort(pod_counts)) <= budget).sum())
 
 
 def fewest_moves(pod_counts: Ints, freed: int) -> int:
-    """Return how many moves it takes at least to free so many of the nodes."""
+    """Return a lower bound on the moves that free so many nodes."""
     return int(np.sort(pod_counts)[:freed].sum())
 
 
 def most_that_fit(packing: PackingModel, kind: int) -> int:
-    """Return how many pods of a kind can find room at most, wherever the movable pods go."""
+    """Return an upper bound on the pods of a kind that fit.
+
+    The movable pods may go anywhere.
+    """
     hold, taken, need = holds(packing), taken_by_movable(packing), packing.need[kind]
     asked = np.flatnonzero(need)
     if not len(asked):
@@ -110,12 +116,12 @@ class PriceBound:
     prices: Ints  # (kinds,), of a pod that is moved: a move and the price of its kind
 
     def most_freed(self, to_empty: Ints, empty: Ints, budget: int) -> int:
-        """Return how many more nodes than now can be empty at most with so many moves."""
+        """Return an upper bound on the additional empty nodes with `budget` moves."""
         may = np.sort(self.values[np.concatenate([to_empty, empty])])
         return max(0, int((np.cumsum(may) <= budget * MOVE + int(self.openings.sum())).sum()) - len(empty))
 
     def fewest_moves(self, to_empty: Ints, empty: Ints, freed: int) -> int:
-        """Return how many moves it takes at least to have so many more nodes empty than now."""
+        """Return a lower bound on the moves for `freed` additional empty nodes."""
         may = np.sort(self.values[np.concatenate([to_empty, empty])])[: freed + len(empty)]
         return max(0, -((int(self.openings.sum()) - int(may.sum())) // MOVE))
 
@@ -135,7 +141,7 @@ def bound_by_prices(packing: PackingModel, to_empty: Ints, empty: Ints, budget: 
 
 
 def _look_for_prices(sample: "_Values", budget: int) -> Prices:
-    """Return the prices with the tightest bound, by steps along one price at a time.
+    """Return the prices with the tightest bound, by coordinate search.
 
     The search begins where a pod is worth as many moves as smaller ones of some size need for its room, less one.
     """
@@ -158,7 +164,7 @@ def _look_for_prices(sample: "_Values", budget: int) -> Prices:
 
 @dataclass(frozen=True)
 class _Groups:
-    """Kinds of about the same size together: first the large ones, then the small ones."""
+    """Kinds grouped by similar size, the large ones first."""
 
     cell: int
     """The unit in which large pods are measured."""
@@ -190,7 +196,7 @@ def _group(packing: PackingModel) -> _Groups:
 
 
 def _cell(large: Ints, most: int) -> int:
-    """Return the unit for the sizes of large pods, as fine as the time allows."""
+    """Return the unit of large pods' sizes, as fine as time allows."""
     cell = max(1, int(np.gcd.reduce(large)) if len(large) else 1, -(-most // _MOST_CELLS))
     while len(np.unique(large // cell)) > _MOST_GROUPS:
         cell *= 2
@@ -198,7 +204,7 @@ def _cell(large: Ints, most: int) -> int:
 
 
 class _Values:
-    """The greatest value of some nodes as a function of the prices of the large kinds."""
+    """The greatest value of nodes as a function of large kinds' prices."""
 
     def __init__(self, packing: PackingModel, groups: _Groups, nodes: Ints, roles: tuple[Ints, Ints]) -> None:
         self.weights = groups.weights
@@ -213,7 +219,10 @@ class _Values:
         self._may, self._empty = may[nodes], int(empty[nodes].sum())
 
     def _count_staying(self, groups: _Groups) -> Ints:  # (cells + 1, nodes)
-        """Return how many small pods can stay at most if large ones take so many cells."""
+        """Return the most small pods that can stay beside large ones.
+
+        A row stands for the cells that the large pods take.
+        """
         left = self._hold[None, :] - np.arange(self._cells + 1)[:, None] * groups.cell
         staying = np.where(left >= 0, 0, _NEVER)
         for size, there in zip(groups.sizes, self._small.T, strict=True):
@@ -249,7 +258,10 @@ class _Values:
         return np.array(worth, dtype=np.int64)
 
     def freed(self, prices: Prices, budget: int) -> float:
-        """Return how many more of these nodes than now are freed at most, with parts of nodes."""
+        """Return an upper bound on the additional nodes freed.
+
+        A part of the next node counts as a fraction.
+        """
         values = self.at(prices)
         left = budget + int((values - self.now(prices)).sum())
         may = np.sort(values[self._may])
@@ -262,7 +274,7 @@ class _Values:
 
 
 def _rounded_down(asked: Ints) -> Ints:
-    """Return amounts with the highest bits only, so that there are few of them."""
+    """Return amounts rounded down to their highest bits, for few distinct sizes."""
     bits = np.maximum(np.frexp(asked.astype(np.float64))[1] - _FINE_BITS, 0)
     rounded: Ints = asked >> bits << bits
     return rounded

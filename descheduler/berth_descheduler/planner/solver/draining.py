@@ -1,4 +1,4 @@
-"""Chooses the nodes to empty: a set that can be emptied within the moves, by prices.
+"""Chooses a set of nodes to empty within the moves, by prices.
 
 The set is chosen first and filled as a whole: the nodes whose pods cost least at the prices of the moment. A filling
 tells what the last pod of each kind cost, prices move towards that, and the set is chosen anew, with more nodes where
@@ -40,7 +40,10 @@ class DependentPlacement:
 
 
 class DependentPods:
-    """Places dependent pods in a state and in a copy of the room; `withdraw` restores the state."""
+    """Places dependent pods in a state and a copy of the room.
+
+    `withdraw` restores the state.
+    """
 
     def __init__(self, packing: PackingModel, state: State, open_nodes: Mask) -> None:
         self._packing = packing
@@ -53,11 +56,17 @@ class DependentPods:
 
     @property
     def placements(self) -> tuple[DependentPlacement, ...]:
-        """Return what was placed, in order; each step is feasible after those before it."""
+        """Return the placements in order.
+
+        Each step is feasible after those before it.
+        """
         return tuple(self._placements)
 
     def place(self, pods_of: Mapping[int, Sequence[PodIndex]]) -> tuple[int, ...]:
-        """Place the dependent pods of nodes, all or none per node; return the nodes with none placed."""
+        """Place the dependent pods of nodes, all or none per node.
+
+        Returns the nodes with none placed.
+        """
         if pods_of:
             self.room = self._packing.room.copy()
         return tuple(node for node, pods in pods_of.items() if not self.place_together(pods))
@@ -149,12 +158,12 @@ class DrainLimits:
 
 
 class DrainSearch:
-    """Looks for the largest set of nodes that can be emptied, then for the fewest moves."""
+    """Looks for the largest set of drainable nodes, then the fewest moves."""
 
     def __init__(
         self, packing: PackingModel, state: State, candidates: Candidates, open_nodes: Mask, limits: DrainLimits
     ) -> None:
-        """Prepare; `open_nodes` may take pods as long as they are not emptied themselves."""
+        """Prepare; `open_nodes` may take pods unless they are emptied themselves."""
         self._packing = packing
         self._state = state
         self._candidates = candidates
@@ -230,7 +239,7 @@ class DrainSearch:
         return best is not None and len(best.nodes) == self.most and best.moves <= self.fewest_moves(self.most)
 
     def fewest_moves(self, freed: int) -> int:
-        """Return how many moves it takes at least to free so many nodes."""
+        """Return a lower bound on the moves that free so many nodes."""
         found = self._candidates
         by_prices = self.bound.fewest_moves(found.nodes, found.empty, freed) if self.bound else 0
         return max(by_prices, fewest_moves(found.pod_counts, freed))
@@ -251,7 +260,10 @@ class DrainSearch:
         return np.sort(found.nodes[order])
 
     def _try(self, chosen: Ints) -> Draining:
-        """Return the draining of some nodes, without those whose dependent pods find no place."""
+        """Return the draining of some nodes.
+
+        Nodes whose dependent pods find no place are left out.
+        """
         drained = np.zeros(self._packing.nodes, dtype=bool)
         drained[chosen] = True
         dependent = DependentPods(self._packing, self._state, self._open & ~drained)
@@ -297,7 +309,10 @@ class DrainSearch:
         self._prices = np.maximum(MOVE, self._best_prices * shaken // 100)
 
     def _update_prices(self, trial: Draining, turn: int) -> None:
-        """Move prices towards the costs of a trial by shrinking steps; at once for pods without a place."""
+        """Move prices towards the costs of a trial by shrinking steps.
+
+        Prices of pods without a place change at once.
+        """
         pace = 2 + turn // 4
         nearer = self._prices + (trial.filled.prices - self._prices) * 4 // (5 * pace)
         self._prices = np.where(trial.filled.unplaced > 0, trial.filled.prices, nearer)
@@ -306,7 +321,10 @@ class DrainSearch:
             self._bonus = np.maximum(self._bonus, trial.filled.stuck * MOVE // mean)
 
     def _penalize_large(self, trial: Draining) -> None:
-        """Penalize the nodes whose large pods found no place, as many as pods are left."""
+        """Penalize nodes whose large pods found no place.
+
+        Enough nodes are penalized to cover the pods that are left.
+        """
         pods = self._packing.movable_on(np.isin(np.arange(self._packing.nodes), trial.nodes))
         for kind in np.flatnonzero((trial.filled.unplaced > 0) & self._large):
             nodes, counts = np.unique(
@@ -317,7 +335,10 @@ class DrainSearch:
             self._bonus[nodes[order[:enough]]] -= _PENALTY
 
     def _penalize_infeasible(self, left_out: Ints) -> None:
-        """Penalize the nodes whose dependent pods found no place, and less the others with such pods."""
+        """Penalize the nodes whose dependent pods found no place.
+
+        Other nodes with such pods are penalized less, by the prices of their kinds.
+        """
         if not len(left_out):
             return
         self._bonus[left_out] -= _PENALTY
@@ -326,7 +347,7 @@ class DrainSearch:
         self._prices = np.where(dear, np.minimum(4 * self._prices, _PENALTY), self._prices)
 
     def _next_target(self, trial: Draining, tried: int, *, good: bool) -> int:
-        """Return how many nodes to try next, after a trial with so many."""
+        """Return how many nodes to try after a trial of `tried`."""
         freed, best = len(trial.nodes), len(self._best.nodes) if self._best else 0
         if good:
             target = max(tried, freed + self._affordable(trial))
@@ -358,9 +379,10 @@ class DrainSearch:
         return max(1, over * len(trial.nodes) * 7 // (10 * max(1, trial.moves)))
 
     def _missing_nodes(self, trial: Draining) -> int:
-        """Return how many nodes are too many, by the volume of the small pods without a place.
+        """Return how many nodes are too many after a trial.
 
-        For large pods it is their kind that counts, not the volume: their price goes up, and other nodes are chosen.
+        What counts is the volume of the small pods without a place. For large pods it is their kind that counts, not
+        the volume: their price goes up, and other nodes are chosen.
         """
         amounts = trial.filled.unplaced * self._packing.need[:, self._packing.binding]
         nodes = -(-int(amounts[~self._large].sum()) // self._whole)
@@ -375,7 +397,10 @@ class DrainSearch:
 
 
 def without_undrainable_nodes(problem: Problem, packing: PackingModel, sources: Sources) -> Sources:
-    """Split off the sources with a pod that fits on no other node, each with the reason."""
+    """Split off sources with a pod that fits on no other node.
+
+    Each gets a refusal that names the pod.
+    """
     homes = _PossibleNodes(packing)
     stuck: dict[NodeIndex, PodIndex] = {}
     for node in sources.to_empty:
@@ -404,7 +429,7 @@ class _PossibleNodes:
         """Per kind the nodes if there is at most one, else None."""
 
     def has_no_other_node(self, kind: int, home: NodeIndex) -> bool:
-        """Return whether a pod of a kind can be nowhere but at home."""
+        """Return whether pods of a kind fit on no node but `home`."""
         if kind not in self._only:
             nodes = np.flatnonzero(self._possible(kind))
             self._only[kind] = frozenset(nodes.tolist()) if len(nodes) <= 1 else None

@@ -1,4 +1,4 @@
-"""The exact solver: frees one more node, or places one more pod, as long as possible.
+"""Solves exactly, one more freed node or placed pod at a time.
 
 Both questions climb in the same way (`IncrementalSolve`): a program that asks for the fewest moves to a given aim is
 solved in seconds, while one that maximises the aim within a number of moves takes minutes.
@@ -24,7 +24,7 @@ from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 @dataclass(frozen=True)
 class ExactDraining:
-    """What is proven, and what was found on the way, the best last."""
+    """What is proven and what was found, the best last."""
 
     most: int
     """No more nodes than this can be freed."""
@@ -38,7 +38,7 @@ class ExactDraining:
 
 @dataclass(frozen=True)
 class Reached:
-    """For how many pods of each want there is room, and with how many moves."""
+    """How many pods of each want have room, and the moves."""
 
     each: tuple[int, ...]
     moves: int
@@ -51,7 +51,10 @@ class Reached:
 
 @dataclass(frozen=True)
 class ExactRoom:
-    """What is proven, and the best solution found, if it beats the known one."""
+    """What is proven, and the best solution that beats the known one.
+
+    `solution` is None if none does.
+    """
 
     reached: Reached
     solution: Solution | None = None
@@ -60,7 +63,10 @@ class ExactRoom:
 
 @dataclass(frozen=True)
 class RoomQuestion:
-    """A question: kinds, the most of each (None: no limit), and whether a part is useless."""
+    """Which kinds need room, and how many of each at most.
+
+    A `most` of None is no limit. With `all_or_none` a part is useless.
+    """
 
     kinds: tuple[int, ...]
     most: tuple[int | None, ...]
@@ -80,9 +86,10 @@ def solve_draining(
     moves: int,
     least_moves: int,
 ) -> ExactDraining | None:
-    """Return what the solver proves and finds, None if it is not installed or the problem is too large.
+    """Return what the solver proves and finds on freeing nodes.
 
-    `freed` nodes are known to be possible with so many `moves`; no plan does it with fewer than `least_moves`.
+    Returns None if the solver is not installed, the problem is too large, or `limits.most` is 0. `freed` nodes are
+    known to be possible with so many `moves`; no plan does it with fewer than `least_moves`.
     """
     if not is_installed() or limits.most == 0:
         return None
@@ -103,7 +110,10 @@ def solve_draining(
 
 
 def solve_room(packing: PackingModel, may_leave: Mask, question: RoomQuestion, known: Reached) -> ExactRoom | None:
-    """Return what the solver proves and finds, None if it is not installed or the problem is too large."""
+    """Return what the solver proves and finds on room for pods.
+
+    Returns None if the solver is not installed, the problem is too large, or `question` has no kinds.
+    """
     if not is_installed() or not question.kinds:
         return None
     aims = [Aim(packing.need[kind], np.flatnonzero(packing.allowed(kind) & packing.takes)) for kind in question.kinds]
@@ -117,7 +127,7 @@ def solve_room(packing: PackingModel, may_leave: Mask, question: RoomQuestion, k
 
 
 class IncrementalSolve(ABC):
-    """Asks for one more as long as that is possible, then for the fewest moves."""
+    """Asks for one more while possible, then for the fewest moves."""
 
     def __init__(self, deadline: Deadline, *, reached: int, most: int, moves: int, least_moves: int) -> None:
         self._deadline = deadline
@@ -163,7 +173,7 @@ class IncrementalSolve(ABC):
 
     @abstractmethod
     def _keep(self, found: Solution) -> bool:
-        """Keep a solution if it can be used, and return whether it can."""
+        """Keep a solution if it is usable; return whether it is."""
 
     @abstractmethod
     def _note_fewest(self, found: Solution) -> None:
@@ -194,7 +204,7 @@ class _DrainingSolve(IncrementalSolve):
 
     @property
     def is_small_enough(self) -> bool:
-        """Return whether the solver can be expected to come to an end soon."""
+        """Return whether the solver is likely to finish soon."""
         return self._model(1).is_small_enough
 
     def _solve_for_more(self) -> Solution:
@@ -223,7 +233,10 @@ class _DrainingSolve(IncrementalSolve):
             self.least_moves = max(self.least_moves, found.bound)
 
     def _model(self, asked: int) -> PlacementModel:
-        """Return the program with the nodes that can be freed together; others have too many pods."""
+        """Return the program with the nodes that can be freed together.
+
+        Other nodes have too many pods for the budget.
+        """
         nodes, counts = self._candidates.nodes, self._candidates.pod_counts
         if self._budget is not None:
             cheapest = int(np.sort(counts)[: max(0, asked - 1)].sum())
@@ -247,7 +260,10 @@ def _entries(found: Ints | None) -> Ints:
 
 
 class _RoomSolve(IncrementalSolve):
-    """Places one more pod at a time, or all missing ones at once if a part is useless."""
+    """Places one pod at a time, or all missing ones at once.
+
+    It asks for all at once if a part is useless.
+    """
 
     def __init__(self, model: PlacementModel, question: RoomQuestion, known: Reached) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Fills nodes with pods by kind and count: targets, and pods moved aside for them.
+"""Fills nodes with pods by kind and count, and moves others aside.
 
 Kinds are placed from the largest to the smallest, all pods of a kind at once:
 1. *Directly*, on the fullest nodes that have room. A node takes no more than leaves it the balance of resources that
@@ -53,12 +53,18 @@ class EjectionSets:
         self._known: dict[int, _Sets] = {}
 
     def smaller(self, kind: int) -> list[int]:
-        """Return the ejectable kinds smaller than a kind, larger ones first, up to a limit."""
+        """Return the ejectable kinds smaller than a kind, largest first.
+
+        A longer list is thinned out evenly to `_SINGLES`.
+        """
         after = self._order[self._order.index(kind) + 1 :]
         return _evenly([one for one in after if self._row[one] >= 0], _SINGLES)
 
     def promising(self, kind: int, room: Ints, there: npt.NDArray[np.int32], may: Mask) -> list[tuple[int, ...]]:
-        """Return the ejection sets that make room for a kind now; arrays are over the same nodes."""
+        """Return the ejection sets that make room for a kind now.
+
+        The arrays are over the same nodes.
+        """
         if kind not in self._known:
             self._known[kind] = self._list(kind)
         sets, need = self._known[kind], self._packing.need[kind]
@@ -94,14 +100,17 @@ class EjectionSets:
 
 
 def row_of_kind(packing: PackingModel) -> Ints:
-    """Return per kind its row among those that may be moved aside, -1 for others; (kinds,)."""
+    """Return each kind's row among the ejectable ones, -1 for others; (kinds,)."""
     rows = np.full(packing.kinds, -1, dtype=np.int64)
     rows[packing.ejectable] = np.arange(len(packing.ejectable))
     return rows
 
 
 def _evenly(kinds: list[int], most: int) -> list[int]:
-    """Return at most so many of some kinds, evenly over the list, its ends among them."""
+    """Return at most `most` of the kinds, spread evenly over the list.
+
+    The ends of the list are among them.
+    """
     if len(kinds) <= most:
         return kinds
     return [kinds[index * (len(kinds) - 1) // (most - 1)] for index in range(most)]
@@ -172,7 +181,7 @@ def fill(
     prices: Ints,
     limits: FillLimits | None = None,
 ) -> Filled:
-    """Return a filling of the open nodes, given their room, with a demand."""
+    """Return a filling of the open nodes with a demand."""
     filling = _Filling(packing, room, open_nodes, demand, (prices, limits or FillLimits()))
     filling.place_all()
     return filling.result()
@@ -248,13 +257,16 @@ class _Filling:
                 return
 
     def _rest_after(self, kind: int) -> Ints:
-        """Return what is still to be placed of the kinds after this one."""
+        """Return the demand left for the kinds after this one."""
         rest = self._left.copy()
         rest[self._order[: self._rank[kind] + 1]] = 0
         return rest
 
     def _copies(self, kind: int) -> tuple[Ints, Ints]:
-        """Return the nodes with room for a kind, and how many pods of it each has room for."""
+        """Return the nodes with room for a kind, and their counts.
+
+        A count is how many pods of the kind fit, at most those still to place.
+        """
         need = self._packing.need[kind]
         nodes = self._has(kind, need).nonzero()[0]
         most = np.full(len(nodes), np.iinfo(np.int64).max)
@@ -263,14 +275,17 @@ class _Filling:
         return nodes, np.minimum(most, self._left[kind]) if need.any() else np.full(len(nodes), self._left[kind])
 
     def _has(self, kind: int, amounts: Ints) -> Mask:
-        """Return the allowed nodes of a kind with these free amounts of its resources."""
+        """Return the allowed nodes of a kind with these free amounts.
+
+        Only the resources that the kind asks for count.
+        """
         mask = self._allowed(kind)
         for column in self._packing.asked[kind]:
             mask = mask & (self._room[column] >= amounts[column])
         return mask
 
     def _allowed(self, kind: int) -> Mask:
-        """Return the nodes to which pods of a kind may go, whatever is on them."""
+        """Return the allowed nodes of a kind, whatever is on them."""
         key = -1 - kind if kind in self._demand.only_on else int(self._packing.profile[kind])
         if key not in self._may:
             self._may[key] = self._demand.only_on.get(kind, self._packing.allowed(kind))[self._nodes]
@@ -278,7 +293,10 @@ class _Filling:
         return mask & ~self._left_by[kind] if kind in self._left_by else mask
 
     def _keep_balance(self, kind: int, nodes: Ints, most: Ints, rest: Ints, *, lowest: bool) -> Ints:
-        """Return how many pods nodes take if the other resources stay in balance with the scarcest."""
+        """Return how many pods nodes take with their resources in balance.
+
+        The other resources stay in balance with the scarcest.
+        """
         need, scarce = self._packing.need[kind], self._packing.binding
         asked = self._packing.need[rest > 0]
         asked = asked[asked[:, scarce] > 0]
@@ -299,7 +317,10 @@ class _Filling:
         return most
 
     def _keep_even(self, kind: int, nodes: Ints, most: Ints, rest: Ints) -> Ints:
-        """Return how many pods nodes take if smaller kinds can fill the rest of the scarcest resource."""
+        """Return how many pods nodes take without an odd rest.
+
+        Smaller kinds can then fill the rest of the scarcest resource.
+        """
         scarce = self._packing.binding
         need = int(self._packing.need[kind, scarce])
         unit = int(np.gcd.reduce(self._packing.need[rest > 0, scarce]))
@@ -312,7 +333,10 @@ class _Filling:
         return np.where((room - found * need) % unit == 0, found, 0)
 
     def _fill_up(self, kind: int, nodes: Ints, most: Ints) -> None:
-        """Put pods of a kind on nodes, the fullest first, up to `most` on each."""
+        """Put up to `most` pods of a kind on each node.
+
+        The fullest nodes come first.
+        """
         nodes, most = nodes[most > 0], most[most > 0]
         order = np.argsort(self._packing.weight @ self._room[:, nodes], kind="stable")
         reached = np.cumsum(most[order])
@@ -325,7 +349,10 @@ class _Filling:
     # --- by moving others aside -------------------------------------------------------------------------------------
 
     def _place_by_ejection(self, kind: int) -> None:
-        """Put pods where one or two smaller ones make room, the cheapest set first."""
+        """Put pods where one or two smaller ones make room.
+
+        The cheapest set goes first.
+        """
         for ejected in self._sets.promising(kind, self._room, self._there, self._allowed(kind)):
             if not self._left[kind]:
                 return
@@ -343,7 +370,10 @@ class _Filling:
             self._last_set[kind] = ejected
 
     def _place_by_cover(self, kind: int) -> None:
-        """Place pods where several smaller ones make room: eject large ones first, the last as small as will do."""
+        """Place pods where several smaller ones make room.
+
+        It ejects large ones first, the last as small as will do.
+        """
         need, smaller = self._packing.need[kind], self._sets.smaller(kind)
         asked = np.flatnonzero(need)
         may = np.flatnonzero(self._allowed(kind))
@@ -370,7 +400,7 @@ class _Filling:
 
     @staticmethod
     def _whole_parts(need: Ints, lack: Ints, there: npt.NDArray[np.int32]) -> Ints:
-        """Return how many pods of a kind go into what nodes lack without going beyond it."""
+        """Return how many pods of a kind fit into what nodes lack."""
         parts = np.full(lack.shape[1], np.iinfo(np.int64).max)
         for column in need.nonzero()[0]:
             short = lack[column] > 0
@@ -381,7 +411,10 @@ class _Filling:
     # --- by exchange ------------------------------------------------------------------------------------------------
 
     def _exchange(self) -> bool:
-        """Exchange larger pods for small ones that fill their nodes better; return whether any moved."""
+        """Exchange larger pods for small ones that fill their nodes better.
+
+        Returns whether any moved.
+        """
         before = len(self._went)
         self._left_by.clear()
         for kind in self._order[::-1].tolist():
@@ -431,7 +464,10 @@ class _Filling:
         self._went.append(_entries(kind, self._nodes[nodes], counts))
 
     def _prices(self) -> Ints:
-        """Return what one more pod of each kind would cost, judging by what the last one did."""
+        """Return the cost of one more pod of each kind.
+
+        It is estimated from the last pod placed.
+        """
         prices = np.full(self._packing.kinds, MOVE, dtype=np.int64)
         for kind in self._order[::-1].tolist():
             if self._left[kind]:
@@ -443,7 +479,10 @@ class _Filling:
         return prices
 
     def _stuck(self) -> Ints:
-        """Return per node the rest of the scarcest resource if the smallest kind fits into it."""
+        """Return each node's rest of the scarcest resource.
+
+        It is 0 where the smallest kind does not fit into it.
+        """
         stuck = np.zeros(self._packing.nodes, dtype=np.int64)
         asked = self._packing.need[:, self._packing.binding]
         rest = self._room[self._packing.binding]
@@ -463,7 +502,7 @@ def _gathered(several: list[Ints]) -> Ints:
 
 
 def _net(came: Ints, went: Ints, nodes: int) -> tuple[Ints, Ints]:
-    """Return arrivals and ejections per kind and node without what both came and went."""
+    """Return net arrivals and ejections per kind and node."""
     cells = np.concatenate([came[:, 0] * nodes + came[:, 1], went[:, 0] * nodes + went[:, 1]])
     found, inverse = np.unique(cells, return_inverse=True)
     change = np.zeros(len(found), dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Solves mixed integer programs with HiGHS, in one thread with fixed seeds and limits.
+"""Solves mixed integer programs with HiGHS in one thread.
 
-HiGHS is the extra `optimal`; it is imported when a program is solved.
+Seeds and limits are fixed. HiGHS is the extra `optimal`; it is imported when a program is solved.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class SolverStatus(Enum):
 
 @dataclass(frozen=True)
 class SolverResult:
-    """The solver's result: a bound on the objective, and the columns' values if any."""
+    """A bound on the objective, and the columns' values if any."""
 
     status: SolverStatus
     bound: int
@@ -55,7 +55,10 @@ class LinearProgram:
         self._row_upper: list[float] = []
 
     def add_columns(self, upper: Ints, *, costs: Ints | None = None, whole: bool = False) -> Ints:
-        """Add columns from 0 to their upper bounds and return their numbers; default cost 0."""
+        """Add columns from 0 to their upper bounds; return their numbers.
+
+        The default cost is 0.
+        """
         first = len(self._cost)
         self._cost += [0.0] * len(upper) if costs is None else costs.astype(float).tolist()
         self._upper += upper.astype(float).tolist()
@@ -76,10 +79,11 @@ class LinearProgram:
         self._row_upper.append(float(upper))
 
     def solve(self, deadline: Deadline, enough: int | None) -> SolverResult:
-        """Return what the solver finds; in one thread, from a fixed seed, with a limit on its tree.
+        """Return what the solver finds by the deadline.
 
-        It stops once it is sure that the objective is above `enough`. That is no row of the program: a row on the sum
-        of all moves makes it slower by a factor of twenty.
+        It runs in one thread, from fixed seeds, with limits on its search tree. It stops once it is sure that the
+        objective is above `enough`. That is no row of the program: a row on the sum of all moves makes it slower by a
+        factor of twenty.
         """
         import highspy  # noqa: PLC0415 - an extra, imported where it is used
 
@@ -114,7 +118,10 @@ def _run_solver(
     limits: tuple[int, int, int | None],
     deadline: Deadline,
 ) -> SolverResult:
-    """Run the solver once with a seed, a node limit and a sufficient objective."""
+    """Run the solver once with the given limits.
+
+    `limits` are the seed, the most nodes of the search tree, and `enough` of `LinearProgram.solve`.
+    """
     seed, tree_nodes, enough = limits
     options: dict[str, bool | int | float] = {
         "output_flag": False,

@@ -1,6 +1,6 @@
-"""The integer program over (node, kind) counts: the fewest moves to an aim, or a proof of none.
+"""The integer program over (node, kind) counts: fewest moves to an aim.
 
-It needs the extra `optimal` (HiGHS).
+It may also prove that no moves reach the aim. It needs the extra `optimal` (HiGHS).
 
 Pods of a kind on a node are one integer variable y: how many there are in the end. Variables o >= count - y are the
 moves. An aim is a set of columns of which so many have to be reached: a node is freed (one binary column that takes all
@@ -27,7 +27,9 @@ from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 
 def list_patterns(need: Ints, limits: Ints, most: Ints, at_most: int) -> tuple[Ints, ...] | None:
-    """Return per place the patterns (patterns, kinds); None if there are more than `at_most` in all.
+    """Return the patterns per place; (patterns, kinds).
+
+    Returns None if there are more than `at_most` in all.
 
     need: (kinds, resources), limits: (resources, places), most: (places, kinds) of each kind at each place.
     """
@@ -63,7 +65,7 @@ def _list(
 def _fillings(
     need: Sequence[Sequence[int]], room: tuple[int, ...], most: Sequence[int], kind: int
 ) -> Iterator[tuple[int, ...]]:
-    """Yield every way to fill a room with the kinds from one on."""
+    """Yield every filling of a room with the kinds from `kind` on."""
     if kind == len(need):
         yield ()
         return
@@ -86,7 +88,10 @@ _SURELY_SMALLER: Final = 1 - 1e-9
 
 @dataclass(frozen=True)
 class Solution:
-    """The solver's answer: the least `bound` of moves, and the counts after `moves`."""
+    """The solver's answer: a lower bound on moves, and the counts.
+
+    `bound` is the least number of moves; the counts are those after `moves`.
+    """
 
     status: SolverStatus
     bound: int
@@ -119,7 +124,7 @@ class Wanted:
 
 
 class PlacementModel:
-    """The part of the program that does not depend on how much is asked for."""
+    """The part of the program that is independent of `Wanted`."""
 
     def __init__(self, packing: PackingModel, places: Mask, may_leave: Mask, aims: Sequence[Aim]) -> None:
         """Prepare; pods may arrive on `places` and leave those that `may_leave` marks."""
@@ -150,11 +155,14 @@ class PlacementModel:
 
     @property
     def is_small_enough(self) -> bool:
-        """Return whether the solver can be expected to come to an end soon."""
+        """Return whether the solver is likely to finish soon."""
         return self.columns <= (MOST_COLUMNS if self.kinds <= FEW_KINDS else MOST_COLUMNS_OF_MANY_KINDS)
 
     def fewest_moves(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
-        """Return the fewest moves that reach what is wanted, or that they exceed the budget."""
+        """Return the fewest moves that reach what is wanted.
+
+        The status is `IMPOSSIBLE` if they exceed the budget.
+        """
         if self._patterns is not None:
             return self._solve_by_patterns(wanted, budget, deadline)
         program = LinearProgram()
@@ -177,7 +185,10 @@ class PlacementModel:
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def _add_moves(self, program: LinearProgram, stay_at: Ints, moved_at: Ints) -> None:
-        """Every pod stays somewhere; those that do not stay where they are have moved."""
+        """Add the rows that keep every pod somewhere and count moves.
+
+        Pods that do not stay where they are have moved.
+        """
         for kind in range(len(self._kinds)):
             columns = stay_at[:, kind][stay_at[:, kind] >= 0]
             total = int(self._counts[:, kind].sum())
@@ -187,7 +198,10 @@ class PlacementModel:
             program.add_row(pair, np.ones(2), lower=int(self._counts[place, kind]))
 
     def _add_room(self, program: LinearProgram, stay_at: Ints, aimed: Sequence[Ints]) -> None:
-        """No node holds more than it has room for; what an aim takes of a node is taken."""
+        """Add the rows that keep each node within its room.
+
+        What an aim takes of a node is taken.
+        """
         need = self._packing.need[self._kinds]
         needs = [need, *(aim.needs[None, :] for aim in self._aims if aim.needs is not None)]
         redundant = _redundant_rows(np.concatenate(needs), self._limit)
@@ -204,7 +218,10 @@ class PlacementModel:
                 program.add_row(np.concatenate(index), np.concatenate(value) / scale, upper=limit / scale)
 
     def _add_freed(self, program: LinearProgram, stay_at: Ints, moved_at: Ints, aimed: Sequence[Ints]) -> None:
-        """Nothing stays on a freed node; a row per kind makes the relaxation much tighter."""
+        """Add the rows that keep freed nodes empty.
+
+        A row per kind makes the relaxation much tighter.
+        """
         place_of = {int(node): place for place, node in enumerate(self._places)}
         for aim, columns in zip(self._aims, aimed, strict=True):
             for node, freed in zip(aim.nodes, columns, strict=True) if aim.needs is None else ():
@@ -220,7 +237,10 @@ class PlacementModel:
 
     @cached_property
     def _patterns(self) -> tuple[Ints, ...] | None:
-        """Return all fillings per place: counts of kinds, then of new pods; None if too many."""
+        """Return all fillings per place; None if there are too many.
+
+        A filling counts the kinds, then the new pods.
+        """
         coming = [aim for aim in self._aims if aim.needs is not None]
         need = np.concatenate(
             [self._packing.need[self._kinds], *(aim.needs[None, :] for aim in coming if aim.needs is not None)]
@@ -299,7 +319,7 @@ class PlacementModel:
     # --- numbers ----------------------------------------------------------------------------------------------------
 
     def _most_per_place(self, need: Ints) -> Ints:
-        """Return how many pods of each kind each place can have at most; (places, kinds)."""
+        """Return the most pods of each kind per place; (places, kinds)."""
         most = np.zeros(self._counts.shape, dtype=np.int64)
         for position, kind in enumerate(self._kinds):
             fits = np.full(len(self._places), int(self._counts[:, position].sum()))
@@ -330,7 +350,10 @@ class PlacementModel:
         return self._solution(found, stays, each)
 
     def _holds(self, stays: Ints, values: Ints, aimed: Sequence[Ints]) -> bool:
-        """Return whether a solution holds in whole numbers, too: the solver has a tolerance."""
+        """Return whether a solution holds in whole numbers.
+
+        The solver has a tolerance.
+        """
         taken = (stays @ self._packing.need[self._kinds]).T  # (resources, places)
         at = np.zeros((self._limit.shape[0], self._packing.nodes), dtype=np.int64)
         freed = np.zeros(self._packing.nodes, dtype=bool)
@@ -353,7 +376,7 @@ def _cells(nodes: Ints, values: Ints) -> tuple[tuple[int, int], ...]:
 
 
 def _counts(packing: PackingModel, places: Ints, may_leave: Mask) -> Ints:
-    """Return how many pods of each kind may leave each place; (places, kinds)."""
+    """Return how many pods may leave; (places, kinds)."""
     pods = np.flatnonzero((packing.pod_kind >= 0) & may_leave[packing.pod_node])
     cells = packing.pod_node[pods] * packing.kinds + packing.pod_kind[pods]
     counts = np.bincount(cells, minlength=packing.nodes * packing.kinds).reshape(packing.nodes, packing.kinds)

@@ -1,4 +1,4 @@
-"""The packing model: integer arrays over nodes, pods and kinds of interchangeable pods.
+"""The packing model: integer arrays over nodes, pods and pod kinds.
 
 A kind is what packing looks at: requests and ties to nodes. Pods of different owners are of one kind if these are
 equal. A class of pods whose place depends on other pods, or that others depend on (affinity, spread, host ports), is a
@@ -80,11 +80,14 @@ class PackingModel:
         return tuple(tuple(row.nonzero()[0].tolist()) for row in self.need)
 
     def allowed(self, kind: int) -> Mask:
-        """Return the nodes to which the ties of a kind allow its pods, whatever is on them."""
+        """Return the nodes that a kind's ties allow, whatever is on them."""
         return self.allowed_by_profile[int(self.profile[kind])]
 
     def counts_of(self, pods: Ints) -> Ints:
-        """Return how many of some pods are of each kind; those without a kind are left out."""
+        """Return how many of the pods are of each kind.
+
+        Pods without a kind are left out.
+        """
         kinds = self.pod_kind[pods]
         return np.bincount(kinds[kinds >= 0], minlength=self.kinds).astype(np.int64)
 
@@ -94,7 +97,10 @@ class PackingModel:
 
 
 def build_packing_model(problem: Problem, state: State, ejecting: Sequence[NodeIndex]) -> PackingModel:
-    """Return a problem's packing model; pods may leave the `ejecting` nodes to make room."""
+    """Return a problem's packing model.
+
+    Pods may leave the `ejecting` nodes to make room.
+    """
     kinds = _Kinds(problem, state)
     pod_kind, pod_node = _pods(problem, kinds.of_class)
     unit = _units(kinds.rows, len(problem.cluster.resources))
@@ -147,7 +153,10 @@ class _Kinds:
         self.wanted = self._read_wanted(problem)
 
     def _read_wanted(self, problem: Problem) -> dict[PodIndex, int]:
-        """Return the kinds of the pods that wait: one per class, for tied ones one per pod."""
+        """Return the kinds of the waiting pods, one per class.
+
+        Each tied pod is a kind of its own.
+        """
         found: dict[PodIndex, int] = {}
         shared: dict[ClassIndex, int] = {}
         waiting = problem.cluster.waiting_node
@@ -179,7 +188,10 @@ class _Kinds:
 
 
 def _pods(problem: Problem, kind_of_class: Sequence[int]) -> tuple[Ints, Ints]:
-    """Return the kind and the node of each pod; pods that may not be moved have no kind."""
+    """Return the kind and the node of each pod.
+
+    Pods that may not be moved have `NO_KIND`.
+    """
     placed = problem.cluster.pods
     classes = np.fromiter((one.class_index for one in placed), dtype=np.int64, count=len(placed))
     kinds = np.array(kind_of_class, dtype=np.int64)[classes] if len(placed) else np.empty(0, dtype=np.int64)
@@ -199,7 +211,7 @@ def _room(problem: Problem, state: State) -> Ints:
 
 
 def _units(rows: Sequence[tuple[int, ...]], resources: int) -> Ints:
-    """Return per resource the largest unit of which every request is a multiple."""
+    """Return per resource the largest unit that divides every request."""
     need = np.array(rows, dtype=np.int64).reshape(len(rows), resources)
     return np.maximum(np.gcd.reduce(need, axis=0), 1) if len(need) else np.ones(resources, dtype=np.int64)
 

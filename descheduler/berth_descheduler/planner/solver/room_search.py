@@ -1,7 +1,8 @@
-"""Searches for the fewest moves that let pods fit, or as many as the moves allow.
+"""Searches for the fewest moves that let the pods fit.
 
-A pod to come is placed like any other, before all others; what has to be moved aside for it is what it costs. Pods
-whose place depends on other pods are placed one by one, each where those there and those placed before let it be.
+A want without a count gets as many pods as the moves allow. A pod to come is placed like any other, before all others;
+what has to be moved aside for it is what it costs. Pods whose place depends on other pods are placed one by one, each
+where those there and those placed before let it be.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ class Want:
 
 
 class RoomSearch:
-    """Takes wants one after the other and keeps what was found for all of them so far."""
+    """Takes wants one by one and keeps what was found so far."""
 
     def __init__(self, packing: PackingModel, state: State, budget: int | None, deadline: Deadline) -> None:
         self._packing = packing
@@ -56,7 +57,10 @@ class RoomSearch:
         self.out_of_time = False
 
     def add_together(self, wants: Sequence[Want]) -> bool:
-        """Find room for all of some wants or for none; return whether it was found."""
+        """Find room for all of some wants or for none.
+
+        Returns whether room was found.
+        """
         mark, before = self._state.mark(), (self.counts, self.pins, self.filled)
         dependent = [want for want in wants if self._packing.dependent[want.kind]]
         independent = [want for want in wants if not self._packing.dependent[want.kind]]
@@ -74,7 +78,10 @@ class RoomSearch:
         return False
 
     def add_most(self, want: Want, most: int) -> int:
-        """Find room for as many pods of a want as the moves allow, up to a limit; return how many."""
+        """Find room for as many pods as the moves allow.
+
+        Returns how many, at most `most`.
+        """
         if self._packing.dependent[want.kind]:
             return int(most > 0 and self._add_dependent(want))
         least, beyond = 0, most + 1
@@ -94,20 +101,29 @@ class RoomSearch:
         self._state.undo_to(self._mark)
 
     def places_of(self, want: Want) -> tuple[NodeIndex, ...]:
-        """Return where a want's pods have room, a node as often as it has."""
+        """Return the nodes where a want's pods have room.
+
+        A node is listed once per pod.
+        """
         arrivals = self.filled.arrivals
         mine = arrivals[arrivals[:, 0] == want.kind]
         return tuple(NodeIndex(int(node)) for _, node, count in mine for _ in range(int(count)))
 
     def _with(self, wants: Sequence[Want], number: int | None = None) -> Ints:
-        """Return the counts with those of some wants, or with so many of each."""
+        """Return the counts with those of some wants added.
+
+        With a `number`, each want adds that many.
+        """
         counts = self.counts.copy()
         for want in wants:
             counts[want.kind] += (want.count or 0) if number is None else number
         return counts
 
     def _add_dependent(self, want: Want) -> bool:
-        """Find room for one tied pod; it is put there in the state, for those after it to see."""
+        """Find room for one tied pod and put it there.
+
+        The pods after it see it in the state.
+        """
         pod = want.pods[0]
         may = self._packing.allowed(want.kind).copy()
         for node in np.flatnonzero(may):
@@ -122,7 +138,10 @@ class RoomSearch:
         return True
 
     def _keep(self, counts: Ints, pins: dict[int, Mask]) -> bool:
-        """Search the fewest moves for these pods and keep the result; return whether there is one."""
+        """Search the fewest moves for these pods and keep the result.
+
+        Returns whether there is one.
+        """
         prices = self._prices
         best: Filled | None = None
         idle = 0

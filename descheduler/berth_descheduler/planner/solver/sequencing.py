@@ -1,4 +1,4 @@
-"""The order of moves: each step has room before the old pod goes.
+"""Orders moves: each step has room before the old pod goes.
 
 What arrives and leaves is given per kind and node; which pod goes where is decided here. A node takes what it has room
 for now, largest first; pods that are taken off a node on which something waits to come in go first, because they make
@@ -27,9 +27,9 @@ class Transition:
 def apply_transition(
     packing: PackingModel, state: State, transition: Transition, *, detours: int, open_nodes: Mask
 ) -> bool:
-    """Make the moves of a transition in a state; return whether all could be made, with so many detours at most.
+    """Make the moves of a transition in a state.
 
-    The state is given back as it was where not.
+    Returns whether all could be made with at most `detours` detours. The state is given back as it was where not.
     """
     mark = state.mark()
     order = _Order(packing, state, transition, open_nodes)
@@ -73,7 +73,10 @@ class _Order:
             todo.extend(freed)
 
     def _serve(self, target: NodeIndex) -> Iterable[NodeIndex]:
-        """Bring to a node what fits; return the nodes that have more room now and await pods."""
+        """Bring to a node what fits.
+
+        Returns the nodes that now have more room and await pods.
+        """
         wanted = self._wanted[target]
         relieved: dict[NodeIndex, None] = {}
         for kind in sorted(wanted, key=lambda one: (-int(self._packing.size[one]), one)):
@@ -89,7 +92,10 @@ class _Order:
         return [node for node in relieved if self._wanted.get(node)]
 
     def _bring(self, kind: int, target: NodeIndex) -> NodeIndex | None:
-        """Move a pod of a kind to a node; return where it was, None if no pod may go now."""
+        """Move a pod of a kind to a node; return its source.
+
+        Returns None if no pod may go now.
+        """
         for heap in (self._in_the_way[kind], self._waiting[kind]):
             for _ in range(len(heap)):
                 pod = heap.popleft()
@@ -102,7 +108,10 @@ class _Order:
         return None
 
     def _make_detour(self) -> tuple[NodeIndex, ...] | None:
-        """Move a blocking pod to a third node; return the nodes to revisit, None without such a node."""
+        """Move a blocking pod to a third node.
+
+        Returns the nodes to revisit, None if there is no third node.
+        """
         size = self._packing.size
         for kind in sorted(self._in_the_way, key=lambda one: (int(size[one]), one)):
             for pod in self._in_the_way[kind]:
@@ -118,7 +127,10 @@ class _Order:
         return None
 
     def _third_node(self, kind: int, pod: PodIndex) -> NodeIndex | None:
-        """Return the fullest node for a temporary stay, preferably one that awaits nothing."""
+        """Return the fullest node for a temporary stay of a pod.
+
+        Nodes that await nothing come first.
+        """
         emptied = np.array(sorted(self._emptied), dtype=np.int64)
         mask = self._open & self._packing.allowed(kind)
         mask[emptied] = False
