@@ -1,1 +1,4 @@
-"""Runs the cluster's DeschedulerPolicies: one leader among the replicas, one run at a time, every fact in the API."""
+"""Runs the cluster's DeschedulerPolicies.
+
+There is one leader among the replicas and one run at a time; every fact is in the API.
+"""

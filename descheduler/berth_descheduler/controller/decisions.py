@@ -1,6 +1,6 @@
-"""Decides what the service does next: pure functions of the observed policies and plans.
+"""Decides what the service does next.
 
-`runner` and `status` act on the decisions.
+The decisions are pure functions of the observed policies and plans. `runner` and `status` act on them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ _TRUE: Final = "True"
 
 @dataclass(frozen=True, slots=True)
 class ParsedPolicy:
-    """A policy, and what it asks for or what is wrong with it."""
+    """A policy, with its run or what is wrong with it."""
 
     policy: DeschedulerPolicy
     run: PolicyRun | PolicyError
@@ -48,7 +48,7 @@ class ParsedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ResumePlan:
-    """Execute a plan of the cluster: approved, or begun by an interrupted run."""
+    """Execute a plan of the cluster, approved or begun and interrupted."""
 
     plan: MigrationPlan
 
@@ -103,18 +103,21 @@ def choose_task(
 
 
 def may_begin(plan: MigrationPlan) -> bool:
-    """Return whether a plan of a policy waits for nothing but its turn."""
+    """Return whether a plan of a policy waits only for its turn."""
     open_ = plan.phase in {PlanPhase.PROPOSED, PlanPhase.APPROVED} and plan.fault is None
     return open_ and plan.spec.mode is not None and plan.spec.approved and not plan.spec.aborted
 
 
 def may_be_filled(plan: MigrationPlan) -> bool:
-    """Return whether a plan that was asked for still needs its moves found."""
+    """Return whether a requested plan still needs its moves."""
     return plan.phase is PlanPhase.REQUESTED and plan.fault is None and not plan.spec.aborted
 
 
 def read_due(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime) -> Timing | None:
-    """Return when a policy runs, None if it does not by itself; nothing is due while a plan of it is open."""
+    """Return when a policy runs.
+
+    None if it does not run by itself. Nothing is due while a plan of it is open.
+    """
     schedule = known.schedule
     if schedule is None:
         return None
@@ -133,12 +136,15 @@ def is_open(plan: MigrationPlan) -> bool:
 
 
 def unreadable_plans(plans: Iterable[MigrationPlan]) -> tuple[MigrationPlan, ...]:
-    """Return the plans that cannot be read and whose status does not say so yet."""
+    """Return the unreadable plans whose status does not say so yet."""
     return tuple(plan for plan in plans if fails_unread(plan.metadata, plan.status.phase))
 
 
 def was_made(policy: DeschedulerPolicy, scheduled: datetime, plans: Iterable[MigrationPlan]) -> bool:
-    """Return whether there is a plan for a scheduled time, made by a run that could not note it on the policy."""
+    """Return whether a plan exists for a scheduled time.
+
+    The run that made it could not note it on the policy.
+    """
     time = format_timestamp(scheduled)
     return any(is_scheduled_plan(plan.metadata.name, policy.metadata.uid, time) for plan in plans)
 
@@ -186,7 +192,7 @@ def is_unbegun(plan: MigrationPlan) -> bool:
 
 
 def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: datetime) -> str:
-    """Return why an unbegun plan has to end, "" if it need not."""
+    """Return why an unbegun plan has to end, else ""."""
     if plan.spec.aborted:
         return "aborted: an abort was requested before it began"
     limit = read_timestamp(plan.spec.approve_before)
@@ -196,7 +202,7 @@ def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: date
 
 
 def _why_not_run(known: ParsedPolicy | None, name: str) -> str:
-    """Return why nothing can be made of a plan of a policy, "" if something can."""
+    """Return why nothing can be made of a policy's plan, else ""."""
     if known is None:
         return f"aborted: there is no policy {name}"
     return f"aborted: the policy {name} cannot be run: {known.run}" if isinstance(known.run, PolicyError) else ""
@@ -205,9 +211,9 @@ def _why_not_run(known: ParsedPolicy | None, name: str) -> str:
 def plans_over_history_limit(
     known: Mapping[str, ParsedPolicy], plans: Sequence[MigrationPlan], now: datetime
 ) -> tuple[MigrationPlan, ...]:
-    """Return the plans that need not be kept: the oldest that are over, beyond what each policy keeps.
+    """Return the finished plans beyond what each policy keeps.
 
-    Those from which a cool-down of pods still counts are kept.
+    These are the oldest. Those from which a cool-down of pods still counts are kept.
     """
     surplus: list[MigrationPlan] = []
     for name, one in known.items():
@@ -223,8 +229,9 @@ def plans_over_history_limit(
 def expired_plans(
     known: Mapping[str, ParsedPolicy], plans: Iterable[MigrationPlan], now: datetime, retention: timedelta | None
 ) -> tuple[MigrationPlan, ...]:
-    """Return the plans of no policy, made by hand or for one that is gone, which were over so long ago; None: none.
+    """Return the plans without a policy that ended long ago.
 
+    They were made by hand or for a policy that is gone, and ended `retention` ago or earlier; with None there are none.
     They are kept for at least as long as a cool-down of pods may count from them.
     """
     if retention is None:
@@ -236,7 +243,10 @@ def expired_plans(
 
 
 def _age(plan: MigrationPlan) -> tuple[str, int]:
-    """Return what is larger for later plans; of one second, the one that was written last."""
+    """Return a key that is larger for later plans.
+
+    Of plans of one second, the one written last has the larger key.
+    """
     version = plan.metadata.resource_version
     return plan.metadata.creation_timestamp or "", int(version) if version.isdigit() else 0
 
@@ -253,7 +263,10 @@ def pause_until(
     longest: float,
     also: Iterable[datetime] = (),
 ) -> float:
-    """Return the seconds until the next time that matters; `also` are further such times."""
+    """Return the seconds until the next time that matters.
+
+    `also` are further such times.
+    """
     times = [timing.next_run for one in known if (timing := read_due(one, plans, now)) is not None]
     times += [time for plan in plans if _waits(plan) and (time := read_timestamp(plan.spec.approve_before)) is not None]
     ahead = [(time - now) / timedelta(seconds=1) for time in (*times, *also) if time > now]
@@ -287,12 +300,15 @@ class _Failure:
 
 @dataclass(slots=True)
 class FailureBackoff:
-    """What failed, by the uid of its plan or policy; the others go on meanwhile."""
+    """What failed, by the uid of its plan or policy.
+
+    The others go on meanwhile.
+    """
 
     _known: dict[str, _Failure] = field(default_factory=dict)
 
     def note(self, uid: str, error: Exception, now: datetime) -> bool:
-        """Take note of a failure; return whether trying again would bring the same."""
+        """Record a failure and return whether a retry would repeat it."""
         self._known = {key: one for key, one in self._known.items() if one.again_at > now - _REMEMBERED}
         before, text = self._known.get(uid), f"{type(error).__name__}: {error}"
         times = 1 if before is None else before.times + 1
@@ -305,9 +321,12 @@ class FailureBackoff:
         return permanent > 0 and (same or permanent >= _MOST_PERMANENT)
 
     def forget(self, uid: str) -> None:
-        """Drop what is known of a plan or policy, because its work went on."""
+        """Forget the failures of a plan or policy whose work went on."""
         self._known.pop(uid, None)
 
     def waiting(self, now: datetime) -> dict[str, datetime]:
-        """Return what is not tried now, by uid, and when each is tried again."""
+        """Return when each plan or policy in back-off is retried.
+
+        The keys are uids.
+        """
         return {uid: one.again_at for uid, one in self._known.items() if one.again_at > now}

@@ -1,4 +1,7 @@
-"""Which replica serves the policies: it leads by a Lease, serves while it holds it, and waits while another does."""
+"""Elects the replica that serves the policies.
+
+A replica leads by a Lease, serves while it holds it, and waits while another does.
+"""
 
 import threading
 from collections.abc import Callable
@@ -49,7 +52,10 @@ class LeaderElector:
         return {"ready": ready, "leading": leading, "state": self._state, "running": self._metrics.busy}
 
     def _becomes_leader(self) -> bool:
-        """Try to lead; read the Lease of runs meanwhile, to know how long its holder has been silent."""
+        """Try to lead, and return whether that succeeded.
+
+        While another leads, reads the Lease of runs, to know how long its holder has been silent.
+        """
         try:
             won = self._leader.acquire(_TRY_SECONDS)
         except BerthError as error:
@@ -68,7 +74,10 @@ class LeaderElector:
         return self._stop.is_set() or self._leader.lost.is_set()
 
     def _lead(self) -> None:
-        """Serve until asked to stop or no longer leader; what is under way then is brought to its end."""
+        """Serve until asked to stop or no longer leader.
+
+        What is under way then is brought to its end.
+        """
         cycle = self._context.defaults.cycle
         _LOG.info(telemetry.LEADING, **{telemetry.KEY_IDENTITY: cycle.identity})
         wake_up = WakeUp()
@@ -106,7 +115,7 @@ class LeaderElector:
 
 
 def _wake_at_end(over: Callable[[], bool], wake: Callable[[], None]) -> None:
-    """Wake all threads at the end, so that none waits for a change."""
+    """Wake all threads at the end, so that none waits."""
     pause = threading.Event()
     while not over():
         pause.wait(_TICK_SECONDS)

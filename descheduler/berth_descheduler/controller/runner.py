@@ -1,4 +1,7 @@
-"""Runs the service's tasks one at a time, on fresh state, and reports each on its policy."""
+"""Runs the service's tasks one at a time.
+
+Runs each on fresh state, and reports it on its policy.
+"""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -66,7 +69,10 @@ class Assignment:
 
     @property
     def uid(self) -> str:
-        """Return the uid of what it is for, by which its failures are known."""
+        """Return the uid by which its failures are known.
+
+        It is the plan's uid, else the policy's.
+        """
         if self.plan is not None:
             return self.plan.metadata.uid
         return self.policy.metadata.uid if self.policy else ""
@@ -106,7 +112,10 @@ class Runner:
                 self._wake_up.wait(pause)
 
     def pass_once(self, stop: threading.Event) -> float:
-        """Execute the next task, if any; return the seconds until there may be more."""
+        """Execute the next task, if any.
+
+        Returns the seconds until there may be more.
+        """
         self._sweep_when_due()
         now = self._context.clock.now()
         known, plans, waiting = self._store.known(), self._store.plans(), self._backoff.waiting(now)
@@ -129,7 +138,7 @@ class Runner:
     # --- on fresh state ---------------------------------------------------------------------------------------------
 
     def _assign(self, work: Task) -> Assignment | None:
-        """Return the run for a task on fresh state, None where it is obsolete."""
+        """Return the run on fresh state, None for an obsolete task."""
         try:
             match work:
                 case ResumePlan(plan=plan):
@@ -142,7 +151,10 @@ class Runner:
             return None
 
     def _assign_plan(self, plan: MigrationPlan) -> Assignment | None:
-        """Return the run that resumes a plan, by its policy's settings or the program's."""
+        """Return the run that resumes a plan.
+
+        It uses the policy's settings or the program's.
+        """
         if plan.phase is not PlanPhase.RUNNING and not may_begin(plan):
             return None
         known = self._policy_of(plan)
@@ -207,7 +219,10 @@ class Runner:
     # --- the run ----------------------------------------------------------------------------------------------------
 
     def _perform(self, assignment: Assignment, stop: threading.Event) -> Outcome | None:
-        """Run and report the outcome; None where it failed, which is reported, or where another run holds the Lease."""
+        """Run and report the outcome.
+
+        None where the run failed, which is reported, or where another run holds the Lease.
+        """
         begun, settings = self._context.clock.now(), assignment.settings
         if not self._lease.acquire(0):  # a run by hand, or of a leader that is no more; the Lease tells when it is over
             return None
@@ -249,7 +264,10 @@ class Runner:
         )
 
     def _record_failure(self, assignment: Assignment, begun: datetime, error: Exception, message: str) -> None:
-        """Back off and report the failure; fail a plan that would fail again in the same way."""
+        """Back off and report the failure.
+
+        Fails a plan that would fail again in the same way.
+        """
         final = self._backoff.note(assignment.uid, error, self._context.clock.now())
         if final and assignment.plan is not None:
             plan = self._read_plan(assignment.plan)
@@ -259,7 +277,10 @@ class Runner:
         self._report_failure(assignment, begun, message)
 
     def _report_failure(self, assignment: Assignment, begun: datetime, message: str) -> None:
-        """Report on the policy that a run failed; the next pass resumes a begun plan."""
+        """Report on the policy that a run failed.
+
+        The next pass resumes a begun plan.
+        """
         self._metrics.run_ended(assignment.settings.policy, "Failed")
         if assignment.policy is not None:
             patch = build_failure_patch(message, begun=begun, scheduled=assignment.scheduled)
@@ -306,7 +327,10 @@ class Runner:
 
 
 def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:
-    """Return what a freed node should carry by its policy; everything without a valid policy."""
+    """Return what a freed node should carry by its policy.
+
+    Everything without a valid policy, but nothing where the policy is gone.
+    """
     if mark.policy and known is None:
         return FreedNodes()
     if known is None or isinstance(known.run, PolicyError):
@@ -315,7 +339,7 @@ def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:
 
 
 def _uid_of(work: Task, known: Mapping[str, ParsedPolicy]) -> str:
-    """Return the uid of the plan or policy that some work is for."""
+    """Return the uid of a task's plan or policy."""
     match work:
         case ResumePlan(plan=plan) | ComputePlan(plan=plan):
             return plan.metadata.uid
@@ -324,5 +348,8 @@ def _uid_of(work: Task, known: Mapping[str, ParsedPolicy]) -> str:
 
 
 def _is_unbegun(outcome: Outcome) -> bool:
-    """Return whether a run was stopped before it did anything, so that the next process makes it."""
+    """Return whether a run was stopped before it did anything.
+
+    The next process makes it then.
+    """
     return outcome.verdict is Verdict.STOPPED and not outcome.published

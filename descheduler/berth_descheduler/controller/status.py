@@ -54,7 +54,10 @@ _LONGEST_SENTENCE: Final = 4000
 
 
 def observed_status(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime) -> DeschedulerPolicyStatus:
-    """Return a policy's status with what can be said of it without a run, the rest as it is."""
+    """Return a policy's status as far as it needs no run.
+
+    The rest stays as it is.
+    """
     timing = read_due(known, plans, now)
     next_run = None if timing is None else format_timestamp(timing.due or timing.next_run)
     warnings: tuple[str, ...] = ()
@@ -70,14 +73,20 @@ def observed_status(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: da
 
 
 def build_observed_patch(status: DeschedulerPolicyStatus) -> dict[str, Any]:
-    """Return a merge patch of what `observed_status` says; what a run says is left alone."""
+    """Return a merge patch of what `observed_status` says.
+
+    Leaves alone what a run says.
+    """
     body = msgspec.to_builtins(status)
     names = ("observedGeneration", "nextRunTime", "warnings", "conditions")
     return {"status": {name: body.get(name) for name in names}}
 
 
 def build_conditions(known: ParsedPolicy, now: datetime) -> tuple[Condition, ...]:
-    """Return the conditions of a policy; the time of one stays while it says the same."""
+    """Return the conditions of a policy.
+
+    The time of a condition stays while it says the same.
+    """
     return (_condition(known, VALID, *_valid(known), now), _condition(known, SCHEDULED, *_scheduled(known), now))
 
 
@@ -105,7 +114,10 @@ def _scheduled(known: ParsedPolicy) -> tuple[bool, str, str]:
 
 
 def _condition(known: ParsedPolicy, type_: str, truth: bool, reason: str, message: str, now: datetime) -> Condition:  # noqa: FBT001 - the parts of a condition
-    """Return a condition; noted for the first time, a schedule holds since the policy was made."""
+    """Return a condition with the time of its last change.
+
+    A schedule noted for the first time holds since the policy was made.
+    """
     metadata, before = known.policy.metadata, known.policy.condition(type_)
     since = format_timestamp(now)
     if before is None and type_ == SCHEDULED:
@@ -123,14 +135,20 @@ def _condition(known: ParsedPolicy, type_: str, truth: bool, reason: str, messag
 
 
 def _holds(before: Condition, message: str) -> bool:
-    """Return whether a condition still says the same; the time of a schedule is that of the very schedule."""
+    """Return whether a condition still says the same.
+
+    A schedule's time is that of the very schedule, so its message counts, too.
+    """
     return before.type != SCHEDULED or before.message == message
 
 
 def build_outcome_patch(
     outcome: Outcome, *, begun: datetime, scheduled: datetime | None, found: Plan | None
 ) -> dict[str, Any]:
-    """Return a merge patch of what became of a run; what it says nothing of stays."""
+    """Return a merge patch of a run's outcome.
+
+    What the outcome says nothing of stays.
+    """
     plan = outcome.published or (outcome.plan.plan if outcome.plan else "")
     status: dict[str, Any] = {
         "lastRunTime": format_timestamp(begun),
@@ -147,7 +165,7 @@ def build_outcome_patch(
 
 
 def build_failure_patch(message: str, *, begun: datetime, scheduled: datetime | None) -> dict[str, Any]:
-    """Return a merge patch that says that a run ended in an error."""
+    """Return a merge patch for a run that ended in an error."""
     status = {"lastRunTime": format_timestamp(begun), "lastVerdict": FAILED, "lastOutcome": message[:_LONGEST_SENTENCE]}
     if scheduled is not None:
         status["lastScheduledTime"] = format_timestamp(scheduled)
@@ -225,7 +243,10 @@ class StatusController:
         return not failed
 
     def _write_status(self, known: ParsedPolicy, plans: tuple[MigrationPlan, ...]) -> None:
-        """Write a policy's status where it says something else, and tell where it has become valid or invalid."""
+        """Write a policy's status where it changed.
+
+        Also reports where the policy has become valid or invalid.
+        """
         policy = known.policy
         status = observed_status(known, plans, self._context.clock.now())
         if status == policy.status:
@@ -248,7 +269,10 @@ class StatusController:
             abort_plan(self._context.client, ending.plan, self._context.clock, ending.message, ending.phase)
 
     def _fail(self, plan: MigrationPlan) -> None:
-        """Record on a plan that cannot be read that it failed, and release what it may have held."""
+        """Fail a plan that cannot be read.
+
+        Also releases what it may have held.
+        """
         release_reservations(self._context.client, plan.metadata.name)
         message = f"invalid: {plan.metadata.unreadable}"
         end_plan(self._context.client, self._context.clock, plan, PlanPhase.FAILED, message)
@@ -259,7 +283,10 @@ class StatusController:
 
 
 def _attempt(chore: Callable[[], None]) -> bool:
-    """Do one thing and return whether it worked; what is gone meanwhile needs nothing more."""
+    """Do one chore and return whether it worked.
+
+    What is gone meanwhile needs nothing more.
+    """
     try:
         chore()
     except NotFoundError:

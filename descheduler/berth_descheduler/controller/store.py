@@ -39,7 +39,7 @@ class ServiceContext:
     """How long plans of no policy are kept when they are over; None: for ever."""
 
     def read(self, policy: DeschedulerPolicy) -> ParsedPolicy:
-        """Return a policy with what it asks for or what is wrong with it."""
+        """Return a policy with its run or what is wrong with it."""
         found: PolicyRun | PolicyError
         try:
             refuse_unreadable("DeschedulerPolicy", policy.metadata)
@@ -76,7 +76,10 @@ class WakeUp:
 
 
 class PolicyStore:
-    """All policies and plans, as they were seen last; use as a context manager."""
+    """All policies and plans as last seen.
+
+    Use it as a context manager.
+    """
 
     def __init__(self, context: ServiceContext, wake_up: WakeUp) -> None:
         self._context = context
@@ -124,7 +127,10 @@ class PolicyStore:
         return self._policies.listed.is_set() and self._plans.listed.is_set()
 
     def wait(self, over: Callable[[], bool]) -> bool:
-        """Wait until everything has been seen once; return whether that is so, and not the end."""
+        """Wait until everything has been seen once.
+
+        Returns whether that is so, and not the end.
+        """
         while not over() and not self.is_complete():
             self._policies.listed.wait(_LOOK_SECONDS)
             self._plans.listed.wait(_LOOK_SECONDS)
@@ -146,7 +152,10 @@ class PolicyStore:
 
     @contextmanager
     def in_progress(self, plan: str) -> Iterator[None]:
-        """Mark a plan as in progress, so that only the runner writes it."""
+        """Mark a plan as in progress.
+
+        Only the runner writes it meanwhile.
+        """
         self._in_hand.add(plan)
         try:
             yield

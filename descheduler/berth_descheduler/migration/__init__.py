@@ -1,4 +1,7 @@
-"""The carrying out of plans: published, begun, places held, pods evicted, until all is over or undone."""
+"""Executes plans: publishes and begins them, holds places and evicts pods.
+
+Also continues or aborts the plans that ended runs left.
+"""
 
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.controller import PlanDeletedError, execute_plan

@@ -1,4 +1,7 @@
-"""Executes one published plan, new or continued: steps 8 to 12 of a cycle."""
+"""Executes one published plan, new or continued.
+
+It executes steps 8 to 12 of a cycle.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -60,9 +63,10 @@ class PlanDeletedError(PermanentError):
 
 
 def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) -> PlanOutcome:
-    """Execute a published plan and return its outcome; raises `PlanDeletedError` before it begins.
+    """Execute a published plan and return its outcome.
 
-    The taints always come off, unless another process may hold the Lease by then: that process removes them.
+    Raises `PlanDeletedError` where the plan was deleted before it began. The taints always come off, unless another
+    process may hold the Lease by then: that process removes them.
     """
     begun_at = context.clock.monotonic()
     with context.timed(Phase.REVALIDATE):  # 8 re-validate on fresh state
@@ -89,7 +93,10 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
 
 
 def _skip_before(context: PlanContext, plan: MigrationPlan) -> dict[int, MoveStatus]:
-    """Return the statuses of the moves that do not begin: invalid ones, or all while pods wait."""
+    """Return the statuses of the moves that do not begin.
+
+    These are the invalid moves, or all while pods wait. Raises `LeaseLostError`.
+    """
     ahead = dict(enumerate(plan.spec.moves))
     validator = WaveValidator(
         reviewer=context.reviewer,
@@ -159,7 +166,10 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
 
 
 def _is_interrupted(execution: Execution) -> bool:
-    """Return whether a plan was stopped from outside, or never begun because of pending pods."""
+    """Return whether a plan was stopped from outside, or never begun.
+
+    Pending pods can keep it from beginning.
+    """
     return execution.stop in {MoveReason.INTERRUPTED, MoveReason.ABORTED} or bool(_why_never_begun(execution))
 
 
@@ -172,7 +182,10 @@ def _why_never_begun(execution: Execution) -> str:
 
 
 def _count_ping_pong(context: PlanContext, plan: MigrationPlan, execution: Execution) -> int:
-    """Return how many moves undid earlier ones; 0 where the earlier plans cannot be read."""
+    """Return how many moves undid earlier ones.
+
+    0 where the earlier plans cannot be read.
+    """
     try:
         plans = context.client.list(MIGRATION_PLANS, type=MigrationPlan).items
     except BerthError as error:
@@ -184,7 +197,7 @@ def _count_ping_pong(context: PlanContext, plan: MigrationPlan, execution: Execu
 
 
 def _conclude(context: PlanContext, plan: MigrationPlan, execution: Execution, outcome: PlanOutcome) -> None:
-    """Record the outcome of a plan: in its status, in events, on the nodes."""
+    """Record the plan's outcome in its status, in events and on nodes."""
     moved = zip(plan.spec.moves, execution.evicted, strict=True)
     left = {move.source for move, gone in moved if gone}
     reached = {one.node for one in execution.statuses if one.node and one.state in _ARRIVED}

@@ -1,7 +1,8 @@
-"""The loop that executes a plan: observes, reconciles rooms and moves, until all are over.
+"""Executes a plan in a loop.
 
-The loop is level-triggered: it may be killed at any instant and restarted on the same plan. Only calls leave the loop's
-thread; their answers come back to it through a queue.
+Observes and reconciles rooms and moves, until all are over. The loop is level-triggered: it may be killed at any
+instant and restarted on the same plan. Only calls leave the loop's thread; their answers come back to it through a
+queue.
 """
 
 import threading
@@ -74,7 +75,10 @@ class PlanStop:
         return bool(self.reason)
 
     def note(self, observed: ObservedPlan, statuses: Sequence[MoveStatus]) -> None:
-        """Begin to stop on request or after too many failures; a request outranks failures."""
+        """Begin to stop on request or after too many failures.
+
+        A request outranks failures.
+        """
         self.plan_deleted = self.plan_deleted or not observed.plan_exists
         if self.reason is MoveReason.INTERRUPTED:
             return
@@ -104,7 +108,10 @@ class PlanStop:
         _LOG.warning(event, **{telemetry.KEY_PLAN: self._plan, telemetry.KEY_REASON: message})
 
     def _is_out_of_time(self) -> bool:
-        """Return whether the plan has used up its time, counted from the run that began it."""
+        """Return whether the plan has used up its time.
+
+        The time counts from the run that began it.
+        """
         most = self._settings.max_seconds
         if most is None or not self._start_time:
             return False
@@ -112,7 +119,10 @@ class PlanStop:
 
 
 def has_failed(status: MoveStatus) -> bool:
-    """Return whether a move counts as a failure of the plan; a skipped one does not."""
+    """Return whether a move counts as a failure of the plan.
+
+    A skipped move does not.
+    """
     return status.state in {MoveState.FAILED, MoveState.ELSEWHERE}
 
 
@@ -121,7 +131,10 @@ def has_failed(status: MoveStatus) -> bool:
 
 
 class PlanStatusWriter:
-    """Writes the status of one plan in the background; only the newest counts."""
+    """Writes the status of one plan in the background.
+
+    Only the newest status counts.
+    """
 
     def __init__(self, client: KubeClient, plan: str, pool: Executor, *, interval_seconds: float, clock: Clock) -> None:
         self._client = client
@@ -134,7 +147,10 @@ class PlanStatusWriter:
         self._writing: Future[bool] | None = None
 
     def offer(self, status: MigrationPlanStatus) -> None:
-        """Begin to write a changed status, unless a write is under way or too recent."""
+        """Begin to write a changed status.
+
+        Does nothing while a write is under way or too recent.
+        """
         if self._writing is not None and self._writing.done():
             if not self._writing.result():
                 self._written = None
@@ -168,12 +184,15 @@ _ABOUT_THE_EVICTED_POD: Final = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, Mo
 
 
 class LeaseLostError(RetryableError):
-    """Another process may act now, so this one leaves everything as it is."""
+    """The lease is lost, so another process may act now.
+
+    This process leaves everything as it is.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The results of a plan's moves and rooms, in the order of the plan."""
+    """The results of a plan's moves and rooms, in plan order."""
 
     statuses: tuple[MoveStatus, ...]
     evicted: tuple[bool, ...]
@@ -195,7 +214,10 @@ class PlanExecutor:
         skipped: Mapping[int, MoveStatus] | None = None,
         adopted: bool = False,
     ) -> None:
-        """`skipped` holds the moves that are over already; an adopted plan may have moves under way."""
+        """`skipped` holds the moves that are over already.
+
+        An adopted plan may have moves under way.
+        """
         self._context = context
         self._settings = context.execution
         self._adopted = adopted
@@ -223,7 +245,10 @@ class PlanExecutor:
         )
 
     def run(self) -> Execution:
-        """Execute the plan wave by wave and return the results, once every call is answered."""
+        """Execute the plan wave by wave and return the results.
+
+        Returns once every call is answered.
+        """
         try:
             self._await_rooms(lambda: self._rooms.are_asked_for)
             for wave in sorted({one.move.wave for one in self._progress}):
@@ -244,7 +269,10 @@ class PlanExecutor:
     # --- the loop ---------------------------------------------------------------------------------------------------
 
     def _run_wave(self, wave: Sequence[MoveProgress]) -> None:
-        """Bring all moves of a wave to their end, within its time limit."""
+        """Bring all moves of a wave to their end.
+
+        Stops the plan at the wave's time limit.
+        """
         begun_at = self._context.clock.monotonic()
         while True:
             self._calls.take_answers()
@@ -292,7 +320,10 @@ class PlanExecutor:
         self._rooms.reconcile(observed, plan)
 
     def _end_when_overdue(self, wave: Sequence[MoveProgress], begun_at: float) -> None:
-        """Stop the plan at the time limit of its wave, and later fail the moves that do not end."""
+        """Stop the plan at the time limit of its wave.
+
+        Later fails the moves that do not end.
+        """
         longest_grace = max(one.grace_seconds for one in wave)
         limit = self._settings.wave_limit(len(wave), longest_grace)
         overdue = self._context.clock.monotonic() - begun_at - limit
@@ -308,7 +339,10 @@ class PlanExecutor:
     # --- before a wave ----------------------------------------------------------------------------------------------
 
     def _review(self, wave: Sequence[MoveProgress]) -> None:
-        """Validate a wave on the whole cluster: skip invalid moves, stop for pending pods."""
+        """Validate a wave on the whole cluster.
+
+        Skips invalid moves, and stops the plan for pending pods.
+        """
         validator = WaveValidator(
             reviewer=self._context.reviewer,
             clock=self._context.clock,
@@ -339,7 +373,10 @@ class PlanExecutor:
         return {one.index: one.move for one in self._progress if not one.finished and is_on_source(one, observed)}
 
     def _retarget_moves(self, wave: Sequence[MoveProgress]) -> None:
-        """Point second moves to the replacements of the first; skip moves without one."""
+        """Point second moves to the replacements of the first.
+
+        Skips moves without one.
+        """
         again = [one for one in wave if one.index in self._earlier and not one.finished]
         observed = self._observation.look() if again else None
         for progress in again:
@@ -349,7 +386,10 @@ class PlanExecutor:
                 self._moves.skip(progress, MoveReason.POD_GONE, message)
 
     def _skip_without_room(self, wave: Sequence[MoveProgress]) -> None:
-        """Skip the moves to targets that lack space because an earlier move off them did not land."""
+        """Skip the moves to targets that lack space.
+
+        They lack it because an earlier move off them did not land.
+        """
         over = [one for one in self._progress if one.finished]
         missed = {one.move.source for one in over if one.status.state is not MoveState.LANDED}
         doubtful = [one for one in wave if not one.finished and one.move.target in missed]
@@ -365,7 +405,7 @@ class PlanExecutor:
     # --- reporting --------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Report the progress of the moves to the observer and in the plan's status."""
+        """Report the moves' progress to the observer and the plan's status."""
         statuses = self._moves.statuses
         self._context.observer.moves_changed(statuses, self._wave)
         message = f"{sum(status.state.terminal for status in statuses)} of {len(statuses)} moves are over"
@@ -391,6 +431,6 @@ class PlanExecutor:
 
 
 def _has_left(progress: MoveProgress) -> bool:
-    """Return whether this plan evicted the pod, in this run or an earlier one."""
+    """Return whether this plan evicted the pod, in any run."""
     landed = progress.status.state in {MoveState.LANDED, MoveState.ELSEWHERE}
     return landed or progress.eviction in {Eviction.SENT, Eviction.UNANSWERED}

@@ -1,4 +1,4 @@
-"""What earlier MigrationPlans mean for a new one: cool-downs, refilled nodes, pods sent back.
+"""Reads earlier MigrationPlans for cool-downs, refilled nodes and pods sent back.
 
 Deleted plans no longer count.
 """
@@ -18,7 +18,10 @@ PodName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    """The nodes that plans moved a pod and its predecessors off, and when last."""
+    """The last move of a pod, and the nodes it left.
+
+    The nodes include those of its predecessors.
+    """
 
     at: datetime
     left: frozenset[str] = field(default_factory=frozenset)
@@ -35,9 +38,10 @@ def find_pods_in_cooldown(
 def find_refilled(
     plans: Iterable[MigrationPlan], nodes: Collection[str], now: datetime, within: timedelta
 ) -> Mapping[str, str]:
-    """Return the nodes that plans freed within a time, each with the last such plan.
+    """Return which nodes were freed recently, each with its last plan.
 
-    A node to empty that was freed recently has been filled again: to free it once more would not last.
+    `within` says how recently; the plan is the last that freed the node. A node to empty that was freed recently has
+    been filled again: to free it once more would not last.
     """
     freed: dict[str, str] = {}
     for plan in _since(plans, now - within):
@@ -50,10 +54,10 @@ def find_refilled(
 def count_ping_pong(
     plans: Iterable[MigrationPlan], moved: Sequence[tuple[PlannedMove, MoveStatus]], now: datetime, rest: timedelta
 ) -> int:
-    """Return how many pods a plan sent back, or moved again within their cool-down.
+    """Return how many pods a plan sent back or moved too soon.
 
-    A pod is sent back when it comes to a node that one of the earlier `plans` moved it or a predecessor off within the
-    last day.
+    Too soon means again within their cool-down. A pod is sent back when it comes to a node that one of the earlier
+    `plans` moved it or a predecessor off within the last day.
     """
     arrivals = _follow(_since(plans, now - PING_PONG_WINDOW))
     count = 0

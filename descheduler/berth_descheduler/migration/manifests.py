@@ -1,4 +1,7 @@
-"""Builds the objects and patches that the descheduler sends; every function is pure."""
+"""Builds the objects and patches that the descheduler sends.
+
+Every function is pure.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -71,7 +74,10 @@ _DEFAULT_TOLERATION_SECONDS: Final = 300
 
 
 def build_template(raw_pod: RawObject) -> dict[str, Any]:
-    """Return the pod template `{metadata, spec}` that holds a place for the pod's replacement."""
+    """Return the pod template that reserves a place for the pod's replacement.
+
+    It has the form `{metadata, spec}`.
+    """
     labels = _own_labels(raw_pod.get("metadata", {}).get("labels") or {})
     template: dict[str, Any] = {"spec": _spec(raw_pod["spec"], labels)}
     if labels:
@@ -80,7 +86,10 @@ def build_template(raw_pod: RawObject) -> dict[str, Any]:
 
 
 def build_task(name: str, template: RawObject, *, replicas: int, node: str) -> dict[str, Any]:
-    """Return a Reservation's task on one node, marked where the template requests nothing."""
+    """Return a Reservation's task on one node.
+
+    Sets `requestsNothing` where the template requests nothing.
+    """
     task: dict[str, Any] = {
         "name": name,
         "replicas": replicas,
@@ -116,7 +125,7 @@ def _container(raw: RawObject) -> dict[str, Any]:
 
 
 def _was_added(toleration: RawObject) -> bool:
-    """Return whether admission or the operator put the toleration on the live pod."""
+    """Return whether admission or the operator added the toleration."""
     if toleration.get("key") in {HANDOVER_TAINT, ROOM_TAINT}:
         return True
     return (
@@ -128,7 +137,10 @@ def _was_added(toleration: RawObject) -> bool:
 
 
 def _without_merged_labels(affinity: RawObject, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Return the affinity as written, without the expressions that the API server adds for `matchLabelKeys`."""
+    """Return the affinity without the expressions that the API server added.
+
+    It adds them for `matchLabelKeys`.
+    """
     return {
         kind: _map_terms(part, lambda term: _unmerged(term, labels)) if kind != "nodeAffinity" else part
         for kind, part in affinity.items()
@@ -147,7 +159,10 @@ def _change_term(term: RawObject, change: Callable[[RawObject], RawObject]) -> R
 
 
 def _unmerged(term: RawObject, labels: Mapping[str, str]) -> RawObject:
-    """Return a term without the expressions that stand for its `matchLabelKeys` and `mismatchLabelKeys`."""
+    """Return a term without the expressions merged from its label keys.
+
+    They stand for its `matchLabelKeys` and `mismatchLabelKeys`.
+    """
     selector = term.get("labelSelector")
     merged = list(_merged_expressions(term, labels))
     if not selector or not merged:
@@ -189,7 +204,10 @@ class PlanIdentity:
 
 
 def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:
-    """Return a new MigrationPlan; includes fields at their default that people look for."""
+    """Return a new MigrationPlan.
+
+    Includes fields at their default that people look for.
+    """
     body = msgspec.to_builtins(spec)
     body["approved"] = spec.approved
     body["moves"] = [{**msgspec.to_builtins(move), "wave": move.wave} for move in spec.moves]
@@ -205,20 +223,29 @@ def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:
 
 
 def build_plan_filling(spec: MigrationPlanSpec) -> dict[str, Any]:
-    """Return a merge patch that fills a requested plan with what was found, all at once."""
+    """Return a merge patch that fills a requested plan.
+
+    It sets all that was found at once.
+    """
     body = build_plan("", spec)["spec"]
     kept = ("approved", "approveBefore", "moves", "nodesBefore", "objective", "predicted", "rooms")
     return {"spec": {name: body[name] for name in kept if name in body}}
 
 
 def plan_labels(policy: str) -> dict[str, str]:
-    """Return the labels of a plan, with the policy's name where it fits into a label."""
+    """Return the labels of a plan.
+
+    They name the policy where its name fits into a label.
+    """
     named = {POLICY_LABEL: policy} if 0 < len(policy) <= _LONGEST_LABEL else {}
     return {MANAGED_LABEL: MANAGED_BY_DESCHEDULER, **named}
 
 
 def build_status_patch(status: MigrationPlanStatus) -> dict[str, Any]:
-    """Return a merge patch of a plan's status; includes a move's state at its default."""
+    """Return a merge patch of a plan's status.
+
+    Includes a move's state at its default.
+    """
     body = msgspec.to_builtins(status)
     body["moves"] = [{**msgspec.to_builtins(move), "state": move.state.value} for move in status.moves]
     if status.rooms:
@@ -244,7 +271,10 @@ def _conditions(status: MigrationPlanStatus, phase: PlanPhase) -> tuple[Conditio
 
 
 def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
-    """Return the pod's controller as a Reservation's owner, None if nothing recreates the pod."""
+    """Return the pod's controller as a Reservation's owner.
+
+    None for a pod without a controller: nothing recreates it.
+    """
     metadata = raw_pod["metadata"]
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
@@ -261,7 +291,10 @@ def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
 def build_reservation(
     plan: PlanIdentity, index: int, move: PlannedMove, raw_pod: RawObject, ttl: timedelta
 ) -> dict[str, Any]:
-    """Return the Reservation of one move from the live pod; raises `ValueError` without a controller."""
+    """Return the Reservation of one move, built from the live pod.
+
+    Raises `ValueError` for a pod without a controller.
+    """
     owner = controller_reference(raw_pod)
     if owner is None:
         raise ValueError(f"pod {move.namespace}/{move.pod} has no controller that would make it again")
@@ -279,9 +312,10 @@ def build_reservation(
 
 
 def _move_owners(controller: ObjectReference, raw_pod: RawObject) -> list[ObjectReference]:
-    """Return who may take the place: the pod's controller and, since a rollout may come first, its Deployment.
+    """Return the owners that may take the place.
 
-    A StatefulSet gives the new pod the old name, and its pods differ in their claims: no other pod may take the place.
+    These are the pod's controller and, since a rollout may come first, its Deployment. A StatefulSet gives the new pod
+    the old name, and its pods differ in their claims: no other pod may take the place.
     """
     if controller.kind == "StatefulSet":
         return [ObjectReference(api_version="v1", kind="Pod", namespace=controller.namespace, name=_name(raw_pod))]
@@ -320,9 +354,10 @@ def controlled_by(plan: PlanIdentity) -> dict[str, Any]:
 
 
 def build_ungate_operations(raw_pod: RawObject) -> list[dict[str, Any]]:
-    """Return JSON patch operations that remove Berth's gate from exactly this pod, if any.
+    """Return JSON patch operations that remove Berth's gate from a pod.
 
-    They test the entry first, so that a changed list of gates is not patched at the wrong index.
+    They apply to exactly this pod; without a gate there are none. They test the entry first, so that a changed list of
+    gates is not patched at the wrong index.
     """
     operations: list[dict[str, Any]] = []
     gates = raw_pod["spec"].get("schedulingGates") or ()
@@ -350,7 +385,10 @@ def room_reservation_name(plan: str, index: int) -> str:
 def build_room_reservation(
     plan: PlanIdentity, index: int, room: Room, raw_pods: RawPods, ttl: timedelta
 ) -> dict[str, Any]:
-    """Return the Reservation of one room, from the live pods of a pod or gang."""
+    """Return the Reservation of one room, built from its live pods.
+
+    The pods are one pod or a gang.
+    """
     return {
         "apiVersion": RESERVATION_API_VERSION,
         "kind": RESERVATION_KIND,
@@ -375,7 +413,10 @@ def _scheduler(raw_pods: RawPods) -> str:
 
 
 def _room_owners(plan: PlanIdentity, room: Room) -> list[dict[str, Any]]:
-    """Return who may take the room: the pods, the selected pods, or only the plan, which means none."""
+    """Return the owners that may take the room.
+
+    These are the room's pods or the pods that its selector selects. Otherwise it is only the plan, which means none.
+    """
     if not room.is_shape:
         return [{"object": {"apiVersion": "v1", "kind": "Pod", "name": s.pod, "uid": s.pod_uid}} for s in room.slots]
     if room.selector:
@@ -385,7 +426,10 @@ def _room_owners(plan: PlanIdentity, room: Room) -> list[dict[str, Any]]:
 
 
 def _tasks(room: Room, raw_pods: RawPods) -> list[dict[str, Any]]:
-    """Return one task per node and sort of pod, so that none takes the room of another."""
+    """Return one task per node and sort of pod.
+
+    So no pod takes the room of another sort.
+    """
     found: list[tuple[str, dict[str, Any], int]] = []
     for slot in room.slots:
         template = build_template(raw_pods[slot.pod_uid]) if slot.pod_uid else _template_of_shape(room)
@@ -408,6 +452,6 @@ def _template_of_shape(room: Room) -> dict[str, Any]:
 
 
 def ttl_from(now: datetime, reservation: Reservation, ttl: timedelta) -> str:
-    """Return the TTL with which a Reservation lives this much longer from now on."""
+    """Return the TTL with which a Reservation expires `ttl` from now."""
     age = now - parse_timestamp(reservation.metadata.creation_timestamp or "")
     return format_duration(timedelta(seconds=max(0, round(age.total_seconds()))) + ttl)

@@ -1,7 +1,7 @@
-"""Reconciles a plan's moves: observes them, acts as `moves` decides, records their statuses.
+"""Reconciles a plan's moves.
 
-Moves are level-triggered, like rooms: a killed run leaves Reservations and evicted pods, and the next run continues
-from what it observes.
+Observes them, acts as `moves` decides, and records their statuses. Moves are level-triggered, like rooms: a killed run
+leaves Reservations and evicted pods, and the next run continues from what it observes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,10 @@ _LONGEST_DOUBLING: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ReserveAnswer:
-    """The answer to the request for a place; neither `created` nor `refusal`: try again."""
+    """The answer to the request for a place.
+
+    With neither `created` nor `refusal`, the request is tried again.
+    """
 
     created: bool = False
     was_ready: bool = True
@@ -87,13 +90,19 @@ class EvictAnswer:
 
 
 def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
-    """Return the wait after some refusals, at least what the server asks for."""
+    """Return the wait after some refusals.
+
+    It is at least what the server asks for.
+    """
     doubled = FIRST_BACKOFF_SECONDS * float(2 ** min(attempts, _LONGEST_DOUBLING))
     return max(min(doubled, LONGEST_BACKOFF_SECONDS), asked_for or 0.0)
 
 
 def reserve(client: KubeClient, plan: PlanIdentity, index: int, move: PlannedMove, ttl: timedelta) -> ReserveAnswer:
-    """Create the Reservation of a move from its live pod; an existing one of that name is ours."""
+    """Create the Reservation of a move from its live pod.
+
+    An existing Reservation of that name is the plan's own.
+    """
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
     except NotFoundError:
@@ -125,7 +134,7 @@ def _create(client: KubeClient, raw_pod: dict[str, Any], body: dict[str, Any]) -
 
 
 def why_not_movable(raw_pod: dict[str, Any], move: PlannedMove) -> ReserveAnswer | None:
-    """Return why the live pod is not the planned one, None if it is."""
+    """Return why the live pod is not the planned one, else None."""
     metadata, node = raw_pod["metadata"], raw_pod["spec"].get("nodeName", "")
     if metadata["uid"] != move.pod_uid:
         return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="another pod has its name by now")
@@ -151,9 +160,9 @@ def _is_ready(raw_pod: dict[str, Any]) -> bool:
 def evict(
     client: KubeClient, move: PlannedMove, operator: OperatorLiveness, pre_eviction_check: PreEvictionCheck
 ) -> EvictAnswer:
-    """Evict exactly the planned pod, while an operator is alive to hand its place over.
+    """Evict exactly the planned pod while an operator is alive.
 
-    Asks the rules and filters once more before, about the pod as it is now.
+    The operator hands its place over. Asks the rules and filters once more before, about the pod as it is now.
     """
     silent = operator.problem()
     if silent:
@@ -173,7 +182,10 @@ def evict(
 
 
 def _ask_rules(raw_pod: dict[str, Any], pre_eviction_check: PreEvictionCheck) -> EvictAnswer | None:
-    """Return why the pod may not be evicted, None if it may; raises `BerthError` where that is unknown."""
+    """Return why the pod may not be evicted, None if it may.
+
+    Raises `BerthError` where that is unknown.
+    """
     found = pre_eviction_check.refusals(raw_pod)
     if not found:
         return None
@@ -203,7 +215,10 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WaveContext:
-    """What else decides about the moves of a wave; `stopping_since` in monotonic seconds."""
+    """What else decides about the moves of a wave.
+
+    `stopping_since` is in monotonic seconds.
+    """
 
     unready: frozenset[OwnerKey] = frozenset()
     """Controllers that still lack Ready pods because of earlier waves."""
@@ -240,7 +255,7 @@ class MoveController:
         return tuple(one.status for one in self._moves)
 
     def reconcile(self, wave: Sequence[MoveProgress], observed: ObservedPlan, wave_context: WaveContext) -> None:
-        """Observe a wave once, then decide and act for each of its moves."""
+        """Observe a wave once, then decide and act for each move."""
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
         observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
@@ -284,7 +299,10 @@ class MoveController:
                 assert_never(step)
 
     def _begin_reserve(self, progress: MoveProgress, counts: _Counts) -> None:
-        """Request a place, unless enough is under way; the moves of one source begin together."""
+        """Request a place, unless enough moves are under way.
+
+        The moves of one source begin together.
+        """
         now = self._context.clock.monotonic()
         source = progress.move.source
         if progress.retry_at is not None and now < progress.retry_at:
@@ -316,7 +334,10 @@ class MoveController:
             self._back_off(progress, answer.detail, None, telemetry.CALL_FAILED)
 
     def _begin_evict(self, progress: MoveProgress, observed_wave: WaveObservation) -> None:
-        """Request the eviction; it counts as done for its siblings until the answer says otherwise."""
+        """Request the eviction of a move's pod.
+
+        It counts as done for the siblings until the answer says otherwise.
+        """
         observed_wave.count_eviction(progress)
         progress.eviction = Eviction.SENT
         self._calls.make_for(
@@ -353,7 +374,7 @@ class MoveController:
         _LOG.info(event, **self._keys(progress), **{telemetry.KEY_MESSAGE: detail})
 
     def _finish(self, progress: MoveProgress, step: Finish, observed_wave: WaveObservation) -> None:
-        """End a move; deletes its Reservation where it is of no use any more."""
+        """End a move and delete its Reservation if no longer needed."""
         sight = observed_wave.observations[progress.index]
         if keeps_its_node(step.state, step.reason, evicted=was_evicted(progress, sight)):
             self.lost_sources.add(progress.move.source)
@@ -432,7 +453,10 @@ class MoveController:
 
 
 def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool) -> list[MoveProgress]:
-    """Return the progress of all moves; a recorded end of an adopted plan stays."""
+    """Return the progress of all moves.
+
+    A recorded end of an adopted plan stays.
+    """
     recorded = dict(enumerate(plan.move_statuses)) if adopted else {}
     moves = []
     for index, move in enumerate(plan.spec.moves):
@@ -444,13 +468,16 @@ def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopt
 
 
 def _count_open(wave: Sequence[MoveProgress]) -> _Counts:
-    """Return the moves of a wave that are under way, and their sources."""
+    """Count the moves of a wave under way, with their sources."""
     under_way = [one for one in wave if not one.finished and (one.reserving_since is not None or one.seen)]
     return _Counts(len(under_way), {one.move.source for one in under_way})
 
 
 def _keeps_its_node(status: MoveStatus) -> bool:
-    """Return whether a move that ended before this run left its pod on the source."""
+    """Return whether an earlier move left its pod on the source.
+
+    The move ended before this run.
+    """
     evicted = status.reason == MoveReason.REPLACEMENT_TIMEOUT or bool(status.replacement)
     known = (MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED)
     reason = next((one for one in known if one == status.reason), MoveReason.NONE)

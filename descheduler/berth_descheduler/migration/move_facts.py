@@ -1,4 +1,4 @@
-"""The facts of a move, derived from the observed objects and from what this run did.
+"""Derives a move's facts from observed objects and this run's actions.
 
 What this run did need not survive it: a restarted run assumes that a pod that is gone beside a live Reservation was
 evicted, and its deadlines begin anew.
@@ -45,7 +45,10 @@ OwnerKey: TypeAlias = tuple[str, ...]
 
 @dataclass(slots=True)
 class MoveProgress:
-    """One move with what this run did for it and when (monotonic seconds)."""
+    """One move with what this run did for it and when.
+
+    Times are in monotonic seconds.
+    """
 
     index: int
     move: PlannedMove
@@ -108,7 +111,7 @@ class MoveProgress:
 
 @dataclass(frozen=True, slots=True)
 class MoveObservation:
-    """One move as observed: where its pod is, how far its place is, which pod took it."""
+    """One move as observed: its pod, its place and its replacement."""
 
     presence: Presence
     place: ReservationProgress
@@ -128,7 +131,10 @@ class ReplicaCounter:
     """Nodes of the replacements that run without a hand-over."""
 
     def counts(self) -> ReplicaCounts:
-        """Return the current counts; a foreign pod in a place does not count as a replacement."""
+        """Return the current counts.
+
+        A foreign pod in a place does not count as a replacement.
+        """
         awaiting_replacement = max(0, self.awaiting_replacement - len(self.misplaced))
         return ReplicaCounts(
             held=self.held,
@@ -162,7 +168,7 @@ def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus 
 
 
 def is_untouched(progress: MoveProgress, observed: ObservedPlan) -> bool:
-    """Return whether a move's pod is on the source and has no Reservation."""
+    """Return whether the pod is on the source, without a Reservation."""
     return is_on_source(progress, observed) and progress.key not in observed.reservations
 
 
@@ -179,9 +185,10 @@ def observe_wave(
     *,
     horizon: datetime | None = None,
 ) -> WaveObservation:
-    """Return all moves of a wave as observed; updates `seen` and the times in their progress.
+    """Return all moves of a wave as observed.
 
-    A place that expires before the horizon counts as lost until a pod was evicted for it.
+    Updates `seen` and the times in their progress. A place that expires before the horizon counts as lost until a pod
+    was evicted for it.
     """
     observed_wave = WaveObservation()
     moves = tuple(wave)
@@ -225,7 +232,7 @@ def _count_misplaced(
 def _first_evictions(
     observed_wave: WaveObservation, moves: Iterable[MoveProgress], observed: ObservedPlan
 ) -> dict[OwnerKey, tuple[MoveProgress, str]]:
-    """Return the first evicted move of each controller, and when its Reservation was created."""
+    """Return each controller's first evicted move, and its Reservation's creation time."""
     found: dict[OwnerKey, tuple[MoveProgress, str]] = {}
     for progress in moves:
         reservation = observed.reservations.get(progress.key)
@@ -236,7 +243,7 @@ def _first_evictions(
 
 
 def _runs_without_handover(pod: Pod) -> bool:
-    """Return whether a live pod has a node and is in no hand-over."""
+    """Return whether a live pod has a node without a hand-over."""
     return (
         bool(pod.spec.node_name)
         and not pod.is_terminating
@@ -254,7 +261,10 @@ def owner_key(pod: Pod) -> OwnerKey:
 
 
 def note_unready_replicas(progress: MoveProgress, unready: Collection[OwnerKey], now: float) -> None:
-    """Record since when the move's controller lacks Ready pods because of earlier waves."""
+    """Record since when the move's controller lacks Ready pods.
+
+    It lacks them because of earlier waves.
+    """
     if progress.replicas not in unready:
         progress.siblings_since = None
     elif progress.siblings_since is None:
@@ -317,7 +327,10 @@ def _observe_move(progress: MoveProgress, observed: ObservedPlan, now: float, ga
 def _expire_before_horizon(
     progress: MoveProgress, observation: MoveObservation, observed: ObservedPlan, horizon: datetime | None
 ) -> MoveObservation:
-    """Return the observation with a free place that expires too soon as lost, unless its pod left."""
+    """Count a free place that expires too soon as lost.
+
+    A place whose pod left stays as observed.
+    """
     if (
         horizon is None
         or observation.place not in {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
@@ -343,7 +356,10 @@ def _presence(pod: Pod | None) -> Presence:
 def _place(
     progress: MoveProgress, reservation: Reservation | None, now: float, gap_seconds: float
 ) -> tuple[ReservationProgress, str]:
-    """Return how far the place is; a Reservation that was seen, or is long due, and is missing was deleted."""
+    """Return the progress of the place, with a detail.
+
+    A missing Reservation counts as deleted once it was seen or is long due.
+    """
     if reservation is not None:
         progress.seen = True
         return read_place(reservation)
@@ -356,7 +372,10 @@ def _place(
 
 
 def read_place(reservation: Reservation) -> tuple[ReservationProgress, str]:
-    """Return how far the place of a one-slot Reservation is, and its reason and message."""
+    """Return the progress of a one-slot Reservation's place.
+
+    With it come the Reservation's reason and message.
+    """
     state = reservation.status.state
     detail = ": ".join(part for part in (state.reason, state.message) if part) if state else ""
     slot = _slot(reservation)
@@ -389,7 +408,7 @@ def _handover_detail(reservation: Reservation) -> str:
 
 
 def _replacement(reservation: Reservation | None, observed: ObservedPlan) -> Replacement | None:
-    """Return the pod that took the place, with the node it is bound to."""
+    """Return the pod that took the place, with its node."""
     if reservation is None:
         return None
     slot = _slot(reservation)
@@ -415,7 +434,10 @@ def _note_times(progress: MoveProgress, observation: MoveObservation, now: float
 
 
 def _assume_evicted(progress: MoveProgress, now: float) -> None:
-    """Assume that an interrupted run evicted a pod that is gone beside its Reservation."""
+    """Assume that an interrupted run evicted the pod.
+
+    The pod is gone beside its Reservation.
+    """
     if progress.eviction is Eviction.NOT_SENT:
         progress.eviction = Eviction.SENT
         progress.evicted_since = now
@@ -442,14 +464,17 @@ def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: 
 
 
 def _left_unbalanced(progress: MoveProgress, *, left: bool, claimed: bool) -> int:
-    """Return the balance of a finished move: a sibling's place used, or its own used by a sibling."""
+    """Return the balance of a finished move.
+
+    1: it used a sibling's place; -1: a sibling used its own.
+    """
     if left and not claimed and progress.status.state is MoveState.ELSEWHERE:
         return 1
     return -1 if claimed and not left else 0
 
 
 def was_evicted(progress: MoveProgress, observation: MoveObservation) -> bool:
-    """Return whether this run, or the interrupted one before it, evicted the pod."""
+    """Return whether this run or the interrupted one evicted the pod."""
     if progress.eviction is Eviction.UNANSWERED:
         return observation.presence is not Presence.ON_SOURCE
     return progress.eviction is Eviction.SENT
@@ -466,7 +491,10 @@ def _latest(one: float | None, other: float | None) -> float | None:
 
 
 def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
-    """Return the position of the earlier move of the same pod, for each second move."""
+    """Return, for each second move, the pod's earlier move.
+
+    Both are positions.
+    """
     last: dict[tuple[str, str], int] = {}
     found: dict[int, int] = {}
     for index, move in enumerate(moves):
@@ -478,9 +506,10 @@ def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
 
 
 def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
-    """Point a second move to the replacement that the earlier move brought; return whether one exists.
+    """Point a second move to the replacement of the earlier one.
 
-    In a continued plan the replacement may have been evicted already: then a Reservation names this move.
+    Returns whether such a replacement exists. In a continued plan the replacement may have been evicted already: then a
+    Reservation names this move.
     """
     begun = _reservation_of(progress, observed)
     if begun:
@@ -498,7 +527,7 @@ def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: O
 
 
 def _reservation_of(progress: MoveProgress, observed: ObservedPlan) -> str:
-    """Return the name of the Reservation that an interrupted run made for a move, or ""."""
+    """Return a move's Reservation name from an interrupted run, else ""."""
     for found in observed.reservations.values():
         if found.metadata.annotations.get(MOVE_ANNOTATION) == str(progress.index):
             return found.metadata.name
@@ -520,7 +549,10 @@ _AFTER_EVICTION = frozenset({MoveReason.REPLACEMENT_TIMEOUT, MoveReason.INTERRUP
 
 
 class ReplicaTracker:
-    """Tracks controllers with unready replacements; `known` are the uids of the pods before the plan."""
+    """Tracks controllers with unready replacements.
+
+    `known` are the uids of the pods before the plan.
+    """
 
     def __init__(self, moves: Sequence[MoveProgress], *, since: str, known: Collection[str]) -> None:
         self._moves = moves
@@ -531,7 +563,10 @@ class ReplicaTracker:
         self._until = 0.0
 
     def unready(self, wave: int, observed: ObservedPlan, now: float) -> frozenset[OwnerKey]:
-        """Return the controllers that a wave waits for; counts anew per wave and at intervals."""
+        """Return the controllers that a wave waits for.
+
+        Counts anew per wave and at intervals.
+        """
         if now >= self._until or self._wave != wave:
             self._until, self._wave = now + _PAUSE_SECONDS, wave
             waiting = {one.replicas for one in self._moves if one.move.wave == wave and not one.finished}
@@ -543,9 +578,10 @@ class ReplicaTracker:
 def find_unready(
     earlier: Iterable[MoveProgress], observed: ObservedPlan, *, since: str, known: Collection[str]
 ) -> frozenset[OwnerKey]:
-    """Return the controllers with fewer Ready replacements than the earlier moves evicted Ready pods.
+    """Return the controllers with too few Ready replacements.
 
-    A replacement was created after `since` (RFC 3339) and its uid was not known when the run began.
+    Too few are fewer than the Ready pods that the earlier moves evicted. A replacement was created after `since` (RFC
+    3339) and its uid was not known when the run began.
     """
     taken = Counter(one.replicas for one in earlier if one.was_ready and _was_evicted_earlier(one))
     if not taken:
@@ -559,7 +595,7 @@ def find_unready(
 
 
 def _was_evicted_earlier(progress: MoveProgress) -> bool:
-    """Return whether a finished move evicted its pod, in this run or an earlier one."""
+    """Return whether a finished move evicted its pod, in any run."""
     status = progress.status
     if not progress.finished or status.state is MoveState.SKIPPED:
         return False

@@ -1,9 +1,9 @@
-"""The life cycle of one move as pure decisions: the next step from the current facts.
+"""Decides the next step of a move from its current facts.
 
-A move has two halves that the API server shows separately: its pod leaves the source, and its place is taken.
-Pods of one controller are alike, so a replacement may take the place of a sibling. Nothing is lost as long as no more
-pods are evicted than places are held. So every eviction requires a *spare* place of the same controller, not only its
-own Reservation.
+The decisions are pure. A move has two halves that the API server shows separately: its pod leaves the source, and its
+place is taken. Pods of one controller are alike, so a replacement may take the place of a sibling. Nothing is lost as
+long as no more pods are evicted than places are held. So every eviction requires a *spare* place of the same
+controller, not only its own Reservation.
 """
 
 from dataclasses import dataclass
@@ -70,7 +70,10 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCounts:
-    """The places and the evicted pods of one controller, over the moves of the running wave."""
+    """The places and the evicted pods of one controller.
+
+    They count over the moves of the running wave.
+    """
 
     held: int = 0
     """Places that are held, proven and not taken."""
@@ -173,7 +176,10 @@ Step: TypeAlias = Reserve | Evict | Wait | Finish
 
 
 def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    """Return the next step of a move; `now` in the monotonic seconds of `facts.since`."""
+    """Return the next step of a move.
+
+    `now` is in the monotonic seconds of `facts.since`.
+    """
     if facts.evicted:
         return _after_eviction(facts, timeouts, now)
     match facts.presence:
@@ -186,7 +192,10 @@ def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 
 
 def _left_by_itself(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    """Decide for a pod that left without this run's eviction; it may land all the same."""
+    """Decide for a pod that left without this run's eviction.
+
+    It may land all the same.
+    """
     if facts.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}:
         return _after_eviction(facts, timeouts, now)
     message = "the pod was deleted or has ended before its turn"
@@ -216,7 +225,10 @@ def _given_up(facts: MoveFacts) -> Step | None:
 
 
 def _behind_siblings(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step | None:
-    """Return the step of a move that waits for its siblings, None if it need not."""
+    """Return the step of a move that waits for its siblings.
+
+    None if it need not wait.
+    """
     if facts.siblings_ready:
         return None
     if _elapsed(facts.since.siblings, timeouts.ready_seconds, now):
@@ -302,7 +314,10 @@ def _after_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
 
 
 def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    """Decide for a taken place; its Succeeded Reservation holds nothing and stays for people to see."""
+    """Decide for a taken place.
+
+    Its Succeeded Reservation holds nothing and stays for people to see.
+    """
     seen = facts.replacement
     if seen is not None and seen.node and (seen.ready or not facts.must_be_ready):
         return _landed(facts.target, seen.node)
@@ -344,7 +359,10 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
 
 
 def _place_left_over(facts: MoveFacts) -> Step:
-    """Decide for a place that its replacement left free: a sibling that still moves takes it."""
+    """Decide for a place that its replacement left free.
+
+    A sibling that still moves takes it.
+    """
     if facts.replicas.not_evicted:
         return Wait(MoveState.EVICTED, "its replacement has another place, a sibling gets this one")
     message = "its replacement took the place of a sibling that stays where it is"
@@ -356,7 +374,10 @@ def _place_left_over(facts: MoveFacts) -> Step:
 
 
 def _landing_clock(facts: MoveFacts, timeouts: MoveTimeouts) -> tuple[float | None, float]:
-    """Return when the wait for a landing began and its length, the pod's grace period included."""
+    """Return when the wait for a landing began and its length.
+
+    The length includes the pod's grace period until the pod is gone.
+    """
     if facts.presence is Presence.GONE and facts.since.gone is not None:
         return facts.since.gone, timeouts.land_seconds
     return facts.since.evicted, timeouts.land_seconds + facts.grace_seconds

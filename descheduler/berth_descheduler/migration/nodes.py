@@ -1,4 +1,7 @@
-"""Taints and marks on nodes: of running plans, freed nodes and nodes in cool-down."""
+"""Sets and removes taints and marks on nodes.
+
+They are those of running plans, freed nodes and nodes in cool-down.
+"""
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -73,7 +76,10 @@ def nodes_of_open_rooms(plan: MigrationPlan) -> tuple[str, ...]:
 
 
 def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = DRAINING_TAINT) -> None:
-    """Keep new pods off nodes of a plan by one of its taints; skips a node that is gone."""
+    """Taint a plan's nodes to keep new pods off them.
+
+    `key` is one of the plan's taints. Skips a node that is gone.
+    """
     for node in nodes:
         value = room_taint_value(plan, node) if key == ROOM_TAINT else plan
         try:
@@ -84,7 +90,10 @@ def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = 
 
 
 def untaint_nodes(client: KubeClient, nodes: Iterable[str], *keys: str) -> tuple[str, ...]:
-    """Remove taints of plans, all if no keys are given; return the nodes where that failed."""
+    """Remove taints of plans; return the nodes where that failed.
+
+    Without keys, removes all taints of plans.
+    """
     failed = []
     for node in nodes:
         try:
@@ -101,7 +110,7 @@ def untaint_nodes(client: KubeClient, nodes: Iterable[str], *keys: str) -> tuple
 
 
 def left_over_nodes(client: KubeClient, plans: Collection[str]) -> tuple[str, ...]:
-    """Return the nodes that carry a taint of any other plan than these, sorted."""
+    """Return the nodes with a taint of any other plan, sorted."""
     nodes = client.list(NODES, type=Node).items
     return tuple(sorted(node.metadata.name for node in nodes if any(_is_left_over(t, plans) for t in node.spec.taints)))
 
@@ -137,18 +146,24 @@ def _is_emptied(pods: Iterable[Pod], moved: Container[str]) -> bool:
 
 
 def is_free(pods: Iterable[Pod]) -> bool:
-    """Return whether only DaemonSet pods, mirror pods and terminating pods are on a node."""
+    """Return whether no pod occupies a node.
+
+    DaemonSet pods, mirror pods and terminating pods do not count.
+    """
     return not any(pod.occupies_node and not pod.is_terminating for pod in pods)
 
 
 def count_pending(client: KubeClient, moves: Iterable[PlannedMove], since: datetime) -> int:
-    """Return how many pods that the moved pods' controllers created since then have no node."""
+    """Count the pending pods of the moved pods' controllers.
+
+    Pods created before `since` do not count.
+    """
     owners = {(move.namespace, move.owner.kind, move.owner.name) for move in moves if move.owner}
     return sum(awaits_node(pod, owners, since) for pod in _pods_where(client, "spec.nodeName="))
 
 
 def awaits_node(pod: Pod, owners: set[tuple[str, str, str]], since: datetime) -> bool:
-    """Return whether a pod without a node replaces one that the plan evicted."""
+    """Return whether a pending pod replaces one that the plan evicted."""
     controller = pod.controller
     if controller is None or pod.is_terminal or pod.is_terminating:
         return False
@@ -189,7 +204,7 @@ Wanted = Callable[[FreedMark], FreedNodes]
 
 @dataclass(frozen=True, slots=True)
 class Freeing:
-    """By which plan and policy nodes were freed, and what they carry for it."""
+    """The plan and policy that freed nodes, and the nodes' marks."""
 
     plan: str
     policy: str
@@ -215,10 +230,11 @@ def mark_freed(client: KubeClient, clock: Clock, nodes: Iterable[str], freeing: 
 def sweep_freed_nodes(
     client: KubeClient, read_snapshot: Callable[[], Snapshot], wanted: Wanted | None = None
 ) -> tuple[str, ...]:
-    """Remove the marks of freed nodes that are needed or no longer wanted; return the changed nodes.
+    """Remove outdated marks of freed nodes; return the changed nodes.
 
-    A node is needed when a pod is on it, DaemonSet and mirror pods aside, or when a pending pod would go there. Without
-    marks this costs one list of the nodes. The next sweep retries what fails.
+    A mark goes when its node is needed, or when it is no longer wanted. A node is needed when a pod is on it, DaemonSet
+    and mirror pods aside, or when a pending pod would go there. Without marks this costs one list of the nodes. The
+    next sweep retries what fails.
     """
     marked = {node.metadata.name: node for node in client.list(NODES, type=Node).items if is_marked_as_freed(node)}
     if not marked:
@@ -252,7 +268,10 @@ def _kept(node: Node, mark: FreedMark, wanted: Wanted | None) -> FreedNodes:
 
 
 def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
-    """Remove from a node what it does not keep; return whether anything was written."""
+    """Remove from a node what it does not keep.
+
+    Returns whether anything was written.
+    """
     try:
         changed = change_node(client, name, lambda raw: _stripped(raw, keeps))
     except NotFoundError:
@@ -288,7 +307,10 @@ RawNode = Mapping[str, Any]
 
 
 def change_node(client: KubeClient, name: str, change: Callable[[RawNode], dict[str, Any] | None]) -> bool:
-    """Read a node and write the change, again after a conflict; return whether anything was written."""
+    """Read a node and write the change, again after a conflict.
+
+    Returns whether anything was written.
+    """
     conflict: ConflictError | None = None
     for _ in range(_TRIES):
         raw = client.get(NODES, name)
@@ -306,7 +328,10 @@ def change_node(client: KubeClient, name: str, change: Callable[[RawNode], dict[
 
 
 def _marked(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
-    """Return the patch that marks a node; existing annotations of others stay theirs."""
+    """Return the patch that marks a node.
+
+    Existing annotations of others stay theirs.
+    """
     there = raw["metadata"].get("annotations") or {}
     ours = _annotations_of(there)
     annotations = {key: value for key, value in freeing.carries.annotations.items() if key not in there or key in ours}
@@ -319,7 +344,10 @@ def _marked(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
 
 
 def _stripped(raw: RawNode, keeps: FreedNodes) -> dict[str, Any] | None:
-    """Return the patch that leaves on a node what it keeps, None if nothing changes."""
+    """Return the patch that leaves only what a node keeps.
+
+    None if nothing changes.
+    """
     there = raw["metadata"].get("annotations") or {}
     ours = _annotations_of(there)
     notes: dict[str, str | None] = {
@@ -356,7 +384,10 @@ _TRUE = "true"
 def mark_moved(
     client: KubeClient, clock: Clock, *, sources: Iterable[str], targets: Iterable[str], cool_down: timedelta
 ) -> tuple[str, ...]:
-    """Record on nodes that pods were moved off or onto them; return those written, log failures."""
+    """Record on nodes that pods were moved off or onto them.
+
+    Returns the nodes written; failures are only logged.
+    """
     left, reached = frozenset(sources), frozenset(targets)
     noted = []
     for node in sorted(left | reached):
@@ -374,7 +405,10 @@ def mark_moved(
 
 
 def sweep_cooling_nodes(client: KubeClient, clock: Clock) -> tuple[str, ...]:
-    """Remove the mark of nodes whose cool-down is over, and return them; the next sweep retries."""
+    """Unmark the nodes whose cool-down is over; return them.
+
+    The next sweep retries what fails.
+    """
     changed = []
     for node in client.list(NODES, label_selector=COOLING_LABEL, type=Node).items:
         name = node.metadata.name
@@ -389,12 +423,18 @@ def sweep_cooling_nodes(client: KubeClient, clock: Clock) -> tuple[str, ...]:
 
 
 def cooling_until(annotations: Mapping[str, str]) -> datetime | None:
-    """Return the end of a node's cool-down by its annotations, None without a readable one."""
+    """Return the end of a node's cool-down by its annotations.
+
+    None without a readable one.
+    """
     return read_timestamp(annotations.get(COOLING_UNTIL_ANNOTATION))
 
 
 def _moved(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, is_source: bool) -> dict[str, Any]:
-    """Return the patch that begins a node's cool-down; one that lasts longer stays."""
+    """Return the patch that begins a node's cool-down.
+
+    A cool-down that lasts longer stays.
+    """
     at = format_timestamp(now)
     annotations = {LAST_MOVED_ANNOTATION: at, **({LAST_DEFRAGMENTED_ANNOTATION: at} if is_source else {})}
     if not cool_down:
@@ -405,7 +445,10 @@ def _moved(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, is_so
 
 
 def _rested(raw: Mapping[str, Any], now: datetime) -> dict[str, Any] | None:
-    """Return the patch that removes a node's mark, None during its cool-down or without a mark."""
+    """Return the patch that removes a node's mark.
+
+    None during its cool-down or without a mark.
+    """
     metadata = raw["metadata"]
     until = cooling_until(metadata.get("annotations") or {})
     if COOLING_LABEL not in (metadata.get("labels") or {}) or (until is not None and until > now):

@@ -62,7 +62,10 @@ class Observation:
         self._pods: list[Store[Pod]] = []
 
     def __enter__(self) -> Self:
-        """Start watching and wait for the first full list; raises what the API server refused."""
+        """Start watching and wait for the first full list.
+
+        Raises what the API server refused.
+        """
         selector = f"{PLAN_LABEL}={self._plan.name}"
         self._watch(self._reservations, RESERVATIONS, Reservation, label_selector=selector)
         self._watch(self._plans, MIGRATION_PLANS, MigrationPlan, field_selector=f"metadata.name={self._plan.name}")
@@ -91,16 +94,19 @@ class Observation:
         return ObservedPlan(reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted)
 
     def _namespaces(self) -> list[str | None]:
-        """Return the namespaces whose pods to watch; [None] is all, where they are too many.
+        """Return the namespaces whose pods to watch.
 
-        Leaves out a name that no namespace can have.
+        `[None]` is all, where they are too many. Leaves out a name that no namespace can have.
         """
         waiting = {room.namespace for room in self._rooms if not room.is_shape}
         names = sorted(filter(is_dns_label, {move.namespace for move in self._moves} | waiting))
         return [*names] if len(names) <= _MOST_NAMESPACES_WATCHED else [None]
 
     def _concerned(self) -> Callable[[Pod], bool]:
-        """Return the filter of relevant pods: those to move, others of their controllers, waiting pods."""
+        """Return the filter of relevant pods.
+
+        These are the pods to move, others of their controllers, and waiting pods.
+        """
         uids = {move.pod_uid for move in self._moves} | {slot.pod_uid for room in self._rooms for slot in room.slots}
         owners = {(move.namespace, move.owner.kind, move.owner.name) for move in self._moves if move.owner}
 

@@ -1,4 +1,4 @@
-"""Reports whether the operator is alive, and cleans up after a silent one.
+"""Reports operator liveness and cleans up after a silent operator.
 
 An eviction needs a live operator beside a proven place: the proof stays in a Reservation's status when the operator
 dies, and a replacement that no webhook gates loses its place. A live operator renews its Lease often, and notes on it
@@ -70,7 +70,10 @@ class OperatorLiveness:
         self._failure = ""
 
     def problem(self) -> str:
-        """Return why no pod may be evicted now, "" if the operator is alive."""
+        """Return why no pod may be evicted now.
+
+        "" if the operator is alive.
+        """
         with self._lock:
             now = self._clock.monotonic()
             if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:
@@ -170,7 +173,10 @@ def _unguard(client: KubeClient, node: str) -> bool:
 
 
 def is_past(deadline: str, now: datetime, stale_seconds: float) -> bool:
-    """Return whether a guard's deadline (unix seconds) is long past; an unreadable one is."""
+    """Return whether a guard's deadline is long past.
+
+    The deadline is in unix seconds; an unreadable one counts as past.
+    """
     seconds = read_whole_number(deadline, most=LATEST_UNIX_SECONDS)
     return seconds is None or now.timestamp() > seconds + stale_seconds
 
@@ -198,7 +204,10 @@ def _full_time_seconds(*, is_tried: bool) -> float:
 
 
 class StaleOperatorCleanup:
-    """Cleans up after a silent operator, in a thread; use as a context manager."""
+    """Cleans up after a silent operator, in a thread.
+
+    Use it as a context manager.
+    """
 
     def __init__(self, client: KubeClient, clock: Clock, namespace: str, *, every: float, stale: float) -> None:
         self._client = client
@@ -229,7 +238,10 @@ class StaleOperatorCleanup:
                 _LOG.warning(telemetry.WATCHDOG_FAILED, **{telemetry.KEY_ERROR: str(error)})
 
     def look(self) -> int:
-        """Read the Lease and remove what a silent operator left; return how many gates and guards."""
+        """Read the Lease and remove what a silent operator left.
+
+        Returns how many gates and guards it removed.
+        """
         now = self._clock.monotonic()
         step, self._looked_at = min(now - self._looked_at, _LONGEST_STEP_LOOKS * self._every_seconds), now
         known, self._lease = self._lease, self._read_lease()
@@ -255,7 +267,10 @@ class StaleOperatorCleanup:
         return sum(_ungate(self._client, pod) for pod, age in ages if age.total_seconds() > self._stale_seconds)
 
     def _nodes_to_keep(self, pods: Iterable[RawPod], step_seconds: float) -> set[str]:
-        """Return the nodes of the slots whose pods a scheduler has not had enough time for."""
+        """Return the nodes of slots whose pods need more scheduling time.
+
+        A scheduler has not had enough time for them.
+        """
         nodes = {(pod["metadata"]["uid"], _is_tried(pod)): _node_of_slot(pod) for pod in pods if _is_waiting(pod)}
         known, self._waiting = self._waiting, {}
         for one in nodes:
@@ -273,7 +288,10 @@ class StaleOperatorCleanup:
 
 
 def clean_up_after_operator(client: KubeClient, clock: Clock, settings: CycleSettings) -> StaleOperatorCleanup:
-    """Return the cleanup for the operator in Berth's namespace, at the interval of the settings."""
+    """Return the cleanup for the operator in Berth's namespace.
+
+    Its interval comes from the settings.
+    """
     execution = settings.execution
     return StaleOperatorCleanup(
         client,

@@ -57,9 +57,10 @@ _UNDECIDED = frozenset({Verdict.LEASE_HELD, Verdict.STOPPED, Verdict.PLAN_DELETE
 def publish_plan(
     client: KubeClient, clock: Clock, settings: CycleSettings, found: Plan, request: MigrationPlan | None
 ) -> MigrationPlan:
-    """Publish a plan, new or into the requested one; approved at once where no approval is needed.
+    """Publish a plan, new or into the requested one.
 
-    Raises `NotFoundError` where the requested plan was deleted meanwhile.
+    Approves it at once where no approval is needed. Raises `NotFoundError` where the requested plan was deleted
+    meanwhile.
     """
     spec = build_spec(clock, settings, found)
     if request is None:
@@ -111,7 +112,10 @@ def conclude_request(client: KubeClient, clock: Clock, request: MigrationPlan, o
 
 
 def end_plan(client: KubeClient, clock: Clock, plan: MigrationPlan, phase: PlanPhase, message: str) -> None:
-    """End an unbegun plan in a phase with a sentence; ignores a plan that is gone."""
+    """End an unbegun plan in a phase with a message.
+
+    Ignores a plan that is gone.
+    """
     status = MigrationPlanStatus(phase=phase, message=message, completion_time=format_timestamp(clock.now()))
     try:
         client.merge_patch(MIGRATION_PLANS, plan.metadata.name, build_status_patch(status), subresource="status")
@@ -142,7 +146,10 @@ def announce(
     *,
     bad: bool = False,
 ) -> None:
-    """Record an event on a plan or policy, a warning where `bad`; a failure is only logged."""
+    """Record an event on a plan or policy.
+
+    It is a warning where `bad`; a failure is only logged.
+    """
     record_event(
         client,
         regarding=_refer_to(about),
@@ -155,7 +162,10 @@ def announce(
 
 
 def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: PlannedMove) -> None:
-    """Record on an evicted pod and its controller the source, the target and the plan."""
+    """Record an event on an evicted pod and on its controller.
+
+    It names the source, the target and the plan.
+    """
     pod = ObjectReference(api_version="v1", kind="Pod", namespace=move.namespace, name=move.pod, uid=move.pod_uid)
     regarded = [(pod, "evicted")]
     if move.owner is not None:
@@ -195,7 +205,10 @@ def run_lease(client: KubeClient, clock: Clock, settings: CycleSettings) -> Leas
 
 
 def leader_lease(client: KubeClient, clock: Clock, settings: CycleSettings) -> LeaseHolder:
-    """Return the holder of the Lease of the replica that serves the policies."""
+    """Return the holder of the leader Lease.
+
+    The leader serves the policies.
+    """
     return _lease(client, clock, settings, LEADER_LEASE)
 
 
@@ -230,11 +243,11 @@ def request_run(
     requested_by: str = "",
     idempotency_key: str = "",
 ) -> MigrationPlan:
-    """Request a run of a policy and return the plan that it will fill, in phase Requested.
+    """Request a run of a policy and return its Requested plan.
 
-    Without a mode the policy's counts. A key makes the request idempotent: a repeated one returns the existing plan,
-    whatever its phase. Raises `NotFoundError` without such a policy, and `PlanStateError` where the key was used for
-    another request.
+    The run will fill this plan. Without a mode the policy's counts. A key makes the request idempotent: a repeated one
+    returns the existing plan, whatever its phase. Raises `NotFoundError` without such a policy, and `PlanStateError`
+    where the key was used for another request.
     """
     wanted = client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy)
     spec = MigrationPlanSpec(
@@ -254,9 +267,10 @@ def request_run(
 
 
 def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
-    """Approve a plan and return it; raises `NotFoundError`, or `PlanStateError` where it is too late.
+    """Approve a plan and return it.
 
-    Records `asked_by`, unless the plan was approved before.
+    Raises `NotFoundError`, or `PlanStateError` where its mode or state forbids it. Records `asked_by`, unless the plan
+    was approved before.
     """
     found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
     if found.spec.mode is RunMode.PLAN:
@@ -271,9 +285,9 @@ def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPl
 
 
 def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
-    """Request a plan's abort and return it; raises `NotFoundError`, or `PlanStateError` if it is over.
+    """Request a plan's abort and return the plan.
 
-    Records `asked_by`, unless an abort was requested before.
+    Raises `NotFoundError`, or `PlanStateError` if it is over. Records `asked_by`, unless an abort was requested before.
     """
     found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
     if found.phase.terminal:
@@ -282,9 +296,10 @@ def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan
 
 
 def _decide(client: KubeClient, plan: str, decision: str, asked_by: str) -> MigrationPlan:
-    """Record a decision and who made it, without the name where another client was first.
+    """Record a decision on a plan and who made it.
 
-    The API server keeps the first name, and refuses a write that would change it.
+    Leaves out the name where another client was first: the API server keeps the first name, and refuses a write that
+    would change it.
     """
     spec: dict[str, bool | str] = {decision: True}
     if asked_by:

@@ -60,9 +60,10 @@ _ABORT_MESSAGES = {
 
 
 def choose_recovery(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> RecoveryAction:
-    """Return what to do with a plan; one that began continues while it is young.
+    """Return what to do with a plan.
 
-    A plan that was aborted half-way continues, too, to bring home the pods that it has evicted.
+    A plan that began continues while it is young. A plan that was aborted half-way continues, too, to bring home the
+    pods that it has evicted.
 
     An unbegun plan with a mode belongs to the service. Only the run that made a plan without a mode begins it, after
     its approval: any user could have written it.
@@ -90,9 +91,10 @@ def _judge_begun(plan: MigrationPlan, now: datetime, adoption_seconds: float) ->
 
 
 def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> tuple[MigrationPlan, ...]:
-    """Abort plans and remove taints of ended runs; return the plans to continue, oldest first.
+    """Abort plans of ended runs, and return the plans to continue.
 
-    A plan that cannot be aborted now waits for the next run and blocks no other.
+    Removes the taints of ended runs, too. The plans to continue come oldest first. A plan that cannot be aborted now
+    waits for the next run and blocks no other.
     """
     continued = []
     for plan in client.list(MIGRATION_PLANS, type=MigrationPlan).items:
@@ -115,7 +117,10 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
 def abort_plan(
     client: KubeClient, plan: MigrationPlan, clock: Clock, message: str, phase: PlanPhase = PlanPhase.ABORTED
 ) -> None:
-    """End a plan without further moves: release its places, then write its status."""
+    """End a plan without further moves.
+
+    Releases its places, then writes its status.
+    """
     release_reservations(client, plan.metadata.name)
     status = replace(
         plan.status,
@@ -133,7 +138,10 @@ def abort_plan(
 
 
 def release_reservations(client: KubeClient, plan: str) -> None:
-    """Delete a plan's Reservations that still hold capacity; where that fails, the TTL does."""
+    """Delete a plan's Reservations that still hold capacity.
+
+    Where that fails, they expire by their TTL.
+    """
     if len(plan) > LONGEST_LABEL_VALUE:
         return  # it has none: its name is the value of their label
     for found in map(Reservation.read, client.list(RESERVATIONS, label_selector=f"{PLAN_LABEL}={plan}").items):
@@ -149,7 +157,10 @@ def release_reservations(client: KubeClient, plan: str) -> None:
 
 
 def _aborted(status: MoveStatus) -> MoveStatus:
-    """Return the final status of a move in an aborted plan; an evicted pod was not seen to land."""
+    """Return the final status of a move in an aborted plan.
+
+    An evicted pod was not seen to land, so its move failed.
+    """
     if status.state.terminal:
         return status
     state = MoveState.FAILED if status.state is MoveState.EVICTED else MoveState.SKIPPED
@@ -165,6 +176,9 @@ def _aborted_room(room: Room, status: RoomStatus) -> RoomStatus:
 
 
 def status_of_new_run(clock: Clock, plan: MigrationPlan) -> MigrationPlanStatus:
-    """Return the status with which a run begins; a continued plan keeps its record."""
+    """Return the status with which a run begins.
+
+    A continued plan keeps its record.
+    """
     start = plan.status.start_time or format_timestamp(clock.now())
     return replace(plan.status, phase=PlanPhase.RUNNING, start_time=start, moves=plan.move_statuses)

@@ -1,7 +1,8 @@
-"""Reconciles a plan's rooms: observes them, acts as `rooms` decides, records their statuses.
+"""Reconciles a plan's rooms.
 
-Rooms are level-triggered, like moves: a killed run leaves waiting Reservations, and the next run continues from what it
-observes. Only the end of a room is read from the plan's status.
+Observes them, acts as `rooms` decides, and records their statuses. Rooms are level-triggered, like moves: a killed run
+leaves waiting Reservations, and the next run continues from what it observes. Only the end of a room is read from the
+plan's status.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -61,7 +62,10 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RoomAnswer:
-    """The answer to the request for room; neither `created` nor `refusal`: try again."""
+    """The answer to the request for room.
+
+    With neither `created` nor `refusal`, the request is tried again.
+    """
 
     created: bool = False
     refusal: RoomReason = RoomReason.NONE
@@ -69,7 +73,10 @@ class RoomAnswer:
 
 
 def ask_for_room(client: KubeClient, plan: PlanIdentity, index: int, room: Room, ttl: timedelta) -> RoomAnswer:
-    """Create the Reservation of a room from its live pods; an existing one of that name is ours."""
+    """Create the Reservation of a room from its live pods.
+
+    An existing Reservation of that name is the plan's own.
+    """
     raw_pods: dict[str, dict[str, Any]] = {}
     try:
         for slot in room.slots:
@@ -91,7 +98,10 @@ def ask_for_room(client: KubeClient, plan: PlanIdentity, index: int, room: Room,
 
 
 def _why_not_waiting(raw: dict[str, Any], room: Room, slot: RoomSlot) -> RoomAnswer | None:
-    """Return why a live pod is not the planned one; the watch handles one that got a node."""
+    """Return why a live pod is not the planned one.
+
+    None if it is. The watch handles a pod that got a node.
+    """
     if raw["metadata"]["uid"] != slot.pod_uid:
         text = f"another pod has the name {room.namespace}/{slot.pod} by now"
         return RoomAnswer(refusal=RoomReason.POD_GONE, detail=text)
@@ -101,7 +111,10 @@ def _why_not_waiting(raw: dict[str, Any], room: Room, slot: RoomSlot) -> RoomAns
 
 
 def extend(client: KubeClient, seen: Reservation, now: datetime, ttl: timedelta) -> None:
-    """Extend a Reservation's TTL from now on; a failure is retried while there is time."""
+    """Extend a Reservation's TTL, counted from now.
+
+    A failure is logged, and retried while there is time.
+    """
     patch = {"spec": {"ttl": ttl_from(now, seen, ttl)}}
     try:
         client.merge_patch(RESERVATIONS, seen.metadata.name, patch, namespace=seen.metadata.namespace)
@@ -126,7 +139,10 @@ def delete_reservation(client: KubeClient, room: Room, reservation: str) -> None
 
 
 def open_nodes(client: KubeClient, nodes: Iterable[str]) -> None:
-    """Open nodes to all pods again; where that fails, the end of the plan retries."""
+    """Open nodes to all pods again.
+
+    Where that fails, the end of the plan retries.
+    """
     untaint_nodes(client, nodes, ROOM_TAINT)
 
 
@@ -164,7 +180,10 @@ class RoomController:
 
     @property
     def are_asked_for(self) -> bool:
-        """Return whether every room's Reservation waits on its nodes, or the room is over."""
+        """Return whether every room's Reservation waits on its nodes.
+
+        A room that is over needs none.
+        """
         return all(one.ended or one.hold in _READY for one in self._rooms)
 
     @property
@@ -173,7 +192,10 @@ class RoomController:
         return all(one.ended and not one.in_flight for one in self._rooms)
 
     def cancel(self, progress: MoveProgress) -> None:
-        """Cancel a move that no room needs any more; one whose pod was evicted goes on."""
+        """Cancel a move that no room needs any more.
+
+        A move whose pod was evicted goes on.
+        """
         served = [one for one in self._rooms if progress.index in one.moves]
         if not served or any(one.is_wanted for one in served):
             return
@@ -225,13 +247,19 @@ class RoomController:
             _LOG.info(telemetry.CALL_FAILED, **self._keys(one), **{telemetry.KEY_MESSAGE: answer.detail})
 
     def _renew(self, one: RoomProgress, seen: Reservation | None) -> None:
-        """Extend the Reservation while its room is awaited; if this run dies, it expires."""
+        """Extend the Reservation's TTL while its room is awaited.
+
+        If this run dies, the Reservation expires.
+        """
         client, ttl, now = self._context.client, self._settings.ttl, self._context.clock.now()
         if seen is not None and seen.is_live and _is_due(seen, now, ttl / 2):
             self._calls.make_for(one, lambda: extend(client, seen, now, ttl))
 
     def _end(self, one: RoomProgress, step: EndRoom, seen: Reservation | None) -> None:
-        """End a room; opens its nodes to all pods again, as far as no other room needs them."""
+        """End a room and open its nodes to all pods again.
+
+        Nodes that another room needs stay closed.
+        """
         one.ended = True
         self._set_status(one, step.state, step.reason, step.message, seen=seen)
         needed = {node for other in self._rooms if not other.ended for node in other.room.nodes}

@@ -1,8 +1,8 @@
-"""The life cycle of one room as pure decisions: the next step from the current facts.
+"""Decides the next step of a room from its current facts.
 
-A room is asked for before the first move: its Reservation waits on the chosen nodes, which are kept from others by a
-taint of the plan's. So whatever the moves free there can only become its. It is held when all of its slots are; from
-then on the operator hands them to the waiting pods.
+The decisions are pure. A room is asked for before the first move: its Reservation waits on the chosen nodes, which are
+kept from others by a taint of the plan's. So whatever the moves free there can only become its. It is held when all of
+its slots are; from then on the operator hands them to the waiting pods.
 """
 
 from collections.abc import Iterable, Sequence
@@ -59,7 +59,10 @@ class WaitingPods(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RoomFacts:
-    """All facts of one room at one instant; times in monotonic seconds, None: not begun."""
+    """All facts of one room at one instant.
+
+    Times are in monotonic seconds, None where not begun.
+    """
 
     hold: RoomReservationProgress = RoomReservationProgress.NOT_CREATED
     hold_detail: str = ""
@@ -126,12 +129,18 @@ RoomStep: TypeAlias = AskForRoom | KeepRoom | EndRoom
 
 
 def next_room_step(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
-    """Return the next step of a room; `now` in the monotonic seconds of the facts."""
+    """Return the next step of a room.
+
+    `now` is in the monotonic seconds of the facts.
+    """
     return _already_over(facts, timeouts, now) or _stopped(facts, timeouts, now) or _go_on(facts, timeouts, now)
 
 
 def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep | None:
-    """Return how a taken, lost or unneeded room ends; a hand-over under way is not interrupted."""
+    """Return how a taken, lost or unneeded room ends.
+
+    None where it goes on: a hand-over under way is not interrupted.
+    """
     if facts.hold is RoomReservationProgress.BOUND:
         return EndRoom(RoomState.TAKEN)
     if facts.changes_hands:
@@ -149,7 +158,10 @@ def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomS
 
 
 def _stopped(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep | None:
-    """Return how the room of a stopped plan ends; one that is held is still handed over."""
+    """Return how the room of a stopped plan ends.
+
+    None while the plan goes on, and while a held room is still handed over.
+    """
     if not facts.stop:
         return None
     if facts.hold is RoomReservationProgress.READY and not _elapsed(
@@ -223,7 +235,10 @@ def _joined(what: str, detail: str) -> str:
 
 
 def moves_of_rooms(rooms: Sequence[Room], moves: Sequence[PlannedMove]) -> tuple[frozenset[int], ...]:
-    """Return the positions of the moves that make each room; a move may serve several rooms."""
+    """Return the positions of the moves that make each room.
+
+    A move may serve several rooms.
+    """
     return tuple(_moves_of(room, moves) for room in rooms)
 
 
@@ -242,7 +257,10 @@ def _moves_of(room: Room, moves: Sequence[PlannedMove]) -> frozenset[int]:
 
 
 def _makes_way(move: PlannedMove, later: PlannedMove) -> bool:
-    """Return whether a later move needs this one: for space on its target, or to find its pod."""
+    """Return whether a later move needs this one.
+
+    It does for space on its target, or to find its pod.
+    """
     if move.source == later.target:
         return True
     return (move.namespace, move.pod, move.target) == (later.namespace, later.pod, later.source)
@@ -257,7 +275,10 @@ _PODS_SHOWN = 3
 
 @dataclass(slots=True)
 class RoomProgress:
-    """One room with what this run did for it and when (monotonic seconds)."""
+    """One room with what this run did for it and when.
+
+    Times are in monotonic seconds.
+    """
 
     index: int
     room: Room
@@ -305,7 +326,10 @@ class RoomProgress:
 
 
 def start_rooms(plan: MigrationPlan) -> tuple[RoomProgress, ...]:
-    """Return the progress of all rooms of a plan; a recorded end stays."""
+    """Return the progress of all rooms of a plan.
+
+    A recorded end stays.
+    """
     served = moves_of_rooms(plan.spec.rooms, plan.spec.moves)
     rooms = []
     for index, (room, status) in enumerate(zip(plan.spec.rooms, plan.room_statuses, strict=True)):
@@ -362,7 +386,10 @@ def _since(known: float | None, now: float) -> float:
 def _hold(
     progress: RoomProgress, reservation: Reservation | None, now: float, gap_seconds: float
 ) -> tuple[RoomReservationProgress, str]:
-    """Return the Reservation's progress; one that was seen, or is long due, and is missing was deleted."""
+    """Return the progress of the room's Reservation, with a detail.
+
+    A missing Reservation counts as deleted once it was seen or is long due.
+    """
     if reservation is not None:
         progress.seen = True
         return _read_hold(reservation)
@@ -395,7 +422,10 @@ def _read_hold(reservation: Reservation) -> tuple[RoomReservationProgress, str]:
 
 
 def _waiting_pods(room: Room, reservation: Reservation | None, observed: ObservedPlan) -> tuple[WaitingPods, str]:
-    """Return the state of the pods that have no slot yet, and a sentence that names them."""
+    """Return the state of the pods that have no slot yet.
+
+    With it comes a sentence that names them.
+    """
     if room.is_shape:
         return WaitingPods.NONE, ""
     served = {slot.pod_uid for slot in takers(reservation)}

@@ -1,7 +1,7 @@
-"""Validates a plan on the whole cluster, before it begins and before each wave.
+"""Validates a plan on the whole cluster.
 
-Validation ignores what the plan itself has put on the cluster: its taints on the sources, and the places of moves that
-are still ahead.
+It does so before the plan begins and before each wave. Validation ignores what the plan itself has put on the cluster:
+its taints on the sources, and the places of moves that are still ahead.
 """
 
 import threading
@@ -110,7 +110,7 @@ class PlanValidator:
         self._served = served_pods(plan.spec.rooms)
 
     def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False) -> Review:
-        """Return what speaks against the next of the remaining moves, as the protocol says."""
+        """Return what speaks against the next of the remaining moves."""
         if self._blocked_reason:
             return Review(dict.fromkeys(ahead, Invalid(MoveReason.POLICY_MISSING, self._blocked_reason)))
         snapshot = without_plan_objects(self._read_snapshot(), self._name, ahead)
@@ -133,7 +133,10 @@ class PlanValidator:
         return Review(invalid, tuple(pod.key for pod in starved if pod.metadata.uid not in self._served))
 
     def _begun_before(self, ahead: Collection[int]) -> set[int]:
-        """Return the moves that have begun: first those recorded, later those no longer ahead."""
+        """Return the moves that have begun.
+
+        These are first those recorded, later those no longer ahead.
+        """
         if self._begun is None:
             skipped = {index for index, status in enumerate(self._statuses) if status.state is MoveState.SKIPPED}
             self._begun = set(range(len(self._moves))).difference(ahead, skipped)
@@ -142,7 +145,10 @@ class PlanValidator:
 
 
 def served_pods(rooms: Iterable[Room]) -> frozenset[str]:
-    """Return the uids of the pods that rooms are made for; the moves starve none of them."""
+    """Return the uids of the pods that rooms are made for.
+
+    The moves starve none of them.
+    """
     return frozenset(slot.pod_uid for room in rooms for slot in room.slots if slot.pod_uid)
 
 
@@ -157,7 +163,10 @@ def count_waiting(pods: Collection[str]) -> str:
 
 
 def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) -> Snapshot:
-    """Return a snapshot without a plan's taints and without the places of its moves ahead."""
+    """Return a snapshot without a plan's taints and reserved places.
+
+    The places are those of its moves ahead.
+    """
     positions = {str(index) for index in ahead}
     places = {one.metadata.uid for one in snapshot.reservations if _is_place_of(one, plan, positions)}
     return replaced(
@@ -179,7 +188,10 @@ def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
 
 
 def _nodes_to_be_emptied_whole(plan: MigrationPlan) -> tuple[str, ...] | None:
-    """Return the sources that keep all pods if one stays, None for all; none where room is made."""
+    """Return the sources that keep all pods if one pod stays.
+
+    None stands for all sources; empty where room is made.
+    """
     if goal_of(plan.spec.objective) is Goal.MAKE_ROOM:
         return ()
     return None if plan.spec.predicted is None else plan.spec.predicted.freed_nodes
@@ -219,10 +231,10 @@ class NotBegun:
 def too_little_gain_reason(
     found: Plan, history: Iterable[MigrationPlan], settings: CycleSettings, now: datetime
 ) -> NotBegun | None:
-    """Return why a plan frees too few nodes to begin, None if it frees enough.
+    """Return why a plan frees too few nodes to begin.
 
-    A node that a plan freed within the pods' cool-down and that was filled again is no gain: it would be filled once
-    more.
+    None if it frees enough. A node that a plan freed within the pods' cool-down and that was filled again is no gain:
+    it would be filled once more.
     """
     alone = any(move.stands_alone for move in found.moves)
     if alone or goal_of(found.objective) is Goal.MAKE_ROOM or not found.freed_nodes:
@@ -244,7 +256,10 @@ def too_little_gain_reason(
 
 
 def pods_waiting_reason(found: Plan, snapshot: Snapshot, waited_seconds: float) -> NotBegun | None:
-    """Return why a plan has to wait for pending pods, None if it takes no room from any."""
+    """Return why a plan has to wait for pending pods.
+
+    None if it takes no room from any of them.
+    """
     served = served_pods(found.rooms)
     starved = [pod.key for pod in starved_pods(snapshot, found.moves) if pod.metadata.uid not in served]
     if not starved:
@@ -264,9 +279,10 @@ _OLDEST_VIEW_SECONDS: Final = 30.0
 
 
 class PreEvictionCheck:
-    """Asks the rules whose answers change at any time, and the plan's pre-eviction filters.
+    """Checks just before an eviction whether the pod may be evicted.
 
-    `read_gangs` returns the pods of a namespace with their groups, `read_snapshot` the whole cluster.
+    Asks the rules whose answers change at any time, and the plan's pre-eviction filters. `read_gangs` returns the pods
+    of a namespace with their groups, `read_snapshot` the whole cluster.
     """
 
     def __init__(
@@ -286,7 +302,10 @@ class PreEvictionCheck:
         self._made_at = 0.0
 
     def eviction_lock(self, raw_pod: dict[str, Any]) -> AbstractContextManager[Any]:
-        """Return the lock to hold until the eviction is over: pods of gangs go one by one."""
+        """Return the lock to hold until the eviction is over.
+
+        Pods of gangs go one by one.
+        """
         try:
             in_gang = bool(gangs_of(msgspec.convert(raw_pod, Pod)))
         except msgspec.ValidationError:
@@ -294,7 +313,10 @@ class PreEvictionCheck:
         return self._gang_lock if in_gang else nullcontext()
 
     def refusals(self, raw_pod: dict[str, Any]) -> tuple[Refusal, ...]:
-        """Return all refusals to evict a pod now; raises `RetryableError` if the cluster cannot be read."""
+        """Return all refusals to evict a pod now.
+
+        Raises `RetryableError` if the cluster cannot be read.
+        """
         try:
             pod = msgspec.convert(raw_pod, Pod)
             of_gang = Gangs(self._read_gangs(pod.metadata.namespace)).refusals(pod) if gangs_of(pod) else ()
@@ -309,7 +331,10 @@ class PreEvictionCheck:
             return self._current()(pod)
 
     def _current(self) -> Refusing:
-        """Return the filters on a fresh view; the cluster is read only if a filter needs it."""
+        """Return the filters on a fresh view of the cluster.
+
+        The cluster is read only if a filter needs it.
+        """
         now = self._clock.monotonic()
         if self._refusing is None or now - self._made_at > _OLDEST_VIEW_SECONDS:
             self._refusing = self._plugins.refusing_eviction(ClusterView(self._read_snapshot, self._clock.now()))
@@ -344,7 +369,10 @@ def insufficient_targets(client: KubeClient, moves: Mapping[int, PlannedMove]) -
 
 
 def _lacking_by_move(free: ResourceAmounts, moves: Sequence[PlannedMove]) -> list[tuple[str, ...]]:
-    """Return what each move to one node lacks after the earlier ones that fit."""
+    """Return what each move to one node lacks.
+
+    Earlier moves that fit use up free space.
+    """
     found = []
     for move in moves:
         asked = _with_slot(ResourceAmounts.from_quantities(move.requests))
@@ -390,7 +418,10 @@ class ValidationResult:
 
 @dataclass(frozen=True, slots=True)
 class WaveValidator:
-    """Lets a plan wait for pending pods before it begins and before each wave."""
+    """Validates the next moves and lets a plan wait for pending pods.
+
+    It does so before the plan begins and before each wave.
+    """
 
     reviewer: Reviewer
     clock: Clock
@@ -404,7 +435,10 @@ class WaveValidator:
     """Returns whether waiting is pointless."""
 
     def validate(self, ahead: Callable[[], Mapping[int, PlannedMove]], next_moves: Collection[int]) -> ValidationResult:
-        """Wait until it is decided whether the next moves may begin; `ahead` returns the remaining moves."""
+        """Wait for the decision whether the next moves may begin.
+
+        `ahead` returns the remaining moves.
+        """
         begun_at = self.clock.monotonic()
         doubted: Mapping[int, Invalid] | None = None
         while not self.stopped():

@@ -1,6 +1,6 @@
-"""Makes a loop's calls in threads and brings their answers back to the loop's thread.
+"""Makes a loop's calls in threads.
 
-The loop takes the answers itself, so nothing else needs a lock.
+Brings their answers back to the loop's thread. The loop takes the answers itself, so nothing else needs a lock.
 """
 
 import queue
@@ -30,7 +30,10 @@ class BackgroundCalls:
         self._answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def make(self, call: Callable[[], T], then: Callable[[T], None] = _ignore) -> None:
-        """Make a call in another thread; `then` gets its answer in the thread that takes it."""
+        """Make a call in another thread.
+
+        `then` gets its answer in the thread that takes it.
+        """
 
         def work() -> None:
             try:
@@ -45,7 +48,10 @@ class BackgroundCalls:
         self.pool.submit(work)
 
     def make_for(self, one: Caller, call: Callable[[], T], then: Callable[[T], None] = _ignore) -> None:
-        """Make a call for a move or room, in flight until its answer is taken."""
+        """Make a call for a move or room.
+
+        The move or room is in flight until the answer is taken.
+        """
 
         def answered(answer: T) -> None:
             one.in_flight = False
