@@ -1,4 +1,4 @@
-"""Wiring of the operator's parts, and the order in which they start and stop."""
+"""The operator's parts, wired together, and their start and stop order."""
 
 import asyncio
 import threading
@@ -49,7 +49,10 @@ class LoopThread:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop the loop; nothing may be scheduled afterwards. A loop that never ran is only closed."""
+        """Stop the loop; a loop that never ran is only closed.
+
+        Nothing may be scheduled afterwards.
+        """
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -57,7 +60,7 @@ class LoopThread:
 
 
 def loop_answers(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
-    """Return whether an event loop of another thread does what it is given within some seconds."""
+    """Return whether another thread's event loop answers within `seconds`."""
     done = threading.Event()
     try:
         loop.call_soon_threadsafe(done.set)
@@ -145,11 +148,17 @@ class App:
         self._client.list(PRIORITY_CLASSES)
 
     def apply_event(self, event_type: str | None, body: Mapping[str, Any]) -> None:
-        """Apply a watch event of a Reservation to the cache, which queues the follow-up."""
+        """Apply a Reservation's watch event to the cache.
+
+        The cache queues the follow-up.
+        """
         apply_event(self._cache, event_type, body)
 
     def begin_reservation(self, uid: str) -> None:
-        """Reset the failure count of a Reservation that is new or has a new spec."""
+        """Reset a Reservation's failure count.
+
+        The Reservation is new or has a new spec.
+        """
         self._engine.forget_failures(uid)
 
     def note_listed(self) -> None:
@@ -160,14 +169,17 @@ class App:
         self._engine.note_not_gated(pod)
 
     def _refetch(self, reservation: Reservation) -> None:
-        """Fetch a Reservation into the cache; the watch reports it if it is gone."""
+        """Fetch a Reservation into the cache.
+
+        The watch reports one that is gone.
+        """
         name, namespace = reservation.metadata.name, reservation.metadata.namespace
         with suppress(NotFoundError):
             body = self._client.within(REFETCH_SECONDS).get(RESERVATIONS, name, namespace=namespace)
             self._cache.put_reservation(read_reservation(body))
 
     def _answer_probe(self, asked: Literal["healthy", "ready"]) -> Answer:
-        """Answer with all that is known, including why pods may not be sent here."""
+        """Answer a probe with health, readiness, leadership and what readiness waits for."""
         kopf_answers = self._kopf_loop is not None and loop_answers(self._kopf_loop, _LOOP_SECONDS)
         reasons = (
             "" if kopf_answers else "the event loop of kopf does not answer",
@@ -183,7 +195,7 @@ class App:
         return Answer.from_state(state, good=bool(state[asked]))
 
     async def drain(self) -> None:
-        """Stop acting and release the lease, but keep answering reviews for a while.
+        """Stop acting, release the lease, and keep answering reviews for a while.
 
         The API server needs a moment to learn that this replica is going.
         """

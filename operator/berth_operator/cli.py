@@ -173,13 +173,16 @@ def main(**options: Any) -> None:  # noqa: ANN401 - click's options, read once b
 
 
 def _end(error: BerthError) -> NoReturn:
-    """End the process with one line and the exit code of an error."""
+    """Print an error as one line and exit with its code."""
     click.echo(f"Error: {printable_line(str(error))}", err=True)
     sys.exit(error.exit_code)
 
 
 def read_settings(options: dict[str, Any]) -> OperatorSettings:
-    """Return the settings for the options; raises InputError with the option or setting."""
+    """Return the settings for the options.
+
+    Raises `InputError` with the option or setting.
+    """
     health_host, health_port = parse_address("--health-address", options["health_address"])
     return OperatorSettings(
         placeholders=PlaceholderSettings(namespace=options["namespace"], image=options["image"]),
@@ -238,7 +241,10 @@ def read_limits(options: dict[str, Any]) -> LimitSettings:
 
 
 def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSettings) -> None:
-    """Run until a signal or fatal error ends kopf; raises the BerthError of a failed start."""
+    """Run until a signal or a fatal error ends kopf.
+
+    Raises the `BerthError` of a failed start.
+    """
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     program = App(client, settings, SystemClock())

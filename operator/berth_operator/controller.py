@@ -82,7 +82,10 @@ class ClockWatch:
         return abs(self._offset - before) > _SET_SECONDS
 
     def _read_offset(self) -> float:
-        """Return the wall clock's lead over the monotonic one, which only setting it changes."""
+        """Return the wall clock's lead over the monotonic clock.
+
+        Only setting the wall clock changes it.
+        """
         return self._clock.now().timestamp() - self._clock.monotonic()
 
 
@@ -105,7 +108,7 @@ class ActiveTime:
         self._seconds = 0.0
 
     def seconds(self) -> float:
-        """Return for how long this process has been able to act in all."""
+        """Return the total seconds for which this process could act."""
         with self._lock:
             now = self._clock.monotonic()
             step, self._looked_at = now - self._looked_at, now
@@ -208,7 +211,10 @@ class Controller:
         return lease
 
     def start(self) -> None:
-        """Fill the cache and start the threads; raises what the first lists raise."""
+        """Fill the cache and start the threads.
+
+        Raises what the first lists raise.
+        """
         self._lease.look()
         self._list_reservations()
         self._informers.start()
@@ -227,7 +233,10 @@ class Controller:
         self._started.set()
 
     def _list_reservations(self) -> None:
-        """List all Reservations before kopf does: without the right to, the operator must end."""
+        """List all Reservations before kopf does.
+
+        Without the right to list them, the operator must end.
+        """
         deadline = time.monotonic() + _SYNC_SECONDS
         while True:
             try:
@@ -248,7 +257,10 @@ class Controller:
         self._failures.pop(Key(KeyKind.RESERVATION, uid), None)
 
     def note_not_gated(self, pod: Pod) -> None:
-        """Record a pod that was not gated although a Reservation may be for it."""
+        """Record a pod that was not gated.
+
+        A Reservation may be for it.
+        """
         self._refusals.schedule(pod)
 
     def stop_acting(self) -> None:
@@ -282,11 +294,11 @@ class Controller:
 
     @property
     def healthy(self) -> bool:
-        """Return whether every thread that should run is alive; true before the start."""
+        """Return whether every required thread is alive; true before the start."""
         return not self._stop.is_set() and not self._ended_threads()
 
     def why_not_serving(self) -> str:
-        """Return why the cache is not complete and current, "" if it is."""
+        """Return why the cache is not complete and current, or ""."""
         if self._retired.is_set() or self._stop.is_set():
             return "the operator is about to stop"
         ended = self._ended_threads()
@@ -315,17 +327,21 @@ class Controller:
             self._fail(error)
 
     def _fail(self, error: BerthError) -> None:
-        """Keep the error that ends a thread for the start; health shows it, too."""
+        """Record the error that ends a thread.
+
+        The start raises it, and health shows it.
+        """
         self._failure = error
         _LOG.error(telemetry.THREAD_ENDED, **{telemetry.KEY_ERROR: str(error)})
 
     # --- leading
 
     def _lead(self) -> None:
-        """Acquire the lease whenever it is free; resync then, after dropped keys, and regularly.
+        """Acquire the lease when it is free, and resync the cache.
 
-        Without the lease the cache is resynced regularly, too: the webhook answers from it. After a change of the clock
-        every key is reconciled, because due times were computed from the old time.
+        The resync follows the acquisition and dropped keys, and is repeated regularly. Without the lease the cache is
+        resynced regularly, too: the webhook answers from it. After a change of the clock every key is reconciled,
+        because due times were computed from the old time.
         """
         last_sweep = last_look = time.monotonic()
         clock_watch = ClockWatch(self._clock)
@@ -382,7 +398,10 @@ class Controller:
     # --- workers
 
     def _work(self) -> None:
-        """Reconcile keys until stopped; drop them without the lease, for its holder resyncs."""
+        """Reconcile keys until stopped.
+
+        Keys are dropped without the lease, for its holder resyncs.
+        """
         while (key := self._queue.take()) is not None:
             try:
                 if self._lease.held():
@@ -429,7 +448,10 @@ class Controller:
         self._queue.add(key, delay)
 
     def _reconcile_reservation(self, key: Key) -> None:
-        """Write the status first, so that it never promises more than is there, then act."""
+        """Write the status of a Reservation, then execute its actions.
+
+        The status comes first, so that it never promises more than is there.
+        """
         pause = self._throttle.reconcile_delay(key.name, only_starts=self._only_starts(key.name))
         if pause:
             self._queue.add(key, pause)
@@ -461,7 +483,7 @@ class Controller:
             self._queue.add(key, decision.wake_seconds)
 
     def _lost_pods_changed(self, seen: Observation, decision: Decision) -> bool:
-        """Fetch the owners of slots that are about to be lost; return whether one changed.
+        """Refetch owners of slots about to be lost; return whether any changed.
 
         The loss of a slot is final: it must not be reported for a pod that was bound meanwhile.
         """
@@ -469,7 +491,7 @@ class Controller:
         return any(self._has_changed(pod) for pod in seen.owners if pod.metadata.uid in lost)
 
     def _has_changed(self, pod: Pod) -> bool:
-        """Fetch a pod and return whether its step of the hand-over differs from the cache."""
+        """Refetch a pod; return whether its hand-over step changed."""
         found = find_pod(self._client, pod)
         if found is None:
             self._cache.remove_pod(pod)
@@ -484,9 +506,9 @@ class Controller:
         return reservation is not None and not owners and only_starts(reservation, placeholders)
 
     def _releases_first(self, key: Key, seen: Observation, decision: Decision) -> bool:
-        """Release an expired Reservation's places first if much is due; return whether its status waits.
+        """Release an expired Reservation's places first if much is due.
 
-        Its status announced the expiry long before.
+        Returns whether its status waits. Its status announced the expiry long before.
         """
         frees = any(isinstance(action, DeletePlaceholder) for action in decision.actions)
         is_first = key.name not in self._freed and has_just_expired(seen.reservation, decision.status)
@@ -499,7 +521,7 @@ class Controller:
         return True
 
     def _what_is_due(self, key: Key, reservation: Reservation, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-        """Return the actions that are due; queue the Reservation again for deferred ones."""
+        """Return the due actions; requeue the Reservation if any are deferred."""
         due = actions
         if any(isinstance(action, Probe) for action in actions) and not self._throttle.may_probe(key.name):
             due = tuple(action for action in actions if not isinstance(action, Probe))
@@ -510,7 +532,10 @@ class Controller:
         return due
 
     def _in_turn(self, namespace: str, actions: tuple[Action, ...]) -> Iterator[Action]:
-        """Yield the actions whose turn it is; release the gate of an owner that waits for long."""
+        """Yield the actions whose turn it is.
+
+        An owner with a long wait ahead is released from its gate.
+        """
         under_way = self._cache.handovers()
         for action in actions:
             if not isinstance(action, AssignSlot):
@@ -535,7 +560,10 @@ class Controller:
         return believed
 
     def _runs_on(self, placeholder: Pod) -> bool:
-        """Return whether the API server reports a placeholder as running and not terminating."""
+        """Return whether the API server reports a placeholder as running.
+
+        A terminating placeholder does not count.
+        """
         meta = placeholder.metadata
         try:
             pod = self._client.get(PODS, meta.name, namespace=meta.namespace, type=Pod)
@@ -544,9 +572,10 @@ class Controller:
         return pod.metadata.uid == meta.uid and pod.status.phase == "Running" and not pod.is_terminating
 
     def _observe_with_nodes(self, uid: str) -> Observation | None:
-        """Return the observation; a missing node counts only if the API server confirms it.
+        """Return the observation of a Reservation.
 
-        Pods and nodes come through separate watches: a placeholder may arrive before the new node it is on.
+        A missing node counts only if the API server confirms it. Pods and nodes come through separate watches: a
+        placeholder may arrive before the new node it is on.
         """
         seen = self._cache.observe(uid)
         if seen is None or seen.reservation.phase.terminal or not seen.missing_nodes:

@@ -64,7 +64,10 @@ def declare_reservations(registry: kopf.OperatorRegistry, program: App) -> None:
 
 
 def drain_on_signal(program: App, stop_flag: asyncio.Event) -> None:
-    """Drain on SIGTERM before kopf stops to watch; a second SIGTERM ends the process at once."""
+    """Drain on SIGTERM before kopf stops watching.
+
+    A second SIGTERM ends the process at once.
+    """
     loop = asyncio.get_running_loop()
     draining: set[asyncio.Task[None]] = set()
 

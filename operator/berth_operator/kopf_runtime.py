@@ -36,7 +36,10 @@ _LOG = structlog.get_logger(__name__)
 
 
 class EndlessWaits(Iterable[float]):
-    """Endless pauses between kopf's tries: kopf gives up at the end of its own list."""
+    """Endless pauses between kopf's tries.
+
+    Kopf gives up at the end of its own list.
+    """
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain(_FIRST_WAITS_SECONDS, itertools.repeat(_LATER_WAITS_SECONDS))
@@ -49,7 +52,10 @@ class StatusAsMemory(kopf.DiffBaseStorage):
     """
 
     def build(self, *, body: kopf.Body, extra_fields: object = None) -> kopf.BodyEssence:  # noqa: ARG002 - kopf's
-        """Return the spec's generation as kopf's essence; kopf would copy the whole object."""
+        """Return the spec's generation as kopf's essence.
+
+        Kopf would copy the whole object.
+        """
         return {"spec": {"generation": body.get("metadata", {}).get("generation")}}
 
     def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
@@ -77,7 +83,7 @@ class NoProgress(kopf.ProgressStorage):
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """Make kopf write nothing, and wait for an API server that is down or silent."""
+    """Make kopf write nothing and wait for an unresponsive API server."""
     settings.process.ultimate_exiting_timeout = None  # kopf would kill the process later though its run was restarted
     settings.posting.enabled = False
     settings.scanning.disabled = True
@@ -98,7 +104,10 @@ class ReservationStream:
         self.reset()
 
     def reset(self) -> None:
-        """Reset for a new run of kopf, which starts the program first and lists then."""
+        """Reset for a new run of kopf.
+
+        Kopf starts the program first and lists then.
+        """
         self._is_open = self._has_listed = False
         self._under_way = 0
         self._last_request = math.inf
@@ -108,7 +117,7 @@ class ReservationStream:
         self._last_request = time.monotonic()
 
     def idle_seconds(self) -> float:
-        """Return for how long kopf has neither watched Reservations nor sent a request."""
+        """Return how long kopf has neither watched Reservations nor sent requests."""
         return 0.0 if self._is_open or self._under_way else max(0.0, time.monotonic() - self._last_request)
 
     def build_trace(self) -> aiohttp.TraceConfig:
@@ -126,7 +135,10 @@ class ReservationStream:
         self._note_end()
 
     async def _note_answer(self, _session: object, _context: object, params: aiohttp.TraceRequestEndParams) -> None:
-        """Call `on_listed` when a watch begins: kopf has processed the whole list by then."""
+        """Call `on_listed` when a watch begins.
+
+        Kopf has processed the whole list by then.
+        """
         self._note_end()
         if not params.url.path.endswith(RESERVATIONS.path()) or params.response.status != _HTTP_OK:
             return
@@ -142,7 +154,10 @@ class ReservationStream:
 
 
 class _ReadableLines:
-    """Content of a watch response in which stand-ins replace too deeply nested Reservations."""
+    """Content of a watch response without too deeply nested Reservations.
+
+    Stand-ins replace them.
+    """
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
@@ -190,7 +205,10 @@ class ReadableAnswer(aiohttp.ClientResponse):
 
 
 def readable_line(line: bytes) -> bytes:
-    """Return a line of a watch, with a stand-in for a too deeply nested Reservation."""
+    """Return a line of a watch in readable form.
+
+    A stand-in replaces a too deeply nested Reservation.
+    """
     if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
         return line
     event = decode_event(_WATCH, line)
@@ -226,10 +244,11 @@ Declare = Callable[[kopf.OperatorRegistry, asyncio.Event], None]
 
 
 async def run_kopf(program: App, stream: ReservationStream, declare: Declare) -> None:
-    """Run kopf until it is asked to stop, then stop the program; raises a failed start.
+    """Run kopf until a request to stop, then stop the program.
 
-    Some transient errors end kopf: an error event other than 410, a 404 while the API server begins to serve the kind,
-    credentials that were refused twice. The webhook must go on answering meanwhile.
+    Raises the error of a failed start. Some transient errors end kopf: an error event other than 410, a 404 while the
+    API server begins to serve the kind, credentials that were refused twice. The webhook must go on answering
+    meanwhile.
     """
     stop_flag = asyncio.Event()
     try:

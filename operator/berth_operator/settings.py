@@ -65,7 +65,7 @@ class PlaceholderSettings:
     """Added to what is left of the TTL: then the kubelet ends the placeholder even without Berth."""
 
     def __post_init__(self) -> None:
-        """Reject a margin within which the kubelet could end a placeholder too early."""
+        """Reject a margin that lets the kubelet end a placeholder too early."""
         require_positive("deadline_margin_seconds", self.deadline_margin_seconds)
 
 

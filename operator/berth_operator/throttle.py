@@ -62,7 +62,10 @@ class Throttle:
         """How long recent Reservations took to become Available while their status waited."""
 
     def status_delay(self, uid: str, prior: ReservationStatus, status: ReservationStatus) -> float:
-        """Return how long a status may still wait; 0 to write it now."""
+        """Return how many seconds a status may still wait.
+
+        0 means that it is due now.
+        """
         now = time.monotonic()
         with self._lock:
             if prior == status or not may_wait(prior, status):
@@ -74,7 +77,10 @@ class Throttle:
             return max(0.0, left)
 
     def reconcile_delay(self, uid: str, *, only_starts: bool) -> float:
-        """Return how long a reconcile may still wait; 0 to do it now."""
+        """Return how many seconds a reconcile may still wait.
+
+        0 means that it is due now.
+        """
         now = time.monotonic()
         with self._lock:
             if not only_starts:
@@ -91,7 +97,10 @@ class Throttle:
             self._usual_seconds += _WEIGHT_OF_NEWS * (took_seconds - self._usual_seconds)
 
     def _patience(self) -> float:
-        """Return how long statuses may wait: longer on a slow cluster or when late."""
+        """Return how many seconds statuses may wait.
+
+        They wait longer on a slow cluster or when late.
+        """
         usual = _PATIENCE_PER_USUAL_TIME * self._usual_seconds
         return min(
             LONGEST_PATIENCE_SECONDS, max(PATIENCE_SECONDS, usual) + _PATIENCE_PER_LATENESS * self._late_seconds()
@@ -104,7 +113,10 @@ class Throttle:
             return len(self._since) > _MANY_ON_THE_WAY or self._late_seconds() > _BEHIND_SECONDS
 
     def may_probe(self, uid: str) -> bool:
-        """Return whether a Reservation may be probed now; none waits more than 30 seconds."""
+        """Return whether a Reservation may be probed now.
+
+        None waits more than 30 seconds.
+        """
         now, late = time.monotonic(), self._late_seconds() > _BEHIND_SECONDS
         with self._lock:
             if late or len(self._since) > _MANY_ON_THE_WAY:
@@ -199,7 +211,7 @@ class FairSharing:
                 self._end(self._begun.pop(key), failed=True)
 
     def delay(self, namespace: str, node: str) -> float:
-        """Return the seconds until a namespace may begin a hand-over on a node."""
+        """Return the seconds until a namespace may hand over on a node."""
         now = self._clock()
         with self._lock:
             record = self._failures_of(namespace, now)

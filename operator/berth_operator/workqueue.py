@@ -1,6 +1,7 @@
-"""The queue of keys to reconcile: each once, never handled twice at a time, some delayed.
+"""The queue of keys to reconcile.
 
-Keys of nodes come first: a hand-over waits for its guard, and a place that stays free longer than its guard is lost.
+Each key is queued once and never handled twice at a time; some are delayed. Keys of nodes come first: a hand-over waits
+for its guard, and a place that stays free longer than its guard is lost.
 """
 
 import heapq
@@ -77,7 +78,10 @@ class WorkQueue:
         heapq.heappush(heap, (self._due[key], self._serial, key))
 
     def take(self) -> Key | None:
-        """Wait for a due key and return it; None once the queue is stopped."""
+        """Wait for a due key and return it.
+
+        None once the queue is stopped.
+        """
         with self._condition:
             while not self._stopped:
                 key = self._pop_due()
@@ -96,7 +100,7 @@ class WorkQueue:
         self._alarms.remove(alarm)
 
     def _notify_next(self) -> None:
-        """Notify one taker if none will wake by itself in time for the next key."""
+        """Notify one taker if none wakes in time for the next key."""
         heads = [heap[0][0] for heap in (self._guards, self._others) if heap]
         if not heads or not self._alarms:
             return
@@ -119,7 +123,10 @@ class WorkQueue:
 
     @property
     def late_seconds(self) -> float:
-        """Return how late the last key was taken: how far behind the workers are."""
+        """Return how late the last key was taken.
+
+        This is how far behind the workers are.
+        """
         return self._late_seconds
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What the operator knows of the cluster, kept up to date by watches."""
+"""The operator's view of the cluster, kept up to date by watches."""
 
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules

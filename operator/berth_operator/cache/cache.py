@@ -37,7 +37,7 @@ _SETTLED = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
 
 
 class Cache:
-    """Thread-safe facade of the stores; every change queues the keys that it concerns.
+    """Thread-safe facade of the stores; each change queues the keys concerned.
 
     A complete list carries its resourceVersion: an object that a later event brought is not gone because the list lacks
     it.
@@ -58,7 +58,10 @@ class Cache:
         self._pods.seconds = self._nodes.seconds = seconds
 
     def on_reservation(self, version: Callable[[Reservation], None], end: Callable[[str], None]) -> None:
-        """Register callbacks for each version, in order, and for the uid of each deletion."""
+        """Register callbacks for Reservation versions and deletions.
+
+        `version` gets each version, in order; `end` gets the uid of each deletion.
+        """
         self._reservations.on_version, self._reservations.on_end = version, end
 
     def on_new_owner(self, listener: Callable[[Pod], None]) -> None:
@@ -79,11 +82,14 @@ class Cache:
 
     @property
     def epoch(self) -> int:
-        """Return the epoch that `put_written` needs for a status written from now on."""
+        """Return the epoch that `put_written` needs for statuses written from now on."""
         return self._reservations.statuses.epoch
 
     def put_written(self, uid: str, status: ReservationStatus, epoch: int, stored: Reservation | None = None) -> None:
-        """Store a status that we wrote, with the Reservation as stored if it was."""
+        """Store a status that we wrote.
+
+        `stored` is the Reservation that the API server stored, None if it stored nothing.
+        """
         with self._lock:
             keys = self._reservations.put_written(uid, status, epoch, stored)
         self._enqueue(*keys)
@@ -100,7 +106,10 @@ class Cache:
                 self._reservations.statuses.end_write(uid)
 
     def published_status(self, reservation: Reservation) -> ReservationStatus:
-        """Return the status that others may have read: storage precedes the writer's knowledge."""
+        """Return the status that others may have read.
+
+        Storage precedes the writer's knowledge.
+        """
         with self._lock:
             return self._reservations.statuses.published(reservation)
 
@@ -136,7 +145,7 @@ class Cache:
                 self.remove_reservation(reservation.metadata.uid)
 
     def knows_reservation(self, uid: str, version: str) -> bool:
-        """Return whether the cache has this version of a Reservation or a newer one."""
+        """Return whether the cache has this version or a newer one."""
         known = self.reservation(uid)
         return known is not None and version_of(known.metadata) >= version_number(version)
 
@@ -213,13 +222,16 @@ class Cache:
         self._enqueue(*keys)
 
     def remove_owner(self, pod: Pod, *, for_good: bool = True) -> None:
-        """Remove an owner pod that is gone, or that only lost its label."""
+        """Remove an owner pod that is gone or lost its label."""
         with self._lock:
             keys = self._pods.remove_owner(pod, for_good=for_good)
         self._enqueue(*keys)
 
     def replace_owners(self, listed: Iterable[Pod], version: str) -> None:
-        """Replace all owner pods; a known pod that the list lacks has lost its label."""
+        """Replace all owner pods.
+
+        A known pod that the list lacks has lost its label.
+        """
         for pod in _put_all(listed, self.put_owner, self.owners, version):
             self.remove_owner(pod, for_good=False)
 
@@ -272,7 +284,7 @@ class Cache:
         self._enqueue(*map(reservation_key, pods))
 
     def _enqueue_handovers(self, node: str) -> None:
-        """Queue a node and every Reservation that hands over a slot on it."""
+        """Queue a node and the Reservations that hand over slots there."""
         with self._lock:
             pods = self._pods.targets.on(node)
         self._enqueue(Key(KeyKind.NODE, node), *map(reservation_key, pods))
@@ -288,7 +300,10 @@ class Cache:
             return self._nodes.unlabelled_control_plane()
 
     def guard_users(self, node: str) -> tuple[Assignment, ...]:
-        """Return the slots on a node that living pods were given and have not taken."""
+        """Return a node's slots that were given to living pods.
+
+        Slots that their pods have taken are left out.
+        """
         with self._lock:
             pods = self._pods.targets.on(node)
             known = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
@@ -306,7 +321,10 @@ class Cache:
         return tuple(found.values())
 
     def handovers(self) -> Counter[str]:
-        """Count the pods in a hand-over by namespace; the cost is their number."""
+        """Count the pods in a hand-over by namespace.
+
+        The cost is their number.
+        """
         with self._lock:
             return self._pods.targets.count_waiting()
 
@@ -322,7 +340,7 @@ class Cache:
             return self._nodes.pod_slots(node)
 
     def nodes_of_interest(self) -> set[str]:
-        """Return the nodes that carry our guard or that a pod's note names."""
+        """Return the nodes with our guard or named by a pod's note."""
         with self._lock:
             return {*self._nodes.guarded(), *self._pods.targets.nodes()}
 
@@ -416,12 +434,15 @@ class Cache:
             )
 
     def pods_of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
-        """Return the placeholders and owner pods that name a Reservation, known or not."""
+        """Return the placeholders and owner pods that name a Reservation.
+
+        The Reservation may be unknown.
+        """
         with self._lock:
             return self._pods.of(uid)
 
     def named_uids(self) -> set[str]:
-        """Return the uids of all Reservations that are known or that a pod names."""
+        """Return the uids of Reservations that are known or that pods name."""
         with self._lock:
             return {*self._reservations.uids(), *self._pods.named()}
 
@@ -438,7 +459,7 @@ class Cache:
 def _put_all(
     listed: Iterable[Pod], put: Callable[[Pod], None], known: Callable[[], tuple[Pod, ...]], version: str
 ) -> list[Pod]:
-    """Store a complete list of pods; return the known ones that it lacks."""
+    """Store a complete list of pods; return known pods missing from it."""
     present = {pod.metadata.uid: pod for pod in listed}
     for pod in present.values():
         put(pod)

@@ -1,4 +1,4 @@
-"""The rules of the cluster: priority classes, quotas, limit ranges and node capacity."""
+"""Cluster rules: priority classes, quotas, limit ranges and node capacity."""
 
 import threading
 from collections.abc import Iterable
@@ -85,7 +85,10 @@ class Store(Generic[N]):
 
 
 class NodeTotals:
-    """Sum of what all nodes offer; a change costs as much as one node."""
+    """Sum of what all nodes offer.
+
+    A change costs as much as one node.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Informers that fill the cache, one for each kind; Reservations come through kopf.
+"""Informers that fill the cache, one for each kind.
 
 Only Reservations come through kopf: it spends a task and a deep comparison on each version of each object, and pods and
 nodes have many more versions.
@@ -42,7 +42,10 @@ Handle = Callable[[WatchItem[Any]], object]
 
 
 def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -> None:
-    """Apply kopf's event to the cache, unless the cache has that version already."""
+    """Apply kopf's event to the cache.
+
+    A version that the cache already has is skipped.
+    """
     metadata = body["metadata"]
     if event_type == "DELETED":
         cache.remove_reservation(metadata["uid"])
@@ -61,7 +64,10 @@ class Informers:
         own_namespace: str,
         failed: Callable[[BerthError], object],
     ) -> None:
-        """`failed` gets each error that ends an informer; nothing waits for the lists then."""
+        """`failed` gets each error that ends an informer.
+
+        After such an error nothing waits for the lists.
+        """
         self._cache = cache
         self._rules = rules
         self._failed = failed

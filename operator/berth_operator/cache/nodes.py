@@ -134,7 +134,10 @@ class NodeIndex:
         return {name: self._guard(name, now) for name in names & self._guarded_since.keys()}
 
     def accesses(self, names: AbstractSet[str]) -> dict[str, NodeAccess]:
-        """Return the access rules of these nodes by name, without nodes open to every pod."""
+        """Return the access rules of these nodes by name.
+
+        Nodes that are open to every pod are left out.
+        """
         accesses = {name: self._nodes[name].access for name in names & self._nodes.keys()}
         return {name: access for name, access in accesses.items() if access != NodeAccess()}
 

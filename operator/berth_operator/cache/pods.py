@@ -24,7 +24,7 @@ from berth_operator.workqueue import Key, KeyKind
 
 
 def reservation_uid(pod: Pod) -> str:
-    """Return the uid of the Reservation that a pod names, "" for none."""
+    """Return the uid of the Reservation a pod names, or ""."""
     return pod.metadata.labels.get(RESERVATION_LABEL, "")
 
 
@@ -33,7 +33,10 @@ def reservation_key(pod: Pod) -> Key:
 
 
 class PodIndex:
-    """Pods by key; a look-up by Reservation or node costs as much as it finds."""
+    """Pods by key, with look-ups by Reservation and by node.
+
+    A look-up costs as much as it finds.
+    """
 
     def __init__(self, key: Callable[[Pod], str]) -> None:
         self._key = key
@@ -120,7 +123,10 @@ class HandoverTargets:
         return set(self._by_node)
 
     def count_waiting(self) -> Counter[str]:
-        """Count the pods that have not started by namespace; the cost is their number."""
+        """Count the pods that have not started by namespace.
+
+        The cost is the number of indexed pods.
+        """
         pods = (pod for group in self._by_node.values() for pod in group.values())
         return Counter(pod.metadata.namespace for pod in pods if not has_started(pod))
 
@@ -138,7 +144,7 @@ class PodStore:
         self._started_since: dict[str, float] = {}
 
     def put_placeholder(self, pod: Pod) -> tuple[Key, ...]:
-        """Store a placeholder, unless it is gone or known in a newer version."""
+        """Store a placeholder that is neither gone nor outdated."""
         known = self.placeholders.get(pod.metadata.name)
         if not self._is_newer(pod, known):
             return ()
@@ -149,7 +155,10 @@ class PodStore:
         return _concerned(pod, known)
 
     def remove_placeholder(self, pod: Pod) -> tuple[Key, ...]:
-        """Remove a placeholder that is gone, but not another one of its name."""
+        """Remove a placeholder that is gone.
+
+        Another placeholder of the same name stays.
+        """
         self._tombstones.add(pod.metadata.uid)
         known = self.placeholders.get(pod.metadata.name)
         if known is not None and known.metadata.uid == pod.metadata.uid:
@@ -162,7 +171,7 @@ class PodStore:
         return self.owners.get(pod.metadata.uid) is None and not self._tombstones.covers(pod.metadata)
 
     def put_owner(self, pod: Pod) -> tuple[Key, ...]:
-        """Store a labelled pod, unless it is gone or known in a newer version."""
+        """Store a labelled pod that is neither gone nor outdated."""
         known = self.owners.get(pod.metadata.uid)
         if not self._is_newer(pod, known):
             return ()
@@ -173,7 +182,10 @@ class PodStore:
         return _concerned(pod, known)
 
     def remove_owner(self, pod: Pod, *, for_good: bool) -> tuple[Key, ...]:
-        """Remove a pod that is gone or lost its label, which it may get back."""
+        """Remove a pod that is gone or lost its label.
+
+        `for_good` means that it is gone; otherwise it may get its label back.
+        """
         self._tombstones.add(pod.metadata.uid, math.inf if for_good else version_of(pod.metadata))
         known = self.owners.get(pod.metadata.uid)
         if known is not None and self._tombstones.covers(known.metadata):
@@ -182,7 +194,10 @@ class PodStore:
         return _concerned(pod, known)
 
     def of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
-        """Return the placeholders and owner pods that name a Reservation, known or not."""
+        """Return the placeholders and owner pods that name a Reservation.
+
+        The Reservation may be unknown.
+        """
         return self.placeholders.of(uid), self.owners.of(uid)
 
     def named(self) -> set[str]:
@@ -190,12 +205,18 @@ class PodStore:
         return {*self.placeholders.named(), *self.owners.named()}
 
     def running_ages(self, pods: Iterable[Pod], now: float) -> dict[str, float]:
-        """Return by uid the seconds since each started pod was first seen running."""
+        """Return the seconds since each pod was first seen running.
+
+        The keys are uids; pods that have not started are left out.
+        """
         started = self._started_since
         return {pod.metadata.uid: now - started[pod.metadata.uid] for pod in pods if pod.metadata.uid in started}
 
     def stage_ages(self, pods: Iterable[Pod], holders: Mapping[tuple[str, int], Pod], now: float) -> dict[str, float]:
-        """Return by uid the attended seconds of each pod with a note at its stage."""
+        """Return the attended seconds of each pod at its stage.
+
+        The keys are uids; pods without a note are left out.
+        """
         notes = ((pod, Assignment.from_pod(pod)) for pod in pods)
         return {
             pod.metadata.uid: self.targets.stage_age(pod, holders.get((given.task, given.index)), now)
@@ -214,7 +235,10 @@ class PodStore:
 
 
 def _concerned(pod: Pod, known: Pod | None) -> tuple[Key, ...]:
-    """Return the keys of a pod's Reservation and target node, before and after."""
+    """Return the keys of a pod's Reservation and target node.
+
+    The keys of the known version are included.
+    """
     keys: list[Key] = []
     for version in (pod, known):
         if version is None:
@@ -230,7 +254,7 @@ BySlot = dict[tuple[str, int], Pod]
 
 
 def by_slot(placeholders: Iterable[Pod]) -> tuple[BySlot, BySlot]:
-    """Return the placeholders that hold a slot, and their successors, by (task, index)."""
+    """Return slot holders and their successors, each by (task, index)."""
     holders: BySlot = {}
     successors: BySlot = {}
     for pod in placeholders:

@@ -47,7 +47,10 @@ _NONE: Final[Mapping[str, Reservation]] = {}
 
 
 class OwnerIndex:
-    """Reservations by their owners' marks; a look-up costs as much as a pod has marks."""
+    """Reservations by the marks of their owners.
+
+    A look-up costs as much as a pod has marks.
+    """
 
     def __init__(self, reservations: Iterable[Reservation] = ()) -> None:
         self._by_mark: dict[_Mark, dict[str, Reservation]] = {}
@@ -92,7 +95,10 @@ def _marks_of_owner(owner: ReservationOwner) -> Iterator[_Mark]:
 
 
 def _marks_of_selector(selector: LabelSelector) -> Iterable[_Mark]:
-    """Return marks of which every selected pod has one, the rarest that is known."""
+    """Return marks of which every selected pod has one.
+
+    They are the rarest that are known.
+    """
     if selector.match_labels:
         key = min(selector.match_labels)
         return [("label", key, selector.match_labels[key])]
@@ -114,7 +120,10 @@ def _marks_on(pod: Pod) -> Iterator[_Mark]:
 
 
 def _own_marks(pod: Pod) -> Iterator[_Mark]:
-    """Yield the marks of a pod and its controllers by uid and name."""
+    """Yield the marks of a pod and its controllers.
+
+    Marks consist of uids and names.
+    """
     meta, controller = pod.metadata, pod.controller
     yield ()
     yield "uid", meta.uid
@@ -190,7 +199,7 @@ class StatusTracker:
         return self._underway.get(known.metadata.uid, known.status)
 
     def record(self, uid: str, status: ReservationStatus, epoch: int) -> None:
-        """Record a status that was written, or found to be true, in an epoch."""
+        """Record a status written, or found to be true, in an epoch."""
         if epoch == self.epoch:
             self._written[uid] = status
 
@@ -206,7 +215,7 @@ class StatusTracker:
         return overruled
 
     def reconcile(self, stored: Reservation) -> Reservation:
-        """Return a stored Reservation with the status that is known to be ours."""
+        """Return a stored Reservation with the status known to be ours."""
         uid = stored.metadata.uid
         ours = self._written.get(uid)
         if ours is None or ours == stored.status:
@@ -262,7 +271,10 @@ class Tombstones:
         """Uid to (time of removal, version), in order of removal."""
 
     def add(self, uid: str, version: float = math.inf) -> None:
-        """Record that an object is gone as of a version, by default for good."""
+        """Record that an object is gone as of a version.
+
+        By default it is gone for good.
+        """
         now = time.monotonic()
         _, known = self._removed.pop(uid, (now, -1.0))
         self._removed[uid] = (now, max(version, known))
@@ -350,7 +362,10 @@ TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
 
 
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
-    """Decode a Reservation; one with an unreadable spec has no tasks and notes why."""
+    """Decode a Reservation.
+
+    One with an unreadable spec has no tasks and notes why.
+    """
     reservation = Reservation.read(body)
     if why_unreadable(reservation):
         return reservation
@@ -462,7 +477,7 @@ class ReservationStore:
         return self._by_uid.get(uid)
 
     def put(self, reservation: Reservation) -> tuple[Key, ...]:
-        """Store a Reservation, unless it is gone or known in a newer version."""
+        """Store a Reservation that is neither gone nor outdated."""
         uid = reservation.metadata.uid
         known = self._by_uid.get(uid)
         if self._tombstones.covers(reservation.metadata) or (
@@ -497,7 +512,7 @@ class ReservationStore:
             self._replace(msgspec.structs.replace(known, status=status), known)
 
     def _replace(self, reservation: Reservation, known: Reservation | None) -> bool:
-        """Store a version; return whether the Reservation became live or ceased to be."""
+        """Store a version; return whether the Reservation is new or changed liveness."""
         uid = reservation.metadata.uid
         self._by_uid[uid] = reservation
         self.on_version(reservation)

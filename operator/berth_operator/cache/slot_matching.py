@@ -1,4 +1,7 @@
-"""Choice of the Reservation for a pod that needs a slot: the oldest with a spare one."""
+"""Choice of the Reservation for a pod that needs a slot.
+
+The oldest with a spare slot is chosen.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -10,7 +13,7 @@ from berth_operator.reconcile import choose_task
 
 
 def _was_for_its_name(slot: Slot, pod: Pod) -> bool:
-    """Return whether a slot is on its way to an earlier pod of the same name."""
+    """Return whether an earlier pod of that name is getting the slot."""
     if slot.state is not SlotState.HANDING_OVER or slot.owner is None:
         return False
     earlier, meta = slot.owner, pod.metadata
@@ -18,7 +21,10 @@ def _was_for_its_name(slot: Slot, pod: Pod) -> bool:
 
 
 def has_name_of(earlier: Pod, pod: Pod) -> bool:
-    """Return whether an earlier pod bears a new pod's name, so that it is gone or was never created."""
+    """Return whether an earlier pod has the name of a new one.
+
+    If so, the earlier pod is gone or was never created.
+    """
     return bool(pod.metadata.name) and (earlier.metadata.namespace, earlier.metadata.name) == (
         pod.metadata.namespace,
         pod.metadata.name,
@@ -37,14 +43,15 @@ class SlotFinder:
     """Finds free slots in the cache."""
 
     def __init__(self, cache: Cache, promised: Callable[[str], Iterable[Pod]] = _no_promises) -> None:
-        """`promised` returns the pods that were sent to a Reservation and are not cached yet."""
+        """`promised` returns pods sent to a Reservation and not cached yet."""
         self._cache = cache
         self._promised = promised
 
     def find(self, pod: Pod, *, besides: str = "", is_over: Callable[[], bool] = lambda: False) -> Reservation | None:
-        """Return the oldest live Reservation with a spare slot for the pod, besides one.
+        """Return the oldest live Reservation with a spare slot for the pod.
 
-        Returns None, too, if the search `is_over` before its end. All candidates are of the pod's own namespace.
+        The Reservation with the uid `besides` is left out. Returns None, too, if the search `is_over` before its end.
+        All candidates are of the pod's own namespace.
         """
         for one in self._cache.candidates(pod):
             if is_over():
@@ -54,7 +61,7 @@ class SlotFinder:
         return None
 
     def unsure(self, pod: Pod, *, is_over: Callable[[], bool]) -> list[Reservation]:
-        """Return the live Reservations that may hold a slot for the pod by now.
+        """Return live Reservations that may now hold a slot for the pod.
 
         The oldest comes first. Only the writer of a status knows it at once; a replica that does not lead learns it a
         moment later.
@@ -73,10 +80,10 @@ class SlotFinder:
         return bool(changing) and choose_task(reservation, pod, changing) is not None
 
     def has_slot_for(self, reservation: Reservation, pod: Pod, *, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Return whether a held slot for the pod remains that no earlier gated pod needs.
+        """Return whether a held slot for the pod remains.
 
-        A slot on its way to an earlier pod of the same name counts: that pod is gone, because no two pods have one name
-        at once.
+        Slots that earlier gated pods need do not count. A slot on its way to an earlier pod of the same name counts:
+        that pod is gone, because no two pods have one name at once.
         """
         slots = self._cache.published_status(reservation).slots
         free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))
@@ -92,7 +99,7 @@ class SlotFinder:
         return not waiting or choose_task(reservation, pod, free) is not None
 
     def _waiting(self, reservation: Reservation, slots: Iterable[Slot]) -> list[Pod]:
-        """Return the pods that were sent to a Reservation and have no slot yet."""
+        """Return pods sent to a Reservation that have no slot yet."""
         uid = reservation.metadata.uid
         promised = list(self._promised(uid))
         served = {slot.owner.uid for slot in slots if slot.owner is not None}

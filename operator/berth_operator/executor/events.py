@@ -1,4 +1,7 @@
-"""Events, written in order by their own thread, so that no other work waits."""
+"""Events, written in order by a thread of their own.
+
+So no other work waits for them.
+"""
 
 import queue
 import threading
@@ -112,7 +115,10 @@ _MOST_LABELS: Final = 3
 
 
 class _Owner(NamedTuple):
-    """The pods to search for: a namespace and a label selector, "" for all."""
+    """The pods to search for: a namespace and a label selector.
+
+    The selector is "" for all pods.
+    """
 
     namespace: str
     selector: str
@@ -134,7 +140,10 @@ class TemplateRefusals:
         """Times of the events in each namespace within the last minute."""
 
     def schedule(self, pod: Pod) -> None:
-        """Schedule a search for a pod that was not gated; costs next to nothing."""
+        """Schedule a search for a pod that was not gated.
+
+        This costs next to nothing.
+        """
         labels = sorted(pod.metadata.labels.items())[:_MOST_LABELS]
         owner = _Owner(pod.metadata.namespace, ",".join(f"{key}={value}" for key, value in labels))
         with self._lock:
@@ -196,7 +205,10 @@ class TemplateRefusals:
         return why_not_fitting(reservation, pod, held)
 
     def _has_budget(self, namespace: str) -> bool:
-        """Count an event of a namespace; return False if its minute is used up."""
+        """Count an event against its namespace's budget.
+
+        Returns False if the budget of the minute is used up.
+        """
         now = self._clock.monotonic()
         with self._lock:
             for known in [one for one, times in self._recorded_at.items() if now - times[-1] >= _MINUTE_SECONDS]:

@@ -1,6 +1,6 @@
-"""Execution of actions: one or two calls to the API server each, cached at once.
+"""Execution of actions by calls to the API server.
 
-A failed call is raised, and the Reservation is reconciled again.
+Each action takes one or two calls, cached at once. A failed call is raised, and the Reservation is reconciled again.
 """
 
 from collections.abc import Callable, Sequence
@@ -120,7 +120,10 @@ class ActionExecutor:
         self._leads = leads
 
     def write_status(self, reservation: Reservation, status: ReservationStatus) -> None:
-        """Write the status if it differs or was forged, and record a change of phase."""
+        """Write the status and record a change of phase.
+
+        A status that neither differs nor was forged is not written.
+        """
         uid, epoch = reservation.metadata.uid, self._cache.epoch
         is_forged = self._cache.is_forged(uid)
         if status == reservation.status and not is_forged:
@@ -173,10 +176,10 @@ class ActionExecutor:
         self._recorder.record(RecordedEvent(_reference(reservation), type_, reason, message))
 
     def execute(self, reservation: Reservation, actions: Sequence[Action]) -> None:
-        """Execute actions in order; a refused one skips the others of its pod.
+        """Execute actions in order.
 
-        Raises the first refusal at the end, at once if the API server does not answer, and LeaseLostError if another
-        replica may act by now.
+        After a refused action the others of its pod are skipped. Raises the first refusal at the end, at once if the
+        API server does not answer, and LeaseLostError if another replica may act by now.
         """
         refused: PermanentError | None = None
         skipped: set[str] = set()

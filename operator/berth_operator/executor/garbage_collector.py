@@ -1,4 +1,4 @@
-"""The resync of the cache with the API, and the collection of orphans."""
+"""Resync of the cache with the API, and collection of orphans."""
 
 import time
 import zlib
@@ -115,7 +115,10 @@ class _Gates(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _GatedPod(msgspec.Struct, frozen=True):
-    """The part of a pod that shows our gate: few of many pending pods have it."""
+    """The part of a pod that shows our gate.
+
+    Few of many pending pods have it.
+    """
 
     metadata: ObjectMeta
     spec: _Gates = _Gates()
@@ -135,9 +138,10 @@ class OrphanCollector:
         self._executor = executor
 
     def release(self, uid: str) -> None:
-        """Release the pods that name an unknown Reservation; raises the first error at the end.
+        """Release the pods that name an unknown Reservation.
 
-        Placeholders are force-deleted: on a node that is gone no kubelet would end them.
+        Raises the first error at the end. Placeholders are force-deleted: on a node that is gone no kubelet would end
+        them.
         """
         placeholders, owners = self._cache.pods_of(uid)
         if not placeholders and not owners:
@@ -160,7 +164,7 @@ class OrphanCollector:
         self._try_all(self._executor.release, [pod for one in waiting if one.is_ours for pod in self._read(one)])
 
     def _read(self, found: _GatedPod) -> Sequence[Pod]:
-        """Fetch a pod in full if it still has our gate and no label."""
+        """Fetch a pod if it still has our gate and no label."""
         listed = self._client.list(
             PODS,
             namespace=found.metadata.namespace,

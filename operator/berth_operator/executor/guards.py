@@ -1,6 +1,7 @@
-"""Guards and fences: a node has our taint and fence pod exactly during a hand-over.
+"""Guards and fences of nodes during hand-overs.
 
-The note on the owner pod shows that a hand-over is in progress.
+A node has our taint and fence pod exactly during a hand-over. The note on the owner pod shows that a hand-over is in
+progress.
 """
 
 import threading
@@ -47,7 +48,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class _Occupant(msgspec.Struct, frozen=True):
-    """The part of a pod that shows whether it uses a pod slot."""
+    """The pod fields that show whether it uses a pod slot."""
 
     status: PodStatus = PodStatus()
 
@@ -99,7 +100,10 @@ class FenceManager:
                     del self._fences[node]
 
     def know(self, node: str, guard_deadline: str) -> None:
-        """Record a guard's fences, including those that the previous leader made after our list."""
+        """Record the fences of a guard.
+
+        They include those that the previous leader made after our list.
+        """
         deadline = read_whole_number(guard_deadline, most=LATEST_UNIX_SECONDS)
         if deadline is None or self._names(node):
             return
@@ -126,7 +130,10 @@ class FenceManager:
             self._fences.setdefault(node, set()).add(name)
 
     def _has_room(self, node: str) -> bool:
-        """Return whether a node has a pod slot beyond its pods and those on their way."""
+        """Return whether a node has a spare pod slot.
+
+        Its pods and those on their way use one each.
+        """
         # The cache comes first: a pod that is bound in between counts twice, never not at all. A pod whose placeholder
         # is gone is in no list, and its slot is free until it is bound.
         coming = len(self._cache.guard_users(node))
@@ -135,7 +142,10 @@ class FenceManager:
         return used + coming < self._cache.pod_slots(node)
 
     def _tolerate(self, node: str, error: BerthError) -> None:
-        """Raise the error of a failed creation; after enough tries go on without a fence."""
+        """Raise the error of a failed creation while tries are left.
+
+        After the last try it goes on without a fence.
+        """
         self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
         with self._lock:
             self._failures[node] += 1
@@ -159,7 +169,7 @@ class NodeGuard:
         self._settings = context.settings.handover
 
     def reconcile(self, node: str, now: datetime) -> None:
-        """Guard the node until the last deadline of its hand-overs, or remove the guard.
+        """Guard a node until its hand-overs' last deadline, or unguard it.
 
         A deadline in the past does not remove the guard: it is extended as long as the hand-over goes on.
         """

@@ -1,4 +1,7 @@
-"""Search for pods that waited before their Reservation had a slot, and so lack our gate."""
+"""Search for pods that waited before their Reservation had a slot.
+
+Such pods lack our gate.
+"""
 
 import threading
 import time
@@ -20,7 +23,10 @@ _WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
 
 
 class PendingOwners:
-    """Lists pods without a node, once for all Reservations that requested it; thread-safe."""
+    """Lists pods without a node for the Reservations that requested it.
+
+    One list serves all of them. Thread-safe.
+    """
 
     def __init__(
         self,
@@ -50,7 +56,10 @@ class PendingOwners:
                 self.request(reservation.metadata.uid)
 
     def search(self) -> None:
-        """Run all requested searches; repeat those with pods that no scheduler has tried."""
+        """Run all requested searches.
+
+        Searches with pods that no scheduler has tried are repeated.
+        """
         with self._lock:
             asking, self._asking = self._asking, set()
             self._searched_at = time.monotonic()
@@ -72,7 +81,10 @@ class PendingOwners:
         self._consider(pod for pod in waiting if pod.metadata.uid not in served)
 
     def _list_waiting(self, namespaces: set[str]) -> tuple[Pod, ...]:
-        """List the pods without a node in these namespaces, at once for many namespaces."""
+        """List the pods without a node in these namespaces.
+
+        For many namespaces, one list of the whole cluster replaces theirs.
+        """
         places = sorted(namespaces) if len(namespaces) <= _MOST_NAMESPACES else [None]
         unsent = f"!{RESERVATION_LABEL}"
         listings = (
@@ -83,7 +95,7 @@ class PendingOwners:
 
 
 def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[dict[str, list[Pod]], set[str]]:
-    """Return each Reservation's pods by uid, and the Reservations that must search again.
+    """Return pods by Reservation uid, and the uids to search again.
 
     The oldest pods come first. A pod waits if the scheduler found it unschedulable; an untried pod may still get a
     place.

@@ -19,7 +19,10 @@ class PriorityClasses:
         self._rules = rules
 
     def of(self, spec: PodSpec) -> int:
-        """Return the priority for a pod spec; raises NotFoundError for an unknown class."""
+        """Return the priority for a pod spec.
+
+        Raises `NotFoundError` for an unknown class.
+        """
         name = spec.priority_class_name
         if not name:
             default = self._rules.default_class()

@@ -1,12 +1,12 @@
-"""Periodic probes of the hand-over path: a dry-run pod must come back gated.
+"""Periodic probes of the hand-over path.
 
-Each Reservation is probed once, because its path has parts of its own: its namespace in the webhook's registration, and
-that the answering replica has heard of it. An API server hears of a registration late: a probe names the one that it
-must come back by, so that none is taken for in use before it is. Replicas hear of Reservations in order, so a probe for
-one speaks for all that are no newer and whose namespaces were registered. What all share, that the API server reaches
-the webhook and trusts it, is probed every two seconds for the newest unproven Reservation, else for each in turn. A
-failed probe is repeated with the registration repaired; a second failure stands for all, until probes come back gated
-again.
+A dry-run pod must come back gated. Each Reservation is probed once, because its path has parts of its own: its
+namespace in the webhook's registration, and that the answering replica has heard of it. An API server hears of a
+registration late: a probe names the one that it must come back by, so that none is taken for in use before it is.
+Replicas hear of Reservations in order, so a probe for one speaks for all that are no newer and whose namespaces were
+registered. What all share, that the API server reaches the webhook and trusts it, is probed every two seconds for the
+newest unproven Reservation, else for each in turn. A failed probe is repeated with the registration repaired; a second
+failure stands for all, until probes come back gated again.
 """
 
 import bisect
@@ -42,7 +42,10 @@ _LOG = structlog.get_logger(__name__)
 
 
 class HandoverProbe:
-    """Probes the path of one Reservation on request, and of all periodically; thread-safe."""
+    """Probes the hand-over path on request and periodically; thread-safe.
+
+    A request probes the path of one Reservation, the periodic probe that of all.
+    """
 
     def __init__(self, context: Context, scope: WebhookRegistration) -> None:
         self._client = context.client
@@ -66,9 +69,10 @@ class HandoverProbe:
         self._on_change = listener
 
     def probe(self, reservation: Reservation) -> None:
-        """Probe for a Reservation and record the result; raises the API server's error.
+        """Probe for a Reservation and record the result.
 
-        Raises `RetryableError`, with nothing recorded, where the API server does not use the registration yet.
+        Raises the API server's error. Raises `RetryableError`, with nothing recorded, where the API server does not use
+        the registration yet.
         """
         try:
             self._scope.ensure(reservation.metadata.namespace)
@@ -107,7 +111,10 @@ class HandoverProbe:
         self._cache.put_path(None)
 
     def probe_path(self) -> None:
-        """Probe for the next Reservation; equal results in a row decide for all."""
+        """Probe for the next Reservation.
+
+        Equal results in a row decide for all.
+        """
         unproven = self._newest_unproven()
         reservation = unproven or self._next()
         if reservation is None:
@@ -137,7 +144,7 @@ class HandoverProbe:
         return _UNPROVEN_SECONDS if self._newest_unproven() is not None else _PROBE_SECONDS
 
     def _is_settled(self) -> bool:
-        """Return whether the last probe agrees with the recorded state of the path."""
+        """Return whether the last probe and the recorded state are gated."""
         known = self._cache.path()
         return self._gated_last and known is not None and known.gated
 
@@ -169,7 +176,7 @@ class HandoverProbe:
         return max(waiting, key=lambda one: version_of(one.metadata), default=None)
 
     def _next(self) -> Reservation | None:
-        """Return the next live Reservation in turn, preferring those with a held slot.
+        """Return the next live Reservation, preferring those with a held slot.
 
         A Reservation without one needs a fresh result when it gets its first slot.
         """
@@ -181,9 +188,10 @@ class HandoverProbe:
         return live[self._last_uid]
 
     def _is_in_use_for(self, reservation: Reservation) -> bool:
-        """Return whether the registration gates pods of a Reservation; raises `RetryableError` where it is too recent.
+        """Return whether the registration gates pods of a Reservation.
 
-        The first failure is repeated in any case: another replica may have to hear of the Reservation.
+        Raises `RetryableError` where the registration is too recent. The first failure is repeated in any case: another
+        replica may have to hear of the Reservation.
         """
         if self._proves_registration(reservation):
             return True
@@ -197,7 +205,7 @@ class HandoverProbe:
         raise RetryableError(NOT_IN_USE)
 
     def _proves_registration(self, reservation: Reservation) -> bool:
-        """Return whether a dry-run pod comes back gated by the registration as it was last written."""
+        """Return whether the registration as last written gates a dry-run pod."""
         registered = self._scope.registered
         gated = self._is_gated(reservation, registered.digest)
         if gated:

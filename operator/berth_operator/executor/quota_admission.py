@@ -89,7 +89,10 @@ class QuotaAdmission:
             self._put(uid, None)
 
     def admit(self, reservation: Reservation) -> str:
-        """Count a Reservation and return "", or return the limit that forbids it."""
+        """Count a Reservation, or return the limit that forbids it.
+
+        Returns "" for a Reservation that it counts.
+        """
         entry = self._measure(reservation)
         with self._lock:
             if reservation.metadata.uid in self._entries:
@@ -155,7 +158,10 @@ class QuotaAdmission:
         return traits_of(spec, default.metadata.name if default else "")
 
     def _measure(self, reservation: Reservation) -> _Entry:
-        """Return what a Reservation holds or will hold; raises InputError for bad quantities."""
+        """Return what a Reservation holds or will hold.
+
+        Raises `InputError` for bad quantities.
+        """
         specs = _open_specs(reservation)
         usage: dict[PodTraits, dict[str, int]] = {}
         for spec, count in specs:
@@ -224,7 +230,10 @@ _NOT_OF_THE_TEMPLATE: Final = ('cannot create resource "pods"', "error looking u
 
 
 class Validator:
-    """Validates templates by dry runs, equal ones once, then by the namespace's quota."""
+    """Validates templates by dry runs, then by the namespace's quota.
+
+    Equal templates are run once.
+    """
 
     def __init__(self, context: Context, priorities: PriorityClasses, quotas: QuotaAdmission) -> None:
         self._client = context.client
@@ -264,7 +273,7 @@ class Validator:
         return None
 
     def _why_beyond_limits(self, reservation: Reservation) -> Verdict | None:
-        """Return which of the operator's limits on nodes and tolerations a template breaks."""
+        """Return the operator's node or toleration limit that a template breaks."""
         limits = self._settings.limits
         reserved = frozenset() if limits.control_plane_nodes else self._cache.control_plane_nodes()
         for task in reservation.spec.tasks:
@@ -382,7 +391,10 @@ def _without_pod_name(error: KubeError, body: Body) -> str:
 
 
 def _why_changed(task: ReservationTask, namespace: str, body: Body, pod: Pod) -> Verdict | None:
-    """Return how admission changes a pod's choice of nodes; a placeholder would lack that."""
+    """Return how admission changes a pod's choice of nodes.
+
+    A placeholder would lack that change.
+    """
     asked = dict(task.template.spec.node_selector)
     if pod.spec.node_selector != asked:
         text = f"admission in namespace {namespace} makes the nodeSelector {dict(pod.spec.node_selector)} of {asked}"

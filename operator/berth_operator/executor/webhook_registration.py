@@ -17,7 +17,7 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A registration as it was written; API servers use it a moment later."""
+    """A registration as written; API servers use it a moment later."""
 
     namespaces: frozenset[str] = frozenset()
     digest: str = ANY_REGISTRATION
@@ -109,6 +109,6 @@ def _covered(body: Mapping[str, Any]) -> list[str]:
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    """Return the digest by which a probe tells that a registration is in use."""
+    """Return the digest by which probes recognise a registration in use."""
     digest: str = body["webhooks"][1]["objectSelector"]["matchExpressions"][1]["values"][0]
     return digest

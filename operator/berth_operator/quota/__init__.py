@@ -1,4 +1,7 @@
-"""How much may be reserved: limits, quotas and limit ranges, as values and arithmetic."""
+"""Limits, quotas and limit ranges on what may be reserved.
+
+They are values and arithmetic.
+"""
 
 from berth_operator.quota.limit_range import LimitRange, why_out_of_range
 from berth_operator.quota.limits import (

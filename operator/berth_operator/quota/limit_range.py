@@ -84,7 +84,10 @@ def _with_defaults(spec: PodSpec, limit_range: LimitRange) -> PodSpec:
 
 
 def _fill_in(container: Container, item: LimitRangeItem) -> Container:
-    """Return a container with defaults; its own limit becomes its request before a default does."""
+    """Return a container with its defaults filled in.
+
+    Its own limit becomes its request before a default does.
+    """
     own = container.resources
     resources = ResourceRequirements(
         requests={**item.default_request, **own.limits, **own.requests},
@@ -157,7 +160,10 @@ def _nano(text: _Amount) -> int:
 
 
 def _bound(text: _Amount) -> int:
-    """Return a LimitRange's quantity; 0 for an unreadable one, which no API server stores."""
+    """Return a LimitRange's quantity, or 0 for an unreadable one.
+
+    No API server stores an unreadable one.
+    """
     try:
         return _nano(text)
     except InputError:

@@ -30,7 +30,10 @@ _FORM: Final = "parts like slots=200, share=50% or cpu=64, with commas between; 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceLimit:
-    """What live Reservations may hold together; slots that an owner has taken do not count."""
+    """What live Reservations may hold together.
+
+    Slots that an owner has taken do not count.
+    """
 
     slots: int | None = 1000
     """Maximum number of slots; None for no limit."""
@@ -78,7 +81,7 @@ class LimitSettings:
         return self.by_namespace.get(namespace, self.default)
 
     def tolerable(self, namespace: str) -> frozenset[str]:
-        """Return the taint keys that a namespace may tolerate without a dry run."""
+        """Return the taint keys a namespace may tolerate without a dry run."""
         empty: frozenset[str] = frozenset()
         given = self.tolerations.get(_EVERY_NAMESPACE, empty) | self.tolerations.get(namespace, empty)
         return given | _TOLERATED_BY_ALL
@@ -131,7 +134,7 @@ def parse_namespace_tolerations(option: str, texts: Iterable[str]) -> dict[str, 
 
 
 def why_not_tolerable(tolerations: Iterable[Toleration], keys: frozenset[str]) -> str:
-    """Return the toleration that none of these taint keys allows, "" if all are allowed."""
+    """Return the toleration that these taint keys do not allow, or ""."""
     for one in tolerations:
         if (one.key or _EVERY_KEY) not in keys and _EVERY_KEY not in keys:
             what = f"the taint {one.key}" if one.key else "every taint"
@@ -175,7 +178,10 @@ class Holding:
 
 
 def open_slots(reservation: Reservation) -> dict[str, int]:
-    """Return the held and pending slots by task, without those that owners take."""
+    """Return the held and pending slots by task.
+
+    Slots that owners take do not count.
+    """
     closed: dict[str, int] = {}
     for slot in reservation.status.slots:
         closed[slot.task] = closed.get(slot.task, 0) + _is_closed(slot)
@@ -187,7 +193,10 @@ def _is_closed(slot: Slot) -> bool:
 
 
 def holding_of(specs: Iterable[tuple[PodSpec, int]]) -> Holding:
-    """Return what open slots hold together; each spec comes with its number of slots."""
+    """Return what open slots hold together.
+
+    Each spec comes with its number of slots.
+    """
     total = Holding()
     for spec, count in specs:
         pods = ResourceAmounts({PODS: count})
@@ -196,7 +205,7 @@ def holding_of(specs: Iterable[tuple[PodSpec, int]]) -> Holding:
 
 
 def why_over_limit(whose: str, limit: NamespaceLimit, held: Holding, asked: Holding, cluster: ResourceAmounts) -> str:
-    """Return which limit would be exceeded, its value and what is left of it.
+    """Return the limit that would be exceeded, its value and remainder.
 
     `whose` names the Reservations that the limit covers.
     """
@@ -218,7 +227,7 @@ def why_over_limit(whose: str, limit: NamespaceLimit, held: Holding, asked: Hold
 
 
 def _bounds(name: str, limit: NamespaceLimit, cluster: ResourceAmounts) -> list[tuple[int, str]]:
-    """Return the limits on a resource, each with a text on its origin."""
+    """Return a resource's limits, each with a text on its origin."""
     bounds = [(limit.amounts[name], "")] if name in limit.amounts else []
     if limit.share_percent is not None and cluster.get(name):
         share = int(cluster.get(name) * limit.share_percent / _WHOLE_PERCENT)

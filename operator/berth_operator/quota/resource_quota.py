@@ -158,7 +158,10 @@ def counts(quota: ResourceQuota, traits: PodTraits) -> bool:
 
 
 def _holds(requirement: ScopeRequirement, traits: PodTraits) -> bool:
-    """Return whether pods with these traits meet a condition; none meets an unknown one."""
+    """Return whether pods with these traits meet a condition.
+
+    No pod meets an unknown condition.
+    """
     met = {
         "Terminating": traits.ends_by_itself,
         "NotTerminating": not traits.ends_by_itself,
@@ -183,15 +186,16 @@ def _has_class(requirement: ScopeRequirement, name: str) -> bool:
 
 
 def names_class(quota: ResourceQuota, traits: PodTraits) -> bool:
-    """Return whether a quota counts such pods and is scoped to priority classes."""
+    """Return whether a quota scoped to priority classes counts such pods."""
     scoped = any(requirement.scope_name == "PriorityClass" for requirement in quota.requirements)
     return scoped and counts(quota, traits)
 
 
 def why_refused(quota: ResourceQuota, spec: PodSpec, asked: Usage, held: Usage) -> str:
-    """Return why a quota would refuse pods of a spec, in the API server's words.
+    """Return why a quota would refuse pods of a spec.
 
-    `asked` is what the Reservation's pods that the quota counts need together, `held` what other Reservations hold.
+    The text has the API server's words. `asked` is what the Reservation's pods that the quota counts need together,
+    `held` what other Reservations hold.
     """
     hard = quota.status.hard or quota.spec.hard
     missing = sorted(name for name in hard.keys() & _TO_BE_SPECIFIED if not _specifies(spec, name))
@@ -222,7 +226,10 @@ def _says(part: ResourceRequirements, side: str, resource: str) -> bool:
 
 
 def _amount(name: str, raw: str) -> int:
-    """Return a quota's quantity; 0 for an unreadable one, which no API server stores."""
+    """Return a quota's quantity, or 0 for an unreadable one.
+
+    No API server stores an unreadable one.
+    """
     try:
         quantity = parse_quantity(str(raw))
     except InputError:

@@ -1,4 +1,4 @@
-"""What is true of a Reservation and what follows from it, as pure functions."""
+"""Pure functions from a Reservation's observation to its state and actions."""
 
 from berth_operator.reconcile.actions import (
     Action,

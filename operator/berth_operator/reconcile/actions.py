@@ -10,7 +10,7 @@ from berth_operator.reconcile.observation import Assignment
 
 @dataclass(frozen=True, slots=True)
 class Validate:
-    """Ask the API server whether it accepts a pod of each task's template."""
+    """Ask the API server whether it accepts pods of each template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class DeletePlaceholder:
 
 @dataclass(frozen=True, slots=True)
 class AssignSlot:
-    """Give a pod a slot: write the note and the toleration of the guard."""
+    """Give a pod a slot: write the note and guard toleration."""
 
     pod: Pod
     assignment: Assignment
@@ -82,7 +82,7 @@ class Ungate:
 
 @dataclass(frozen=True, slots=True)
 class CompleteHandover:
-    """Remove our label and note from a pod that runs in its slot."""
+    """Remove our label and note from a pod running in its slot."""
 
     pod: Pod
 

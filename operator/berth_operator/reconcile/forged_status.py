@@ -1,7 +1,8 @@
-"""Claims of a status that running placeholders disprove: slots taken or lost, or all over.
+"""Claims of a status that running placeholders disprove.
 
-While this process leads it trusts only its own statuses (`cache.reservations`); this covers what it finds when it
-begins to lead. Claims that nothing disproves are accepted: a slot without a placeholder, an end before all was held.
+They say that slots are taken or lost, or that all is over. While this process leads it trusts only its own statuses
+(`cache.reservations`); this covers what it finds when it begins to lead. Claims that nothing disproves are accepted: a
+slot without a placeholder, an end before all was held.
 """
 
 from collections.abc import Callable
@@ -46,7 +47,7 @@ def without_forged_claims(
 def _without_end(
     seen: Observation, now: datetime, handover: HandoverSettings, is_there: Callable[[Pod], bool]
 ) -> Observation:
-    """Return the observation without a failure that nothing explains while all is held."""
+    """Return the observation without an unexplained failure while all is held."""
     reservation = seen.reservation
     state = reservation.status.state
     has_reason = reservation.metadata.deletion_timestamp or seen.verdict or refuse(reservation)
@@ -62,7 +63,10 @@ def _without_end(
 
 
 def _running(view: SlotView) -> Pod | None:
-    """Return the placeholder that runs for a slot, also on a closed node."""
+    """Return the placeholder that runs for a slot.
+
+    Its node may be closed.
+    """
     return view.placeholder if view.slot.state is SlotState.HELD or is_closed(view) else None
 
 
@@ -72,7 +76,10 @@ def _forget_all(seen: Observation) -> Observation:
 
 
 def _forget(seen: Observation, denied: list[Slot]) -> Observation:
-    """Return the observation without the status of these slots and any end that followed."""
+    """Return the observation without the status of these slots.
+
+    Any end that followed is dropped, too.
+    """
     status = seen.reservation.status
     left = tuple(slot for slot in status.slots if slot not in denied)
     state = None if seen.reservation.phase.terminal else status.state

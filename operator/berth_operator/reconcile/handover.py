@@ -1,4 +1,4 @@
-"""The hand-over of a slot from its placeholder to a pod: steps, deadlines and end.
+"""Steps, deadlines and end of a slot's hand-over to a pod.
 
 An owner pod takes a slot step by step; so does the successor of a placeholder. Each fact leads to one next action
 (numbers as in the protocol):
@@ -81,7 +81,7 @@ _RENEWAL_MARGINS: Final = 2
 
 
 class HandoverStage(Enum):
-    """The component that a pod with a slot waits for before it runs."""
+    """The component a pod with a slot waits for before running."""
 
     HELD_BACK = "operator"
     """Our gate is on, or the placeholder exists: no pod could take the place."""
@@ -97,7 +97,7 @@ class HandoverStage(Enum):
 
 
 def stage_of(pod: Pod, placeholder: Pod | None) -> HandoverStage:
-    """Return the stage of a pod with a slot, given that slot's placeholder."""
+    """Return the stage of a pod, given its slot's placeholder."""
     if pod.spec.node_name:
         return HandoverStage.BOUND
     if holds_our_gate(pod) or placeholder is not None:
@@ -106,7 +106,7 @@ def stage_of(pod: Pod, placeholder: Pod | None) -> HandoverStage:
 
 
 def may_be_bound(owner: Pod, placeholder: Pod | None) -> bool:
-    """Return whether the place is free and the scheduler may bind the owner."""
+    """Return whether the place is free and the owner may be bound."""
     return stage_of(owner, placeholder) in {HandoverStage.UNTRIED, HandoverStage.TRIED}
 
 
@@ -116,7 +116,7 @@ def may_be_bound(owner: Pod, placeholder: Pod | None) -> bool:
 def has_timed_out(
     seen: Observation, pod: Pod, note: Assignment, placeholder: Pod | None, handover: HandoverSettings
 ) -> bool:
-    """Return whether a pod has spent all the attended time of its stage."""
+    """Return whether a pod has spent its stage's attended time."""
     spent_seconds = seen.stage_ages.get(pod.metadata.uid, 0.0)
     match stage_of(pod, placeholder):
         case HandoverStage.HELD_BACK:
@@ -138,7 +138,10 @@ def _deadline_from(now: datetime, handover: HandoverSettings) -> int:
 
 
 def _is_short_of_time(note: Assignment, now: datetime, handover: HandoverSettings) -> bool:
-    """Return whether too little time is left, or too much because the clock was set back."""
+    """Return whether too little time is left, or too much.
+
+    Too much is left once the clock was set back.
+    """
     left = note.deadline - now.timestamp()
     return not handover.timeout_seconds / 2 <= left <= handover.timeout_seconds + _CLOCK_SLACK_SECONDS
 
@@ -158,7 +161,7 @@ def view_handover(
     placeholder: Pod | None,
     handover: HandoverSettings,
 ) -> SlotView:
-    """Return a slot whose owner is on its way, and the failure if it is lost.
+    """Return a slot in hand-over, and the failure if it is lost.
 
     The slot is taken once the owner has run for the settling time, or has been bound for as long as a hand-over takes:
     a bound pod has its place, however long its images take. The slot is lost if an owner that is not bound has spent
@@ -204,13 +207,13 @@ def _lost(slot: Slot, reason: ReservationReason, message: str) -> Slot:
 
 
 def _misplacement(owner: Pod, assignment: Assignment) -> str:
-    """Return that an owner runs on another node than its slot's, "" if it does not."""
+    """Return that an owner runs on the wrong node, or ""."""
     node = owner.spec.node_name
     return "" if node == assignment.node else f"pod {owner.key} runs on node {node}, not on node {assignment.node}"
 
 
 def _unless_taken_by_another(seen: Observation, slot: Slot, owner: Pod, given: Assignment) -> Slot:
-    """Return the slot, as lost if a fresh survey shows no room for its owner."""
+    """Return the slot, lost if a fresh survey shows no room."""
     survey = seen.surveys.get(given.node)
     slow = seen.stage_ages.get(owner.metadata.uid, 0.0) >= SLOW_SECONDS
     if survey is None or not slow or survey.age_seconds > _FRESH_SECONDS:
@@ -229,10 +232,10 @@ def _unless_taken_by_another(seen: Observation, slot: Slot, owner: Pod, given: A
 def give_slots(
     seen: Observation, views: tuple[SlotView, ...], now: datetime, handover: HandoverSettings
 ) -> list[Action]:
-    """Give each waiting pod a held slot that it fits; release gated pods without one.
+    """Give each waiting pod a held slot that it fits.
 
-    Pods that waited earlier get theirs once as many slots as the Reservation wants are held: they may be useful only
-    together, and lose nothing by waiting.
+    Gated pods without one are released. Pods that waited earlier get theirs once as many slots as the Reservation wants
+    are held: they may be useful only together, and lose nothing by waiting.
     """
     held = [view for view in views if view.slot.state is SlotState.HELD]
     free = Counter(view.task.name for view in held)
@@ -258,7 +261,10 @@ def give_slots(
 
 
 def has_enough(seen: Observation, views: tuple[SlotView, ...]) -> bool:
-    """Return whether as many slots as wanted are held, changing hands or taken."""
+    """Return whether as many slots as wanted are occupied.
+
+    Such slots are held, changing hands or taken.
+    """
     return sum(view.slot.state.is_occupied for view in views) >= seen.reservation.spec.wanted
 
 
@@ -280,7 +286,7 @@ def hand_over(
     to: Pod | None,
     note: Assignment | None,
 ) -> list[Action]:
-    """Return the next step of a hand-over to a pod; none while it waits.
+    """Return a hand-over's next step; none while it waits.
 
     With less than half of its time left it first gets more: a pod that is ungated, or whose placeholder is deleted,
     near the deadline would have its place guarded for a moment only.
@@ -335,7 +341,7 @@ def _guard_age(seen: Observation, node: str) -> float:
 def renew(
     seen: Observation, view: SlotView, now: datetime, handover: HandoverSettings, *, margin_seconds: int
 ) -> list[Action]:
-    """Return the actions that keep a held slot for as long as its Reservation says.
+    """Return actions that hold a slot as long as its Reservation says.
 
     A placeholder hands its place to its successor as it would to an owner, so that no pod gets between them.
     """
@@ -375,7 +381,10 @@ def renewals_left(seen: Observation, views: tuple[SlotView, ...], now: datetime,
 
 
 def _seconds_to_renewal(reservation: Reservation, placeholder: Pod, now: datetime, margin_seconds: int) -> float | None:
-    """Return the seconds until a placeholder's renewal, None if it outlives its Reservation."""
+    """Return the seconds until a placeholder's renewal.
+
+    None if it outlives its Reservation.
+    """
     ends, wanted = _ends_at(placeholder), _wanted_end(reservation, margin_seconds)
     if ends is None or (wanted is not None and ends >= wanted - timedelta(seconds=margin_seconds / 2)):
         return None
@@ -383,7 +392,7 @@ def _seconds_to_renewal(reservation: Reservation, placeholder: Pod, now: datetim
 
 
 def _seconds_too_long(reservation: Reservation, placeholder: Pod, margin_seconds: int) -> int | None:
-    """Return the earlier deadline of a placeholder that would far outlive its Reservation."""
+    """Return an earlier deadline for a placeholder that far outlives its Reservation."""
     wanted, started = _wanted_end(reservation, margin_seconds), placeholder.status.start_time
     if wanted is None or started is None:
         return None
@@ -394,7 +403,10 @@ def _seconds_too_long(reservation: Reservation, placeholder: Pod, margin_seconds
 
 
 def _ends_at(placeholder: Pod) -> datetime | None:
-    """Return when the kubelet ends a placeholder, None for never or not running."""
+    """Return when the kubelet ends a placeholder.
+
+    None if it never does or the placeholder is not running.
+    """
     length, started = placeholder.spec.active_deadline_seconds, placeholder.status.start_time
     return None if length is None or started is None else parse_timestamp(started) + timedelta(seconds=length)
 

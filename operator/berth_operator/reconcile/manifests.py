@@ -87,11 +87,12 @@ def build_placeholder(
     settings: PlaceholderSettings,
     excluded_nodes: Iterable[str] | None = (),
 ) -> Body:
-    """Return the pod that holds one slot, with the template's requests and constraints only.
+    """Return the pod that holds one slot.
 
-    The kubelet ends it after `deadline_seconds`, None for never. It carries none of the owner's labels, so that no
-    Service, ReplicaSet or disruption budget selects it. It goes to no node that is labelled as one of the control
-    plane, nor to `excluded_nodes`; with None it may go to any of them.
+    Of the template it has the requests and constraints only. The kubelet ends it after `deadline_seconds`, None for
+    never. It carries none of the owner's labels, so that no Service, ReplicaSet or disruption budget selects it. It
+    goes to no node that is labelled as one of the control plane, nor to `excluded_nodes`; with None it may go to any of
+    them.
     """
     meta = reservation.metadata
     body: Body = {
@@ -138,11 +139,11 @@ def build_successor(body: Body, reservation: Reservation, assignment: Assignment
 
 
 def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSettings) -> Body:
-    """Return the pod whose anti-affinity keeps others off a node, whatever they tolerate.
+    """Return the pod whose anti-affinity keeps others off a node.
 
-    Pods in a hand-over and pods of DaemonSets may enter; pods that are on the node already stay. Of the placeholders
-    only a successor is in a hand-over. The fence is bound from the start, so that no scheduler has to place it; it
-    requests an explicit zero, so that no LimitRange sets a default.
+    Their tolerations make no difference. Pods in a hand-over and pods of DaemonSets may enter; pods that are on the
+    node already stay. Of the placeholders only a successor is in a hand-over. The fence is bound from the start, so
+    that no scheduler has to place it; it requests an explicit zero, so that no LimitRange sets a default.
     """
     strangers = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
     placeholders = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
@@ -321,9 +322,10 @@ def build_probe(reservation: Reservation, registration: str, settings: Placehold
 def build_validation_pod(
     reservation_uid: str, task_name: str, raw_template: Mapping[str, Any], settings: PlaceholderSettings
 ) -> Body:
-    """Return a dry-run pod of a task's raw template, in the operator's own namespace.
+    """Return a dry-run pod of a task's raw template.
 
-    It omits what only that namespace would refuse (service account, priority class).
+    Its namespace is the operator's own. It omits what only that namespace would refuse (service account, priority
+    class).
     """
     spec = dict(raw_template.get("spec") or {})
     for foreign in ("serviceAccountName", "serviceAccount", "priorityClassName", "priority", "preemptionPolicy"):
@@ -387,7 +389,7 @@ def _restricted_container(raw: Mapping[str, Any]) -> Body:
 
 
 def handover_toleration() -> Body:
-    """Return the toleration of the guard, which only pods in a hand-over get."""
+    """Return the guard's toleration, which only pods in a hand-over get."""
     return {"key": HANDOVER_TAINT, "operator": "Exists", "effect": "NoSchedule"}
 
 

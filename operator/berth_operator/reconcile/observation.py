@@ -1,7 +1,7 @@
-"""The observation of one Reservation at one instant, the input of pure decisions.
+"""The observation of one Reservation, the input of pure decisions.
 
-`cache.cache` collects it. Its parts: the note on a pod with its slot, which pods may take a slot, which pods a node
-admits, and how much room the pods on a node leave.
+It shows one instant. `cache.cache` collects it. Its parts: the note on a pod with its slot, which pods may take a slot,
+which pods a node admits, and how much room the pods on a node leave.
 """
 
 import math
@@ -51,7 +51,10 @@ _PARTS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A slot given to a pod; until `deadline` (unix seconds) others leave pod and node alone."""
+    """A slot given to a pod.
+
+    Until `deadline` (unix seconds) others leave pod and node alone.
+    """
 
     task: str
     index: int
@@ -79,16 +82,17 @@ class Assignment:
 
 
 def may_own(reservation: Reservation, pod: Pod) -> bool:
-    """Return whether a pod is in the Reservation's namespace and matches an owner."""
+    """Return whether a pod matches an owner in the Reservation's namespace."""
     return pod.metadata.namespace == reservation.metadata.namespace and any(
         owner_matches(owner, pod) for owner in reservation.spec.owners
     )
 
 
 def choose_task(reservation: Reservation, pod: Pod, free: Mapping[str, int]) -> ReservationTask | None:
-    """Return the task with the smallest requests whose slot the pod may take.
+    """Return the smallest task whose slot the pod may take.
 
-    `free` counts the free slots by task name. Taking the smallest leaves the larger slots to larger pods.
+    Its requests are the smallest. `free` counts the free slots by task name. Taking the smallest leaves the larger
+    slots to larger pods.
     """
     if not may_own(reservation, pod):
         return None
@@ -97,10 +101,10 @@ def choose_task(reservation: Reservation, pod: Pod, free: Mapping[str, int]) -> 
 
 
 def why_not_fitting(reservation: Reservation, pod: Pod, held: Collection[str]) -> str:
-    """Return why an owner's pod fits no task in `held`, by the closest one.
+    """Return why an owner's pod fits no task in `held`.
 
-    "" if it fits one, or if the Reservation is not for the pod or holds nothing. Raises `InputError` for a bad
-    quantity.
+    The text is on the closest task. "" if it fits one, or if the Reservation is not for the pod or holds nothing.
+    Raises `InputError` for a bad quantity.
     """
     if not held or not may_own(reservation, pod):
         return ""
@@ -119,10 +123,10 @@ def slots_by_key(reservation: Reservation) -> dict[tuple[str, int], Slot]:
 
 
 def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[str, int], Slot]) -> Assignment | None:
-    """Return the slot that a pod's note names, None for a forged note.
+    """Return the slot that a pod's note names.
 
-    Anyone who may create pods may write any note: it counts only on a pod that could be given that slot, and only for
-    the node that the status names (`slots`, from `slots_by_key`).
+    None for a forged note. Anyone who may create pods may write any note: it counts only on a pod that could be given
+    that slot, and only for the node that the status names (`slots`, from `slots_by_key`).
     """
     given = Assignment.from_pod(pod)
     if given is None or not may_own(reservation, pod):
@@ -135,7 +139,10 @@ def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[
 
 
 def _fits(reservation: Reservation, task: ReservationTask, pod: Pod) -> bool:
-    """Return whether a pod may take a slot of a task; unreadable requests fit none."""
+    """Return whether a pod may take a slot of a task.
+
+    Unreadable requests fit no task.
+    """
     try:
         return template_matches(task.template, pod, scheduler_name=reservation.spec.scheduler_name)
     except InputError:
@@ -163,7 +170,10 @@ class NodeCondition(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NodeAccess:
-    """The conditions and taints that decide which pods a node admits, without our guard."""
+    """The conditions and taints that decide which pods a node admits.
+
+    Our guard is left out.
+    """
 
     is_ready: bool = True
     is_cordoned: bool = False
@@ -171,7 +181,10 @@ class NodeAccess:
 
     @classmethod
     def of(cls, spec: NodeSpec, signs: Iterable[NodeCondition]) -> "NodeAccess":
-        """Return the access rules of a node; a node without conditions counts as ready."""
+        """Return the access rules of a node.
+
+        A node without conditions counts as ready.
+        """
         return cls(
             is_ready=all(sign.status == "True" for sign in signs if sign.type == "Ready"),
             is_cordoned=spec.unschedulable,
@@ -179,7 +192,7 @@ class NodeAccess:
         )
 
     def why_closed(self, tolerations: tuple[Toleration, ...]) -> str:
-        """Return why a pod with these tolerations could not enter or start, "" if it could."""
+        """Return why a pod could not enter or start, or ""."""
         if not self.is_ready:
             return "is not ready"
         if self.is_cordoned and not tolerates(tolerations, _CORDON):
@@ -356,7 +369,10 @@ class Observation:
     """Whether a recent search looked for such pods."""
 
     def why_closed(self, placeholder: Pod) -> str:
-        """Return why a placeholder's node would refuse its owner, who tolerates the same."""
+        """Return why a placeholder's node would refuse its owner.
+
+        The owner tolerates the same.
+        """
         access = self.accesses.get(placeholder.spec.node_name)
         return access.why_closed(placeholder.spec.tolerations) if access is not None else ""
 
@@ -383,7 +399,10 @@ def holds_our_gate(pod: Pod) -> bool:
 
 
 def has_started(pod: Pod) -> bool:
-    """Return whether the pod's containers run or have run; a pod that the kubelet refused has not."""
+    """Return whether the pod's containers run or have run.
+
+    Those of a pod that the kubelet refused have not.
+    """
     if not pod.spec.node_name:
         return False
     return pod.status.phase in {"Running", "Succeeded"} or (
@@ -402,7 +421,7 @@ def holds_other_gates(pod: Pod) -> bool:
 
 
 def is_at_same_step(known: Pod, found: Pod) -> bool:
-    """Return whether a changed pod is still at the known step of its hand-over."""
+    """Return whether a changed pod is at the same hand-over step."""
     return _step(known) == _step(found)
 
 
@@ -413,7 +432,10 @@ def _step(pod: Pod) -> tuple[object, ...]:
 
 
 def assigned_owners(seen: Observation) -> dict[tuple[str, int], tuple[Pod, Assignment]]:
-    """Return by (task, index) the living pod with the slot, the oldest of several."""
+    """Return each slot's living pod with its assignment, by (task, index).
+
+    Of several pods the oldest counts.
+    """
     slots = slots_by_key(seen.reservation)
     found: dict[tuple[str, int], tuple[Pod, Assignment]] = {}
     for pod in seen.owners:
@@ -434,7 +456,10 @@ _PREEMPTED_REASON: Final = "PreemptionByScheduler"
 
 
 def is_untried(pod: Pod) -> bool:
-    """Return whether a scheduler may bind the pod and has not reported on it since its gate."""
+    """Return whether the pod still waits for a scheduler's first report.
+
+    A scheduler may bind it and has not reported on it since its gate.
+    """
     said = next((one.reason for one in pod.status.conditions if one.type == "PodScheduled"), "")
     return not pod.spec.scheduling_gates and not pod.spec.node_name and said in {"", _GATED_REASON}
 

@@ -1,7 +1,8 @@
-"""JSON patches of owner pods during a hand-over; each tests that it meets the right pod.
+"""JSON patches of owner pods during a hand-over.
 
-Other writers change the same pods. A patch only adds to a map or list, or removes an entry of ours; if it must create
-the map or list, the pod must be as it was read. After a failed test the pod is read and the patch built again.
+Each tests that it meets the right pod. Other writers change the same pods. A patch only adds to a map or list, or
+removes an entry of ours; if it must create the map or list, the pod must be as it was read. After a failed test the pod
+is read and the patch built again.
 """
 
 from collections.abc import Mapping
@@ -38,7 +39,7 @@ def _is_as_read(pod: Pod) -> Operations:
 
 
 def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation) -> Operations:
-    """Return the patch that notes a slot on a pod and adds the tolerations it needs there.
+    """Return the patch that notes a slot and adds needed tolerations.
 
     A pod that was not gated for the Reservation also gets its label, and must be unchanged: it may be bound by now, or
     have another slot.
@@ -75,7 +76,10 @@ def build_move(pod: Pod, reservation_uid: str) -> Operations:
 
 
 def _adding(field: str, there: Mapping[str, str], key: str, value: str) -> Operations:
-    """Return the operation that adds an entry to a metadata map, or creates the map."""
+    """Return the operation that adds an entry to a metadata map.
+
+    It creates the map where there is none.
+    """
     if there:
         return [{"op": "add", "path": _pointer("metadata", field, key), "value": value}]
     return [{"op": "add", "path": _pointer("metadata", field), "value": {key: value}}]

@@ -1,4 +1,4 @@
-"""The decision on one Reservation: its status, its actions and the next reconcile.
+"""The decision on one Reservation: status, actions and next reconcile.
 
 It is pure, so a restarted operator decides the same.
 """
@@ -185,7 +185,7 @@ def _finalize(
 
 
 def _release_slot(seen: Observation, view: SlotView, *, at_once: bool = False) -> list[Action]:
-    """Return the remaining actions for a slot that is taken, lost or released.
+    """Return the remaining actions for a taken, lost or released slot.
 
     `at_once` force-deletes the placeholder of a slot without an owner.
     """

@@ -1,4 +1,4 @@
-"""The state of each slot, derived from an observation: node, placeholder and owner.
+"""State, node, placeholder and owner of each slot, from an observation.
 
 The second half selects the nodes to survey: where room may still appear, or where another pod may have taken a place.
 """
@@ -50,7 +50,10 @@ def view_slots(seen: Observation, handover: HandoverSettings) -> tuple[SlotView,
 
 
 def _tolerate_loss(view: SlotView) -> SlotView:
-    """Turn a lost slot into one to hold again, unless its owner had begun."""
+    """Turn a lost slot into one to hold again.
+
+    The slot stays lost if its owner had begun.
+    """
     if view.failure is None:
         return view
     if view.owner is not None:
@@ -62,7 +65,7 @@ def _tolerate_loss(view: SlotView) -> SlotView:
 def _view_slot_and_successor(
     seen: Observation, place: _Place, given: tuple[Pod, Assignment] | None, handover: HandoverSettings
 ) -> SlotView:
-    """Return one slot; it is held while the placeholder hands its place to a successor."""
+    """Return one slot, held while its placeholder gives way to a successor."""
     view = _view_slot(seen, place, given, handover)
     successor = seen.successors.get((place.task.name, place.index))
     if successor is None:
@@ -160,7 +163,7 @@ def is_refused(view: SlotView) -> bool:
 
 
 def is_closed(view: SlotView) -> bool:
-    """Return whether a placeholder runs on a node that would refuse its owner."""
+    """Return whether a placeholder's node would refuse its owner."""
     return view.slot.state is SlotState.PENDING and view.slot.reason == ReservationReason.NODE_CLOSED
 
 
@@ -177,7 +180,7 @@ _QUIET_SECONDS: Final = 5.0
 
 
 def node_to_come(seen: Observation, view: SlotView) -> str:
-    """Return the node where a slot gets room once terminating pods are gone.
+    """Return the node where terminating pods leave room for a slot.
 
     "" without such a node. If a plan makes the room, its pods may not even be terminating yet.
     """
@@ -191,7 +194,10 @@ def node_to_come(seen: Observation, view: SlotView) -> str:
 
 
 def due_surveys(seen: Observation, views: tuple[SlotView, ...]) -> tuple[dict[str, None], float | None]:
-    """Return the nodes to survey now, in order, and the seconds until the next survey."""
+    """Return nodes to survey now, and seconds until the next survey.
+
+    The nodes are in order.
+    """
     due: dict[str, None] = {}
     later: list[float] = []
     for node, seconds in _surveys(seen, views):
@@ -202,7 +208,7 @@ def due_surveys(seen: Observation, views: tuple[SlotView, ...]) -> tuple[dict[st
 
 
 def _surveys(seen: Observation, views: tuple[SlotView, ...]) -> Iterator[tuple[str, float]]:
-    """Yield each node that matters to a slot, and the seconds until its survey."""
+    """Yield each node relevant to a slot, and seconds until its survey."""
     for view in views:
         for node in _chosen_nodes(view):
             yield node, _seconds_left(seen, node)
@@ -212,7 +218,10 @@ def _surveys(seen: Observation, views: tuple[SlotView, ...]) -> Iterator[tuple[s
 
 
 def _chosen_nodes(view: SlotView) -> tuple[str, ...]:
-    """Return the few nodes of a placeholder that the scheduler found no place for."""
+    """Return the task's nodes if the scheduler found no place.
+
+    Empty if there are many nodes.
+    """
     names = view.task.node_names
     refused = view.slot.state is SlotState.PENDING and is_refused(view)
     return names if refused and len(names) <= _MOST_NODES else ()

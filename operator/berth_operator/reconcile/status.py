@@ -36,7 +36,7 @@ from berth_operator.reconcile.validation import refuse
 
 
 class ConditionReason(StrEnum):
-    """Why a condition is true or false, where that is not the reason of the phase."""
+    """Why a condition is true or false, besides the phase's reasons."""
 
     OVER = "Over"
     """HandoverReady, Bounded: the Reservation has ended."""
@@ -66,7 +66,10 @@ _Why = tuple[str, str]
 def compute_conditions(
     seen: Observation, state: ReservationState, *, is_available: bool, now: datetime
 ) -> tuple[Condition, ...]:
-    """Return the conditions in a fixed order; an unchanged status keeps its time."""
+    """Return the conditions in a fixed order.
+
+    An unchanged status keeps its time.
+    """
     why = (state.reason, state.message)
     found: tuple[tuple[ConditionType, bool, _Why], ...] = (
         (ConditionType.AVAILABLE, is_available, why),
@@ -89,7 +92,10 @@ def warn_of_endless_hold(reservation: Reservation) -> str:
 
 
 def _proof(seen: Observation, state: ReservationState) -> tuple[bool, _Why]:
-    """Return whether the path is proven, by this process or an earlier one."""
+    """Return whether the path is proven.
+
+    The proof of an earlier process counts, too.
+    """
     if state.phase.terminal:
         return False, (ConditionReason.OVER, "the Reservation is over; no pod is gated for it any more")
     if state.reason == ReservationReason.NODE_CLOSED:
@@ -210,14 +216,17 @@ def _is_available(seen: Observation, state: ReservationState, counts: Counter[Sl
 
 
 def unschedulable_seconds_left(state: ReservationState | None, now: datetime, patience_seconds: float) -> float | None:
-    """Return the seconds for which a state may still wait for a place, None for no limit."""
+    """Return the seconds for which a state may await a place.
+
+    None for no limit.
+    """
     if not patience_seconds or state is None or state.reason != ReservationReason.UNSCHEDULABLE_YET:
         return None
     return patience_seconds - (now - parse_timestamp(state.last_transition_time)).total_seconds()
 
 
 def _fail_when_unschedulable(state: _State, seen: Observation, now: datetime, patience_seconds: float) -> _State:
-    """Return the state, or a failure if no scheduler found a place in time."""
+    """Return the state, or a failure if placement took too long."""
     prior = seen.reservation.status.state
     if prior is None or prior.reason != state.reason:
         return state
@@ -247,7 +256,10 @@ def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -
 
 
 def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
-    """Return the state of a Reservation that is neither complete, expired nor failed."""
+    """Return the state of an open Reservation.
+
+    It is neither complete, expired nor failed.
+    """
     occupied = sum(view.slot.state.is_occupied for view in views)
     lost = [view.slot for view in views if view.slot.state is SlotState.LOST]
     on_the_way = [view.slot for view in views if view.slot.state is SlotState.HANDING_OVER]
@@ -310,7 +322,10 @@ def _what_is_awaited(seen: Observation, node: str) -> str:
 
 
 def _stamp(state: _State, reservation: Reservation, now: datetime) -> ReservationState:
-    """Return the state with the time of its last change of phase or reason."""
+    """Return the state with its last transition time.
+
+    That is the time of the last change of phase or reason.
+    """
     prior = reservation.status.state
     unchanged = prior is not None and (prior.phase, prior.reason) == (state.phase, state.reason)
     return ReservationState(
@@ -322,7 +337,7 @@ def _stamp(state: _State, reservation: Reservation, now: datetime) -> Reservatio
 
 
 def _final_slot(slot: Slot, phase: ReservationPhase) -> Slot:
-    """Return a slot, as Released if the Reservation ended and no owner has it."""
+    """Return a slot, Released after the end unless an owner has it."""
     if phase.terminal and slot.state in {SlotState.PENDING, SlotState.HELD}:
         return Slot(task=slot.task, index=slot.index, state=SlotState.RELEASED)
     return slot

@@ -1,4 +1,4 @@
-"""The answer to an admission review: gate the pod for a Reservation, or allow it as is.
+"""Admission reviews: gate a pod for a Reservation, or allow it.
 
 The first half limits what a caller may cost; the second half finds the slot.
 """
@@ -57,13 +57,16 @@ class BodyRefusedError(Exception):
 
 
 class BodyReader:
-    """Reads as many bodies at once as fit the memory set aside for them."""
+    """Reads as many bodies at once as the reserved memory allows."""
 
     def __init__(self) -> None:
         self._reading_bytes = 0
 
     async def read(self, request: web.Request) -> bytes:
-        """Return a body; raises BodyRefusedError if it is too long, too slow, or one too many."""
+        """Return the body of a request.
+
+        Raises `BodyRefusedError` if it is too long, too slow, or one too many.
+        """
         expected = LARGEST_BODY_BYTES if request.content_length is None else request.content_length
         if expected > LARGEST_BODY_BYTES:
             raise BodyRefusedError(413, f"a body may have {LARGEST_BODY_BYTES} bytes")
@@ -90,14 +93,20 @@ class SearchBudget:
     """
 
     def __init__(self, busy: Callable[[], float] = time.thread_time, now: Callable[[], float] = time.monotonic) -> None:
-        """`busy` returns this thread's processor seconds: a busy machine costs no namespace anything."""
+        """`busy` returns this thread's processor seconds.
+
+        So a busy machine costs no namespace anything.
+        """
         self._busy = busy
         self._now = now
         self._spent: dict[str, tuple[float, float]] = {}
         """Namespace to the seconds that count against it, and their time."""
 
     def begin(self, namespace: str) -> Callable[[], bool]:
-        """Return a function that reports whether a search that begins now has run out of time."""
+        """Return a function that reports whether a search's time is over.
+
+        The search begins now.
+        """
         ends = self._busy() + min(_REVIEW_SECONDS, _BURST_SECONDS - self._counted(namespace))
         return lambda: self._busy() >= ends
 
@@ -187,7 +196,10 @@ _MOST_READ: Final = 16
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The used part of a request; the pod is decoded later, so that an odd one gets an answer."""
+    """The used part of a request.
+
+    The pod is decoded later, so that an odd one gets an answer.
+    """
 
     uid: str
     namespace: str = ""
@@ -206,7 +218,10 @@ class AdmissionReview(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer, with the uid of the Reservation that the pod was gated for."""
+    """The answer to a review.
+
+    `reservation` is the uid of the Reservation that the pod was gated for.
+    """
 
     body: dict[str, Any]
     reservation: str = ""
@@ -227,7 +242,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """A pod that was gated at a time (monotonic seconds) and is not cached yet."""
+    """A gated pod that is not cached yet.
+
+    `since` is when it was gated, in monotonic seconds.
+    """
 
     since: float
     pod: Pod
@@ -259,7 +277,7 @@ class Admission:
         on_not_gated: Callable[[Pod], None] = lambda _: None,
         refetch: Callable[[Reservation], None] | None = None,
     ) -> None:
-        """`on_not_gated` gets the pods without a slot that a Reservation may be for.
+        """`on_not_gated` gets ungated pods that a Reservation may be for.
 
         `refetch` updates a Reservation from the API server; without it the cache decides.
         """
@@ -276,9 +294,10 @@ class Admission:
         cache.on_new_owner(self._keep_promise)
 
     def answer(self, review: AdmissionReview, *, is_last: bool = False) -> Answer:
-        """Return the answer: always allowed, patched if the pod must wait for its slot.
+        """Return the answer, which always allows the pod.
 
-        An `unsure` answer is followed by `refetch_unsure` and one more call with `is_last`.
+        It is patched if the pod must wait for its slot. An `unsure` answer is followed by `refetch_unsure` and one more
+        call with `is_last`.
         """
         request = review.request
         pod = _read_pod(request)
@@ -299,12 +318,12 @@ class Admission:
                 self._refetch(reservation)
 
     def _knows(self, uid: str, version: str) -> bool:
-        """Return whether the cache has this version of a Reservation, and it is live."""
+        """Return whether the cache has this version, and it is live."""
         reservation = self._cache.reservation(uid)
         return reservation is not None and reservation.is_live and self._cache.knows_reservation(uid, version)
 
     def _gate_if_owner(self, request: AdmissionRequest, pod: Pod, *, is_last: bool) -> Answer:
-        """Search within the budget of the pod's namespace, and promise the slot found."""
+        """Search within the namespace's budget, and promise the slot found."""
         begun, is_over = self._search_time.busy_seconds(), self._search_time.begin(pod.metadata.namespace)
         try:
             while True:
@@ -326,12 +345,12 @@ class Admission:
         return _gate(request.uid, pod, reservation.metadata.uid)
 
     def _promised_pods(self, uid: str) -> list[Pod]:
-        """Return the pods that were gated for a Reservation and are not cached yet."""
+        """Return a Reservation's gated pods that are not cached yet."""
         with self._lock:
             return [promise.pod for promise in self._fresh_promises(uid)]
 
     def _promise(self, uid: str, pod: Pod) -> None:
-        """Record that a pod was gated, and prune old promises now and then."""
+        """Record that a pod was gated; prune old promises occasionally."""
         self._promised += 1
         now = time.monotonic()
         if now - self._pruned > _PROMISE_SECONDS:
@@ -359,14 +378,20 @@ class Admission:
 
 
 def _may_be(promised: Pod, created: Pod) -> bool:
-    """Return whether a pod is one that was promised a slot; without a name, by what its name was made of."""
+    """Return whether a created pod may be the promised one.
+
+    A promised pod without a name is compared by what its name was made of.
+    """
     if promised.metadata.name:
         return promised.metadata.name == created.metadata.name
     return promised.metadata.generate_name == created.metadata.generate_name
 
 
 def _read_pod(request: AdmissionRequest) -> Pod | None:
-    """Return the pod with the namespace of the request; None if it is no pod."""
+    """Return the pod with the namespace of the request.
+
+    None if it is no pod.
+    """
     try:
         pod = _POD_DECODER.decode(request.object)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -97,7 +97,10 @@ class CertificateBundle:
 
     @classmethod
     def from_secret(cls, body: dict[str, Any]) -> "CertificateBundle | None":
-        """Read a bundle from its Secret; None for an incomplete or mismatched one."""
+        """Read a bundle from its Secret.
+
+        None for an incomplete or mismatched one.
+        """
         data = body.get("data") or {}
         try:
             values = [base64.b64decode(data[key], validate=True) for key in _KEYS]
@@ -129,7 +132,10 @@ class CertificateBundle:
 
 
 def renew(bundle: CertificateBundle | None, terms: CertificateTerms, now: datetime) -> CertificateBundle:
-    """Return the bundle to use from now on: the same one if it is still good."""
+    """Return the bundle to use from now on.
+
+    It is the same one if that is still good.
+    """
     parts = _read(bundle) if bundle is not None else None
     if bundle is None or parts is None:
         return _issue_anew(terms, now, path=bundle.path if bundle else secrets.token_urlsafe(_PATH_BYTES))
@@ -153,7 +159,10 @@ class _Parts:
 
 
 def _read(bundle: CertificateBundle) -> _Parts | None:
-    """Return the parts of a bundle, None if they are unreadable or do not match."""
+    """Return the parts of a bundle.
+
+    None if they are unreadable or do not match.
+    """
     try:
         authorities = x509.load_pem_x509_certificates(bundle.authorities)
         KeyPair.from_pem(bundle.authorities, bundle.authority_key)
@@ -234,7 +243,10 @@ _LOG = structlog.get_logger(__name__)
 
 
 class CertificateManager:
-    """Keeps one bundle in the Secret and renews it; of two concurrent replicas one yields."""
+    """Keeps one bundle in the Secret and renews it.
+
+    Of two concurrent replicas one yields.
+    """
 
     def __init__(self, client: KubeClient, settings: OperatorSettings) -> None:
         self._client = client
@@ -248,9 +260,9 @@ class CertificateManager:
         return self._terms.check_every.total_seconds()
 
     def refresh(self, now: datetime) -> bool:
-        """Read the Secret and renew it if due; return whether the bundle changed.
+        """Read the Secret and renew it if due.
 
-        A deleted or damaged Secret is restored from what this process has.
+        Returns whether the bundle changed. A deleted or damaged Secret is restored from what this process has.
         """
         before = self.bundle
         body = self._read()
@@ -266,7 +278,10 @@ class CertificateManager:
             return None
 
     def _write(self, bundle: CertificateBundle, over: dict[str, Any] | None) -> CertificateBundle:
-        """Store a bundle over the one that was read, or take a faster replica's."""
+        """Store a bundle, or take that of a faster replica.
+
+        It replaces the one that was read.
+        """
         secret = bundle.to_secret(self._namespace)
         try:
             if over is None:
@@ -285,7 +300,7 @@ class CertificateManager:
 
 
 def _hosts(settings: OperatorSettings) -> tuple[str, ...]:
-    """Return the names and addresses by which the API server may call the webhook."""
+    """Return the webhook's names and addresses for the API server."""
     service, namespace = settings.webhook.service, settings.placeholders.namespace
     if service:
         return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")

@@ -80,7 +80,10 @@ class WebhookServer:
         _LOG.info(telemetry.WEBHOOK_LISTENING, **{telemetry.KEY_ADDRESS: f"{self._settings.webhook.host}:{self.port}"})
 
     def drain(self) -> None:
-        """Close each connection after its next answer, so that the caller goes to another replica."""
+        """Close each connection after its next answer.
+
+        So the caller goes to another replica.
+        """
         self._draining = True
 
     async def stop(self) -> None:
@@ -176,7 +179,10 @@ class WebhookServer:
         return answer
 
     async def _refetch_unsure(self, answer: Answer) -> None:
-        """Fetch the Reservations of an unsure answer; after the time limit go on without."""
+        """Fetch the Reservations of an unsure answer.
+
+        After the time limit the review goes on without them.
+        """
         try:
             async with asyncio.timeout(REFETCH_SECONDS):
                 await asyncio.to_thread(self._admission.refetch_unsure, answer)
