@@ -1,1 +1,4 @@
-"""The descheduler: measures, plans, reserves, evicts and verifies; it never writes a Reservation's status."""
+"""The descheduler: measures, plans, reserves, evicts and verifies.
+
+It never writes a Reservation's status.
+"""

@@ -1,4 +1,7 @@
-"""One cycle from the Lease to the last taint, as numbered steps; returns what it did."""
+"""Runs one cycle in numbered steps, from the Lease to the taints.
+
+`Cycle.run` returns what the cycle did.
+"""
 
 import dataclasses
 import threading
@@ -79,9 +82,9 @@ class Cycle:
         self._lease = lease or run_lease(context.client, context.clock, settings)
 
     def run(self, request: MigrationPlan | None = None) -> Outcome:
-        """Run the cycle and return what it did; its plan fills the request, if there is one.
+        """Run the cycle and return what it did.
 
-        Raises `BerthError` where the cluster does not let it go on.
+        Its plan fills the request, if there is one. Raises `BerthError` where the cluster does not let it go on.
         """
         if self._settings.dry_run:
             return self._ended(self._plan_only())
@@ -91,9 +94,9 @@ class Cycle:
         return self._ended(outcome)
 
     def resume(self, plan: MigrationPlan, blocked_reason: str = "") -> Outcome:
-        """Execute a plan of the cluster, approved or begun by another run; raises as `run` does.
+        """Execute a plan that was approved or that another run began.
 
-        `blocked_reason` says why none of its moves may begin, if so.
+        Raises as `run` does. `blocked_reason` says why none of its moves may begin, if so.
         """
         self._blocked_reason = blocked_reason
         return self._ended(self._run_alone(lambda: self._resume(plan)))
@@ -164,7 +167,7 @@ class Cycle:
         return left
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
-        """Resume the plans of interrupted runs, each by the settings of its own policy.
+        """Resume the plans of interrupted runs under their own policies' settings.
 
         Skips a plan that was deleted meanwhile; one that cannot be resumed is Failed, and the others go on.
         """
@@ -181,7 +184,7 @@ class Cycle:
                 abort_plan(self._client, one, self._context.clock, text, PlanPhase.FAILED)
 
     def _resume_with_one_retry(self, one: MigrationPlan, chosen: PlanSettings) -> PlanOutcome:
-        """Resume a plan, a second time after an error: only a second error is final."""
+        """Resume a plan and retry it once after an error."""
         try:
             return self._execute(one, adopted=True, chosen=chosen)
         except PlanDeletedError:
@@ -198,7 +201,10 @@ class Cycle:
         return PlanSettings(self._settings, planner)
 
     def _find_plan_to_begin(self) -> tuple[Plan, NotBegun | None]:
-        """Plan until no pending pod needs the room of the moves, or time is up; return why not to begin."""
+        """Plan until no pending pod needs the room of the moves.
+
+        Gives up when time is up. Returns the plan with the reason not to begin it, if there is one.
+        """
         clock, execution = self._context.clock, self._settings.execution
         begun_at, pause = clock.monotonic(), FIRST_PAUSE_SECONDS
         history = self._keep_moved_pods()
@@ -228,7 +234,7 @@ class Cycle:
         return history
 
     def _read_history(self, settings: CycleSettings) -> tuple[tuple[MigrationPlan, ...], Mapping[PodName, datetime]]:
-        """Return the earlier plans and the pods in cool-down; nothing without a cool-down."""
+        """Return earlier plans and pods in cool-down; nothing without a cool-down."""
         rest = settings.pod_cool_down
         if not rest:
             return (), {}
@@ -262,7 +268,10 @@ class Cycle:
         return published
 
     def _await_approval(self, published: MigrationPlan) -> Verdict | None:
-        """Wait until the plan may begin; return why it may not. A policy's plan is not awaited."""
+        """Wait until the plan may begin and return why it may not.
+
+        Does not wait for a policy's plan.
+        """
         if published.spec.aborted:
             return self._abort(published, Verdict.ABORTED, "aborted: an abort was requested before it began")
         match self._settings.mode:
@@ -295,7 +304,10 @@ class Cycle:
         return verdict
 
     def _execute(self, one: MigrationPlan, *, adopted: bool, chosen: PlanSettings | None = None) -> PlanOutcome:
-        """Execute a plan by its own settings or this run's; pods in cool-down stay."""
+        """Execute a plan by its own settings or by this run's.
+
+        Pods in cool-down stay.
+        """
         chosen = chosen or PlanSettings(self._settings, self._planner, self._blocked_reason)
         planner = dataclasses.replace(chosen.planner, pods_in_cooldown=self._read_history(chosen.settings)[1])
         context = PlanContext(
@@ -358,7 +370,10 @@ class Cycle:
 
 
 def limit_moves(planner: PlannerSettings) -> PlannerSettings:
-    """Return settings with which a plan fits into one object; the next run does the rest."""
+    """Return settings that limit a plan to what one object holds.
+
+    The next run does the rest.
+    """
     most = MOST_MOVES if planner.max_moves is None else min(planner.max_moves, MOST_MOVES)
     return dataclasses.replace(planner, max_moves=most)
 

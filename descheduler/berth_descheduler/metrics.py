@@ -65,7 +65,10 @@ class CapacityMetrics:
         self._shapes: set[tuple[str, str]] = set()
 
     def show(self, report: CapacityReport, seconds: float) -> None:
-        """Show a measurement and its duration; drops shapes that are no longer measured."""
+        """Show a measurement and its duration.
+
+        Drops shapes that are no longer measured.
+        """
         self._nodes.set(report.nodes)
         self._empty.set(report.empty_nodes)
         for one in report.resources:
@@ -180,7 +183,10 @@ class CapacitySettings:
 
 
 class CapacityMeter:
-    """Measures at once and then at an interval; logs errors and tries again."""
+    """Measures capacity at once and then at an interval.
+
+    Logs errors and tries again.
+    """
 
     def __init__(self, client: KubeClient, clock: Clock, metrics: CapacityMetrics, settings: CapacitySettings) -> None:
         self._client = client
@@ -260,7 +266,10 @@ class PolicyMetrics(CycleMetrics):
         self._runs.labels(policy=policy, verdict=verdict).inc()
 
     def lead(self, *, leading: bool) -> None:
-        """Show whether this replica serves the policies; only the leader shows their metrics."""
+        """Show whether this replica serves the policies.
+
+        Only the leader shows their metrics.
+        """
         self._leader.set(int(leading))
         if not leading:
             self.show({}, invalid=0)

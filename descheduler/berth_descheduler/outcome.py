@@ -1,4 +1,7 @@
-"""The outcome of a cycle: what it did, what it did not do and why, for people."""
+"""The outcome of a cycle, worded for people.
+
+It says what the cycle did, what it did not do and why.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +22,10 @@ _UNWANTED: Final = frozenset({MoveState.FAILED, MoveState.ELSEWHERE})
 
 
 def conclude_rooms(rooms: Sequence[RoomStatus], statuses: Sequence[MoveStatus]) -> PlanPhase:
-    """Return the final phase of a plan by its rooms; a room that is no longer needed is no failure."""
+    """Return the final phase of a plan by its rooms.
+
+    A room that is no longer needed is no failure.
+    """
     failed = any(room.state is RoomState.FAILED for room in rooms)
     if not failed and not any(status.state in _UNWANTED for status in statuses):
         return PlanPhase.SUCCEEDED
@@ -28,7 +34,10 @@ def conclude_rooms(rooms: Sequence[RoomStatus], statuses: Sequence[MoveStatus]) 
 
 
 def describe_rooms(rooms: Sequence[RoomStatus]) -> str:
-    """Return who has the rooms, one sentence each if they are few; "" without rooms."""
+    """Return who has the rooms; "" without rooms.
+
+    If they are few, each has one sentence.
+    """
     if not rooms:
         return ""
     if len(rooms) <= _ROOMS_SHOWN:
@@ -59,7 +68,10 @@ def _why(room: RoomStatus) -> str:
 
 
 def _count_others(rooms: Sequence[RoomStatus]) -> Iterator[str]:
-    """Yield how many rooms are in each other state, with the reasons, the most frequent first."""
+    """Yield how many rooms are in each other state, with reasons.
+
+    The most frequent reason comes first.
+    """
     for state in (RoomState.HELD, RoomState.WAITING, RoomState.PENDING, RoomState.RELEASED, RoomState.FAILED):
         found = [room for room in rooms if room.state is state]
         reasons = Counter(room.reason for room in found if room.reason)
@@ -173,7 +185,10 @@ class PlanOutcome:
 
     @property
     def clean(self) -> bool:
-        """Return whether all moves landed, nothing is pending and nothing stopped the plan."""
+        """Return whether all moves landed and nothing stopped the plan.
+
+        A pod that is pending or a room that failed makes it False.
+        """
         no_room = any(room.state is RoomState.FAILED for room in self.rooms)
         misplaced = self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending
         return not (no_room or misplaced or self.note)
@@ -305,7 +320,10 @@ class Outcome:
         return self.why or _SENTENCES[self.verdict]
 
     def _room_sentence(self, plan: PlanOutcome) -> str:
-        """Return what has room now, as far as the moves show; the plan's sentence covers kept rooms."""
+        """Return what has room now, as far as the moves show.
+
+        Leaves kept rooms to the plan's sentence.
+        """
         if not self.forecast.room or plan.rooms:
             return ""
         rooms = ", ".join(
@@ -334,7 +352,10 @@ def conclude(statuses: Sequence[MoveStatus], rooms: Sequence[RoomStatus] = (), *
 
 
 class CycleObserver(Protocol):
-    """Receives the progress of a cycle; called in its thread, must not raise."""
+    """Receives the progress of a cycle.
+
+    The cycle calls it in its own thread; it must not raise.
+    """
 
     def phase_begun(self, phase: Phase) -> None:
         """A phase begins."""
@@ -346,20 +367,29 @@ class CycleObserver(Protocol):
         """The planner found a plan."""
 
     def plan_published(self, name: str, *, approved: bool) -> None:
-        """The plan is in the cluster; unless approved, it waits for a person."""
+        """The plan is in the cluster.
+
+        Unless approved, it waits for a person.
+        """
 
     def plan_begun(self, name: str, moves: int) -> None:
         """The execution of the plan begins."""
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
-        """The current statuses of all moves; `wave` is under way. Called at every step, changed or not."""
+        """The current statuses of all moves; `wave` is under way.
+
+        Called at every step, changed or not.
+        """
 
     def cycle_ended(self, outcome: Outcome) -> None:
         """The cycle is over."""
 
 
 class SilentObserver:
-    """An observer that does nothing; the base of those that need a few methods only."""
+    """An observer that does nothing.
+
+    The base of observers that need a few methods only.
+    """
 
     def phase_begun(self, phase: Phase) -> None:
         """Ignore it."""

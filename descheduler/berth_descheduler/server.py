@@ -94,7 +94,10 @@ class DeschedulerService:
             self.busy = False
 
     def run_at(self, interval: timedelta) -> None:
-        """Run cycles whose starts are an interval apart until asked to stop; a cycle that fails does not end it."""
+        """Run cycles at an interval until asked to stop.
+
+        The interval is between their starts. A cycle that fails does not end the loop.
+        """
         with clean_up_after_operator(self._client, self._clock, self._settings):
             while not self._stop.is_set():
                 next_at = self._clock.monotonic() + interval.total_seconds()
@@ -187,7 +190,7 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
 
 
 def _await_rights(client: KubeClient, namespace: str) -> None:
-    """Wait until an API server that has just started knows what this service may do."""
+    """Wait until a new API server knows this service's permissions."""
     await_rights(
         SystemClock(),
         lambda: client.get(LEASES, DESCHEDULER_LEASE, namespace=namespace),
@@ -217,7 +220,7 @@ def _serve(
 
 
 def read_service_settings(options: dict[str, Any]) -> ServiceSettings:
-    """Return what to do and where to answer; raises `InputError` naming the option."""
+    """Return the service's task and address; raises `InputError` naming the option."""
     asked = [name for name in ("policies", "once", "interval") if options[name]]
     if len(asked) > 1:
         said = f"--{asked[0]} and --{asked[1]}"
@@ -238,7 +241,10 @@ def read_service_settings(options: dict[str, Any]) -> ServiceSettings:
 
 
 def main() -> None:
-    """Run the service and end the process with its exit code: that of an error, 1 where a cycle failed."""
+    """Run the service and end the process with its exit code.
+
+    The code is that of an error, or 1 where a cycle failed.
+    """
     try:
         code = serve.main(standalone_mode=False)
     except click.Abort:

@@ -1,4 +1,7 @@
-"""The settings of a run: what each means, its unit and its default; validated when made, passed in."""
+"""The settings of a run: meaning, unit and default of each.
+
+They are validated when made, and passed in.
+"""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +22,10 @@ class Approval(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MoveTimeouts:
-    """How long each step of a move may take before the move fails; all in seconds."""
+    """How long each step of a move may take, in seconds.
+
+    A move that takes longer fails.
+    """
 
     reserve_seconds: float = 60.0
     """From creating the Reservation until its place is held and its hand-over proven."""
@@ -107,14 +113,20 @@ class ExecutionSettings:
 
     @property
     def ttl(self) -> timedelta:
-        """Return the TTL of a Reservation: never shorter than all that its move may wait for."""
+        """Return the TTL of a Reservation.
+
+        It is never shorter than all that its move may wait for.
+        """
         waits = self.timeouts
         # A move may also wait for the other moves of its source, which wait no longer than it does itself.
         needed = 2 * waits.reserve_seconds + waits.evict_seconds + waits.land_seconds + waits.ready_seconds
         return max(self.reservation_ttl, timedelta(seconds=needed))
 
     def wave_limit(self, moves: int, longest_grace_seconds: float) -> float:
-        """Return how many seconds a wave of so many moves may take, the grace period of their pods included."""
+        """Return how many seconds a wave of so many moves may take.
+
+        Includes the grace period of their pods.
+        """
         if self.wave_seconds is not None:
             return self.wave_seconds
         turns = math.ceil(moves / self.max_open_moves)

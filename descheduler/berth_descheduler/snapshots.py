@@ -1,4 +1,4 @@
-"""Reads snapshots from files and the live cluster, and writes them to files."""
+"""Reads snapshots from files and the live cluster; writes snapshot files."""
 
 import gzip
 import io
@@ -109,10 +109,10 @@ T = TypeVar("T")
 
 
 def read_snapshot_file(name: str, stated: Iterable[SnapshotKind] = ()) -> Snapshot:
-    """Return the snapshot in a file, or on standard input for `-`; compressed ones are known by their first bytes.
+    """Return the snapshot in a file, or on standard input for `-`.
 
-    Of the kinds that are `stated` the cluster has no more objects than are in it. Raises `InputError` that
-    says what is wrong with the file or the object in it.
+    Knows compressed files by their first bytes. Of the kinds that are `stated` the cluster has no more objects than are
+    in it. Raises `InputError` that says what is wrong with the file or the object in it.
     """
     return Snapshot.from_json(_unpacked(name, _read(name)), stated)
 
@@ -139,7 +139,10 @@ def read_live_snapshot(client: KubeClient) -> Snapshot:
 
 
 def read_gangs(client: KubeClient, namespace: str) -> Snapshot:
-    """Return the pods of one namespace and the groups that they are in; raises a `KubeError`."""
+    """Return the pods of a namespace and the groups they are in.
+
+    Raises a `KubeError`.
+    """
     return Snapshot(
         pods=_list(client, PODS, Pod, namespace),
         volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob, namespace),
@@ -149,7 +152,10 @@ def read_gangs(client: KubeClient, namespace: str) -> Snapshot:
 
 
 def read_capacity(client: KubeClient) -> Snapshot:
-    """Return the part of a snapshot that says what is free: nodes, pods and reservations; raises a `KubeError`."""
+    """Return a snapshot of nodes, pods and reservations: what is free.
+
+    Raises a `KubeError`.
+    """
     return Snapshot(
         nodes=_list(client, NODES, Node),
         pods=_list(client, PODS, Pod),
@@ -158,16 +164,19 @@ def read_capacity(client: KubeClient) -> Snapshot:
 
 
 def dump_cluster(client: KubeClient) -> bytes:
-    """Return a `v1` List in JSON of what the planner looks at, as the API server has it without managed fields."""
+    """Return what the planner reads, as a `v1` List in JSON.
+
+    Objects are as the API server has them, without managed fields.
+    """
     items = [item for kind in _WRITTEN for item in _raw_items(client, kind)]
     kinds = list(SnapshotKind)
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "kinds": kinds, "items": items}) + b"\n"
 
 
 def write_snapshot_file(name: str, raw: bytes) -> None:
-    """Write a snapshot to a file, compressed if its name ends in `.gz`, or to standard output for `-`.
+    """Write a snapshot to a file, or to standard output for `-`.
 
-    Raises `InputError` where the file cannot be written.
+    Compresses the file if its name ends in `.gz`. Raises `InputError` where the file cannot be written.
     """
     if name == STANDARD_STREAM:
         sys.stdout.buffer.write(raw)
@@ -201,7 +210,10 @@ def _unpacked(name: str, raw: bytes) -> bytes:
 
 
 def _read_bounded(name: str, source: BinaryIO | gzip.GzipFile) -> bytes:
-    """Return what a file holds; stops where it is longer than any cluster's, however long it goes on."""
+    """Return what a file holds; raises `InputError` beyond `LARGEST_BYTES`.
+
+    The bound is above the size of any cluster's file. Stops there, however long the file goes on.
+    """
     chunks, length = [], 0
     while chunk := source.read(_CHUNK_BYTES):
         chunks.append(chunk)
@@ -212,7 +224,10 @@ def _read_bounded(name: str, source: BinaryIO | gzip.GzipFile) -> bytes:
 
 
 def _list(client: KubeClient, resource: Resource, item_type: type[T], namespace: str | None = None) -> tuple[T, ...]:
-    """Return all objects of a kind; none where it is a kind that clusters may lack and this one does."""
+    """Return all objects of a kind.
+
+    Returns none of an optional kind that the cluster does not have.
+    """
     if resource in _NOT_EVERYWHERE:
         return _list_first_served(client, (resource,), item_type, namespace)[1]
     return _readable(resource, client.list(resource, type=item_type, namespace=namespace).items)
@@ -221,7 +236,10 @@ def _list(client: KubeClient, resource: Resource, item_type: type[T], namespace:
 def _list_first_served(
     client: KubeClient, versions: Iterable[Resource], item_type: type[T], namespace: str | None = None
 ) -> tuple[Resource | None, tuple[T, ...]]:
-    """Return the first version of a kind that the cluster has, with all objects; None and nothing if it has none."""
+    """Return the first version of a kind served, with all objects.
+
+    Returns None and nothing if the cluster serves no version.
+    """
     for resource in versions:
         try:
             found = client.list(resource, type=item_type, namespace=namespace).items
@@ -232,9 +250,10 @@ def _list_first_served(
 
 
 def _readable(resource: Resource, found: tuple[T, ...]) -> tuple[T, ...]:
-    """Return objects that may be planned on, stand-ins included where planning knows what to do with them.
+    """Return the objects that a plan may be based on.
 
-    Raises `InputError` for one that cannot be read, where planning without it would not be safe.
+    Includes stand-ins where planning knows what to do with them. Raises `InputError` for one that cannot be read, where
+    planning without it would not be safe.
     """
     return tuple(one for one in found if isinstance(one, _STAND_INS) or _may_be_planned_on(resource, one))
 
@@ -247,13 +266,16 @@ def _may_be_planned_on(resource: Resource, one: object) -> bool:
 
 
 def _list_workloads(client: KubeClient, resource: Resource) -> Iterator[Workload]:
-    """Yield workloads with what a list leaves out: what kind they are of."""
+    """Yield workloads with their kind, which a list leaves out."""
     for workload in _list(client, resource, Workload):
         yield msgspec.structs.replace(workload, api_version=resource.api_version, kind=resource.kind)
 
 
 def _list_pod_groups(client: KubeClient, namespace: str | None = None) -> tuple[PodGroup, ...]:
-    """Return the pod groups of Volcano and of Kubernetes, with what a list leaves out: of which of them they are."""
+    """Return the pod groups of Volcano and of Kubernetes.
+
+    Sets the API version and the kind, which a list leaves out.
+    """
     found = []
     for versions in ((VOLCANO_POD_GROUPS,), POD_GROUPS):
         served, groups = _list_first_served(client, versions, PodGroup, namespace)
@@ -267,7 +289,10 @@ def _said_to_be(group: PodGroup, resource: Resource) -> PodGroup:
 
 
 def _raw_items(client: KubeClient, kind: Resource | tuple[Resource, ...]) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a kind, given with all its versions if there are several, as a file has them."""
+    """Yield the objects of a kind as a file has them.
+
+    A kind that has several versions is given with all of them.
+    """
     if isinstance(kind, tuple):
         resource, items = _list_first_served(client, kind, dict[str, Any])
     else:
@@ -313,7 +338,10 @@ class _FollowedKind(Generic[Followed]):
 
 
 class WatchedCluster:
-    """Nodes, pods and plans, kept up to date by watches; use as a context manager."""
+    """Nodes, pods and plans, kept up to date by watches.
+
+    Use it as a context manager.
+    """
 
     def __init__(self, client: KubeClient) -> None:
         self._nodes = _FollowedKind(client, NODES, Node)
@@ -333,14 +361,20 @@ class WatchedCluster:
             informer.join(_END_SECONDS)
 
     def await_first_look(self, seconds: float) -> None:
-        """Wait until everything was listed once; raises what prevents that, or `RetryableError` after some seconds."""
+        """Wait until everything was listed once.
+
+        Raises what prevents that, or `RetryableError` where a kind takes longer than `seconds`.
+        """
         for kind in (self._nodes, self._pods, self._plans):
             if not kind.settled.wait(seconds):
                 raise RetryableError(f"the cluster was not read within {seconds:g} s")
         self.check()
 
     def check(self) -> None:
-        """Raise what ended one of the watches; a cluster without Berth's kinds has no plans."""
+        """Raise what ended one of the watches.
+
+        A cluster without Berth's kinds has no plans.
+        """
         for kind in (self._nodes, self._pods, self._plans):
             if kind.error is not None and not (kind is self._plans and isinstance(kind.error, NotFoundError)):
                 raise kind.error

@@ -1,4 +1,7 @@
-"""The names of the descheduler's log events and their keys; nothing logs under a name spelled elsewhere."""
+"""The names of the descheduler's log events and their keys.
+
+Nothing logs under a name spelled elsewhere.
+"""
 
 from enum import StrEnum
 from typing import Final

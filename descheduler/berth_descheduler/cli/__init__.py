@@ -1,1 +1,4 @@
-"""The command `berth`: what people type, and what it prints and exits with; nothing else imports it."""
+"""The command `berth`: its input, output and exit codes.
+
+Nothing else imports it.
+"""

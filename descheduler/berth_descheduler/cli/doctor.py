@@ -1,6 +1,6 @@
-"""`berth doctor`: looks at a live cluster for what Berth should not have left, and explains it.
+"""`berth doctor`: finds and explains what Berth should not have left.
 
-It changes nothing.
+It looks at a live cluster. It changes nothing.
 
 Exit codes: 0 all is well; 1 something is not; 2 the input is wrong, or the cluster could not be looked at.
 """
@@ -58,7 +58,10 @@ _OPERATOR_LOG: Final = "kubectl -n {own} logs deployment/berth-operator --tail=1
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to say of one invariant; `command` has places for `{own}`, `{namespace}` and `{name}`."""
+    """What to say of one invariant.
+
+    `command` has places for `{own}`, `{namespace}` and `{name}`.
+    """
 
     what: str
     why: str
@@ -235,7 +238,10 @@ def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: st
 
 
 def _require_berth(client: KubeClient) -> None:
-    """Raise InputError where the cluster does not know Reservations: there would be nothing to look for."""
+    """Raise `InputError` where the cluster does not know Reservations.
+
+    There would be nothing to look for.
+    """
     try:
         client.list(RESERVATIONS)
     except NotFoundError as error:
@@ -243,7 +249,10 @@ def _require_berth(client: KubeClient) -> None:
 
 
 def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console) -> tuple[Violation, ...]:
-    """Watch the cluster until nothing is in doubt, and show how far that is."""
+    """Watch the cluster until nothing is in doubt.
+
+    Shows how far that is.
+    """
 
     def look() -> tuple[Violation, ...]:
         return find_troubles(read_state(client, own_namespace=namespace), now=clock.now())
@@ -276,7 +285,10 @@ def describe_finding(violation: Violation, own_namespace: str) -> dict[str, Any]
 
 
 def print_findings(found: Sequence[Violation], own_namespace: str, console: Console) -> None:
-    """Print findings for people; each kind is explained once, with all that it was found on."""
+    """Print findings for people.
+
+    Each kind is explained once, with all that it was found on.
+    """
     if not found:
         console.print("All is well: Berth has left nothing behind, and what it says is true.")
     present = {violation.invariant for violation in found}

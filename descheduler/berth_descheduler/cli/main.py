@@ -1,8 +1,8 @@
-"""The command `berth`: its group of commands, and how errors become a line and an exit code.
+"""The command `berth`: its group of commands, errors and exit codes.
 
-Exit codes: 0 done; 1 it failed: a pod did not land where it was to, a plan is in the wrong state, `berth doctor` found
-something, or it was not over in time; 2 the input is wrong, or the cluster cannot be reached or does not allow it; 130
-it was interrupted.
+Errors become a line and an exit code. Exit codes: 0 done; 1 it failed: a pod did not land where it was to, a plan is in
+the wrong state, `berth doctor` found something, or it was not over in time; 2 the input is wrong, or the cluster cannot
+be reached or does not allow it; 130 it was interrupted.
 """
 
 import sys
@@ -70,7 +70,10 @@ class LazyCommands(click.Group):
         return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
-        """Return a command, None where there is none; without its extra one that says what to install."""
+        """Return a command, None where there is none.
+
+        Without its extra, the command says what to install.
+        """
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name].partition(":")
@@ -110,7 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; errors become one line on standard error."""
+    """Run the command line and return its exit code.
+
+    Errors become one line on standard error.
+    """
     given = None if arguments is None else list(arguments)
     try:
         result = berth.main(args=given, prog_name=_program_name(), standalone_mode=False)
@@ -126,7 +132,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _program_name() -> str | None:
-    """Return the name of the program if called by another; None: click knows it."""
+    """Return the name of the program if called by another.
+
+    None: click knows it.
+    """
     return "kubectl berth" if Path(sys.argv[0]).name.startswith(_KUBECTL_PLUGIN) else None
 
 
@@ -149,7 +158,10 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 def names_of(resource: Resource) -> Complete:
-    """Return the completion of an object's name; it offers nothing without a timely answer."""
+    """Return the completion of an object's name.
+
+    It offers nothing without a timely answer.
+    """
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         found: list[str] = []
@@ -166,7 +178,10 @@ complete_policies: Final = names_of(DESCHEDULER_POLICIES)
 
 
 def complete_for_kubectl(arguments: Sequence[str] | None = None) -> None:
-    """Print what `kubectl` offers after `kubectl berth …`, as it asks plugins for it; the last word is incomplete."""
+    """Print what `kubectl` offers after `kubectl berth …`.
+
+    `kubectl` asks plugins for it so; the last word is incomplete.
+    """
     *words, incomplete = sys.argv[1:] if arguments is None else arguments
     for item in ShellComplete(berth, {}, "kubectl berth", "").get_completions(words, incomplete):
         click.echo(printable_text(f"{item.value}\t{item.help}" if item.help else item.value))
@@ -174,7 +189,10 @@ def complete_for_kubectl(arguments: Sequence[str] | None = None) -> None:
 
 
 def _ask(context: click.Context, resource: Resource, found: list[str]) -> None:
-    """Add the names of all objects of a kind; a shell has no use for what went wrong."""
+    """Add the names of all objects of a kind.
+
+    Suppresses errors: a shell has no use for what went wrong.
+    """
     which = {name: context.params.get(name) for name in ("kubeconfig", "context")}
     with (
         suppress(Exception),

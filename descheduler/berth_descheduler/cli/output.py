@@ -1,4 +1,4 @@
-"""`--output`: the option, and how what a command found is written for machines."""
+"""`--output`: the option, and how results are written for machines."""
 
 import json
 import re
@@ -38,7 +38,10 @@ def output_option(command: F) -> F:
 
 
 def write_described(described: object, output: Output, *, indent: int | None = 2) -> None:
-    """Write a document or builtins to standard output, in their own order; JSON without an indent is one line."""
+    """Write a document or builtins to standard output.
+
+    Keeps their own order. JSON without an indent is one line.
+    """
     builtins = msgspec.to_builtins(described, str_keys=True)
     sys.stdout.write(to_json(builtins, indent=indent) if output is Output.JSON else to_yaml(builtins))
 
@@ -49,7 +52,10 @@ def to_json(described: object, *, indent: int | None = 2) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return JSON with the control characters escaped that it may contain: delete and the second 32."""
+    """Return JSON with the control characters escaped that it may contain.
+
+    These are delete and the second 32.
+    """
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

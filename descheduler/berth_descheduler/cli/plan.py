@@ -1,4 +1,7 @@
-"""`berth plan`: a plan for a snapshot or for the live cluster, shown and not carried out."""
+"""`berth plan`: shows a plan and does not carry it out.
+
+The plan is for a snapshot or for the live cluster.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -79,7 +82,10 @@ def plan_command(
 
 
 def _stated(snapshot: str | None, kinds: str | None) -> frozenset[SnapshotKind]:
-    """Return the kinds that a snapshot file was made of, as far as the caller says; raises `InputError`."""
+    """Return the kinds that the caller states for a snapshot file.
+
+    Raises `InputError` without a snapshot file, and for invalid kinds.
+    """
     if kinds is None:
         return frozenset()
     if snapshot is None:

@@ -1,4 +1,7 @@
-"""`berth plans`, `berth show`, `berth approve` and `berth abort`: the plans in the cluster, for people."""
+"""The commands on plans in the cluster, for people.
+
+They are `berth plans`, `berth show`, `berth approve` and `berth abort`.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -55,11 +58,17 @@ class PlanWaiter:
     timeout_seconds: float
 
     def wait_until_over(self, name: str) -> MigrationPlan:
-        """Return a plan that is over; raises `WaitTimeoutError` if it is not in time, or deleted."""
+        """Return a plan that is over.
+
+        Raises `WaitTimeoutError` if it is not in time, or deleted.
+        """
         return self.wait(name, lambda plan: plan.phase.terminal)
 
     def wait(self, name: str, reached: Callable[[MigrationPlan], bool]) -> MigrationPlan:
-        """Return a plan as soon as a condition holds; raises as `wait_until_over` does."""
+        """Return a plan as soon as a condition holds.
+
+        Raises as `wait_until_over` does.
+        """
         deadline = self.clock.monotonic() + self.timeout_seconds
         with _PlanProgress(self.console) as progress:
             while True:
@@ -86,7 +95,10 @@ def _too_late(plan: MigrationPlan, seconds: float) -> str:
 
 @dataclass(slots=True)
 class _PlanProgress:
-    """A bar of moves that are over on a terminal; elsewhere a line where the phase or the number of them changes."""
+    """A bar of moves that are over on a terminal.
+
+    Elsewhere a line where the phase or the number of these moves changes.
+    """
 
     console: Console
     _bar: Progress = field(init=False)
@@ -218,7 +230,10 @@ def abort_command(
 
 @contextmanager
 def known(argument: str, name: str | None, listed_by: str) -> Iterator[None]:
-    """Turn "not found" in the block into an `InputError` about the name or the cluster."""
+    """Turn "not found" in the block into an `InputError`.
+
+    The error is about the name or the cluster.
+    """
     try:
         yield
     except NotFoundError as error:
@@ -233,7 +248,10 @@ def waiter(client: KubeClient, seconds: float, clock: Clock | None = None) -> Pl
 
 
 def tell(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
-    """Show a plan after a request and return the exit code: 1 if it is over and not all landed."""
+    """Show a plan after a request and return the exit code.
+
+    The code is 1 if the plan is over and not all landed.
+    """
     if output is not Output.TABLE:
         write_described(describe_stored_plan(plan), output)
     elif waited:
@@ -251,7 +269,10 @@ def _ask(
     said: str,
     wait_seconds: float | None,
 ) -> MigrationPlan:
-    """Make a request about a plan and return the plan, after its end if there is time to wait."""
+    """Make a request about a plan and return the plan.
+
+    Returns it after its end if there is time to wait.
+    """
     with known("PLAN", plan, "berth plans"):
         found = ask(client, plan)
     _say(f"plan {plan} {said}")
@@ -282,5 +303,8 @@ def _write_report(client: KubeClient, plan: MigrationPlan, report: ReportFile, c
 
 
 def _say(line: str) -> None:
-    """Write a line for people to standard error; standard output is for the result."""
+    """Write a line for people to standard error.
+
+    Standard output is for the result.
+    """
     click.echo(printable_line(line), err=True)

@@ -1,4 +1,7 @@
-"""`berth policies`: the DeschedulerPolicies in the cluster, and `berth policies run`, which asks for a run."""
+"""`berth policies`: the DeschedulerPolicies in the cluster.
+
+`berth policies run` asks for a run.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -116,7 +119,10 @@ def lint_command(file: str, output: Output, *, strict: bool) -> int:
 
 
 def describe_linted(linted: Iterable[Linted]) -> list[dict[str, object]]:
-    """Return what was found in builtins; the names are a promise to those who read the JSON."""
+    """Return what was found in builtins.
+
+    The names are a promise to those who read the JSON.
+    """
     return [
         {
             "policy": one.name,

@@ -1,4 +1,7 @@
-"""`berth run`: one cycle on the live cluster, now, with its progress and its outcome shown."""
+"""`berth run`: one cycle on the live cluster, now.
+
+It shows progress and outcome.
+"""
 
 from typing import Any, Final
 
@@ -79,7 +82,10 @@ def run_command(
 
 
 def _look_again(client: KubeClient, planned: Plan | None, outcome: Outcome) -> Fragmentation | None:
-    """Return the fragmentation after a run; None without moves or an unreadable cluster."""
+    """Return the fragmentation after a run.
+
+    None without moves or where the cluster cannot be read.
+    """
     if planned is None or outcome.verdict is not Verdict.CARRIED_OUT:
         return None
     try:

@@ -97,7 +97,10 @@ def kubeconfig(name: str, service_account: str | None) -> None:
 
 
 def _say(line: str) -> None:
-    """Write a line for people to standard error; standard output is for the result."""
+    """Write a line for people to standard error.
+
+    Standard output is for the result.
+    """
     click.echo(line, err=True)
 
 

@@ -1,4 +1,7 @@
-"""`berth top`: the nodes and the plan under way, live on a terminal, once where there is none."""
+"""`berth top`: the nodes and the plan under way.
+
+It is live on a terminal, shown once where there is none.
+"""
 
 import threading
 from contextlib import suppress
@@ -45,7 +48,10 @@ def top_command(*, kubeconfig: str | None, context: str | None, once: bool, inte
 
 
 def show_live(client: KubeClient, console: Console, seconds: float, stop: threading.Event) -> None:
-    """Draw the cluster again and again until asked to stop; raises what keeps it from being read."""
+    """Draw the cluster again and again until asked to stop.
+
+    Raises what keeps it from being read.
+    """
     clock = SystemClock()
     with WatchedCluster(client) as cluster:
         with console.status("reading the cluster"):

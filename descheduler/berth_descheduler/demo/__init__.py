@@ -1,1 +1,4 @@
-"""The demo: the whole chain on a cluster made for it; nothing in production uses it."""
+"""The demo runs the whole chain on a cluster made for it.
+
+Nothing in production uses it.
+"""

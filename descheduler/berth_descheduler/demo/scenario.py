@@ -1,4 +1,4 @@
-"""The steps of the demo, from an empty machine to a consolidated cluster."""
+"""The demo's steps, from an empty machine to a consolidated cluster."""
 
 import sys
 import time
@@ -59,7 +59,10 @@ class Narrator(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """What the demo achieved; `seconds` from the first look at the cluster to the end of the run."""
+    """What the demo achieved.
+
+    `seconds` counts from the first look at the cluster to the end of the run.
+    """
 
     nodes: int
     freed_nodes: int
@@ -98,7 +101,7 @@ class DemoRun:
 
 
 def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoRun:
-    """Fill a sandbox, run both services on it and return what came of it."""
+    """Fill a sandbox, run both services and return what came of it."""
     with connect(kubeconfig=str(sandbox.kubeconfig), user_agent="berth-demo") as client:
         filled = fill_cluster(client, seed=seed, progress=narrator.say)
         started = time.monotonic()
@@ -123,7 +126,10 @@ def _show_plan(planned: Plan, narrator: Narrator) -> None:
 
 
 def _run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> MigrationPlan | None:
-    """Run the operator, and the descheduler for one cycle; return the plan, None without moves."""
+    """Run the operator, and the descheduler for one cycle.
+
+    Returns the plan, None without moves.
+    """
     port = free_port()
     operator_log, descheduler_log = log_files(sandbox.folder)
     with (
@@ -169,7 +175,7 @@ def _descheduler_command(sandbox: Sandbox) -> list[str]:
 
 
 def _program(module: str) -> list[str]:
-    """Return how a service is started with this Python, wherever its scripts are."""
+    """Return how this Python starts a service, wherever its scripts are."""
     return [sys.executable, "-m", module]
 
 
@@ -179,7 +185,10 @@ def _latest_plan(client: KubeClient) -> MigrationPlan | None:
 
 
 def _wait_for_pods(client: KubeClient, wanted: int) -> tuple[int, int]:
-    """Give the cluster time to settle and return how many of the workload's pods run, and how many are pending."""
+    """Return how many of the workload's pods run and are pending.
+
+    Gives the cluster time to settle first.
+    """
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         pods = [p for p in client.list(PODS, type=Pod).items if p.metadata.namespace in NAMESPACE_NAMES]
@@ -232,7 +241,10 @@ _RESOURCE = "cpu"
 
 
 class ConsoleNarrator:
-    """Tells the demo on a console; a context manager, so that the bar is gone when it is over."""
+    """Tells the demo on a console.
+
+    It is a context manager, so that the bar is gone when it is over.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""The cluster that comes with the program, for a demo where no real one can be started.
+"""The bundled cluster, for a demo where no real one can start.
 
 Made by `python -m berth_descheduler.demo.snapshots FILE`; a test compares the bundled file with what this makes.
 """
@@ -65,7 +65,10 @@ class _App:
 
 
 def make_demo_snapshot(nodes: int = NODES, seed: int = SEED) -> Snapshot:
-    """Return a cluster whose pods were spread by free room, after which a third of the applications shrank."""
+    """Return a cluster after a third of its applications shrank.
+
+    Before that, its pods were spread by free room.
+    """
     chance = random.Random(seed)  # noqa: S311 - makes an example, guards nothing
     names = tuple(f"node-{index:02}" for index in range(nodes))
     apps = tuple(_draw_apps(chance, nodes))
@@ -79,7 +82,10 @@ def make_demo_snapshot(nodes: int = NODES, seed: int = SEED) -> Snapshot:
 
 
 def _draw_apps(chance: random.Random, nodes: int) -> Iterator[_App]:
-    """Yield applications until the cluster is as full as it was before some of them shrank."""
+    """Yield applications that fill the cluster.
+
+    It is then as full as it was before some of them shrank.
+    """
     left = nodes * ResourceAmounts.from_quantities(_NODE).get("cpu") * _FILLED_PERCENT // 100
     number = 0
     while left > 0:
@@ -92,7 +98,10 @@ def _draw_apps(chance: random.Random, nodes: int) -> Iterator[_App]:
 
 
 def _place(chance: random.Random, apps: tuple[_App, ...], names: tuple[str, ...]) -> Iterator[tuple[_App, int, str]]:
-    """Yield each pod with the roomiest of some nodes, which is how a stock scheduler chooses in a large cluster."""
+    """Yield each pod with the roomiest of some nodes.
+
+    A stock scheduler chooses so in a large cluster.
+    """
     whole = ResourceAmounts.from_quantities(_NODE)
     free = dict.fromkeys(names, whole)
     pods = [(app, index) for app in apps for index in range(app.replicas)]
@@ -106,7 +115,10 @@ def _place(chance: random.Random, apps: tuple[_App, ...], names: tuple[str, ...]
 
 
 def _room(free: ResourceAmounts, whole: ResourceAmounts) -> Fraction:
-    """Return the mean share of cpu and memory that is free, as LeastAllocated scores it."""
+    """Return the mean free share of cpu and memory.
+
+    LeastAllocated scores it so.
+    """
     return sum((Fraction(free.get(name), whole.get(name)) for name in ("cpu", "memory")), Fraction(0)) / 2
 
 

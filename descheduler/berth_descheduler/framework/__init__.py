@@ -1,7 +1,7 @@
-"""What the author of a plugin needs: import from here, and from nowhere else of Berth.
+"""What the author of a plugin needs.
 
-A plugin is a class with a class method `parse(args)` and the methods of one or several of the protocols below. An entry
-point of the group `berth.plugins` names it.
+Import from here, and from nowhere else of Berth. A plugin is a class with a class method `parse(args)` and the methods
+of one or several of the protocols below. An entry point of the group `berth.plugins` names it.
 """
 
 from berth_core import (

@@ -1,8 +1,9 @@
-"""What a plugin offers, one small protocol per place where a policy enables it, and what it is shown.
+"""What plugins offer and what they see.
 
-A plugin's class has `parse(args) -> plugin`, a class method that raises `InputError` naming the argument that is wrong.
-One plugin may offer several of the protocols. Plugins decide and say why; they touch nothing: what they name goes
-through the same planning, reserving and evicting as everything else.
+There is one small protocol per place where a policy enables a plugin. A plugin's class has `parse(args) -> plugin`, a
+class method that raises `InputError` naming the argument that is wrong. One plugin may offer several of the protocols.
+Plugins decide and say why; they touch nothing: what they name goes through the same planning, reserving and evicting as
+everything else.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +30,10 @@ class PluginKind(StrEnum):
 
 
 class ClusterView:
-    """The cluster at one moment, as plugins see it; what is not looked at is not read."""
+    """The cluster at one moment, as plugins see it.
+
+    What is not looked at is not read.
+    """
 
     def __init__(self, read: Callable[[], Snapshot], now: datetime | None) -> None:
         self._read = read
@@ -69,19 +73,31 @@ class Candidate:
 
 @runtime_checkable
 class DeschedulePlugin(Protocol):
-    """Names single pods that should run elsewhere; where to is the planner's to find."""
+    """Names single pods that should run elsewhere.
+
+    The planner finds where.
+    """
 
     def deschedule(self, view: ClusterView) -> Iterable[Candidate]:
-        """Return the pods, those most in need first; what may not be moved is sorted out afterwards, with reasons."""
+        """Return the pods to move, those most in need first.
+
+        Pods that may not be moved are sorted out afterwards, with reasons.
+        """
         ...
 
 
 @runtime_checkable
 class BalancePlugin(Protocol[StrategyT_co]):
-    """Chooses moves for the cluster as a whole; a profile has one at most."""
+    """Chooses moves for the cluster as a whole.
+
+    A profile has one at most.
+    """
 
     def strategy(self, deadline: Deadline) -> StrategyT_co:
-        """Return what proposes the moves; raises `InputError` where it needs what is not installed."""
+        """Return the strategy that proposes the moves.
+
+        Raises `InputError` where it needs what is not installed.
+        """
         ...
 
     @property
@@ -92,19 +108,31 @@ class BalancePlugin(Protocol[StrategyT_co]):
 
 @runtime_checkable
 class FilterPlugin(Protocol):
-    """Keeps pods where they are, when a plan is made and whenever it is looked at again."""
+    """Keeps pods where they are.
+
+    It is asked when a plan is made and whenever the plan is looked at again.
+    """
 
     def filter(self, view: ClusterView) -> PodFilter:
-        """Return the filter that says why pods of this cluster may not be moved; asked once per plan."""
+        """Return the filter that says why pods may not be moved.
+
+        It is made once per plan.
+        """
         ...
 
 
 @runtime_checkable
 class PreEvictionFilterPlugin(Protocol):
-    """Keeps a pod right before its eviction, when its place elsewhere is held already."""
+    """Keeps a pod right before its eviction.
+
+    Its place elsewhere is held already.
+    """
 
     def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
-        """Return the filter that says why pods may not be evicted now, asked about the current pod."""
+        """Return the filter that says why pods may not be evicted.
+
+        It is asked about the current pod.
+        """
         ...
 
 
@@ -112,5 +140,8 @@ class PluginType(Protocol):
     """What an entry point of the group `berth.plugins` names: a plugin's class."""
 
     def parse(self, args: Mapping[str, Any]) -> object:
-        """Return the plugin with a policy's `args`; raises `InputError` that names the argument, as `minPodAge`."""
+        """Return the plugin with a policy's `args`.
+
+        Raises `InputError` that names the argument, as `minPodAge`.
+        """
         ...

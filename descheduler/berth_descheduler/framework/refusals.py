@@ -1,4 +1,7 @@
-"""The typed reasons for which a pod or a node is not moved, and the records that carry them."""
+"""The typed reasons for which pods and nodes are not moved.
+
+Here are also the records that carry them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +10,10 @@ from typing import Literal, TypeAlias
 
 
 class RefusalReason(StrEnum):
-    """Why a pod stays, why a node does not take it, or why a node is not emptied."""
+    """Why a pod stays, or why a node is not emptied.
+
+    Some say why a node does not take a pod.
+    """
 
     # The pod itself must not be moved.
     DAEMON_POD = "DaemonPod"
@@ -166,7 +172,10 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Refusal:
-    """A reason and a sentence for people; what the sentence names also for programs, "" where there is none."""
+    """A reason and a sentence for people.
+
+    Other fields have for programs what the sentence names, "" where there is none.
+    """
 
     reason: RefusalReason
     message: str
@@ -204,7 +213,10 @@ class RefusedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Refused:
-    """A node that was not emptied or a pod that was not moved; `node` is where the pod is."""
+    """A node that was not emptied or a pod not moved.
+
+    `node` is where the pod is.
+    """
 
     kind: RefusedKind
     node: str

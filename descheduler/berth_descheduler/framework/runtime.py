@@ -1,9 +1,9 @@
-"""The plugins that one plan is made with, and how they are asked: one that fails keeps pods where they are.
+"""The plugins of one plan, and how they are asked.
 
-What plugins of others say is foreign: a filter that raises, or says something that is no reason, refuses the pod; a
-deschedule plugin that does ends the planning with an error that names it. Nothing goes on with half an answer. Raised
-as they are: errors to retry (`RetryableError`: the cluster could not be read) and wrong arguments
-(`InputError`).
+One that fails keeps pods where they are. What plugins of others say is foreign: a filter that raises, or says something
+that is no reason, refuses the pod; a deschedule plugin that does ends the planning with an error that names it. Nothing
+goes on with half an answer. Raised as they are: errors to retry (`RetryableError`: the cluster could not be read) and
+wrong arguments (`InputError`).
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Enabled(Generic[P]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSet:
-    """The plugins of one plan, each kind in the order in which they are asked."""
+    """The plugins of one plan, each kind in calling order."""
 
     filters: tuple[Enabled[FilterPlugin], ...]
 
@@ -57,7 +57,10 @@ class PluginSet:
     """Only these nodes give and take pods, whatever else the planner's settings select; None: all."""
 
     def refusing(self, view: ClusterView) -> Refusing:
-        """Return what asks all filters; raises `InputError` where their arguments do not fit the cluster."""
+        """Return what asks all filters about a pod.
+
+        Raises `InputError` where their arguments do not fit the cluster.
+        """
         return _all_of([(one.name, _made(one.name, one.plugin.filter, view)) for one in self.filters])
 
     def refusing_eviction(self, view: ClusterView) -> Refusing:
@@ -66,7 +69,10 @@ class PluginSet:
         return _all_of([(one.name, _made(one.name, one.plugin.pre_eviction_filter, view)) for one in filters])
 
     def candidates(self, view: ClusterView) -> tuple[Enabled[Candidate], ...]:
-        """Return what all deschedule plugins name, each pod once, with the plugin; raises `PluginError`."""
+        """Return the pods that deschedule plugins name, each once.
+
+        Each comes with its plugin. Raises `PluginError`.
+        """
         found: dict[tuple[str, str], Enabled[Candidate]] = {}
         for one in self.deschedule:
             for candidate in _named_by(one, view):
@@ -75,7 +81,7 @@ class PluginSet:
 
 
 def _made(name: str, make: Callable[[ClusterView], PodFilter], view: ClusterView) -> PodFilter:
-    """Return a filter that is ready to be asked; one that cannot be made refuses every pod."""
+    """Return a filter; one that cannot be made refuses every pod."""
     try:
         return make(view)
     except (InputError, RetryableError):
@@ -87,7 +93,10 @@ def _made(name: str, make: Callable[[ClusterView], PodFilter], view: ClusterView
 
 def _all_of(filters: list[tuple[str, PodFilter]]) -> Refusing:
     def refusals(pod: Pod) -> tuple[Refusal, ...]:
-        """Return what the filters say, in their order; mostly nothing, of very many pods."""
+        """Return what the filters say, in their order.
+
+        That is mostly nothing, of very many pods.
+        """
         found: tuple[Refusal, ...] = ()
         for name, ask in filters:
             try:

@@ -1,1 +1,4 @@
-"""The command line options that several programs and commands share, and what they say when something is wrong."""
+"""The command line options that several programs and commands share.
+
+Here is also what they say when something is wrong.
+"""

@@ -1,4 +1,7 @@
-"""The command line options that several commands share: which cluster, and how to plan."""
+"""The command line options that several commands share.
+
+They say which cluster, and how to plan.
+"""
 
 import math
 import re
@@ -56,7 +59,10 @@ _THRESHOLD: Final = re.compile(r"(\w+Thresholds)\.([^\s,]+)")
 
 @contextmanager
 def naming_options(options: Mapping[str, Any]) -> Iterator[None]:
-    """Raise the input errors of the block with options in place of fields; `options` are those that were typed."""
+    """Raise the input errors of the block, naming options, not fields.
+
+    `options` are those that were typed.
+    """
     try:
         yield
     except InputError as error:
@@ -76,7 +82,10 @@ def _by_option(error: InputError, options: Mapping[str, Any]) -> InputError:
 
 
 def _namespace_error(error: InputError, options: Mapping[str, Any]) -> InputError:
-    """Return the error by the option that names the namespace; both options at once are an error of the second."""
+    """Return the error by the option that names the namespace.
+
+    Both options at once are an error of the second.
+    """
     for option, parameter in _NAMESPACE_OPTIONS.items():
         if error.value in options.get(parameter, ()):
             return InputError(option, error.value, error.expected)
@@ -85,7 +94,10 @@ def _namespace_error(error: InputError, options: Mapping[str, Any]) -> InputErro
 
 
 def _split_threshold(field: str) -> tuple[str, str]:
-    """Return the field of a threshold and its resource; another field as it is."""
+    """Return the field of a threshold and its resource.
+
+    Returns another field as it is, with "" for the resource.
+    """
     found = _THRESHOLD.fullmatch(field)
     return (found[1], found[2]) if found else (field, "")
 
@@ -95,7 +107,10 @@ def _threshold_option(found: re.Match[str]) -> str:
 
 
 def _typed(given: object, resource: str, value: object) -> object:
-    """Return what was typed for a resource's threshold; the value itself where nothing was, as a default is wrong."""
+    """Return what was typed for a resource's threshold.
+
+    Returns the value itself where nothing was typed: then a default is wrong.
+    """
     if not resource or not isinstance(given, tuple):
         return value
     named = [text for text in given if text.startswith(f"{resource}=")]
@@ -104,7 +119,7 @@ def _typed(given: object, resource: str, value: object) -> object:
 
 
 def option_of(parameter: str) -> str:
-    """Return the option as it is typed whose value comes in a parameter."""
+    """Return the option, as typed, of a parameter."""
     return f"--{parameter.replace('_', '-')}"
 
 
@@ -119,17 +134,26 @@ _NONE: Final = "none"
 
 
 def duration_option(options: dict[str, Any], name: str) -> float:
-    """Return the seconds of an option that is above zero; raises `InputError` naming the option."""
+    """Return the seconds of an option that is above zero.
+
+    Raises `InputError` naming the option.
+    """
     return _read(options, name, "a duration above zero such as 90s or 1h30m", least=timedelta.resolution)
 
 
 def duration_option_or_none(options: dict[str, Any], name: str) -> float | None:
-    """Return the seconds of an option that is above zero, None where it is `none`; raises as `duration_option`."""
+    """Return the seconds of an option, None where it is `none`.
+
+    The seconds are above zero; raises as `duration_option`.
+    """
     return None if options[name] == _NONE else duration_option(options, name)
 
 
 def duration_option_from_zero(options: dict[str, Any], name: str) -> float:
-    """Return the seconds of an option that may be zero; raises `InputError` naming the option."""
+    """Return the seconds of an option that may be zero.
+
+    Raises `InputError` naming the option.
+    """
     return _read(options, name, "a duration from 0 on, such as 0s, 90s or 1h30m", least=timedelta(0))
 
 
@@ -165,7 +189,7 @@ _ARGS_BY_OPTION: Final = {
 
 
 def with_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
-    """Return a command with options, listed in its help in the order given."""
+    """Return a command whose help lists options in the order given."""
     for option in reversed(options):
         command = option(command)
     return command
@@ -305,9 +329,9 @@ def _scope_options() -> tuple[Callable[[F], F], ...]:
 
 
 def planner_settings(options: dict[str, Any], *, at: str | None = None) -> PlannerSettings:
-    """Return the settings that the options of `planner_options` ask for, to plan at a time, which is now if None.
+    """Return the settings that the options of `planner_options` ask for.
 
-    Raises `InputError` that names the option.
+    `at` is the time to plan at, now if None. Raises `InputError` that names the option.
     """
     strategy = _strategy(options)
     with naming_options(options):
@@ -331,12 +355,18 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
 
 
 def longest_grace(options: dict[str, Any]) -> timedelta:
-    """Return the longest grace period of pods that are moved; raises `InputError` that names the option."""
+    """Return the longest grace period of pods that are moved.
+
+    Raises `InputError` that names the option.
+    """
     return timedelta(seconds=duration_option(options, "max_grace_period"))
 
 
 def _strategy(options: dict[str, Any]) -> StrategyName:
-    """Return the strategy; raises `InputError` for one that does not exist and for options of another one."""
+    """Return the strategy.
+
+    Raises `InputError` for one that does not exist and for options of another one.
+    """
     try:
         strategy = StrategyName.parse(options["strategy"])
     except InputError as error:
@@ -369,7 +399,10 @@ def _args(options: dict[str, Any], strategy: StrategyName) -> dict[str, Any]:
 
 
 def _room(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the room request as a policy has it; raises `InputError` for an invalid owner."""
+    """Return the room request as a policy has it.
+
+    Raises `InputError` for an invalid owner.
+    """
     room: dict[str, Any] = {"shapes": list(options["shape"]), "pods": list(options["pod"])}
     if options["shape_owner"] is not None:
         namespace, slash, selector = options["shape_owner"].partition("/")
@@ -380,7 +413,10 @@ def _room(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evictor(label_selector: str | None) -> DefaultEvictor:
-    """Return the evictor, which keeps pods that a selector does not select; raises `InputError`."""
+    """Return an evictor that keeps pods outside a selector.
+
+    Raises `InputError` for an invalid selector.
+    """
     if label_selector is None:
         return DefaultEvictor()
     try:
@@ -404,7 +440,10 @@ def _time_limit(text: str) -> float | None:
 
 
 def _threshold_args(options: dict[str, Any], resource: str) -> dict[str, dict[str, str | int]]:
-    """Return the thresholds that were given; the others have their defaults, which depend on the strategy."""
+    """Return the thresholds that were given.
+
+    The others have their defaults, which depend on the strategy.
+    """
     return {
         name: _thresholds(options[option], resource, default)
         for option, (name, default) in _ARGS_BY_OPTION.items()
@@ -427,7 +466,10 @@ def _namespaces(options: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def planning_time(at: str | None) -> datetime:
-    """Return the time to plan at, which is now if None; raises `InputError` that names the option."""
+    """Return the time to plan at, now if None.
+
+    Raises `InputError` that names the option.
+    """
     if at is None:
         return SystemClock().now()
     try:

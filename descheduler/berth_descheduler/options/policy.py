@@ -1,4 +1,7 @@
-"""`--policy FILE`: planning and running by a policy, beside which no option may say what the policy says."""
+"""`--policy FILE`: planning and running by a policy.
+
+Beside it, no option may say what the policy says.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -72,7 +75,10 @@ def safety_options(command: F) -> F:
 
 
 def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettings:
-    """Return settings with what the options of `safety_options` ask for; raises `InputError` naming the option."""
+    """Return settings with what the options of `safety_options` ask for.
+
+    Raises `InputError` naming the option.
+    """
     wait_seconds = duration_option_from_zero(options, "pending_wait")
     return replace(
         settings,
@@ -147,7 +153,10 @@ def _default_timeout(name: str) -> str:
 
 
 def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = False) -> CycleSettings:
-    """Return the settings that the options of `run_options` ask for; raises `InputError` naming the option."""
+    """Return the settings that the options of `run_options` ask for.
+
+    Raises `InputError` naming the option.
+    """
     timeouts = {f"{name}_seconds": duration_option(options, f"{name}_timeout") for name in _TIMEOUTS}
     settings = CycleSettings(
         execution=ExecutionSettings(
@@ -169,7 +178,10 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
 
 
 def run_planner_settings(options: dict[str, Any]) -> PlannerSettings:
-    """Return how to plan for a run: as `berth plan` does, with Berth's own namespace left alone."""
+    """Return planner settings that leave Berth's own namespace alone.
+
+    A run plans otherwise as `berth plan` does.
+    """
     return replace(planner_settings(options), own_namespace=options["namespace"])
 
 
@@ -221,9 +233,10 @@ def policy_option(command: F) -> F:
 
 
 def settings_to_plan(options: dict[str, Any], policy: str | None, *, at: str | None = None) -> PlannerSettings:
-    """Return how to plan by a policy's file, or by the options of `planner_options` where there is none.
+    """Return how to plan by a policy's file or by options.
 
-    Raises `InputError` that names the option, or the field of the policy.
+    Without a file, the options of `planner_options` say it. Raises `InputError` that names the option, or the field of
+    the policy.
     """
     if policy is None:
         return planner_settings(options, at=at)
@@ -235,9 +248,10 @@ def settings_to_plan(options: dict[str, Any], policy: str | None, *, at: str | N
 def settings_to_run(
     options: dict[str, Any], policy: str | None, cycle: CycleSettings
 ) -> tuple[CycleSettings, PlannerSettings]:
-    """Return how to run once by a policy's file, or as the options say; raises `InputError` as `settings_to_plan`.
+    """Return how to run once, by a policy's file or options.
 
-    A run by hand belongs to no policy: what it leaves behind carries no policy's name.
+    Raises `InputError` as `settings_to_plan`. A run by hand belongs to no policy: what it leaves behind carries no
+    policy's name.
     """
     if policy is None:
         return cycle, run_planner_settings(options)
@@ -248,18 +262,27 @@ def settings_to_run(
 
 
 def naming_what_was_typed(options: Mapping[str, Any], policy: str | None) -> AbstractContextManager[None]:
-    """Return what lets errors of planning name options where these were typed, and fields with a policy."""
+    """Return a context in which planning errors name what was typed.
+
+    Errors name options, or fields where a policy is given.
+    """
     return naming_options(options) if policy is None else nullcontext()
 
 
 def settings_to_serve(options: dict[str, Any]) -> PlannerSettings:
-    """Return how to plan where the cluster's policies say the rest; raises `InputError` for options in their place."""
+    """Return how to plan where the cluster's policies say the rest.
+
+    Raises `InputError` for options in their place.
+    """
     _refuse_given(PLANNED | CARRIED_OUT | {"approve"}, beside="the policies of the cluster, which say it")
     return replace(_search(options), own_namespace=options["namespace"])
 
 
 def _search(options: dict[str, Any]) -> PlannerSettings:
-    """Return what no policy says: the settings of the search, and whether control-plane nodes take pods."""
+    """Return the planner settings that no policy has.
+
+    These are the settings of the search, and whether control-plane nodes take pods.
+    """
     defaults = planner_settings(options)
     return replace(
         default_settings(),
@@ -271,7 +294,7 @@ def _search(options: dict[str, Any]) -> PlannerSettings:
 
 
 def _refuse_given(names: Iterable[str], *, beside: str = "--policy, which says it") -> None:
-    """Raise `InputError` for an option that was given although a policy says it."""
+    """Raise `InputError` for a given option that a policy says."""
     context = click.get_current_context()
     for name in sorted(names):
         if context.get_parameter_source(name) in _GIVEN:

@@ -1,4 +1,7 @@
-"""What a policy can configure: the arguments of the balance plugins and the eviction filters; pure, no I/O."""
+"""Arguments of the balance plugins and eviction filters that policies configure.
+
+Pure, no I/O.
+"""
 
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor, label_selectors
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs

@@ -1,4 +1,4 @@
-"""The plugin `DefaultEvictor`: which of the movable pods a policy allows to move.
+"""The plugin `DefaultEvictor`: which movable pods a policy allows to move.
 
 As upstream, the annotation `descheduler.alpha.kubernetes.io/evict` on a pod overrides what is asked of single pods. It
 does not override the scope (nodes, namespaces), the rules of `evictability` or other plugins.
@@ -31,40 +31,58 @@ _Check = Callable[[Pod], Iterable[Refusal]]
 
 @dataclass(frozen=True, slots=True)
 class DefaultEvictor:
-    """Keeps pods by the arguments of a policy, both when a plan is made and right before an eviction."""
+    """Keeps pods by the arguments of a policy.
+
+    It does so both when a plan is made and right before an eviction.
+    """
 
     args: DefaultEvictorArgs = field(default_factory=DefaultEvictorArgs)
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "DefaultEvictor":
-        """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
+        """Return the plugin with a policy's `args`.
+
+        Raises `InputError` that names the field.
+        """
         return cls(DefaultEvictorArgs.parse(args))
 
     def filter(self, view: ClusterView) -> PodFilter:
-        """Return what says all that speaks against moving a pod; raises `InputError` for an unknown PriorityClass."""
+        """Return the filter that gives every reason against moving a pod.
+
+        Raises `InputError` for an unknown PriorityClass.
+        """
         scope = tuple(_scope_checks(self.args, view))
         every = (*scope, *_single_checks(self.args, view))
 
         def objections(pod: Pod) -> list[Refusal]:
-            """Return every reason; a pod with the annotation is asked for the scope alone."""
+            """Return every reason.
+
+            A pod with the annotation is asked for the scope alone.
+            """
             checks = scope if EVICT_ANNOTATION in pod.metadata.annotations else every
             return [refusal for check in checks for refusal in check(pod)]
 
         return objections
 
     def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
-        """Return the same: labels, annotations, ages and the namespace may have changed since the plan was made."""
+        """Return the same filter as `filter`.
+
+        Labels, annotations, ages and the namespace may have changed since the plan was made.
+        """
         return self.filter(view)
 
 
 def label_selectors(plugins: PluginSet) -> tuple[LabelSelector, ...]:
-    """Return the selectors of the pods that may be moved: a pod has to satisfy all of them."""
+    """Return the selectors, all of which a movable pod has to satisfy."""
     evictors = (one.plugin for one in plugins.filters if isinstance(one.plugin, DefaultEvictor))
     return tuple(one.args.label_selector for one in evictors if one.args.label_selector is not None)
 
 
 def _scope_checks(args: DefaultEvictorArgs, view: ClusterView) -> Iterator[_Check]:
-    """Yield what is asked of a pod's node and namespace; nothing is read that no argument needs."""
+    """Yield the checks of a pod's node and namespace.
+
+    Reads nothing that no argument needs.
+    """
     if args.node_selector is not None:
         yield _node_check(args, view)
     if args.namespaces != EvictableNamespaces():
@@ -154,7 +172,10 @@ def _priority_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
 
 
 def _least_priority(args: DefaultEvictorArgs, view: ClusterView) -> int:
-    """Return the least priority of the pods that stay; raises `InputError` for a class that does not exist."""
+    """Return the least priority of the pods that stay.
+
+    Raises `InputError` for a PriorityClass that does not exist.
+    """
     threshold = args.priority_threshold
     if threshold is None or threshold.value is not None:
         return 0 if threshold is None or threshold.value is None else threshold.value
@@ -196,7 +217,10 @@ def _age_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
 
 
 def _is_old(pod: Pod, args: DefaultEvictorArgs, view: ClusterView) -> bool:
-    """Return whether a pod is at least as old as asked for; what is not known is not."""
+    """Return whether a pod is at least as old as asked.
+
+    Returns False where that is not known.
+    """
     if pod.status.start_time is None or view.now is None or args.min_pod_age is None:
         return False
     try:

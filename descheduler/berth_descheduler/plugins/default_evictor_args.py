@@ -1,4 +1,4 @@
-"""The arguments of `DefaultEvictor`, by the names that users of the upstream descheduler know them.
+"""The arguments of `DefaultEvictor`, by their names in the upstream descheduler.
 
 Arguments that would lose a pod are refused, each with the
 reason; what upstream lets pass in silence (both spellings of a protection at once, an unknown one) is an error here.
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Protection(StrEnum):
-    """Kinds of pods that stay where they are, by their names in `podProtections`."""
+    """Kinds of pods that stay, by their names in `podProtections`."""
 
     LOCAL_STORAGE = "PodsWithLocalStorage"
     DAEMON_SET = "DaemonSetPods"
@@ -83,7 +83,10 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PriorityThreshold:
-    """Pods of this priority and above stay: a value, or the name of a PriorityClass that has it."""
+    """Pods of this priority and above stay.
+
+    It is a value, or the name of a PriorityClass that has it.
+    """
 
     value: int | None = None
     name: str = ""
@@ -91,7 +94,10 @@ class PriorityThreshold:
 
 @dataclass(frozen=True, slots=True)
 class DefaultEvictorArgs:
-    """Which pods may be moved; as made without arguments: all that upstream would evict by default."""
+    """Which pods may be moved.
+
+    As made without arguments: all that upstream would evict by default.
+    """
 
     node_selector: LabelSelector | None = None
     """Only pods on these nodes, and only to these nodes; None: all."""
@@ -123,7 +129,10 @@ class DefaultEvictorArgs:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "DefaultEvictorArgs":
-        """Return the arguments of a policy's `args`; raises `InputError` that names the field."""
+        """Return the arguments of a policy's `args`.
+
+        Raises `InputError` that names the field.
+        """
         unknown = sorted(set(raw) - set(ARGUMENTS))
         if unknown:
             raise InputError("args", unknown[0], f"only {', '.join(sorted(ARGUMENTS))}")
@@ -153,7 +162,10 @@ class DefaultEvictorArgs:
 
 
 def _optional(raw: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> T | None:
-    """Return what a field holds, None where there is nothing in it; an error names the field."""
+    """Return what a field holds, None where it is empty.
+
+    An error names the field.
+    """
     value = raw.get(name)
     if value is None or value in ("", {}):
         return None
@@ -221,7 +233,7 @@ def _flag(raw: Mapping[str, Any], name: str) -> bool:
 
 
 def _protections(raw: Mapping[str, Any]) -> frozenset[Protection]:
-    """Return the protections that hold, given in the older spelling or in the newer one."""
+    """Return the protections that hold, from either spelling of the arguments."""
     old_off = {one for name, one in _OLD_OFF.items() if _flag(raw, name) and _may_be_off(name, one)}
     old_on = {one for name, one in _OLD_ON.items() if _flag(raw, name)}
     given = raw.get("podProtections") or {}
@@ -251,7 +263,7 @@ def _listed(given: Mapping[str, Any], name: str, known: frozenset[Protection]) -
 
 
 def _may_be_off(place: str, protection: Protection) -> bool:
-    """Return True, or raise `InputError` for a protection without which pods would be lost."""
+    """Return True; raises `InputError` if pods would be lost without it."""
     if protection in _ALWAYS:
         legacy = place in _OLD_OFF
         expected = "false" if legacy else f"only {Protection.LOCAL_STORAGE}"

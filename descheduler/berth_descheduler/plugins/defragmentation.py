@@ -1,4 +1,4 @@
-"""The balance plugin `Defragmentation`: its arguments, its strategies, and what each of them is for."""
+"""The balance plugin `Defragmentation`: its arguments, strategies and their purposes."""
 
 import re
 from collections.abc import Mapping
@@ -65,7 +65,10 @@ _ALIASES: Final = {
 
 
 def find_double_names(raw: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the arguments that are given under another name as well, each with the name that is preferred."""
+    """Return the arguments that are given under another name as well.
+
+    Each comes with the name that is preferred.
+    """
     given = [(name, _ALIASES.get(name, name)) for name in raw]
     names = [preferred for _, preferred in given]
     return tuple((name, preferred) for name, preferred in given if name != preferred and names.count(preferred) > 1)
@@ -103,7 +106,10 @@ class StrategyName(StrEnum):
 
     @classmethod
     def parse(cls, raw: object) -> "StrategyName":
-        """Return the strategy of a name, in any case and with or without hyphens; raises `InputError`."""
+        """Return the strategy of a name; raises `InputError`.
+
+        The name may be in any case and with or without hyphens.
+        """
         names = {name.value.lower(): name for name in cls}
         found = names.get(raw.lower().replace("-", "")) if isinstance(raw, str) else None
         if found is None:
@@ -112,7 +118,10 @@ class StrategyName(StrEnum):
 
 
 def goal_of(objective: Objective) -> Goal:
-    """Return what a recorded plan is for; those of plugins by others free nodes."""
+    """Return what a recorded plan is for.
+
+    Plans of plugins by others free nodes.
+    """
     if objective.strategy == SINGLE_PODS:
         return Goal.MOVE_PODS
     goals = {name.value: name.goal for name in StrategyName}
@@ -179,9 +188,10 @@ class DefragmentationArgs:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "DefragmentationArgs":
-        """Return the arguments of a policy's `args`; raises `InputError` that names the field.
+        """Return the arguments of a policy's `args`.
 
-        The names of the original proposal are read as well; two names of one argument have to say the same.
+        Raises `InputError` that names the field. The names of the original proposal are read as well; two names of one
+        argument have to say the same.
         """
         names = {_ALIASES.get(name, name): name for name in reversed([*raw])}
         names |= {name: name for name in raw if name in ARGUMENTS}
@@ -236,7 +246,10 @@ class DefragmentationArgs:
 
     @property
     def named_resources(self) -> dict[str, str]:
-        """Return the fields that name a resource by which nodes are judged, each with the resource."""
+        """Return each field that names a resource, with the resource.
+
+        Nodes are judged by these resources.
+        """
         maps = (("lowThresholds", self.low), ("defragmentThresholds", self.defragment))
         fields = {f"{name}.{resource}": resource for name, given in maps for resource, _ in given.percentages}
         return {"resourceType": self.resource_type, **fields}
@@ -303,11 +316,17 @@ class Defragmentation:
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "Defragmentation":
-        """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
+        """Return the plugin with a policy's `args`.
+
+        Raises `InputError` that names the field.
+        """
         return cls(DefragmentationArgs.parse(args))
 
     def strategy(self, deadline: Deadline) -> Strategy:
-        """Return the strategy; raises `InputError` if a package that it needs is not installed."""
+        """Return the strategy.
+
+        Raises `InputError` if a package that it needs is not installed.
+        """
         return make_strategy(self.args, deadline)
 
     @property
@@ -318,7 +337,10 @@ class Defragmentation:
 
 @dataclass(frozen=True, slots=True)
 class NoBalance:
-    """The balance plugin of a profile that enables none: only named pods are moved."""
+    """The balance plugin of a profile that enables none.
+
+    Only named pods are moved.
+    """
 
     plugins: tuple[str, ...] = ()
     """The deschedule plugins that the profile enables."""
@@ -350,7 +372,10 @@ class NoopStrategy:
 
 
 def make_strategy(args: DefragmentationArgs, deadline: Deadline) -> Strategy:
-    """Return the strategy of the arguments; raises `InputError` if a package that it needs is not installed."""
+    """Return the strategy of the arguments.
+
+    Raises `InputError` if a package that it needs is not installed.
+    """
     match args.strategy:
         case StrategyName.THRESHOLD:
             rules = ThresholdRules(args.low, args.defragment, args.number_of_nodes, args.empties_whole_nodes)
@@ -380,9 +405,10 @@ def with_defragmentation(plugins: PluginSet, args: DefragmentationArgs) -> Plugi
 
 
 def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSettings:
-    """Return the settings with other plugins, and what their arguments ask of the planner itself.
+    """Return the settings with other plugins.
 
-    Of plugins by others the planner knows no arguments: it orders nodes by cpu and protects none.
+    Also sets what their arguments ask of the planner itself. Of plugins by others the planner knows no arguments: it
+    orders nodes by cpu and protects none.
     """
     balance = plugins.balance.plugin
     if not isinstance(balance, Defragmentation):

@@ -1,7 +1,7 @@
-"""Which plugins there are: Berth's own, and those of installed distributions, found by their entry points.
+"""The plugins: Berth's own, and those of installed distributions.
 
-A distribution's code is imported when a policy uses it and not before: one that cannot be
-imported, or whose name is taken, is an error of the policies that use it, and of no others.
+The latter are found by their entry points. A distribution's code is imported when a policy uses it and not before: one
+that cannot be imported, or whose name is taken, is an error of the policies that use it, and of no others.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -42,7 +42,7 @@ class PluginRegistry:
 
     @classmethod
     def discover(cls, own: Mapping[str, PluginType], found: Iterable[EntryPoint] | None = None) -> "PluginRegistry":
-        """Return a registry of Berth's own plugins and of those that are installed; imports nothing."""
+        """Return a registry of Berth's own and installed plugins; imports nothing."""
         points = entry_points(group=ENTRY_POINT_GROUP) if found is None else found
         ours = (Registration(name, _OWN, _already_loaded(plugin)) for name, plugin in own.items())
         return cls((*ours, *map(_registration, points)))
@@ -120,5 +120,8 @@ def default_settings() -> PlannerSettings:
 
 
 def installed_plugins() -> PluginRegistry:
-    """Return the plugins that a policy can name: Berth's own and those that are installed beside it."""
+    """Return the plugins that a policy can name.
+
+    These are Berth's own and those that are installed beside it.
+    """
     return PluginRegistry.discover(OWN_PLUGINS)

@@ -1,4 +1,7 @@
-"""Says what DeschedulerPolicies mean: when they run, with which settings, and what is wrong with them."""
+"""Says what DeschedulerPolicies mean.
+
+That is when they run, with which settings, and what is wrong with them.
+"""
 
 from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_document
 from berth_descheduler.policy.parsing import (

@@ -1,4 +1,7 @@
-"""Checks policies before they run: what is wrong, and what will not work well."""
+"""Checks policies for errors and warnings before they run.
+
+Warnings say what will not work well.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -52,7 +55,7 @@ Check = Callable[[DeschedulerPolicy, PolicyRun], Iterator[Finding]]
 
 
 def lint_document(raw: object, registry: PluginRegistry) -> tuple[Linted, ...]:
-    """Return what is said of the policies of a document, ours or upstream's."""
+    """Return the findings on a document's policies, ours or upstream's."""
     if not isinstance(raw, Mapping) or not is_upstream(raw):
         return (_lint_policy(raw, registry),)
     try:
@@ -63,7 +66,10 @@ def lint_document(raw: object, registry: PluginRegistry) -> tuple[Linted, ...]:
 
 
 def _lint_profile(index: int, profile: UpstreamProfile, registry: PluginRegistry) -> Linted:
-    """Return what is said of one profile of an upstream file; its fields are named as they would be in a policy."""
+    """Return the findings on one profile of an upstream file.
+
+    Its fields are named as they would be in a policy.
+    """
     found = _lint_policy(profile.raw, registry)
     missing = (
         find_errors(not_installed(f"profiles[{index}]", profile.missing, registry.names)) if profile.missing else ()
@@ -94,7 +100,7 @@ def find_errors(error: InputError) -> tuple[Finding, ...]:
 
 
 def find_warnings(policy: DeschedulerPolicy, run: PolicyRun) -> tuple[Finding, ...]:
-    """Return what will not work well in a policy, in the order of its fields."""
+    """Return what will not work well, in the policy's field order."""
     found = [finding for check in _CHECKS for finding in check(policy, run)]
     return (*found, *(_warning("spec.profiles[0]", text) for text in run.warnings))
 

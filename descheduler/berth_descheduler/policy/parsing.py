@@ -1,4 +1,7 @@
-"""What a DeschedulerPolicy means for a run: the settings of planner and cycle, and what is wrong with it."""
+"""What a DeschedulerPolicy means for a run.
+
+That is the settings of planner and cycle, and what is wrong with it.
+"""
 
 import re
 import sys
@@ -50,7 +53,10 @@ _COUNTS: Final = {
 
 
 class PolicyError(InputError):
-    """A policy cannot be run; it reads as its first error, and `errors` are all."""
+    """A policy cannot be run.
+
+    It reads as its first error; `errors` are all.
+    """
 
     def __init__(self, errors: Sequence[InputError]) -> None:
         first = errors[0]
@@ -58,13 +64,19 @@ class PolicyError(InputError):
         self.errors = tuple(errors)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to make it again: the base class's arguments are not its own."""
+        """Return how to make it again.
+
+        The base class's arguments are not its own.
+        """
         return (PolicyError, (self.errors,))
 
 
 @dataclass(frozen=True, slots=True)
 class RunDefaults:
-    """Defaults for what a policy does not set: Berth's namespace, step times, planning limits."""
+    """Defaults for what a policy does not set.
+
+    These are Berth's namespace, step times and planning limits.
+    """
 
     cycle: CycleSettings = field(default_factory=CycleSettings)
     planner: PlannerSettings = field(default_factory=default_settings)
@@ -84,7 +96,10 @@ class PolicyRun:
     """What the plugins say of arguments that mean something else here."""
 
     def settings(self, mode: RunMode, trigger: str) -> CycleSettings:
-        """Return the settings of a cycle; a request may name another mode than the policy."""
+        """Return the settings of a cycle.
+
+        A request may name another mode than the policy.
+        """
         approval = Approval.AUTO if mode is RunMode.AUTO else Approval.APPROVE
         return replace(self.cycle, mode=mode, approval=approval, trigger=trigger)
 
@@ -94,7 +109,10 @@ class PolicyRun:
 
 
 def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: PluginRegistry) -> PolicyRun:
-    """Return what a policy asks for; raises `PolicyError` with everything that is wrong, each with the full path."""
+    """Return what a policy asks for.
+
+    Raises `PolicyError` with everything that is wrong, each with the full path.
+    """
     spec = policy.spec
     errors: list[InputError] = []
 
@@ -129,7 +147,10 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
 
 
 def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettings) -> CycleSettings:
-    """Return how a cycle of a policy runs, but for mode and trigger; raises `InputError`."""
+    """Return a policy's cycle settings but for mode and trigger.
+
+    Raises `InputError`.
+    """
     spec = policy.spec
     most = _read_duration("spec.limits.maxDuration", limits.max_duration) if limits.max_duration else None
     max_grace = _read_duration("spec.limits.maxGracePeriod", limits.max_grace_period)
@@ -246,7 +267,10 @@ def decode_policy(raw: object) -> DeschedulerPolicy:
 
 
 def unknown_fields(kind: msgspec.inspect.Type, raw: object, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the path of every field that a type does not have, with those that it has there."""
+    """Yield the path of every field that a type does not have.
+
+    Each comes with the fields that the type has there.
+    """
     match kind:
         case msgspec.inspect.UnionType(types=types):
             for one in types:
@@ -266,7 +290,10 @@ def unknown_fields(kind: msgspec.inspect.Type, raw: object, path: str) -> Iterat
 
 
 def _as_input_error(raw: Mapping[str, Any], message: str) -> InputError:
-    """Return msgspec's error in our words: the field, what stands there, and what would be right."""
+    """Return msgspec's error in our words.
+
+    They are the field, what stands there, and what would be right.
+    """
     found = _PLACE.match(message)
     what, path = (found["what"], found["path"] or "") if found else (message, "")
     if missing := _MISSING.match(what):
@@ -280,7 +307,10 @@ def _as_input_error(raw: Mapping[str, Any], message: str) -> InputError:
 
 
 def _value_at(raw: object, path: str) -> object:
-    """Return what stands at a path such as `spec.profiles[0].name`; None where nothing does."""
+    """Return the value at a path such as `spec.profiles[0].name`.
+
+    Returns None where there is none.
+    """
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(raw, Mapping):
             raw = raw.get(step)
@@ -298,9 +328,9 @@ STANDARD_INPUT: Final = "-"
 
 
 def read_policy_file(name: str) -> DeschedulerPolicy:
-    """Return the policy in a file, or on standard input for `-`; raises `InputError` that names file or field.
+    """Return the policy in a file, or on standard input for `-`.
 
-    Of a file of the upstream descheduler it is its one profile.
+    Raises `InputError` that names file or field. Of a file of the upstream descheduler it is its one profile.
     """
     raw = read_document(name)
     if not isinstance(raw, Mapping) or not is_upstream(raw):
@@ -315,7 +345,10 @@ def read_policy_file(name: str) -> DeschedulerPolicy:
 
 
 def read_document(name: str) -> object:
-    """Return the one document of a file in builtins; raises `InputError` that names the file."""
+    """Return the one document of a file in builtins.
+
+    Raises `InputError` that names the file.
+    """
     documents = read_documents(name, "--policy")
     if len(documents) != 1:
         raise InputError("--policy", name, "a file with one policy", said=f"a file with {len(documents)} documents")
@@ -323,7 +356,10 @@ def read_document(name: str) -> object:
 
 
 def read_documents(name: str, field: str) -> tuple[object, ...]:
-    """Return the documents of a file in builtins; raises `InputError` with the field for which the file was named."""
+    """Return the documents of a file in builtins.
+
+    Raises `InputError` with the field for which the file was named.
+    """
     try:
         text = read_bounded(sys.stdin.buffer if name == STANDARD_INPUT else Path(name))
         return tuple(one for one in load_documents(text) if one is not None)

@@ -1,4 +1,4 @@
-"""The settings for a plan in the cluster: those of its policy as it is now."""
+"""The settings for a plan in the cluster, from its current policy."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,10 +35,10 @@ PlanSettingsReader: TypeAlias = Callable[[MigrationPlan], PlanSettings | None]
 def choose_plan_settings(
     plan: MigrationPlan, policy: PolicyRun | PolicyError | None, defaults: RunDefaults, now: datetime
 ) -> PlanSettings:
-    """Return the settings for a plan: its policy's, or the program's where it names none.
+    """Return the settings for a plan.
 
-    Without its policy the limits of a plan are unknown, so none of its moves begins. A plan without a mode comes from
-    `berth run`, which may name a policy of a file.
+    They are its policy's, or the program's where it names none. Without its policy the limits of a plan are unknown, so
+    none of its moves begins. A plan without a mode comes from `berth run`, which may name a policy of a file.
     """
     if isinstance(policy, PolicyRun):
         mode = plan.spec.mode or policy.mode
@@ -54,9 +54,10 @@ def choose_plan_settings(
 
 
 def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSettings:
-    """Return settings for a plan without a policy: its own arguments, no limits of this run.
+    """Return settings for a plan without a policy.
 
-    Only `berth run` begins such a plan; it has kept the limits of its own options.
+    They have the plan's own arguments and no limits of this run. Only `berth run` begins such a plan; it has kept the
+    limits of its own options.
     """
     args = DefragmentationArgs(protection=Thresholds.of(cpu=100))
     with suppress(InputError):
@@ -73,7 +74,10 @@ def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> Plan
 def read_plan_settings(
     client: KubeClient, plan: MigrationPlan, defaults: RunDefaults, registry: PluginRegistry, now: datetime
 ) -> PlanSettings:
-    """Return the settings for a plan, with its policy read now; raises `BerthError` where that fails."""
+    """Return the settings for a plan, with its policy read now.
+
+    Raises `BerthError` where that fails.
+    """
     policy: PolicyRun | PolicyError | None = None
     try:
         if plan.spec.policy:

@@ -1,7 +1,8 @@
-"""What a profile says: which plugins are enabled where, with which arguments, and what is wrong with that.
+"""What a profile says: which plugins it enables where, with which arguments.
 
-A profile has the shape that upstream's `DeschedulerPolicy` gives it. `DefaultEvictor` is enabled for `filter` and
-`preEvictionFilter` unless it is disabled there. Fields of errors are paths within the profile.
+Here is also what is wrong with that. A profile has the shape that upstream's `DeschedulerPolicy` gives it.
+`DefaultEvictor` is enabled for `filter` and `preEvictionFilter` unless it is disabled there. Fields of errors are paths
+within the profile.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,7 +67,10 @@ class _Use:
 
 
 def read_profile(raw: Mapping[str, Any], registry: PluginRegistry) -> ProfilePlugins:
-    """Return the plugins of a profile `{name, pluginConfig, plugins}`; raises `InputError` that names the path."""
+    """Return the plugins of a profile `{name, pluginConfig, plugins}`.
+
+    Raises `InputError` that names the path.
+    """
     return _Reader(raw, registry).read()
 
 
@@ -117,7 +121,10 @@ class _Reader:
         return tuple(Enabled(use.name, self._as_kind(use, kind, offers)) for use in self._uses[kind])
 
     def _as_kind(self, use: _Use, kind: PluginKind, offers: Callable[[object], TypeGuard[P]]) -> P:
-        """Return a plugin that can be enabled where it is; raises `InputError` for one that cannot."""
+        """Return a plugin that can be enabled where it is.
+
+        Raises `InputError` for one that cannot.
+        """
         plugin = self._make(use)
         if offers(plugin):
             return plugin
@@ -126,7 +133,10 @@ class _Reader:
         raise InputError(use.place, use.name, f"a plugin with {methods}, which this one of {origin} has not")
 
     def _make(self, use: _Use) -> object:
-        """Return a plugin with its arguments; one that is enabled in several places is one object."""
+        """Return a plugin with its arguments.
+
+        One that is enabled in several places is one object.
+        """
         if use.name not in self._made:
             config = self._configs.get(use.name, _Config({}))
             try:
@@ -138,12 +148,15 @@ class _Reader:
         return self._made[use.name]
 
     def _make_the_rest(self) -> None:
-        """Read the arguments of plugins that are not enabled, too: an error in them is one."""
+        """Read the arguments of plugins that are not enabled, too.
+
+        An error in them is an error of the profile.
+        """
         for name, config in self._configs.items():
             self._make(_Use(name, f"{config.place}.name"))
 
     def _node_selector(self) -> LabelSelector | None:
-        """Return what the evictor asks of nodes, which holds for targets as well."""
+        """Return the evictor's node selector, which holds for targets as well."""
         evictor = self._made.get(EVICTOR_NAME)
         return evictor.args.node_selector if isinstance(evictor, DefaultEvictor) else None
 

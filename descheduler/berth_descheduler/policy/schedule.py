@@ -1,4 +1,7 @@
-"""When a policy runs by itself: cron lines in a time zone, intervals, what was missed."""
+"""When a policy runs by itself: by cron lines or intervals.
+
+Cron lines are in a time zone. Here is also what was missed.
+"""
 
 import re
 from dataclasses import dataclass
@@ -40,7 +43,7 @@ class Schedule(Protocol):
         ...
 
     def latest(self, base: datetime, instant: datetime) -> datetime | None:
-        """Return the last time after `base` that is not after `instant`, None if there is none."""
+        """Return the last time in (`base`, `instant`], None if there is none."""
         ...
 
 
@@ -57,7 +60,10 @@ class CronSchedule:
 
     @classmethod
     def parse(cls, line: str, time_zone: str = "") -> "CronSchedule":
-        """Return the schedule of a line; raises `InputError` with the field `cron` or `timeZone`."""
+        """Return the schedule of a line.
+
+        Raises `InputError` with the field `cron` or `timeZone`.
+        """
         schedule = cls(" ".join(line.split()), _read_zone(time_zone))
         if len(line.split()) != _FIELDS or _CHANCE.search(line):
             raise InputError("cron", line, _EXPECTED_LINE)
@@ -84,14 +90,14 @@ class CronSchedule:
         return self._following(instant)[1]
 
     def latest(self, base: datetime, instant: datetime) -> datetime | None:
-        """Return the last time after `base` that is not after `instant`, None if there is none."""
+        """Return the last time in (`base`, `instant`], None if there is none."""
         following, _ = self._following(instant)
         previous = croniter(self.line, following).get_prev(datetime)
         found = _instant_of(previous, self.zone)
         return found if found > base else None
 
     def _following(self, instant: datetime) -> tuple[datetime, datetime]:
-        """Return the wall-clock time and the instant of the first time after an instant.
+        """Return wall-clock time and instant of the first time after `instant`.
 
         Later wall-clock times never count earlier, so the first that counts late enough is the one.
         """
@@ -137,21 +143,27 @@ class IntervalSchedule:
         return instant + self.interval
 
     def latest(self, base: datetime, instant: datetime) -> datetime | None:
-        """Return the last time after `base`, which is itself one, that is not after `instant`."""
+        """Return the last time in (`base`, `instant`], None if there is none.
+
+        `base` is itself a time of the schedule.
+        """
         times = (instant - base) // self.interval
         return base + times * self.interval if times > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When a policy runs: the time that is due now, if one is, and the next one."""
+    """When a policy runs: the time due now, and the next."""
 
     due: datetime | None
     next_run: datetime
 
 
 def read_schedule(trigger: Trigger) -> Schedule | None:
-    """Return the schedule of a trigger, None if it has none; raises `InputError` with the field within the trigger."""
+    """Return the schedule of a trigger, None if it has none.
+
+    Raises `InputError` with the field within the trigger.
+    """
     if trigger.cron and trigger.interval:
         raise InputError("interval", trigger.interval, "nothing beside cron: give the times or the distance, not both")
     if trigger.time_zone and not trigger.cron:
@@ -162,9 +174,10 @@ def read_schedule(trigger: Trigger) -> Schedule | None:
 
 
 def read_timing(schedule: Schedule, base: datetime, now: datetime) -> Timing:
-    """Return what is due: what was missed since `base`, the last time that counted, is due once, as its last time.
+    """Return what is due now and when the next run is.
 
-    A base in the future, after the clock was put back, is now.
+    What was missed since `base`, the last time that counted, is due once, as its last time. A base in the future, after
+    the clock was put back, is now.
     """
     since = min(base, now)
     due = schedule.latest(since, now)
@@ -172,7 +185,10 @@ def read_timing(schedule: Schedule, base: datetime, now: datetime) -> Timing:
 
 
 def _read_zone(name: str) -> ZoneInfo:
-    """Return a time zone, UTC for ""; raises `InputError` with the field `timeZone`."""
+    """Return a time zone, UTC for "".
+
+    Raises `InputError` with the field `timeZone`.
+    """
     try:
         return ZoneInfo(name or "UTC")
     except (OSError, ValueError, LookupError) as error:
@@ -189,7 +205,10 @@ def _instant_of(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _end_of_gap(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """Return the whole second between two instants at which a zone's clock is put forward."""
+    """Return the second at which a zone's clock is put forward.
+
+    It is a whole second between the two instants.
+    """
     old = before.astimezone(zone).utcoffset()
     while after - before > timedelta(seconds=1):
         middle = before + timedelta(seconds=int((after - before).total_seconds()) // 2)

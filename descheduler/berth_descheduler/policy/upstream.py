@@ -50,7 +50,7 @@ def read_upstream(raw: Mapping[str, Any], plugins: Collection[str]) -> tuple[Ups
 
 
 def not_installed(place: str, missing: Collection[str], plugins: Collection[str]) -> InputError:
-    """Return the error of plugins that a file names and that there are not."""
+    """Return the error of named plugins that are not installed."""
     said = f"with plugins that are not installed: {', '.join(missing)}"
     return InputError(place, None, f"only {', '.join(sorted(plugins))}", said=said)
 
@@ -69,7 +69,10 @@ def _as_policy(raw: Mapping[str, Any], profile: Mapping[str, Any], plugins: Coll
 
 
 def _with_plugins(profile: Mapping[str, Any], plugins: Collection[str]) -> dict[str, Any]:
-    """Return a profile with the installed plugins; leaves unreadable parts for the parser to refuse."""
+    """Return a profile with the installed plugins.
+
+    Leaves unreadable parts for the parser to refuse.
+    """
     configs, points = profile.get("pluginConfig"), profile.get("plugins")
     found = dict(profile)
     if isinstance(configs, list):
@@ -82,7 +85,10 @@ def _with_plugins(profile: Mapping[str, Any], plugins: Collection[str]) -> dict[
 
 
 def _only(lists: object, plugins: Collection[str]) -> object:
-    """Return the lists of an extension point with the plugins that there are, without those that are empty then."""
+    """Return an extension point's lists with the installed plugins alone.
+
+    Leaves out lists that are empty then.
+    """
     if not isinstance(lists, Mapping):
         return lists
     kept = {
@@ -93,7 +99,7 @@ def _only(lists: object, plugins: Collection[str]) -> object:
 
 
 def _missing(profile: Mapping[str, Any], plugins: Collection[str]) -> Iterator[str]:
-    """Yield the names of the plugins that a profile uses and that there are not, each once."""
+    """Yield the names of a profile's missing plugins, each once."""
     names = dict.fromkeys(_names(profile))
     yield from (name for name in names if name not in plugins and name != "*")
 

@@ -1,8 +1,8 @@
-"""The JSON documents of plans, runs, policies and capacity, for commands and REST.
+"""The JSON documents of plans, runs, policies and capacity.
 
-Every field of a document is always there, so that a reader needs no defaults: "" stands for a text, [] for a list and
-{} for a map that has nothing in it, null for any other value that is not known. Owners, conditions, triggers and
-arguments are as the API object has them. Amounts are quantities, ratios numbers from 0 to 1.
+Commands and REST share them. Every field of a document is always there, so that a reader needs no defaults: "" stands
+for a text, [] for a list and {} for a map that has nothing in it, null for any other value that is not known. Owners,
+conditions, triggers and arguments are as the API object has them. Amounts are quantities, ratios numbers from 0 to 1.
 """
 
 from collections import Counter
@@ -119,7 +119,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ShapeFit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many pods of a shape have room before a plan and after it."""
+    """How many pods of a shape fit before and after a plan."""
 
     requests: dict[str, str]
     fits_before: int
@@ -171,7 +171,7 @@ class ClusterCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class PlanProposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A plan that was only made, with all that is known of it."""
+    """A plan that was only made, with all known of it."""
 
     summary: str
     objective: PlanObjective
@@ -309,7 +309,7 @@ class MoveResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ResumedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A plan of an interrupted run that this run brought to its end."""
+    """A plan of an interrupted run that this run ended."""
 
     plan: str
     phase: PlanPhase
@@ -449,7 +449,7 @@ def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> Pla
 
 
 def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
-    """Return what a plan was asked for, by the names of a policy."""
+    """Return what a plan was asked for, by names in policies."""
     return {
         **settings.plugins.balance.plugin.objective.args,
         **_describe_plugins(settings),

@@ -120,12 +120,18 @@ def render_page(page: Page) -> str:
 
 @cache
 def _template() -> "Template":
-    """Return the template; jinja2 is imported here because it comes with an extra."""
+    """Return the template.
+
+    Imports jinja2 here because it comes with an extra.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
     from markupsafe import Markup  # noqa: PLC0415
 
     def break_words(reason: str) -> Markup:
-        """Return a reason that may break before capital letters on narrow screens, escaped."""
+        """Return a reason, escaped, that may break before capital letters.
+
+        Narrow screens need the breaks.
+        """
         return Markup("<wbr>").join(_WORD_START.split(reason))
 
     made = Environment(
@@ -158,7 +164,10 @@ _AFTER: Final = "after, as planned"
 
 
 def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion) -> Page:
-    """Return the page of a plan; `snapshot` has the current nodes and pods."""
+    """Return the page of a plan.
+
+    `snapshot` has the current nodes and pods.
+    """
     spec, over = plan.spec, plan.phase.terminal
     freed = plan.status.achieved.freed_nodes if plan.status.achieved else ()
     planned = spec.predicted.freed_nodes if spec.predicted else ()
@@ -270,7 +279,10 @@ def _room_table(plan: MigrationPlan) -> Table:
 
 
 def _is_kept(label: str, planned: str, achieved: str) -> bool:
-    """Return whether a row was achieved as planned; its texts start with numbers."""
+    """Return whether a row was achieved as planned.
+
+    Its texts start with numbers.
+    """
     wanted, found = (int(text.split()[0]) if text else 0 for text in (planned, achieved))
     return found >= wanted if label in WISHED else found <= wanted
 

@@ -1,4 +1,4 @@
-"""Pictures of the nodes, as cells on a page and as signs in a terminal."""
+"""Pictures of the nodes: cells on a page, signs in a terminal."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ class NodeMap:
 
 @dataclass(frozen=True, slots=True)
 class BandCount:
-    """How many nodes are in a band in each state, with bar widths."""
+    """How many nodes a band has in each state, with bar widths."""
 
     band: Band
     nodes: tuple[int, ...]
@@ -76,7 +76,10 @@ class BandCount:
 
 @dataclass(frozen=True, slots=True)
 class NodeMaps:
-    """Pictures of several states; a position stands for the same nodes in each."""
+    """Pictures of several states.
+
+    A position stands for the same nodes in each.
+    """
 
     resource: str
     nodes_per_cell: int
@@ -87,7 +90,10 @@ class NodeMaps:
 
 
 def draw_maps(states: Mapping[str, Fragmentation], resource: str, *, left_out: int = 0) -> NodeMaps:
-    """Return pictures of states by title, the fullest nodes of the first first."""
+    """Return pictures of states by title.
+
+    The fullest nodes of the first state come first.
+    """
     titles, fragmentations = list(states), list(states.values())
     names = _ordered_names(fragmentations, resource)
     each = max(1, -(-len(names) // _MOST_CELLS))
@@ -166,9 +172,10 @@ _STYLES: Final = ((Fraction(4, 10), "red"), (Fraction(7, 10), "yellow"), (Fracti
 
 
 def draw_nodes(fragmentation: Fragmentation, resource: str) -> Text:
-    """Return a sign per node, `·` without pods but DaemonSet and mirror pods.
+    """Return a sign per node.
 
-    In a large cluster a sign stands for several nodes in a row.
+    It is `·` for a node without pods but DaemonSet and mirror pods. In a large cluster a sign stands for several nodes
+    in a row.
     """
     text = Text()
     each = nodes_per_sign(len(fragmentation.nodes))

@@ -1,4 +1,4 @@
-"""The contents of a report page, of a plan or of a run."""
+"""The contents of a report page on a plan or run."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -322,7 +322,7 @@ def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) 
 
 
 def _changed_nodes(plan: Plan, last: Fragmentation) -> tuple[tuple[str, ...], ...]:
-    """Return a row for each changed node: freed ones first, then by name."""
+    """Return a row per changed node: freed ones first, then by name."""
     resource = plan.settings.resource_type
     after = {node.name: node for node in last.nodes}
     pairs = [(node, after[node.name]) for node in plan.before.nodes if node.name in after]

@@ -31,7 +31,10 @@ _SHOWN: Final = (
 
 
 class RunProgress(SilentObserver):
-    """Shows a run; without a terminal, a line whenever a move is over."""
+    """Shows a run.
+
+    Without a terminal, prints a line whenever a move is over.
+    """
 
     def __init__(self, console: Console, *, asks_for_approval: bool) -> None:
         self._console = console

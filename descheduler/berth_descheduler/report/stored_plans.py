@@ -95,7 +95,10 @@ class _PlanHeadSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PlanHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a list reads of a plan: moves are by far the largest part."""
+    """What a list reads of a plan.
+
+    It has no moves, which are by far the largest part.
+    """
 
     metadata: ObjectMeta
     spec: _PlanHeadSpec = _PlanHeadSpec()
@@ -132,7 +135,7 @@ def describe_stored_plan(plan: MigrationPlan) -> PlanDocument:
 
 
 def describe_moves(plan: MigrationPlan) -> tuple[PlanMove, ...]:
-    """Return the moves with their states; one that has none yet is Pending."""
+    """Return the moves with their states, Pending where there is none."""
     pairs = zip(plan.spec.moves, plan.move_statuses, strict=True)
     return tuple(
         PlanMove(**move_fields(index, move), **result_fields(status)) for index, (move, status) in enumerate(pairs)
@@ -140,7 +143,7 @@ def describe_moves(plan: MigrationPlan) -> tuple[PlanMove, ...]:
 
 
 def describe_rooms(plan: MigrationPlan) -> tuple[PlanRoom, ...]:
-    """Return the rooms with their states; one that has none yet is Pending."""
+    """Return the rooms with their states, Pending where there is none."""
     pairs = zip(plan.spec.rooms, plan.room_statuses, strict=True)
     return tuple(_describe_room(room, status) for room, status in pairs)
 
@@ -221,14 +224,14 @@ def render_stored_plan(plan: MigrationPlan, now: datetime) -> RenderableType:
 
 
 def phase_in_words(plan: MigrationPlan) -> Text:
-    """Return the phase in its colour, with an abort that is under way."""
+    """Return the phase in its colour, with an abort under way."""
     asked_to_stop = plan.spec.aborted and not plan.phase.terminal
     said = f"{plan.phase.value}, aborting" if asked_to_stop else plan.phase.value
     return Text(said, style=_PHASE_STYLES.get(plan.phase, ""))
 
 
 def terms_in_words(spec: MigrationPlanSpec) -> str:
-    """Return the mode of a plan and who requested, approved and aborted it."""
+    """Return a plan's mode, and who requested, approved and aborted it."""
     mode = f" in the mode {spec.mode.value}" if spec.mode else ""
     people = (("asked for", spec.requested_by), ("approved", spec.approved_by), ("aborted", spec.aborted_by))
     return mode + "".join(f", {what} by {who}" for what, who in people if who)

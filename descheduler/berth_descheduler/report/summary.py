@@ -1,4 +1,4 @@
-"""What a plan does, its quality, cost and gain, in sentences and figures."""
+"""A plan's effect, quality, cost and gain, in sentences and figures."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _NO_TARGETS: Final = (
 
 
 def summarise_plan(plan: Plan) -> str:
-    """Return what a plan does, and why no node can be a target."""
+    """Return what a plan does, and why it has no targets."""
     return f"{_what_it_does(plan)} {_NO_TARGETS}" if plan.control_plane_only else _what_it_does(plan)
 
 
@@ -54,7 +54,7 @@ def _summarise_freed(plan: Plan) -> str:
 
 
 def _moves_single_pods(plan: Plan) -> bool:
-    """Return whether the plan takes single pods off nodes instead of emptying nodes."""
+    """Return whether the plan moves single pods instead of emptying nodes."""
     return plan.objective.args.get("wholeNodes") is False
 
 
@@ -95,7 +95,10 @@ def counted_by(plan: Plan) -> str:
 
 
 def judge_plan(plan: Plan) -> str:
-    """Return how good a plan is, "" if nothing is known or asked."""
+    """Return how good a plan is.
+
+    Returns "" if nothing is known or asked.
+    """
     asks_for_nothing = goal_of(plan.objective) is Goal.MAKE_ROOM and not plan.room
     return "" if plan.quality is None or asks_for_nothing else judge(plan.quality, what=counted_by(plan))
 

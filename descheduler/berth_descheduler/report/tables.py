@@ -1,4 +1,7 @@
-"""A plan in a terminal: sentences, tables and a picture, readable without colour."""
+"""A plan in a terminal: sentences, tables and a picture.
+
+It is readable without colour.
+"""
 
 import os
 import sys
@@ -97,7 +100,10 @@ def render_plan(plan: Plan) -> RenderableType:
 
 
 def _judgement(plan: Plan) -> list[Text]:
-    """Return quality, if the strategy proves any, cost and freed nodes in sentences."""
+    """Return quality, cost and freed nodes in sentences.
+
+    Leaves out quality where the strategy proves none.
+    """
     said = [judged] if (judged := judge_plan(plan)) else []
     if plan.moves:
         said.append(cost_in_words(plan))
