@@ -45,10 +45,7 @@ OwnerKey: TypeAlias = tuple[str, ...]
 
 @dataclass(slots=True)
 class MoveProgress:
-    """One move with what this run did for it and when.
-
-    Times are in monotonic seconds.
-    """
+    """One move and what this run did for it; times in monotonic seconds."""
 
     index: int
     move: PlannedMove
@@ -261,10 +258,7 @@ def owner_key(pod: Pod) -> OwnerKey:
 
 
 def note_unready_replicas(progress: MoveProgress, unready: Collection[OwnerKey], now: float) -> None:
-    """Record since when the move's controller lacks Ready pods.
-
-    It lacks them because of earlier waves.
-    """
+    """Record since when earlier waves leave the controller without Ready pods."""
     if progress.replicas not in unready:
         progress.siblings_since = None
     elif progress.siblings_since is None:
@@ -434,10 +428,7 @@ def _note_times(progress: MoveProgress, observation: MoveObservation, now: float
 
 
 def _assume_evicted(progress: MoveProgress, now: float) -> None:
-    """Assume that an interrupted run evicted the pod.
-
-    The pod is gone beside its Reservation.
-    """
+    """Assume that an interrupted run evicted a pod that is gone."""
     if progress.eviction is Eviction.NOT_SENT:
         progress.eviction = Eviction.SENT
         progress.evicted_since = now
