@@ -26,7 +26,10 @@ class TimestampError(InputError):
 
 
 class Clock(Protocol):
-    """Source of time and waits; a parameter of all code that needs either."""
+    """Source of time and waits.
+
+    Code that needs either takes a clock as a parameter.
+    """
 
     def now(self) -> datetime:
         """Return the time of day, aware and in UTC."""
@@ -108,9 +111,10 @@ def parse_timestamp(text: str) -> datetime:
 
 
 def read_timestamp(text: str | None) -> datetime | None:
-    """Parse a time field of an object; None if it holds no time.
+    """Parse a time field of an object.
 
-    For fields that other writers fill: one bad object must not stop the work on the rest.
+    Returns None if the field holds no time. For fields that other writers fill: one bad object must not stop the work
+    on the rest.
     """
     try:
         return parse_timestamp(text or "")
@@ -119,7 +123,10 @@ def read_timestamp(text: str | None) -> datetime | None:
 
 
 def format_timestamp(moment: datetime) -> str:
-    """Format a time as the API writes it: UTC, whole seconds (cut off), `Z`."""
+    """Format a time as the API writes it: UTC with `Z`.
+
+    Fractions of a second are cut off.
+    """
     return _format_naive(moment, "seconds")
 
 
@@ -199,7 +206,10 @@ def format_duration(length: timedelta) -> str:
 
 
 def _decimal(count: int, unit: int) -> str:
-    """Return `count / unit` exactly, without trailing zeros; the unit is a power of ten."""
+    """Return `count / unit` exactly, without trailing zeros.
+
+    `unit` is a power of ten.
+    """
     whole, rest = divmod(count, unit)
     digits = str(rest).zfill(len(str(unit)) - 1).rstrip("0")
     return f"{whole}.{digits}" if digits else str(whole)
@@ -214,7 +224,10 @@ _ENOUGH: Final = 10
 
 
 def span_in_words(span: timedelta) -> str:
-    """Return a span such as 45s, 3m20s, 2h5m or 4d1h; one below zero, as clocks that differ give it, is 0s."""
+    """Return a span such as 45s, 3m20s, 2h5m or 4d1h.
+
+    A span below zero, as clocks that differ give it, is 0s.
+    """
     seconds = max(0, int(span.total_seconds()))
     for index, (unit, size) in enumerate(_UNITS):
         whole, rest = divmod(seconds, size)

@@ -1,4 +1,4 @@
-"""The tree of Berth's errors; a class says what the caller can do.
+"""Errors of Berth; the class says what the caller can do.
 
 BerthError
 ├── InputError      mend the input; a program's exit code is 2; object: Failed/Invalid
@@ -22,7 +22,7 @@ class BerthError(Exception):
 
 
 class InputError(BerthError):
-    """An input is wrong; the error names field, value and what would be right.
+    """An input is wrong; the error names field, value and expected value.
 
     `said` replaces the value in the sentence where quoting it would not help, as in "is truncated".
     """
@@ -63,6 +63,6 @@ def require_positive(field: str, value: float) -> None:
 
 
 def _shown(value: object) -> str:
-    """Return a value as a sentence shows it: quoted, and cut if it is long."""
+    """Return a value quoted, and cut if it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

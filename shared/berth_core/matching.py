@@ -1,4 +1,7 @@
-"""Whether a pod may take a slot of a Reservation: owners and template against the pod."""
+"""Match pods against the owners and template of a Reservation.
+
+A pod that matches both may take a slot.
+"""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
@@ -80,7 +83,10 @@ def canonical_selector(selector: LabelSelector | None) -> Hashable:
 
 
 def digest(spelling: Hashable) -> bytes:
-    """Return a digest that only equal spellings share, so that comparing is cheap."""
+    """Return a digest that only equal spellings share.
+
+    Digests are cheap to compare.
+    """
     return blake2b(_text(spelling).encode(), digest_size=16).digest()
 
 
@@ -174,7 +180,10 @@ def _requirements(requirements: Iterable[LabelSelectorRequirement]) -> Hashable:
 
 
 def _counted(terms: Iterable[Hashable]) -> frozenset[tuple[Hashable, int]]:
-    """Return how often each term occurs: the weights of a repeated term add up."""
+    """Return how often each term occurs.
+
+    The weights of a repeated term add up.
+    """
     return frozenset(Counter(terms).items())
 
 
@@ -186,7 +195,10 @@ _TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
 
 
 def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
-    """Return whether an owner names the pod or its controller, or selects its labels."""
+    """Return whether an owner names or selects the pod.
+
+    An owner names the pod or its controller, or selects the pod's labels.
+    """
     return (owner.object is not None and _names(owner.object, pod)) or (
         owner.label_selector is not None and matches_labels(owner.label_selector, pod.metadata.labels)
     )
@@ -194,7 +206,7 @@ def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingShape:
-    """What the scheduler sees of a pod, in a form that is cheap to compare."""
+    """The fields of a pod that the scheduler reads, cheap to compare."""
 
     scheduler_name: str
     """As written: "" for none."""
@@ -241,18 +253,19 @@ def shape_of(spec: PodSpec) -> SchedulingShape:
 
 
 def template_matches(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> bool:
-    """Return whether a pod looks to the scheduler like the template and requests no more.
+    """Return whether a pod fits a template's slot.
 
-    `scheduler_name` is the Reservation's, for a template that names none.
+    The pod looks to the scheduler like the template and requests no more. `scheduler_name` is the Reservation's, for a
+    template that names none.
     """
     return shape_of(template.spec).takes(shape_of(pod.spec), scheduler_name=scheduler_name)
 
 
 def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> tuple[str, ...]:
-    """Return why a pod may not take a template's slot, one phrase per difference.
+    """Return one phrase per difference between a pod and a template.
 
-    Images, commands and labels do not count: a new version of the same workload must find its place. Raises
-    `InputError` for a bad quantity.
+    A pod with differences may not take a slot of the template. Images, commands and labels do not count: a new version
+    of the same workload must find its place. Raises `InputError` for a bad quantity.
     """
     held, asked = template.spec, pod.spec
     pairs = (
@@ -316,6 +329,6 @@ def _scheduler(name: str) -> str:
 
 
 def _excess(template: ResourceAmounts, pod: ResourceAmounts) -> tuple[str, ...]:
-    """Return a phrase for each resource of which a pod requests more than is held."""
+    """Return a phrase for each resource requested beyond the held amount."""
     ours, theirs = template.to_quantities(), pod.to_quantities()
     return tuple(f"{name} requested is {theirs[name]}, above {ours.get(name, '0')}" for name in pod.lacking(template))

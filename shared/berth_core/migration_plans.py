@@ -27,7 +27,7 @@ class NodeBefore(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodesBefore(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How full the nodes were, by the resource that the plan goes by."""
+    """Use of the nodes before the plan, by the plan's resource."""
 
     resource: str
     nodes: tuple[NodeBefore, ...] = ()
@@ -57,7 +57,10 @@ class RoomState(StrEnum):
 
 
 class RoomReason(StrEnum):
-    """Why a room is in its state, for everything that did not go straight."""
+    """Why a room is in its state.
+
+    Empty when all went as planned.
+    """
 
     NONE = ""
     POD_GONE = "PodGone"
@@ -83,7 +86,10 @@ class RoomReason(StrEnum):
 
 
 class RoomSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A place on a node, and the waiting pod that it is for; none for a shape."""
+    """A place on a node, and the waiting pod that gets it.
+
+    A shape's slot has no pod.
+    """
 
     node: str
     pod: str = ""
@@ -91,7 +97,7 @@ class RoomSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Room that a plan makes for a pod, a gang, or a shape."""
+    """Room that a plan makes for a pod, gang or shape."""
 
     name: str
     """Namespace and name of the pod or gang, or the shape as written."""
@@ -126,7 +132,10 @@ class RoomStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """The pods that run in the room, and where."""
 
     def has_ended(self, room: Room) -> bool:
-        """Return whether the room needs no more work; one without takers ends when it is held."""
+        """Return whether the room needs no more work.
+
+        A room without takers ends when it is held.
+        """
         if self.state is RoomState.HELD:
             return room.is_shape
         return self.state in {RoomState.TAKEN, RoomState.RELEASED, RoomState.FAILED}
@@ -200,7 +209,10 @@ class MoveState(StrEnum):
 
 
 class MoveReason(StrEnum):
-    """Why a move is in its state, for everything that did not go straight."""
+    """Why a move is in its state.
+
+    Empty when all went as planned.
+    """
 
     NONE = ""
     INVALID_NAME = "InvalidName"
@@ -274,7 +286,10 @@ _SUBDOMAIN: Final = "a DNS-1123 subdomain: up to 253 of a-z, 0-9, - and . betwee
 
 
 class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One pod from its source to its target; `requests` are quantities, `wave` counts from 1."""
+    """One pod's move from its source node to its target.
+
+    `requests` are quantities; `wave` counts from 1.
+    """
 
     namespace: str
     pod: str
@@ -294,7 +309,7 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def fault(self) -> InputError | None:
-        """Return the first name that no object can have, None if all are valid."""
+        """Return the error of the first invalid name, None without one."""
         if not is_dns_label(self.namespace):
             return InputError("namespace", self.namespace, _LABEL)
         names = {"pod": self.pod, "source": self.source, "target": self.target}
@@ -335,7 +350,10 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class MigrationPlanSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The plan; later only approval, abort and the moves of a requested plan are added."""
+    """The plan: its policy, mode, moves and rooms.
+
+    Later writes add only approval, abort and the moves of a requested plan.
+    """
 
     policy: str = ""
     trigger: str = "Manual"
@@ -393,9 +411,10 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def phase(self) -> PlanPhase:
-        """Return the phase; without a status it is Requested without moves, else Proposed.
+        """Return the phase.
 
-        A plan that cannot be read is Failed, whatever its status says.
+        A plan without a status is Requested if it has no moves yet, else Proposed. A plan that cannot be read is
+        Failed, whatever its status says.
         """
         if fails_unread(self.metadata, self.status.phase):
             return PlanPhase.FAILED
@@ -424,14 +443,20 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def move_statuses(self) -> tuple[MoveStatus, ...]:
-        """Return the state of each move in the order of `spec.moves`, by default pending."""
+        """Return the state of each move in the order of `spec.moves`.
+
+        Moves without a status are pending.
+        """
         said = self.status.moves[: len(self.spec.moves)]
         unsaid = self.spec.moves[len(said) :]
         return (*said, *(MoveStatus(namespace=move.namespace, pod=move.pod) for move in unsaid))
 
     @property
     def room_statuses(self) -> tuple[RoomStatus, ...]:
-        """Return the state of each room in the order of `spec.rooms`, by default pending."""
+        """Return the state of each room in the order of `spec.rooms`.
+
+        Rooms without a status are pending.
+        """
         said = self.status.rooms[: len(self.spec.rooms)]
         return (*said, *(RoomStatus(name=room.name) for room in self.spec.rooms[len(said) :]))
 
@@ -442,5 +467,5 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 def fails_unread(metadata: ObjectMeta, written: PlanPhase | None) -> bool:
-    """Return whether a plan is unreadable and its status is not final yet."""
+    """Return whether an unreadable plan is not yet in a final phase."""
     return bool(metadata.unreadable) and not (written and written.terminal)

@@ -1,4 +1,7 @@
-"""Every computed object name: creating an object twice must hit the same name."""
+"""Computed object names.
+
+They are stable: creating an object twice must hit the same name.
+"""
 
 import hashlib
 import re
@@ -38,34 +41,52 @@ def is_dns_label(text: str) -> bool:
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """Return whether a text is a DNS-1123 subdomain, as names of pods, nodes and plans are."""
+    """Return whether a text is a DNS-1123 subdomain.
+
+    Names of pods, nodes and plans are.
+    """
     return len(text) <= LONGEST_SUBDOMAIN and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 def _short_hash(*parts: str) -> str:
-    """Return a short stable hash of the parts, separated by NUL, which no name contains."""
+    """Return a short stable hash of the parts.
+
+    The parts are joined with NUL, which no name contains.
+    """
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_HASH_LENGTH]
 
 
 def _readable(prefix: str, *, reserve: int) -> str:
-    """Return the prefix, cut so that `reserve` more characters make a valid DNS label."""
+    """Return the prefix, cut to fit a DNS label.
+
+    The label is valid with `reserve` more characters.
+    """
     return prefix[: _LONGEST_NAME - reserve].strip("-.").replace(".", "-")
 
 
 def placeholder_name(reservation_name: str, reservation_uid: str, task: str, index: int, after: str = "") -> str:
-    """Return the name of a slot's placeholder; `after` is the uid of its predecessor."""
+    """Return the name of a slot's placeholder.
+
+    `after` is the uid of its predecessor.
+    """
     suffix = f"-{index}-{_short_hash(reservation_uid, task, str(index), *([after] if after else []))}"
     return f"{_readable(f'{reservation_name}-{task}', reserve=len(suffix))}{suffix}"
 
 
 def fence_name(node: str, period: int) -> str:
-    """Return the name of a node's fence for hand-overs that end in a period."""
+    """Return the name of a node's fence for a period.
+
+    The fence is for hand-overs that end in that period.
+    """
     suffix = f"-{period}-{_short_hash(node)}"
     return f"{_readable(f'fence-{node}', reserve=len(suffix))}{suffix}"
 
 
 def probe_name(reservation_uid: str) -> str:
-    """Return the name of the dry-run pod that proves a Reservation's hand-over path."""
+    """Return the name of a Reservation's dry-run probe pod.
+
+    The probe proves the hand-over path.
+    """
     return f"probe-{_short_hash(reservation_uid)}"
 
 
@@ -80,17 +101,26 @@ def plan_name(started: str, seed: str) -> str:
 
 
 def scheduled_plan_name(started: str, policy_uid: str, scheduled: str) -> str:
-    """Return the name of a policy's plan for a scheduled time, the same at each call."""
+    """Return the name of a policy's plan for a scheduled time.
+
+    The name is the same at each call.
+    """
     return f"plan-{started}-{_short_hash(policy_uid, scheduled)}"
 
 
 def is_scheduled_plan(name: str, policy_uid: str, scheduled: str) -> bool:
-    """Return whether a plan is a policy's plan for a time, whenever it was made."""
+    """Return whether a plan is a policy's plan for a scheduled time.
+
+    The time at which it was made does not matter.
+    """
     return name.endswith(f"-{_short_hash(policy_uid, scheduled)}")
 
 
 def requested_plan_name(requested_by: str, idempotency_key: str) -> str:
-    """Return the name of a requested plan: the same key gives the same plan."""
+    """Return the name of a requested plan.
+
+    The same key gives the same plan.
+    """
     return f"run-{_short_hash(requested_by, idempotency_key)}"
 
 
@@ -100,7 +130,10 @@ def reservation_name(plan: str, pod_uid: str) -> str:
 
 
 def room_taint_value(plan: str, node: str) -> str:
-    """Return the value of the taint by which a plan reserves a node, unique to that node."""
+    """Return the value of the taint that reserves a node.
+
+    The value is unique to the plan and the node.
+    """
     return f"{_plan_part(plan)}.{_short_hash(plan, node)}"
 
 

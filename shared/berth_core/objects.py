@@ -21,7 +21,10 @@ MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
 
 class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of all structs here; unknown fields are skipped, defaults are not encoded."""
+    """Base of all structs here.
+
+    Unknown fields are skipped; defaults are not encoded.
+    """
 
 
 # --- metadata and label selectors ---------------------------------------------------------------------------------
@@ -63,7 +66,10 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
-    """One expression of a selector; `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One expression of a selector.
+
+    `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt.
+    """
 
     key: str = ""
     operator: str = ""
@@ -71,7 +77,10 @@ class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
 
 
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
-    """A selector over labels whose parts must all hold; an empty one selects everything."""
+    """A label selector, whose parts are ANDed.
+
+    An empty one selects everything.
+    """
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
@@ -81,7 +90,10 @@ class LabelSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
-    """Requirements on a node's labels and `metadata.name`, ANDed; an empty term matches nothing."""
+    """Requirements on a node's labels and `metadata.name`, ANDed.
+
+    An empty term matches nothing.
+    """
 
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
     match_fields: tuple[LabelSelectorRequirement, ...] = ()
@@ -108,7 +120,10 @@ class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
-    """A set of pods by labels and namespaces, and the topology within which they count."""
+    """A set of pods and the topology within which they count.
+
+    Labels and namespaces select the pods.
+    """
 
     label_selector: LabelSelector | None = None
     topology_key: str = ""
@@ -126,7 +141,10 @@ class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodAffinity(ApiStruct, frozen=True, kw_only=True):
-    """The pods that a pod requires or prefers to be near; also used for anti-affinity."""
+    """The pods that a pod requires or prefers to be near.
+
+    Also used for anti-affinity.
+    """
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
@@ -141,7 +159,10 @@ class Affinity(ApiStruct, frozen=True, kw_only=True):
 
 
 class Toleration(ApiStruct, frozen=True, kw_only=True):
-    """Taints that a pod tolerates; `operator` "" is Equal, Exists without a key is all."""
+    """Taints that a pod tolerates.
+
+    `operator` "" is Equal; Exists without a key tolerates all.
+    """
 
     key: str = ""
     operator: str = ""
@@ -174,7 +195,10 @@ class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
-    """A port of a container; `host_port` None or 0 takes no port of the node."""
+    """A port of a container.
+
+    `host_port` None or 0 takes no port of the node.
+    """
 
     container_port: int | None = None
     host_port: int | None = None
@@ -206,7 +230,10 @@ class PersistentVolumeClaimSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class Volume(ApiStruct, frozen=True, kw_only=True):
-    """A volume of a pod; sources that do not matter here stay undecoded."""
+    """A volume of a pod.
+
+    Sources that do not matter here stay undecoded.
+    """
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
@@ -228,7 +255,10 @@ class SchedulingGroup(ApiStruct, frozen=True, kw_only=True):
 
 
 class WorkloadReference(ApiStruct, frozen=True, kw_only=True):
-    """The pod group of a Workload that a pod is scheduled with; each replica key is a group."""
+    """The Workload's pod group that a pod is scheduled with.
+
+    Each replica key is a group.
+    """
 
     name: str = ""
     pod_group: str = ""
@@ -346,12 +376,18 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def belongs_to_node(self) -> bool:
-        """Return whether the pod comes and goes with its node: DaemonSet and mirror pods."""
+        """Return whether the pod comes and goes with its node.
+
+        DaemonSet and mirror pods do.
+        """
         return self.is_daemon or self.is_mirror
 
     @property
     def occupies_node(self) -> bool:
-        """Return whether the pod keeps its node from being free: no DaemonSet, mirror or ended pod."""
+        """Return whether the pod keeps its node from being free.
+
+        DaemonSet, mirror and ended pods do not.
+        """
         return not self.belongs_to_node and not self.is_terminal
 
     @property

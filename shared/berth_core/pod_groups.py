@@ -1,7 +1,8 @@
-"""Groups of pods that run together or not at all, of Volcano and Kubernetes.
+"""Pod groups of Volcano and Kubernetes.
 
-Volcano has its Job and its PodGroup. Kubernetes has the PodGroup of `spec.schedulingGroup` (from 1.36 on, where it is
-enabled) and before that the pod groups within the Workload of `spec.workloadRef` (1.35).
+The pods of a group run together or not at all. Volcano has its Job and its PodGroup. Kubernetes has the PodGroup of
+`spec.schedulingGroup` (from 1.36 on, where it is enabled) and before that the pod groups within the Workload of
+`spec.workloadRef` (1.35).
 """
 
 from collections.abc import Mapping
@@ -32,7 +33,10 @@ _DISRUPTED_AS_A_WHOLE: Final = "PodGroup"
 
 
 class LifecyclePolicy(ApiStruct, frozen=True, kw_only=True):
-    """Reaction of a Volcano Job to events of its pods; `event` counts beside `events`."""
+    """Reaction of a Volcano Job to events of its pods.
+
+    `event` counts beside `events`.
+    """
 
     event: str = ""
     events: tuple[str, ...] = ()
@@ -50,7 +54,7 @@ class VolcanoTask(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolcanoJobSpec(ApiStruct, frozen=True, kw_only=True):
-    """How many pods a Volcano Job needs, and its reaction to losing one."""
+    """Minimum of pods, tasks and lifecycle policies of a Volcano Job."""
 
     min_available: int | None = None
     policies: tuple[LifecyclePolicy, ...] = ()
@@ -71,7 +75,10 @@ class GangPolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class SchedulingPolicy(ApiStruct, frozen=True, kw_only=True):
-    """How a group's pods are scheduled; without a gang policy each by itself."""
+    """How a group's pods are scheduled.
+
+    Without a gang policy each is scheduled by itself.
+    """
 
     gang: GangPolicy | None = None
 
@@ -106,13 +113,16 @@ class PodGroup(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_disrupted_as_a_whole(self) -> bool:
-        """Return whether its pods must be disrupted all together or not at all."""
+        """Return whether its pods are disrupted all together or not at all."""
         mode = self.spec.disruption_mode
         return "all" in mode if isinstance(mode, dict) else mode == _DISRUPTED_AS_A_WHOLE
 
 
 class WorkloadPodGroup(ApiStruct, frozen=True, kw_only=True):
-    """A pod group within a Workload; each of its replicas is a group of its own."""
+    """A pod group within a Workload.
+
+    Each of its replicas is a group of its own.
+    """
 
     name: str = ""
     policy: SchedulingPolicy = SchedulingPolicy()

@@ -1,4 +1,4 @@
-"""The resources that a pod takes of its node, computed as kube-scheduler does."""
+"""Resources that a pod takes of its node, as kube-scheduler computes them."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,20 +14,20 @@ _INFEASIBLE: Final = "Infeasible"
 
 
 def effective_requests(spec: PodSpec) -> ResourceAmounts:
-    """Return the resources that a pod of this spec requests of a node.
+    """Return the resources that a pod of this spec requests.
 
-    The sum of its containers and sidecars, or the need of its initialisation if that is more; replaced by pod-level
-    requests, plus the overhead (`resource.PodRequests` of k8s.io/component-helpers). Each container's request is
-    rounded up on its own. A limit without a request is a request, as the API server makes it one in every pod that it
-    stores. Raises `InputError` that names the field.
+    The request is the sum of its containers and sidecars, or the need of its initialisation if that is more; replaced
+    by pod-level requests, plus the overhead (`resource.PodRequests` of k8s.io/component-helpers). Each container's
+    request is rounded up on its own. A limit without a request is a request, as the API server makes it one in every
+    pod that it stores. Raises `InputError` that names the field.
     """
     return _with_pod_level(spec, _of_containers(spec, _specified))
 
 
 def occupied_requests(pod: Pod) -> ResourceAmounts:
-    """Return the resources that a pod takes of a node now, also during an in-place resize.
+    """Return the resources that a pod takes of a node now.
 
-    Raises `InputError` that names the field.
+    An in-place resize is taken into account. Raises `InputError` that names the field.
     """
     reported = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     statuses = {status.name: status for status in reported if status.resources is not None}
@@ -94,7 +94,10 @@ def _is_sidecar(container: Container) -> bool:
 
 
 def _is_pod_level(name: str) -> bool:
-    """Return whether a resource may be requested at pod level; others are ignored there."""
+    """Return whether a resource may be requested at pod level.
+
+    Others are ignored there.
+    """
     return name in {CPU, MEMORY} or name.startswith(HUGE_PAGES_PREFIX)
 
 

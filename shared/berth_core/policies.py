@@ -135,7 +135,7 @@ class FreedNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class DeschedulerPolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """When to run, how far to go, by which rules and within which limits."""
+    """When and how to run: trigger, mode, profiles and limits."""
 
     trigger: Trigger = Trigger()
     suspend: bool = False

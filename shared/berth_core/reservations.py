@@ -128,7 +128,10 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class ReservationOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The pods that may take a slot: by object or by selector; either will do."""
+    """The pods that may take a slot.
+
+    An object or a selector names them; either will do.
+    """
 
     object: ObjectReference | None = None
     label_selector: LabelSelector | None = None
@@ -146,7 +149,7 @@ class ReservationTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """Return the only nodes that a slot may be on; empty means any."""
+        """Return the nodes that a slot may be on, empty for any."""
         return self.reservation_node_names
 
     def allows(self, node: str) -> bool:
@@ -155,7 +158,10 @@ class ReservationTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class ReservationSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What to hold, for which pods and for how long; `ttl` as in Go, `expires` RFC 3339."""
+    """What to hold, for which pods and for how long.
+
+    `ttl` is a Go duration, `expires` an RFC 3339 time.
+    """
 
     tasks: tuple[ReservationTask, ...]
     scheduler_name: str = ""
@@ -211,7 +217,10 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many slots of a task are in which state; `phase` maps a `SlotState` to a count."""
+    """Number of a task's slots in each state.
+
+    `phase` maps a `SlotState` to a count.
+    """
 
     phase: dict[str, int]
 
@@ -312,9 +321,9 @@ def _is_plan(api_version: str, kind: str) -> bool:
 
 
 def expires_at(spec: ReservationSpec, created: datetime) -> datetime | None:
-    """Return when a Reservation expires, None for never: `expires`, else a `ttl` above 0.
+    """Return when a Reservation expires, None for never.
 
-    Raises `InputError` that names the field.
+    The time is `expires`, else the creation plus a `ttl` above 0. Raises `InputError` that names the field.
     """
     if spec.expires is not None:
         return _time("spec.expires", spec.expires)

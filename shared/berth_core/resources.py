@@ -1,4 +1,4 @@
-"""Amounts of resources: exact integers by name, and the only arithmetic on them."""
+"""Exact integer amounts of resources by name, and their arithmetic."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ _LARGEST_EXPONENT: Final = 1_000
 
 
 class QuantityError(InputError):
-    """A text is not a quantity, or not a valid one in its place."""
+    """A text is not a quantity, or not valid in its place."""
 
     def __init__(
         self, value: object, *, field: str = "quantity", expected: str = "a quantity such as 500m, 2, 1.5Gi or 1e3"
@@ -93,9 +93,10 @@ def _divided(number: int, divisor: int) -> int:
 
 
 def read_whole_number(text: str, *, most: int) -> int | None:
-    """Parse a whole number of a label, annotation or taint; None above `most` or otherwise.
+    """Parse a whole number of a label, annotation or taint.
 
-    Any writer of such a text may write four hundred nines, which no float holds.
+    Returns None above `most` or for any other text. Any writer of such a text may write four hundred nines, which no
+    float holds.
     """
     if not text.isascii() or not text.isdecimal() or len(text) > len(str(most)):
         return None
@@ -121,11 +122,12 @@ _MILLI: Final = 1_000
 
 
 class ResourceAmounts:
-    """Immutable map from resource name to an integer: cpu in thousandths, others in their unit.
+    """Immutable map from resource name to an integer amount.
 
-    Amounts that are zero are left out, so that equal means equal. Exact integers, because sums of floating-point cores
-    differ with the order of their addition: a pod must fit in whichever order they were added. Amounts may be negative
-    after `minus`: a node whose pods ask for more than it has is over-booked by that much.
+    Cpu is in thousandths, others in their unit. Amounts that are zero are left out, so that equal means equal. Exact
+    integers, because sums of floating-point cores differ with the order of their addition: a pod must fit in whichever
+    order they were added. Amounts may be negative after `minus`: a node whose pods ask for more than it has is
+    over-booked by that much.
     """
 
     __slots__ = ("_hash", "amounts")
@@ -190,7 +192,10 @@ class ResourceAmounts:
         return ResourceAmounts({name: max(self.get(name), other.get(name)) for name in names})
 
     def fits_within(self, free: "ResourceAmounts") -> bool:
-        """Return whether all requests fit; resources that are not requested may be over-booked."""
+        """Return whether all requests fit.
+
+        Resources that are not requested may be over-booked.
+        """
         there = free.amounts
         return all(amount <= 0 or amount <= there.get(name, 0) for name, amount in self.amounts.items())
 
@@ -199,7 +204,10 @@ class ResourceAmounts:
         return tuple(sorted(name for name, amount in self.amounts.items() if amount > max(0, free.get(name))))
 
     def why_too_large(self) -> str:
-        """Return which amount is too large for the planner, "" if none is."""
+        """Return which amount is too large for the planner.
+
+        Returns "" if none is.
+        """
         name = next((name for name in self if abs(self.amounts[name]) > MOST_AMOUNT), "")
         if not name:
             return ""
@@ -208,7 +216,10 @@ class ResourceAmounts:
         return f"{name} is {shown}; expected at most {format_amount(name, MOST_AMOUNT)}"
 
     def to_quantities(self) -> dict[str, str]:
-        """Return the amounts as quantities, sorted by name; parsing them restores the amounts."""
+        """Return the amounts as quantities, sorted by name.
+
+        Parsing them restores the amounts.
+        """
         return {name: format_amount(name, amount) for name, amount in self.items()}
 
     def __getitem__(self, name: str) -> int:
@@ -250,7 +261,10 @@ def format_amount(name: str, amount: int) -> str:
 
 
 def _amount(name: str, raw: RawQuantity) -> int:
-    """Return one quantity as an amount; raises `QuantityError` with the resource as field."""
+    """Return one quantity as an amount.
+
+    Raises `QuantityError` with the resource as field.
+    """
     try:
         amount = _cached_amount(raw, in_millis=name == CPU)
     except QuantityError as error:

@@ -25,7 +25,10 @@ _KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Return whether labels satisfy a selector: None selects nothing, an empty one everything."""
+    """Return whether labels satisfy a selector.
+
+    None selects nothing, an empty selector everything.
+    """
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
@@ -44,12 +47,18 @@ def matches_node_affinity(spec: PodSpec, node: Node) -> bool:
 
 
 def matches_any_term(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
-    """Return whether a node satisfies one of the terms; no terms match no node."""
+    """Return whether a node satisfies one of the terms.
+
+    No terms match no node.
+    """
     return any(matches_term(term, node) for term in terms)
 
 
 def matches_term(term: NodeSelectorTerm, node: Node) -> bool:
-    """Return whether a node satisfies a whole term; an empty term matches no node."""
+    """Return whether a node satisfies a whole term.
+
+    An empty term matches no node.
+    """
     if not term.match_expressions and not term.match_fields:
         return False
     return all(_holds(requirement, node.metadata.labels) for requirement in term.match_expressions) and all(
@@ -63,7 +72,7 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
 
 
 def untolerated_taint(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> Taint | None:
-    """Return the first taint that keeps a pod with these tolerations off, None without one."""
+    """Return the first untolerated taint that keeps a pod off, else None."""
     return next(
         (taint for taint in taints if taint.effect in _KEEPING_OFF and not tolerates(tolerations, taint)),
         None,
@@ -86,7 +95,10 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """Return whether labels satisfy an expression; a missing label satisfies NotIn and DoesNotExist."""
+    """Return whether labels satisfy an expression.
+
+    A missing label satisfies NotIn and DoesNotExist.
+    """
     found = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -102,7 +114,10 @@ def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> 
 
 
 def _compares(found: str | None, requirement: LabelSelectorRequirement) -> bool:
-    """Return whether a label is greater or less than the value; both must be integers."""
+    """Return whether a label is greater or less than the value.
+
+    Both must be integers.
+    """
     compare = _COMPARISONS.get(requirement.operator)
     numbers = (found or "", *requirement.values)
     if compare is None or len(numbers) != 2 or not all(map(_INTEGER.fullmatch, numbers)):  # noqa: PLR2004 - a pair
@@ -111,7 +126,10 @@ def _compares(found: str | None, requirement: LabelSelectorRequirement) -> bool:
 
 
 def _holds_for_field(requirement: LabelSelectorRequirement, node: Node) -> bool:
-    """Return whether a node satisfies a field expression: the name, In or NotIn, one value."""
+    """Return whether a node satisfies a field expression.
+
+    The expression is about the name, with In or NotIn and one value; no node satisfies any other.
+    """
     if requirement.key != _NAME_FIELD or len(requirement.values) != 1:
         return False
     if requirement.operator not in {"In", "NotIn"}:
@@ -137,7 +155,10 @@ _WITHOUT_VALUES: Final = frozenset({"Exists", "DoesNotExist"})
 
 
 def parse_selector(text: object) -> LabelSelector:
-    """Parse a selector, an empty one for ""; raises `InputError` with the field `selector`."""
+    """Parse a selector, an empty one for "".
+
+    Raises `InputError` with the field `selector`.
+    """
     if not isinstance(text, str):
         raise InputError("selector", text, _EXPECTED)
     return LabelSelector(match_expressions=tuple(_requirements(text)))

@@ -1,4 +1,7 @@
-"""The cluster at one moment: all objects that Berth plans on, immutable and sorted."""
+"""Snapshot of the cluster: the objects that Berth plans on.
+
+It is immutable and sorted.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -99,7 +102,10 @@ _WRONG_TYPE: Final = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`
 
 
 class _Name(ApiStruct, frozen=True, kw_only=True):
-    """The name of an object, and why it was unreadable when the file was written."""
+    """Name of an object, and the reason if it is unreadable.
+
+    The reason dates from when the file was written.
+    """
 
     namespace: str = ""
     name: str = ""
@@ -131,16 +137,16 @@ _ANY_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class DecodedList:
-    """The objects of a List in its order, and the kinds that it was made of."""
+    """The objects of a List in order, and its kinds."""
 
     objects: tuple[Listed, ...]
     kinds: tuple[str, ...]
 
 
 def decode_list(raw: bytes) -> DecodedList:
-    """Return the objects of a List, without kinds that Berth does not read.
+    """Return the objects of a List.
 
-    Raises `InputError` with the file's fault, or the object and the field.
+    Kinds that Berth does not read are left out. Raises `InputError` with the file's fault, or the object and the field.
     """
     listed = _decode_outside(raw)
     if listed.kind != "List" or listed.api_version != "v1":
@@ -220,9 +226,9 @@ def _decode_item(index: int, raw: msgspec.Raw) -> Listed | None:
 
 
 def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed | None:
-    """Return an object of a known type, or its stand-in if it cannot be read.
+    """Return an object of a known type, or its stand-in.
 
-    None if the stand-in would be a group of pods.
+    A stand-in replaces an object that cannot be read. None if the stand-in would be a group of pods.
     """
     why = head.metadata.unreadable
     if not why and (is_cut(raw) or _may_be_too_deep(raw)):
@@ -247,7 +253,10 @@ def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed | N
 
 
 def _may_be_too_deep(raw: msgspec.Raw) -> bool:
-    """Return whether an object has enough brackets to be nested too deeply; few have."""
+    """Return whether an object may be nested too deeply.
+
+    It has enough brackets for that; few have.
+    """
     text = bytes(raw)
     return text.count(b"{") + text.count(b"[") > MAX_DEPTH
 
@@ -288,10 +297,10 @@ _FIELDS: Final[Mapping[type[Listed], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """All objects that Berth reads; each tuple is sorted by kind, namespace and name.
+    """All objects that Berth reads.
 
-    `nodes` and `pods` are the whole cluster's; missing objects of other kinds count as absent. `missing` names the
-    kinds for which that is a guess.
+    Each tuple is sorted by kind, namespace and name. `nodes` and `pods` are the whole cluster's; missing objects of
+    other kinds count as absent. `missing` names the kinds for which that is a guess.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -324,7 +333,7 @@ class Snapshot:
 
     @classmethod
     def from_api(cls, items: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> "Snapshot":
-        """Return the snapshot of API objects, or of a `v1` List of them.
+        """Return the snapshot of API objects, or of a `v1` List.
 
         Each object has its `apiVersion` and `kind`. Objects outside a List are complete for every kind. Raises
         `InputError` as `from_json` does.
@@ -335,10 +344,10 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, raw: bytes, stated: Iterable[SnapshotKind] = ()) -> "Snapshot":
-        """Decode a `v1` List in JSON; kinds that Berth does not read are skipped.
+        """Decode a `v1` List in JSON.
 
-        Kinds that are `stated`, by the caller or in the file, are complete. Raises `InputError` with the object, the
-        field and what would be right.
+        Kinds that Berth does not read are skipped. Kinds that are `stated`, by the caller or in the file, are complete.
+        Raises `InputError` with the object, the field and what would be right.
         """
         sorted_out: dict[str, list[Listed]] = {}
         listed = decode_list(raw)
@@ -351,7 +360,10 @@ class Snapshot:
         return snapshot
 
     def to_json(self) -> bytes:
-        """Return the `v1` List in JSON that `from_json` reads; equal snapshots, equal bytes."""
+        """Return the `v1` List in JSON that `from_json` reads.
+
+        Equal snapshots give equal bytes.
+        """
         held = (kind for kind in SnapshotKind if kind not in self.missing)
         return encode_list((one for name in _FIELDS.values() for one in getattr(self, name)), held)
 
@@ -367,7 +379,10 @@ class Snapshot:
 
     @cached_property
     def requests(self) -> Mapping[str, ResourceAmounts]:
-        """Return what each pod takes of a node, by its key; raises `InputError`."""
+        """Return each pod's resource requests by its key.
+
+        Raises `InputError`.
+        """
         return {pod.key: _requests(pod) for pod in self.pods}
 
     @cached_property
@@ -381,7 +396,7 @@ class Snapshot:
         return {node.metadata.name: node for node in self.nodes}
 
     def pods_on(self, node_name: str) -> tuple[Pod, ...]:
-        """Return the pods that hold a part of a node: bound to it and not ended."""
+        """Return the pods bound to a node and not ended."""
         return self._pods_by_node.get(node_name, ())
 
     @cached_property

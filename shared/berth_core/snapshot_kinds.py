@@ -1,4 +1,4 @@
-"""The kinds of objects that a snapshot of a cluster needs, by their kubectl names.
+"""Kinds of objects that a snapshot needs, by their kubectl names.
 
 A file may name the kinds it was made of (`berth snapshot` does); else the kinds of its objects count. The need depends
 on the pods: claims do not matter if no pod mounts one. All other kinds are missing, and a plan states its assumptions
@@ -20,7 +20,10 @@ EVERYTHING: Final = "all"
 
 
 class SnapshotKind(StrEnum):
-    """A kind of objects that plans depend on, as `kubectl get` takes it."""
+    """A kind of objects that plans depend on.
+
+    The value is its name for `kubectl get`.
+    """
 
     NODES = "nodes"
     PODS = "pods"
@@ -156,16 +159,20 @@ def parse_kinds(text: str) -> frozenset[SnapshotKind]:
 
 
 def known_kinds(names: Iterable[str]) -> frozenset[SnapshotKind]:
-    """Return the kinds that a file names; unknown names of later versions are skipped."""
+    """Return the kinds that a file names.
+
+    Unknown names of later versions are skipped.
+    """
     return frozenset(map(SnapshotKind, set(SnapshotKind).intersection(names)))
 
 
 def missing_kinds(
     pods: Collection[Pod], present: Collection[tuple[str, str]], stated: Collection[SnapshotKind]
 ) -> tuple[SnapshotKind, ...]:
-    """Return the kinds that a plan for pods needs and that are neither `present` nor `stated`.
+    """Return the kinds that a plan for pods lacks.
 
-    `present` are `apiVersion` and `kind` of the existing objects.
+    The plan needs them and they are neither `present` nor `stated`. `present` are `apiVersion` and `kind` of the
+    existing objects.
     """
     held = {(api_group(api_version), kind) for api_version, kind in present}
     return tuple(
@@ -178,6 +185,9 @@ def missing_kinds(
 
 
 def kubectl_command(missing: Collection[SnapshotKind]) -> str:
-    """Return the command that gets everything that plans need, for users to copy."""
+    """Return the kubectl command for all objects that plans need.
+
+    Users copy it.
+    """
     kinds = [kind for kind in SnapshotKind if kind in missing or kind not in _CLUSTERS_MAY_LACK]
     return f"kubectl get {','.join(kinds)} -A -o json | berth plan --snapshot - --snapshot-kinds {EVERYTHING}"

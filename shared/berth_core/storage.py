@@ -41,7 +41,10 @@ class CSIVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
-    """Where a volume can be used; only sources that are attached to nodes."""
+    """Where a volume can be used.
+
+    Only sources that are attached to nodes are decoded.
+    """
 
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSIVolumeSource | None = None
@@ -70,7 +73,10 @@ class StorageClass(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeNodeResources(ApiStruct, frozen=True, kw_only=True):
-    """How many volumes of a driver a node can attach; None without a limit."""
+    """Number of a driver's volumes that a node can attach.
+
+    None without a limit.
+    """
 
     count: int | None = None
 
@@ -121,14 +127,20 @@ class VolumeAttachment(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodFailurePolicyRule(ApiStruct, frozen=True, kw_only=True):
-    """Reaction of a Job to failed pods; a rule without conditions is about exit codes."""
+    """Reaction of a Job to failed pods.
+
+    A rule without conditions is about exit codes.
+    """
 
     action: str = ""
     on_pod_conditions: tuple[PodCondition, ...] = ()
 
 
 class PodFailurePolicy(ApiStruct, frozen=True, kw_only=True):
-    """Reaction of a Job to failed pods: the first rule that applies decides."""
+    """Reaction of a Job to failed pods.
+
+    The first rule that applies decides.
+    """
 
     rules: tuple[PodFailurePolicyRule, ...] = ()
 
@@ -157,7 +169,10 @@ class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Workload(ApiStruct, frozen=True, kw_only=True):
-    """A ReplicaSet, StatefulSet, Job, Deployment or DaemonSet; lists of one kind leave `kind` empty."""
+    """A ReplicaSet, StatefulSet, Job, Deployment or DaemonSet.
+
+    Lists of one kind leave `kind` empty.
+    """
 
     api_version: str = ""
     kind: str = ""

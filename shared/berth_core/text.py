@@ -1,4 +1,4 @@
-"""Texts for people: numbers with nouns, lists that are cut, and what a terminal may print."""
+"""Texts for people: counted nouns, cut lists and printable characters."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -6,7 +6,10 @@ from typing import Final
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number with a noun, in the plural with an s unless it is one."""
+    """Return a number with a noun.
+
+    The noun takes an s unless the number is one.
+    """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -31,7 +34,10 @@ _TEXT_SIGNS: Final = {code: sign for code, sign in _SIGNS.items() if chr(code) n
 
 
 def printable_line(text: str) -> str:
-    """Return a text as one line without control characters; a new line becomes a blank."""
+    """Return a text as one line without control characters.
+
+    A new line becomes a blank.
+    """
     return " ".join(text.splitlines()).translate(_SIGNS)
 
 

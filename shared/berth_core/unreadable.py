@@ -1,8 +1,9 @@
-"""Stand-ins for undecodable objects, so that one of them does not stop the others.
+"""Stand-ins for objects that cannot be decoded.
 
-Templates and plugin arguments have no schema: the API server stores values nested up to 10,000 levels deep, and values
-of any type. Every recursive decoder raises `RecursionError` for such an object, in lists too. A stand-in has the
-metadata and as much else as fits its type; `metadata.unreadable` says what is wrong.
+One bad object must not stop the others. Templates and plugin arguments have no schema: the API server stores values
+nested up to 10,000 levels deep, and values of any type. Every recursive decoder raises `RecursionError` for such an
+object, in lists too. A stand-in has the metadata and as much else as fits its type; `metadata.unreadable` says what is
+wrong.
 """
 
 import re
@@ -60,9 +61,10 @@ def _inside(value: object) -> Iterable[object]:
 
 
 def cut(raw: bytes, *, outer_levels: int = 0) -> bytes:
-    """Cut values below `MAX_DEPTH` and some outer levels out of JSON; a mark replaces each.
+    """Cut too deeply nested values out of JSON.
 
-    Runs in one pass without a stack; text that is no JSON comes out as no JSON.
+    Cuts values below `MAX_DEPTH` and `outer_levels` more; a mark replaces each. Runs in one pass without a stack; text
+    that is no JSON comes out as no JSON.
     """
     deepest = MAX_DEPTH + outer_levels
     kept: list[bytes] = []
@@ -87,7 +89,10 @@ def is_cut(raw: bytes | msgspec.Raw) -> bool:
 
 
 def why_unreadable(body: dict[str, Any], error: Exception | None) -> str:
-    """Return the fault of a decoded object with cut values, "" if none is known."""
+    """Return the fault of a decoded object with cut values.
+
+    Returns "" if none is known.
+    """
     place = _place_of_cut({key: value for key, value in body.items() if key != "metadata"}) or _place_of_cut(body)
     if place is not None:
         return too_deep_for(place)
@@ -95,7 +100,10 @@ def why_unreadable(body: dict[str, Any], error: Exception | None) -> str:
 
 
 def _place_of_cut(body: object) -> str | None:
-    """Return the first levels of the field under which a value was cut off, None without one."""
+    """Return the first levels of the field of a cut value.
+
+    Returns None if no value was cut.
+    """
     level: list[tuple[str, int, object]] = [("", 0, body)]
     while level:
         below: list[tuple[str, int, object]] = []
@@ -125,7 +133,10 @@ def _under(place: str, depth: int, key: str) -> str:
 
 
 def mark(body: dict[str, Any], why: str) -> dict[str, Any]:
-    """Return an undecoded object with the reason in `metadata.unreadable`; raises `InputError` without metadata."""
+    """Return an undecoded object with the reason in `metadata.unreadable`.
+
+    Raises `InputError` for an object without metadata or name.
+    """
     metadata = body.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         raise InputError("metadata.name", None, "that of an API object", said="missing")
@@ -133,13 +144,19 @@ def mark(body: dict[str, Any], why: str) -> dict[str, Any]:
 
 
 def stand_in(body: dict[str, Any], type_: type[T], why: str) -> T:
-    """Return the readable part of an undecodable object; raises `InputError` without a name."""
+    """Return the readable part of an undecodable object.
+
+    Raises `InputError` without a name.
+    """
     found: T = _readable_part(mark(body, why), type_)
     return found
 
 
 def _readable_part(value: Any, type_: Any) -> Any:  # noqa: ANN401 - any JSON value, any type that msgspec decodes
-    """Return a value as its type without misfits; raises `msgspec.ValidationError` if nothing fits."""
+    """Return a value as its type without misfits.
+
+    Raises `msgspec.ValidationError` if nothing fits.
+    """
     try:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError:
@@ -171,7 +188,10 @@ def _emptiest(type_: Any) -> Any:  # noqa: ANN401 - any type that msgspec decode
 
 
 def refuse_unreadable(kind: str, metadata: ObjectMeta) -> None:
-    """Raise `InputError` for a stand-in whose kind must be read as a whole."""
+    """Raise `InputError` for a stand-in.
+
+    Its kind must be read as a whole.
+    """
     if metadata.unreadable:
         name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
         raise InputError(
