@@ -46,10 +46,10 @@ def connect(
     request_timeout: float = 30.0,
     settings: ClientSettings | None = None,
 ) -> "KubeClient":
-    """Return a client for the kubeconfig or the pod's service account; sends no request.
+    """Return a client for the kubeconfig or the pod's service account.
 
-    `request_timeout` is the longest silence of the server within a request, in seconds. Raises InputError with the
-    wrong file or context.
+    Sends no request. `request_timeout` is the longest silence of the server within a request, in seconds. Raises
+    InputError with the wrong file or context.
     """
     settings = settings or ClientSettings()
     connection = ConnectionSettings(
@@ -74,7 +74,10 @@ class _Collection(Generic[T]):
         return Call("watch", self.resource.describe(namespace=self.namespace))
 
     def read_page(self, limit: int, continue_token: str, read: Callable[[bytes], R]) -> R:
-        """Return what `read` makes of one page; a limit of 0 means everything."""
+        """Return what `read` makes of one page.
+
+        A limit of 0 means everything.
+        """
         paging = [("limit", str(limit))] if limit else []
         paging += [("continue", continue_token)] if continue_token else []
         path = self.resource.path(namespace=self.namespace)
@@ -143,9 +146,9 @@ class KubeClient:
         self.transport.close()
 
     def within(self, seconds: float) -> "KubeClient":
-        """Return a client with a deadline for each call, on the same connections.
+        """Return a client with a deadline for each call.
 
-        A call that began in time may take as long again.
+        It shares the connections. A call that began in time may take as long again.
         """
         retries = replace(self._settings.retries, deadline_seconds=seconds)
         hurried = replace(self._settings, retries=retries, silence_seconds=seconds)
@@ -187,7 +190,10 @@ class KubeClient:
         self.transport.grants.note_loss(self._clock)
 
     def send(self, request: Request, repeatable: Repeatable) -> bytes:
-        """Return the body of a request's answer, for calls without a method here."""
+        """Return the body of a request's answer.
+
+        For calls without a method here.
+        """
         return self.ask(request, repeatable, bytes)
 
     def _object(self, request: Request, repeatable: Repeatable, type_: type[T]) -> T:
@@ -242,10 +248,11 @@ class KubeClient:
         strict: bool = False,
         type: type[T] = AS_DICT,
     ) -> T:
-        """Create an object; return it as the server stored it, or would with `dry_run`.
+        """Create an object and return it.
 
-        With `strict` the server refuses unknown fields (RefusedError) instead of dropping them. Not repeated after a
-        failure that may have come too late: the caller may then get AlreadyExistsError.
+        The object is as the server stored it, or would with `dry_run`. With `strict` the server refuses unknown fields
+        (RefusedError) instead of dropping them. Not repeated after a failure that may have come too late: the caller
+        may then get AlreadyExistsError.
         """
         metadata = body.get("metadata", {})
         namespace = namespace or (metadata.get("namespace") if resource.namespaced else None)
@@ -265,7 +272,10 @@ class KubeClient:
         subresource: str = "",
         type: type[T] = AS_DICT,
     ) -> T:
-        """Return the object after a JSON merge patch; its `metadata.resourceVersion` is a precondition."""
+        """Return the object after a JSON merge patch.
+
+        The patch's `metadata.resourceVersion` is a precondition.
+        """
         request = _patch_request(MERGE_PATCH, resource, name, body, namespace, subresource)
         return self._object(request, Repeatable.ALWAYS, type)
 

@@ -1,4 +1,4 @@
-"""The errors of the API server and the one place where answers and broken connections become them.
+"""Errors of the API server, made from answers and broken connections.
 
 KubeError
 ├── RetryableError (of berth_core): the same call may succeed later
@@ -52,7 +52,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The failure: HTTP status (0 without an answer), reason word, and the server's message."""
+    """HTTP status, reason word and message of a failure.
+
+    The status is 0 without an answer.
+    """
 
     status_code: int = 0
     reason: str = ""
@@ -61,7 +64,10 @@ class Failure:
 
 
 class KubeError(BerthError):
-    """A failed call; the text is a sentence with call, status and the server's message."""
+    """A failed call.
+
+    The text is a sentence with call, status and the server's message.
+    """
 
     def __init__(self, call: Call, failure: Failure) -> None:
         super().__init__(self._sentence(call, failure))
@@ -86,7 +92,10 @@ class EvictionBlockedError(TooManyRequestsError):
 
 
 class EvictionInterceptedError(TooManyRequestsError):
-    """An admission webhook answered the eviction: its owner moves the pod or refuses for now."""
+    """An admission webhook answered the eviction.
+
+    The webhook's owner moves the pod or refuses for now.
+    """
 
 
 class ServerError(KubeError, RetryableError):
@@ -102,7 +111,10 @@ class MalformedAnswerError(KubeError, RetryableError):
 
 
 class UnreachableError(KubeError, RetryableError):
-    """No complete answer came; `acted` is set if the server may have executed the call."""
+    """No complete answer came.
+
+    `acted` is set if the server may have executed the call.
+    """
 
     exit_code = 2
     acted = True
@@ -165,7 +177,10 @@ class UnexpectedObjectError(KubeError, PermanentError):
 
 
 class RefusedError(KubeError, PermanentError):
-    """The server refused the call for a reason without a class of its own."""
+    """The server refused the call for any other reason.
+
+    The reason has no class of its own.
+    """
 
 
 # --- answers ------------------------------------------------------------------------------------------------------
@@ -214,7 +229,10 @@ _BY_CODE: Final[Mapping[int, type[KubeError]]] = {
 
 
 def error_from_answer(call: Call, status_code: int, body: bytes, retry_after: str | None = None) -> KubeError:
-    """Return the error for an answer other than 2xx; `retry_after` is the header's value."""
+    """Return the error for an answer other than 2xx.
+
+    `retry_after` is the header's value.
+    """
     status = decode_status(body)
     in_body = status.details.retry_after_seconds if status.details else None
     seconds = _seconds(retry_after)
@@ -247,7 +265,10 @@ def _error_class(call: Call, status: Status, status_code: int) -> type[KubeError
 
 
 def decode_status(body: bytes) -> Status:
-    """Return the Status in a body; without one, a Status with the body's text."""
+    """Return the Status in a body.
+
+    A body without one gives a Status with the body's text.
+    """
     try:
         return _STATUS_DECODER.decode(body)
     except msgspec.DecodeError:
@@ -264,7 +285,10 @@ def _phrase(status_code: int) -> str:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Return the seconds of Retry-After; None for dates, which the API server never sends."""
+    """Return the seconds of Retry-After.
+
+    Returns None for dates, which the API server never sends.
+    """
     try:
         return max(0.0, float(retry_after)) if retry_after else None
     except ValueError:

@@ -32,9 +32,9 @@ def record_event(
     reporting_component: str,
     clock: Clock | None = None,
 ) -> bool:
-    """Write an Event or count up an equal one; return whether that worked.
+    """Write an Event or count up an equal one.
 
-    It never raises a KubeError: a lost Event must not fail the work that it reports.
+    Returns whether that worked. It never raises a KubeError: a lost Event must not fail the work that it reports.
     """
     now = format_timestamp((clock or SystemClock()).now())
     event = build_event(regarding, reason, message, type, reporting_component) | {
@@ -56,7 +56,10 @@ def record_event(
 def build_event(
     regarding: ObjectReference, reason: str, message: str, type: EventType, reporting_component: str
 ) -> dict[str, Any]:
-    """Return the Event without its times; equal events of an object share a name."""
+    """Return the Event without its times.
+
+    Equal events of an object share a name.
+    """
     parts = (regarding.uid, reporting_component, type, reason, message)
     suffix = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return {
@@ -82,7 +85,10 @@ def build_event(
 
 
 def _count_up(client: KubeClient, metadata: dict[str, str], now: str) -> None:
-    """Increment the event's count; a count lost to another writer does no harm."""
+    """Increment the event's count.
+
+    A count lost to another writer does no harm.
+    """
     name, namespace = metadata["name"], metadata["namespace"]
     known = client.get(EVENTS, name, namespace=namespace)
     body = {"count": (known.get("count") or 0) + 1, "lastTimestamp": now}
@@ -106,9 +112,10 @@ RawTaints = list[dict[str, Any]]
 def put_taint(
     client: KubeClient, node: str, *, key: str, value: str, effect: str = "NoSchedule", type: type[T] = AS_DICT
 ) -> T:
-    """Set a taint on a node, or change its value; return the node.
+    """Set a taint on a node and return the node.
 
-    Raises NotFoundError if the node is gone, ConflictError if other writers change it all the time.
+    A taint with this key and effect gets the new value. Raises NotFoundError if the node is gone, ConflictError if
+    other writers change it all the time.
     """
     wanted = {"key": key, "value": value, "effect": effect}
 
@@ -120,12 +127,18 @@ def put_taint(
 
 
 def remove_taint(client: KubeClient, node: str, *, key: str, type: type[T] = AS_DICT) -> T:
-    """Remove all taints of a key from a node; return the node. Raises as `put_taint` does."""
+    """Remove all taints of a key from a node.
+
+    Returns the node. Raises as `put_taint` does.
+    """
     return _change_taints(client, node, lambda taints: [taint for taint in taints if taint["key"] != key], type)
 
 
 def _change_taints(client: KubeClient, node: str, change: Callable[[RawTaints], RawTaints], type_: type[T]) -> T:
-    """Read, change and write a node's taints, again after conflicts; no change is no write."""
+    """Read, change and write a node's taints, again after conflicts.
+
+    Unchanged taints are not written.
+    """
     conflict: ConflictError | None = None
     for _ in range(_TRIES):
         body = client.get(NODES, node)

@@ -1,4 +1,7 @@
-"""Informers: threads that watch a kind of object, and stores of the latest versions."""
+"""Informers watch a kind of object; stores hold the latest versions.
+
+Each informer is a thread.
+"""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -37,7 +40,10 @@ class Store(Generic[T]):
         """Set after the first list."""
 
     def apply(self, event: WatchItem[T]) -> bool:
-        """Apply an event of the watch; return whether it changed the store. A list always does."""
+        """Apply an event of the watch.
+
+        Returns whether it changed the store; a list always does.
+        """
         match event:
             case Listed(items):
                 self._replace({one.metadata.uid: one for one in items if self._keep(one)})
@@ -70,10 +76,10 @@ class Store(Generic[T]):
 
 
 class Informer(Generic[Item]):
-    """Passes a watch's events to a handler in its own thread; a context manager.
+    """Passes a watch's events to a handler in its own thread.
 
-    `failed` gets the error that ends the watch, such as a missing right; the watch itself retries transient errors.
-    With `retry_seconds` the informer watches again after that time; without, it ends.
+    It is a context manager. `failed` gets the error that ends the watch, such as a missing right; the watch itself
+    retries transient errors. With `retry_seconds` the informer watches again after that time; without, it ends.
     """
 
     def __init__(

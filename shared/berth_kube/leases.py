@@ -103,10 +103,10 @@ class LeaseHolder:
         return self._clock.monotonic() - renewed_at < self._duration_seconds * _BELIEF_SHARE
 
     def acquire(self, timeout: float | None = None) -> bool:
-        """Acquire the lease and renew it in a thread; return whether that came in time.
+        """Acquire the lease and renew it in a thread.
 
-        A timeout of 0 tries once, None waits until `release`. Raises a permanent KubeError, and after the timeout the
-        last try's error: a silent server says nothing about other holders.
+        Returns whether that came in time. A timeout of 0 tries once, None waits until `release`. Raises a permanent
+        KubeError, and after the timeout the last try's error: a silent server says nothing about other holders.
         """
         if self._thread is not None and self._thread.is_alive():
             if not self._lost.is_set():
@@ -128,7 +128,10 @@ class LeaseHolder:
         return True
 
     def publish(self, notes: Callable[[], Mapping[str, str | None]], *, renewals: int) -> None:
-        """Renew the lease so many times within its duration, with notes as annotations."""
+        """Renew the lease `renewals` times per duration, with annotations.
+
+        The annotations are `notes`.
+        """
         self._notes = notes
         self._renewals = renewals
 
@@ -137,7 +140,10 @@ class LeaseHolder:
         self._hurry.set()
 
     def look(self) -> None:
-        """Read the lease without taking it, so that the silence of its holder counts from now."""
+        """Read the lease without taking it.
+
+        The silence of its holder counts from now.
+        """
         try:
             lease = self._read()
         except KubeError as error:
@@ -147,7 +153,10 @@ class LeaseHolder:
             self._may_take(lease.spec)
 
     def release(self) -> None:
-        """Stop renewing or waiting, and give the lease back so that the next holder need not wait."""
+        """Stop renewing or waiting, and give the lease back.
+
+        The next holder need not wait then.
+        """
         self._stopped.set()
         self._hurry.set()
         if self._thread is not None:
@@ -162,7 +171,10 @@ class LeaseHolder:
             _LOG.info("the lease %s is left to expire: %s", self._name, error)
 
     def _try_to_claim(self) -> _Try:
-        """Return whether the lease is ours now, with the error if the server does not answer."""
+        """Return whether the lease is ours now.
+
+        The result has the error if the server does not answer.
+        """
         try:
             return _Try(won=self._claim())
         except KubeError as error:
@@ -188,13 +200,19 @@ class LeaseHolder:
             wait_seconds = self._duration_seconds / _TRIES_PER_DURATION_AFTER_FAILURE
 
     def _is_stopped_within(self, seconds: float) -> bool:
-        """Wait, or less if a renewal is urgent; return whether renewing must end."""
+        """Wait, and return whether renewing must end.
+
+        The wait is shorter if a renewal is urgent.
+        """
         self._hurry.wait(seconds)
         self._hurry.clear()
         return self._stopped.is_set()
 
     def _renew(self) -> bool:
-        """Return whether the lease was renewed; one that another process holds is lost at once."""
+        """Return whether the lease was renewed.
+
+        A lease that another process holds is lost at once.
+        """
         try:
             renewed = self._claim()
         except KubeError as error:
@@ -205,7 +223,10 @@ class LeaseHolder:
         return renewed
 
     def _claim(self) -> bool:
-        """Take or renew the lease; return whether it is ours. Losing a write race is a no."""
+        """Take or renew the lease; return whether it is ours.
+
+        It is not after a lost write race.
+        """
         started = self._clock.monotonic()
         try:
             lease = self._read()
@@ -222,7 +243,10 @@ class LeaseHolder:
         return True
 
     def _may_take(self, spec: LeaseSpec) -> bool:
-        """Return whether the lease is free, ours, or has not changed for its duration."""
+        """Return whether the lease is free, ours or expired.
+
+        It is expired if it has not changed for its duration.
+        """
         now = self._clock.monotonic()
         if self._observation is None or self._observation.spec != spec:
             self._observation = _Observation(spec, now)
@@ -241,7 +265,10 @@ class LeaseHolder:
             return None
 
     def _write(self, lease: Lease, spec: dict[str, Any]) -> None:
-        """Write the spec; raises ConflictError if the lease has changed since the read."""
+        """Write the spec.
+
+        Raises ConflictError if the lease has changed since the read.
+        """
         metadata = {"resourceVersion": lease.metadata.resource_version, "annotations": dict(self._notes())}
         body = {"metadata": metadata, "spec": spec}
         self._client.merge_patch(LEASES, self._name, body, namespace=self._namespace)

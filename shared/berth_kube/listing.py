@@ -1,4 +1,7 @@
-"""Lists of whole collections: bounded pages, and a new start after an expired token."""
+"""Lists of whole collections in bounded pages.
+
+An expired token starts the list again.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,7 +54,10 @@ class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """One page of a list; Go sometimes writes an empty list as null."""
+    """One page of a list.
+
+    Go sometimes writes an empty list as null.
+    """
 
     metadata: ListMeta = ListMeta()
     items: tuple[T, ...] | None = None
@@ -72,7 +78,10 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
-    """Return the cached decoder of a type; building one takes longer than using it."""
+    """Return the cached decoder of a type.
+
+    Building one takes longer than using it.
+    """
     return msgspec.json.Decoder(dict[str, Any] if type_ is dict else type_)
 
 
@@ -100,7 +109,10 @@ def decode(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
 
 
 def _without_depths(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
-    """Return the stand-in of a too deeply nested object; raises if a type was requested."""
+    """Return the stand-in of a too deeply nested object.
+
+    Raises a KubeError if a type was requested.
+    """
     shallow = _readable(call, cut(bytes(body)))
     why = why_unreadable(shallow, None)
     cache_key: Any = type_
@@ -111,9 +123,10 @@ def _without_depths(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
 
 
 def decode_item(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
-    """Return one of many objects, or its stand-in if it cannot be decoded.
+    """Return one of many objects, or its stand-in.
 
-    Raises MalformedAnswerError or UnexpectedObjectError if not even its name can be read.
+    A stand-in replaces an object that cannot be decoded. Raises MalformedAnswerError or UnexpectedObjectError if not
+    even its name can be read.
     """
     cache_key: Any = type_
     failure: Exception | None = None
@@ -174,7 +187,10 @@ def decode_page(call: Call, body: bytes, item_type: type[T]) -> Page[T]:
 
 
 def _decode_one_by_one(call: Call, body: bytes, item_type: type[T], failure: Exception | None) -> Page[T]:
-    """Return a page whose objects are decoded one by one; raises the page's error otherwise."""
+    """Return a page whose objects are decoded one by one.
+
+    Raises the page's error otherwise.
+    """
     raw_type: Any = msgspec.Raw
     try:
         page: Page[msgspec.Raw] = _page_decoder(raw_type).decode(cut(body, outer_levels=_PAGE_LEVELS))
@@ -185,7 +201,10 @@ def _decode_one_by_one(call: Call, body: bytes, item_type: type[T], failure: Exc
 
 
 def decode_event(call: Call, line: bytes) -> WatchEvent:
-    """Return one line of a watch with its object undecoded and too deep values cut."""
+    """Return one line of a watch with its object undecoded.
+
+    Too deep values are cut.
+    """
     try:
         return decode(call, line, WatchEvent)
     except UnexpectedObjectError:
@@ -209,7 +228,10 @@ R = TypeVar("R")
 
 
 class PageReader(Protocol):
-    """Reads one page of at most `limit` objects (0: all) by its token ("": the first)."""
+    """Reads one page of at most `limit` objects by its token.
+
+    A limit of 0 means all objects; the token "" means the first page.
+    """
 
     def __call__(self, limit: int, continue_token: str, read: Callable[[bytes], R]) -> R:
         """Return what `read` makes of the page's body; raises a KubeError."""
@@ -224,9 +246,10 @@ class Listing(Generic[T]):
 
 
 def read_all(call: Call, read_page: PageReader, item_type: type[T], *, page_size: int = PAGE_SIZE) -> Listing[T]:
-    """Return the whole collection; an expired token starts it again, at last in one piece.
+    """Return the whole collection.
 
-    The server keeps old versions for minutes only: a slow reader of a large list may never finish in pages.
+    An expired token starts it again, at last in one piece. The server keeps old versions for minutes only: a slow
+    reader of a large list may never finish in pages.
     """
     for _ in range(_PAGED_ATTEMPTS):
         try:

@@ -1,4 +1,7 @@
-"""Addresses of the API resources in use: group, version, plural, kind and scope."""
+"""Addresses of the API resources in use.
+
+An address has group, version, plural, kind and scope.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +14,10 @@ _SEGMENT: Final = "one segment of a path: not empty, not . or .., without / \\ %
 
 
 class UnaddressableError(InputError, PermanentError):
-    """A name or namespace is invalid in a URL's path; `field` names it."""
+    """A name or namespace is invalid in a URL's path.
+
+    `field` names it.
+    """
 
 
 def is_path_segment(text: str) -> bool:
@@ -24,7 +30,10 @@ def is_path_segment(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind of object in the API; `group` is "" for the core group."""
+    """One kind of object in the API.
+
+    `group` is "" for the core group.
+    """
 
     group: str
     version: str
@@ -37,11 +46,11 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, name: str | None = None, *, namespace: str | None = None, subresource: str = "") -> str:
-        """Return the path of one object, or of all if `name` is None.
+        """Return the path of one object.
 
-        Raises ValueError if a namespace is given for a cluster-scoped resource or missing for one object, and
-        `UnaddressableError` for a name or namespace that would lead elsewhere. An empty name does: it would address all
-        objects.
+        Without a name it is the path of all objects. Raises ValueError if a namespace is given for a cluster-scoped
+        resource or missing for one object, and `UnaddressableError` for a name or namespace that would lead elsewhere.
+        An empty name does: it would address all objects.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.plural} have no namespace, got {namespace!r}")

@@ -56,7 +56,10 @@ class Backoff:
     """Random share of a wait: 0.5 means between half of it and all of it."""
 
     def wait_seconds(self, failures: int, *, draw: Callable[[], float] = CHANCE.random) -> float:
-        """Return the wait after the given number of failures in a row, counted from 1."""
+        """Return the wait after a number of failures in a row.
+
+        Failures count from 1.
+        """
         # The exponent is bounded, so that a long outage does not overflow.
         full = min(self.longest_seconds, self.first_seconds * self.factor ** min(failures - 1, 64))
         return full * (1 - self.jitter * draw())
@@ -108,7 +111,10 @@ class RetryPolicy:
                 clock.sleep(wait_seconds)
 
     def _wait_before_next(self, attempt: int, error: KubeError) -> float:
-        """Return the wait after an attempt: the server's, if it is longer than the back-off."""
+        """Return the wait after an attempt.
+
+        The server's delay counts if it is longer than the back-off.
+        """
         return max(self.backoff.wait_seconds(attempt), error.retry_after_seconds or 0.0)
 
 
@@ -153,7 +159,10 @@ _ALLOWED: Final = (NotFoundError, ConflictError, AlreadyExistsError, GoneError, 
 
 
 class Right(NamedTuple):
-    """A request as far as rights distinguish it; `place` is the path without the name."""
+    """A request as far as rights distinguish it.
+
+    `place` is the path without the name.
+    """
 
     verb: str
     place: str
@@ -184,7 +193,10 @@ class Grants:
             self._lost_at = clock.monotonic()
 
     def doubts(self, right: Right, error: KubeError, clock: Clock) -> bool:
-        """Return whether an error is a missing right that may return within moments."""
+        """Return whether a missing right may return within moments.
+
+        False for any other error.
+        """
         if not _is_missing_right(error):
             return False
         with self._lock:
@@ -198,10 +210,10 @@ class Grants:
 
 
 def await_rights(clock: Clock, *reads: Callable[[], object], seconds: float = AFTER_A_LOSS_SECONDS) -> None:
-    """Wait until the API server allows these reads, at a service's start; raises no KubeError.
+    """Wait until the API server allows these reads.
 
-    A read that needs a Role and one that needs a ClusterRole show that both are loaded. Other faults, and a right that
-    never comes, show in the calls that follow.
+    For a service's start; raises no KubeError. A read that needs a Role and one that needs a ClusterRole show that both
+    are loaded. Other faults, and a right that never comes, show in the calls that follow.
     """
     deadline = clock.monotonic() + seconds
     for read in reads:

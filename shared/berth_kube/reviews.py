@@ -22,7 +22,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A possible request: `verb` as in RBAC, on one object, or on all if `name` is ""."""
+    """A possible request.
+
+    `verb` is as in RBAC; an empty `name` means all objects.
+    """
 
     verb: str
     resource: Resource
@@ -69,9 +72,10 @@ class _AccessReview(msgspec.Struct, frozen=True):
 
 
 def review_token(client: KubeClient, token: str, audiences: Sequence[str] = ()) -> Subject | None:
-    """Return a token's user, None for an invalid token; a KubeError never contains the token.
+    """Return a token's user, None for an invalid token.
 
-    With audiences, the API server must confirm that the token is for one of them; without, it is for the server.
+    A KubeError never contains the token. With audiences, the API server must confirm that the token is for one of them;
+    without, it is for the server.
     """
     spec: dict[str, Any] = {"token": token} | ({"audiences": list(audiences)} if audiences else {})
     body = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": spec}

@@ -42,7 +42,10 @@ HOME_KUBECONFIG: Final = "~/.kube/config"
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigSource:
-    """One kubeconfig: `files` separated as in KUBECONFIG, and a context (None: the current one)."""
+    """One kubeconfig and a context.
+
+    `files` are separated as in KUBECONFIG; `context` None is the current one.
+    """
 
     files: str
     context: str | None = None
@@ -86,7 +89,10 @@ class KubeconfigSource:
 
 @dataclass(frozen=True, slots=True)
 class InClusterSource:
-    """The service account of this program's pod; its token is read again every minute."""
+    """The service account of this program's pod.
+
+    Its token is read again every minute.
+    """
 
     def load(self) -> Configuration:
         """Return the official client's configuration; raises InputError if it is incomplete."""
@@ -119,7 +125,10 @@ def find_source(kubeconfig: str | None = None, context: str | None = None) -> Co
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
-    """Return a kubeconfig file's content; raises InputError if it is not a YAML mapping."""
+    """Return a kubeconfig file's content.
+
+    Raises InputError if it is not a YAML mapping.
+    """
     try:
         documents = load_documents(read_bounded(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -244,14 +253,20 @@ class Transport:
         return str(self._client.configuration.host)
 
     def send(self, request: Request, *, silence_seconds: float | None = None) -> bytes:
-        """Return the body of a 2xx answer; raises a KubeError otherwise or after a long silence."""
+        """Return the body of a 2xx answer.
+
+        Raises a KubeError otherwise or after a long silence.
+        """
         with self._slots:
             return self._renewing(
                 lambda client: self._send_with(client, request, silence_seconds or self._settings.request_seconds)
             )
 
     def open_stream(self, request: Request, *, silence_seconds: float) -> BaseHTTPResponse:
-        """Return a 2xx answer with its body unread, for the caller to close; raises a KubeError."""
+        """Return a 2xx answer with its body unread.
+
+        The caller closes it. Raises a KubeError otherwise.
+        """
         return self._renewing(lambda client: self._open_with(client, request, silence_seconds))
 
     def broken(self, call: Call, error: Exception) -> UnreachableError:
@@ -298,7 +313,10 @@ class Transport:
         return answer
 
     def _headers(self, client: ApiClient, request: Request) -> dict[str, str]:
-        """Return the request's headers; the official client renews a token that is about to expire."""
+        """Return the request's headers.
+
+        The official client renews a token that is about to expire.
+        """
         headers = {"Accept": JSON, "User-Agent": self._settings.user_agent}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -335,7 +353,7 @@ class Transport:
         return ApiClient(configuration)
 
     def _renewing(self, action: Callable[[ApiClient], T]) -> T:
-        """Run an action; if the server rejects the credentials, read them again and repeat.
+        """Run an action; if the credentials are rejected, renew them and repeat.
 
         The official client renews only credentials with an expiry; token files and client certificates change without
         one.
@@ -350,7 +368,10 @@ class Transport:
             return action(renewed)
 
     def _renewed_client(self, refused: ApiClient) -> ApiClient | None:
-        """Return a new client in place of the refused one; None if it is too recent or impossible."""
+        """Return a new client in place of the refused one.
+
+        Returns None if the refused one is too recent or a new one impossible.
+        """
         with self._credentials_lock:
             if self._client is not refused:
                 return self._client

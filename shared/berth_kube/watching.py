@@ -1,7 +1,7 @@
-"""Watches of a collection: list, watch, resume after a cut, list again after 410.
+"""Watches of a collection.
 
-Each watch has its own thread for blocking reads, so that the caller's `stop` ends the iteration at once, whatever state
-the connection is in.
+A watch lists, watches, resumes after a cut and lists again after 410. Each watch has its own thread for blocking reads,
+so that the caller's `stop` ends the iteration at once, whatever state the connection is in.
 """
 
 import logging
@@ -97,9 +97,10 @@ class WatchSource(Protocol[T]):
 
 
 def follow(source: WatchSource[T], *, stop: threading.Event, settings: WatchSettings) -> Iterator[WatchItem[T]]:
-    """Yield `Listed`, then every change, until a quarter of a second after `stop` is set.
+    """Yield `Listed`, then every change, until `stop` is set.
 
-    Raises the KubeError of the first list if it is permanent (no such kind, no right); later errors are retried.
+    It ends within a quarter of a second after that. Raises the KubeError of the first list if it is permanent (no such
+    kind, no right); later errors are retried.
     """
     feed = _Feed(source, settings)
     threading.Thread(target=feed.run, name=f"watch {source.call.target}", daemon=True).start()
@@ -117,7 +118,10 @@ def follow(source: WatchSource[T], *, stop: threading.Event, settings: WatchSett
 
 
 class _Feed(Generic[T]):
-    """Reads a collection in a thread; puts items, or the error that ends it, into `items`."""
+    """Reads a collection in a thread and puts items into `items`.
+
+    The error that ends it goes there too.
+    """
 
     def __init__(self, source: WatchSource[T], settings: WatchSettings) -> None:
         self.items: queue.Queue[WatchItem[T] | BaseException] = queue.Queue(_QUEUED_ITEMS)
@@ -147,7 +151,10 @@ class _Feed(Generic[T]):
                     self._stream.shutdown()
 
     def _read_once(self) -> None:
-        """List if needed, then follow one connection to its end; wait after a failure."""
+        """List if needed, then follow one connection to its end.
+
+        Waits after a failure.
+        """
         try:
             if not self._resource_version:
                 self._list()
@@ -162,7 +169,10 @@ class _Feed(Generic[T]):
             self._wait_after(error)
 
     def _wait_after(self, error: KubeError) -> None:
-        """Wait before the next try: longer after each failure, and as long as the server asks."""
+        """Wait before the next try.
+
+        The wait grows with each failure and is at least what the server asks.
+        """
         self._failures += 1
         wait_seconds = max(self._settings.backoff.wait_seconds(self._failures), error.retry_after_seconds or 0.0)
         level = logging.WARNING if self._failures >= _WORTH_A_WARNING else logging.DEBUG
@@ -177,7 +187,10 @@ class _Feed(Generic[T]):
         self._listed = True
 
     def _follow_stream(self) -> None:
-        """Follow one connection until the server ends it; raises a KubeError after another end."""
+        """Follow one connection until the server ends it.
+
+        Raises a KubeError after another end.
+        """
         started, seen = time.monotonic(), 0
         for line in self._lines():
             self._handle(line)
@@ -203,7 +216,10 @@ class _Feed(Generic[T]):
         self._resource_version = resource_version or self._resource_version
 
     def _emit(self, item: WatchItem[T] | BaseException) -> None:
-        """Hand over an item, waiting while the caller is behind; drop it once abandoned."""
+        """Put an item into the queue unless abandoned.
+
+        Waits while the caller is behind.
+        """
         while not self._abandoned.is_set():
             try:
                 self.items.put(item, timeout=_STOP_POLL_SECONDS)
@@ -214,7 +230,10 @@ class _Feed(Generic[T]):
     # --- the connection ---------------------------------------------------------------------------------------------
 
     def _lines(self) -> Iterator[bytes]:
-        """Yield the lines of one connection; a truncated line is dropped, its event comes again."""
+        """Yield the lines of one connection.
+
+        A truncated line is dropped; its event comes again.
+        """
         stream = self._source.open_stream(self._resource_version, self._settings)
         try:
             with self._stream_lock:

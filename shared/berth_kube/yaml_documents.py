@@ -1,7 +1,7 @@
-"""YAML of users, read within bounds: memory stays proportional to the file's length.
+"""YAML of users, read within bounds.
 
-Aliases let a few lines stand for millions of values, or for a value within itself; both are detected on the nodes,
-before objects are built from them.
+Memory stays proportional to the file's length. Aliases let a few lines stand for millions of values, or for a value
+within itself; both are detected on the nodes, before objects are built from them.
 """
 
 from collections.abc import Iterable
@@ -70,7 +70,10 @@ def read_bounded(source: Path | IO[bytes]) -> str:
 
 
 def _check(root: yaml.Node) -> None:
-    """Raise if a document is nested too deeply or in itself, or has too many values."""
+    """Raise if a document is too deep, cyclic or too large.
+
+    It is cyclic if it is nested in itself, and large by its number of values.
+    """
     measured: dict[int, tuple[int, int]] = {}  # node to values and levels
     open_nodes: set[int] = set()
     stack = [root]

@@ -1,1 +1,1 @@
-"""What Berth's programs have in common as processes: their logs, name, health port and certificates."""
+"""Logs, name, health port and certificates of Berth's programs."""

@@ -1,4 +1,7 @@
-"""Keys and certificates: an authority that signs for itself, and what it signs for servers and clients."""
+"""Keys and certificates of an authority, servers and clients.
+
+The authority signs for itself and for the others.
+"""
 
 import ipaddress
 from collections.abc import Sequence
@@ -67,7 +70,10 @@ def make_authority(name: str, *, now: datetime, life: timedelta) -> KeyPair:
 
 
 def sign_server(authority: KeyPair, name: str, hosts: Sequence[str], *, now: datetime, life: timedelta) -> KeyPair:
-    """Make the certificate of a server that is called by any of the hosts, which are names and addresses."""
+    """Make a server's certificate.
+
+    The hosts by which clients call it are names and addresses.
+    """
     key = make_key()
     builder = _start_leaf(key, _subject(name[:_LONGEST_NAME]), authority, now=now, life=life)
     extensions = (
@@ -80,7 +86,10 @@ def sign_server(authority: KeyPair, name: str, hosts: Sequence[str], *, now: dat
 
 
 def sign_client(authority: KeyPair, user: str, groups: Sequence[str], *, now: datetime, life: timedelta) -> KeyPair:
-    """Make a client's certificate; Kubernetes reads the user from the common name, groups from organisations."""
+    """Make a client's certificate.
+
+    Kubernetes reads the user from the common name, groups from organisations.
+    """
     key = make_key()
     builder = _start_leaf(key, _subject(user, groups), authority, now=now, life=life)
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -122,7 +131,10 @@ def _subject(name: str, groups: Sequence[str] = ()) -> x509.Name:
 
 
 def _key_usage(*, authority: bool) -> x509.KeyUsage:
-    """Return what a key may be used for: an authority's signs certificates, any other signs handshakes."""
+    """Return what a key may be used for.
+
+    An authority's key signs certificates, any other signs handshakes.
+    """
     return x509.KeyUsage(
         digital_signature=not authority,
         key_cert_sign=authority,

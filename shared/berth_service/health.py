@@ -38,7 +38,7 @@ class Answer:
 
     @classmethod
     def from_state(cls, state: Mapping[str, object], *, good: bool) -> "Answer":
-        """Return a state as JSON, with 200 where it is good and 503 where it is not."""
+        """Return a state as JSON, with 200 if good, else 503."""
         status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
         return cls(status, json.dumps(state).encode(), "application/json")
 
@@ -49,7 +49,10 @@ _ONLY_READS: Final = Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n
 
 
 class HealthServer:
-    """Answers on an address from `start` to `stop`, or within a `with` block."""
+    """Answers on an address from `start` to `stop`.
+
+    As a context manager it does so within the block.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,10 @@ class HealthServer:
         readyz: Callable[[], Answer],
         healthz: Callable[[], Answer] = lambda: _OK,
     ) -> None:
-        """`readyz` and `healthz` are called in threads of the server, several at once."""
+        """Make a server that does not listen yet.
+
+        `readyz` and `healthz` are called in threads of the server, several at once.
+        """
         self._host = host
         self._port = port
         metrics = partial(_render_metrics, registry)
@@ -68,7 +74,10 @@ class HealthServer:
         self._listener: _Listener | None = None
 
     def start(self) -> None:
-        """Listen; raises `InputError` if the address is not a free one of this machine."""
+        """Listen.
+
+        Raises `InputError` if the address is not a free one of this machine.
+        """
         try:
             listener = _Listener(self._host, self._port, self._handler)
         except OSError as error:
@@ -78,7 +87,10 @@ class HealthServer:
         self._listener = listener
 
     def stop(self) -> None:
-        """Stop listening, without a wait for answers that are under way; nothing where it never began."""
+        """Stop listening, without a wait for unfinished answers.
+
+        Does nothing if the server never listened.
+        """
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.shutdown()
@@ -93,7 +105,7 @@ class HealthServer:
 
     @property
     def address(self) -> str:
-        """Return `HOST:PORT`, with the port that is listened on in place of 0."""
+        """Return `HOST:PORT` with the real port in place of 0."""
         port = self._port if self._listener is None else self._listener.server_address[1]
         return f"{self._host}:{port}"
 
@@ -103,9 +115,10 @@ def _render_metrics(registry: CollectorRegistry) -> Answer:
 
 
 class _Listener(ThreadingTCPServer):
-    """Answers each client in a thread, and drops the one that came first where there are too many.
+    """Answers each client in a thread.
 
-    Unlike http.server's own it asks no name server for the name of its address, which may take long.
+    Drops the client that came first where there are too many. Unlike http.server's own it asks no name server for the
+    name of its address, which may take long.
     """
 
     allow_reuse_address = True
@@ -129,7 +142,10 @@ class _Listener(ThreadingTCPServer):
             self.shutdown_request(request)
 
     def _admit(self, request: Any) -> bool:  # noqa: ANN401 - as socketserver has it
-        """Count a client, and return whether there was room for it or room could be made."""
+        """Count a client if there is room for it.
+
+        Returns whether there was room, or room could be made by dropping the first client.
+        """
         with self._left:
             if len(self._clients) >= _MOST_CLIENTS:
                 first = next(iter(self._clients))
@@ -155,7 +171,10 @@ class _Listener(ThreadingTCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request of a client, which has some seconds to send it."""
+    """Answers one request of a client.
+
+    The client has some seconds to send it.
+    """
 
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_SECONDS

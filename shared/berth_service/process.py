@@ -21,7 +21,10 @@ _LARGEST_PORT: Final = 65535
 
 
 def parse_address(option: str, text: str) -> tuple[str, int]:
-    """Return the host and the port of `HOST:PORT`; raises InputError with the option."""
+    """Return the host and the port of `HOST:PORT`.
+
+    Raises InputError with the option.
+    """
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > _LARGEST_PORT:
         raise InputError(option, text, "HOST:PORT, for example 0.0.0.0:8080")
@@ -79,7 +82,10 @@ def _as_text() -> list[Any]:
 
 
 def _printable(_logger: Any, _method: str, line: str) -> str:  # noqa: ANN401 - what structlog passes
-    """Return a line without control characters, which others' names and messages may have."""
+    """Return a line without control characters.
+
+    Others' names and messages may have some.
+    """
     return printable_text(line)
 
 
@@ -91,7 +97,10 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT and SIGTERM set; a second signal ends the process."""
+    """Yield an event that SIGINT and SIGTERM set.
+
+    A second signal ends the process.
+    """
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -111,9 +120,10 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """Interrupt the block on SIGTERM and SIGHUP as on Ctrl-C, so that it cleans up.
+    """Interrupt the block on SIGTERM and SIGHUP as on Ctrl-C.
 
-    The clean-up is not interrupted by another signal; one that is ignored from the start stays so, as under nohup.
+    The block cleans up then. The clean-up is not interrupted by another signal; one that is ignored from the start
+    stays so, as under nohup.
     """
     before = {number: signal.getsignal(number) for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN}
 
