@@ -1,1 +1,4 @@
-"""A real local control plane for the demo and the tests; never used in production."""
+"""A real local control plane for the demo and the tests.
+
+Production never uses it.
+"""

@@ -82,9 +82,10 @@ def install_berth(client: KubeClient) -> None:
 
 
 def is_installed(client: KubeClient) -> bool:
-    """Return whether the CRDs are served and pods can be created in the default namespaces.
+    """Return whether the CRDs are served and pods can be created.
 
-    The client must not retry: a CRD's storage answers 429 with a pause of a whole second while it starts.
+    Pods can be created in the default namespaces once their service accounts exist. The client must not retry: a CRD's
+    storage answers 429 with a pause of a whole second while it starts.
     """
     try:
         client.list(RESERVATIONS)
@@ -123,7 +124,10 @@ def read_rules(account: str) -> dict[str, Any]:
 
 
 def build_admission_policies() -> tuple[tuple[dict[str, Any], dict[str, Any]], ...]:
-    """Return the accounts' admission policies, each with its binding, as the chart has them."""
+    """Return the accounts' admission policies, each with its binding.
+
+    They are as the chart has them.
+    """
     text = _installed_folder("rules").joinpath("admission-policies.yaml").read_text(encoding="utf-8")
     for name, value in _POLICY_VALUES.items():
         text = text.replace(f"${{{name}}}", json.dumps(value))
@@ -150,7 +154,10 @@ def _build_policy_binding(policy: str) -> dict[str, Any]:
 def _grant(
     client: KubeClient, account: str, rules: Sequence[Any], namespace: str, resources: tuple[Resource, Resource]
 ) -> None:
-    """Grant rules to a service account, in one namespace or ("") in the whole cluster."""
+    """Grant rules to a service account.
+
+    The rules hold in one namespace, or in the whole cluster for "".
+    """
     roles, bindings = resources
     subject = {"kind": "ServiceAccount", "name": account, "namespace": DEFAULT_NAMESPACE}
     reference = {"apiGroup": _RBAC_GROUP, "kind": roles.kind, "name": account}
@@ -165,7 +172,10 @@ def _build(resource: Resource, name: str, namespace: str = "") -> dict[str, Any]
 
 
 def _installed_folder(name: str) -> Traversable:
-    """Return the folder of CRDs or rules: the wheel's copy, else the repository's original."""
+    """Return the folder of CRDs or rules.
+
+    It is the wheel's copy, else the repository's original.
+    """
     installed = importlib.resources.files("berth_sandbox").joinpath("installed", name)
     if installed.is_dir():
         return installed
@@ -204,7 +214,10 @@ class NodeShape:
 
 
 def node_names(prefix: str, first: int, count: int) -> tuple[str, ...]:
-    """Return the names of nodes numbered from `first`, padded so that they sort."""
+    """Return the names of nodes numbered from `first`.
+
+    Numbers are padded so that names sort.
+    """
     return tuple(f"{prefix}{number:0{_WIDTH}d}" for number in range(first, first + count))
 
 

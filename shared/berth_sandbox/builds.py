@@ -1,4 +1,7 @@
-"""Builds of Go programs into the user's cache, once per version, with progress."""
+"""Builds of Go programs into the user's cache, with progress.
+
+Each version is built once.
+"""
 
 import os
 import queue
@@ -60,7 +63,10 @@ def build_programs(module: GoModule, progress: Callable[[str], None]) -> dict[st
 
 
 def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress: Callable[[str], None]) -> None:
-    """Build programs in a temporary folder of the cache and move them to their place."""
+    """Build programs in a temporary folder and move them into place.
+
+    The folder is in the cache.
+    """
     go = find_go(module.go_version())
     what = f"{', '.join(program.name for program in programs)} {module.program_version()}"
     with _scratch_folder(folder) as scratch:
@@ -78,7 +84,10 @@ def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress
 
 @contextmanager
 def _scratch_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder beside the programs; a killed build's leftovers are removed first."""
+    """Yield an empty folder beside the programs.
+
+    A killed build's leftovers are removed first.
+    """
     scratch = folder / ".building"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
@@ -105,7 +114,7 @@ class GoStep:
         return time.monotonic() - self._started
 
     def run(self, command: Sequence[str], *, packages: int = 0) -> int:
-        """Run a command to its end and return how many packages it printed.
+        """Run a command to its end; return the number of printed packages.
 
         `packages` is how many there are at most, 0 while that is unknown. Raises `SandboxUnavailableError`.
         """
@@ -140,7 +149,10 @@ class GoStep:
 
 @contextmanager
 def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Yield a running Go command; an early exit from the block ends it and its compilers."""
+    """Yield a running Go command.
+
+    An early exit from the block ends it and its compilers.
+    """
     with subprocess.Popen(  # noqa: S603 - the command is `go_modules`' and Go is the user's
         command,
         cwd=folder,
@@ -161,7 +173,10 @@ def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[
 
 
 def _read_lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    """Yield each line as it comes, and an empty one after each second without any."""
+    """Yield each line as it comes.
+
+    Yields an empty line after each second without any.
+    """
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def pump(stream: IO[str]) -> None:
@@ -198,9 +213,9 @@ ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 
 
 def find_binaries(progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """Return the path of each control-plane program, building the ones that are missing.
+    """Return the path of each control-plane program.
 
-    Raises `SandboxUnavailableError` when something is missing and cannot be built.
+    Builds the missing ones. Raises `SandboxUnavailableError` when something is missing and cannot be built.
     """
     found: dict[str, Path] = {}
     for module in CONTROL_PLANE:
@@ -228,7 +243,10 @@ def _find_tool(module: GoModule, name: str, progress: Callable[[str], None], env
 
 
 def _given(name: str, environ: Mapping[str, str]) -> Path | None:
-    """Return a program of the folder that the user names, None when it is not there."""
+    """Return a program of the folder that the user names.
+
+    Returns None when it is not there.
+    """
     folder = environ.get(ASSETS_VARIABLE, "")
     if not folder:
         return None

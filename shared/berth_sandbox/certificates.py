@@ -1,4 +1,7 @@
-"""Keys and certificates of a sandbox: one authority, one server, one per client."""
+"""Keys and certificates of a sandbox.
+
+A sandbox has one authority, one server, and one certificate per client.
+"""
 
 import datetime as dt
 from dataclasses import dataclass

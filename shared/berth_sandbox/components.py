@@ -19,7 +19,10 @@ from berth_sandbox.settings import SandboxSettings, ScoringStrategy
 
 
 class Component(StrEnum):
-    """A process of the control plane; the value is also its log's name."""
+    """A process of the control plane.
+
+    The value is also its log's name.
+    """
 
     ETCD = "etcd"
     API_SERVER = "kube-apiserver"
@@ -76,7 +79,10 @@ def health_url(component: Component, ports: Ports) -> str:
 
 
 def _etcd_arguments(place: ComponentPlace) -> tuple[str, ...]:
-    """Return etcd's arguments; nothing is synced to disk: a sandbox ends with its machine."""
+    """Return etcd's arguments.
+
+    Nothing is synced to disk: a sandbox ends with its machine.
+    """
     client = f"http://{LOOPBACK}:{place.ports.etcd}"
     peer = f"http://{LOOPBACK}:{place.ports.etcd_peer}"
     return (
@@ -246,7 +252,10 @@ def build_client_kubeconfig(
 def build_token_kubeconfig(
     folder: SandboxFolder, ports: Ports, *, token: str, namespace: str, context: str
 ) -> dict[str, Any]:
-    """Return the kubeconfig of a service account, whose calls default to the namespace."""
+    """Return the kubeconfig of a service account.
+
+    Its calls default to the namespace.
+    """
     return _build_kubeconfig(folder, ports, context, user={"token": token}, namespace=namespace)
 
 
@@ -293,7 +302,10 @@ def build_scheduler_config(scheduler_name: str, kubeconfig: Path, scoring: Scori
 
 
 def build_audit_policy() -> dict[str, Any]:
-    """Return the audit policy: the calls and answers of Berth's accounts only, without bodies."""
+    """Return the audit policy.
+
+    It logs only the calls of Berth's accounts, without bodies.
+    """
     users = [f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}" for account in BERTH_ACCOUNTS]
     return {
         "apiVersion": "audit.k8s.io/v1",
@@ -309,6 +321,9 @@ def write_kubeconfig(path: Path, body: Mapping[str, Any]) -> None:
 
 
 def _write_yaml(path: Path, body: Mapping[str, Any]) -> None:
-    """Write a document that only its owner can read; the keys stay in their order."""
+    """Write a document that only its owner can read.
+
+    The keys stay in their order.
+    """
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(dict(body), sort_keys=False), encoding="utf-8")

@@ -1,6 +1,7 @@
-"""Faults between a client and the API server: none, drawn from a seed, or a held call.
+"""Faults between a client and the API server.
 
-A `FaultPlan` decides; `FaultProxy` executes the decision.
+There are none, or they are drawn from a seed, or a call is held. A `FaultPlan` decides; `FaultProxy` executes the
+decision.
 """
 
 import json
@@ -134,7 +135,10 @@ class NoFaults:
 
 
 class SeededFaults:
-    """Draws faults from a seed; their assignment depends on the order of calls."""
+    """Draws faults from a seed.
+
+    Their assignment depends on the order of calls.
+    """
 
     def __init__(self, seed: int, *, rate: float, watch_rate: float = 0.0) -> None:
         self._draw = random.Random(seed)  # noqa: S311 - it must be the same again
@@ -143,7 +147,10 @@ class SeededFaults:
         self._lock = threading.Lock()
 
     def decide(self, call: Call) -> Fault:
-        """Return no fault for most calls, else one that fits the call's kind."""
+        """Return the call's fault, none for most calls.
+
+        A fault fits the call's kind.
+        """
         kinds, rate = (WATCH_FAULTS, self._watch_rate) if call.is_watch else (EVERY_FAULT, self._rate)
         with self._lock:
             if self._draw.random() >= rate:
@@ -158,14 +165,20 @@ class SeededFaults:
 
 @dataclass(slots=True)
 class Hold:
-    """One held call; `reached` is set at its arrival, `released` lets it go on."""
+    """One held call.
+
+    `reached` is set at its arrival; `released` lets it go on.
+    """
 
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
 
 
 class HoldPlan:
-    """Holds the first matching call until it is released; `kind` says how it ends."""
+    """Holds the first matching call until it is released.
+
+    `kind` says how it ends.
+    """
 
     def __init__(self, wanted: Callable[[Call], bool], kind: FaultKind) -> None:
         self.held = Hold()
@@ -215,7 +228,10 @@ _STATUSES: Final = {
 
 
 class FaultProxy:
-    """A proxy before a kubeconfig's API server; `plan` may be replaced at any time."""
+    """A proxy before a kubeconfig's API server.
+
+    `plan` may be replaced at any time.
+    """
 
     def __init__(self, kubeconfig: Path) -> None:
         self.plan: FaultPlan = NoFaults()
@@ -245,7 +261,7 @@ class FaultProxy:
         self._thread.join(5)
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """Write the kubeconfig of the same client through the proxy; return its path."""
+        """Write the same client's kubeconfig for the proxy; return its path."""
         (cluster,) = self._config["clusters"]
         through = {**cluster, "cluster": {"server": f"http://{LOOPBACK}:{self._server.server_address[1]}"}}
         write_kubeconfig(path, {**self._config, "clusters": [through]})
@@ -377,7 +393,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _stream(self, answer: BaseHTTPResponse, cut_after_seconds: float | None) -> None:
-        """Relay a stream in chunks; a cut stream ends without the last chunk."""
+        """Relay a stream in chunks.
+
+        A cut stream ends without the last chunk.
+        """
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.close_connection = True
@@ -390,7 +409,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _reset(self) -> None:
-        """Reset the connection: a linger time of zero turns the close into a reset."""
+        """Reset the connection.
+
+        A linger time of zero turns the close into a reset.
+        """
         self.close_connection = True
         with suppress(OSError):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -29,7 +29,10 @@ def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _user_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path:
-    """Return Berth's folder below a variable's; as in XDG, a relative value counts as unset."""
+    """Return Berth's folder below a variable's.
+
+    As in XDG, a relative value counts as unset.
+    """
     value = environ.get(variable, "")
     base = Path(value) if Path(value).is_absolute() else Path.home() / fallback
     return base / "berth"
@@ -79,7 +82,10 @@ class SandboxFolder:
 
     @property
     def audit_log(self) -> Path:
-        """The calls of Berth's own accounts, one JSON object a line, without bodies."""
+        """Log of the calls of Berth's accounts.
+
+        It has one JSON object a line, without bodies.
+        """
         return self.root / "logs" / "audit.log"
 
     def scheduler_config(self, scheduler: str) -> Path:
@@ -114,7 +120,10 @@ class SandboxFolder:
 
 
 def remove_folder(root: Path) -> None:
-    """Remove a sandbox's folder, also while a dying process still writes into it."""
+    """Remove a sandbox's folder.
+
+    Tries again while a dying process still writes into it.
+    """
     for _ in range(_REMOVE_ATTEMPTS):
         shutil.rmtree(root, ignore_errors=True)
         if not root.exists():
@@ -128,7 +137,10 @@ def remove_folder(root: Path) -> None:
 
 @contextmanager
 def exclusive_lock(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold a file's lock, creating the file; `on_wait` is called once if another holds it."""
+    """Hold a file's lock, creating the file.
+
+    `on_wait` is called once if another holds it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

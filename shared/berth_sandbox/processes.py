@@ -21,7 +21,10 @@ _TAIL_LINES: Final = 15
 
 
 def spawn(component: Component, command: tuple[str, ...], folder: SandboxFolder) -> None:
-    """Start a component in its own session, so that Ctrl-C does not reach it; record its pid."""
+    """Start a component in its own session and record its pid.
+
+    Ctrl-C does not reach it there.
+    """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(
         command[0],
@@ -40,7 +43,10 @@ def spawn(component: Component, command: tuple[str, ...], folder: SandboxFolder)
 
 
 def _wait_until_named(component: Component, folder: SandboxFolder) -> None:
-    """Wait until a new process has a command line, which it lacks for an instant."""
+    """Wait until a new process has a command line.
+
+    It lacks one for an instant.
+    """
     deadline = time.monotonic() + _NAMED_WITHIN_SECONDS
     while find_pid(component, folder) is None and is_present(component, folder) and time.monotonic() < deadline:
         time.sleep(_NAME_POLL_SECONDS)
@@ -73,7 +79,10 @@ def _read_pid(component: Component, folder: SandboxFolder) -> int | None:
 
 
 def read_command_line(pid: int) -> str:
-    """Return the command line of a process; empty when it is gone or a zombie."""
+    """Return the command line of a process.
+
+    It is empty when the process is gone or a zombie.
+    """
     if sys.platform == "linux":
         try:
             return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -92,7 +101,10 @@ def find_live(folder: SandboxFolder) -> dict[Component, int]:
 
 
 def send_signal(component: Component, folder: SandboxFolder, number: signal.Signals) -> bool:
-    """Send a signal to a component; return whether it was alive to get it."""
+    """Send a signal to a component.
+
+    Returns whether it was alive to get it.
+    """
     pid = find_pid(component, folder)
     if pid is None:
         return False
@@ -104,7 +116,10 @@ def send_signal(component: Component, folder: SandboxFolder, number: signal.Sign
 
 
 def end(components: Iterable[Component], folder: SandboxFolder) -> None:
-    """Kill components and wait until they are gone; they hold nothing worth an orderly end."""
+    """Kill components and wait until they are gone.
+
+    They hold nothing worth an orderly end.
+    """
     wanted = tuple(components)
     deadline = time.monotonic() + _GONE_WITHIN_SECONDS
     while left := [component for component in wanted if is_present(component, folder)]:
@@ -118,10 +133,10 @@ def end(components: Iterable[Component], folder: SandboxFolder) -> None:
 
 
 def is_present(component: Component, folder: SandboxFolder) -> bool:
-    """Return whether a component is alive, starting, or dying with its port still open.
+    """Return whether a component is alive, starting or dying.
 
-    A process that starts has no command line for an instant; one that is ending loses it first and closes its sockets
-    later.
+    A dying one still has its port open. A process that starts has no command line for an instant; one that is ending
+    loses it first and closes its sockets later.
     """
     pid = _read_pid(component, folder)
     if pid is None:
@@ -131,7 +146,10 @@ def is_present(component: Component, folder: SandboxFolder) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Return whether a process and all its threads have ended; an unreaped zombie has."""
+    """Return whether a process and all its threads have ended.
+
+    An unreaped zombie has.
+    """
     if _reap(pid):
         return True
     if sys.platform != "linux":

@@ -75,9 +75,10 @@ def read_record(folder: SandboxFolder) -> SandboxRecord:
 
 @contextmanager
 def claim_folder(name: str | None) -> Iterator[SandboxFolder]:
-    """Yield an empty folder for a new sandbox; raise `SandboxNameError` if the name is taken.
+    """Yield an empty folder for a new sandbox.
 
-    The folder is locked while it is filled, and a dead sandbox's files in it are removed.
+    Raises `SandboxNameError` if the name is taken. The folder is locked while it is filled, and a dead sandbox's files
+    in it are removed.
     """
     if name is None:
         folder = SandboxFolder(temporary_folder())
@@ -100,7 +101,10 @@ def claim_folder(name: str | None) -> Iterator[SandboxFolder]:
 
 
 def _lock_folder(root: Path, name: str) -> int:
-    """Create and lock the folder; a process that stops the sandbox may remove it meanwhile."""
+    """Create and lock the folder.
+
+    A process that stops the sandbox may remove it meanwhile.
+    """
     while True:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -138,7 +142,10 @@ _FIRST = (Component.ETCD, Component.API_SERVER)
 
 
 def bring_up(folder: SandboxFolder, binaries: Binaries, settings: SandboxSettings, progress: Progress) -> SandboxRecord:
-    """Start all components; return the record once they are ready and Berth is installed."""
+    """Start all components and install Berth; return the record.
+
+    Returns once all components are ready.
+    """
     deadline = time.monotonic() + settings.timeout_seconds
     now = dt.datetime.now(dt.UTC)
     reservation = PortReservation.make()
@@ -226,10 +233,11 @@ class Sandbox:
         progress: Progress = _say_nothing,
         binaries: Binaries | None = None,
     ) -> Self:
-        """Start a sandbox and return it when every component and node is ready.
+        """Start a sandbox and return it when it is ready.
 
-        Raises `SandboxUnavailableError` when there are no binaries and none can be built, `ComponentError` when a
-        component fails, `SandboxNameError` when the name is taken. Nothing is left behind then.
+        Every component and node is ready then. Raises `SandboxUnavailableError` when there are no binaries and none can
+        be built, `ComponentError` when a component fails, `SandboxNameError` when the name is taken. Nothing is left
+        behind then.
         """
         settings = settings or SandboxSettings()
         binaries = binaries or find_binaries(progress)
@@ -253,7 +261,10 @@ class Sandbox:
 
     @classmethod
     def stop_named(cls, name: str = DEFAULT_NAME) -> bool:
-        """Stop the sandbox of a name, or a failed start's leftovers; return whether there was any."""
+        """Stop a named sandbox or a failed start's leftovers.
+
+        Returns whether there was any.
+        """
         folder = SandboxFolder(named_folder(name))
         if not folder.root.exists():
             return False
@@ -262,7 +273,10 @@ class Sandbox:
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        """Return the names of sandboxes that are up, or were when their machine stopped."""
+        """Return the names of sandboxes that left a record.
+
+        They are up, or were when their machine stopped.
+        """
         folder = state_folder()
         entries = folder.iterdir() if folder.is_dir() else ()
         return tuple(sorted(entry.name for entry in entries if SandboxFolder(entry).record.exists()))
@@ -316,7 +330,10 @@ class Sandbox:
 
     @property
     def audit_log(self) -> Path:
-        """Return the API server's log of calls by Berth's accounts, one JSON object a line."""
+        """Return the API server's log of calls by Berth's accounts.
+
+        It has one JSON object a line.
+        """
         return self._folder.audit_log
 
     @property
@@ -342,9 +359,9 @@ class Sandbox:
         return path
 
     def add_nodes(self, count: int, shape: NodeShape | None = None, *, prefix: str = "node-") -> tuple[str, ...]:
-        """Add nodes to those of the prefix, wait until all are ready and return their names.
+        """Add nodes, wait until all are ready and return their names.
 
-        Without a shape they are as the settings say.
+        They count on from those of the prefix. Without a shape they are as the settings say.
         """
         shape = shape or NodeShape(
             cpu=self.settings.node_cpu, memory=self.settings.node_memory, pods=self.settings.node_pods
@@ -378,7 +395,10 @@ class Sandbox:
         return processes.find_live(self._folder)
 
     def kill(self, component: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to a component; raise `SandboxError` when it is not alive."""
+        """Send a signal to a component.
+
+        Raises `SandboxError` when it is not alive.
+        """
         if not processes.send_signal(Component(component), self._folder, number):
             raise SandboxError(f"{component} is not running")
 
@@ -390,7 +410,10 @@ class Sandbox:
         self.kill(component, signal.SIGCONT)
 
     def restart(self, component: str) -> None:
-        """Kill a component if it is alive, start it again and wait until it is ready."""
+        """Restart a component and wait until it is ready.
+
+        Kills it first if it is alive.
+        """
         wanted = Component(component)
         processes.end((wanted,), self._folder)
         if wanted is Component.KWOK:
@@ -402,7 +425,10 @@ class Sandbox:
 
 
 def _clean_up(folder: SandboxFolder, watchdog: Watchdog | None) -> None:
-    """End all components and remove the folder; Ctrl-C leaves the rest to the watchdog."""
+    """End all components and remove the folder.
+
+    Ctrl-C leaves the rest to the watchdog.
+    """
     processes.end(Component, folder)
     remove_folder(folder.root)
     if watchdog is not None:

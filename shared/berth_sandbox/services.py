@@ -26,7 +26,10 @@ _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ServiceProcess:
-    """A service with its log file; as a context manager it starts and stops."""
+    """A service with its log file.
+
+    As a context manager it starts and stops.
+    """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self._command = tuple(command)

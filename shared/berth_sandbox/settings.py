@@ -11,7 +11,10 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def check_name(name: str) -> None:
-    """Reject a name that is invalid in a context or a path; raises InputError."""
+    """Reject a name that is invalid in a context or path.
+
+    Raises InputError.
+    """
     if not _NAME.fullmatch(name):
         raise InputError("name", name, "lower-case letters, digits and dashes, 40 at most")
 

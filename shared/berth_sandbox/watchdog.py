@@ -1,4 +1,4 @@
-"""Clean-up after a process that started a sandbox and died without stopping it.
+"""Clean-up after the starter of a sandbox died without stopping it.
 
 Run as `python -m berth_sandbox.watchdog FOLDER` with a pipe as standard input, whose other end only the starter holds:
 the pipe ends when the starter does, whatever ended it.
@@ -39,7 +39,10 @@ class Watchdog:
 
 
 def watch(folder: SandboxFolder) -> None:
-    """Wait until the starter dismisses it or dies; then clean up what a dead one left."""
+    """Wait until the starter dismisses it or dies.
+
+    Cleans up what a dead starter left.
+    """
     if sys.stdin.buffer.read() != _LET_GO:
         processes.end(Component, folder)
         remove_folder(folder.root)

@@ -1,4 +1,7 @@
-"""A workload that fragments a cluster: mixed Deployments, a third later scaled down."""
+"""A workload that fragments a cluster.
+
+It has mixed Deployments; a third is later scaled down.
+"""
 
 import random
 import time
@@ -67,10 +70,10 @@ def fill_cluster(
     progress: Progress = lambda _line: None,
     timeout_seconds: float = 120.0,
 ) -> FilledCluster:
-    """Fill nodes to a share of their cpu, wait, scale a third down, and wait again.
+    """Fill nodes to a share of their cpu, then scale down.
 
-    The seed decides what is made and scaled; where it goes is the scheduler's choice. Raises `SandboxError` when a step
-    does not settle within the timeout.
+    It waits, scales a third of the Deployments down, and waits again. The seed decides what is made and scaled; where
+    it goes is the scheduler's choice. Raises `SandboxError` when a step does not settle within the timeout.
     """
     nodes = client.list(NODES, type=Node).items
     room = ResourceAmounts.total(ResourceAmounts.from_quantities(node.status.allocatable) for node in nodes)
@@ -87,7 +90,10 @@ def fill_cluster(
 
 
 def plan_deployments(room: ResourceAmounts, *, seed: int, requested_share: float) -> tuple[DeploymentPlan, ...]:
-    """Return Deployments that request this share of the cpu, and no more of the memory."""
+    """Return Deployments that request this share of the cpu.
+
+    They request no more than this share of the memory.
+    """
     draw = random.Random(seed)  # noqa: S311 - chooses sizes, guards nothing
     limit = ResourceAmounts({name: int(room.get(name) * requested_share) for name in ("cpu", "memory")})
     plans: list[DeploymentPlan] = []
@@ -119,7 +125,10 @@ def _draw_deployment(draw: random.Random, index: int) -> DeploymentPlan:
 
 
 def _choose_shrunk(draw: random.Random, plans: Sequence[DeploymentPlan]) -> tuple[DeploymentPlan, ...]:
-    """Return the Deployments with a random third scaled to a fifth of their replicas."""
+    """Return the Deployments with a random third scaled down.
+
+    Those keep a fifth of their replicas.
+    """
     chosen = set(draw.sample(range(len(plans)), len(plans) // _SHRUNK_SHARE))
     return tuple(
         replace(plan, replicas_after=max(1, plan.replicas // _SHRINK_DIVISOR)) if index in chosen else plan
@@ -188,7 +197,7 @@ def _each(action: Callable[[DeploymentPlan], None], plans: Sequence[DeploymentPl
 
 
 def _wait_until_settled(client: KubeClient, wanted: int, timeout_seconds: float, progress: Progress) -> None:
-    """Wait until exactly the wanted number of pods exist and all are ready."""
+    """Wait until exactly the wanted pods exist and all are ready."""
     deadline = time.monotonic() + timeout_seconds
     while True:
         looked_at = time.monotonic()

@@ -87,7 +87,10 @@ def _is_gated(pod: Pod) -> bool:
 
 
 def _is_taking_a_slot(pod: Pod, reservation: Reservation | None) -> bool:
-    """Return whether a Reservation, live or not, counts this pod as on the way to a slot."""
+    """Return whether a Reservation hands a slot to this pod.
+
+    The Reservation may be live or not.
+    """
     return reservation is not None and any(
         slot.state is SlotState.HANDING_OVER and slot.owner is not None and slot.owner.uid == pod.metadata.uid
         for slot in reservation.status.slots
@@ -95,7 +98,10 @@ def _is_taking_a_slot(pod: Pod, reservation: Reservation | None) -> bool:
 
 
 def _gates_left(pods: list[Pod], uid: str, reservation: Reservation | None) -> Iterator[Violation]:
-    """Yield a Reservation's gated pods without a held slot; the oldest come first."""
+    """Yield a Reservation's gated pods without a held slot.
+
+    The oldest pods get the held slots first.
+    """
     if reservation is None or not reservation.is_live:
         free, why = 0, f"Reservation {uid or '(none named)'} is not live"
     else:
@@ -106,7 +112,7 @@ def _gates_left(pods: list[Pod], uid: str, reservation: Reservation | None) -> I
 
 
 def _label_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation]:
-    """Yield an ungated pod with the label of a Reservation that is over."""
+    """Yield an ungated pod whose label names a finished Reservation."""
     if RESERVATION_LABEL not in pod.metadata.labels or _is_gated(pod) or _is_taking_a_slot(pod, reservation):
         return
     if reservation is None or not reservation.is_live:
@@ -123,7 +129,7 @@ def _late_hand_over(pod: Pod, now: datetime) -> Iterator[Violation]:
 
 
 def _nomination_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation]:
-    """Yield a waiting pod with our nomination that is on the way to no slot."""
+    """Yield a waiting pod whose nomination belongs to no hand-over."""
     _, _, rest = pod.metadata.annotations.get(SLOT_ANNOTATION, "").partition("/")
     node = rest.split("/")[1] if rest.count("/") > 1 else ""
     if not node or pod.spec.node_name or pod.status.nominated_node_name != node or pod.is_terminating:
@@ -133,7 +139,7 @@ def _nomination_left(pod: Pod, reservation: Reservation | None) -> Iterator[Viol
 
 
 def _placeholder_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation]:
-    """Yield a placeholder whose Reservation is not live or does not count it."""
+    """Yield a placeholder without a live Reservation that counts it."""
     target = f"pod {pod.key}"
     slot = _slot_of(pod, reservation)
     if slot is not None and slot.state is SlotState.HANDING_OVER:
@@ -155,7 +161,10 @@ def _slot_of(placeholder: Pod, reservation: Reservation | None) -> Slot | None:
 
 
 def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
-    """Yield nodes with a guard past its deadline or without a hand-over, and such fences."""
+    """Yield overdue or unneeded guards of nodes, and unneeded fences.
+
+    A guard is overdue past its deadline; both are unneeded without a hand-over on the node.
+    """
     changing_hands = {
         slot.node
         for reservation in state.reservations
@@ -180,7 +189,10 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
 
 
 def _nodes_of_successions(state: ClusterState) -> set[str]:
-    """Return the nodes on which a placeholder hands its slot to its successor."""
+    """Return the nodes with a placeholder and its successor.
+
+    The placeholder hands its slot to the successor there.
+    """
     nodes: defaultdict[tuple[str, str | None, str | None], list[str]] = defaultdict(list)
     for pod in state.pods:
         if PLACEHOLDER_LABEL in pod.metadata.labels:
@@ -203,7 +215,10 @@ def _taints_of_plans_left(state: ClusterState) -> Iterator[Violation]:
 
 
 def _freed_marks_left(state: ClusterState) -> Iterator[Violation]:
-    """Yield the nodes that stay marked as freed though they are used or no policy wants it."""
+    """Yield used nodes that are still marked or tainted as freed.
+
+    Also yields nodes with the taint but without the mark.
+    """
     in_use = {pod.spec.node_name for pod in state.pods if _uses_its_node(pod)}
     for node in state.nodes:
         name, marked = node.metadata.name, FREED_ANNOTATION in node.metadata.annotations
@@ -227,7 +242,10 @@ def _cooling_marks_left(state: ClusterState, now: datetime) -> Iterator[Violatio
 
 
 def _uses_its_node(pod: Pod) -> bool:
-    """Return whether a pod makes its node used: DaemonSet and mirror pods do not."""
+    """Return whether a pod makes its node used.
+
+    DaemonSet, mirror, ended and terminating pods do not.
+    """
     return not (pod.belongs_to_node or pod.is_terminal or pod.is_terminating)
 
 
@@ -250,7 +268,10 @@ def _cluster_objects_left(state: ClusterState) -> Iterator[Violation]:
 
 
 def absent_services(state: ClusterState, now: datetime) -> Iterator[Violation]:
-    """Yield the services that should run and do not, and unproven hand-overs of held places."""
+    """Yield absent services and unproven hand-overs.
+
+    The operator must always run, the descheduler during a plan. Hand-overs of available Reservations must be proven.
+    """
     missing = _why_not_held(state, OPERATOR_LEASE, now)
     if missing:
         yield Violation(Invariant.OPERATOR_ABSENT, f"lease {state.own_namespace}/{OPERATOR_LEASE}", missing)
@@ -304,7 +325,10 @@ def pending_pods(state: ClusterState) -> Iterator[Violation]:
 
 
 def overbooked_nodes(state: ClusterState) -> Iterator[Violation]:
-    """Yield the nodes whose pods request more than the node has, including pod slots."""
+    """Yield the nodes whose pods request more than is allocatable.
+
+    The number of pods counts as a resource.
+    """
     requested: defaultdict[str, list[ResourceAmounts]] = defaultdict(list)
     for pod in state.pods:
         if pod.spec.node_name and not pod.is_terminal:
@@ -338,7 +362,10 @@ def _counts(pod: Pod) -> bool:
 
 
 def _wanted(workload: Workload) -> int:
-    """Return how many pods should run; none of a Job that is over, waits or is being deleted."""
+    """Return how many pods should run.
+
+    None of a Job that is over, waits or is being deleted.
+    """
     spec = workload.spec
     if workload.metadata.deletion_timestamp:
         return 0
@@ -351,7 +378,10 @@ def _wanted(workload: Workload) -> int:
 
 
 def _controllers_of_owner_pods(state: ClusterState) -> set[str]:
-    """Return the uids of controllers whose pods took a slot or are on the way."""
+    """Return the uids of controllers of slots' owner pods.
+
+    The pods took a slot or are on the way.
+    """
     taking = {
         slot.owner.uid
         for reservation in state.reservations
@@ -384,10 +414,10 @@ def _refers_to(reference: ObjectReference, workload: Workload) -> bool:
 
 
 def check(client: KubeClient, *, now: datetime) -> tuple[Violation, ...]:
-    """Return the violations in a live cluster in a fixed order; empty means all is well.
+    """Return the violations in a live cluster, empty for none.
 
-    The kinds are read one after the other, so a changing cluster may show a state that never existed: only a violation
-    that lasts for its bound (`monitor_invariants`) is a breach.
+    Their order is fixed. The kinds are read one after the other, so a changing cluster may show a state that never
+    existed: only a violation that lasts for its bound (`monitor_invariants`) is a breach.
     """
     return find_violations(read_state(client), now=now)
 
@@ -431,7 +461,10 @@ class InvariantMonitor:
         self._last_look = 0.0
 
     def look(self, found: Iterable[Violation], at: float) -> None:
-        """Record the violations of a look at a monotonic time; others are no longer suspected."""
+        """Record the violations of a look at a monotonic time.
+
+        Other violations are no longer suspected.
+        """
         self._since = {violation: self._since.get(violation, at) for violation in found}
         self._last_look = at
 
@@ -458,10 +491,10 @@ def monitor_invariants(
     bounds: Mapping[Invariant, float] = BOUND_SECONDS,
     tell: Callable[[InvariantMonitor], None] = lambda _: None,
 ) -> tuple[Violation, ...]:
-    """Look until nothing is in doubt; return the breaches. `tell` gets each look's result.
+    """Look until nothing is in doubt and return the breaches.
 
-    Between two looks it waits for as long as the last one took, half a second at least. Ends after twice the longest
-    bound even if new suspects come and go: a busy cluster always has some.
+    `tell` gets each look's result. Between two looks it waits for as long as the last one took, half a second at least.
+    Ends after twice the longest bound even if new suspects come and go: a busy cluster always has some.
     """
     monitor = InvariantMonitor(bounds)
     end = clock.monotonic() + 2 * max(bounds.values())

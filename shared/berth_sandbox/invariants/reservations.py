@@ -1,7 +1,8 @@
-"""Check of a Reservation's status, recomputed from the spec, the pods and the nodes.
+"""Check of a Reservation's status.
 
-It shares no code with the operator on purpose, so that it does not share its mistakes. History in a status (that a slot
-was taken or lost, and where) is believed; everything derived from it is checked.
+The status is recomputed from the spec, the pods and the nodes. It shares no code with the operator on purpose, so that
+it does not share its mistakes. History in a status (that a slot was taken or lost, and where) is believed; everything
+derived from it is checked.
 """
 
 from collections import Counter
@@ -109,14 +110,20 @@ def _count(reservation: Reservation) -> Counter[SlotState]:
 
 
 def _occupied(reservation: Reservation) -> int:
-    """Return how many slots are held, on the way or taken; after the end only the last count."""
+    """Return how many slots are held, on the way or taken.
+
+    After the end only taken ones count.
+    """
     counts = _count(reservation)
     taken = counts[SlotState.TAKEN]
     return taken if reservation.phase.terminal else taken + counts[SlotState.HELD] + counts[SlotState.HANDING_OVER]
 
 
 def _wrong_phase(facts: _Facts) -> Iterator[str]:
-    """Yield the faults of the phase; Failed is history and may have any reason."""
+    """Yield the faults of the phase.
+
+    Failed is history and may have any reason.
+    """
     reservation, phase = facts.reservation, facts.reservation.phase
     complete = _count(reservation)[SlotState.TAKEN] == reservation.spec.replicas
     enough = _occupied(reservation) >= reservation.spec.wanted
@@ -218,7 +225,10 @@ def _wrong_slot(facts: _Facts, slot: Slot) -> Iterator[str]:
 
 
 def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
-    """Return whether a placeholder holds a slot: it runs there, on an allowed, open node."""
+    """Return whether a placeholder holds a slot.
+
+    A holding placeholder runs there, on an allowed, open node.
+    """
     if placeholder is None or placeholder.status.phase != "Running" or placeholder.is_terminating:
         return False
     node = placeholder.spec.node_name
@@ -228,7 +238,10 @@ def _holds(facts: _Facts, slot: Slot, placeholder: Pod | None) -> bool:
 
 
 def _lets_in(node: Node, placeholder: Pod) -> bool:
-    """Return whether a pod with its placeholder's tolerations could be bound and start on a node."""
+    """Return whether a pod could be bound and start on a node.
+
+    The pod has its placeholder's tolerations.
+    """
     ready = next((sign.status for sign in node.status.conditions if sign.type == "Ready"), "True")
     cordon = (Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),) if node.spec.unschedulable else ()
     taints = (*cordon, *(taint for taint in node.spec.taints if taint.key != HANDOVER_TAINT))

@@ -1,4 +1,4 @@
-"""The state of a cluster for the invariants, and how it is read."""
+"""State of a cluster for the invariants, read from the API."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,7 +88,10 @@ def read_state(client: KubeClient, *, own_namespace: str = DEFAULT_NAMESPACE) ->
 
 
 def _list(client: KubeClient, resource: Resource, type_: type[T]) -> tuple[T, ...]:
-    """Return all objects of a kind, none if the cluster does not know the kind."""
+    """Return all objects of a kind.
+
+    Returns none if the cluster does not know the kind.
+    """
     try:
         return client.list(resource, type=type_).items
     except NotFoundError:
@@ -96,7 +99,10 @@ def _list(client: KubeClient, resource: Resource, type_: type[T]) -> tuple[T, ..
 
 
 def _workloads(client: KubeClient) -> tuple[Workload, ...]:
-    """Return the workloads of all namespaces; items of a list lack their kind."""
+    """Return the workloads of all namespaces.
+
+    Items of a list lack their kind, so it is filled in.
+    """
     return tuple(
         msgspec.structs.replace(item, kind=resource.kind, api_version=resource.api_version)
         for resource in (REPLICA_SETS, STATEFUL_SETS, JOBS)
@@ -105,7 +111,10 @@ def _workloads(client: KubeClient) -> tuple[Workload, ...]:
 
 
 def _reservation(body: dict[str, Any]) -> Reservation:
-    """Decode a Reservation; an unreadable one loses its tasks, and its status if that is the fault."""
+    """Decode a Reservation.
+
+    An unreadable one loses its tasks, and its status if that is the fault.
+    """
     found = Reservation.read(body)
     try:
         expires_at(found.spec, parse_timestamp(found.metadata.creation_timestamp or ""))
