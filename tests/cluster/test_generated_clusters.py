@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 NODES_OF_A_CLUSTER = 14
 WORKLOADS = 14
 DENSITY = 0.5
-SEEDS = int(os.environ.get("BERTH_TEST_SEEDS", "5"))
+SEEDS = int(os.environ.get("BERTH_TEST_SEEDS", "4"))
 """How many clusters are planned and carried out; some twelve seconds each."""
 
-FOUND_SOMETHING = (6, 12, 17)
+FOUND_SOMETHING = (0, 6, 12, 17)
 """Seeds that are always among them, as once they did not come out right or make room."""
 
 LIMITS = ("--max-moves=10", "--per-controller=2", "--lease-seconds=3")
