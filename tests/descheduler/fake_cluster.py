@@ -42,6 +42,7 @@ from berth_kube.resources import (
 )
 from berth_kube.watching import Changed, Listed, Removed
 from builders import NOON
+from fake_api import has_fields
 from json_patches import apply
 
 Raw = dict[str, Any]
@@ -358,9 +359,7 @@ def selector(namespace: str | None, labels: str, fields: str) -> Callable[[Raw],
         found = metadata.get("labels", {})
         if labels and (key not in found or (separator and found[key] != value)):
             return False
-        field, _, wanted = fields.partition("=")
-        seen = {"metadata.name": metadata["name"], "spec.nodeName": raw.get("spec", {}).get("nodeName", "")}
-        return not fields or seen[field] == wanted
+        return has_fields(raw, fields)
 
     return chosen
 

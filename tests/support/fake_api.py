@@ -7,7 +7,7 @@ It does not check schemas or rights: the cluster tests do.
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -72,7 +72,7 @@ class FakeApi:
         items = [
             self._decoded(body, type)
             for (plural, within, _), body in self.objects.items()
-            if plural == resource.plural and namespace in (None, within) and _has_fields(body, field_selector)
+            if plural == resource.plural and namespace in (None, within) and has_fields(body, field_selector)
         ]
         return Listing(tuple(items), str(self.version))
 
@@ -173,13 +173,15 @@ def _merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
             target[key] = value
 
 
-def _has_fields(body: Mapping[str, Any], selector: str) -> bool:
-    """Return whether an object meets a field selector of the form `spec.nodeName=node-a`."""
+_SELECTABLE: Final = ("metadata.name", "spec.nodeName", "status.phase")
+
+
+def has_fields(body: Mapping[str, Any], selector: str) -> bool:
+    """Return whether an object meets a field selector such as `status.phase=Pending,spec.nodeName=`."""
     for requirement in filter(None, selector.split(",")):
         path, _, wanted = requirement.partition("=")
-        found: Any = body
-        for name in path.removesuffix("!").split("."):
-            found = found.get(name, "") if isinstance(found, Mapping) else ""
-        if (str(found) == wanted) is path.endswith("!"):
+        assert path in _SELECTABLE, f"the fakes know no field selector {requirement!r}"
+        part, _, name = path.partition(".")
+        if body.get(part, {}).get(name, "") != wanted:
             return False
     return True

@@ -4,11 +4,11 @@ The operator is the real one, except for its watches and its queue: after each s
 everything. The schedulers are adverse: the hungry pod is older than the owner and tried first, by a scheduler that sees
 either nodes or pods a step late. Violations are in `HandoverSimulation.faults`.
 """
-# ruff: noqa: A002, ANN401 - the client's own names; a raw object is anything
+# ruff: noqa: ANN401 - the client's own names; a raw object is anything
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -75,13 +75,6 @@ class FallibleApi(FakeApi):
             call, failure = Call(verb, f"{resource.plural} {name}"), Failure(message="away")
             raise UnreachableError(call, failure, url="https://127.0.0.1:1", acted=False)
         super()._tell(verb, resource, name)
-
-    def list(self, resource: Resource, *, field_selector: str = "", type: Any = dict, **rest: Any) -> Any:
-        """Return of the pods those of the node that is asked for, "" for those without one."""
-        listed = super().list(resource, field_selector=field_selector, **rest)
-        _, asks, node = field_selector.partition("spec.nodeName=")
-        found = [raw for raw in listed.items if not asks or raw["spec"].get("nodeName", "") == node]
-        return replace(listed, items=tuple(self._decoded(raw, type) for raw in found))
 
     def merge_patch(self, resource: Resource, name: str, body: Any, **rest: Any) -> Any:
         answer = super().merge_patch(resource, name, body, **rest)

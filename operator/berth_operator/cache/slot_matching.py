@@ -7,28 +7,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from berth_core import Pod, Reservation, Slot, SlotState
+from berth_core import ObjectMeta, ObjectReference, Pod, Reservation, Slot, SlotState
 from berth_operator.cache.cache import Cache
 from berth_operator.reconcile import choose_task
+
+
+def has_name_of(earlier: ObjectMeta | ObjectReference, pod: Pod) -> bool:
+    """Return whether an earlier pod has the name of a new one.
+
+    If so, the earlier pod is gone or was never created.
+    """
+    meta = pod.metadata
+    return bool(meta.name) and (earlier.namespace, earlier.name) == (meta.namespace, meta.name)
 
 
 def _was_for_its_name(slot: Slot, pod: Pod) -> bool:
     """Return whether an earlier pod of that name is getting the slot."""
     if slot.state is not SlotState.HANDING_OVER or slot.owner is None:
         return False
-    earlier, meta = slot.owner, pod.metadata
-    return (earlier.namespace, earlier.name) == (meta.namespace, meta.name) and earlier.uid != meta.uid
-
-
-def has_name_of(earlier: Pod, pod: Pod) -> bool:
-    """Return whether an earlier pod has the name of a new one.
-
-    If so, the earlier pod is gone or was never created.
-    """
-    return bool(pod.metadata.name) and (earlier.metadata.namespace, earlier.metadata.name) == (
-        pod.metadata.namespace,
-        pod.metadata.name,
-    )
+    return has_name_of(slot.owner, pod) and slot.owner.uid != pod.metadata.uid
 
 
 _MAY_BE_HELD: Final = frozenset({SlotState.PENDING, SlotState.HELD, SlotState.HANDING_OVER})
@@ -89,7 +86,7 @@ class SlotFinder:
         free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))
         if not free or choose_task(reservation, pod, free) is None:
             return False
-        waiting = [one for one in self._waiting(reservation, slots) if not has_name_of(one, pod)]
+        waiting = [one for one in self._waiting(reservation, slots) if not has_name_of(one.metadata, pod)]
         for earlier in waiting:
             if is_over():
                 return False

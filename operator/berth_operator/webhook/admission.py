@@ -142,8 +142,7 @@ class ConnectionLimit:
 
     def __init__(self, server: web.Server) -> None:
         self._server = server
-        self._silent: dict[RequestHandler, None] = {}
-        """In the order in which they were opened."""
+        self._silent: set[RequestHandler] = set()
 
     async def listen(self, host: str, port: int, context: ssl.SSLContext) -> asyncio.Server:
         """Listen; raises OSError."""
@@ -159,18 +158,19 @@ class ConnectionLimit:
 
     def has_asked(self, request: web.Request) -> None:
         """Remember that a connection has sent a whole request's head."""
-        self._silent.pop(request.protocol, None)
+        self._silent.discard(request.protocol)
 
     def _new_connection(self) -> asyncio.Protocol:
-        if len(self._server.connections) >= _MOST_CONNECTIONS:
-            oldest = next((one for one in self._server.connections if one in self._silent), None)
+        connections = self._server.connections  # in the order in which they were opened
+        if len(connections) >= _MOST_CONNECTIONS:
+            oldest = next((one for one in connections if one in self._silent), None)
             if oldest is None:
                 return _Refusal()
             if oldest.transport is not None:
                 oldest.transport.abort()  # a caller that does not answer would keep its place
             self._end_if_silent(oldest)
         handler = self._server()
-        self._silent[handler] = None
+        self._silent.add(handler)
         loop = asyncio.get_running_loop()
         loop.call_later(_HANDSHAKE_SECONDS + _GONE_SECONDS, self._forget_if_gone, handler)
         return handler
@@ -178,14 +178,14 @@ class ConnectionLimit:
     def _forget_if_gone(self, handler: RequestHandler) -> None:
         """Forget a connection that has ended, or that was never made."""
         if handler not in self._server.connections:
-            self._silent.pop(handler, None)
+            self._silent.discard(handler)
         elif handler in self._silent:
             loop = asyncio.get_running_loop()
             loop.call_later(_FIRST_REQUEST_SECONDS, self._end_if_silent, handler)
 
     def _end_if_silent(self, handler: RequestHandler) -> None:
         if handler in self._silent:
-            del self._silent[handler]
+            self._silent.discard(handler)
             handler.force_close()
 
 
@@ -357,7 +357,7 @@ class Admission:
             self._pruned = now
             for other in list(self._promises):
                 self._fresh_promises(other)
-        others = [one for one in self._promises.get(uid, ()) if not has_name_of(one.pod, pod)]
+        others = [one for one in self._promises.get(uid, ()) if not has_name_of(one.pod.metadata, pod)]
         self._promises[uid] = [*others, _Promise(now, pod)]
 
     def _fresh_promises(self, uid: str) -> list[_Promise]:
