@@ -19,6 +19,8 @@ from berth_core.clock import (
 )
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError, require_positive
 from berth_core.labels import (
+    AWAITS_CAPACITY_LABEL,
+    CHOSEN_NODE_ANNOTATION,
     CONTROL_PLANE_KEYS,
     COOLING_LABEL,
     COOLING_UNTIL_ANNOTATION,
@@ -36,6 +38,7 @@ from berth_core.labels import (
     MANAGED_BY_DESCHEDULER,
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
+    MAXIMUM_RUNTIME_ANNOTATION,
     MOVE_ANNOTATION,
     PATH_ANNOTATION,
     PATH_PROVEN,
@@ -48,9 +51,11 @@ from berth_core.labels import (
     QUEUE_ANNOTATION,
     RESERVATION_LABEL,
     RESERVATION_NAME_ANNOTATION,
+    RESERVEABLE_ANNOTATION,
     ROOM_ANNOTATION,
     ROOM_TAINT,
     SLOT_ANNOTATION,
+    STANDING_FENCE_LABEL,
     SUCCESSOR_LABEL,
     TASK_ANNOTATION,
     VERSION_ANNOTATION,
@@ -154,6 +159,10 @@ from berth_core.objects import (
     is_control_plane_node,
     is_marked_as_freed,
 )
+from berth_core.pod_ends import (
+    TimedJob,
+    expected_end,
+)
 from berth_core.pod_groups import (
     GROUP_NAME_ANNOTATIONS,
     POD_GROUP_TYPES,
@@ -188,8 +197,10 @@ from berth_core.reservations import (
     HIGHEST_SLOT_INDEX,
     RESERVATION_API_VERSION,
     RESERVATION_KIND,
+    Capacity,
     Condition,
     ConditionType,
+    Fence,
     ObjectReference,
     Reservation,
     ReservationOwner,
@@ -245,6 +256,8 @@ from berth_core.text import count, first_few, percent, printable_line, printable
 from berth_core.unreadable import MAX_DEPTH, cut, is_cut, is_too_deep, mark, refuse_unreadable, stand_in, why_unreadable
 
 __all__ = [
+    "AWAITS_CAPACITY_LABEL",
+    "CHOSEN_NODE_ANNOTATION",
     "CONTROL_PLANE_KEYS",
     "COOLING_LABEL",
     "COOLING_UNTIL_ANNOTATION",
@@ -277,6 +290,7 @@ __all__ = [
     "MANAGED_BY_DESCHEDULER",
     "MANAGED_BY_OPERATOR",
     "MANAGED_LABEL",
+    "MAXIMUM_RUNTIME_ANNOTATION",
     "MAX_DEPTH",
     "MEMORY",
     "MOVE_ANNOTATION",
@@ -303,11 +317,13 @@ __all__ = [
     "RESERVATION_KIND",
     "RESERVATION_LABEL",
     "RESERVATION_NAME_ANNOTATION",
+    "RESERVEABLE_ANNOTATION",
     "ROOM_ANNOTATION",
     "ROOM_TAINT",
     "SAFE_TO_EVICT_ANNOTATION",
     "SCHEDULED",
     "SLOT_ANNOTATION",
+    "STANDING_FENCE_LABEL",
     "SUCCESSOR_LABEL",
     "TASK_ANNOTATION",
     "UNTRIED_SECONDS",
@@ -321,6 +337,7 @@ __all__ = [
     "Affinity",
     "BerthError",
     "CSINode",
+    "Capacity",
     "Clock",
     "ClockDeadline",
     "Condition",
@@ -332,6 +349,7 @@ __all__ = [
     "DeschedulerPolicySpec",
     "DeschedulerPolicyStatus",
     "DurationError",
+    "Fence",
     "FragmentationStatus",
     "FreedTaint",
     "InputError",
@@ -410,6 +428,7 @@ __all__ = [
     "SystemClock",
     "Taint",
     "TaskStatus",
+    "TimedJob",
     "Toleration",
     "TopologySpreadConstraint",
     "Trigger",
@@ -425,6 +444,7 @@ __all__ = [
     "cut",
     "deployment_name",
     "effective_requests",
+    "expected_end",
     "expires_at",
     "fails_unread",
     "fence_name",

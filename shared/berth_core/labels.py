@@ -16,6 +16,15 @@ SUCCESSOR_LABEL: Final = f"{PREFIX}/successor"
 FENCE_LABEL: Final = f"{PREFIX}/fence"
 """On the pod that keeps others off a node during a hand-over, value `true`."""
 
+STANDING_FENCE_LABEL: Final = f"{PREFIX}/standing-fence"
+"""On a fence that stands until a node's pods have ended, value `true`; it carries `FENCE_LABEL`, too."""
+
+AWAITS_CAPACITY_LABEL: Final = f"{PREFIX}/awaits-capacity"
+"""On a placeholder that waits for the capacity of a chosen node, value `true`: a standing fence admits it."""
+
+CHOSEN_NODE_ANNOTATION: Final = f"{PREFIX}/chosen-node"
+"""On the same placeholder: the node whose capacity it waits for."""
+
 DAEMON_POD_LABEL: Final = "pod-template-generation"
 """Kubernetes' own: exactly the pods of DaemonSets carry it."""
 
@@ -83,6 +92,12 @@ PATH_PROVEN: Final = "proven"
 
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 """On a placeholder of a Reservation with a queue: that queue, as batch schedulers read it."""
+
+MAXIMUM_RUNTIME_ANNOTATION: Final = "volcano.sh/maximum-runtime"
+"""On a pod or its pod group: how long the pod runs at most, as a Go duration such as `500s`."""
+
+RESERVEABLE_ANNOTATION: Final = "volcano.sh/reserveable"
+"""On a pod or its pod group, value `true`: the pod may take a slot of a ReservationWindow."""
 
 CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 """Labels and taint keys of control-plane nodes."""

@@ -39,6 +39,24 @@ class ReservationPhase(StrEnum):
         return self in {ReservationPhase.SUCCEEDED, ReservationPhase.FAILED}
 
 
+class Capacity(StrEnum):
+    """Which capacity the slots of a Reservation take."""
+
+    FREE = "Free"
+    """What is free now."""
+    WHEN_FREE = "WhenFree"
+    """What the pods on chosen nodes free as they end."""
+
+
+class Fence(StrEnum):
+    """What is kept off the nodes whose capacity a Reservation awaits."""
+
+    NONE = "None"
+    """Nothing: others may take what becomes free."""
+    NODE = "Node"
+    """Every pod but DaemonSet pods, pods in a hand-over and placeholders that await the node's capacity."""
+
+
 class ReservationReason(StrEnum):
     """Why a Reservation is in its phase."""
 
@@ -52,8 +70,10 @@ class ReservationReason(StrEnum):
     """Pending: placeholders are bound, and their nodes have not started them yet."""
     NODE_CLOSED = "NodeClosed"
     """Pending: a placeholder runs on a node that is not ready, cordoned or tainted, and lets in no owner."""
+    FENCE_LIMIT = "FenceLimit"
+    """Pending: no more nodes may be fenced for the namespace or the cluster; the message has the limit."""
     AWAITING_CAPACITY = "AwaitingCapacity"
-    """Waiting: what takes the room terminates, or a plan is about to move it."""
+    """Waiting: what takes the room terminates, is expected to end, or a plan is about to move it."""
     SLOTS_HELD = "SlotsHeld"
     """Available: placeholders hold the slots."""
     HANDING_OVER = "HandingOver"
@@ -170,6 +190,10 @@ class ReservationSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     owners: tuple[ReservationOwner, ...] = ()
     ttl: str | None = None
     expires: str | None = None
+    capacity: Capacity = Capacity.FREE
+    fence: Fence = Fence.NONE
+    all_or_nothing: bool = False
+    """Whether slots change hands only once pods for `wanted` slots have come."""
 
     @property
     def replicas(self) -> int:
@@ -214,6 +238,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     reason: str = ""
     """Why a slot is lost, or held but not ready for a hand-over: a `ReservationReason`."""
     message: str = ""
+    expected_at: str | None = None
+    """When the pods on its node are expected to have left room for it; None while that is not known."""
 
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,0 +1,82 @@
+"""When pods are expected to end, as they, their groups or their Jobs say.
+
+What a pod says of itself is a wish: it may end earlier or, of `volcano.sh/maximum-runtime`, later. So an expected end
+orders and informs; nothing is released by it.
+"""
+
+from datetime import datetime, timedelta
+
+from berth_core.clock import parse_duration, parse_timestamp
+from berth_core.errors import InputError
+from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
+from berth_core.objects import ApiStruct, ObjectMeta, Pod
+
+
+class _JobSpec(ApiStruct, frozen=True, kw_only=True):
+    active_deadline_seconds: int | None = None
+
+
+class _JobStatus(ApiStruct, frozen=True, kw_only=True):
+    start_time: str | None = None
+
+
+class TimedJob(ApiStruct, frozen=True, kw_only=True):
+    """The part of a Job that shows when its pods end at the latest."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _JobSpec = _JobSpec()
+    status: _JobStatus = _JobStatus()
+
+    @property
+    def expected_end(self) -> datetime | None:
+        """Return when the Job's deadline ends its pods, None without one."""
+        return _after(self.status.start_time, self.spec.active_deadline_seconds)
+
+
+def expected_end(pod: Pod, *, job: TimedJob | None = None, group: ObjectMeta | None = None) -> datetime | None:
+    """Return when a pod is expected to have ended, None if nothing says so.
+
+    That is the earliest of its deletion, its own deadline, its Job's, and its start plus `volcano.sh/maximum-runtime`
+    of the pod or its group. A pod that has not started has no end by its own times.
+    """
+    started = pod.status.start_time
+    ends = (
+        _time(pod.metadata.deletion_timestamp),
+        _after(started, pod.spec.active_deadline_seconds),
+        job.expected_end if job is not None else None,
+        _after(started, _maximum_runtime(pod.metadata, group)),
+    )
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _maximum_runtime(pod: ObjectMeta, group: ObjectMeta | None) -> float | None:
+    """Return the annotated runtime in seconds; None without a readable one above 0."""
+    for meta in (pod, group):
+        text = meta.annotations.get(MAXIMUM_RUNTIME_ANNOTATION) if meta is not None else None
+        if text is None:
+            continue
+        try:
+            seconds = parse_duration(text.strip()).total_seconds()
+        except InputError:
+            return None
+        return seconds if seconds > 0 else None
+    return None
+
+
+def _after(start: str | None, seconds: float | None) -> datetime | None:
+    began = _time(start)
+    if began is None or seconds is None:
+        return None
+    try:
+        return began + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
+
+
+def _time(text: str | None) -> datetime | None:
+    if not text:
+        return None
+    try:
+        return parse_timestamp(text)
+    except InputError:
+        return None
