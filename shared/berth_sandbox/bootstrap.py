@@ -81,6 +81,18 @@ def install_berth(client: KubeClient) -> None:
         client.create(ADMISSION_POLICY_BINDINGS, binding)
 
 
+def install_definitions(client: KubeClient, folder: Path) -> tuple[Resource, ...]:
+    """Create the CRDs whose manifests lie in a folder; return what they define."""
+    return tuple(_defined(client.create(CRDS, manifest)) for manifest in _read_documents(folder))
+
+
+def _defined(definition: Mapping[str, Any]) -> Resource:
+    spec = definition["spec"]
+    version = next(version["name"] for version in spec["versions"] if version["storage"])
+    names = spec["names"]
+    return Resource(spec["group"], version, names["plural"], names["kind"], namespaced=spec["scope"] == "Namespaced")
+
+
 def is_installed(client: KubeClient) -> bool:
     """Return whether the CRDs are served and pods can be created.
 
@@ -88,11 +100,18 @@ def is_installed(client: KubeClient) -> bool:
     storage answers 429 with a pause of a whole second while it starts.
     """
     try:
-        client.list(RESERVATIONS)
-        client.list(MIGRATION_PLANS)
-        client.list(DESCHEDULER_POLICIES)
         for namespace in ("default", DEFAULT_NAMESPACE):
             client.get(SERVICE_ACCOUNTS, "default", namespace=namespace)
+    except KubeError:
+        return False
+    return are_served(client, (RESERVATIONS, MIGRATION_PLANS, DESCHEDULER_POLICIES))
+
+
+def are_served(client: KubeClient, resources: Iterable[Resource]) -> bool:
+    """Return whether the API server lists all of these; the client must not retry."""
+    try:
+        for resource in resources:
+            client.list(resource)
     except KubeError:
         return False
     return True
@@ -186,7 +205,7 @@ def _installed_folder(name: str) -> Traversable:
     return original
 
 
-def _read_documents(folder: Traversable) -> Iterable[dict[str, Any]]:
+def _read_documents(folder: Traversable | Path) -> Iterable[dict[str, Any]]:
     """Return every YAML document of a folder, ordered by file name."""
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".yaml"):

@@ -3,6 +3,7 @@
 Each version is built once.
 """
 
+import json
 import os
 import queue
 import shutil
@@ -23,9 +24,11 @@ from berth_sandbox.go_toolchain import (
     HELM,
     INSTEAD_OF_BUILDING,
     KUBECTL,
+    VOLCANO,
     GoModule,
     Program,
     build_compile_command,
+    build_download_command,
     build_list_command,
     find_go,
     go_environment,
@@ -34,6 +37,8 @@ from berth_sandbox.go_toolchain import (
 _SAY_EVERY_SECONDS: Final = 5.0
 _TAIL_LINES: Final = 12
 _DOWNLOADING: Final = "go: downloading "
+MANIFESTS_FOLDER: Final = "manifests"
+"""Folder of a module's YAML files beside its programs."""
 
 
 def cached_folder(module: GoModule) -> Path:
@@ -75,11 +80,35 @@ def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress
         output = scratch / "bin"
         output.mkdir()
         step = GoStep(what, scratch, progress)
+        if module.patched is not None:
+            original = step.download(go.command, module.patched.path, module.patched.version)
+            copy = scratch / module.patched.folder
+            _copy_writable(original, copy)
+            (copy / module.patched.added_file).write_text(module.patched.added_text, encoding="utf-8")
         packages = step.run(build_list_command(go.command, programs))
         step.run(build_compile_command(go.command, module, programs, output), packages=packages)
+        if module.manifests:
+            _keep_manifests(step.download(go.command, module.requires, module.program_version()), module, folder)
         for program in programs:
-            (output / program.name).replace(folder / program.name)
+            built = program.name if len(programs) == 1 else program.package.rpartition("/")[2]
+            (output / built).replace(folder / program.name)
     progress(f"built {what} in {step.elapsed_seconds:.0f} s")
+
+
+def _copy_writable(original: Path, copy: Path) -> None:
+    """Copy a module out of Go's cache, where everything is read-only."""
+    shutil.copytree(original, copy, copy_function=shutil.copyfile)
+    for folder, _, _ in os.walk(copy):
+        Path(folder).chmod(0o755)
+
+
+def _keep_manifests(source: Path, module: GoModule, folder: Path) -> None:
+    """Copy the YAML files of a module into the cache."""
+    kept = folder / MANIFESTS_FOLDER
+    kept.mkdir(exist_ok=True)
+    for name in module.manifests:
+        for file in (source / name).glob("*.yaml"):
+            shutil.copyfile(file, kept / file.name)
 
 
 @contextmanager
@@ -135,6 +164,15 @@ class GoStep:
         if status != 0:
             raise SandboxUnavailableError(_describe_failure(self._what, command, tail))
         return seen
+
+    def download(self, go: Path, path: str, version: str) -> Path:
+        """Return the folder of a module in Go's cache; raise `SandboxUnavailableError`."""
+        command = build_download_command(go, path, version)
+        with _started(command, self._folder) as process:
+            output, _ = process.communicate()
+        if process.returncode != 0:
+            raise SandboxUnavailableError(_describe_failure(self._what, command, output.splitlines()[-_TAIL_LINES:]))
+        return Path(json.loads(output[output.index("{") :])["Dir"])
 
     def _say(self, line: str) -> None:
         self._said = time.monotonic()
@@ -212,16 +250,21 @@ def _describe_failure(what: str, command: Sequence[str], tail: Sequence[str]) ->
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 
 
-def find_binaries(progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """Return the path of each control-plane program.
+def find_binaries(
+    progress: Callable[[str], None], environ: Mapping[str, str] = os.environ, *, volcano: bool = False
+) -> dict[str, Path]:
+    """Return the path of each control-plane program, and of Volcano's if asked for.
 
-    Builds the missing ones. Raises `SandboxUnavailableError` when something is missing and cannot be built.
+    Builds the missing ones. Raises `SandboxUnavailableError` when something is missing and cannot be built. Volcano's
+    programs are always our own builds, since their CRDs lie beside them.
     """
     found: dict[str, Path] = {}
     for module in CONTROL_PLANE:
         names = [program.name for program in module.programs]
         given = {name: path for name in names if (path := _given(name, environ)) is not None}
         found |= given if len(given) == len(names) else build_programs(module, progress) | given
+    if volcano:
+        found |= build_programs(VOLCANO, progress)
     return found
 
 

@@ -36,8 +36,10 @@ CONTROLLER_MANAGER: Final = ClientIdentity("kube-controller-manager", "system:ku
 SCHEDULER: Final = ClientIdentity("kube-scheduler", "system:kube-scheduler")
 KWOK: Final = ClientIdentity("kwok", "berth-sandbox-kwok", ("system:masters",))
 """Kwok plays every kubelet at once, which no node's role allows."""
+VOLCANO: Final = ClientIdentity("volcano", "berth-sandbox-volcano", ("system:masters",))
+"""Volcano's chart, which has its roles, is not installed."""
 
-CLIENTS: Final = (ADMIN, CONTROLLER_MANAGER, SCHEDULER, KWOK)
+CLIENTS: Final = (ADMIN, CONTROLLER_MANAGER, SCHEDULER, KWOK, VOLCANO)
 
 
 def write_certificates(folder: SandboxFolder, *, now: dt.datetime) -> None:

@@ -30,12 +30,16 @@ class Component(StrEnum):
     SCHEDULER = "kube-scheduler"
     SECOND_SCHEDULER = "second-scheduler"
     KWOK = "kwok"
+    VOLCANO_SCHEDULER = "volcano-scheduler"
+    VOLCANO_CONTROLLERS = "volcano-controller-manager"
 
     @property
     def binary(self) -> str:
         """Return the name of the program that this component runs."""
         return "kube-scheduler" if self is Component.SECOND_SCHEDULER else self.value
 
+
+VOLCANO_COMPONENTS: Final = (Component.VOLCANO_SCHEDULER, Component.VOLCANO_CONTROLLERS)
 
 Binaries = Mapping[str, Path]
 """Program name to its path."""
@@ -45,6 +49,7 @@ _CLIENT_QPS: Final = 500
 _CONCURRENT_SYNCS: Final = 20
 _NODE_LEASE_SECONDS: Final = 40
 _AUDIT_LOG_MEGABYTES: Final = 100
+_VOLCANO_PERIOD: Final = "500ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +68,17 @@ def build_command(component: Component, place: ComponentPlace) -> tuple[str, ...
 
 def health_url(component: Component, ports: Ports) -> str:
     """Return the URL that answers 200 once the component is ready."""
-    match component:
-        case Component.ETCD:
-            return f"http://{LOOPBACK}:{ports.etcd}/health"
-        case Component.API_SERVER:
-            return f"https://{LOOPBACK}:{ports.api_server}/readyz"
-        case Component.CONTROLLER_MANAGER:
-            return f"https://{LOOPBACK}:{ports.controller_manager}/healthz"
-        case Component.SCHEDULER:
-            return f"https://{LOOPBACK}:{ports.scheduler}/readyz"
-        case Component.SECOND_SCHEDULER:
-            return f"https://{LOOPBACK}:{ports.second_scheduler}/readyz"
-        case Component.KWOK:
-            return f"http://{LOOPBACK}:{ports.kwok}/readyz"
+    scheme, port, path = {
+        Component.ETCD: ("http", ports.etcd, "health"),
+        Component.API_SERVER: ("https", ports.api_server, "readyz"),
+        Component.CONTROLLER_MANAGER: ("https", ports.controller_manager, "healthz"),
+        Component.SCHEDULER: ("https", ports.scheduler, "readyz"),
+        Component.SECOND_SCHEDULER: ("https", ports.second_scheduler, "readyz"),
+        Component.KWOK: ("http", ports.kwok, "readyz"),
+        Component.VOLCANO_SCHEDULER: ("http", ports.volcano_scheduler, "healthz"),
+        Component.VOLCANO_CONTROLLERS: ("http", ports.volcano_controllers, "healthz"),
+    }[component]
+    return f"{scheme}://{LOOPBACK}:{port}/{path}"
 
 
 def _etcd_arguments(place: ComponentPlace) -> tuple[str, ...]:
@@ -194,6 +197,32 @@ def _kwok_arguments(place: ComponentPlace) -> tuple[str, ...]:
     )
 
 
+def _volcano_scheduler_arguments(place: ComponentPlace) -> tuple[str, ...]:
+    """Return the arguments of Volcano's scheduler: two sessions a second, no files of its own."""
+    return (
+        f"--scheduler-conf={place.folder.scheduler_config(Component.VOLCANO_SCHEDULER)}",
+        f"--schedule-period={_VOLCANO_PERIOD}",
+        "--cache-dumper=false",
+        *_volcano_arguments(place, place.ports.volcano_scheduler),
+    )
+
+
+def _volcano_controllers_arguments(place: ComponentPlace) -> tuple[str, ...]:
+    return _volcano_arguments(place, place.ports.volcano_controllers)
+
+
+def _volcano_arguments(place: ComponentPlace, port: int) -> tuple[str, ...]:
+    """Return the arguments that both of Volcano's components have."""
+    return (
+        f"--kubeconfig={place.folder.user_kubeconfig(certificates.VOLCANO.name)}",
+        "--leader-elect=false",
+        "--enable-healthz=true",
+        f"--healthz-address={LOOPBACK}:{port}",
+        f"--kube-api-qps={_CLIENT_QPS}",
+        f"--kube-api-burst={2 * _CLIENT_QPS}",
+    )
+
+
 _ARGUMENTS: Final[Mapping[Component, Callable[[ComponentPlace], tuple[str, ...]]]] = {
     Component.ETCD: _etcd_arguments,
     Component.API_SERVER: _api_server_arguments,
@@ -201,6 +230,8 @@ _ARGUMENTS: Final[Mapping[Component, Callable[[ComponentPlace], tuple[str, ...]]
     Component.SCHEDULER: _scheduler_arguments,
     Component.SECOND_SCHEDULER: _second_scheduler_arguments,
     Component.KWOK: _kwok_arguments,
+    Component.VOLCANO_SCHEDULER: _volcano_scheduler_arguments,
+    Component.VOLCANO_CONTROLLERS: _volcano_controllers_arguments,
 }
 
 
@@ -211,6 +242,7 @@ CONTEXT_PREFIX: Final = "berth-sandbox"
 """Prefix of every sandbox context; tests and the demo refuse other contexts."""
 
 SECOND_SCHEDULER_NAME: Final = "second-scheduler"
+VOLCANO_SCHEDULER_NAME: Final = "volcano"
 
 _SCHEDULER_QPS: Final = 1000
 _DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
@@ -228,6 +260,7 @@ def write_configuration(folder: SandboxFolder, ports: Ports, settings: SandboxSe
         (Component.SECOND_SCHEDULER, SECOND_SCHEDULER_NAME),
     ):
         _write_yaml(folder.scheduler_config(scheduler), build_scheduler_config(name, kubeconfig, settings.scoring))
+    _write_yaml(folder.scheduler_config(Component.VOLCANO_SCHEDULER), build_volcano_config())
     _write_yaml(folder.audit_policy, build_audit_policy())
     stages = importlib.resources.files("berth_sandbox").joinpath("stages.yaml")
     folder.kwok_config.write_text(stages.read_text(encoding="utf-8"), encoding="utf-8")
@@ -299,6 +332,19 @@ def build_scheduler_config(scheduler_name: str, kubeconfig: Path, scoring: Scori
             }
         ],
     }
+
+
+def build_volcano_config() -> dict[str, Any]:
+    """Return the configuration of Volcano's scheduler that its chart installs."""
+    plugins = (
+        ({"name": "priority"}, {"name": "gang", "enablePreemptable": False}, {"name": "conformance"}),
+        (
+            {"name": "overcommit"},
+            {"name": "drf", "enablePreemptable": False},
+            *({"name": name} for name in ("predicates", "proportion", "nodeorder", "binpack")),
+        ),
+    )
+    return {"actions": "enqueue, allocate, backfill", "tiers": [{"plugins": list(tier)} for tier in plugins]}
 
 
 def build_audit_policy() -> dict[str, Any]:

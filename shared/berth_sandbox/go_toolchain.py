@@ -130,6 +130,20 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class PatchedModule:
+    """A dependency that is built from a copy with one more file.
+
+    Our go.mod replaces it with the folder of this name beside itself; our go.sum has the checksum of the original.
+    """
+
+    path: str
+    version: str
+    folder: str
+    added_file: str
+    added_text: str
+
+
+@dataclass(frozen=True, slots=True)
 class GoModule:
     """One go.mod of ours.
 
@@ -139,6 +153,9 @@ class GoModule:
     name: str
     requires: str
     programs: tuple[Program, ...]
+    patched: PatchedModule | None = None
+    manifests: tuple[str, ...] = ()
+    """Folders of the required module whose YAML files are kept beside the programs."""
 
     def read_files(self) -> dict[str, str]:
         """Return our go.mod and go.sum by name."""
@@ -195,6 +212,21 @@ ETCD: Final = GoModule("etcd", "go.etcd.io/etcd/server/v3", (Program("etcd", "go
 KWOK: Final = GoModule("kwok", "sigs.k8s.io/kwok", (Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),))
 HELM: Final = GoModule("helm", "helm.sh/helm/v4", (Program("helm", "helm.sh/helm/v4/cmd/helm"),))
 """Not part of a sandbox: only tests of the chart use it."""
+VOLCANO: Final = GoModule(
+    "volcano",
+    "volcano.sh/volcano",
+    tuple(Program(f"volcano-{name}", f"volcano.sh/volcano/cmd/{name}") for name in ("scheduler", "controller-manager")),
+    # The newest published version of its API module lacks one constant of the version that it was released with.
+    PatchedModule(
+        path="volcano.sh/apis",
+        version="v1.14.0",
+        folder="apis",
+        added_file="pkg/apis/scheduling/v1beta1/queue_allocation_gate.go",
+        added_text='package v1beta1\n\nconst QueueAllocationGateKey = GroupName + "/queue-allocation-gate"\n',
+    ),
+    manifests=("config/crd/volcano/bases", "config/crd/jobflow/bases"),
+)
+"""Built only for a sandbox that asks for it."""
 
 CONTROL_PLANE: Final = (ETCD, KUBERNETES, KWOK)
 
@@ -207,11 +239,18 @@ def build_list_command(go: Path, programs: Sequence[Program]) -> tuple[str, ...]
     return (str(go), "list", "-deps", "-mod=readonly", *(program.package for program in programs))
 
 
+def build_download_command(go: Path, path: str, version: str) -> tuple[str, ...]:
+    """Return the command that downloads a module and describes it as JSON.
+
+    It compares the module with the go.sum of its working folder.
+    """
+    return (str(go), "mod", "download", "-json", f"{path}@{version}")
+
+
 def build_compile_command(go: Path, module: GoModule, programs: Sequence[Program], output: Path) -> tuple[str, ...]:
     """Return the command that builds programs.
 
-    It prints one line per compiled package. Go names a program after the last element of its package; a program of
-    another name is built alone.
+    It prints one line per compiled package. Go names each of several programs after the last element of its package.
     """
     target = output / programs[0].name if len(programs) == 1 else f"{output}/"
     return (

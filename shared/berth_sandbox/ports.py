@@ -29,6 +29,8 @@ class Ports:
     scheduler: int
     second_scheduler: int
     kwok: int
+    volcano_scheduler: int
+    volcano_controllers: int
 
 
 class PortReservation:

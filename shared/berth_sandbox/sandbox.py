@@ -19,9 +19,10 @@ from berth_core import DEFAULT_NAMESPACE, Node
 from berth_kube import NO_RETRIES, NODES, ClientSettings, KubeClient, connect
 from berth_sandbox import bootstrap, health, processes
 from berth_sandbox.bootstrap import NodeShape, build_node, node_names, remove_leases
-from berth_sandbox.builds import find_binaries
+from berth_sandbox.builds import MANIFESTS_FOLDER, find_binaries
 from berth_sandbox.certificates import write_certificates
 from berth_sandbox.components import (
+    VOLCANO_COMPONENTS,
     Binaries,
     Component,
     ComponentPlace,
@@ -170,7 +171,8 @@ def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadl
     progress("starting etcd and kube-apiserver")
     start_components(_FIRST, place)
     health.wait_until_ready(_FIRST, place.folder, place.ports, deadline=deadline)
-    second = tuple(component for component in expected_components(settings) if component not in _FIRST)
+    later = {*_FIRST, *VOLCANO_COMPONENTS}
+    second = tuple(component for component in expected_components(settings) if component not in later)
     progress("starting " + ", ".join(second))
     start_components(second, place)
     with connect_as_admin(place.folder) as client:
@@ -183,13 +185,32 @@ def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadl
             folder=place.folder,
             deadline=deadline,
         )
+    if settings.volcano:
+        _start_volcano(place, deadline, progress)
+
+
+def _start_volcano(place: ComponentPlace, deadline: float, progress: Progress) -> None:
+    """Start Volcano once its CRDs are served: its scheduler waits whole seconds for its queues otherwise."""
+    progress("starting " + ", ".join(VOLCANO_COMPONENTS))
+    manifests = place.binaries[Component.VOLCANO_SCHEDULER.binary].parent / MANIFESTS_FOLDER
+    with connect_as_admin(place.folder, ClientSettings(retries=NO_RETRIES)) as client:
+        defined = bootstrap.install_definitions(client, manifests)
+        health.wait_for(
+            lambda: bootstrap.are_served(client, defined),
+            component=Component.API_SERVER,
+            folder=place.folder,
+            deadline=deadline,
+        )
+    start_components(VOLCANO_COMPONENTS, place)
+    health.wait_until_ready(VOLCANO_COMPONENTS, place.folder, place.ports, deadline=deadline)
 
 
 def expected_components(settings: SandboxSettings) -> tuple[Component, ...]:
     """Return the components that a sandbox of these settings has."""
-    return tuple(
-        component for component in Component if component is not Component.SECOND_SCHEDULER or settings.second_scheduler
-    )
+    asked_for = dict.fromkeys(VOLCANO_COMPONENTS, settings.volcano) | {
+        Component.SECOND_SCHEDULER: settings.second_scheduler
+    }
+    return tuple(component for component in Component if asked_for.get(component, True))
 
 
 def connect_as_admin(folder: SandboxFolder, settings: ClientSettings | None = None) -> KubeClient:
@@ -240,7 +261,7 @@ class Sandbox:
         behind then.
         """
         settings = settings or SandboxSettings()
-        binaries = binaries or find_binaries(progress)
+        binaries = binaries or find_binaries(progress, volcano=settings.volcano)
         with claim_folder(settings.name) as folder:
             watchdog = Watchdog(folder)
             try:

@@ -44,6 +44,8 @@ class SandboxSettings:
     """Scoring of the default scheduler and of the second one."""
     second_scheduler: bool = False
     """Whether a second, independent kube-scheduler serves pods with `schedulerName: second-scheduler`."""
+    volcano: bool = False
+    """Whether Volcano's scheduler and controllers run, for pods with `schedulerName: volcano`."""
     name: str | None = None
     """Name under which the sandbox can be found again; None makes a nameless one in a temporary folder."""
     timeout_seconds: float = 180.0

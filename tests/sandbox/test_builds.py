@@ -10,8 +10,9 @@ import pytest
 
 from berth_sandbox import builds
 from berth_sandbox.builds import find_binaries, find_helm, find_kubectl
+from berth_sandbox.components import VOLCANO_COMPONENTS
 from berth_sandbox.errors import SandboxUnavailableError
-from berth_sandbox.go_toolchain import ETCD, KUBERNETES
+from berth_sandbox.go_toolchain import ETCD, KUBERNETES, VOLCANO
 from sandbox.fake_go import FakeGo
 from waiting import eventually
 
@@ -124,6 +125,34 @@ def test_several_who_need_the_same_programs_build_them_once(use_go: UseGo, tmp_p
         thread.join(120)
     assert not any(thread.is_alive() for thread in threads)
     assert len(go.calls("build")) == 1
+
+
+def test_volcano_is_built_with_a_patched_copy_of_its_api_and_its_crds_lie_beside_it(use_go: UseGo) -> None:
+    go = use_go()
+    found = find_binaries(say_nothing, volcano=True)
+    folder = builds.cached_folder(VOLCANO)
+    assert go.calls("mod")[0].endswith("volcano.sh/apis@v1.14.0")
+    assert go.calls("mod")[1].endswith(f"volcano.sh/volcano@{VOLCANO.program_version()}")
+    programs = [found[component.binary] for component in VOLCANO_COMPONENTS]
+    assert programs == [folder / "volcano-scheduler", folder / "volcano-controller-manager"]
+    assert all("const QueueAllocationGateKey" in program.read_text() for program in programs)
+    manifests = folder / builds.MANIFESTS_FOLDER
+    assert [file.name for file in manifests.iterdir()] == ["one.yaml"]
+    assert leftovers(folder) == sorted(["manifests", "volcano-scheduler", "volcano-controller-manager"])
+
+
+def test_volcano_is_not_built_for_a_sandbox_without_it(use_go: UseGo) -> None:
+    go = use_go()
+    found = find_binaries(say_nothing)
+    assert not [name for name in found if "volcano" in name]
+    assert not [line for line in go.calls("build") if "volcano.sh" in line]
+
+
+def test_a_module_that_cannot_be_downloaded_is_said_so(use_go: UseGo) -> None:
+    use_go(downloads=False)
+    with pytest.raises(SandboxUnavailableError, match="checksum mismatch"):
+        builds.build_programs(VOLCANO, say_nothing)
+    assert leftovers(builds.cached_folder(VOLCANO)) == []
 
 
 def test_programs_that_are_not_given_are_built_beside_those_that_are(use_go: UseGo, tmp_path: Path) -> None:

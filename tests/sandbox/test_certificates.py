@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from berth_sandbox.certificates import ADMIN, AUTHORITY, CLIENTS, KWOK, SERVER, write_certificates
+from berth_sandbox.certificates import ADMIN, AUTHORITY, CLIENTS, KWOK, SERVER, VOLCANO, write_certificates
 from berth_sandbox.folders import SandboxFolder
 
 
@@ -58,13 +58,13 @@ def subject(folder: SandboxFolder, name: str) -> dict[str, list[str]]:
     return found
 
 
-def test_only_the_administrator_and_kwok_may_do_everything(folder: SandboxFolder) -> None:
+def test_only_the_administrator_kwok_and_volcano_may_do_everything(folder: SandboxFolder) -> None:
     masters = {
         client.name
         for client in CLIENTS
         if "system:masters" in subject(folder, client.name).get("organizationName", [])
     }
-    assert masters == {ADMIN.name, KWOK.name}
+    assert masters == {ADMIN.name, KWOK.name, VOLCANO.name}
 
 
 def test_private_keys_are_for_their_owner_only(folder: SandboxFolder) -> None:

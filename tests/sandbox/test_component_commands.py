@@ -10,6 +10,7 @@ from berth_sandbox.builds import find_binaries
 from berth_sandbox.certificates import CLIENTS, write_certificates
 from berth_sandbox.components import (
     CONTEXT_PREFIX,
+    VOLCANO_COMPONENTS,
     Component,
     ComponentPlace,
     build_command,
@@ -19,6 +20,7 @@ from berth_sandbox.components import (
 )
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import Ports
+from berth_sandbox.sandbox import expected_components
 from berth_sandbox.settings import SandboxSettings, ScoringStrategy
 
 PORTS = Ports(
@@ -29,7 +31,12 @@ PORTS = Ports(
     scheduler=2005,
     second_scheduler=2006,
     kwok=2007,
+    volcano_scheduler=2008,
+    volcano_controllers=2009,
 )
+
+
+LISTENING = ("--bind-address=", "--listen-", "--server-address=", "--healthz-address=")
 
 
 @pytest.fixture
@@ -60,7 +67,7 @@ def test_a_component_listens_on_loopback_only(component: Component, place: Compo
     addresses = [argument for argument in command if any(str(port) in argument for port in asdict(PORTS).values())]
     assert addresses
     assert "0.0.0.0" not in " ".join(command)  # noqa: S104 - what must not be there
-    bound = [a for a in command if a.startswith(("--bind-address=", "--listen-", "--server-address="))]
+    bound = [a for a in command if a.startswith(LISTENING)]
     assert bound
     assert all("127.0.0.1" in argument for argument in bound)
 
@@ -81,6 +88,40 @@ def test_the_second_scheduler_is_the_same_program_with_another_configuration(pla
     assert first[0] == second[0]
     assert f"--config={place.folder.scheduler_config(Component.SECOND_SCHEDULER)}" in second
     assert not {argument for argument in first if argument.startswith(("--config", "--secure-port"))} & set(second)
+
+
+def test_volcano_has_the_configuration_of_its_chart_and_a_session_every_half_second(
+    place: ComponentPlace, configured: SandboxFolder
+) -> None:
+    command = build_command(Component.VOLCANO_SCHEDULER, place)
+    assert "--schedule-period=500ms" in command
+    assert f"--scheduler-conf={place.folder.scheduler_config(Component.VOLCANO_SCHEDULER)}" in command
+    config = yaml.safe_load(configured.scheduler_config(Component.VOLCANO_SCHEDULER).read_text())
+    assert config["actions"] == "enqueue, allocate, backfill"
+    plugins = [[plugin["name"] for plugin in tier["plugins"]] for tier in config["tiers"]]
+    assert plugins == [
+        ["priority", "gang", "conformance"],
+        ["overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack"],
+    ]
+
+
+@pytest.mark.parametrize("component", VOLCANO_COMPONENTS)
+def test_volcano_elects_no_leader(component: Component, place: ComponentPlace) -> None:
+    assert "--leader-elect=false" in build_command(component, place)
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        (SandboxSettings(), {Component.SECOND_SCHEDULER, *VOLCANO_COMPONENTS}),
+        (SandboxSettings(second_scheduler=True), {*VOLCANO_COMPONENTS}),
+        (SandboxSettings(volcano=True), {Component.SECOND_SCHEDULER}),
+    ],
+)
+def test_a_further_scheduler_runs_only_where_it_is_asked_for(
+    settings: SandboxSettings, missing: set[Component]
+) -> None:
+    assert set(expected_components(settings)) == set(Component) - missing
 
 
 def test_each_component_is_asked_for_its_health_on_a_port_of_its_own() -> None:

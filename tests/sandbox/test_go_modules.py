@@ -10,11 +10,12 @@ from berth_sandbox.go_toolchain import (
     KUBECTL,
     KUBERNETES,
     KWOK,
+    VOLCANO,
     GoModule,
     build_compile_command,
 )
 
-MODULES = (*CONTROL_PLANE, KUBECTL, HELM)
+MODULES = (*CONTROL_PLANE, KUBECTL, HELM, VOLCANO)
 
 
 def test_kubernetes_is_of_one_release_throughout() -> None:
@@ -42,12 +43,19 @@ def test_every_required_module_has_its_checksum(module: GoModule) -> None:
     assert wanted <= sums
 
 
-@pytest.mark.parametrize("module", [ETCD, HELM, KWOK, KUBERNETES], ids=lambda module: module.name)
+@pytest.mark.parametrize("module", [ETCD, HELM, KWOK, KUBERNETES, VOLCANO], ids=lambda module: module.name)
 def test_a_build_changes_neither_go_mod_nor_the_users_flags(module: GoModule) -> None:
     command = build_compile_command(Path("/go"), module, module.programs, Path("/out"))
     assert "-mod=readonly" in command
     assert "-trimpath" in command
     assert command[-len(module.programs) :] == tuple(program.package for program in module.programs)
+
+
+def test_what_a_go_mod_replaces_with_a_folder_is_the_module_that_is_patched() -> None:
+    replaced = re.findall(r"^replace (\S+) => \./(\S+)$", VOLCANO.read_files()["go.mod"], re.MULTILINE)
+    assert VOLCANO.patched is not None
+    assert replaced == [(VOLCANO.patched.path, VOLCANO.patched.folder)]
+    assert f"{VOLCANO.patched.path} {VOLCANO.patched.version} h1:" in VOLCANO.read_files()["go.sum"]
 
 
 def test_several_programs_are_built_into_a_folder_and_a_single_one_under_its_name() -> None:

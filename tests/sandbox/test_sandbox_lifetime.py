@@ -23,7 +23,7 @@ from berth_kube.resources import NAMESPACES, NODES
 from berth_sandbox.builds import find_binaries
 from berth_sandbox.components import Component
 from berth_sandbox.errors import ComponentError, SandboxNameError
-from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.sandbox import Sandbox, expected_components
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
 from sandbox.live_pods import SOON
@@ -185,7 +185,7 @@ def test_a_sandbox_of_the_command_line_stays_up_until_it_is_taken_down() -> None
     assert described["state"] == "up"
     assert (described["nodes"], described["readyNodes"]) == (2, 2)
     assert described["scoring"] == "MostAllocated"
-    assert set(described["components"]) == {c.value for c in Component} - {"second-scheduler"}
+    assert set(described["components"]) == {c.value for c in expected_components(SandboxSettings())}
     assert described["context"] == "berth-sandbox-mine"
     assert "mine: up, 2 of 2 nodes ready" in run("status").stdout
 

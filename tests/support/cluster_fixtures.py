@@ -21,8 +21,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     wanted = any(item.get_closest_marker("cluster") for item in session.items)
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if wanted and reporter is not None and not session.config.option.collectonly:
+        volcano = any("volcano_sandbox" in getattr(item, "fixturenames", ()) for item in session.items)
         with suppress(SandboxUnavailableError):
-            find_binaries(reporter.write_line)
+            find_binaries(reporter.write_line, volcano=volcano)
 
 
 def refuse_other_contexts(context: str) -> None:

@@ -36,6 +36,7 @@ def sandbox() -> None:
     help="How kube-scheduler ranks nodes: LeastAllocated is its own default, MostAllocated packs.",
 )
 @click.option("--second-scheduler", is_flag=True, help="Run another kube-scheduler, named second-scheduler, beside it.")
+@click.option("--volcano", is_flag=True, help="Run Volcano's scheduler and controllers, too; built at the first use.")
 def up(*, name: str, scoring: str, **size: Any) -> None:  # noqa: ANN401 - click passes the remaining options by name
     """Start a sandbox that stays up until `berth sandbox down`.
 
