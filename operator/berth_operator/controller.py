@@ -31,12 +31,14 @@ from berth_operator.executor import (
     EventRecorder,
     FenceManager,
     HandoverProbe,
+    NodeChooser,
     NodeGuard,
     OrphanCollector,
     PendingOwners,
     PriorityClasses,
     QuotaAdmission,
     Resync,
+    StandingFences,
     TemplateRefusals,
     Validator,
     WebhookRegistration,
@@ -160,6 +162,7 @@ class Controller:
         self._throttle = Throttle(lambda: queue.late_seconds)
         self._fair_sharing = FairSharing()
         self._recorder = EventRecorder(client, lambda: self._throttle.is_busy)
+        self._standing_fences = StandingFences(context, self._priorities)
         self._executor = self._build_executor(context)
         self._orphans = OrphanCollector(context, self._executor)
         fences = FenceManager(context, self._priorities)
@@ -193,6 +196,7 @@ class Controller:
             probe=self._probe,
             priorities=self._priorities,
             validator=Validator(context, self._priorities, quotas),
+            chooser=NodeChooser(context, self._standing_fences),
             recorder=self._recorder,
             leads=lambda: self.leading,
         )
@@ -420,6 +424,7 @@ class Controller:
                     self._reconcile_reservation(key)
                 case KeyKind.NODE:
                     self._guards.reconcile(key.name, self._clock.now())
+                    self._standing_fences.reconcile(key.name, self._clock.now())
                 case KeyKind.SCOPE:
                     if self._scope.reconcile():
                         self._probe.probe_soon()

@@ -121,6 +121,7 @@ from berth_core.names import (
     reservation_name,
     room_taint_value,
     scheduled_plan_name,
+    standing_fence_name,
 )
 from berth_core.objects import (
     Affinity,
@@ -497,6 +498,7 @@ __all__ = [
     "shape_of",
     "span_in_words",
     "stand_in",
+    "standing_fence_name",
     "template_differences",
     "template_matches",
     "tolerates",

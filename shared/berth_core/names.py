@@ -82,6 +82,12 @@ def fence_name(node: str, period: int) -> str:
     return f"{_readable(f'fence-{node}', reserve=len(suffix))}{suffix}"
 
 
+def standing_fence_name(node: str, period: int) -> str:
+    """Return the name of the standing fence that a node gets in a period."""
+    suffix = f"-{period}-{_short_hash(node)}"
+    return f"{_readable(f'standing-fence-{node}', reserve=len(suffix))}{suffix}"
+
+
 def probe_name(reservation_uid: str) -> str:
     """Return the name of a Reservation's dry-run probe pod.
 

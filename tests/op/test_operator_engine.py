@@ -126,7 +126,7 @@ def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
         engine.start()
     soon(
         "every watch has ended",
-        lambda: "a thread has ended: placeholders, owners, nodes" in engine.why_not_serving(),
+        lambda: "a thread has ended: placeholders, fences, owners, nodes" in engine.why_not_serving(),
     )
     assert not engine.healthy
     assert "no right to watch" in engine.why_not_serving()

@@ -15,6 +15,8 @@ from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder
 from berth_operator.executor.executor import ActionExecutor
+from berth_operator.executor.guards import StandingFences
+from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
@@ -52,6 +54,7 @@ class OperatorHarness:
             probe=HandoverProbe(self.context, self.scope),
             priorities=self.priorities,
             validator=Validator(self.context, self.priorities, QuotaAdmission(self.settings.limits, self.rules)),
+            chooser=NodeChooser(self.context, self.standing_fences),
             recorder=self.recorder,
             leads=leads,
         )
@@ -59,6 +62,10 @@ class OperatorHarness:
     @property
     def context(self) -> Context:
         return Context(self.api.as_client(), self.cache, self.settings, self.clock)
+
+    @property
+    def standing_fences(self) -> StandingFences:
+        return StandingFences(self.context, self.priorities)
 
     @property
     def priorities(self) -> PriorityClasses:

@@ -6,13 +6,15 @@ It can be rebuilt from the API at any time, so it is never the only record of a 
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
 
-from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, Pod, Reservation, ReservationStatus, SlotState
+from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, Fence, Pod, Reservation, ReservationStatus, SlotState
 from berth_operator.cache.nodes import GuardableNode, NodeIndex, NodeSurveys
-from berth_operator.cache.pods import PodStore, by_slot, reservation_key, reservation_uid
+from berth_operator.cache.pods import PodIndex, PodStore, by_slot, reservation_key, reservation_uid
 from berth_operator.cache.reservations import (
     ReservationStore,
     Tombstones,
@@ -24,10 +26,13 @@ from berth_operator.cache.reservations import (
 )
 from berth_operator.reconcile import (
     Assignment,
+    NodeChoice,
     Observation,
     ProbeResult,
     Verdict,
+    awaited_node,
     build_survey,
+    is_unschedulable,
     slots_by_key,
     trusted_assignment,
 )
@@ -51,6 +56,12 @@ class Cache:
         self._pods = PodStore(self._tombstones)
         self._nodes = NodeIndex()
         self._surveys = NodeSurveys()
+        self._fences = PodIndex(lambda pod: pod.metadata.name)
+        """Standing fences."""
+        self._unfenced: dict[str, str] = {}
+        """Node whose capacity is awaited to why it has no fence."""
+        self._choices: dict[str, tuple[float, NodeChoice]] = {}
+        """Uid of a Reservation to its last choice of nodes and the monotonic time of that."""
         self._new_owner_listeners: list[Callable[[Pod], None]] = []
 
     def count_time_by(self, seconds: Callable[[], float]) -> None:
@@ -129,6 +140,7 @@ class Cache:
 
     def remove_reservation(self, uid: str) -> None:
         with self._lock:
+            self._choices.pop(uid, None)
             keys = self._reservations.remove(uid)
         self._enqueue(*keys)
 
@@ -195,6 +207,80 @@ class Cache:
     def placeholders(self) -> tuple[Pod, ...]:
         with self._lock:
             return tuple(self._pods.placeholders)
+
+    # --- standing fences
+
+    def put_fence(self, pod: Pod) -> None:
+        with self._lock:
+            known = self._fences.get(pod.metadata.name)
+            if self._tombstones.covers(pod.metadata) or (known and not is_newer(pod.metadata, known.metadata)):
+                return
+            self._fences.put(pod)
+        self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
+
+    def remove_fence(self, pod: Pod) -> None:
+        with self._lock:
+            self._tombstones.add(pod.metadata.uid)
+            known = self._fences.get(pod.metadata.name)
+            if known is None or known.metadata.uid != pod.metadata.uid:
+                return
+            self._fences.remove(pod.metadata.name)
+        self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
+
+    def replace_fences(self, listed: Iterable[Pod], version: str) -> None:
+        for pod in _put_all(listed, self.put_fence, lambda: tuple(self._fences), version):
+            self.remove_fence(pod)
+
+    def standing_fences(self, node: str) -> tuple[Pod, ...]:
+        with self._lock:
+            return self._fences.on(node)
+
+    def fence_users(self, node: str) -> tuple[Reservation, ...]:
+        """Return the Reservations for which a node should be fenced.
+
+        They await its capacity after a scheduler has found no room there.
+        """
+        with self._lock:
+            waiting = [pod for pod in self._pods.placeholders.awaiting(node) if not pod.is_terminating]
+            uids = {reservation_uid(pod) for pod in waiting if is_unschedulable(pod)}
+            found = [one for uid in sorted(uids) if (one := self._reservations.get(uid)) is not None]
+        return tuple(one for one in found if one.is_live and one.spec.fence is Fence.NODE)
+
+    def fenced_nodes(self, namespace: str | None = None, *, awaited: bool = False) -> frozenset[str]:
+        """Return the nodes that are fenced, or those fenced for a namespace.
+
+        With `awaited` nodes that are about to be fenced count, too.
+        """
+        with self._lock:
+            fenced = {pod.spec.node_name for pod in self._fences if not pod.is_terminal}
+            known = {
+                node: {reservation_uid(pod) for pod in self._pods.placeholders.awaiting(node)}
+                for node in self._pods.placeholders.awaited_nodes()
+            }
+            wanting = {
+                one.metadata.uid: one.metadata.namespace
+                for uid in set().union(*known.values())
+                if (one := self._reservations.get(uid)) is not None and one.spec.fence is Fence.NODE
+            }
+        users = {node: {wanting[uid] for uid in uids if uid in wanting} for node, uids in known.items()}
+        nodes = fenced | ({node for node, namespaces in users.items() if namespaces} if awaited else set())
+        return frozenset(node for node in nodes if namespace is None or namespace in users.get(node, ()))
+
+    def put_unfenced(self, node: str, why: str) -> None:
+        """Record why an awaited node has no fence, "" for one that has or needs none."""
+        with self._lock:
+            before = self._unfenced.get(node, "")
+            if why:
+                self._unfenced[node] = why
+            else:
+                self._unfenced.pop(node, None)
+            concerned = self._pods.placeholders.awaiting(node) if before != why else ()
+        self._enqueue(*map(reservation_key, concerned))
+
+    def awaited_nodes(self) -> set[str]:
+        """Return the nodes with a standing fence, or whose capacity is awaited."""
+        with self._lock:
+            return {*self._pods.placeholders.awaited_nodes(), *(pod.spec.node_name for pod in self._fences)}
 
     # --- owner pods
 
@@ -334,6 +420,10 @@ class Cache:
             known = self._nodes.get(node)
         return known.guard_deadline if known else None
 
+    def count_nodes(self) -> int:
+        with self._lock:
+            return sum(1 for _ in self._nodes)
+
     def pod_slots(self, node: str) -> int:
         """Return a node's allocatable pods, 0 for an unknown node."""
         with self._lock:
@@ -382,6 +472,19 @@ class Cache:
             self._reservations.put_verdict(uid, verdict)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
 
+    def put_choice(self, uid: str, choice: NodeChoice) -> None:
+        """Record the nodes that were chosen for slots of a Reservation."""
+        with self._lock:
+            if uid in self._reservations:
+                self._choices[uid] = time.monotonic(), choice
+        self._enqueue(Key(KeyKind.RESERVATION, uid))
+
+    def choices(self) -> dict[str, NodeChoice]:
+        """Return the last choices of nodes by uid of their Reservation."""
+        now = time.monotonic()
+        with self._lock:
+            return {uid: replace(choice, age_seconds=now - at) for uid, (at, choice) in self._choices.items()}
+
     def put_waiting(self, uid: str, pods: Sequence[Pod]) -> None:
         """Record the pods that wait for a slot of a Reservation."""
         with self._lock:
@@ -390,12 +493,17 @@ class Cache:
         if pods:
             self._enqueue(Key(KeyKind.RESERVATION, uid))
 
-    def put_pods_of_node(self, name: str, pods: Iterable[Pod], *, asked_by: str) -> None:
-        """Record the pods on a node, and queue the Reservation that asked."""
+    def put_pods_of_node(
+        self, name: str, pods: Iterable[Pod], ends: Mapping[str, datetime] | None = None, *, asked_by: str
+    ) -> None:
+        """Record the pods on a node, and queue the Reservation that asked.
+
+        `ends` has the expected ends of pods by uid.
+        """
         with self._lock:
             node = self._nodes.get(name)
             if node is not None:
-                self._surveys.put(name, build_survey(node.status.allocatable, pods))
+                self._surveys.put(name, build_survey(node.status.allocatable, pods, ends))
         self._enqueue(Key(KeyKind.RESERVATION, asked_by))
 
     # --- views
@@ -411,9 +519,12 @@ class Cache:
             pods = (*owners, *placeholders)
             targets = {given.node for pod in pods if (given := Assignment.from_pod(pod)) is not None}
             pins = {name for task in reservation.spec.tasks for name in task.node_names}
+            choice = self._choices.get(uid)
+            awaited = {node for pod in placeholders if (node := awaited_node(pod))}
+            chosen = set(choice[1].nodes.values()) if choice is not None else set()
             holders, successors = by_slot(placeholders)
             held = {slot.node for slot in reservation.status.slots if slot.state is SlotState.HELD}
-            concerned = (targets | held | {pod.spec.node_name for pod in placeholders}) - {""}
+            concerned = (targets | held | awaited | chosen | {pod.spec.node_name for pod in placeholders}) - {""}
             found = self._reservations.waiting
             return Observation(
                 reservation=reservation,
@@ -427,10 +538,12 @@ class Cache:
                 stage_ages=self._pods.stage_ages(pods, holders, now),
                 verdict=self._reservations.verdict_on(reservation),
                 validated=self._reservations.is_validated(uid),
-                surveys=self._surveys.of(targets | pins),
+                surveys=self._surveys.of(targets | pins | awaited),
                 waiting=tuple(pod for pod in found.of(uid) if self._pods.owners.get(pod.metadata.uid) is None),
                 searched=found.searched(uid),
                 probe=self._reservations.probes.aged_result_for(reservation, time.monotonic()),
+                choice=replace(choice[1], age_seconds=time.monotonic() - choice[0]) if choice is not None else None,
+                unfenced={node: self._unfenced[node] for node in awaited & self._unfenced.keys()},
             )
 
     def pods_of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, BerthError, Pod, PriorityClass
+from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, STANDING_FENCE_LABEL, BerthError, Pod, PriorityClass
 from berth_kube import (
     LIMIT_RANGES,
     NODES,
@@ -31,6 +31,7 @@ from berth_operator.cache.reservations import read_reservation
 from berth_operator.quota import LimitRange, ResourceQuota
 
 _PLACEHOLDERS: Final = "placeholders"
+_FENCES: Final = "fences"
 _OWNERS: Final = "owners"
 _NODES: Final = "nodes"
 _CLASSES: Final = "priority-classes"
@@ -79,6 +80,13 @@ class Informers:
                     PODS, namespace=own_namespace, label_selector=PLACEHOLDER_LABEL, type=Pod, stop=stop
                 ),
                 self._handle_placeholder,
+            ),
+            (
+                _FENCES,
+                lambda stop: client.watch(
+                    PODS, namespace=own_namespace, label_selector=STANDING_FENCE_LABEL, type=Pod, stop=stop
+                ),
+                self._handle_fence,
             ),
             (
                 _OWNERS,
@@ -144,6 +152,17 @@ class Informers:
                 self._cache.put_placeholder(pod)
             case Removed(pod):
                 self._cache.remove_placeholder(pod)
+            case Bookmark():
+                pass
+
+    def _handle_fence(self, item: WatchItem[Pod]) -> None:
+        match item:
+            case Listed(items, version):
+                self._cache.replace_fences(items, version)
+            case Changed(pod):
+                self._cache.put_fence(pod)
+            case Removed(pod):
+                self._cache.remove_fence(pod)
             case Bookmark():
                 pass
 

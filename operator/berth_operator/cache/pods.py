@@ -19,7 +19,7 @@ from berth_core import (
     read_whole_number,
 )
 from berth_operator.cache.reservations import Tombstones, is_newer, version_of
-from berth_operator.reconcile import Assignment, HandoverStage, has_started, stage_of
+from berth_operator.reconcile import Assignment, HandoverStage, awaited_node, has_started, stage_of
 from berth_operator.workqueue import Key, KeyKind
 
 
@@ -43,6 +43,7 @@ class PodIndex:
         self._pods: dict[str, Pod] = {}
         self._by_reservation: dict[str, dict[str, Pod]] = {}
         self._by_node: dict[str, dict[str, Pod]] = {}
+        self._by_awaited_node: dict[str, dict[str, Pod]] = {}
 
     def __iter__(self) -> Iterator[Pod]:
         return iter(tuple(self._pods.values()))
@@ -65,7 +66,9 @@ class PodIndex:
                     del groups[name]
 
     def _groups_of(self, pod: Pod) -> tuple[tuple[dict[str, dict[str, Pod]], str], ...]:
-        return (self._by_reservation, reservation_uid(pod)), (self._by_node, pod.spec.node_name)
+        groups = (self._by_reservation, reservation_uid(pod)), (self._by_node, pod.spec.node_name)
+        awaited = awaited_node(pod)
+        return (*groups, (self._by_awaited_node, awaited)) if awaited else groups
 
     def of(self, uid: str) -> tuple[Pod, ...]:
         """Return the pods that name a Reservation."""
@@ -73,6 +76,14 @@ class PodIndex:
 
     def on(self, node: str) -> tuple[Pod, ...]:
         return tuple(self._by_node.get(node, {}).values())
+
+    def awaiting(self, node: str) -> tuple[Pod, ...]:
+        """Return the placeholders that await a node's capacity."""
+        return tuple(self._by_awaited_node.get(node, {}).values())
+
+    def awaited_nodes(self) -> set[str]:
+        """Return the nodes whose capacity placeholders await."""
+        return set(self._by_awaited_node)
 
     def named(self) -> set[str]:
         """Return the uids of the Reservations that pods name."""
@@ -247,6 +258,8 @@ def _concerned(pod: Pod, known: Pod | None) -> tuple[Key, ...]:
         assignment = Assignment.from_pod(version)
         if assignment is not None:
             keys.append(Key(KeyKind.NODE, assignment.node))
+        if awaited_node(version):
+            keys.append(Key(KeyKind.NODE, awaited_node(version)))
     return tuple(keys)
 
 

@@ -4,7 +4,14 @@ from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder, TemplateRefusals
 from berth_operator.executor.executor import ActionExecutor, find_pod
 from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
-from berth_operator.executor.guards import FenceManager, NodeGuard
+from berth_operator.executor.guards import (
+    FenceManager,
+    NodeGuard,
+    StandingFences,
+)
+from berth_operator.executor.node_chooser import (
+    NodeChooser,
+)
 from berth_operator.executor.pending_owners import PendingOwners
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
@@ -17,12 +24,14 @@ __all__ = [
     "EventRecorder",
     "FenceManager",
     "HandoverProbe",
+    "NodeChooser",
     "NodeGuard",
     "OrphanCollector",
     "PendingOwners",
     "PriorityClasses",
     "QuotaAdmission",
     "Resync",
+    "StandingFences",
     "TemplateRefusals",
     "Validator",
     "WebhookRegistration",

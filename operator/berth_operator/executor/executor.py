@@ -13,6 +13,7 @@ import structlog
 from berth_core import (
     RESERVATION_API_VERSION,
     RESERVATION_KIND,
+    Capacity,
     ObjectReference,
     PermanentError,
     Pod,
@@ -39,6 +40,7 @@ from berth_operator import metrics, telemetry
 from berth_operator.cache import SlotFinder, read_reservation, reservation_uid
 from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder, RecordedEvent
+from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import Validator
@@ -47,6 +49,7 @@ from berth_operator.reconcile import (
     Assignment,
     AssignSlot,
     Body,
+    ChooseNodes,
     CompleteHandover,
     ConditionReason,
     CreatePlaceholder,
@@ -104,6 +107,7 @@ class ActionExecutor:
         probe: HandoverProbe,
         priorities: PriorityClasses,
         validator: Validator,
+        chooser: NodeChooser,
         recorder: EventRecorder,
         leads: Callable[[], bool],
     ) -> None:
@@ -115,6 +119,7 @@ class ActionExecutor:
         self._probe = probe
         self._priorities = priorities
         self._validator = validator
+        self._chooser = chooser
         self._recorder = recorder
         self._slots = SlotFinder(context.cache)
         self._leads = leads
@@ -222,12 +227,21 @@ class ActionExecutor:
                 self._patch_pod(pod, build_unlabelling)
             case Release(pod, elsewhere):
                 self.release(pod, elsewhere=elsewhere)
+            case ChooseNodes() | SurveyNode() | Probe():
+                self._find_out(reservation, action)
+            case DeleteReservation():
+                self._delete(reservation)
+            case _:
+                assert_never(action)
+
+    def _find_out(self, reservation: Reservation, action: ChooseNodes | SurveyNode | Probe) -> None:
+        match action:
+            case ChooseNodes(slots):
+                self._chooser.choose(reservation, slots)
             case SurveyNode(node):
                 self._survey(reservation, node)
             case Probe():
                 self._probe.probe(reservation)
-            case DeleteReservation():
-                self._delete(reservation)
             case _:
                 assert_never(action)
 
@@ -239,8 +253,8 @@ class ActionExecutor:
         action: CreatePlaceholder | RenewPlaceholder | ShortenPlaceholder | DeletePlaceholder,
     ) -> None:
         match action:
-            case CreatePlaceholder(task, index):
-                self._create_placeholder(reservation, task, index)
+            case CreatePlaceholder(task, index, node):
+                self._create_placeholder(reservation, task, index, node=node)
             case RenewPlaceholder(task, placeholder, assignment):
                 self._renew(reservation, task, placeholder, assignment)
             case ShortenPlaceholder(placeholder, seconds):
@@ -263,6 +277,8 @@ class ActionExecutor:
         task: ReservationTask,
         index: int,
         change: Callable[[Body], Body] = lambda body: body,
+        *,
+        node: str = "",
     ) -> None:
         """Create the placeholder of one slot, or take the one that exists."""
         priority = placeholder_priority(self._priorities.of(task.template.spec))
@@ -276,6 +292,7 @@ class ActionExecutor:
             excluded_nodes=None
             if self._settings.limits.control_plane_nodes
             else self._cache.unlabelled_control_plane_nodes(),
+            node=node,
         )
         body = change(body)
         namespace = self._settings.placeholders.namespace
@@ -410,7 +427,8 @@ class ActionExecutor:
 
     def _survey(self, reservation: Reservation, node: str) -> None:
         listed = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=Pod)
-        self._cache.put_pods_of_node(node, listed.items, asked_by=reservation.metadata.uid)
+        ends = self._chooser.ends(listed.items) if reservation.spec.capacity is Capacity.WHEN_FREE else None
+        self._cache.put_pods_of_node(node, listed.items, ends, asked_by=reservation.metadata.uid)
 
     def _delete(self, reservation: Reservation) -> None:
         try:
@@ -445,7 +463,15 @@ def _pod_uid(action: Action) -> str:
             return pod.metadata.uid
         case DeletePlaceholder(pod) | ShortenPlaceholder(pod):
             return pod.metadata.uid
-        case Validate() | CreatePlaceholder() | RenewPlaceholder() | SurveyNode() | Probe() | DeleteReservation():
+        case (
+            Validate()
+            | ChooseNodes()
+            | CreatePlaceholder()
+            | RenewPlaceholder()
+            | SurveyNode()
+            | Probe()
+            | DeleteReservation()
+        ):
             return ""
         case _:
             assert_never(action)

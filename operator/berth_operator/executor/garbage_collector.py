@@ -96,7 +96,7 @@ class Resync:
             if everything or zlib.crc32(uid.encode()) % _TURNS == self._turn:
                 self._enqueue(Key(KeyKind.RESERVATION, uid))
         self._enqueue(STRAYS_KEY)
-        for node in self._cache.nodes_of_interest() | self._fences.find():
+        for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find():
             self._enqueue(Key(KeyKind.NODE, node))
         self._scope.refresh()
         if not self._cache.live_namespaces():

@@ -17,19 +17,22 @@ from berth_core import (
     FENCE_LABEL,
     HANDOVER_TAINT,
     LATEST_UNIX_SECONDS,
+    STANDING_FENCE_LABEL,
     BerthError,
     Pod,
     PodStatus,
     effective_requests,
     fence_name,
+    parse_timestamp,
     read_whole_number,
+    standing_fence_name,
 )
-from berth_kube import PODS, AlreadyExistsError, NotFoundError, put_taint, remove_taint
+from berth_kube import PODS, AlreadyExistsError, KubeClient, NotFoundError, put_taint, remove_taint
 from berth_operator import telemetry
-from berth_operator.cache import GuardableNode
+from berth_operator.cache import Cache, GuardableNode
 from berth_operator.executor.context import Context
 from berth_operator.executor.priority_classes import PriorityClasses
-from berth_operator.reconcile import FENCE_PRIORITY, build_fence
+from berth_operator.reconcile import FENCE_PRIORITY, FenceBudget, build_fence
 
 # --- fences ----------------------------------------------------------------------------------------------------------
 # A fence is a pod that keeps other pods off a guarded node, even those that tolerate its taint.
@@ -41,6 +44,8 @@ from berth_operator.reconcile import FENCE_PRIORITY, build_fence
 _PERIOD_SECONDS: Final = 120
 _MARGIN_SECONDS: Final = 60
 """How long a fence outlives its period; the next fence is in place by then."""
+_NO_POD_SLOT: Final = "it has no pod slot to spare"
+_REQUESTS_ADDED: Final = "admission gives a pod without requests some in this namespace"
 _TRIES: Final = 3
 """After this many failures in a row the node gets only its guard: the hand-over goes on."""
 
@@ -71,8 +76,8 @@ class FenceManager:
         """Create a node's fence for hand-overs until a deadline in unix seconds."""
         period = deadline // _PERIOD_SECONDS
         name = fence_name(node, period)
-        if name not in self._names(node) and not self._has_room(node):
-            _note_omission(node, "it has no pod slot to spare")
+        if name not in self._names(node) and not _has_room(self._client, self._cache, node):
+            _note_omission(node, _NO_POD_SLOT)
             return
         seconds = int((period + 1) * _PERIOD_SECONDS + _MARGIN_SECONDS - now.timestamp())
         body = build_fence(node, name, seconds=seconds, settings=self._settings)
@@ -85,9 +90,9 @@ class FenceManager:
             self._tolerate(node, error)
         else:
             self._add(node, made.metadata.name)
-            if any(effective_requests(made.spec).to_quantities().values()):
+            if _requests_anything(made):
                 self.delete(node)
-                _note_omission(node, "admission gives a pod without requests some in this namespace")
+                _note_omission(node, _REQUESTS_ADDED)
 
     def delete(self, node: str) -> None:
         """Force-delete the fences of a node."""
@@ -113,9 +118,10 @@ class FenceManager:
 
     def find(self) -> frozenset[str]:
         """List the nodes with a fence, including fences of an earlier operator."""
-        listed = self._client.list(PODS, namespace=self._settings.namespace, label_selector=FENCE_LABEL, type=Pod)
+        selector = f"{FENCE_LABEL},!{STANDING_FENCE_LABEL}"
+        listed = self._client.list(PODS, namespace=self._settings.namespace, label_selector=selector, type=Pod)
         for pod in listed.items:
-            if FENCE_LABEL in pod.metadata.labels:
+            if FENCE_LABEL in pod.metadata.labels and STANDING_FENCE_LABEL not in pod.metadata.labels:
                 self._add(pod.spec.node_name, pod.metadata.name)
         with self._lock:
             return frozenset(self._fences)
@@ -128,18 +134,6 @@ class FenceManager:
         with self._lock:
             self._failures.pop(node, None)
             self._fences.setdefault(node, set()).add(name)
-
-    def _has_room(self, node: str) -> bool:
-        """Return whether a node has a spare pod slot.
-
-        Its pods and those on their way use one each.
-        """
-        # The cache comes first: a pod that is bound in between counts twice, never not at all. A pod whose placeholder
-        # is gone is in no list, and its slot is free until it is bound.
-        coming = len(self._cache.guard_users(node))
-        listed = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
-        used = sum(one.status.phase not in {"Succeeded", "Failed"} for one in listed.items)
-        return used + coming < self._cache.pod_slots(node)
 
     def _tolerate(self, node: str, error: BerthError) -> None:
         """Raise the error of a failed creation while tries are left.
@@ -155,8 +149,122 @@ class FenceManager:
         _note_omission(node, str(error))
 
 
+def _has_room(client: KubeClient, cache: Cache, node: str) -> bool:
+    """Return whether a node has a spare pod slot.
+
+    Its pods and those on their way use one each.
+    """
+    # The cache comes first: a pod that is bound in between counts twice, never not at all. A pod whose placeholder is
+    # gone is in no list, and its slot is free until it is bound.
+    coming = len(cache.guard_users(node))
+    listed = client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
+    used = sum(one.status.phase not in {"Succeeded", "Failed"} for one in listed.items)
+    return used + coming < cache.pod_slots(node)
+
+
+def _requests_anything(fence: Pod) -> bool:
+    """Return whether admission gave a fence requests."""
+    return any(effective_requests(fence.spec).to_quantities().values())
+
+
 def _note_omission(node: str, why: str) -> None:
     _LOG.warning(telemetry.FENCE_LEFT_OUT, **{telemetry.KEY_NODE: node, telemetry.KEY_MESSAGE: why})
+
+
+# --- standing fences -------------------------------------------------------------------------------------------------
+# A standing fence keeps a node's capacity for Reservations that wait for its pods to end. It ends by itself an hour
+# after it was made; the next one takes its place after half of that. System pods may preempt it, as they may preempt
+# everything; it is made again at once.
+
+_STANDING_SECONDS: Final = 3600
+_STANDING_PERIOD_SECONDS: Final = _STANDING_SECONDS // 2
+
+
+class StandingFences:
+    """Reconciles nodes' standing fences with the Reservations that await them; thread-safe."""
+
+    def __init__(self, context: Context, priorities: PriorityClasses) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._priorities = priorities
+        self._settings = context.settings.placeholders
+        self._limits = context.settings.limits
+        self._lock = threading.Lock()
+        """Of several fences at a time, none may exceed a limit."""
+
+    def budget(self, namespace: str) -> FenceBudget:
+        """Return how many nodes may be fenced for a namespace, those soon to be fenced counted."""
+        return self._budget(namespace, awaited=True)
+
+    def _budget(self, namespace: str, *, awaited: bool) -> FenceBudget:
+        nodes = self._cache.count_nodes()
+        return FenceBudget(
+            self._cache.fenced_nodes(namespace, awaited=awaited),
+            self._cache.fenced_nodes(awaited=awaited),
+            self._limits.of(namespace).most_fenced(nodes),
+            self._limits.cluster.most_fenced(nodes),
+        )
+
+    def reconcile(self, node: str, now: datetime) -> None:
+        """Fence a node while a Reservation awaits its capacity."""
+        users = self._cache.fence_users(node)
+        standing = self._cache.standing_fences(node)
+        lasting = [one for one in standing if _lasts(one, now)] if users else []
+        if users and not lasting:
+            self._cache.put_unfenced(node, self._create(node, {one.metadata.namespace for one in users}, now))
+            return
+        for fence in standing:
+            if fence not in lasting:
+                self._delete(fence)
+        self._cache.put_unfenced(node, "")
+
+    def _create(self, node: str, namespaces: set[str], now: datetime) -> str:
+        """Create a node's fence; return why there is none, or ""."""
+        name = standing_fence_name(node, int(now.timestamp()) // _STANDING_PERIOD_SECONDS)
+        body = build_fence(node, name, seconds=_STANDING_SECONDS, settings=self._settings, is_standing=True)
+        with self._lock:
+            why = self._why_not(node, namespaces)
+            if why:
+                return why
+            try:
+                self._priorities.ensure(FENCE_PRIORITY)
+                made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
+            except AlreadyExistsError:
+                return ""  # its watch reports what becomes of it
+            except BerthError as error:
+                self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
+                self._cache.put_unfenced(node, str(error))
+                raise
+            self._cache.put_fence(made)
+        if _requests_anything(made):
+            self._delete(made)
+            return _REQUESTS_ADDED
+        _LOG.info(telemetry.FENCED, **{telemetry.KEY_NODE: node})
+        return ""
+
+    def _why_not(self, node: str, namespaces: set[str]) -> str:
+        """Return what forbids a fence, or ""; one namespace that may have it is enough."""
+        refusals = [self._budget(one, awaited=False).why_not(node) for one in sorted(namespaces)]
+        if all(refusals):
+            return refusals[0]
+        return "" if _has_room(self._client, self._cache, node) else _NO_POD_SLOT
+
+    def _delete(self, fence: Pod) -> None:
+        meta = fence.metadata
+        with suppress(NotFoundError):
+            self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
+        self._cache.remove_fence(fence)
+
+
+def _lasts(fence: Pod, now: datetime) -> bool:
+    """Return whether a fence stands and has at least half of its time left."""
+    if fence.is_terminal or fence.is_terminating or not fence.metadata.creation_timestamp:
+        return False
+    age_seconds = (now - parse_timestamp(fence.metadata.creation_timestamp)).total_seconds()
+    return age_seconds < _STANDING_PERIOD_SECONDS
+
+
+# --- guards ----------------------------------------------------------------------------------------------------------
 
 
 class NodeGuard:

@@ -19,13 +19,17 @@ from berth_core import (
 
 SLOTS: Final = "slots"
 SHARE: Final = "share"
+MAX_FENCED_NODES: Final = "maxFencedNodes"
 _WHOLE_PERCENT: Final = 100
 _OPEN: Final = frozenset({SlotState.PENDING, SlotState.HELD})
 _EVERY_NAMESPACE: Final = "*"
 _EVERY_KEY: Final = "*"
 _TOLERATED_BY_ALL: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 """Every pod gets tolerations of these taints."""
-_FORM: Final = "parts like slots=200, share=50% or cpu=64, with commas between; slots=none and share=none lift a limit"
+_FORM: Final = (
+    "parts like slots=200, share=50%, maxFencedNodes=10 (or 10%) or cpu=64, with commas between; none lifts the limit "
+    "of slots, share and maxFencedNodes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,22 @@ class NamespaceLimit:
     amounts: Mapping[str, int] = field(default_factory=dict)
     """Maximum amounts by resource; cpu in thousandths, all others in their unit."""
 
+    max_fenced_nodes: int | None = None
+    """Maximum number of nodes that are fenced at a time; None for no limit."""
+
+    max_fenced_percent: float | None = 10.0
+    """The same as a share of the cluster's nodes, at least one; None for no limit."""
+
+    def most_fenced(self, nodes: int) -> int | None:
+        """Return how many of the cluster's nodes may be fenced, None for any number."""
+        shares = () if self.max_fenced_percent is None else (self._share_of(nodes, self.max_fenced_percent),)
+        counts = () if self.max_fenced_nodes is None else (self.max_fenced_nodes,)
+        return min((*shares, *counts), default=None)
+
+    @staticmethod
+    def _share_of(nodes: int, percent: float) -> int:
+        return max(1, int(nodes * percent / _WHOLE_PERCENT)) if percent else 0
+
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
@@ -55,7 +75,9 @@ class LimitSettings:
     by_namespace: Mapping[str, NamespaceLimit] = field(default_factory=dict)
     """Namespace to its own limit, which replaces the default one."""
 
-    cluster: NamespaceLimit = field(default_factory=lambda: NamespaceLimit(slots=None, share_percent=80.0))
+    cluster: NamespaceLimit = field(
+        default_factory=lambda: NamespaceLimit(slots=None, share_percent=80.0, max_fenced_percent=25.0)
+    )
     """For the Reservations of all namespaces, so that several cannot hold the whole cluster."""
 
     control_plane_nodes: bool = False
@@ -99,9 +121,12 @@ def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -
         if not name or not value or name in parts:
             raise InputError(option, text, _FORM)
         parts[name] = value
-    slots, share = parts.pop(SLOTS, None), parts.pop(SHARE, None)
+    slots, share, fenced = (parts.pop(name, None) for name in (SLOTS, SHARE, MAX_FENCED_NODES))
     try:
+        most, percent = _parse_fenced(fenced, default)
         return NamespaceLimit(
+            max_fenced_nodes=most,
+            max_fenced_percent=percent,
             slots=default.slots if slots is None else _parse_count(slots),
             share_percent=default.share_percent if share is None else _parse_percent(share),
             amounts={name: ResourceAmounts.from_quantities({name: raw}).get(name) for name, raw in parts.items()},
@@ -149,6 +174,13 @@ def _parse_count(text: str) -> int | None:
     if count < 0:
         raise ValueError(text)
     return count
+
+
+def _parse_fenced(text: str | None, default: NamespaceLimit) -> tuple[int | None, float | None]:
+    """Return number and percentage of nodes; a number or `none` replaces a default percentage."""
+    if text is None:
+        return default.max_fenced_nodes, default.max_fenced_percent
+    return (None, _parse_percent(text)) if text.endswith("%") else (_parse_count(text), None)
 
 
 def _parse_percent(text: str) -> float | None:

@@ -19,6 +19,15 @@ class CreatePlaceholder:
 
     task: ReservationTask
     index: int
+    node: str = ""
+    """The chosen node whose capacity it awaits, "" for what is free now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseNodes:
+    """Choose nodes for these slots, by task and index."""
+
+    slots: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,7 @@ class DeleteReservation:
 
 Action: TypeAlias = (
     Validate
+    | ChooseNodes
     | CreatePlaceholder
     | RenewPlaceholder
     | ShortenPlaceholder

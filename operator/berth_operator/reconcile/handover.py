@@ -257,7 +257,19 @@ def give_slots(
         held = [view for view in held if view.slot is not slot]
         assignment = Assignment(task=slot.task, index=slot.index, node=slot.node, deadline=deadline)
         actions.append(AssignSlot(pod, assignment))
-    return actions
+    return actions if _may_begin(seen, views, actions) else [one for one in actions if isinstance(one, Release)]
+
+
+def _may_begin(seen: Observation, views: tuple[SlotView, ...], actions: list[Action]) -> bool:
+    """Return whether slots may change hands now.
+
+    With `allOrNothing` pods for all wanted slots must have come; slots that have begun count. A slot that is lost
+    during its hand-over does not take back the others.
+    """
+    if not seen.reservation.spec.all_or_nothing:
+        return True
+    begun = sum(view.slot.state in {SlotState.HANDING_OVER, SlotState.TAKEN} for view in views)
+    return begun + sum(isinstance(action, AssignSlot) for action in actions) >= seen.reservation.spec.wanted
 
 
 def has_enough(seen: Observation, views: tuple[SlotView, ...]) -> bool:

@@ -7,6 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from berth_core import (
+    AWAITS_CAPACITY_LABEL,
+    CHOSEN_NODE_ANNOTATION,
     CONTROL_PLANE_KEYS,
     DAEMON_POD_LABEL,
     FENCE_LABEL,
@@ -24,6 +26,7 @@ from berth_core import (
     RESERVATION_NAME_ANNOTATION,
     ROOM_TAINT,
     SLOT_ANNOTATION,
+    STANDING_FENCE_LABEL,
     SUCCESSOR_LABEL,
     TASK_ANNOTATION,
     VERSION_ANNOTATION,
@@ -86,8 +89,9 @@ def build_placeholder(
     deadline_seconds: int | None,
     settings: PlaceholderSettings,
     excluded_nodes: Iterable[str] | None = (),
+    node: str = "",
 ) -> Body:
-    """Return the pod that holds one slot.
+    """Return the pod that holds one slot, once the chosen `node` has room if one is given.
 
     Of the template it has the requests and constraints only. The kubelet ends it after `deadline_seconds`, None for
     never. It carries none of the owner's labels, so that no Service, ReplicaSet or disruption budget selects it. It
@@ -105,16 +109,18 @@ def build_placeholder(
                 PLACEHOLDER_LABEL: "true",
                 RESERVATION_LABEL: meta.uid,
                 MANAGED_LABEL: MANAGED_BY_OPERATOR,
+                **({AWAITS_CAPACITY_LABEL: "true"} if node else {}),
             },
             "annotations": {
                 RESERVATION_NAME_ANNOTATION: reservation.key,
                 TASK_ANNOTATION: task.name,
                 INDEX_ANNOTATION: str(index),
+                **({CHOSEN_NODE_ANNOTATION: node} if node else {}),
                 **({QUEUE_ANNOTATION: reservation.spec.queue} if reservation.spec.queue else {}),
             },
         },
         "spec": {
-            **_placeholder_spec(reservation, task, settings, excluded_nodes),
+            **_placeholder_spec(reservation, task, settings, excluded_nodes, (node,) if node else task.node_names),
             "priorityClassName": priority_class_name(priority),
         },
     }
@@ -138,15 +144,20 @@ def build_successor(body: Body, reservation: Reservation, assignment: Assignment
     return body | {"metadata": metadata | {"name": name, "labels": labels, "annotations": notes}, "spec": spec}
 
 
-def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSettings) -> Body:
+def build_fence(
+    node: str, name: str, *, seconds: int, settings: PlaceholderSettings, is_standing: bool = False
+) -> Body:
     """Return the pod whose anti-affinity keeps others off a node.
 
     Their tolerations make no difference. Pods in a hand-over and pods of DaemonSets may enter; pods that are on the
-    node already stay. Of the placeholders only a successor is in a hand-over. The fence is bound from the start, so
-    that no scheduler has to place it; it requests an explicit zero, so that no LimitRange sets a default.
+    node already stay. Of the placeholders a successor is in a hand-over; a standing fence also admits those that await
+    the node's capacity. The fence is bound from the start, so that no scheduler has to place it; it requests an
+    explicit zero, so that no LimitRange sets a default.
     """
-    strangers = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
-    placeholders = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
+    strangers = [(RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist")]
+    placeholders = [(PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist")]
+    if is_standing:
+        placeholders.append((AWAITS_CAPACITY_LABEL, "DoesNotExist"))
     terms = [
         {
             "topologyKey": "kubernetes.io/hostname",
@@ -161,7 +172,11 @@ def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSett
         "metadata": {
             "name": name,
             "namespace": settings.namespace,
-            "labels": {FENCE_LABEL: "true", MANAGED_LABEL: MANAGED_BY_OPERATOR},
+            "labels": {
+                FENCE_LABEL: "true",
+                MANAGED_LABEL: MANAGED_BY_OPERATOR,
+                **({STANDING_FENCE_LABEL: "true"} if is_standing else {}),
+            },
         },
         "spec": _idle_spec("fence", {"cpu": "0", "memory": "0"}, settings)
         | {
@@ -199,6 +214,7 @@ def _placeholder_spec(
     task: ReservationTask,
     settings: PlaceholderSettings,
     excluded_nodes: Iterable[str] | None,
+    node_names: tuple[str, ...],
 ) -> Body:
     spec = task.template.spec
     requests = effective_requests(spec).to_quantities()
@@ -211,7 +227,7 @@ def _placeholder_spec(
     }
     if spec.node_selector:
         result["nodeSelector"] = dict(spec.node_selector)
-    terms = _node_terms(spec, task.node_names)
+    terms = _node_terms(spec, node_names)
     if excluded_nodes is not None:
         terms = _exclude_nodes(terms, excluded_nodes)
     if terms:

@@ -6,12 +6,16 @@ which pods a node admits, and how much room the pods on a node leave.
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from berth_core import (
+    AWAITS_CAPACITY_LABEL,
+    CHOSEN_NODE_ANNOTATION,
+    DRAINING_TAINT,
     HANDOVER_GATE,
     HANDOVER_TAINT,
     HIGHEST_SLOT_INDEX,
@@ -19,6 +23,7 @@ from berth_core import (
     LATEST_UNIX_SECONDS,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
+    ROOM_TAINT,
     SLOT_ANNOTATION,
     TASK_ANNOTATION,
     InputError,
@@ -42,6 +47,7 @@ from berth_core import (
     tolerates,
     untolerated_taint,
 )
+from berth_operator.reconcile.node_choice import EndingPod, NodeChoice, expected_room
 
 # --- assignments -----------------------------------------------------------------------------------------------------
 # The note on an owner pod: its slot, its node and its deadline.
@@ -221,6 +227,8 @@ class Occupant:
     since: str
     """When it was bound, as the API server writes it."""
     holds: SlotKey | None = None
+    ends_at: datetime | None = None
+    """When it is expected to have ended; None if nothing says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,22 +254,33 @@ class Survey:
         """Return the terminating pods by namespace and name."""
         return tuple(one.key for one in self.occupants if one.is_going)
 
+    def expected_room(self, requests: ResourceAmounts) -> datetime | None:
+        """Return when the known ends of pods leave room; None if it is there, or no end is known."""
+        free = self.allocatable.minus(ResourceAmounts.total(one.requests for one in self.occupants))
+        if requests.fits_within(free):
+            return None
+        return expected_room(free, requests, (EndingPod(one.requests, one.ends_at) for one in self.occupants))
+
     def _staying(self) -> tuple[Occupant, ...]:
         return tuple(one for one in self.occupants if not one.is_going)
 
     def _has_room(self, spec: PodSpec, occupants: Iterable[Occupant]) -> bool:
-        wanted = _requests(spec)
+        wanted = slot_requests(spec)
         used = ResourceAmounts.total(one.requests for one in occupants)
         return all(used.get(name) + amount <= self.allocatable.get(name) for name, amount in wanted.items() if amount)
 
 
-def build_survey(allocatable: Quantities, pods: Iterable[Pod]) -> Survey:
-    """Return a survey of a node's pods; ended pods hold nothing."""
-    occupants = tuple(_occupant(pod) for pod in pods if not pod.is_terminal)
+def build_survey(allocatable: Quantities, pods: Iterable[Pod], ends: Mapping[str, datetime] | None = None) -> Survey:
+    """Return a survey of a node's pods; ended pods hold nothing.
+
+    `ends` has their expected ends by uid.
+    """
+    known = ends or {}
+    occupants = tuple(_occupant(pod, known.get(pod.metadata.uid)) for pod in pods if not pod.is_terminal)
     return Survey(ResourceAmounts.from_quantities(allocatable), occupants)
 
 
-def _occupant(pod: Pod) -> Occupant:
+def _occupant(pod: Pod, ends_at: datetime | None) -> Occupant:
     bound = (c.last_transition_time for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "True")
     meta = pod.metadata
     holds = None
@@ -273,10 +292,10 @@ def _occupant(pod: Pod) -> Occupant:
             notes.get(INDEX_ANNOTATION, ""),
         )
     since = next(bound, None) or meta.creation_timestamp or ""
-    return Occupant(meta.uid, pod.key, _requests(pod.spec), pod.is_terminating, since, holds)
+    return Occupant(meta.uid, pod.key, slot_requests(pod.spec), pod.is_terminating, since, holds, ends_at)
 
 
-def _requests(spec: PodSpec) -> ResourceAmounts:
+def slot_requests(spec: PodSpec) -> ResourceAmounts:
     """Return what a pod takes of a node, including its pod slot."""
     return effective_requests(spec).plus(ResourceAmounts({"pods": 1}))
 
@@ -368,6 +387,23 @@ class Observation:
     searched: bool = False
     """Whether a recent search looked for such pods."""
 
+    choice: NodeChoice | None = None
+    """The last choice of nodes for slots that await capacity."""
+
+    unfenced: Mapping[str, str] = field(default_factory=dict)
+    """Why a node whose capacity is awaited has no fence, by node name."""
+
+    def awaits_in_vain(self, placeholder: Pod) -> bool:
+        """Return whether a placeholder awaits a node that is gone or admits no such pod.
+
+        A running plan's taints do not count: the plan may be what makes the room.
+        """
+        node = awaited_node(placeholder)
+        access = self.accesses.get(node, NodeAccess())
+        lasting = tuple(taint for taint in access.taints if taint.key not in {DRAINING_TAINT, ROOM_TAINT})
+        closed = replace(access, taints=lasting).why_closed(placeholder.spec.tolerations)
+        return bool(node) and (node in self.missing_nodes or bool(closed))
+
     def why_closed(self, placeholder: Pod) -> str:
         """Return why a placeholder's node would refuse its owner.
 
@@ -391,6 +427,13 @@ class SlotView:
     successor: Pod | None = None
     renewal: Assignment | None = None
     """Set while the placeholder hands its place to the successor; the guard keeps it meanwhile."""
+
+
+def awaited_node(pod: Pod) -> str:
+    """Return the chosen node that a placeholder is not on yet, or ""."""
+    if pod.spec.node_name or AWAITS_CAPACITY_LABEL not in pod.metadata.labels:
+        return ""
+    return pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "")
 
 
 def holds_our_gate(pod: Pod) -> bool:

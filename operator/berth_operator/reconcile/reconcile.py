@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from berth_core import ReservationPhase, ReservationStatus, SlotState, expires_at, parse_timestamp
+from berth_core import Capacity, ReservationPhase, ReservationStatus, SlotState, expires_at, parse_timestamp
 from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,
+    ChooseNodes,
     CompleteHandover,
     CreatePlaceholder,
     DeletePlaceholder,
@@ -30,6 +31,7 @@ from berth_operator.reconcile.handover import (
     renewals_left,
     settling_left,
 )
+from berth_operator.reconcile.node_choice import CHOICE_SECONDS
 from berth_operator.reconcile.observation import Observation, SlotView, has_started
 from berth_operator.reconcile.slots import due_surveys, view_slots
 from berth_operator.reconcile.status import compute_status, unschedulable_seconds_left
@@ -55,7 +57,7 @@ class Decision:
 def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Decision:
     """Return the status and the actions for one Reservation."""
     views = view_slots(seen, settings.handover)
-    status = compute_status(seen, views, now, patience_seconds=settings.unschedulable_seconds)
+    status = compute_status(seen, views, now, patience_seconds=_patience_seconds(seen, settings))
     phase = status.state.phase if status.state else ReservationPhase.PENDING
     if phase.terminal:
         actions = _finalize(seen, views, now, settings)
@@ -75,6 +77,11 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
     )
 
 
+def _patience_seconds(seen: Observation, settings: OperatorSettings) -> float:
+    """Return how long schedulers may find no place, 0 for any time."""
+    return 0.0 if seen.reservation.spec.capacity is Capacity.WHEN_FREE else settings.unschedulable_seconds
+
+
 # --- a live Reservation ----------------------------------------------------------------------------------------------
 
 
@@ -83,6 +90,8 @@ def _advance(seen: Observation, views: tuple[SlotView, ...], now: datetime, sett
     if _needs_validation(seen, views):
         return [*release_unassigned(seen, views), Validate()]
     actions: list[Action] = []
+    if _choice_left(seen, views) == 0:
+        actions.append(ChooseNodes(_without_node(seen, views)))
     for view in views:
         actions += _reconcile_slot(seen, view, now, settings)
     actions += give_slots(seen, views, now, settings.handover)
@@ -118,12 +127,44 @@ def _reconcile_slot(seen: Observation, view: SlotView, now: datetime, settings: 
 def _ensure_placeholder(seen: Observation, view: SlotView) -> list[Action]:
     """Create a placeholder, or delete one that ended or lost its node."""
     if view.placeholder is None:
-        return [CreatePlaceholder(view.task, view.slot.index)]
+        if seen.reservation.spec.capacity is Capacity.FREE:
+            return [CreatePlaceholder(view.task, view.slot.index)]
+        node = _chosen_node(seen, view)
+        return [CreatePlaceholder(view.task, view.slot.index, node)] if node else []
+    if seen.awaits_in_vain(view.placeholder):
+        return [DeletePlaceholder(view.placeholder, at_once=True)]
     if view.placeholder.spec.node_name in seen.missing_nodes:
         return [DeletePlaceholder(view.placeholder, at_once=True)]
     if view.placeholder.is_terminal and not view.placeholder.is_terminating:
         return [DeletePlaceholder(view.placeholder)]
     return []
+
+
+def _chosen_node(seen: Observation, view: SlotView) -> str:
+    """Return the recently chosen node of a slot, "" without one that is still there."""
+    choice = seen.choice
+    if choice is None or not choice.is_recent:
+        return ""
+    node = choice.nodes.get((view.slot.task, view.slot.index), "")
+    return "" if node in seen.missing_nodes else node
+
+
+def _without_node(seen: Observation, views: tuple[SlotView, ...]) -> tuple[tuple[str, int], ...]:
+    """Return the slots that need a chosen node."""
+    if seen.reservation.spec.capacity is Capacity.FREE:
+        return ()
+    lacking = (view for view in views if view.slot.state is SlotState.PENDING and view.placeholder is None)
+    return tuple((view.slot.task, view.slot.index) for view in lacking if not _chosen_node(seen, view))
+
+
+def _choice_left(seen: Observation, views: tuple[SlotView, ...]) -> float | None:
+    """Return the seconds until the next choice of nodes, None if none is needed."""
+    without = _without_node(seen, views)
+    if not without:
+        return None
+    if seen.choice is None or any(seen.choice.nodes.get(slot) in seen.missing_nodes for slot in without):
+        return 0.0
+    return max(0.0, CHOICE_SECONDS - seen.choice.age_seconds)
 
 
 def _has_spare_slots(seen: Observation, views: tuple[SlotView, ...], actions: list[Action]) -> bool:
@@ -157,7 +198,8 @@ def _live_wakes(
     """Return the seconds until each thing that changes by time alone."""
     expiry = expires_at(seen.reservation.spec, parse_timestamp(seen.reservation.metadata.creation_timestamp or ""))
     return [
-        unschedulable_seconds_left(status.state, now, settings.unschedulable_seconds),
+        unschedulable_seconds_left(status.state, now, _patience_seconds(seen, settings)),
+        _choice_left(seen, views) or None,  # a choice that is due now is among the actions
         None if expiry is None else (expiry - now).total_seconds(),
         _probe_left(seen, views) or None,  # a probe that is due now is among the actions
         due_surveys(seen, views)[1],

@@ -3,21 +3,31 @@
 The second half selects the nodes to survey: where room may still appear, or where another pod may have taken a place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
-from berth_core import Pod, ReservationReason, ReservationTask, Slot, SlotState
+from berth_core import (
+    Pod,
+    ReservationReason,
+    ReservationTask,
+    ResourceAmounts,
+    Slot,
+    SlotState,
+    format_timestamp,
+)
 from berth_operator.reconcile.handover import SLOW_SECONDS, has_timed_out, may_be_bound, view_handover
 from berth_operator.reconcile.observation import (
     Assignment,
     Observation,
     SlotView,
     assigned_owners,
+    awaited_node,
     has_started,
     is_on_its_way,
+    slot_requests,
     slots_by_key,
     was_preempted,
     why_unscheduled,
@@ -46,7 +56,27 @@ def view_slots(seen: Observation, handover: HandoverSettings) -> tuple[SlotView,
         for index in range(task.replicas)
     )
     left = sum(view.slot.state is not SlotState.LOST for view in views)
-    return views if left < seen.reservation.spec.wanted else tuple(_tolerate_loss(view) for view in views)
+    if left >= seen.reservation.spec.wanted:
+        views = tuple(_tolerate_loss(view) for view in views)
+    return tuple(_with_expected_times(seen, views)) if seen.surveys else views
+
+
+def _with_expected_times(seen: Observation, views: Iterable[SlotView]) -> Iterator[SlotView]:
+    """Yield the slots, those that await a node's capacity with the time they may have it.
+
+    Of several slots of a Reservation on one node the later ones need the room of the earlier ones, too.
+    """
+    wanted: dict[str, ResourceAmounts] = {}
+    for view in views:
+        node = awaited_node(view.placeholder) if view.placeholder is not None else ""
+        survey = seen.surveys.get(node)
+        if survey is None or view.slot.state is not SlotState.PENDING:
+            yield view
+            continue
+        wanted[node] = wanted.get(node, ResourceAmounts.empty()).plus(slot_requests(view.task.template.spec))
+        expected = survey.expected_room(wanted[node])
+        text = format_timestamp(expected) if expected is not None else None
+        yield replace(view, slot=msgspec.structs.replace(view.slot, expected_at=text))
 
 
 def _tolerate_loss(view: SlotView) -> SlotView:
@@ -133,7 +163,7 @@ def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None)
         task=task.name,
         index=index,
         state=SlotState.HELD if held else SlotState.PENDING,
-        node=node,
+        node=node or awaited_node(placeholder),
         placeholder=placeholder.metadata.name,
         reason=ReservationReason.NODE_CLOSED.value if closed else "",
         message=f"node {node} {closed}" if closed else "" if held else _why_pending(placeholder),
@@ -178,12 +208,18 @@ _BUSY_SECONDS: Final = 2.0
 _QUIET_SECONDS: Final = 5.0
 """Interval between surveys of other nodes."""
 
+_AWAITED_SECONDS: Final = 30.0
+"""Interval between surveys of a node whose pods end some day; they only show when."""
+
 
 def node_to_come(seen: Observation, view: SlotView) -> str:
-    """Return the node where terminating pods leave room for a slot.
+    """Return the node where pods that end leave room for a slot.
 
-    "" without such a node. If a plan makes the room, its pods may not even be terminating yet.
+    "" without such a node. If a plan makes the room, or the slot awaits a chosen node's capacity, the pods may not even
+    be terminating yet.
     """
+    if view.placeholder is not None and awaited_node(view.placeholder):
+        return awaited_node(view.placeholder)
     if seen.reservation.awaits_room and view.task.node_names:
         return view.task.node_names[0]
     for node in _chosen_nodes(view):
@@ -210,25 +246,29 @@ def due_surveys(seen: Observation, views: tuple[SlotView, ...]) -> tuple[dict[st
 def _surveys(seen: Observation, views: tuple[SlotView, ...]) -> Iterator[tuple[str, float]]:
     """Yield each node relevant to a slot, and seconds until its survey."""
     for view in views:
+        is_awaited = view.placeholder is not None and bool(awaited_node(view.placeholder))
         for node in _chosen_nodes(view):
-            yield node, _seconds_left(seen, node)
+            yield node, _seconds_left(seen, node, quiet_seconds=_AWAITED_SECONDS if is_awaited else _QUIET_SECONDS)
         if view.owner is not None and view.assignment is not None and may_be_bound(view.owner, view.placeholder):
             slow = SLOW_SECONDS - seen.stage_ages.get(view.owner.metadata.uid, 0.0)
             yield view.assignment.node, max(slow, _seconds_left(seen, view.assignment.node, is_urgent=True))
 
 
 def _chosen_nodes(view: SlotView) -> tuple[str, ...]:
-    """Return the task's nodes if the scheduler found no place.
+    """Return the task's nodes if the scheduler found no place, or the one that is awaited.
 
     Empty if there are many nodes.
     """
-    names = view.task.node_names
+    awaited = awaited_node(view.placeholder) if view.placeholder is not None else ""
+    names = (awaited,) if awaited else view.task.node_names
     refused = view.slot.state is SlotState.PENDING and is_refused(view)
     return names if refused and len(names) <= _MOST_NODES else ()
 
 
-def _seconds_left(seen: Observation, node: str, *, is_urgent: bool = False) -> float:
+def _seconds_left(
+    seen: Observation, node: str, *, is_urgent: bool = False, quiet_seconds: float = _QUIET_SECONDS
+) -> float:
     survey = seen.surveys.get(node)
     if survey is None:
         return 0.0
-    return (_BUSY_SECONDS if is_urgent or survey.going() else _QUIET_SECONDS) - survey.age_seconds
+    return (_BUSY_SECONDS if is_urgent or survey.going() else quiet_seconds) - survey.age_seconds

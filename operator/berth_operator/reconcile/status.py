@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final, Literal, TypeAlias, assert_never
 
 from berth_core import (
+    Capacity,
     Condition,
     ConditionType,
     PodSpec,
@@ -279,7 +280,7 @@ def _pending_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
     waiting = [view for view in views if view.slot.state is SlotState.PENDING]
     begun = _slots_text(views)
     if any(view.placeholder is None for view in waiting):
-        return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, begun)
+        return _State(ReservationPhase.PENDING, *_why_not_created(seen, begun))
     refused = [view for view in waiting if is_refused(view)]
     if refused:
         return _refused_state(seen, refused, begun)
@@ -300,6 +301,13 @@ def _pending_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
     return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_SCHEDULER, text)
 
 
+def _why_not_created(seen: Observation, begun: str) -> tuple[str, str]:
+    """Return reason and message of slots without a placeholder."""
+    if seen.choice is not None and seen.choice.reason is not None:
+        return seen.choice.reason, f"{begun}; {seen.choice.message}"
+    return ReservationReason.CREATING_PLACEHOLDERS, begun
+
+
 def _refused_state(seen: Observation, refused: list[SlotView], begun: str) -> _State:
     """Return the state of refused placeholders: Waiting if room will come."""
     coming = [node_to_come(seen, view) for view in refused]
@@ -310,6 +318,8 @@ def _refused_state(seen: Observation, refused: list[SlotView], begun: str) -> _S
     first, *others = dict.fromkeys(coming)
     more = f" (and {len(others)} more nodes are chosen)" if others else ""
     text = f"{begun}; node {first} is chosen and gets room once {_what_is_awaited(seen, first)}{more}"
+    if seen.reservation.spec.capacity is Capacity.WHEN_FREE:
+        text += _expectation_text(refused) + _unfenced_text(seen, coming)
     return _State(ReservationPhase.WAITING, ReservationReason.AWAITING_CAPACITY, text)
 
 
@@ -317,8 +327,25 @@ def _what_is_awaited(seen: Observation, node: str) -> str:
     """Return what makes room for a slot on a node."""
     if seen.reservation.awaits_room:
         return f"plan {seen.reservation.plan} has moved pods away"
+    if seen.reservation.spec.capacity is Capacity.WHEN_FREE:
+        return "its pods have ended"
     first, *others = seen.surveys[node].going()
     return f"pod {first} and {len(others)} more have terminated" if others else f"pod {first} has terminated"
+
+
+def _expectation_text(waiting: list[SlotView]) -> str:
+    """Return when the slots may all have their room."""
+    times = [view.slot.expected_at for view in waiting]
+    known = [time for time in times if time is not None]
+    if not known:
+        return ""
+    return f", expected at {max(known)}" if len(known) == len(times) else f", expected at {min(known)} for the first"
+
+
+def _unfenced_text(seen: Observation, nodes: Iterable[str]) -> str:
+    """Return which awaited node others may still use although it should be fenced."""
+    node = next((node for node in nodes if node in seen.unfenced), "")
+    return f"; node {node} is not fenced: {seen.unfenced[node]}" if node else ""
 
 
 def _stamp(state: _State, reservation: Reservation, now: datetime) -> ReservationState:

@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Final
 
 from berth_core import (
+    AWAITS_CAPACITY_LABEL,
+    CHOSEN_NODE_ANNOTATION,
     COOLING_LABEL,
     COOLING_UNTIL_ANNOTATION,
     DESCHEDULER_LEASE,
@@ -24,6 +26,7 @@ from berth_core import (
     RESERVATION_LABEL,
     ROOM_TAINT,
     SLOT_ANNOTATION,
+    STANDING_FENCE_LABEL,
     TASK_ANNOTATION,
     WEBHOOK_CONFIGURATION,
     Clock,
@@ -171,6 +174,7 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
         for slot in reservation.status.slots
         if slot.state is SlotState.HANDING_OVER
     } | _nodes_of_successions(state)
+    awaited = _awaited_nodes(state)
     for node in state.nodes:
         for taint in node.spec.taints:
             if taint.key != HANDOVER_TAINT:
@@ -182,10 +186,19 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
             elif node.metadata.name not in changing_hands:
                 yield Violation(Invariant.GUARD_LEFT, target, "no slot there is being handed over")
     for pod in state.pods:
-        is_fence = FENCE_LABEL in pod.metadata.labels and pod.metadata.namespace == state.own_namespace
-        if is_fence and pod.spec.node_name not in changing_hands:
-            detail = f"no slot on node {pod.spec.node_name} is being handed over"
+        if FENCE_LABEL not in pod.metadata.labels or pod.metadata.namespace != state.own_namespace:
+            continue
+        stands = STANDING_FENCE_LABEL in pod.metadata.labels
+        if pod.spec.node_name not in (awaited if stands else changing_hands):
+            what = "awaited" if stands else "being handed over"
+            detail = f"no slot on node {pod.spec.node_name} is {what}"
             yield Violation(Invariant.FENCE_LEFT, f"pod {pod.key}", detail)
+
+
+def _awaited_nodes(state: ClusterState) -> set[str]:
+    """Return the nodes whose capacity a placeholder awaits."""
+    waiting = (pod for pod in state.pods if AWAITS_CAPACITY_LABEL in pod.metadata.labels and not pod.spec.node_name)
+    return {pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "") for pod in waiting}
 
 
 def _nodes_of_successions(state: ClusterState) -> set[str]:

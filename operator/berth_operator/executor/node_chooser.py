@@ -1,0 +1,236 @@
+"""Chooses nodes for slots that take capacity when it is free, and reads when pods end."""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from berth_core import (
+    FENCE_LABEL,
+    GROUP_NAME_ANNOTATIONS,
+    HANDOVER_TAINT,
+    INDEX_ANNOTATION,
+    PLACEHOLDER_LABEL,
+    TASK_ANNOTATION,
+    Fence,
+    InputError,
+    Node,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    Reservation,
+    ResourceAmounts,
+    TimedJob,
+    api_group,
+    expected_end,
+    is_control_plane_node,
+    matches_node_affinity,
+    untolerated_taint,
+)
+from berth_kube import JOBS, NODES, PODS, VOLCANO_POD_GROUPS, ForbiddenError, KubeClient, NotFoundError, Resource
+from berth_operator.cache import reservation_uid
+from berth_operator.executor.context import Context
+from berth_operator.executor.guards import StandingFences
+from berth_operator.reconcile import (
+    Assignment,
+    Candidate,
+    EndingPod,
+    NodeChoice,
+    SlotId,
+    TaskDemand,
+    awaited_node,
+    choose_nodes,
+    slot_requests,
+)
+
+_NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_KNOWN_SECONDS: Final = 60.0
+_ONE_BY_ONE: Final = 20
+"""Up to this many objects are read by name."""
+_ONE_POD: Final = ResourceAmounts({"pods": 1})
+
+Claims = Mapping[str, ResourceAmounts]
+"""What does not end, by node."""
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """The part of a pod group that says how long its pods run."""
+
+    metadata: ObjectMeta
+
+
+class NodeChooser:
+    """Chooses nodes by all pods of the cluster.
+
+    One choice is made at a time, so that none counts on the room of another.
+    """
+
+    def __init__(self, context: Context, fences: StandingFences) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._clock = context.clock
+        self._limits = context.settings.limits
+        self._fences = fences
+        self._lock = threading.Lock()
+        self._jobs = _Reader(context.client, JOBS, TimedJob)
+        self._groups = _Reader(context.client, VOLCANO_POD_GROUPS, _Group)
+
+    def choose(self, reservation: Reservation, slots: Sequence[SlotId]) -> None:
+        """Choose a node for each slot that some node can hold, and record the choice."""
+        with self._lock:
+            choice = self._choose(reservation, slots)
+            self._cache.put_choice(reservation.metadata.uid, choice)
+
+    def _choose(self, reservation: Reservation, slots: Sequence[SlotId]) -> NodeChoice:
+        nodes = {node.metadata.name: node for node in self._client.list(NODES, type=Node).items}
+        pods = self._client.list(PODS, field_selector=_NOT_ENDED, type=Pod).items
+        is_fenced = reservation.spec.fence is Fence.NODE
+        demands = [
+            TaskDemand(
+                slots=tuple(slot for slot in slots if slot[0] == task.name),
+                requests=slot_requests(task.template.spec),
+                nodes=tuple(
+                    name for name, node in nodes.items() if task.allows(name) and self._admits(node, task.template.spec)
+                ),
+            )
+            for task in reservation.spec.tasks
+        ]
+        candidates = self._candidates(nodes, pods, besides=reservation.metadata.uid, is_fenced=is_fenced)
+        budget = self._fences.budget(reservation.metadata.namespace) if is_fenced else None
+        return choose_nodes([one for one in demands if one.slots], candidates, budget)
+
+    def _admits(self, node: Node, spec: PodSpec) -> bool:
+        """Return whether a node admits placeholders of a template."""
+        if not node.ready or node.spec.unschedulable:
+            return False
+        if not self._limits.control_plane_nodes and is_control_plane_node(node.metadata, node.spec):
+            return False
+        taints = [taint for taint in node.taints if taint.key != HANDOVER_TAINT]
+        return matches_node_affinity(spec, node) and untolerated_taint(spec.tolerations, taints) is None
+
+    def _candidates(
+        self, nodes: Mapping[str, Node], pods: Iterable[Pod], *, besides: str, is_fenced: bool
+    ) -> dict[str, Candidate]:
+        """Return the nodes with what their pods take, and what is claimed there."""
+        ending: defaultdict[str, list[Pod]] = defaultdict(list)
+        claims = self._claims(besides)
+        for pod in pods:
+            given = Assignment.from_pod(pod)
+            node = pod.spec.node_name or (given.node if given is not None else "")
+            if not node or {PLACEHOLDER_LABEL, FENCE_LABEL} & pod.metadata.labels.keys():
+                continue  # the cache has the placeholders
+            if pod.belongs_to_node or not pod.spec.node_name:
+                claims[node] = claims[node].plus(slot_requests(pod.spec))
+            else:
+                ending[node].append(pod)
+        ends = self.ends(pod for group in ending.values() for pod in group)
+        fence = _ONE_POD if is_fenced else ResourceAmounts.empty()
+        return {
+            name: Candidate(
+                name,
+                ResourceAmounts.from_quantities(node.status.allocatable),
+                claims[name].plus(fence),
+                tuple(EndingPod(slot_requests(pod.spec), ends.get(pod.metadata.uid)) for pod in ending[name]),
+            )
+            for name, node in nodes.items()
+        }
+
+    def _claims(self, besides: str) -> defaultdict[str, ResourceAmounts]:
+        """Return what placeholders hold or await, and what other choices are about to."""
+        claims: defaultdict[str, ResourceAmounts] = defaultdict(ResourceAmounts.empty)
+        known: set[tuple[str, str, str]] = set()
+        for pod in self._cache.placeholders():
+            notes = pod.metadata.annotations
+            known.add((reservation_uid(pod), notes.get(TASK_ANNOTATION, ""), notes.get(INDEX_ANNOTATION, "")))
+            node = pod.spec.node_name or awaited_node(pod)
+            if node and not pod.is_terminal:
+                claims[node] = claims[node].plus(slot_requests(pod.spec))
+        for uid, choice in self._cache.choices().items():
+            reservation = self._cache.reservation(uid)
+            if uid == besides or reservation is None or not reservation.is_live:
+                continue
+            tasks = {task.name: task for task in reservation.spec.tasks}
+            for (task, index), node in choice.nodes.items():
+                if choice.is_recent and task in tasks and (uid, task, str(index)) not in known:
+                    claims[node] = claims[node].plus(slot_requests(tasks[task].template.spec))
+        return claims
+
+    def ends(self, pods: Iterable[Pod]) -> dict[str, datetime]:
+        """Return the expected ends of pods by uid.
+
+        A pod that has outlived its expected end has none.
+        """
+        listed = tuple(pods)
+        jobs = self._jobs.of(key for pod in listed if (key := _job_of(pod)) is not None)
+        groups = self._groups.of(key for pod in listed if (key := _group_of(pod)) is not None)
+        now = self._clock.now()
+        found: dict[str, datetime] = {}
+        for pod in listed:
+            job, group = jobs.get(_job_of(pod)), groups.get(_group_of(pod))
+            end = expected_end(pod, job=job, group=group.metadata if group is not None else None)
+            if end is not None and end > now:
+                found[pod.metadata.uid] = end
+        return found
+
+
+_NamespacedName = tuple[str, str]
+
+
+class _Named(Protocol):
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=_Named)
+
+
+def _job_of(pod: Pod) -> _NamespacedName | None:
+    """Return namespace and name of a pod's Job, None without one."""
+    controller = pod.controller
+    is_job = controller is not None and controller.kind == "Job" and api_group(controller.api_version) == "batch"
+    return (pod.metadata.namespace, controller.name) if controller is not None and is_job else None
+
+
+def _group_of(pod: Pod) -> _NamespacedName | None:
+    """Return namespace and name of a pod's Volcano PodGroup, None without one."""
+    notes = pod.metadata.annotations
+    name = next((notes[key] for key in GROUP_NAME_ANNOTATIONS if notes.get(key)), "")
+    return (pod.metadata.namespace, name) if name else None
+
+
+class _Reader(Generic[T]):
+    """Reads objects by name, each at most once a minute; those that cannot be read are left out."""
+
+    def __init__(self, client: KubeClient, resource: Resource, type_: type[T]) -> None:
+        self._client = client
+        self._resource = resource
+        self._type = type_
+        self._lock = threading.Lock()
+        self._known: dict[_NamespacedName, tuple[float, T | None]] = {}
+
+    def of(self, names: Iterable[_NamespacedName]) -> dict[_NamespacedName | None, T]:
+        """Return the objects of these names that exist."""
+        now = time.monotonic()
+        with self._lock:
+            self._known = {name: one for name, one in self._known.items() if one[0] > now - _KNOWN_SECONDS}
+            wanted = set(names)
+            lacking = wanted - self._known.keys()
+            if len(lacking) > _ONE_BY_ONE:
+                self._known |= dict.fromkeys(lacking, (now, None))
+                with suppress(NotFoundError, ForbiddenError):
+                    listed = self._client.list(self._resource, type=self._type).items
+                    self._known |= {(one.metadata.namespace, one.metadata.name): (now, one) for one in listed}
+            else:
+                self._known |= {name: (now, self._get(name)) for name in lacking}
+            return {name: found for name in wanted if (found := self._known[name][1]) is not None}
+
+    def _get(self, name: _NamespacedName) -> T | None:
+        try:
+            return self._client.get(self._resource, name[1], namespace=name[0], type=self._type)
+        except (NotFoundError, ForbiddenError, InputError):
+            return None

@@ -1,0 +1,216 @@
+"""The choice of nodes for slots that take capacity when it is free.
+
+First come nodes with room now, the emptiest first. What is left goes to nodes whose allocatable amounts hold it once
+their pods have ended: those that are expected to have room, the soonest first; then the others, by score. Each node is
+filled before the next, so that few nodes are fenced.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from berth_core import CPU, MEMORY, PODS, ReservationReason, ResourceAmounts
+
+SlotId = tuple[str, int]
+"""Task and index of a slot."""
+
+CHOICE_SECONDS: Final = 10.0
+"""How long a choice counts, and the pause before the next for slots that got no node."""
+_HIGHEST_SCORE: Final = 10.0
+_UNKNOWN: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class EndingPod:
+    """What a pod takes of its node until it ends."""
+
+    requests: ResourceAmounts
+    ends_at: datetime | None = None
+    """When it is expected to have ended; None if nothing says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that admits a task's pods."""
+
+    name: str
+    allocatable: ResourceAmounts
+    claimed: ResourceAmounts = field(default_factory=ResourceAmounts.empty)
+    """What does not end: pods of DaemonSets, static pods, placeholders and slots that wait for the node."""
+    pods: tuple[EndingPod, ...] = ()
+
+    def room_at_the_end(self) -> ResourceAmounts:
+        """Return what is free once all pods that may end have ended."""
+        return self.allocatable.minus(self.claimed)
+
+    def room_now(self) -> ResourceAmounts:
+        return self.room_at_the_end().minus(ResourceAmounts.total(pod.requests for pod in self.pods))
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBudget:
+    """How many more nodes may be fenced for one namespace; None for no limit."""
+
+    by_namespace: frozenset[str] = frozenset()
+    """Nodes that are fenced for it already."""
+    by_all: frozenset[str] = frozenset()
+    """Nodes that are fenced for any namespace."""
+    most_of_namespace: int | None = None
+    most_of_all: int | None = None
+
+    def allows(self, node: str) -> bool:
+        """Return whether a fence of the namespace on a node stays within the limits."""
+        return not self.why_not(node)
+
+    def why_not(self, node: str) -> str:
+        """Return the limit that a fence on a node would exceed, or ""."""
+        if node not in self.by_namespace and _is_full(self.by_namespace, self.most_of_namespace):
+            return f"its namespace may fence {self.most_of_namespace} nodes (limit maxFencedNodes)"
+        if node not in self.by_all and _is_full(self.by_all, self.most_of_all):
+            return f"{self.most_of_all} nodes may be fenced in the cluster (limit maxFencedNodes)"
+        return ""
+
+    def with_node(self, node: str) -> "FenceBudget":
+        return FenceBudget(self.by_namespace | {node}, self.by_all | {node}, self.most_of_namespace, self.most_of_all)
+
+
+def _is_full(nodes: frozenset[str], most: int | None) -> bool:
+    return most is not None and len(nodes) >= most
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDemand:
+    """Equal slots without a node, and the nodes that admit them."""
+
+    slots: tuple[SlotId, ...]
+    requests: ResourceAmounts
+    """Of one slot, including its pod slot."""
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChoice:
+    """The nodes of slots; why some have none."""
+
+    nodes: Mapping[SlotId, str] = field(default_factory=dict)
+    reason: ReservationReason | None = None
+    """Set if a slot has no node."""
+    message: str = ""
+    age_seconds: float = 0.0
+
+    @property
+    def is_recent(self) -> bool:
+        """Return whether the choice still counts."""
+        return self.age_seconds <= CHOICE_SECONDS
+
+
+def idle_score(idle: ResourceAmounts, requests: ResourceAmounts) -> float:
+    """Return how much of a request a node's idle amounts cover, from 0 to 10.
+
+    ((cpu + memory) / 2 + 2 * scalar) / 3, as Volcano's reserve action weighs them; without other resources than cpu and
+    memory (cpu + memory) / 2. The score of one resource is its idle share of the request, at most 1, times 10; that of
+    the scalar resources is their mean.
+    """
+
+    def covered(name: str) -> float:
+        wanted = requests.get(name)
+        return _HIGHEST_SCORE * min(1.0, max(0, idle.get(name)) / wanted) if wanted > 0 else _HIGHEST_SCORE
+
+    common = (covered(CPU) + covered(MEMORY)) / 2
+    scalars = [covered(name) for name in requests if name not in {CPU, MEMORY, PODS}]
+    return (common + 2 * sum(scalars) / len(scalars)) / 3 if scalars else common
+
+
+def expected_room(free: ResourceAmounts, requests: ResourceAmounts, pods: Iterable[EndingPod]) -> datetime | None:
+    """Return when the known ends of pods leave room for requests.
+
+    None if the pods without a known end are in the way. `free` is what is free now, and may be negative.
+    """
+    for pod in sorted((pod for pod in pods if pod.ends_at is not None), key=lambda pod: pod.ends_at or _UNKNOWN):
+        free = free.plus(pod.requests)
+        if requests.fits_within(free):
+            return pod.ends_at
+    return None
+
+
+def choose_nodes(
+    demands: Iterable[TaskDemand], candidates: Mapping[str, Candidate], budget: FenceBudget | None = None
+) -> NodeChoice:
+    """Return a node for each slot that some node can hold.
+
+    With `budget`, slots that have to wait go to nodes only that may be fenced.
+    """
+    progress = _Progress(candidates, budget)
+    without: list[TaskDemand] = []
+    for demand in sorted(demands, key=lambda one: (-one.requests.get(CPU), -one.requests.get(MEMORY), one.slots)):
+        left = progress.fill_free(demand)
+        left = progress.fill_waiting(demand, left)
+        if left:
+            without.append(TaskDemand(left, demand.requests, demand.nodes))
+    return NodeChoice(progress.chosen, *progress.why_without(without[0])) if without else NodeChoice(progress.chosen)
+
+
+class _Progress:
+    """The nodes chosen so far, and the room that is left."""
+
+    def __init__(self, candidates: Mapping[str, Candidate], budget: FenceBudget | None) -> None:
+        self.chosen: dict[SlotId, str] = {}
+        self._candidates = candidates
+        self._budget = budget
+        self._now = {name: one.room_now() for name, one in candidates.items()}
+        self._at_the_end = {name: one.room_at_the_end() for name, one in candidates.items()}
+        self._waited_for: set[str] = set()
+
+    def fill_free(self, demand: TaskDemand) -> tuple[SlotId, ...]:
+        """Give slots to nodes with room now; return the others."""
+        left = demand.slots
+        for name in sorted(demand.nodes, key=lambda name: (-_times(self._now[name], demand.requests), name)):
+            left = self._fill(demand, left, name, min(_times(self._now[name], demand.requests), len(left)))
+        return left
+
+    def fill_waiting(self, demand: TaskDemand, left: tuple[SlotId, ...]) -> tuple[SlotId, ...]:
+        """Give slots to nodes that will have room; return the others."""
+        if not left:
+            return left
+        able = [name for name in demand.nodes if demand.requests.fits_within(self._at_the_end[name])]
+        for name in sorted(able, key=lambda name: self._rank(name, demand)):
+            if self._budget is not None:
+                if not self._budget.allows(name):
+                    continue
+                self._budget = self._budget.with_node(name)
+            self._waited_for.add(name)
+            left = self._fill(demand, left, name, min(_times(self._at_the_end[name], demand.requests), len(left)))
+            if not left:
+                break
+        return left
+
+    def why_without(self, demand: TaskDemand) -> tuple[ReservationReason, str]:
+        """Return why slots got no node."""
+        slots = f"{len(demand.slots)} slots of task {demand.slots[0][0]}"
+        able = [name for name in demand.nodes if demand.requests.fits_within(self._at_the_end[name])]
+        if able and self._budget is not None:
+            return ReservationReason.FENCE_LIMIT, f"{slots} have no node: {self._budget.why_not(able[0])}"
+        which = (
+            f"of {len(demand.nodes)} nodes that admit its pods none has" if demand.nodes else "no node admits its pods"
+        )
+        what = " enough allocatable room besides what does not end there" if demand.nodes else ""
+        return ReservationReason.UNSCHEDULABLE_YET, f"{slots} have no node: {which}{what}"
+
+    def _rank(self, name: str, demand: TaskDemand) -> tuple[bool, datetime, float, str]:
+        now = self._now[name]
+        soonest = expected_room(now, demand.requests, self._candidates[name].pods) or _UNKNOWN
+        return name not in self._waited_for, soonest, -idle_score(now, demand.requests), name
+
+    def _fill(self, demand: TaskDemand, left: tuple[SlotId, ...], node: str, count: int) -> tuple[SlotId, ...]:
+        """Give a node its first `count` slots; return the others."""
+        taken = demand.requests.times(count)
+        self._now[node] = self._now[node].minus(taken)
+        self._at_the_end[node] = self._at_the_end[node].minus(taken)
+        self.chosen |= dict.fromkeys(left[:count], node)
+        return left[count:]
+
+
+def _times(free: ResourceAmounts, requests: ResourceAmounts) -> int:
+    """Return how many times requests fit, at least 0."""
+    return max(0, min((free.get(name) // amount for name, amount in requests.items() if amount > 0), default=0))
