@@ -20,6 +20,7 @@ from berth_core.clock import (
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError, require_positive
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
+    BEST_EFFORT_LABEL,
     CHOSEN_NODE_ANNOTATION,
     CONTROL_PLANE_KEYS,
     COOLING_LABEL,
@@ -258,6 +259,7 @@ from berth_core.unreadable import MAX_DEPTH, cut, is_cut, is_too_deep, mark, ref
 
 __all__ = [
     "AWAITS_CAPACITY_LABEL",
+    "BEST_EFFORT_LABEL",
     "CHOSEN_NODE_ANNOTATION",
     "CONTROL_PLANE_KEYS",
     "COOLING_LABEL",

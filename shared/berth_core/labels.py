@@ -17,7 +17,10 @@ FENCE_LABEL: Final = f"{PREFIX}/fence"
 """On the pod that keeps others off a node during a hand-over, value `true`."""
 
 STANDING_FENCE_LABEL: Final = f"{PREFIX}/standing-fence"
-"""On a fence that stands until a node's pods have ended, value `true`; it carries `FENCE_LABEL`, too."""
+"""On a fence that stands until a node's pods have ended: what it keeps off; it carries `FENCE_LABEL`, too."""
+
+BEST_EFFORT_LABEL: Final = f"{PREFIX}/best-effort"
+"""On a pod without requests that standing fences admit, value `true`."""
 
 AWAITS_CAPACITY_LABEL: Final = f"{PREFIX}/awaits-capacity"
 """On a placeholder that waits for the capacity of a chosen node, value `true`: a standing fence admits it."""

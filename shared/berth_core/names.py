@@ -82,9 +82,9 @@ def fence_name(node: str, period: int) -> str:
     return f"{_readable(f'fence-{node}', reserve=len(suffix))}{suffix}"
 
 
-def standing_fence_name(node: str, period: int) -> str:
-    """Return the name of the standing fence that a node gets in a period."""
-    suffix = f"-{period}-{_short_hash(node)}"
+def standing_fence_name(node: str, kind: str, period: int) -> str:
+    """Return the name of the standing fence of a kind that a node gets in a period."""
+    suffix = f"-{period}-{_short_hash(node, kind)}"
     return f"{_readable(f'standing-fence-{node}', reserve=len(suffix))}{suffix}"
 
 

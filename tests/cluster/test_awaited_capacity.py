@@ -21,9 +21,11 @@ def eventually(claim: str, reached: Callable[[], bool], *, seconds: float = 60) 
     eventually_within(claim, reached, seconds=seconds)
 
 
-def fences(stage: Stage) -> list[Pod]:
+def fenced(stage: Stage) -> list[str]:
+    """Return the nodes that any standing fence is on."""
     found = stage.client.list(PODS, namespace=DEFAULT_NAMESPACE, label_selector=STANDING_FENCE_LABEL, type=Pod).items
-    return [pod for pod in found if pod.spec.node_name in stage.nodes and not pod.is_terminating]
+    fences = [pod for pod in found if pod.spec.node_name in stage.nodes and not pod.is_terminating]
+    return sorted({pod.spec.node_name for pod in fences})
 
 
 def message(stage: Stage) -> str:
@@ -57,14 +59,14 @@ def test_what_ends_on_the_chosen_node_goes_to_the_slot_and_then_to_its_owner(sta
     assert timedelta(minutes=55) < expected - datetime.now(UTC) <= timedelta(hours=1)
     assert "its pods have ended, expected at" in message(stage)
 
-    eventually("the node is fenced", lambda: [one.spec.node_name for one in fences(stage)] == [stage.nodes[1]])
+    eventually("the node is fenced", lambda: fenced(stage) == [stage.nodes[1]])
     hungry = [f"hungry-{number}" for number in range(5)]
     for name in hungry:
         stage.create_pod(name, app="hungry", tolerations=[{"operator": "Exists"}])
     eventually("the hungry wait", lambda: all(stage.pod(name).condition("PodScheduled") == "False" for name in hungry))
     end(stage, "batch")
     assert stage.wait_for(ReservationPhase.AVAILABLE).status.node == stage.nodes[1]
-    eventually("the fence is gone", lambda: not fences(stage))
+    eventually("the fence is gone", lambda: not fenced(stage))
     assert [name for name in hungry if stage.pod(name).spec.node_name] == []
 
     stage.create_pod("owner")
@@ -75,11 +77,11 @@ def test_what_ends_on_the_chosen_node_goes_to_the_slot_and_then_to_its_owner(sta
 def test_a_node_that_is_gone_is_chosen_no_more_and_its_fence_goes(stage: Stage) -> None:
     fill(stage, service="", batch="1h")
     stage.reserve(capacity="WhenFree", fence="Node")
-    eventually("the node is fenced", lambda: [one.spec.node_name for one in fences(stage)] == [stage.nodes[1]])
+    eventually("the node is fenced", lambda: fenced(stage) == [stage.nodes[1]])
     stage.client.delete(NODES, stage.nodes[1])
     eventually(
         "another node is chosen and fenced",
-        lambda: [one.spec.node_name for one in fences(stage)] == [stage.nodes[0]],
+        lambda: fenced(stage) == [stage.nodes[0]],
         seconds=120,
     )
     eventually("the status names it", lambda: stage.read().status.slots[0].node == stage.nodes[0])
@@ -91,7 +93,7 @@ def test_what_fits_no_node_even_when_empty_says_so(stage: Stage) -> None:
         "it says so", lambda: "of 2 nodes that admit its pods none has enough allocatable room" in message(stage)
     )
     assert stage.read().phase is ReservationPhase.PENDING
-    assert fences(stage) == []
+    assert fenced(stage) == []
 
 
 def test_a_gang_gets_all_of_its_slots_or_none(stage: Stage) -> None:
@@ -108,7 +110,7 @@ def test_a_reservation_that_ends_while_it_waits_leaves_nothing(stage: Stage) -> 
     fill(stage, one="", another="")
     expires = format_timestamp(datetime.now(UTC) + timedelta(seconds=8))
     stage.reserve(capacity="WhenFree", fence="Node", ttl=None, expires=expires)
-    eventually("a node is fenced", lambda: len(fences(stage)) == 1)
+    eventually("a node is fenced", lambda: len(fenced(stage)) == 1)
     stage.wait_for(ReservationPhase.FAILED)
     stage.wait_until_empty()
-    eventually("the fence is gone", lambda: not fences(stage))
+    eventually("the fence is gone", lambda: not fenced(stage))

@@ -229,7 +229,7 @@ def test_the_steps_of_starting_placeholders_are_looked_at_together_and_the_last_
 
 def test_what_was_not_listed_yet_is_named() -> None:
     engine, _, _ = build_engine(FakeApi())
-    names = "Reservations, placeholders, owners, nodes, priority-classes, quotas, limit-ranges"
+    names = "Reservations, placeholders, fences, owners, nodes, priority-classes, quotas, limit-ranges"
     assert engine.why_not_serving() == f"the cache is not complete: {names}"
 
 

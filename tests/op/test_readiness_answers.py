@@ -19,7 +19,8 @@ from health_port import PATIENCE_SECONDS, ask, ask_state
 
 CERTIFICATE_IS_REFUSED = {"get secrets berth-webhook-tls": error(ServerError, "so far")}
 INCOMPLETE = (
-    "the cache is not complete: Reservations, placeholders, owners, nodes, priority-classes, quotas, limit-ranges"
+    "the cache is not complete: "
+    "Reservations, placeholders, fences, owners, nodes, priority-classes, quotas, limit-ranges"
 )
 NO_WEBHOOK = "the webhook does not listen"
 

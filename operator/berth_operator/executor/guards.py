@@ -32,7 +32,7 @@ from berth_operator import telemetry
 from berth_operator.cache import Cache, GuardableNode
 from berth_operator.executor.context import Context
 from berth_operator.executor.priority_classes import PriorityClasses
-from berth_operator.reconcile import FENCE_PRIORITY, FenceBudget, build_fence
+from berth_operator.reconcile import FENCE_PRIORITY, FenceBudget, FenceKind, build_fence, build_standing_fence
 
 # --- fences ----------------------------------------------------------------------------------------------------------
 # A fence is a pod that keeps other pods off a guarded node, even those that tolerate its taint.
@@ -149,8 +149,8 @@ class FenceManager:
         _note_omission(node, str(error))
 
 
-def _has_room(client: KubeClient, cache: Cache, node: str) -> bool:
-    """Return whether a node has a spare pod slot.
+def _has_room(client: KubeClient, cache: Cache, node: str, pods: int = 1) -> bool:
+    """Return whether a node has spare slots for so many pods.
 
     Its pods and those on their way use one each.
     """
@@ -159,7 +159,11 @@ def _has_room(client: KubeClient, cache: Cache, node: str) -> bool:
     coming = len(cache.guard_users(node))
     listed = client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
     used = sum(one.status.phase not in {"Succeeded", "Failed"} for one in listed.items)
-    return used + coming < cache.pod_slots(node)
+    return used + coming + pods <= cache.pod_slots(node)
+
+
+def _kind(fence: Pod) -> str:
+    return fence.metadata.labels.get(STANDING_FENCE_LABEL, "")
 
 
 def _requests_anything(fence: Pod) -> bool:
@@ -173,8 +177,8 @@ def _note_omission(node: str, why: str) -> None:
 
 # --- standing fences -------------------------------------------------------------------------------------------------
 # A standing fence keeps a node's capacity for Reservations that wait for its pods to end. It ends by itself an hour
-# after it was made; the next one takes its place after half of that. System pods may preempt it, as they may preempt
-# everything; it is made again at once.
+# after it was made; the next one takes its place after half of that. System pods may preempt it; it is made again once
+# it is gone: made sooner, it would be preempted again, and the system pods would not get in.
 
 _STANDING_SECONDS: Final = 3600
 _STANDING_PERIOD_SECONDS: Final = _STANDING_SECONDS // 2
@@ -209,45 +213,55 @@ class StandingFences:
         """Fence a node while a Reservation awaits its capacity."""
         users = self._cache.fence_users(node)
         standing = self._cache.standing_fences(node)
-        lasting = [one for one in standing if _lasts(one, now)] if users else []
-        if users and not lasting:
-            self._cache.put_unfenced(node, self._create(node, {one.metadata.namespace for one in users}, now))
-            return
-        for fence in standing:
-            if fence not in lasting:
-                self._delete(fence)
-        self._cache.put_unfenced(node, "")
+        lasting = {_kind(one): one for one in standing if _lasts(one, now)} if users else {}
+        missing = [kind for kind in FenceKind if kind not in lasting] if users else []
+        if any(one.is_terminating for one in standing) and missing:
+            return  # system pods are on their way in: a fence made now would be preempted, too
+        why = self._create(node, missing, {one.metadata.namespace for one in users}, now) if missing else ""
+        self._cache.put_unfenced(node, why)
+        if not why:
+            for fence in standing:
+                if fence not in lasting.values():
+                    self._delete(fence)
 
-    def _create(self, node: str, namespaces: set[str], now: datetime) -> str:
-        """Create a node's fence; return why there is none, or ""."""
-        name = standing_fence_name(node, int(now.timestamp()) // _STANDING_PERIOD_SECONDS)
-        body = build_fence(node, name, seconds=_STANDING_SECONDS, settings=self._settings, is_standing=True)
+    def _create(self, node: str, kinds: list[FenceKind], namespaces: set[str], now: datetime) -> str:
+        """Create fences of a node; return why there are none, or ""."""
         with self._lock:
             why = self._why_not(node, namespaces)
             if why:
                 return why
             try:
                 self._priorities.ensure(FENCE_PRIORITY)
-                made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
-            except AlreadyExistsError:
-                return ""  # its watch reports what becomes of it
+                made = [one for kind in kinds if (one := self._create_one(node, kind, now)) is not None]
             except BerthError as error:
                 self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
                 self._cache.put_unfenced(node, str(error))
                 raise
-            self._cache.put_fence(made)
-        if _requests_anything(made):
-            self._delete(made)
+        if any(map(_requests_anything, made)):
+            for one in made:
+                self._delete(one)
             return _REQUESTS_ADDED
         _LOG.info(telemetry.FENCED, **{telemetry.KEY_NODE: node})
         return ""
+
+    def _create_one(self, node: str, kind: FenceKind, now: datetime) -> Pod | None:
+        """Create one fence; None if it exists: its watch reports what becomes of it."""
+        name = standing_fence_name(node, kind, int(now.timestamp()) // _STANDING_PERIOD_SECONDS)
+        body = build_standing_fence(node, name, kind, seconds=_STANDING_SECONDS, settings=self._settings)
+        try:
+            made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
+        except AlreadyExistsError:
+            return None
+        self._cache.put_fence(made)
+        return made
 
     def _why_not(self, node: str, namespaces: set[str]) -> str:
         """Return what forbids a fence, or ""; one namespace that may have it is enough."""
         refusals = [self._budget(one, awaited=False).why_not(node) for one in sorted(namespaces)]
         if all(refusals):
             return refusals[0]
-        return "" if _has_room(self._client, self._cache, node) else _NO_POD_SLOT
+        is_fenced = bool(self._cache.standing_fences(node))
+        return "" if is_fenced or _has_room(self._client, self._cache, node, len(FenceKind)) else _NO_POD_SLOT
 
     def _delete(self, fence: Pod) -> None:
         meta = fence.metadata

@@ -40,6 +40,7 @@ from berth_operator.reconcile import (
     Assignment,
     Candidate,
     EndingPod,
+    FenceKind,
     NodeChoice,
     SlotId,
     TaskDemand,
@@ -52,7 +53,7 @@ _NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _KNOWN_SECONDS: Final = 60.0
 _ONE_BY_ONE: Final = 20
 """Up to this many objects are read by name."""
-_ONE_POD: Final = ResourceAmounts({"pods": 1})
+_FENCES: Final = ResourceAmounts({"pods": len(FenceKind)})
 
 Claims = Mapping[str, ResourceAmounts]
 """What does not end, by node."""
@@ -129,7 +130,7 @@ class NodeChooser:
             else:
                 ending[node].append(pod)
         ends = self.ends(pod for group in ending.values() for pod in group)
-        fence = _ONE_POD if is_fenced else ResourceAmounts.empty()
+        fence = _FENCES if is_fenced else ResourceAmounts.empty()
         return {
             name: Candidate(
                 name,

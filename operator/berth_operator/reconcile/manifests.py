@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
 from berth_core import (
     AWAITS_CAPACITY_LABEL,
+    BEST_EFFORT_LABEL,
     CHOSEN_NODE_ANNOTATION,
     CONTROL_PLANE_KEYS,
     DAEMON_POD_LABEL,
@@ -49,7 +51,7 @@ Body = dict[str, Any]
 _NOBODY_UID: Final = 65535
 _HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 FENCE_PRIORITY: Final = _HIGHEST_USER_PRIORITY
-"""Pods of user priority cannot preempt a fence."""
+"""Pods of user priority cannot preempt a fence; system pods can, as they must get in."""
 _NOT_OF_A_PLACEHOLDER: Final = frozenset(
     {
         *("serviceAccountName", "serviceAccount", "imagePullSecrets", "volumes", "ephemeralContainers", "hostAliases"),
@@ -144,27 +146,65 @@ def build_successor(body: Body, reservation: Reservation, assignment: Assignment
     return body | {"metadata": metadata | {"name": name, "labels": labels, "annotations": notes}, "spec": spec}
 
 
-def build_fence(
-    node: str, name: str, *, seconds: int, settings: PlaceholderSettings, is_standing: bool = False
-) -> Body:
-    """Return the pod whose anti-affinity keeps others off a node.
+def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSettings) -> Body:
+    """Return the pod whose anti-affinity keeps others off a node during a hand-over.
 
     Their tolerations make no difference. Pods in a hand-over and pods of DaemonSets may enter; pods that are on the
-    node already stay. Of the placeholders a successor is in a hand-over; a standing fence also admits those that await
-    the node's capacity. The fence is bound from the start, so that no scheduler has to place it; it requests an
-    explicit zero, so that no LimitRange sets a default.
+    node already stay. Of the placeholders only a successor is in a hand-over.
     """
-    strangers = [(RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist")]
-    placeholders = [(PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist")]
-    if is_standing:
-        placeholders.append((AWAITS_CAPACITY_LABEL, "DoesNotExist"))
+    return _fence(node, name, {}, [_STRANGERS, _PLACEHOLDERS], seconds=seconds, settings=settings)
+
+
+class FenceKind(StrEnum):
+    """What a standing fence keeps off; a node gets one of each.
+
+    Kube-scheduler tries a pod again after the deletion of one that kept it off only if the pod matches all of its
+    anti-affinity terms. So each has one term.
+    """
+
+    PODS = "pods"
+    """Pods of others, but for DaemonSet pods and those without requests that the operator has let in."""
+    PLACEHOLDERS = "placeholders"
+    """Placeholders that do not await the node's capacity."""
+
+
+def build_standing_fence(node: str, name: str, kind: FenceKind, *, seconds: int, settings: PlaceholderSettings) -> Body:
+    """Return the pod that keeps others off a node while its capacity is awaited."""
+    term = {
+        FenceKind.PODS: (*_STRANGERS, (BEST_EFFORT_LABEL, "DoesNotExist")),
+        FenceKind.PLACEHOLDERS: (*_PLACEHOLDERS, (AWAITS_CAPACITY_LABEL, "DoesNotExist")),
+    }[kind]
+    labels = {STANDING_FENCE_LABEL: kind.value}
+    return _fence(node, name, labels, [term], seconds=seconds, settings=settings)
+
+
+_Expressions = tuple[tuple[str, str], ...]
+"""Key and operator of each expression of a selector."""
+_STRANGERS: Final[_Expressions] = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
+_PLACEHOLDERS: Final[_Expressions] = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
+
+
+def _fence(
+    node: str,
+    name: str,
+    labels: Mapping[str, str],
+    kept_off: Iterable[_Expressions],
+    *,
+    seconds: int,
+    settings: PlaceholderSettings,
+) -> Body:
+    """Return a fence with an anti-affinity term for each selector of `kept_off`.
+
+    It is bound from the start, so that no scheduler has to place it; it requests an explicit zero, so that no
+    LimitRange sets a default.
+    """
     terms = [
         {
             "topologyKey": "kubernetes.io/hostname",
             "namespaceSelector": {},
-            "labelSelector": {"matchExpressions": [{"key": key, "operator": operator} for key, operator in kept_off]},
+            "labelSelector": {"matchExpressions": [{"key": key, "operator": operator} for key, operator in selector]},
         }
-        for kept_off in (strangers, placeholders)
+        for selector in kept_off
     ]
     return {
         "apiVersion": "v1",
@@ -172,11 +212,7 @@ def build_fence(
         "metadata": {
             "name": name,
             "namespace": settings.namespace,
-            "labels": {
-                FENCE_LABEL: "true",
-                MANAGED_LABEL: MANAGED_BY_OPERATOR,
-                **({STANDING_FENCE_LABEL: "true"} if is_standing else {}),
-            },
+            "labels": {FENCE_LABEL: "true", MANAGED_LABEL: MANAGED_BY_OPERATOR, **labels},
         },
         "spec": _idle_spec("fence", {"cpu": "0", "memory": "0"}, settings)
         | {
