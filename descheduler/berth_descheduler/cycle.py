@@ -140,7 +140,7 @@ class Cycle:
         if not_begun is not None:
             why = not_begun.sentence
             return self._outcome(not_begun.verdict, why=why, adopted=adopted, forecast=forecast)
-        if not found.moves:
+        if found.does_nothing:
             return self._outcome(Verdict.NOTHING_TO_MOVE, adopted=adopted, forecast=forecast)
         try:
             with self._timed(Phase.PUBLISH):  # 6 publish

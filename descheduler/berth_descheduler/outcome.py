@@ -59,6 +59,8 @@ def _describe_room_outcome(room: RoomStatus) -> str:
             return f"not needed any more{_why(room)}" if unneeded else f"given back{_why(room)}"
         case RoomState.FAILED:
             return f"not taken{_why(room)}" if room.reason == RoomReason.NOT_TAKEN else f"not made{_why(room)}"
+        case RoomState.WAITING if room.message:
+            return room.message
         case RoomState.PENDING | RoomState.WAITING:
             return f"still {room.state.value}"
 
@@ -216,6 +218,8 @@ class PlanOutcome:
             f"{self.landed_on_target} of {count(total, 'pod')} landed on {'its' if total == 1 else 'their'} target"
         ]
         parts[0] += "" if total == 1 else "s"
+        if not total and self.rooms:
+            parts = ["No pod had to move"]
         for state, word in (
             (MoveState.ELSEWHERE, "elsewhere"),
             (MoveState.SKIPPED, "skipped"),

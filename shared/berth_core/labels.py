@@ -102,6 +102,9 @@ MAXIMUM_RUNTIME_ANNOTATION: Final = "volcano.sh/maximum-runtime"
 RESERVEABLE_ANNOTATION: Final = "volcano.sh/reserveable"
 """On a pod or its pod group, value `true`: the pod may take a slot of a ReservationWindow."""
 
+STARVING_JOB_LABEL: Final = f"{PREFIX}/starving-job"
+"""On a Reservation for a starving job: the job's uid, or a digest of its name where it has none."""
+
 CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 """Labels and taint keys of control-plane nodes."""
 

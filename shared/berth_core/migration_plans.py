@@ -10,7 +10,7 @@ from berth_core.clock import parse_timestamp
 from berth_core.errors import InputError
 from berth_core.names import LONGEST_LABEL_VALUE, is_dns_label, is_dns_subdomain
 from berth_core.objects import ObjectMeta
-from berth_core.reservations import Condition, ObjectReference
+from berth_core.reservations import Capacity, Condition, ObjectReference
 
 # --- nodes before ----------------------------------------------------------------------------------------------------
 # The part of the MigrationPlan contract with the usage of nodes before the plan.
@@ -45,7 +45,7 @@ class RoomState(StrEnum):
     PENDING = "Pending"
     """The plan has not created the room's Reservation yet, or it holds nothing."""
     WAITING = "Waiting"
-    """Its Reservation waits on the chosen nodes."""
+    """Its Reservation waits on the chosen nodes; the final state of a room that waits for pods to end."""
     HELD = "Held"
     """All of it is held; the final state of a room without owners."""
     TAKEN = "Taken"
@@ -83,6 +83,8 @@ class RoomReason(StrEnum):
     """The plan was aborted."""
     INTERRUPTED = "Interrupted"
     """The process ended before the room was made."""
+    FENCE_LIMIT = "FenceLimit"
+    """More nodes would be fenced than `reservedNodePercent` allows."""
 
 
 class RoomSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -108,6 +110,17 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     selector: str = ""
     """Of a shape: a label selector of the pods that may take the room; "" for no pod."""
     slots: tuple[RoomSlot, ...] = ()
+    capacity: Capacity = Capacity.FREE
+    """WhenFree: no move makes the room, its Reservation waits until pods on the nodes have ended."""
+    job: ObjectReference | None = None
+    """Of a room that waits: the starving job, by its uid."""
+    ttl: str = ""
+    """Of a room that waits: when its Reservation gives up, as a Go duration."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the room waits for pods to end instead of for moves."""
+        return self.capacity is Capacity.WHEN_FREE
 
     @property
     def is_shape(self) -> bool:
@@ -132,10 +145,12 @@ class RoomStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """The pods that run in the room, and where."""
 
     def has_ended(self, room: Room) -> bool:
-        """Return whether the room needs no more work.
+        """Return whether the plan has nothing more to do for the room.
 
-        A room without takers ends when it is held.
+        A room without takers ends when it is held, one that waits for pods to end when its Reservation is made.
         """
+        if self.state is RoomState.WAITING:
+            return room.waits
         if self.state is RoomState.HELD:
             return room.is_shape
         return self.state in {RoomState.TAKEN, RoomState.RELEASED, RoomState.FAILED}
@@ -370,7 +385,7 @@ class MigrationPlanSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """The user who aborted it over HTTP."""
     moves: tuple[PlannedMove, ...] = ()
     rooms: tuple[Room, ...] = ()
-    """The rooms that the moves make."""
+    """The rooms that the moves make, and those that wait."""
     predicted: Predicted | None = None
     nodes_before: NodesBefore | None = None
     """How full the nodes were before the plan."""

@@ -95,7 +95,16 @@ def test_a_plugin_of_another_distribution_is_made_with_its_arguments(modules: Pa
 def test_nothing_is_imported_before_it_is_used(modules: Path) -> None:
     found = registry(modules)
 
-    assert found.names == ("Broken", "DefaultEvictor", "Defragmentation", "Good", "Missing", "Twice", "Unreadable")
+    assert found.names == (
+        "Broken",
+        "DefaultEvictor",
+        "Defragmentation",
+        "Good",
+        "Missing",
+        "StarvingJobs",
+        "Twice",
+        "Unreadable",
+    )
     assert not {"some_plugins", "broken_plugins"} & set(sys.modules)
 
 
@@ -125,7 +134,8 @@ def test_a_name_that_two_distributions_bring_is_nobodys(modules: Path) -> None:
 def test_a_name_that_there_is_not_is_answered_with_those_that_there_are() -> None:
     error = refused(PluginRegistry.discover(OWN_PLUGINS, []), "LowNodeUtilization", {})
     assert str(error) == (
-        "name is 'LowNodeUtilization'; expected one of the plugins there are: DefaultEvictor, Defragmentation"
+        "name is 'LowNodeUtilization'; "
+        "expected one of the plugins there are: DefaultEvictor, Defragmentation, StarvingJobs"
     )
 
 

@@ -169,6 +169,28 @@ class RefusalReason(StrEnum):
     NOT_NEEDED = "NotNeeded"
     """The plan's goal does not need the pod's place."""
 
+    # Nothing is reserved for a job that starves.
+    FITS_NOW = "FitsNow"
+    """The job's pods fit as the cluster is: its scheduler can place them."""
+    TOO_FEW_PODS = "TooFewPods"
+    """The job has fewer pods than it needs."""
+    HIGHER_PRIORITY_FIRST = "HigherPriorityFirst"
+    """A job of higher priority can be placed now, and comes first."""
+    LARGER_THAN_ANY_NODE = "LargerThanAnyNode"
+    """One of the job's pods requests more than any node has, pods of DaemonSets left aside."""
+    STARVES_BY_RULES = "StarvesByRules"
+    """Affinity, taints, volumes or other rules keep the job's pods off the nodes that could hold them."""
+    NODES_PROMISED = "NodesPromised"
+    """What the nodes could hold beside DaemonSets is promised to others, or too little for the job as a whole."""
+    RESERVED_NODE_PERCENT = "ReservedNodePercent"
+    """More nodes would be fenced than `reservedNodePercent` allows."""
+    BEHIND_ANOTHER_JOB = "BehindAnotherJob"
+    """A job that comes before it waits for nodes to be fenced."""
+    GAVE_UP = "GaveUp"
+    """Its last Reservation failed or gave up, and has not been deleted yet."""
+    TOO_MANY_OWNERS = "TooManyOwners"
+    """The job's pods have more owners, or it needs more slots, than one Reservation can name."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Refusal:

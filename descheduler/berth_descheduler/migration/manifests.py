@@ -25,7 +25,10 @@ from berth_core import (
     RESERVATION_KIND,
     ROOM_ANNOTATION,
     ROOM_TAINT,
+    STARVING_JOB_LABEL,
+    Capacity,
     Condition,
+    Fence,
     MigrationPlan,
     MigrationPlanSpec,
     MigrationPlanStatus,
@@ -42,6 +45,7 @@ from berth_core import (
     parse_timestamp,
     reservation_name,
 )
+from berth_descheduler.planner import job_uid
 
 # --- reservation templates -------------------------------------------------------------------------------------------
 # What a Reservation's template keeps of a live pod: what scheduling sees, and nothing secret.
@@ -406,6 +410,52 @@ def build_room_reservation(
             "tasks": _tasks(room, raw_pods),
         },
     }
+
+
+def job_reservation_name(job: ObjectReference) -> str:
+    """Return the name of the Reservation for a starving job, the same for every plan."""
+    return reservation_name(f"starving-{job.name}", job_uid(job))
+
+
+def build_job_reservation(room: Room, job: ObjectReference, raw_pods: RawPods, policy: str) -> dict[str, Any]:
+    """Return the Reservation that waits for a starving job, built from its live pods.
+
+    No plan controls it: it outlives the plan, and ends with the job, which owns it if it is an object.
+    """
+    owned = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid}
+    annotations = {"annotations": {POLICY_LABEL: policy}} if policy else {}
+    references = {"ownerReferences": [{**owned, "blockOwnerDeletion": False}]} if job.uid else {}
+    return {
+        "apiVersion": RESERVATION_API_VERSION,
+        "kind": RESERVATION_KIND,
+        "metadata": {
+            "name": job_reservation_name(job),
+            "namespace": room.namespace,
+            "labels": {STARVING_JOB_LABEL: job_uid(job), MANAGED_LABEL: MANAGED_BY_DESCHEDULER},
+            **annotations,
+            **references,
+        },
+        "spec": {
+            "schedulerName": _scheduler(raw_pods),
+            "owners": [{"object": owner} for owner in _owners_of(raw_pods)],
+            "ttl": room.ttl,
+            "tasks": _tasks(room, raw_pods),
+            "capacity": Capacity.WHEN_FREE.value,
+            "fence": Fence.NODE.value,
+            **({"allOrNothing": True} if len(room.slots) > 1 else {}),
+        },
+    }
+
+
+def _owners_of(raw_pods: RawPods) -> list[dict[str, Any]]:
+    """Return the controllers of pods, and the pods that have none, each once."""
+    found: dict[str, dict[str, Any]] = {}
+    for uid, raw in raw_pods.items():
+        controller = controller_reference(raw)
+        pod = ObjectReference(api_version="v1", kind="Pod", name=_name(raw), uid=uid)
+        owner = msgspec.structs.replace(controller, namespace="") if controller is not None else pod
+        found.setdefault(owner.uid, msgspec.to_builtins(owner))
+    return list(found.values())
 
 
 def _scheduler(raw_pods: RawPods) -> str:

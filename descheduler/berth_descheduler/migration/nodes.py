@@ -70,9 +70,10 @@ def nodes_to_empty(moves: Iterable[PlannedMove]) -> tuple[str, ...]:
 
 
 def nodes_of_open_rooms(plan: MigrationPlan) -> tuple[str, ...]:
-    """Return the nodes of the rooms that have not ended, sorted."""
+    """Return the nodes of the rooms that moves have yet to make, sorted."""
     pairs = zip(plan.spec.rooms, plan.room_statuses, strict=True)
-    return tuple(sorted({node for room, status in pairs if not status.has_ended(room) for node in room.nodes}))
+    made = (room for room, status in pairs if not room.waits and not status.has_ended(room))
+    return tuple(sorted({node for room in made for node in room.nodes}))
 
 
 def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = DRAINING_TAINT) -> None:

@@ -98,7 +98,7 @@ class Observation:
 
         `[None]` is all, where they are too many. Leaves out a name that no namespace can have.
         """
-        waiting = {room.namespace for room in self._rooms if not room.is_shape}
+        waiting = {room.namespace for room in self._rooms if not room.is_shape and not room.waits}
         names = sorted(filter(is_dns_label, {move.namespace for move in self._moves} | waiting))
         return [*names] if len(names) <= _MOST_NAMESPACES_WATCHED else [None]
 

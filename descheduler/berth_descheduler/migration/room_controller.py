@@ -5,7 +5,8 @@ leaves waiting Reservations, and the next run continues from what it observes. O
 plan's status.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
@@ -16,6 +17,7 @@ import structlog
 from berth_core import (
     ROOM_TAINT,
     BerthError,
+    InputError,
     MigrationPlan,
     MoveReason,
     PermanentError,
@@ -26,12 +28,19 @@ from berth_core import (
     RoomSlot,
     RoomState,
     RoomStatus,
+    count,
     expires_at,
+    first_few,
     parse_timestamp,
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import PlanContext
-from berth_descheduler.migration.manifests import PlanIdentity, build_room_reservation, ttl_from
+from berth_descheduler.migration.manifests import (
+    PlanIdentity,
+    build_job_reservation,
+    build_room_reservation,
+    ttl_from,
+)
 from berth_descheduler.migration.move_controller import backoff_seconds
 from berth_descheduler.migration.move_facts import MoveProgress
 from berth_descheduler.migration.nodes import untaint_nodes
@@ -50,6 +59,8 @@ from berth_descheduler.migration.rooms import (
     takers,
 )
 from berth_descheduler.migration.worker_pool import BackgroundCalls
+from berth_descheduler.planner import fenced_nodes, job_uid, most_fenced_nodes, reservation_for
+from berth_descheduler.plugins import StarvingJobsArgs
 from berth_kube import PODS, RESERVATIONS, AlreadyExistsError, KubeClient, NotFoundError
 
 # --- room calls ------------------------------------------------------------------------------------------------------
@@ -77,8 +88,9 @@ def ask_for_room(client: KubeClient, plan: PlanIdentity, index: int, room: Room,
 
     An existing Reservation of that name is the plan's own.
     """
-    raw_pods: dict[str, dict[str, Any]] = {}
-    try:
+
+    def create() -> RoomAnswer | None:
+        raw_pods: dict[str, dict[str, Any]] = {}
         for slot in room.slots:
             if not slot.pod_uid:
                 continue
@@ -86,15 +98,86 @@ def ask_for_room(client: KubeClient, plan: PlanIdentity, index: int, room: Room,
             if refused := _why_not_waiting(raw_pods[slot.pod_uid], room, slot):
                 return refused
         client.create(RESERVATIONS, build_room_reservation(plan, index, room, raw_pods, ttl))
+        return None
+
+    return _answer(create)
+
+
+def _answer(create: Callable[[], RoomAnswer | None]) -> RoomAnswer:
+    """Return how the creation of a Reservation went; one that is there already is the room's own."""
+    try:
+        return create() or RoomAnswer(created=True)
     except AlreadyExistsError:
-        pass
+        return RoomAnswer(created=True)
     except NotFoundError as error:
         return RoomAnswer(refusal=RoomReason.POD_GONE, detail=f"a pod is not there any more: {error}")
     except PermanentError as error:
         return RoomAnswer(refusal=RoomReason.RESERVATION_FAILED, detail=str(error))
     except RetryableError as error:
         return RoomAnswer(detail=str(error))
-    return RoomAnswer(created=True)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRequest:
+    """What all rooms of a plan that wait have in common."""
+
+    policy: str
+    nodes: frozenset[str]
+    """The nodes of all of them."""
+
+    most_fenced: int
+    """How many nodes of the cluster may be fenced."""
+
+    @classmethod
+    def of(cls, plan: MigrationPlan) -> "WaitRequest":
+        """Return the request of a plan; one that no policy could have made fences nothing."""
+        nodes = frozenset(node for room in plan.spec.rooms if room.waits for node in room.nodes)
+        most = 0
+        if nodes:
+            with suppress(InputError):
+                args = StarvingJobsArgs.parse(plan.spec.objective.args)
+                most = most_fenced_nodes(args.node_percent, plan.spec.predicted.nodes if plan.spec.predicted else 0)
+        return cls(plan.spec.policy, nodes, most)
+
+
+def ask_to_wait(client: KubeClient, request: WaitRequest, room: Room) -> RoomAnswer:
+    """Create the Reservation that waits for a starving job, if the job still needs it and the limit allows it.
+
+    The plan may be hours old. A live Reservation of that name is the job's own.
+    """
+    job = room.job
+    if job is None:
+        return RoomAnswer(refusal=RoomReason.RESERVATION_FAILED, detail="the plan does not say for which job it is")
+
+    def create() -> RoomAnswer | None:
+        reservations = [Reservation.read(one) for one in client.list(RESERVATIONS).items]
+        known = reservation_for(job_uid(job), reservations)
+        if known is not None:
+            text = f"its last Reservation {known.key} is over and has not been deleted yet"
+            return None if known.is_live else RoomAnswer(refusal=RoomReason.RESERVATION_FAILED, detail=text)
+        if refused := _why_not_fenced(reservations, request):
+            return refused
+        raw_pods: dict[str, dict[str, Any]] = {}
+        for slot in room.slots:
+            raw = raw_pods[slot.pod_uid] = client.get(PODS, slot.pod, namespace=room.namespace)
+            if refused := _why_not_waiting(raw, room, slot):
+                return refused
+            if on := raw["spec"].get("nodeName"):
+                text = f"pod {room.namespace}/{slot.pod} is on {on} by now"
+                return RoomAnswer(refusal=RoomReason.POD_PLACED, detail=text)
+        client.create(RESERVATIONS, build_job_reservation(room, job, raw_pods, request.policy))
+        return None
+
+    return _answer(create)
+
+
+def _why_not_fenced(reservations: Iterable[Reservation], request: WaitRequest) -> RoomAnswer | None:
+    """Return why the plan's nodes may not be fenced: too many others are by now."""
+    fenced = fenced_nodes(reservations)
+    if request.nodes <= fenced or len(fenced | request.nodes) <= request.most_fenced:
+        return None
+    text = f"{count(len(fenced), 'node')} fenced by now, at most {request.most_fenced} may be"
+    return RoomAnswer(refusal=RoomReason.FENCE_LIMIT, detail=text)
 
 
 def _why_not_waiting(raw: dict[str, Any], room: Room, slot: RoomSlot) -> RoomAnswer | None:
@@ -146,6 +229,8 @@ def open_nodes(client: KubeClient, nodes: Iterable[str]) -> None:
     untaint_nodes(client, nodes, ROOM_TAINT)
 
 
+_NODES_SHOWN: Final = 3
+_UNNEEDED: Final = frozenset({RoomReason.POD_GONE, RoomReason.POD_PLACED})
 _READY: Final = frozenset(
     {RoomReservationProgress.WAITING, RoomReservationProgress.READY, RoomReservationProgress.BOUND}
 )
@@ -172,6 +257,7 @@ class RoomController:
         self._calls = calls
         self._plan = PlanIdentity.of(plan)
         self._rooms = start_rooms(plan)
+        self._request = WaitRequest.of(plan)
 
     @property
     def statuses(self) -> tuple[RoomStatus, ...]:
@@ -208,6 +294,9 @@ class RoomController:
         for one in self._rooms:
             if one.ended or one.in_flight:
                 continue
+            if one.room.waits:
+                self._reconcile_waiting(one, plan)
+                continue
             facts = _beside_moves(one, observe_room(one, observed, now, timeouts.gap_seconds), plan, now)
             self._act(one, next_room_step(facts, timeouts, now), observed.reservations.get(one.key))
 
@@ -228,10 +317,14 @@ class RoomController:
     def _ask(self, one: RoomProgress) -> None:
         if one.retry_at is not None and self._context.clock.monotonic() < one.retry_at:
             return
-        client, ttl = self._context.client, self._settings.ttl
+        client, ttl, request = self._context.client, self._settings.ttl, self._request
         self._calls.make_for(
             one,
-            lambda: ask_for_room(client, self._plan, one.index, one.room, ttl),
+            lambda: (
+                ask_to_wait(client, request, one.room)
+                if one.room.waits
+                else ask_for_room(client, self._plan, one.index, one.room, ttl)
+            ),
             lambda answer: self._asked(one, answer),
         )
 
@@ -245,6 +338,25 @@ class RoomController:
             one.retry_at = self._context.clock.monotonic() + backoff_seconds(one.attempts)
             one.attempts += 1
             _LOG.info(telemetry.CALL_FAILED, **self._keys(one), **{telemetry.KEY_MESSAGE: answer.detail})
+
+    def _reconcile_waiting(self, one: RoomProgress, plan: PlanProgress) -> None:
+        """Create the Reservation of a room that waits; from then on it needs the plan no more."""
+        reasons = {reason.value: reason for reason in RoomReason}
+        if one.asked_at is not None:
+            nodes = first_few(one.room.nodes, _NODES_SHOWN)
+            text = f"its Reservation {one.reservation} waits until pods on {nodes} have ended, at most {one.room.ttl}"
+            one.status = msgspec.structs.replace(one.status, reservation=one.reservation)
+            self._set_status(one, RoomState.WAITING, message=text, seen=None)
+        elif one.refusal:
+            state = RoomState.RELEASED if one.refusal in _UNNEEDED else RoomState.FAILED
+            self._set_status(one, state, one.refusal, one.refusal_detail, seen=None)
+        elif plan.stop:
+            reason = reasons.get(plan.stop.value, RoomReason.PLAN_STOPPED)
+            self._set_status(one, RoomState.RELEASED, reason, "the plan was stopped before it began", seen=None)
+        else:
+            self._ask(one)
+            return
+        one.ended = True
 
     def _renew(self, one: RoomProgress, seen: Reservation | None) -> None:
         """Extend the Reservation's TTL while its room is awaited.

@@ -24,7 +24,7 @@ from berth_core import (
     SlotState,
     first_few,
 )
-from berth_descheduler.migration.manifests import room_reservation_name
+from berth_descheduler.migration.manifests import job_reservation_name, room_reservation_name
 from berth_descheduler.migration.observation import ObservedPlan
 from berth_descheduler.settings import MoveTimeouts
 
@@ -333,7 +333,7 @@ def start_rooms(plan: MigrationPlan) -> tuple[RoomProgress, ...]:
     served = moves_of_rooms(plan.spec.rooms, plan.spec.moves)
     rooms = []
     for index, (room, status) in enumerate(zip(plan.spec.rooms, plan.room_statuses, strict=True)):
-        name = room_reservation_name(plan.metadata.name, index)
+        name = job_reservation_name(room.job) if room.job else room_reservation_name(plan.metadata.name, index)
         rooms.append(RoomProgress(index, room, name, served[index], status, ended=status.has_ended(room)))
     return tuple(rooms)
 

@@ -25,10 +25,12 @@ from berth_descheduler.planner.settings import (
     PlannerSettings,
     Thresholds,
     WaveLimits,
+    parse_percentage,
     plain_percentage,
 )
 from berth_descheduler.planner.simulation.cluster import NodeIndex
 from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.starvation import fenced_nodes, find_pending_jobs, job_uid, reservation_for
 from berth_descheduler.planner.stranded_capacity import (
     CapacityReport,
     CapacityShape,
@@ -39,6 +41,11 @@ from berth_descheduler.planner.stranded_capacity import (
     read_shape,
     report_capacity,
     write_shape,
+)
+from berth_descheduler.planner.strategies.starving_jobs import (
+    StarvationRules,
+    StarvingJobsStrategy,
+    most_fenced_nodes,
 )
 from berth_descheduler.planner.strategies.threshold import Threshold, ThresholdRules
 
@@ -62,6 +69,8 @@ __all__ = [
     "RoomMade",
     "RoomRequest",
     "ShapeFit",
+    "StarvationRules",
+    "StarvingJobsStrategy",
     "State",
     "StrandedPart",
     "Strategy",
@@ -70,12 +79,17 @@ __all__ = [
     "Thresholds",
     "WaveLimits",
     "explain_kept_pods",
+    "fenced_nodes",
+    "find_pending_jobs",
     "gangs_of",
     "is_pending",
+    "job_uid",
     "matches_record",
     "measure_cluster",
     "measure_nodes",
+    "most_fenced_nodes",
     "nodes_for_waiting_pods",
+    "parse_percentage",
     "plain_percentage",
     "plan",
     "read_record",
@@ -83,6 +97,7 @@ __all__ = [
     "record_nodes",
     "report_capacity",
     "requested_share",
+    "reservation_for",
     "resource_type_of",
     "revalidate",
     "starved_pods",

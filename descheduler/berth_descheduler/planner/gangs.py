@@ -118,6 +118,14 @@ class Gangs:
                 found[key] = max(1, self._running[gang, task] - minimum)
         return found
 
+    def minimum(self, gang: Gang) -> tuple[int, Mapping[str, int]] | None:
+        """Return how many pods a gang needs, in all and of each task.
+
+        None for a gang that the snapshot does not have.
+        """
+        needs = self._needs.get(gang)
+        return None if needs is None else (needs.minimum, needs.of_task)
+
     def _refusals(self, gang: Gang, pod: Pod) -> Iterator[Refusal]:
         needs = self._needs.get(gang)
         if needs is None or not _is_of(needs.job, pod):

@@ -4,8 +4,8 @@ Two simulated schedules are compared: on the cluster as it is, and after the mov
 their sources. The moves would take the room of a pod that has a place in the first only.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
 
 from berth_core import (
     PLACEHOLDER_LABEL,
@@ -33,6 +33,10 @@ SHAPE_NAMESPACE: Final = "(shape)"
 
 _GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group")
 """Annotations or labels by which batch schedulers know the pods of a gang."""
+
+
+GangOf: TypeAlias = Callable[[Pod], tuple[str, str] | None]
+"""Returns the namespace and the name of what a pod is only useful with; None if it is useful alone."""
 
 
 def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:

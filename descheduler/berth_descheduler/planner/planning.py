@@ -25,7 +25,7 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
 from berth_descheduler.planner.problem import Problem, Proposal, Quality, Strategy
-from berth_descheduler.planner.rooms import RoomMade, RoomOwners, planned_rooms
+from berth_descheduler.planner.rooms import MOST_ROOMS, RoomMade, RoomOwners, planned_rooms
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
 from berth_descheduler.planner.strategies.single_pods import Named, joined, name_pods, problem_after, propose_for_named
@@ -187,6 +187,9 @@ class Plan:
     room_owners: RoomOwners | None = None
     """Whose pods may take the room of shapes."""
 
+    waits: tuple[Room, ...] = ()
+    """The rooms that no move makes, which wait until pods on their nodes have ended."""
+
     cost: PlanCost = PlanCost(0, 0, ())
     missing_kinds: tuple[SnapshotKind, ...] = ()
     """Kinds of objects that the snapshot lacks, about which something was assumed."""
@@ -201,12 +204,19 @@ class Plan:
         return max((move.wave for move in self.moves), default=0)
 
     @property
+    def does_nothing(self) -> bool:
+        """Return whether the plan neither moves a pod nor waits for room."""
+        return not self.moves and not self.waits
+
+    @property
     def rooms(self) -> tuple[Room, ...]:
-        """Return the rooms of the plan; none without moves."""
+        """Return the rooms of the plan; without moves only those that wait."""
         if not self.moves:
-            return ()
+            return self.waits
         emptied = {move.source for move in self.moves}
-        return planned_rooms(self.room, emptied, own_namespace=self.settings.own_namespace, owners=self.room_owners)
+        own = self.settings.own_namespace
+        made = planned_rooms(self.room, emptied, own_namespace=own, owners=self.room_owners)
+        return (*made, *self.waits[: MOST_ROOMS - len(made)])
 
     @property
     def predicted(self) -> Predicted:
@@ -245,6 +255,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         objective=balance.objective,
         room_owners=proposal.room_owners,
         room=proposal.room,
+        waits=proposal.waits[:MOST_ROOMS],
         cost=_cost(problem, proposal.steps),
         missing_kinds=snapshot.missing,
         competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),

@@ -11,6 +11,7 @@ from berth_core import (
     LAST_MOVED_ANNOTATION,
     InputError,
     Pod,
+    Room,
     Snapshot,
     format_timestamp,
     is_control_plane_node,
@@ -94,6 +95,9 @@ class Proposal:
 
     reasons: Mapping[PodIndex, str] = field(default_factory=dict)
     """Why single pods move whose moves are independent."""
+
+    waits: tuple[Room, ...] = ()
+    """Rooms that no move makes: they wait until pods on their nodes have ended."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from berth_descheduler.plugins.defragmentation import (
     LOW_DEFAULT,
     PLUGIN_NAME,
     PROTECTION_DEFAULT,
+    STARVING_JOBS,
     Defragmentation,
     DefragmentationArgs,
     Goal,
@@ -21,6 +22,7 @@ from berth_descheduler.plugins.defragmentation import (
     with_defragmentation,
 )
 from berth_descheduler.plugins.registry import PluginRegistry, default_plugins, default_settings, installed_plugins
+from berth_descheduler.plugins.starving_jobs import StarvingJobs, StarvingJobsArgs
 
 __all__ = [
     "DEFRAGMENT_DEFAULT",
@@ -28,6 +30,7 @@ __all__ = [
     "LOW_DEFAULT",
     "PLUGIN_NAME",
     "PROTECTION_DEFAULT",
+    "STARVING_JOBS",
     "DefaultEvictor",
     "DefaultEvictorArgs",
     "Defragmentation",
@@ -35,6 +38,8 @@ __all__ = [
     "Goal",
     "NoBalance",
     "PluginRegistry",
+    "StarvingJobs",
+    "StarvingJobsArgs",
     "StrategyName",
     "default_plugins",
     "default_settings",

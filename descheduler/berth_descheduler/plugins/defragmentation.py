@@ -78,6 +78,10 @@ SINGLE_PODS: Final = "SinglePods"
 """What a plan records as its strategy if it only moves pods that plugins name."""
 
 
+STARVING_JOBS: Final = "StarvingJobs"
+"""The plugin that keeps nodes for starving jobs, and what its plans record as their strategy."""
+
+
 class Goal(Enum):
     """What a plan is for."""
 
@@ -124,7 +128,7 @@ def goal_of(objective: Objective) -> Goal:
     """
     if objective.strategy == SINGLE_PODS:
         return Goal.MOVE_PODS
-    goals = {name.value: name.goal for name in StrategyName}
+    goals = {STARVING_JOBS: Goal.MAKE_ROOM, **{name.value: name.goal for name in StrategyName}}
     return goals.get(objective.strategy, Goal.FREE_NODES)
 
 

@@ -14,7 +14,14 @@ from berth_descheduler.framework.interfaces import PluginType
 from berth_descheduler.framework.runtime import Enabled, PluginSet
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
-from berth_descheduler.plugins.defragmentation import PLUGIN_NAME, Defragmentation, DefragmentationArgs, settings_with
+from berth_descheduler.plugins.defragmentation import (
+    PLUGIN_NAME,
+    STARVING_JOBS,
+    Defragmentation,
+    DefragmentationArgs,
+    settings_with,
+)
+from berth_descheduler.plugins.starving_jobs import StarvingJobs
 
 ENTRY_POINT_GROUP: Final = "berth.plugins"
 _OWN: Final = "berth"
@@ -103,7 +110,11 @@ def _blame(registration: Registration, error: Exception) -> str:
 # --- builtin ---------------------------------------------------------------------------------------------------------
 # The list of the plugins that come with Berth.
 
-OWN_PLUGINS: Final[Mapping[str, PluginType]] = {PLUGIN_NAME: Defragmentation, EVICTOR_NAME: DefaultEvictor}
+OWN_PLUGINS: Final[Mapping[str, PluginType]] = {
+    PLUGIN_NAME: Defragmentation,
+    STARVING_JOBS: StarvingJobs,
+    EVICTOR_NAME: DefaultEvictor,
+}
 
 
 def default_plugins(args: DefragmentationArgs | None = None, evictor: DefaultEvictor | None = None) -> PluginSet:

@@ -1,5 +1,6 @@
 """A plan's effect, quality, cost and gain, in sentences and figures."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -7,10 +8,11 @@ from typing import Final
 from berth_core import CPU, MEMORY, count, first_few, format_amount, kubectl_command, percent
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner import Fragmentation, Plan, Prover, Quality, requested_share
-from berth_descheduler.plugins import Goal, goal_of
+from berth_descheduler.plugins import STARVING_JOBS, Goal, goal_of
 
 _LISTED_PODS: Final = 6
 _LISTED_ROOMS: Final = 3
+_LISTED_NODES: Final = 3
 _NO_TARGETS: Final = (
     "All nodes are control-plane nodes, where no place is held unless --control-plane-nodes is set, for the planner "
     "and for the operator."
@@ -68,8 +70,28 @@ def _summarise_single(plan: Plan) -> str:
     return f"{moves} in {waves} for pods that {plan.objective.plugin} names.{staying}"
 
 
+def _summarise_starving(plan: Plan) -> str:
+    """Return what is done for jobs that starve, in a sentence."""
+    kept = [f"{room.name} on {first_few(room.nodes, _LISTED_NODES)}" for room in plan.waits]
+    parts = [_summarise_made(plan)] if plan.room else []
+    if kept:
+        parts.append(f"Nodes are kept for {first_few(kept, _LISTED_ROOMS)} until pods there have ended.")
+    reasons = Counter(one.reason.value for one in plan.refused)
+    if reasons:
+        told = ", ".join(f"{reason} {number}" for reason, number in sorted(reasons.items()))
+        total = reasons.total()
+        parts.append(
+            f"Nothing is reserved for {count(total, 'job')} that {'starves' if total == 1 else 'starve'} ({told})."
+        )
+    return " ".join(parts) or "No job starves."
+
+
 def _summarise_room(plan: Plan) -> str:
     """Return what the plan makes room for, in a sentence."""
+    return _summarise_starving(plan) if plan.objective.plugin == STARVING_JOBS else _summarise_made(plan)
+
+
+def _summarise_made(plan: Plan) -> str:
     if not plan.room:
         return "Nothing waits for room."
     fitted, wanted = sum(room.fitted for room in plan.room), [room.wanted for room in plan.room]

@@ -16,7 +16,7 @@ import numpy as np
 from berth_core import Deadline, NoDeadline, Pod, Snapshot
 from berth_descheduler.planner.disruption_cost import DisruptionCost
 from berth_descheduler.planner.drainability import find_sources
-from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, find_pods_to_fit, gang_of
+from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, find_pods_to_fit, gang_of
 from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality
 from berth_descheduler.planner.rooms import RoomRequest
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
@@ -41,9 +41,13 @@ _DETOURS: Final = 20
 class MakeRoom:
     """Lets fit what waits."""
 
-    def __init__(self, request: RoomRequest | None = None, deadline: Deadline | None = None) -> None:
+    def __init__(
+        self, request: RoomRequest | None = None, deadline: Deadline | None = None, *, gangs: GangOf = gang_of
+    ) -> None:
+        """`gangs` says which pods are only useful together; other than the default, it also serves them in order."""
         self._request = request or RoomRequest()
         self._deadline = deadline or NoDeadline()
+        self._gangs = gangs
 
     def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
         """Return the named, described or pending pods.
@@ -60,7 +64,7 @@ class MakeRoom:
         """Return the fewest moves that make room, and why not more."""
         if problem.cluster.waiting_node is None:
             return Proposal((), (), Quality(0, 0, 0, 0, is_snapshot_incomplete=bool(problem.cluster.snapshot.missing)))
-        return _MakeRoomRun(problem, state, self._request, self._deadline).propose()
+        return _MakeRoomRun(problem, state, self._request, self._deadline, self._gangs).propose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,8 @@ class _Found:
 class _MakeRoomRun:
     """One run of the strategy over a state that it changes."""
 
-    def __init__(self, problem: Problem, state: State, request: RoomRequest, deadline: Deadline) -> None:
+    def __init__(self, problem: Problem, state: State, request: RoomRequest, deadline: Deadline, gangs: GangOf) -> None:
+        self._gang_of = gangs
         self._problem = problem
         self._state = state
         self._request = request
@@ -104,7 +109,7 @@ class _MakeRoomRun:
 
     def propose(self) -> Proposal:
         """Return the moves, what they make room for, and why not more."""
-        reports = RoomReports(self._problem, self._state, self._packing, self._wants)
+        reports = RoomReports(self._problem, self._state, self._packing, self._wants, self._gang_of)
         found = self._search()
         exact = self._solve_exactly(found)
         chosen = self._apply_best(found, exact)
@@ -125,8 +130,10 @@ class _MakeRoomRun:
         units: defaultdict[object, list[Want]] = defaultdict(list)
         for want in wants:
             pod = self._problem.cluster.pods[want.pods[0]].pod
-            units[gang_of(pod) or want.kind].append(want)
+            units[self._gang_of(pod) or want.kind].append(want)
         found = (_Unit(tuple(several), self._priority(several)) for several in units.values())
+        if self._gang_of is not gang_of:
+            return tuple(sorted(found, key=lambda unit: (-unit.priority, unit.wants[0].pods)))
         return tuple(sorted(found, key=lambda unit: (-unit.priority, self._size(unit), unit.wants[0].pods)))
 
     def _priority(self, wants: Sequence[Want]) -> int:
@@ -149,7 +156,7 @@ class _MakeRoomRun:
                 open_counts["shape", pod] = next(shapes).count
                 groups["shape", pod] = [pod]
             else:
-                groups.setdefault((kind, gang_of(found)), []).append(pod)
+                groups.setdefault((kind, self._gang_of(found)), []).append(pod)
         return [
             Want(self._name(pods), self._packing.wanted[pods[0]], tuple(pods), open_counts.get(key, len(pods)))
             for key, pods in groups.items()
@@ -194,7 +201,7 @@ class _MakeRoomRun:
         """
         if self._request.all_or_none:
             return True
-        return gang_of(self._problem.cluster.pods[unit.wants[0].pods[0]].pod) is not None
+        return self._gang_of(self._problem.cluster.pods[unit.wants[0].pods[0]].pod) is not None
 
     def _most_of(self, want: Want) -> int:
         most = most_that_fit(self._packing, want.kind)

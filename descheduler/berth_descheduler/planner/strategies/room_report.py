@@ -12,7 +12,7 @@ from berth_core import PODS, Pod, effective_requests
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.drainability import source_refusal
 from berth_descheduler.planner.explanations import Blockers
-from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, gang_of
+from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, gang_of
 from berth_descheduler.planner.problem import Problem, Prover, Quality
 from berth_descheduler.planner.rooms import RoomMade, WaitingPod
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
@@ -27,7 +27,10 @@ class RoomReports:
     Made before the moves, asked after them.
     """
 
-    def __init__(self, problem: Problem, state: State, packing: PackingModel, wants: Sequence[Want]) -> None:
+    def __init__(
+        self, problem: Problem, state: State, packing: PackingModel, wants: Sequence[Want], gangs: GangOf = gang_of
+    ) -> None:
+        self._gang_of = gangs
         self._problem = problem
         self._state = state
         self._packing = packing
@@ -62,7 +65,7 @@ class RoomReports:
         fits_before, unused_before = before
         fits_after, unused_after = self._measure(want)
         pods = [self._problem.cluster.pods[pod].pod for pod in want.pods]
-        gang = gang_of(pods[0])
+        gang = self._gang_of(pods[0])
         return RoomMade(
             name=want.name,
             wanted=want.count,

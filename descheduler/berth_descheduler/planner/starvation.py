@@ -1,0 +1,366 @@
+"""Finds the jobs that starve: those that wait for capacity longer than a threshold.
+
+A job is a gang, else a controller, else a pod of its own. It is ready when as many of its pods as it needs are placed,
+and condition-ready when that many are placed or have a place reserved; neither starves. Without a gang one pod is
+enough, as the controller's other pods can do without it.
+"""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from berth_core import (
+    RESERVATION_LABEL,
+    STARVING_JOB_LABEL,
+    VOLCANO_JOB_API_VERSION,
+    VOLCANO_JOB_KIND,
+    VOLCANO_TASK_ANNOTATION,
+    Fence,
+    ObjectReference,
+    Pod,
+    Reservation,
+    SlotState,
+    Snapshot,
+    expected_end,
+    owner_matches,
+    parse_timestamp,
+)
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.planner.gangs import Gang, GangKind, Gangs, gangs_of
+from berth_descheduler.planner.pending_pods import gang_of, is_pending
+from berth_descheduler.planner.simulation import Cluster, NodeIndex, PodIndex, State
+
+_OVER: Final = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
+_UNTRIED: Final = frozenset({SlotState.PENDING})
+
+
+@dataclass(frozen=True, slots=True)
+class PendingJob:
+    """A job with pods that wait for a place."""
+
+    reference: ObjectReference
+    """Without a uid where its pods only name a group that the snapshot does not have."""
+
+    uid: str
+    """Its uid, else a digest of its name."""
+
+    priority: int
+    since: datetime | None
+    """When it and the first of its waiting pods had been created; None if the API does not say."""
+
+    minimum: int
+    """How many of its pods must be placed for it to be ready."""
+
+    placed: int
+    reserved: int
+    """Slots of live Reservations that its pods may still take."""
+
+    waiting: tuple[Pod, ...]
+    missing: tuple[Pod, ...]
+    """The waiting pods that a reservation for the job has to hold; fewer than it needs if they do not exist yet."""
+
+    is_gang: bool
+    has_been_tried: bool
+    """Whether a scheduler said of one of its pods that it fits nowhere."""
+
+    @property
+    def name(self) -> str:
+        """Return `namespace/name`, for people."""
+        return f"{self.reference.namespace}/{self.reference.name}"
+
+    @property
+    def is_ready(self) -> bool:
+        return self.placed >= self.minimum and not self.missing
+
+    @property
+    def is_condition_ready(self) -> bool:
+        """Return whether the job is ready with what is reserved for it."""
+        return self.reserved >= max(1, len(self.missing), self.minimum - self.placed)
+
+    def starves(self, now: datetime, threshold: timedelta) -> bool:
+        """Return whether the job has waited for longer than the threshold and is neither ready nor condition-ready.
+
+        A scheduler must have tried it: pods of a scheduler that does not run would wait for ever.
+        """
+        waits = self.since is not None and now - self.since > threshold and self.has_been_tried
+        return waits and not self.is_ready and not self.is_condition_ready
+
+    def lacks_pods(self) -> Refusal | None:
+        """Return why the job waits for pods rather than for capacity."""
+        there = self.placed + len(self.missing)
+        if there >= self.minimum:
+            return None
+        return Refusal(RefusalReason.TOO_FEW_PODS, f"it has {there} of the {self.minimum} pods that it needs")
+
+
+def order_of(job: PendingJob) -> tuple[int, bool, datetime | str, str]:
+    """Return the key by which jobs are served: higher priority first, then the older."""
+    return (-job.priority, job.since is None, job.since or "", job.name)
+
+
+@dataclass(slots=True)
+class _Members:
+    """The pods of one job."""
+
+    reference: ObjectReference
+    created: str | None
+    minimum: int | None
+    """None: as many as the job has."""
+    of_task: Mapping[str, int] = field(default_factory=dict)
+    is_gang: bool = False
+    waiting: list[Pod] = field(default_factory=list)
+    placed: Counter[str] = field(default_factory=Counter)
+    """By task, and under "" all of them."""
+
+
+def find_pending_jobs(snapshot: Snapshot, namespaces: Iterable[str] | None = None) -> tuple[PendingJob, ...]:
+    """Return the jobs with waiting pods in the order in which they are served.
+
+    Only those of some namespaces, if these are given.
+    """
+    directory = _Directory(snapshot)
+    wanted = None if namespaces is None else set(namespaces)
+    keys = {directory.key_of(pod) for pod in snapshot.pods if is_pending(pod)}
+    members: dict[object, _Members] = {}
+    for pod in snapshot.pods:
+        key = directory.key_of(pod)
+        if key not in keys or (wanted is not None and pod.metadata.namespace not in wanted):
+            continue
+        if key not in members:
+            members[key] = directory.describe(key, pod)
+        _add(members[key], pod)
+    live = [one for one in snapshot.reservations if one.is_live]
+    by_namespace: defaultdict[str, list[Reservation]] = defaultdict(list)
+    for one in live:
+        by_namespace[one.metadata.namespace].append(one)
+    jobs = (_job(one, by_namespace[one.reference.namespace]) for one in members.values() if one.waiting)
+    return tuple(sorted(jobs, key=order_of))
+
+
+def _add(job: _Members, pod: Pod) -> None:
+    if is_pending(pod) and not _has_place(pod):
+        job.waiting.append(pod)
+    elif pod.status.phase == "Succeeded" or (not pod.is_terminal and not pod.is_terminating):
+        counts = pod.status.phase == "Succeeded" or bool(pod.spec.node_name) or _has_place(pod)
+        task = pod.metadata.annotations.get(VOLCANO_TASK_ANNOTATION, "")
+        job.placed.update({"": int(counts), **({task: int(counts)} if task else {})})
+
+
+def _has_place(pod: Pod) -> bool:
+    """Return whether a pod is on its way to a place: in a hand-over, or nominated by a preemption."""
+    return RESERVATION_LABEL in pod.metadata.labels or bool(pod.status.nominated_node_name)
+
+
+def _job(members: _Members, reservations: Sequence[Reservation]) -> PendingJob:
+    waiting = tuple(sorted(members.waiting, key=lambda pod: (-(pod.spec.priority or 0), _created(pod), pod.key)))
+    placed = members.placed[""]
+    minimum = placed + len(waiting) if members.minimum is None else members.minimum
+    missing = _missing(members, waiting, minimum)
+    reference = members.reference
+    first = min(map(_created, waiting))
+    since = max((text for text in (first, members.created) if text), default=None)
+    return PendingJob(
+        reference=reference,
+        uid=job_uid(reference),
+        priority=max(pod.spec.priority or 0 for pod in waiting),
+        since=parse_timestamp(since) if since else None,
+        minimum=minimum,
+        placed=placed,
+        reserved=_reserved(job_uid(reference), waiting, reservations),
+        waiting=waiting,
+        missing=missing,
+        is_gang=members.is_gang,
+        has_been_tried=any(map(_was_tried, waiting)),
+    )
+
+
+def _missing(members: _Members, waiting: Sequence[Pod], minimum: int) -> tuple[Pod, ...]:
+    """Return the pods to place: first what each task needs, then as many of any task as the job does."""
+    chosen: dict[str, Pod] = {}
+    for task, needed in members.of_task.items():
+        lacking = max(0, needed - members.placed[task])
+        of_task = [pod for pod in waiting if pod.metadata.annotations.get(VOLCANO_TASK_ANNOTATION, "") == task]
+        chosen |= {pod.key: pod for pod in of_task[:lacking]}
+    for pod in waiting:
+        if len(chosen) >= minimum - members.placed[""]:
+            break
+        chosen.setdefault(pod.key, pod)
+    return tuple(pod for pod in waiting if pod.key in chosen)
+
+
+def _reserved(uid: str, waiting: Sequence[Pod], reservations: Iterable[Reservation]) -> int:
+    """Return how many slots of live Reservations the waiting pods may still take."""
+    found = 0
+    for one in reservations:
+        if one.metadata.labels.get(STARVING_JOB_LABEL, uid) != uid:
+            continue
+        if any(owner_matches(owner, pod) for owner in one.spec.owners for pod in waiting):
+            found += one.spec.replicas - sum(slot.state in _OVER for slot in one.status.slots)
+    return found
+
+
+def _created(pod: Pod) -> str:
+    return pod.metadata.creation_timestamp or ""
+
+
+def _was_tried(pod: Pod) -> bool:
+    said = (one for one in pod.status.conditions if one.type == "PodScheduled")
+    return any(one.status == "False" and one.reason == "Unschedulable" for one in said)
+
+
+def job_uid(reference: ObjectReference) -> str:
+    """Return a job's uid, or a digest of its name if it has none."""
+    if reference.uid:
+        return reference.uid
+    text = f"{reference.kind}/{reference.namespace}/{reference.name}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class _Directory:
+    """Says which job a pod is of, and what the snapshot knows of that job."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._gangs = Gangs(snapshot)
+        self._volcano_jobs = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.volcano_jobs}
+        self._groups = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.pod_groups}
+        self._workloads = {one.metadata.uid: one for one in snapshot.workloads}
+
+    def key_of(self, pod: Pod) -> object:
+        """Return what the pods of one job share: the gang, the controller's uid, or the pod's own name."""
+        gangs = gangs_of(pod)
+        if gangs:
+            return next((gang for gang in gangs if self._gangs.minimum(gang) is not None), gangs[0])
+        named = gang_of(pod)
+        if named is not None:
+            return Gang(GangKind.POD_GROUP, *named)
+        controller = pod.controller
+        return (pod.metadata.namespace, controller.uid or controller.name) if controller else pod.key
+
+    def describe(self, key: object, pod: Pod) -> _Members:
+        """Return a job without its pods."""
+        if isinstance(key, Gang):
+            return self._describe_gang(key)
+        controller = pod.controller
+        if controller is None:
+            reference = ObjectReference(
+                api_version="v1",
+                kind="Pod",
+                namespace=pod.metadata.namespace,
+                name=pod.metadata.name,
+                uid=pod.metadata.uid,
+            )
+            return _Members(reference, pod.metadata.creation_timestamp, 1)
+        known = self._workloads.get(controller.uid)
+        reference = ObjectReference(
+            api_version=controller.api_version,
+            kind=controller.kind,
+            namespace=pod.metadata.namespace,
+            name=controller.name,
+            uid=controller.uid,
+        )
+        return _Members(reference, known.metadata.creation_timestamp if known else None, 1)
+
+    def _describe_gang(self, gang: Gang) -> _Members:
+        needs = self._gangs.minimum(gang)
+        reference, created = self._reference(gang)
+        if needs is None:
+            return _Members(reference, created, None, is_gang=True)
+        return _Members(reference, created, max(1, needs[0]), needs[1], is_gang=True)
+
+    def _reference(self, gang: Gang) -> tuple[ObjectReference, str | None]:
+        key = gang.namespace, gang.name
+        if gang.kind is GangKind.VOLCANO_JOB and (job := self._volcano_jobs.get(key)) is not None:
+            found, api_version, kind = job.metadata, VOLCANO_JOB_API_VERSION, VOLCANO_JOB_KIND
+        elif gang.kind in {GangKind.POD_GROUP, GangKind.VOLCANO_POD_GROUP} and (group := self._groups.get(key)):
+            found, api_version, kind = group.metadata, group.api_version, group.kind
+        else:
+            name = "/".join(filter(None, (gang.name, gang.group, gang.replica)))
+            return ObjectReference(kind="PodGroup", namespace=gang.namespace, name=name), None
+        reference = ObjectReference(
+            api_version=api_version, kind=kind, namespace=found.namespace, name=found.name, uid=found.uid
+        )
+        return reference, found.creation_timestamp
+
+
+# --- what may be reserved --------------------------------------------------------------------------------------------
+# Whether a job's scheduler could place it now, which jobs come first, and which nodes are fenced.
+
+
+class Placement:
+    """Tries jobs on the cluster as it is, each alone; `cluster` has their pods on its waiting node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._state = State(cluster)
+
+    def fits(self, job: PendingJob) -> bool:
+        """Return whether all missing pods of a job fit now."""
+        mark = self._state.mark()
+        try:
+            return all(self._place(pod) for pod in job.missing)
+        finally:
+            self._state.undo_to(mark)
+
+    def _place(self, pod: Pod) -> bool:
+        index = self._cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name]
+        class_index = self._cluster.pods[index].class_index
+        for node in self._nodes():
+            if self._state.fits(class_index, node) and self._state.refusal(index, node) is None:
+                self._state.move(index, node)
+                return True
+        return False
+
+    def _nodes(self) -> Iterator[NodeIndex]:
+        return (
+            NodeIndex(node) for node in range(len(self._cluster.nodes)) if NodeIndex(node) != self._cluster.waiting_node
+        )
+
+
+class PodEnds:
+    """Says when the pods of a snapshot are expected to end."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._groups = {(one.metadata.namespace, one.metadata.name): one.metadata for one in snapshot.pod_groups}
+
+    def of(self, pod: Pod) -> datetime | None:
+        """Return when a pod is expected to have ended, as it or its group says; None if neither does."""
+        groups = (self._groups.get((gang.namespace, gang.name)) for gang in gangs_of(pod))
+        return expected_end(pod, group=next((one for one in groups if one is not None), None))
+
+
+def pod_index(cluster: Cluster, pod: Pod) -> PodIndex:
+    """Return the number of a pod in a simulated cluster."""
+    return cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name]
+
+
+def fenced_nodes(reservations: Iterable[Reservation]) -> frozenset[str]:
+    """Return the nodes that live Reservations fence, whoever made them.
+
+    A node counts as long as one slot there is not occupied. Where no slot has a node yet, all that are named count.
+    """
+    found: set[str] = set()
+    for one in reservations:
+        if one.is_live and one.spec.fence is Fence.NODE:
+            found |= _open_nodes(one)
+    return frozenset(found)
+
+
+def _open_nodes(reservation: Reservation) -> set[str]:
+    slots = {(slot.task, slot.index): slot for slot in reservation.status.slots}
+    found: set[str] = set()
+    for task in reservation.spec.tasks:
+        for index in range(task.replicas):
+            slot = slots.get((task.name, index))
+            if slot is None or (slot.state in _UNTRIED and not slot.node):
+                found |= set(task.node_names)
+            elif not slot.state.is_occupied and slot.state not in _OVER:
+                found.add(slot.node)
+    return found
+
+
+def reservation_for(job_uid: str, reservations: Iterable[Reservation]) -> Reservation | None:
+    """Return the Reservation that was made for a starving job, live or over."""
+    return next((one for one in reservations if one.metadata.labels.get(STARVING_JOB_LABEL) == job_uid), None)

@@ -1,0 +1,490 @@
+"""The strategy `StarvingJobs`, which finds room for jobs that starve.
+
+Where moves are allowed, it first asks `MakeRoom` for those that let the jobs fit. What no plan can give waits: nodes
+are chosen whose allocatable amounts can hold the job, and are fenced until enough of their pods have ended.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from berth_core import (
+    CPU,
+    MEMORY,
+    PLACEHOLDER_LABEL,
+    PODS,
+    STANDING_FENCE_LABEL,
+    Capacity,
+    InputError,
+    Pod,
+    Room,
+    RoomSlot,
+    Snapshot,
+    count,
+    first_few,
+    format_amount,
+    format_duration,
+)
+from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.planner.problem import Problem, Proposal, Strategy
+from berth_descheduler.planner.settings import WHOLE, EvictableNamespaces
+from berth_descheduler.planner.simulation import (
+    ClassIndex,
+    Cluster,
+    NodeIndex,
+    PlacedPod,
+    PodIndex,
+    PodPresence,
+    State,
+    odd_requests,
+)
+from berth_descheduler.planner.starvation import (
+    PendingJob,
+    Placement,
+    PodEnds,
+    fenced_nodes,
+    find_pending_jobs,
+    pod_index,
+    reservation_for,
+)
+
+_MOST_OWNERS: Final = 32
+_MOST_SLOTS: Final = 1000
+"""The most owners and slots of a Reservation: a gang waits in one, as its slots change hands together."""
+
+_FULL_SCORE: Final = 1_000_000
+_NODES_SHOWN: Final = 3
+_LONGEST_WAIT: Final = datetime.max.replace(tzinfo=UTC)
+
+MakeRoomFor: TypeAlias = Callable[[Callable[[Pod], tuple[str, str] | None]], Strategy]
+
+
+@dataclass(frozen=True, slots=True)
+class StarvationRules:
+    """Which jobs starve, and how much is kept for them."""
+
+    threshold: timedelta
+    node_percent: Fraction
+    give_up_after: timedelta
+    namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
+
+
+def most_fenced_nodes(node_percent: Fraction, nodes: int) -> int:
+    """Return how many of a cluster's nodes may be fenced: rounded down, but one at least."""
+    return max(1, int(node_percent * nodes / WHOLE)) if nodes and node_percent else 0
+
+
+class StarvingJobsStrategy:
+    """Makes room for jobs that starve, by moves or by waiting."""
+
+    def __init__(self, rules: StarvationRules, make_room: MakeRoomFor | None = None) -> None:
+        """Without `make_room` nothing is moved."""
+        self._rules = rules
+        self._make_room = make_room
+
+    def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
+        """Return the pods that jobs lack, whether the jobs starve or not."""
+        return tuple(pod for job in _readable(find_pending_jobs(snapshot)) for pod in job.missing)
+
+    def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
+        """Return the nodes from which pods may be taken."""
+        return () if self._make_room is None else self._make_room(_alone).possible_sources(problem)
+
+    def propose(self, problem: Problem, state: State) -> Proposal:
+        """Return moves that make room, the rooms that wait, and why other starving jobs get nothing.
+
+        Raises `InputError` where the time is not known.
+        """
+        now = problem.settings.now
+        if now is None:
+            raise InputError("now", None, "the time of the plan, from which jobs have waited")
+        snapshot = problem.cluster.snapshot
+        jobs = _readable(find_pending_jobs(snapshot))
+        allowed = self._rules.namespaces.allows
+        starving = [job for job in jobs if allowed(job.reference.namespace) and job.starves(now, self._rules.threshold)]
+        if not starving:
+            return Proposal((), ())
+        able, refused = _sort_out(snapshot, jobs, starving)
+        made = self._moves(problem, state, able)
+        served = {pod.uid for room in made.room for pod in room.pods[: room.fitted]}
+        waiting = [job for job in able if not served.issuperset(pod.metadata.uid for pod in job.missing)]
+        moved = {problem.cluster.node_name(node) for step in made.steps for node in (step.source, step.target)}
+        closed = moved.union(*(room.nodes for room in made.room))
+        waits, unserved = self._choose_nodes(problem, waiting, closed)
+        rooms = tuple(room for room in made.room if room.fitted)
+        return Proposal(made.steps, (*refused, *unserved), made.quality if rooms else None, rooms, waits=waits)
+
+    def _moves(self, problem: Problem, state: State, jobs: Sequence[PendingJob]) -> Proposal:
+        """Return what moves can do for the jobs, and make these moves in the state."""
+        if self._make_room is None or not jobs:
+            return Proposal((), ())
+        gangs = {
+            pod.key: (job.reference.namespace, job.reference.name)
+            for job in jobs
+            for pod in job.missing
+            if len(job.missing) > 1
+        }
+        strategy = self._make_room(lambda pod: gangs.get(pod.key))
+        pods = [pod for job in jobs for pod in job.missing]
+        asked = Problem.to_review(problem.cluster.snapshot, problem.settings, pods).keeping(problem.kept)
+        found = strategy.propose(asked, State(asked.cluster, strategy.possible_sources(asked)))
+        # The pods that have a node have the same numbers in both clusters: only those that wait differ.
+        for step in found.steps:
+            state.move(step.pod, step.target)
+        return found
+
+    def _choose_nodes(
+        self, problem: Problem, jobs: Sequence[PendingJob], closed: set[str]
+    ) -> tuple[tuple[Room, ...], tuple[Refused, ...]]:
+        """Return the rooms that wait, and why others do not.
+
+        A job for which too few nodes may be fenced now keeps the jobs behind it from taking them.
+        """
+        if not jobs:
+            return (), ()
+        rooms, refused, first = [], [], ""
+        choice = NodeChoice(problem, jobs, closed, self._rules.node_percent)
+        for job in jobs:
+            if first:
+                refused.append(_refuse(job, Refusal(RefusalReason.BEHIND_ANOTHER_JOB, f"{first} waits for nodes")))
+                continue
+            found = choice.choose(job)
+            if isinstance(found, Refusal):
+                refused.append(_refuse(job, found))
+                if found.reason is RefusalReason.RESERVED_NODE_PERCENT and choice.could_ever(job):
+                    first = job.name
+            else:
+                rooms.append(self._room(job, found))
+        return tuple(rooms), tuple(refused)
+
+    def _room(self, job: PendingJob, slots: tuple[RoomSlot, ...]) -> Room:
+        return Room(
+            name=job.name,
+            namespace=job.reference.namespace,
+            gang=job.reference.name if len(slots) > 1 else "",
+            slots=slots,
+            capacity=Capacity.WHEN_FREE,
+            job=job.reference,
+            ttl=format_duration(self._rules.give_up_after),
+        )
+
+
+def _alone(_pod: Pod) -> None:
+    return None
+
+
+def _readable(jobs: Sequence[PendingJob]) -> tuple[PendingJob, ...]:
+    return tuple(job for job in jobs if job.missing and not any(map(odd_requests, job.missing)))
+
+
+def _refuse(job: PendingJob, refusal: Refusal) -> Refused:
+    text = f"{job.reference.kind} {job.name} starves, and nothing is reserved for it: {refusal.message}"
+    found = Refusal(refusal.reason, text, constraint=refusal.constraint, resource=refusal.resource)
+    return Refused.of_pod("", job.reference.namespace, job.missing[0].metadata.name, found)
+
+
+def _sort_out(
+    snapshot: Snapshot, jobs: Sequence[PendingJob], starving: Sequence[PendingJob]
+) -> tuple[tuple[PendingJob, ...], tuple[Refused, ...]]:
+    """Return the starving jobs for which something may be reserved, and why the others get nothing."""
+    pods = tuple(pod for job in jobs for pod in job.missing)
+    placement = Placement(Cluster.from_snapshot(snapshot, pods))
+    placeable: dict[str, bool] = {}
+
+    def fits(job: PendingJob) -> bool:
+        if job.uid not in placeable:
+            placeable[job.uid] = job.lacks_pods() is None and placement.fits(job)
+        return placeable[job.uid]
+
+    able, refused = [], []
+    for job in starving:
+        higher = next((one for one in jobs if one.priority > job.priority and fits(one)), None)
+        refusal = job.lacks_pods() or _why_gave_up(snapshot, job) or _why_unfit_for_one(job)
+        if refusal is None and fits(job):
+            refusal = Refusal(RefusalReason.FITS_NOW, "its pods fit as the cluster is, so its scheduler can place them")
+        if refusal is None and higher is not None:
+            text = f"{higher.name} has a higher priority and can be placed now"
+            refusal = Refusal(RefusalReason.HIGHER_PRIORITY_FIRST, text)
+        if refusal is None:
+            able.append(job)
+        else:
+            refused.append(_refuse(job, refusal))
+    return tuple(able), tuple(refused)
+
+
+def _why_gave_up(snapshot: Snapshot, job: PendingJob) -> Refusal | None:
+    """Return how the last Reservation for a job ended, as long as it is there: others have their turn first."""
+    last = reservation_for(job.uid, snapshot.reservations)
+    if last is None or last.is_live:
+        return None
+    state = last.status.state
+    how = ": ".join(filter(None, (state.reason, state.message))) if state else "it is being deleted"
+    return Refusal(RefusalReason.GAVE_UP, f"its Reservation {last.key} ended ({how}) and has not been deleted yet")
+
+
+def _why_unfit_for_one(job: PendingJob) -> Refusal | None:
+    owners = {pod.controller.uid if pod.controller else pod.metadata.uid for pod in job.missing}
+    if len(owners) > _MOST_OWNERS or len(job.missing) > _MOST_SLOTS:
+        text = f"its {count(len(job.missing), 'pod')} of {count(len(owners), 'owner')} do not fit into one Reservation"
+        return Refusal(RefusalReason.TOO_MANY_OWNERS, text)
+    return None
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+# Which nodes are kept for a job: those that pass every rule but the free amounts and whose allocatable amounts can hold
+# its pods beside what never leaves, at most so many that no more than a percentage of the cluster is fenced.
+
+
+Rank: TypeAlias = tuple[bool, int, datetime, str]
+
+
+class NodeChoice:
+    """Chooses nodes for one job after the other, and keeps what it has chosen."""
+
+    def __init__(self, problem: Problem, jobs: Sequence[PendingJob], closed: set[str], node_percent: Fraction) -> None:
+        snapshot = _without_fences(problem.cluster.snapshot)
+        pods = [pod for job in jobs for pod in job.missing]
+        self._cluster = Problem.to_review(snapshot, problem.settings, pods).cluster
+        self._state = State(self._cluster)
+        self._most = most_fenced_nodes(node_percent, len(snapshot.nodes))
+        self._fenced = set(fenced_nodes(snapshot.reservations))
+        self._closed = {self._cluster.node_numbers[name] for name in closed if name in self._cluster.node_numbers}
+        self._end_of = PodEnds(snapshot).of
+        self._nodes = [NodeIndex(node) for node in range(len(snapshot.nodes))]
+        self._beside = [self._left(node, lambda one: not _stays(one)) for node in self._nodes]
+        """Per node what its allocatable amounts leave beside pods that stay and what is promised."""
+        self._coming = [self._left(node, self._ends) for node in self._nodes]
+        """The same with only what is free by itself: pods that never end count as staying."""
+        self._ranks: dict[tuple[ClassIndex, NodeIndex], Rank] = {}
+
+    def choose(self, job: PendingJob) -> tuple[RoomSlot, ...] | Refusal:
+        """Return a place for every missing pod of a job, or why there is none for all of them."""
+        for rank in (self._rank, self._capacity_rank):
+            mark = self._state.mark()
+            taken: dict[PodIndex, NodeIndex] = {}
+            for pod in self._larger_first(job):
+                node = self._best(pod, rank, set(taken.values()))
+                if node is None:
+                    break
+                self._take(pod, node, 1)
+                taken[pod] = node
+            if len(taken) == len(job.missing):
+                self._fenced |= {self._cluster.node_name(node) for node in taken.values()}
+                return tuple(self._slot(pod, taken[pod_index(self._cluster, pod)]) for pod in job.missing)
+            for pod, node in taken.items():
+                self._give_back(pod, node)
+            self._state.undo_to(mark)
+        return self._why_none(job)
+
+    def could_ever(self, job: PendingJob) -> bool:
+        """Return whether the job would get its nodes if no other were fenced."""
+        before, mark = self._fenced, self._state.mark()
+        self._fenced = set()
+        try:
+            found = self.choose(job)
+            if isinstance(found, Refusal):
+                return False
+            for slot, pod in zip(found, job.missing, strict=True):
+                self._give_back(pod_index(self._cluster, pod), self._cluster.node_numbers[slot.node])
+            self._state.undo_to(mark)
+            return True
+        finally:
+            self._fenced = before
+
+    def _slot(self, pod: Pod, node: NodeIndex) -> RoomSlot:
+        return RoomSlot(node=self._cluster.node_name(node), pod=pod.metadata.name, pod_uid=pod.metadata.uid)
+
+    def _larger_first(self, job: PendingJob) -> list[PodIndex]:
+        found = [pod_index(self._cluster, pod) for pod in job.missing]
+        return sorted(found, key=lambda pod: [-amount for amount in self._needs(pod)])
+
+    def _take(self, pod: PodIndex, node: NodeIndex, times: int) -> None:
+        if times > 0:
+            self._state.move(pod, node)
+        for rows in (self._beside, self._coming):
+            row = [have - need * times for have, need in zip(rows[node], self._needs(pod), strict=True)]
+            rows[node] = tuple(row)
+        self._ranks = {key: rank for key, rank in self._ranks.items() if key[1] != node}
+
+    def _give_back(self, pod: PodIndex, node: NodeIndex) -> None:
+        self._take(pod, node, -1)
+
+    # --- candidates ---------------------------------------------------------------------------------------------------
+
+    def _best(
+        self, pod: PodIndex, rank: Callable[[ClassIndex, NodeIndex], Rank], mine: set[NodeIndex]
+    ) -> NodeIndex | None:
+        class_index = self._cluster.pods[pod].class_index
+        fenced = {*self._fenced, *map(self._cluster.node_name, mine)}
+        full = len(fenced) >= self._most
+        found = (
+            node
+            for node in self._candidates(class_index)
+            if (not full or self._cluster.node_name(node) in fenced)
+            and self._holds(self._beside[node], class_index)
+            and self._state.refusal_by_others(pod, node) is None
+        )
+        return min(found, key=lambda node: rank(class_index, node), default=None)
+
+    def _candidates(self, class_index: ClassIndex) -> Sequence[NodeIndex]:
+        if class_index not in self._passing:
+            fit = self._state.node_fit
+            self._passing[class_index] = [
+                node for node in self._nodes if node not in self._closed and fit.refusal(class_index, node) is None
+            ]
+        return self._passing[class_index]
+
+    @cached_property
+    def _passing(self) -> dict[ClassIndex, list[NodeIndex]]:
+        """Return the nodes that lasting rules allow, filled by class."""
+        return {}
+
+    def _holds(self, row: Sequence[int], class_index: ClassIndex) -> bool:
+        needs = self._cluster.requests[class_index]
+        return all(need <= have for need, have in zip(needs, row, strict=True) if need)
+
+    def _needs(self, pod: PodIndex) -> tuple[int, ...]:
+        return self._cluster.requests[self._cluster.pods[pod].class_index]
+
+    # --- ranks --------------------------------------------------------------------------------------------------------
+
+    def _rank(self, class_index: ClassIndex, node: NodeIndex) -> Rank:
+        """Return the key that is lowest for the best node.
+
+        A node where pods that never end are in the way comes after all others, whatever is idle there.
+        """
+        key = class_index, node
+        if key not in self._ranks:
+            comes = self._holds(self._coming[node], class_index)
+            score = node_score(self._cluster, class_index, self._state.free[node])
+            expected = self._expected_at(class_index, node) if comes else _LONGEST_WAIT
+            self._ranks[key] = (not comes, -score, expected, self._cluster.node_name(node))
+        return self._ranks[key]
+
+    def _capacity_rank(self, class_index: ClassIndex, node: NodeIndex) -> Rank:
+        """Return a key that is lowest for the node that holds most such pods, so that few nodes do."""
+        row, needs = self._beside[node], self._cluster.requests[class_index]
+        number = min(have // need for have, need in zip(row, needs, strict=True) if need)
+        comes = self._holds(self._coming[node], class_index)
+        return (not comes, -number, _LONGEST_WAIT, self._cluster.node_name(node))
+
+    def _expected_at(self, class_index: ClassIndex, node: NodeIndex) -> datetime:
+        """Return when enough of the node's pods will have ended, as far as these say."""
+        free = list(self._state.free[node])
+        ends = [(end, one) for one in self._pods_on(node) if not _stays(one) and (end := self._end_of(one.pod))]
+        for end, one in sorted(ends, key=lambda item: (item[0], item[1].pod.key)):
+            needs = self._cluster.requests[one.class_index]
+            free = [have + more for have, more in zip(free, needs, strict=True)]
+            if self._holds(free, class_index):
+                return end
+        return _LONGEST_WAIT
+
+    # --- amounts ------------------------------------------------------------------------------------------------------
+
+    def _pods_on(self, node: NodeIndex) -> Iterator[PlacedPod]:
+        return (self._cluster.pods[pod] for pod in self._cluster.pods_on[node])
+
+    def _left(self, node: NodeIndex, leaves: Callable[[PlacedPod], bool]) -> tuple[int, ...]:
+        """Return what a node has beside the pods that do not leave."""
+        row = list(self._cluster.capacity[node])
+        for one in self._pods_on(node):
+            if not leaves(one):
+                row = [have - need for have, need in zip(row, self._cluster.requests[one.class_index], strict=True)]
+        return tuple(row)
+
+    def _ends(self, one: PlacedPod) -> bool:
+        """Return whether a pod ends by itself some time: pods that are restarted for ever do not."""
+        if _stays(one):
+            return False
+        return one.pod.spec.restart_policy in {"Never", "OnFailure"} or self._end_of(one.pod) is not None
+
+    # --- reasons ------------------------------------------------------------------------------------------------------
+
+    def _why_none(self, job: PendingJob) -> Refusal:
+        """Return the first of the job's pods that finds no node, and why; else that all of them do not."""
+        for pod in self._larger_first(job):
+            if (refusal := self._why_pod(pod)) is not None:
+                return refusal
+        others = len(self._fenced)
+        if others or len(job.missing) > 1:
+            nodes = f"{count(others, 'node')} of at most {self._most} {'is' if others == 1 else 'are'} fenced already"
+            text = f"there are too few nodes for its {count(len(job.missing), 'pod')} together: {nodes}"
+            return Refusal(RefusalReason.RESERVED_NODE_PERCENT, text)
+        return Refusal(RefusalReason.NODES_PROMISED, "no node can hold it beside what is promised to others")
+
+    def _why_pod(self, pod: PodIndex) -> Refusal | None:
+        class_index, placed = self._cluster.pods[pod].class_index, self._cluster.pods[pod].pod
+        large = [node for node in self._nodes if self._holds(self._daemons_aside[node], class_index)]
+        if not large:
+            return self._too_large(placed, class_index)
+        passing = {*self._candidates(class_index)}
+        if not any(node in passing or node in self._closed for node in large):
+            why = self._state.node_fit.refusal(class_index, large[0])
+            return self._by_rules(placed, large, why)
+        allowed = [node for node in large if node in passing and self._state.refusal_by_others(pod, node) is None]
+        if not allowed:
+            first = next((node for node in large if node in passing), large[0])
+            return self._by_rules(placed, large, self._state.refusal_by_others(pod, first))
+        if not any(self._holds(self._beside[node], class_index) for node in allowed):
+            text = f"what the nodes that could hold pod {placed.key} have is promised to others"
+            return Refusal(RefusalReason.NODES_PROMISED, text)
+        return None
+
+    @cached_property
+    def _daemons_aside(self) -> list[tuple[int, ...]]:
+        return [self._left(node, lambda one: not one.pod.belongs_to_node) for node in self._nodes]
+
+    def _too_large(self, pod: Pod, class_index: ClassIndex) -> Refusal:
+        needs = self._cluster.requests[class_index]
+        rows = self._daemons_aside
+        for name, column in self._cluster.column.items():
+            most = max((row[column] for row in rows), default=0)
+            if needs[column] > most:
+                amounts = f"{name} {format_amount(name, needs[column])}, and no node has more than"
+                text = f"pod {pod.key} requests {amounts} {format_amount(name, max(0, most))} for such pods"
+                return Refusal(RefusalReason.LARGER_THAN_ANY_NODE, text, resource=name)
+        text = f"no node has all at once that pod {pod.key} requests"
+        return Refusal(RefusalReason.LARGER_THAN_ANY_NODE, text)
+
+    def _by_rules(self, pod: Pod, nodes: Sequence[NodeIndex], why: Refusal | None) -> Refusal:
+        names = first_few([self._cluster.node_name(node) for node in nodes], _NODES_SHOWN)
+        said = f": {why.message}" if why is not None else ""
+        text = f"the nodes that could hold pod {pod.key} do not take it, whatever ends there ({names}){said}"
+        return Refusal(RefusalReason.STARVES_BY_RULES, text, constraint=why.reason if why is not None else "")
+
+
+def _stays(one: PlacedPod) -> bool:
+    """Return whether a pod's amounts never become free for others: DaemonSets', and what is promised."""
+    return (
+        one.pod.belongs_to_node
+        or PLACEHOLDER_LABEL in one.pod.metadata.labels
+        or (one.presence is PodPresence.EXPECTED)
+    )
+
+
+def _without_fences(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without standing fences: a fenced node may be kept for a further job."""
+    pods = tuple(pod for pod in snapshot.pods if STANDING_FENCE_LABEL not in pod.metadata.labels)
+    if len(pods) == len(snapshot.pods):
+        return snapshot
+    return replace(snapshot, pods=pods)
+
+
+def node_score(cluster: Cluster, class_index: ClassIndex, free: Sequence[int]) -> int:
+    """Return how much of a pod's request is idle on a node, in millionths.
+
+    Per resource that is idle / request, at most 1; together ((cpu + memory) / 2 + 2 * others) / 3, with the mean of the
+    other resources. What is not requested is not missing and counts 1.
+    """
+    needs = cluster.requests[class_index]
+
+    def single(column: int) -> int:
+        return min(_FULL_SCORE, max(0, free[column]) * _FULL_SCORE // needs[column]) if needs[column] else _FULL_SCORE
+
+    others = [column for name, column in cluster.column.items() if name not in {CPU, MEMORY, PODS} and needs[column]]
+    scalar = sum(map(single, others)) // len(others) if others else _FULL_SCORE
+    cpu, memory = single(cluster.column[CPU]), single(cluster.column[MEMORY])
+    return ((cpu + memory) + 4 * scalar) // 6

@@ -1,0 +1,149 @@
+"""The balance plugin `StarvingJobs`: its arguments, and the strategy that they make."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from fractions import Fraction
+from importlib.util import find_spec
+from typing import Any, Final
+
+from berth_core import Deadline, InputError, Objective, format_duration, parse_duration
+from berth_descheduler.planner import (
+    EvictableNamespaces,
+    StarvationRules,
+    StarvingJobsStrategy,
+    Strategy,
+    parse_percentage,
+    plain_percentage,
+)
+from berth_descheduler.plugins.defragmentation import STARVING_JOBS
+
+ARGUMENTS: Final[Mapping[str, str]] = {
+    "starvingJobTimeThreshold": "Jobs that wait longer starve: seconds, or a duration; 172800 by default.",
+    "reservedNodePercent": "The most nodes fenced at once, as a percentage of all; 10 by default.",
+    "moves": "`Fewest` (default) first moves what stands in the way, and waits for the rest; `Never` only waits.",
+    "giveUpAfter": "How long nodes are kept for a job: seconds, or a duration; `24h` by default.",
+    "namespaces": "Namespaces whose jobs are helped: a list `include` or a list `exclude`; all by default.",
+}
+"""Each argument with its meaning, as the reference page shows it."""
+
+_DURATION: Final = "seconds, or a duration such as 30m"
+_SHORTEST: Final = timedelta(seconds=1)
+_LONGEST: Final = timedelta(days=36500)
+
+
+class Moves(StrEnum):
+    """Whether pods are moved for a starving job."""
+
+    NEVER = "Never"
+    FEWEST = "Fewest"
+
+
+@dataclass(frozen=True, slots=True)
+class StarvingJobsArgs:
+    """The arguments, checked."""
+
+    threshold: timedelta = timedelta(seconds=172800)
+    node_percent: Fraction = Fraction(10)
+    moves: Moves = Moves.FEWEST
+    give_up_after: timedelta = timedelta(hours=24)
+    namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> "StarvingJobsArgs":
+        """Return the arguments of a policy.
+
+        Raises `InputError` that names the field.
+        """
+        unknown = sorted(set(raw) - set(ARGUMENTS))
+        if unknown:
+            raise InputError("args", unknown[0], f"only {', '.join(sorted(ARGUMENTS))}")
+        default = cls()
+        percent = default.node_percent
+        if "reservedNodePercent" in raw:
+            percent = parse_percentage("reservedNodePercent", raw["reservedNodePercent"])
+        if not percent:
+            raise InputError("reservedNodePercent", raw["reservedNodePercent"], "a percentage above 0, at most 100")
+        return cls(
+            threshold=_duration(raw, "starvingJobTimeThreshold", default.threshold, timedelta(0)),
+            node_percent=percent,
+            moves=_moves(raw.get("moves", default.moves.value)),
+            give_up_after=_duration(raw, "giveUpAfter", default.give_up_after, _SHORTEST),
+            namespaces=_namespaces(raw.get("namespaces")),
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return what `parse` reads, every field given."""
+        return {
+            "starvingJobTimeThreshold": format_duration(self.threshold),
+            "reservedNodePercent": plain_percentage(self.node_percent),
+            "moves": self.moves.value,
+            "giveUpAfter": format_duration(self.give_up_after),
+            "namespaces": self.namespaces.to_mapping(),
+        }
+
+
+def _duration(raw: Mapping[str, Any], name: str, default: timedelta, least: timedelta) -> timedelta:
+    given = raw.get(name)
+    if given is None:
+        return default
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        raise InputError(name, given, _DURATION)
+    try:
+        found = timedelta(seconds=given) if isinstance(given, int) else parse_duration(given)
+    except (InputError, OverflowError) as error:
+        raise InputError(name, given, _DURATION) from error
+    if not least <= found <= _LONGEST:
+        raise InputError(name, given, f"{_DURATION}, at least {format_duration(least)}")
+    return found
+
+
+def _moves(raw: object) -> Moves:
+    try:
+        return Moves(str(raw))
+    except ValueError as error:
+        raise InputError("moves", raw, f"one of {', '.join(one.value for one in Moves)}") from error
+
+
+def _namespaces(raw: object) -> EvictableNamespaces:
+    try:
+        return EvictableNamespaces.parse(raw)
+    except InputError as error:
+        field = error.field.replace("evictableNamespaces", "namespaces", 1)
+        raise InputError(field, error.value, error.expected) from error
+
+
+@dataclass(frozen=True, slots=True)
+class StarvingJobs:
+    """Keeps nodes for jobs that starve."""
+
+    args: StarvingJobsArgs = StarvingJobsArgs()
+
+    @classmethod
+    def parse(cls, args: Mapping[str, Any]) -> "StarvingJobs":
+        """Return the plugin with a policy's `args`.
+
+        Raises `InputError` that names the field.
+        """
+        return cls(StarvingJobsArgs.parse(args))
+
+    def strategy(self, deadline: Deadline) -> Strategy:
+        """Return the strategy.
+
+        Raises `InputError` if a package that it needs is not installed.
+        """
+        args = self.args
+        rules = StarvationRules(args.threshold, args.node_percent, args.give_up_after, args.namespaces)
+        if args.moves is Moves.NEVER:
+            return StarvingJobsStrategy(rules)
+        if find_spec("numpy") is None:
+            raise InputError("moves", args.moves.value, "Never, or numpy installed (berth[descheduler])")
+        from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - needs numpy, an extra
+
+        return StarvingJobsStrategy(rules, lambda gangs: MakeRoom(deadline=deadline, gangs=gangs))
+
+    @property
+    def objective(self) -> Objective:
+        """Return what is asked for, as a MigrationPlan records it."""
+        return Objective(plugin=STARVING_JOBS, strategy=STARVING_JOBS, args=self.args.to_mapping())
