@@ -1,12 +1,15 @@
 """What freed nodes carry until they are needed: put on in one write, taken off in one write, and never left behind."""
 
 import json
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from berth_core.labels import FREED_ANNOTATION, FREED_TAINT
+from berth_descheduler.controller.runner import Runner
 from berth_descheduler.migration.nodes import FreedMark, Freeing, Wanted, mark_freed, sweep_freed_nodes
 from berth_descheduler.settings import FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
@@ -209,3 +212,34 @@ def test_where_nothing_is_marked_a_sweep_costs_one_list() -> None:
     made = cluster()
     sweep(made)
     assert made.calls == [("list", "nodes", "")]
+
+
+@dataclass
+class Policies:
+    """The policies that a service knows; there is no plan."""
+
+    known_ones: dict[str, Any] = field(default_factory=dict)
+
+    def known(self) -> dict[str, Any]:
+        return self.known_ones
+
+    def plans(self) -> tuple[()]:
+        return ()
+
+
+def test_a_service_takes_the_marks_off_as_soon_as_the_policy_is_gone() -> None:
+    made = cluster()
+    mark(made)
+    nightly = SimpleNamespace(run=SimpleNamespace(cycle=SimpleNamespace(freed=CARRIES)))
+    policies = Policies({"nightly": nightly, "other": nightly})
+    context, lease = SimpleNamespace(client=made, clock=FakeClock()), SimpleNamespace(acquire=lambda _seconds: False)
+    runner = Runner(context, policies, None, lease, threading.Event())  # type: ignore[arg-type]
+
+    def marks_after(*left: str) -> tuple[list[str], list[str]]:
+        policies.known_ones = dict.fromkeys(left, nightly)
+        runner._sweep_when_due(frozenset(left))
+        return traces(made)
+
+    assert marks_after("nightly", "other") == ([FREED_TAINT], sorted([FREED_ANNOTATION, REMOVE]))
+    assert marks_after("nightly") == ([FREED_TAINT], sorted([FREED_ANNOTATION, REMOVE]))
+    assert marks_after() == ([], [])

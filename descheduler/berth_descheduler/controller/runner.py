@@ -96,6 +96,7 @@ class Runner:
         self._wake_up = wake_up
         self._backoff = FailureBackoff()
         self._swept_at: float | None = None
+        self._policies: frozenset[str] = frozenset()
 
     def work_until(self, over: Callable[[], bool], stop: threading.Event) -> None:
         """Work until `over`; reports and retries what fails."""
@@ -116,7 +117,7 @@ class Runner:
 
         Returns the seconds until there may be more.
         """
-        self._sweep_when_due()
+        self._sweep_when_due(frozenset(self._store.known()))
         now = self._context.clock.now()
         known, plans, waiting = self._store.known(), self._store.plans(), self._backoff.waiting(now)
         work = choose_task(known, plans, now, waiting)
@@ -298,10 +299,12 @@ class Runner:
 
     # --- what others left -------------------------------------------------------------------------------------------
 
-    def _sweep_when_due(self) -> None:
-        """Sweep at an interval; the next sweep retries a failed one."""
+    def _sweep_when_due(self, policies: frozenset[str]) -> None:
+        """Sweep at an interval, and when a policy is gone; the next sweep retries a failed one."""
         now = self._context.clock.monotonic()
-        if self._swept_at is not None and now - self._swept_at < _SWEEP_SECONDS:
+        is_gone = not self._policies <= policies  # whose marks no node keeps: who uninstalls Berth waits for that
+        self._policies = policies
+        if self._swept_at is not None and now - self._swept_at < _SWEEP_SECONDS and not is_gone:
             return
         try:
             self._sweep()
