@@ -1,22 +1,24 @@
 """The fixtures that the cluster tests of the operator share."""
 
-from pathlib import Path
-
 import pytest
 
 from descheduling_stage import cluster, scene, serving_operator
-from outages import early_outages, outages
+from outages import early_outages, is_waiting, outage_in_a_run, outages, removal_of_a_kind
 from reservation_stage import operator, stage
 
-__all__ = ["cluster", "early_outages", "operator", "outages", "scene", "serving_operator", "stage"]
-
-OUTAGES = {"outage", "outages"}
-"""Fixtures that play for minutes in the background."""
+__all__ = [
+    "cluster",
+    "early_outages",
+    "operator",
+    "outage_in_a_run",
+    "outages",
+    "removal_of_a_kind",
+    "scene",
+    "serving_operator",
+    "stage",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the tests that wait for an outage come last in their module, whatever the order of the others."""
-    modules: dict[Path, int] = {}
-    for item in items:
-        modules.setdefault(item.path, len(modules))
-    items.sort(key=lambda item: (modules[item.path], not OUTAGES.isdisjoint(getattr(item, "fixturenames", ()))))
+    """Have the tests that wait for what plays in the background come last of all."""
+    items.sort(key=is_waiting)

@@ -9,13 +9,14 @@ from typing import Final
 
 import pytest
 
+from background_runs import LONGEST_SECONDS, BackgroundRun
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_operator.reconcile.observation import Assignment
 from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import overbooked_nodes
 from handover_calls import deletes_the_placeholder, nominates_the_pod, takes_the_gate_off
-from outages import CHANGING, EXPIRING, HELD, OUTAGES, OWNER, WITNESS, Outages
+from outages import CHANGING, EXPIRING, HELD, OUTAGES, OWNER, WITNESS, Recovery
 from proxied_operator import held, operator, proxy, undisturbed
 from reservation_stage import Stage
 from service_processes import BriskOperator, OperatorProcess
@@ -30,12 +31,12 @@ SLACK_SECONDS: Final = 3.0
 HANDOVER_SECONDS: Final = 15.0
 
 
-@pytest.mark.timeout(1000)
+@pytest.mark.timeout(LONGEST_SECONDS + 60)
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_all_is_true_again_within_30_seconds_and_15_after_schedulers_and_kubelets_are_back_after(
-    outages: Outages, outage: str
+    outages: BackgroundRun[dict[str, Recovery]], outage: str
 ) -> None:
-    recovery = outages.recovery(outage)
+    recovery = outages.result()[outage]
     print(recovery)  # noqa: T201 - pytest shows it with the failure
     assert recovery.phases[HELD] is ReservationPhase.AVAILABLE
     assert recovery.phases[EXPIRING] is ReservationPhase.FAILED

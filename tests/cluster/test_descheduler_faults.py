@@ -6,9 +6,7 @@ nothing of a run is left.
 
 import random
 import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,26 +14,19 @@ from typing import Final
 
 import pytest
 
+from background_runs import LONGEST_SECONDS, BackgroundRun
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DEPLOYMENTS, NODES, PODS
 from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy
-from berth_sandbox.invariants import Invariant
-from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from descheduling_stage import Scene
-from service_processes import running_operator
+from outages import RUN_OPTIONS, RUN_SECONDS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
-AWAY_SECONDS: Final = 60.0
-LONGEST_SECONDS: Final = 840.0
-"""Until all is over that began with the outage, on a machine that is busy with other tests as well."""
+PEACE_AFTER_AN_OUTAGE_SECONDS: Final = 780.0
+"""On a machine that is busy with other tests as well."""
 PEACE_SECONDS: Final = 120.0
 """Pods of a node that is gone are cleared away a minute later."""
-RUN_SECONDS: Final = 300.0
-"""A run that is disturbed takes its time."""
-PATIENCE: Final = ("--reserve-timeout=20s", "--land-timeout=20s", "--ready-timeout=20s", "--pending-wait=5s")
 HASTE: Final = ("--reserve-timeout=5s", "--land-timeout=5s", "--ready-timeout=5s", "--pending-wait=5s")
 
 
@@ -95,7 +86,7 @@ def test_a_run_whose_calls_are_disturbed_harms_nobody_when(
         through = proxy.write_kubeconfig(tmp_path / "through-the-proxy.yaml")
         plan = disturb()
         proxy.plan = plan
-        run = scene.start(*PATIENCE, "--taint-freed", kubeconfig=through)
+        run = scene.start(*RUN_OPTIONS, "--taint-freed", kubeconfig=through)
         run.wait(RUN_SECONDS)
     assert plan.met, "something was disturbed"
     end_what_was_begun(scene)
@@ -103,71 +94,16 @@ def test_a_run_whose_calls_are_disturbed_harms_nobody_when(
 
 def end_what_was_begun(scene: Scene) -> None:
     """Make a run that nothing disturbs, and require that nothing is left of any."""
-    scene.run(*PATIENCE)
+    scene.run(*RUN_OPTIONS)
     scene.require_peace(within_seconds=PEACE_SECONDS)
 
 
 # --- others go away ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Outage:
-    """What was true after the API server had been away in the middle of a run."""
-
-    seconds_until_peace: float
-
-
-@pytest.fixture(scope="module")
-def outage(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Future[Outage]"]:
-    """Let the API server be away for a minute in a sandbox of its own, beside the other tests of the module."""
-    found: Future[Outage] = Future()
-    folder = tmp_path_factory.mktemp("outage")
-
-    def play() -> None:
-        try:
-            found.set_result(play_outage(folder))
-        except BaseException as error:  # noqa: BLE001 - the thread's boundary: whoever waits for the result raises it
-            found.set_exception(error)
-
-    thread = threading.Thread(target=play, name="outage", daemon=True)
-    thread.start()
-    yield found
-    thread.join(LONGEST_SECONDS)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def early_outage(request: pytest.FixtureRequest) -> None:
-    """Begin the outage with the first test of the module, if the test that waits for it is to be run."""
-    if any("outage" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        request.getfixturevalue("outage")
-
-
-def play_outage(folder: Path) -> Outage:
-    with (
-        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
-        sandbox.connect() as client,
-        running_operator(sandbox, folder),
-    ):
-        refuse_other_contexts(sandbox.context)
-        scene = Scene(sandbox, client, folder, "shop")
-        scene.set_up()
-        run = scene.start(*PATIENCE, "--taint-freed")
-        scene.wait_for("a pod is evicted", scene.has_evicted)
-        sandbox.kill("kube-apiserver")
-        time.sleep(AWAY_SECONDS)
-        sandbox.restart("kube-apiserver")
-        returned = time.monotonic()
-        run.wait(RUN_SECONDS)
-        # kwok takes up to two minutes to play the kubelets again, and does not say again that pods are Ready whose
-        # nodes were given up meanwhile.
-        scene.run(*PATIENCE)
-        scene.require_peace(Invariant.WORKLOAD_SHORT, within_seconds=240)
-        return Outage(time.monotonic() - returned)
-
-
 @pytest.mark.timeout(LONGEST_SECONDS + 60)
-def test_an_api_server_that_is_away_for_a_minute_leaves_nothing_behind(outage: "Future[Outage]") -> None:
-    assert outage.result(timeout=LONGEST_SECONDS).seconds_until_peace < LONGEST_SECONDS - AWAY_SECONDS
+def test_an_api_server_that_is_away_for_a_minute_leaves_nothing_behind(outage_in_a_run: BackgroundRun[float]) -> None:
+    assert outage_in_a_run.result() < PEACE_AFTER_AN_OUTAGE_SECONDS
 
 
 # --- nodes go away ----------------------------------------------------------------------------------------------------

@@ -11,16 +11,14 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, cast
 
 import kopf
 import pytest
 
+from background_runs import LONGEST_SECONDS, BackgroundRun
 from berth_core.reservations import ReservationPhase
-from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
-from berth_kube.resources import CRDS, RESERVATIONS, Resource
+from berth_kube.resources import RESERVATIONS
 from berth_kube.transport import find_source
 from berth_operator.app import App
 from berth_operator.cli import connection_info
@@ -28,8 +26,7 @@ from berth_operator.handlers import declare_reservations
 from berth_operator.kopf_runtime import configure
 from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, NoFaults
 from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
-from cluster_objects import build_reservation, label_owner, make_namespace, read_reservation
+from outages import LONG_SECONDS
 from proxied_operator import calls, proxy, undisturbed
 from reservation_stage import Stage
 from service_processes import OperatorProcess, running_operator
@@ -39,8 +36,6 @@ __all__ = ["proxy", "undisturbed"]
 
 pytestmark = pytest.mark.cluster
 
-LONG_SECONDS: Final = 60.0
-"""Several times what kopf's longest pause and a new start of it take."""
 DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -273,43 +268,8 @@ def refusals(proxy: FaultProxy) -> int:
 
 
 @pytest.mark.deep
-def test_reservations_are_heard_again_after_their_kind_was_removed_and_installed_anew(tmp_path: Path) -> None:
-    with (
-        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
-        sandbox.connect() as client,
-        running_operator(sandbox, tmp_path, "--sweep-seconds=3600") as operator,
-    ):
-        make_namespace(client, "anew")
-        kind = f"{RESERVATIONS.plural}.{RESERVATIONS.group}"
-        definition = client.get(CRDS, kind)
-        client.delete(CRDS, kind)
-        eventually("kopf has ended", lambda: "watch Reservations" in operator.tail(1000), seconds=2 * LONG_SECONDS)
-        eventually("the kind is gone", lambda: not is_there(client, CRDS, kind), seconds=LONG_SECONDS)
-        metadata = {"name": kind, "annotations": definition["metadata"].get("annotations", {})}
-        client.create(CRDS, {**definition, "metadata": metadata, "status": {}})
-        eventually("the kind is served", lambda: is_served(client), seconds=LONG_SECONDS)
-
-        body = build_reservation("place", cpu="1", owners=label_owner(app="owner"))
-        client.create(RESERVATIONS, body, namespace="anew")
-        eventually(
-            "it is answered",
-            lambda: read_reservation(client, "anew", "place").status.observed_generation == 1,
-            seconds=3 * LONG_SECONDS,
-        )
-        assert operator.exit_code is None
-
-
-def is_there(client: KubeClient, resource: Resource, name: str) -> bool:
-    try:
-        client.get(resource, name)
-    except NotFoundError:
-        return False
-    return True
-
-
-def is_served(client: KubeClient) -> bool:
-    try:
-        client.list(RESERVATIONS)
-    except NotFoundError:
-        return False
-    return True
+@pytest.mark.timeout(LONGEST_SECONDS + 60)
+def test_reservations_are_heard_again_after_their_kind_was_removed_and_installed_anew(
+    removal_of_a_kind: BackgroundRun[int | None],
+) -> None:
+    assert removal_of_a_kind.result() is None, "the operator runs on"

@@ -1,35 +1,37 @@
 """The long outages of the control plane, each played once in a sandbox of its own beside the other tests.
 
-Each outage begins with a place that is held, one
+For the operator each outage begins with a place that is held, one
 whose time is up meanwhile, and a hand-over in its middle. That may be given up, for it has a minute in all; and where
 the node is taken for not ready at first when the API server is back, the owner is let go and may find another one.
+For the descheduler it begins in the middle of a run; for kopf it is the kind of Reservations that goes and comes back.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from background_runs import BackgroundRun
 from berth_core.clock import SystemClock, format_timestamp
 from berth_core.errors import BerthError, RetryableError
 from berth_core.objects import Node
 from berth_core.reservations import ConditionType, ReservationPhase, SlotState
 from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, ForbiddenError
-from berth_kube.resources import NODES, PODS, RESERVATIONS
+from berth_kube.errors import AlreadyExistsError, ForbiddenError, NotFoundError
+from berth_kube.resources import CRDS, NODES, PODS, RESERVATIONS
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import Invariant, Violation, find_troubles, monitor_invariants, read_state
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_reservation, label_owner, make_namespace, pod_template, read_reservation
+from cluster_objects import build_reservation, is_gone, label_owner, make_namespace, pod_template, read_reservation
+from descheduling_stage import Scene
 from service_processes import running_operator
 from waiting import eventually
 
@@ -41,8 +43,12 @@ WITNESS: Final = "witness"
 are ready."""
 PATIENCE_SECONDS: Final = 200.0
 """Clients of the API server that failed for long wait up to a minute before they try again, and may fail once more."""
-_LONGEST_SECONDS: Final = 900.0
-"""Until both outages are over, on a machine that is busy with other tests as well."""
+AWAY_SECONDS: Final = 60.0
+RUN_SECONDS: Final = 300.0
+"""A run that is disturbed takes its time."""
+RUN_OPTIONS: Final = ("--reserve-timeout=20s", "--land-timeout=20s", "--ready-timeout=20s", "--pending-wait=5s")
+LONG_SECONDS: Final = 60.0
+"""Several times what kopf's longest pause and a new start of it take."""
 
 
 @dataclass(frozen=True)
@@ -71,38 +77,15 @@ OUTAGES: Final = {
 }
 
 
-class Outages:
-    """Plays the outages one after the other in a thread."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._recoveries: dict[str, Future[Recovery]] = {name: Future() for name in OUTAGES}
-        self._thread = threading.Thread(target=self._play, name="outages", daemon=True)
-        self._thread.start()
-
-    def recovery(self, name: str) -> Recovery:
-        """Wait for an outage to be over and return what came of it."""
-        return self._recoveries[name].result(timeout=_LONGEST_SECONDS)
-
-    def join(self) -> None:
-        """Wait until the sandbox is stopped."""
-        self._thread.join(timeout=_LONGEST_SECONDS)
-
-    def _play(self) -> None:
-        try:
-            self._play_all()
-        except BaseException as error:  # noqa: BLE001 - the thread's boundary: whoever waits for a recovery raises it
-            for recovery in self._recoveries.values():
-                if not recovery.done():
-                    recovery.set_exception(error)
-
-    def _play_all(self) -> None:
-        with Sandbox.start(SandboxSettings()) as sandbox, sandbox.connect() as client:
-            refuse_other_contexts(sandbox.context)
-            with running_operator(sandbox, self._folder):
-                for number, (name, outage) in enumerate(OUTAGES.items()):
-                    recovery = _play_one(sandbox, client, f"outage-{number}", outage)
-                    self._recoveries[name].set_result(recovery)
+def play_outages(folder: Path) -> dict[str, Recovery]:
+    """Play the outages one after the other."""
+    with Sandbox.start(SandboxSettings()) as sandbox, sandbox.connect() as client:
+        refuse_other_contexts(sandbox.context)
+        with running_operator(sandbox, folder):
+            return {
+                name: _play_one(sandbox, client, f"outage-{number}", outage)
+                for number, (name, outage) in enumerate(OUTAGES.items())
+            }
 
 
 def _play_one(sandbox: Sandbox, client: KubeClient, namespace: str, outage: Outage) -> Recovery:
@@ -222,16 +205,103 @@ def _is_proven(client: KubeClient, namespace: str) -> bool:
     )
 
 
+# --- the descheduler and kopf ---------------------------------------------------------------------------------------
+
+
+def play_outage_in_a_run(folder: Path) -> float:
+    """Let the API server be away in the middle of a run; return the seconds from its return until all is at peace."""
+    with (
+        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        sandbox.connect() as client,
+        running_operator(sandbox, folder),
+    ):
+        refuse_other_contexts(sandbox.context)
+        scene = Scene(sandbox, client, folder, "shop")
+        scene.set_up()
+        run = scene.start(*RUN_OPTIONS, "--taint-freed")
+        scene.wait_for("a pod is evicted", scene.has_evicted)
+        sandbox.kill("kube-apiserver")
+        time.sleep(AWAY_SECONDS)
+        sandbox.restart("kube-apiserver")
+        returned = time.monotonic()
+        run.wait(RUN_SECONDS)
+        # kwok takes up to two minutes to play the kubelets again, and does not say again that pods are Ready whose
+        # nodes were given up meanwhile.
+        scene.run(*RUN_OPTIONS)
+        scene.require_peace(Invariant.WORKLOAD_SHORT, within_seconds=240)
+        return time.monotonic() - returned
+
+
+def play_removal_of_a_kind(folder: Path) -> int | None:
+    """Remove the kind of Reservations, install it anew, have one answered; return how the operator has ended, if so."""
+    with (
+        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        sandbox.connect() as client,
+        running_operator(sandbox, folder, "--sweep-seconds=3600") as operator,
+    ):
+        refuse_other_contexts(sandbox.context)
+        make_namespace(client, "anew")
+        kind = f"{RESERVATIONS.plural}.{RESERVATIONS.group}"
+        definition = client.get(CRDS, kind)
+        client.delete(CRDS, kind)
+        eventually("kopf has ended", lambda: "watch Reservations" in operator.tail(1000), seconds=2 * LONG_SECONDS)
+        eventually("the kind is gone", lambda: is_gone(client, CRDS, kind), seconds=LONG_SECONDS)
+        metadata = {"name": kind, "annotations": definition["metadata"].get("annotations", {})}
+        client.create(CRDS, {**definition, "metadata": metadata, "status": {}})
+        eventually("the kind is served", lambda: _is_served(client), seconds=LONG_SECONDS)
+
+        body = build_reservation("place", cpu="1", owners=label_owner(app="owner"))
+        client.create(RESERVATIONS, body, namespace="anew")
+        eventually(
+            "it is answered",
+            lambda: read_reservation(client, "anew", "place").status.observed_generation == 1,
+            seconds=3 * LONG_SECONDS,
+        )
+        return operator.exit_code
+
+
+def _is_served(client: KubeClient) -> bool:
+    try:
+        client.list(RESERVATIONS)
+    except NotFoundError:
+        return False
+    return True
+
+
+# --- fixtures -------------------------------------------------------------------------------------------------------
+
+
 @pytest.fixture(scope="session")
-def outages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outages]:
-    """Yield the outages, which go on beside the tests."""
-    played = Outages(tmp_path_factory.mktemp("outages"))
-    yield played
-    played.join()
+def outages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundRun[dict[str, Recovery]]]:
+    with BackgroundRun("outages", partial(play_outages, tmp_path_factory.mktemp("outages"))) as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def outage_in_a_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundRun[float]]:
+    with BackgroundRun("outage in a run", partial(play_outage_in_a_run, tmp_path_factory.mktemp("outage"))) as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def removal_of_a_kind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundRun[int | None]]:
+    with BackgroundRun("removal", partial(play_removal_of_a_kind, tmp_path_factory.mktemp("removal"))) as run:
+        yield run
+
+
+IN_THE_BACKGROUND: Final = ("outages", "outage_in_a_run", "removal_of_a_kind")
+"""The fixtures above, in the order in which they play."""
+
+
+def is_waiting(item: pytest.Item) -> bool:
+    """Return whether a test waits for what plays in the background."""
+    return not set(IN_THE_BACKGROUND).isdisjoint(getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def early_outages(request: pytest.FixtureRequest) -> None:
-    """Begin the outages with the first test of the folder, if any of the run's tests will wait for them."""
-    if any("outages" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        request.getfixturevalue("outages")
+    """Begin with the first test of the folder what tests of the run will wait for."""
+    wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    for name in IN_THE_BACKGROUND:
+        if name in wanted:
+            request.getfixturevalue(name)
