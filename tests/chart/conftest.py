@@ -101,7 +101,7 @@ def remove_own_kinds(client: KubeClient) -> None:
     """Delete Berth's kinds with all that is of them, and wait until they can be made anew."""
     for name in OWN_CRDS:
         client.delete(CRDS, name)
-    eventually("Berth's kinds are gone", lambda: are_gone_or_touched(client), seconds=90, pause_seconds=2)
+    eventually("Berth's kinds are gone", lambda: are_gone_or_touched(client), seconds=90, pause_seconds=0.5)
 
 
 def are_gone_or_touched(client: KubeClient) -> bool:

@@ -191,6 +191,7 @@ def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: Kub
     eventually("it is told", mended_is_told, seconds=60)
 
     first = often.status.last_scheduled_time
+    client.merge_patch(DESCHEDULER_POLICIES, "often", {"spec": {"trigger": {"interval": "10s"}}})
     eventually("it runs again", lambda: read_policy(client, "often").status.last_scheduled_time != first, seconds=60)
     client.merge_patch(DESCHEDULER_POLICIES, "often", {"spec": {"suspend": True}})
     eventually("no more runs are due", lambda: read_policy(client, "often").status.next_run_time is None, seconds=60)

@@ -11,16 +11,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from berth_core.clock import SystemClock, format_timestamp, parse_timestamp
 from berth_core.labels import DRAINING_TAINT, PREFIX, ROOM_ANNOTATION, ROOM_TAINT
 from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, PlanPhase, RoomState
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node, Pod
-from berth_core.reservations import Reservation, ReservationPhase, SlotState
+from berth_core.reservations import Reservation, ReservationPhase, SlotState, expires_at
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
 from berth_sandbox.bootstrap import NodeShape
@@ -326,13 +328,18 @@ def test_room_for_a_shape_is_kept_from_hungry_pods_until_its_reservation_ends(wo
     here = world(2)
     here.starve(DEFAULT, 1)
 
-    assert here.make_room("--shape=cpu=4,count=2", "--reservation-ttl=12s") == 0
+    assert here.make_room("--shape=cpu=4,count=2", "--reservation-ttl=2m") == 0
 
     assert [room.state for room in here.plan.status.rooms] == [RoomState.HELD]
     (room,) = here.rooms()
     assert room.phase is ReservationPhase.AVAILABLE
     assert here.taints() == []
     assert here.fed() == []
+    now, end = SystemClock().now(), expires_at(room.spec, parse_timestamp(room.metadata.creation_timestamp or ""))
+    assert end is not None
+    assert end - now < timedelta(minutes=2, seconds=2), "counted from the end of the run"
+    soon_over = {"spec": {"ttl": None, "expires": format_timestamp(now + timedelta(seconds=1))}}
+    here.client.merge_patch(RESERVATIONS, room.metadata.name, soon_over, namespace=room.metadata.namespace)
     eventually("it ends", lambda: [one.phase for one in here.rooms()] == [ReservationPhase.FAILED], seconds=60)
     eventually("others get the room then", here.fed, seconds=60)
 

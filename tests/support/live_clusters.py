@@ -186,13 +186,19 @@ def _clear(cluster: LiveCluster) -> None:
     for name in cluster.namespaces:
         with suppress(NotFoundError):
             client.delete(NAMESPACES, name)
-    for pod in cluster.pods():
-        _remove(client, pod)
-    eventually("its pods are gone", lambda: not client.list(PODS).items, seconds=180)
+    eventually("its pods are gone", lambda: _remove_pods(client), seconds=180)
     for resource in (NODES, CSI_NODES, PVS):
         for one in client.list(resource).items:
             with suppress(NotFoundError):  # a node takes its CSINode along
                 client.delete(resource, one["metadata"]["name"])
+
+
+def _remove_pods(client: KubeClient) -> bool:
+    """Remove all pods, and return whether there was none: a controller that has not heard yet replaces some."""
+    found = client.list(PODS, type=Pod).items
+    for pod in found:
+        _remove(client, pod)
+    return not found
 
 
 def _remove(client: KubeClient, pod: Pod) -> None:
