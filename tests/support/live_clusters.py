@@ -29,6 +29,7 @@ from berth_kube.resources import (
 from cluster_objects import build_reservation, is_gone, label_owner, pod_template
 from generated_clusters import MOUNT, DrawnCluster, DrawnWorkload
 from generated_pods import Body
+from reservation_stage import delete_all
 from waiting import eventually
 
 SETTLE_SECONDS = 180
@@ -184,21 +185,21 @@ def _clear(cluster: LiveCluster) -> None:
     for plan in client.list(MIGRATION_PLANS).items:
         client.delete(MIGRATION_PLANS, plan["metadata"]["name"])
     for name in cluster.namespaces:
+        delete_all(client, RESERVATIONS, name)  # or a placeholder stays until the namespace controller comes to it
         with suppress(NotFoundError):
             client.delete(NAMESPACES, name)
-    eventually("its pods are gone", lambda: _remove_pods(client), seconds=180)
+    eventually("its pods are gone", lambda: _remove_pods(cluster), seconds=180)
     for resource in (NODES, CSI_NODES, PVS):
         for one in client.list(resource).items:
             with suppress(NotFoundError):  # a node takes its CSINode along
                 client.delete(resource, one["metadata"]["name"])
 
 
-def _remove_pods(client: KubeClient) -> bool:
-    """Remove all pods, and return whether there was none: a controller that has not heard yet replaces some."""
-    found = client.list(PODS, type=Pod).items
-    for pod in found:
-        _remove(client, pod)
-    return not found
+def _remove_pods(cluster: LiveCluster) -> bool:
+    """Remove its pods, and return whether none was left, nor a placeholder; controllers may still replace some."""
+    for pod in cluster.pods():
+        _remove(cluster.client, pod)
+    return not cluster.client.list(PODS).items
 
 
 def _remove(client: KubeClient, pod: Pod) -> None:
