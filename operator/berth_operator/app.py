@@ -16,7 +16,7 @@ from berth_operator.cache import Cache, apply_event, read_reservation
 from berth_operator.controller import Controller
 from berth_operator.executor import WebhookRegistration
 from berth_operator.settings import OperatorSettings
-from berth_operator.webhook import REFETCH_SECONDS, Admission, CertificateManager, WebhookServer
+from berth_operator.webhook import REFETCH_SECONDS, Admission, CertificateManager, VolcanoExtender, WebhookServer
 from berth_operator.workqueue import SCOPE_KEY, WorkQueue
 from berth_service.health import Answer, HealthServer
 
@@ -88,6 +88,9 @@ class App:
         admission = Admission(self._cache, on_not_gated=self._note_not_gated, refetch=self._refetch)
         self._webhook = WebhookServer(admission, self._keeper, settings)
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for kopf's events
+        address = settings.volcano_extender
+        self._extender = VolcanoExtender(*address, settings.placeholders.namespace) if address else None
+        self._extender_loop = LoopThread("volcano-extender")
         scope = WebhookRegistration(
             client,
             client_config=self._webhook.client_config,
@@ -130,6 +133,10 @@ class App:
         await asyncio.to_thread(self._keeper.refresh, self._clock.now())
         self._webhook_loop.start()
         await self._webhook_loop.run(self._webhook.start())
+        if self._extender is not None:
+            self._extender_loop.start()  # a pod's creation must not wait for requests of megabytes either
+            await self._extender_loop.run(self._extender.start())
+            _LOG.info(telemetry.EXTENDER_LISTENING, **{telemetry.KEY_ADDRESS: self._extender.address})
         await asyncio.to_thread(self._engine.start)
         self._renewal.start()
         self.has_started = True
@@ -211,6 +218,9 @@ class App:
         if self._webhook_loop.is_alive:
             await self._webhook_loop.run(self._webhook.stop())
         self._webhook_loop.stop()
+        if self._extender is not None and self._extender_loop.is_alive:
+            await self._extender_loop.run(self._extender.stop())
+        self._extender_loop.stop()
         await asyncio.to_thread(self._health.stop)
         self._client.close()
         _LOG.info(telemetry.STOPPED)

@@ -35,6 +35,7 @@ from berth_operator.executor import (
     NodeGuard,
     OrphanCollector,
     PendingOwners,
+    PodGroups,
     PriorityClasses,
     QuotaAdmission,
     Resync,
@@ -157,6 +158,7 @@ class Controller:
         self._clock = clock
         self._rules = ClusterRules()
         self._priorities = PriorityClasses(client, self._rules)
+        self._pod_groups = PodGroups(client, settings.placeholders.namespace)
         context = Context(client, cache, settings, clock)
         self._probe = HandoverProbe(context, scope)
         self._throttle = Throttle(lambda: queue.late_seconds)
@@ -169,7 +171,7 @@ class Controller:
         self._guards = NodeGuard(context, fences)
         self._refusals = TemplateRefusals(context, self._recorder)
         self._pending = PendingOwners(context, queue.add, self._refusals.report)
-        self._sweep = Resync(context, scope, self._priorities, fences, queue.add)
+        self._sweep = Resync(context, scope, self._priorities, self._pod_groups, fences, queue.add)
         self._stop = threading.Event()
         self._informers = Informers(client, cache, self._rules, settings.placeholders.namespace, self._fail)
         self._retired = threading.Event()
@@ -195,6 +197,7 @@ class Controller:
             context,
             probe=self._probe,
             priorities=self._priorities,
+            pod_groups=self._pod_groups,
             validator=Validator(context, self._priorities, quotas),
             chooser=NodeChooser(context, self._standing_fences),
             recorder=self._recorder,

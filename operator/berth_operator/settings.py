@@ -140,6 +140,9 @@ class OperatorSettings:
     health_port: int = 8080
     """Port of `/healthz` and `/metrics`; 0 takes a free one."""
 
+    volcano_extender: tuple[str, int] | None = None
+    """Address and port for Volcano's extender plugin, None for none; port 0 takes a free one."""
+
     def __post_init__(self) -> None:
         """Reject settings that cannot work; the error names the field."""
         for name in ("lease_seconds", "sweep_seconds", "workers"):

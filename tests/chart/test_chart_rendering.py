@@ -25,7 +25,10 @@ from conventions.generate_copies import CHART
 COMMANDS: dict[str, click.Command] = {"operator": operator, "descheduler": serve}
 DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 SET_BY_THE_CHART = {
-    "operator": {"--namespace", "--webhook-service", "--webhook-host", "--health-address"},
+    "operator": {
+        *("--namespace", "--webhook-service", "--webhook-host", "--health-address"),
+        "--volcano-extender-address",
+    },
     "descheduler": {
         *("--namespace", "--health-address"),
         *("--rest-address", "--rest-certificate", "--rest-key", "--rest-audience"),
@@ -196,6 +199,19 @@ def test_the_http_interface_is_there_where_it_has_a_certificate(renderings: dict
     assert find(renderings["every value"], "Service", "berth-rest")["spec"]["ports"][0]["port"] == 443
     assert "--rest-address" not in options(renderings["the defaults"], "descheduler")
     assert "berth-rest" not in [manifest["metadata"]["name"] for manifest in renderings["the defaults"]]
+
+
+def test_volcanos_scheduler_reaches_the_extender_where_it_is_enabled(renderings: dict[str, list[Manifest]]) -> None:
+    given = renderings["every value"]
+    assert read_settings(parse("operator", container(given, "operator")["args"])).volcano_extender == (
+        "0.0.0.0",  # noqa: S104 - in a pod
+        19444,
+    )
+    assert find(given, "Service", "berth-volcano-extender")["spec"]["ports"][0]["port"] == 19444
+    ingress = find(given, "NetworkPolicy", "berth-operator")["spec"]["ingress"]
+    (rule,) = [rule for rule in ingress if rule["ports"][0]["port"] == "extender"]
+    assert rule["from"] == EVERYTHING["networkPolicy"]["volcanoFrom"]
+    assert "extender" not in str(renderings["the defaults"])
 
 
 def test_the_webhook_is_reached_by_its_service_unless_an_address_is_named(

@@ -29,6 +29,7 @@ EVERYTHING: Final[dict[str, Any]] = {
             "workers": 3,
             "logLevel": "debug",
         },
+        "volcanoExtender": {"enabled": True, "port": 19444},
         "healthPort": 18080,
         "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example"}],
         "resources": {"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}},
@@ -93,6 +94,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         "apiServerPorts": [7443],
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}],
         "restFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+        "volcanoFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "volcano-system"}}}],
     },
     "monitoring": {
         "serviceMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prometheus"}},

@@ -170,7 +170,8 @@ def test_a_gate_without_a_label_is_taken_off_and_only_ours(harness: OperatorHarn
 
 
 def sweep(harness: OperatorHarness) -> Resync:
-    return Resync(harness.context, harness.scope, harness.priorities, fences(harness), harness.queued.append)
+    parts = (harness.scope, harness.priorities, harness.pod_groups, fences(harness))
+    return Resync(harness.context, *parts, harness.queued.append)
 
 
 def test_a_sweep_queues_everything_that_could_be_amiss(harness: OperatorHarness) -> None:

@@ -32,6 +32,7 @@ from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager, NodeGuard
+from berth_operator.executor.pod_groups import PodGroups
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.reconcile.actions import (
     Action,
@@ -107,6 +108,7 @@ def _perform(action: Callable[[Pod], Action]) -> Callable[[KubeClient, Raw], Non
             Context(client, cache, settings, FakeClock()),
             probe=has_no_part,
             priorities=has_no_part,
+            pod_groups=PodGroups(client, settings.placeholders.namespace),
             validator=has_no_part,
             recorder=EventRecorder(client),
             leads=lambda: True,

@@ -17,6 +17,7 @@ from berth_operator.executor.events import EventRecorder
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import StandingFences
 from berth_operator.executor.node_chooser import NodeChooser
+from berth_operator.executor.pod_groups import PodGroups
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
@@ -53,6 +54,7 @@ class OperatorHarness:
             self.context,
             probe=HandoverProbe(self.context, self.scope),
             priorities=self.priorities,
+            pod_groups=self.pod_groups,
             validator=Validator(self.context, self.priorities, QuotaAdmission(self.settings.limits, self.rules)),
             chooser=NodeChooser(self.context, self.standing_fences),
             recorder=self.recorder,
@@ -70,6 +72,10 @@ class OperatorHarness:
     @property
     def priorities(self) -> PriorityClasses:
         return PriorityClasses(self.api.as_client(), self.rules)
+
+    @property
+    def pod_groups(self) -> PodGroups:
+        return PodGroups(self.api.as_client(), self.settings.placeholders.namespace)
 
     def know_classes(self, *bodies: dict[str, Any]) -> None:
         """Put priority classes on the API server, and have its watch tell of them."""

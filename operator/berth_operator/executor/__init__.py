@@ -13,6 +13,7 @@ from berth_operator.executor.node_chooser import (
     NodeChooser,
 )
 from berth_operator.executor.pending_owners import PendingOwners
+from berth_operator.executor.pod_groups import PodGroups
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
@@ -28,6 +29,7 @@ __all__ = [
     "NodeGuard",
     "OrphanCollector",
     "PendingOwners",
+    "PodGroups",
     "PriorityClasses",
     "QuotaAdmission",
     "Resync",

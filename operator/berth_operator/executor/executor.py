@@ -41,6 +41,7 @@ from berth_operator.cache import SlotFinder, read_reservation, reservation_uid
 from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder, RecordedEvent
 from berth_operator.executor.node_chooser import NodeChooser
+from berth_operator.executor.pod_groups import PodGroups
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import Validator
@@ -79,6 +80,7 @@ from berth_operator.reconcile import (
     describe_transition,
     holds_our_gate,
     is_at_same_step,
+    join_pod_group,
     label_of,
     placeholder_priority,
     warn_of_endless_hold,
@@ -106,6 +108,7 @@ class ActionExecutor:
         *,
         probe: HandoverProbe,
         priorities: PriorityClasses,
+        pod_groups: PodGroups,
         validator: Validator,
         chooser: NodeChooser,
         recorder: EventRecorder,
@@ -118,6 +121,7 @@ class ActionExecutor:
         self._clock = context.clock
         self._probe = probe
         self._priorities = priorities
+        self._pod_groups = pod_groups
         self._validator = validator
         self._chooser = chooser
         self._recorder = recorder
@@ -216,6 +220,7 @@ class ActionExecutor:
             case CreatePlaceholder() | RenewPlaceholder() | ShortenPlaceholder() | DeletePlaceholder():
                 self._change_placeholder(reservation, action)
             case AssignSlot(pod, assignment):
+                self._pod_groups.loosen(reservation)
                 self._patch_pod(pod, lambda as_is: build_assignment(as_is, assignment, reservation))
             case ExtendHandover(pod, assignment):
                 self._patch_pod(pod, lambda as_is: build_extension(as_is, assignment))
@@ -294,7 +299,7 @@ class ActionExecutor:
             else self._cache.unlabelled_control_plane_nodes(),
             node=node,
         )
-        body = change(body)
+        body = change(join_pod_group(body, self._pod_groups.ensure(reservation, priority=priority)))
         namespace = self._settings.placeholders.namespace
         self._priorities.ensure(priority)
         try:

@@ -23,6 +23,7 @@ from berth_operator.cache import Cache, read_reservation
 from berth_operator.executor.context import Context
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager
+from berth_operator.executor.pod_groups import PodGroups
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile import holds_our_gate
@@ -72,6 +73,7 @@ class Resync:
         context: Context,
         scope: WebhookRegistration,
         priorities: PriorityClasses,
+        pod_groups: PodGroups,
         fences: FenceManager,
         enqueue: Callable[[Key], None],
     ) -> None:
@@ -79,6 +81,7 @@ class Resync:
         self._cache = context.cache
         self._scope = scope
         self._priorities = priorities
+        self._pod_groups = pod_groups
         self._fences = fences
         self._enqueue = enqueue
         self._turn = 0
@@ -101,9 +104,17 @@ class Resync:
         self._scope.refresh()
         if not self._cache.live_namespaces():
             self._priorities.collect()
+        for name in self._pod_groups.collect(self._holds_places, everything=everything):
+            _LOG.info(telemetry.POD_GROUP_COLLECTED, **{telemetry.KEY_NAME: name})
         for state, count in self._cache.count_slots().items():
             metrics.SLOTS.labels(state=state.value).set(count)
         _LOG.debug(telemetry.SWEEP_DONE, **{telemetry.KEY_SECONDS: round(time.monotonic() - started, 3)})
+
+    def _holds_places(self, uid: str) -> bool:
+        """Return whether a Reservation is live or still has placeholders."""
+        reservation = self._cache.reservation(uid)
+        placeholders, _ = self._cache.pods_of(uid)
+        return bool(placeholders) or (reservation is not None and reservation.is_live)
 
 
 # --- orphans ---------------------------------------------------------------------------------------------------------

@@ -131,6 +131,47 @@ def build_placeholder(
     return body
 
 
+VOLCANO_SCHEDULER: Final = "volcano"
+"""The `schedulerName` that Volcano serves, unless it is started with another one."""
+_POD_GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"
+
+
+def is_gang(reservation: Reservation) -> bool:
+    """Return whether Volcano places the slots, and more than one is wanted."""
+    schedulers = {scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
+    return schedulers == {VOLCANO_SCHEDULER} and reservation.spec.wanted > 1
+
+
+def pod_group_name(uid: str) -> str:
+    """Return the name of the PodGroup of a Reservation's placeholders."""
+    return f"berth-{uid}"
+
+
+def join_pod_group(body: Body, name: str) -> Body:
+    """Return a placeholder's body as a member of a PodGroup, as it is for ""."""
+    if not name:
+        return body
+    metadata = body["metadata"]
+    return body | {"metadata": metadata | {"annotations": metadata["annotations"] | {_POD_GROUP_ANNOTATION: name}}}
+
+
+def build_pod_group(reservation: Reservation, *, priority: int, namespace: str) -> Body:
+    """Return the PodGroup by which Volcano places all wanted placeholders or none."""
+    meta = reservation.metadata
+    spec = {"minMember": reservation.spec.wanted, "priorityClassName": priority_class_name(priority)}
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {
+            "name": pod_group_name(meta.uid),
+            "namespace": namespace,
+            "labels": {RESERVATION_LABEL: meta.uid, MANAGED_LABEL: MANAGED_BY_OPERATOR},
+            "annotations": {RESERVATION_NAME_ANNOTATION: reservation.key},
+        },
+        "spec": spec | ({"queue": reservation.spec.queue} if reservation.spec.queue else {}),
+    }
+
+
 def build_successor(body: Body, reservation: Reservation, assignment: Assignment, predecessor_uid: str) -> Body:
     """Return a placeholder's body as its successor's: gated, and tolerating the guard."""
     name = placeholder_name(

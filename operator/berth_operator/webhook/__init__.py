@@ -2,6 +2,7 @@
 
 from berth_operator.webhook.admission import Admission
 from berth_operator.webhook.certificates import CertificateManager
+from berth_operator.webhook.extender import VolcanoExtender
 from berth_operator.webhook.server import REFETCH_SECONDS, WebhookServer
 
-__all__ = ["REFETCH_SECONDS", "Admission", "CertificateManager", "WebhookServer"]
+__all__ = ["REFETCH_SECONDS", "Admission", "CertificateManager", "VolcanoExtender", "WebhookServer"]

@@ -1,0 +1,91 @@
+"""Volcano's PodGroups: the placeholders of one Reservation get their places together or not at all."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from berth_core import MANAGED_BY_OPERATOR, MANAGED_LABEL, RESERVATION_LABEL, PodGroup, Reservation, SlotState
+from berth_kube import VOLCANO_POD_GROUPS, AlreadyExistsError, ForbiddenError, KubeClient, NotFoundError
+from berth_operator.reconcile import build_pod_group, is_gang, pod_group_name
+
+_ABSENT_SECONDS: Final = 60.0
+"""How long Volcano's CRD counts as missing after the API server did not know it."""
+
+_WITH_OWNER: Final = {SlotState.HANDING_OVER, SlotState.TAKEN}
+
+
+class PodGroups:
+    """Creates, loosens and deletes PodGroups in Berth's own namespace.
+
+    Where no Reservation of several slots names Volcano's scheduler, and where its CRD is missing, nothing is written.
+    """
+
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._absent_until = 0.0
+        self._exist: set[str] = set()
+        """Uids of Reservations whose PodGroup exists."""
+        self._loose: set[str] = set()
+        """Uids of those that need no minimum any more."""
+
+    def ensure(self, reservation: Reservation, *, priority: int) -> str:
+        """Return the PodGroup for a new placeholder, creating it if it is missing; "" for none.
+
+        Once a slot has an owner, too few placeholders are left for the minimum: a later one is scheduled by itself.
+        """
+        uid = reservation.metadata.uid
+        is_late = uid in self._loose or any(slot.state in _WITH_OWNER for slot in reservation.status.slots)
+        if not is_gang(reservation) or is_late or time.monotonic() < self._absent_until:
+            return ""
+        if uid not in self._exist:
+            body = build_pod_group(reservation, priority=priority, namespace=self._namespace)
+            try:
+                self._client.create(VOLCANO_POD_GROUPS, body, namespace=self._namespace)
+            except AlreadyExistsError:
+                pass
+            except NotFoundError:
+                self._absent_until = time.monotonic() + _ABSENT_SECONDS
+                return ""
+            self._exist.add(uid)
+        return pod_group_name(uid)
+
+    def loosen(self, reservation: Reservation) -> None:
+        """Drop the minimum, before the first placeholder is deleted for its owner.
+
+        A placeholder that still waits then is scheduled without the others.
+        """
+        uid = reservation.metadata.uid
+        if uid in self._loose or not is_gang(reservation) or time.monotonic() < self._absent_until:
+            return
+        with suppress(NotFoundError):
+            self._client.merge_patch(
+                VOLCANO_POD_GROUPS, pod_group_name(uid), {"spec": {"minMember": 1}}, namespace=self._namespace
+            )
+        self._loose.add(uid)
+
+    def collect(self, is_needed: Callable[[str], bool], *, everything: bool) -> tuple[str, ...]:
+        """Delete the PodGroups whose Reservation is no longer needed, by its uid; return their names.
+
+        Without `everything` only if this replica made some: a cluster without Volcano is not asked at each sweep.
+        """
+        if not self._exist and not everything:
+            return ()
+        try:
+            found = self._client.list(
+                VOLCANO_POD_GROUPS,
+                namespace=self._namespace,
+                label_selector=f"{MANAGED_LABEL}={MANAGED_BY_OPERATOR}",
+                type=PodGroup,
+            ).items
+        except (NotFoundError, ForbiddenError):
+            return ()
+        uids = {group.metadata.uid: group.metadata.labels.get(RESERVATION_LABEL, "") for group in found}
+        self._exist = {uid for uid in uids.values() if is_needed(uid)}
+        self._loose &= self._exist
+        unused = [group.metadata for group in found if uids[group.metadata.uid] not in self._exist]
+        for meta in unused:
+            with suppress(NotFoundError):
+                self._client.delete(VOLCANO_POD_GROUPS, meta.name, namespace=self._namespace, uid=meta.uid)
+        return tuple(meta.name for meta in unused)
