@@ -20,33 +20,28 @@ Nothing of Berth runs: what is measured is the scheduler.
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL
-from berth_core.objects import Node, Pod
-from berth_kube.client import KubeClient
+from berth_core.objects import Node
 from berth_kube.events import put_taint, remove_taint
-from berth_kube.resources import NODES, PODS, PRIORITY_CLASSES
+from berth_kube.resources import NODES, PODS
+from berth_operator.reconcile import build_fence
+from berth_operator.settings import PlaceholderSettings
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
-from cluster_objects import is_gone, make_namespace, overbooked_nodes, pod_template, pods
+from cluster_objects import make_namespace, overbooked_nodes
+from contended_nodes import EVERYTHING, WHOLE, Body, ContendedNodes, build_pod, priority_classes, wait_at_most
 from waiting import eventually
 
-WHOLE: Final = "4"
 SETTLE_SECONDS: Final = 0.3
 BOUND_SECONDS: Final = 30.0
-FENCE_PRIORITY: Final = 1_000_000_000
 HUNGRY_PRIORITY: Final = 1_000_000
-EVERYTHING: Final = [{"operator": "Exists"}]
 GUARD_TOLERATION: Final = [{"key": HANDOVER_TAINT, "operator": "Exists", "effect": "NoSchedule"}]
-Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -81,9 +76,7 @@ HUNGERS: Final = (
 class Trial:
     """All places handed over once."""
 
-    client: KubeClient
-    namespace: str
-    nodes: tuple[str, ...]
+    ground: ContendedNodes
     way: Way
     hunger: Hunger
     hungry_per_place: int
@@ -91,90 +84,64 @@ class Trial:
 
     def run(self) -> None:
         """Hand every place over, and print who has it."""
-        client, namespace = self.client, self.namespace
-        for node in self.nodes:
-            self._create(f"placeholder-{node}", build_filler(node))
-            self._create(f"owner-{node}", build_owner())
-        running = lambda: sum(p.status.phase == "Running" for p in pods(client, namespace, app="placeholder"))  # noqa: E731
-        eventually("all placeholders run", lambda: running() == len(self.nodes), seconds=120)
+        ground, wanted = self.ground, len(self.ground.nodes)
+        for node in ground.nodes:
+            ground.create(f"placeholder-{node}", build_filler(node))
+            ground.create(f"owner-{node}", build_owner())
+        eventually("all placeholders run", lambda: ground.running("placeholder") == wanted, seconds=120)
         if not self.hunger.preempts:
             self._starve()
-        self._everywhere(self._close)
+        ground.everywhere(self._close)
         time.sleep(SETTLE_SECONDS)
-        self._everywhere(lambda node: self._delete(f"placeholder-{node}"))
-        eventually("the places are empty", lambda: not pods(client, namespace, app="placeholder"), seconds=60)
+        ground.everywhere(lambda node: ground.delete(f"placeholder-{node}"))
+        eventually("the places are empty", lambda: not ground.pods("placeholder"), seconds=60)
         if self.hunger.preempts:
             self._starve()
         time.sleep(self.window_seconds)
         started = time.monotonic()
-        self._everywhere(self._let_go)
-        until = time.monotonic() + BOUND_SECONDS
-        while time.monotonic() < until and self._kept() < len(self.nodes):
-            time.sleep(0.2)
+        ground.everywhere(self._let_go)
+        wait_at_most(lambda: self._kept() == wanted, BOUND_SECONDS)
         took = time.monotonic() - started
         time.sleep(SETTLE_SECONDS)
         kept = self._kept()
-        self._everywhere(self._open)
+        ground.everywhere(self._open)
         time.sleep(2)
-        placed = sum(bool(pod.spec.node_name) for pod in pods(client, namespace, app="hungry"))
         print(
-            f"{self.way.name:<12} hungry on {self.hunger.name:<20} kept {kept:>3} of {len(self.nodes)}, "
-            f"hungry placed at the end {placed:>3}, nodes over-booked {len(overbooked_nodes(client)):>2}, "
-            f"{took:4.1f} s",
+            f"{self.way.name:<12} hungry on {self.hunger.name:<20} kept {kept:>3} of {wanted}, "
+            f"hungry placed at the end {ground.placed('hungry'):>3}, "
+            f"nodes over-booked {len(overbooked_nodes(ground.client)):>2}, {took:4.1f} s",
             flush=True,
         )
 
-    def _everywhere(self, act: Callable[[str], None]) -> None:
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(act, self.nodes))
-
-    def _create(self, name: str, body: Body) -> None:
-        body["metadata"]["name"] = name
-        self.client.create(PODS, body, namespace=self.namespace)
-
-    def _delete(self, name: str) -> None:
-        self.client.delete(PODS, name, namespace=self.namespace, grace_seconds=0)
-
     def _starve(self) -> None:
-        wanted = len(self.nodes) * self.hungry_per_place
-        for number in range(wanted):
-            body = build_hungry(self.hunger)
-            self._create(f"hungry-{number}", body)
-        tried = lambda: sum(  # noqa: E731
-            p.condition("PodScheduled") == "False" or bool(p.spec.node_name) for p in self._all("hungry")
-        )
-        eventually("all hungry pods were tried", lambda: tried() == wanted, seconds=240)
-
-    def _all(self, app: str) -> tuple[Pod, ...]:
-        return pods(self.client, self.namespace, app=app)
+        count = len(self.ground.nodes) * self.hungry_per_place
+        self.ground.create_many("hungry", count, build_hungry(self.hunger))
+        self.ground.wait_until_tried("hungry")
 
     def _close(self, node: str) -> None:
         if self.way.guard:
-            put_taint(self.client, node, key=HANDOVER_TAINT, value="9999999999")
+            put_taint(self.ground.client, node, key=HANDOVER_TAINT, value="9999999999")
         if self.way.fence:
-            self._create(f"fence-{node}", build_fence(node))
+            settings = PlaceholderSettings(namespace=self.ground.namespace)
+            self.ground.create(f"fence-{node}", build_fence(node, "", seconds=3600, settings=settings))
 
     def _open(self, node: str) -> None:
         if self.way.guard:
-            remove_taint(self.client, node, key=HANDOVER_TAINT)
+            remove_taint(self.ground.client, node, key=HANDOVER_TAINT)
         if self.way.fence:
-            self._delete(f"fence-{node}")
+            self.ground.delete(f"fence-{node}")
 
     def _let_go(self, node: str) -> None:
-        name, namespace = f"owner-{node}", self.namespace
+        client, name, namespace = self.ground.client, f"owner-{node}", self.ground.namespace
         status = {"status": {"nominatedNodeName": node}}
-        self.client.merge_patch(PODS, name, status, namespace=namespace, subresource="status")
-        self.client.merge_patch(PODS, name, {"spec": {"schedulingGates": None}}, namespace=namespace)
+        client.merge_patch(PODS, name, status, namespace=namespace, subresource="status")
+        client.merge_patch(PODS, name, {"spec": {"schedulingGates": None}}, namespace=namespace)
 
     def _kept(self) -> int:
         return sum(
             pod.status.phase == "Running" and pod.metadata.name == f"owner-{pod.spec.node_name}"
-            for pod in self._all("owner")
+            for pod in self.ground.pods("owner")
         )
-
-
-def build_pod(app: str, cpu: str, labels: Body, **spec: Any) -> Body:  # noqa: ANN401 - fields of any kind
-    return {"apiVersion": "v1", "kind": "Pod", **pod_template({"app": app, **labels}, cpu=cpu, **spec)}
 
 
 def build_filler(node: str) -> Body:
@@ -191,42 +158,6 @@ def build_hungry(hunger: Hunger) -> Body:
     return build_pod("hungry", WHOLE, {}, schedulerName=hunger.scheduler, tolerations=EVERYTHING, **spec)
 
 
-def build_fence(node: str) -> Body:
-    """Return the pod that keeps all but those of a hand-over and DaemonSet pods off its node."""
-    keys = (RESERVATION_LABEL, "pod-template-generation")
-    strangers = {"matchExpressions": [{"key": key, "operator": "DoesNotExist"} for key in keys]}
-    term = {"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}, "labelSelector": strangers}
-    body = build_pod(
-        "fence",
-        "0",
-        {RESERVATION_LABEL: "uid"},
-        nodeName=node,
-        priorityClassName="fence",
-        tolerations=EVERYTHING,
-        affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
-    )
-    body["spec"]["containers"][0].pop("resources")
-    return body
-
-
-@contextmanager
-def priority_classes(client: KubeClient) -> Iterator[None]:
-    """Make the two classes that the pods name."""
-    for name, value in (("hungry", HUNGRY_PRIORITY), ("fence", FENCE_PRIORITY)):
-        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
-        client.create(PRIORITY_CLASSES, body | {"value": value})
-    eventually("the classes are there", lambda: not is_gone(client, PRIORITY_CLASSES, "fence"), seconds=30)
-    yield
-
-
-def clear(client: KubeClient, namespace: str) -> None:
-    """Take everything of a trial away."""
-    while left := client.list(PODS, namespace=namespace, type=Pod).items:
-        for pod in sorted(left, key=lambda pod: pod.metadata.labels["app"] != "hungry"):
-            if not is_gone(client, PODS, pod.metadata.name, namespace):
-                client.delete(PODS, pod.metadata.name, namespace=namespace, grace_seconds=0)
-
-
 def main() -> None:
     """Run every way against every kind of hungry pods."""
     parser = argparse.ArgumentParser()
@@ -238,15 +169,16 @@ def main() -> None:
     with (
         Sandbox.start(settings, progress=lambda _: None) as sandbox,
         sandbox.connect() as client,
-        priority_classes(client),
+        priority_classes(client, hungry=HUNGRY_PRIORITY),
     ):
         nodes = tuple(node.metadata.name for node in client.list(NODES, type=Node).items)
         for hunger in HUNGERS:
             for way in WAYS:
                 name = f"{way.name}-{hunger.name}".replace("+", "-").replace(", ", "-").replace(" ", "-")
                 namespace = make_namespace(client, name)
-                Trial(client, namespace, nodes, way, hunger, chosen.hungry, chosen.window).run()
-                clear(client, namespace)
+                ground = ContendedNodes(client, namespace, nodes)
+                Trial(ground, way, hunger, chosen.hungry, chosen.window).run()
+                ground.clear()
 
 
 if __name__ == "__main__":

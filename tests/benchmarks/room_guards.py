@@ -31,10 +31,10 @@ from berth_kube.resources import DEPLOYMENTS, NODES, PODS
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, pods
+from contended_nodes import HALF, WHOLE, tied_to
 from waiting import eventually
 
 KEY: Final = "example.com/kept"
-WHOLE, HALF = "4", "2"
 SETTLED_SECONDS: Final = 20.0
 SCHEDULERS: Final = ("default-scheduler", "second-scheduler")
 
@@ -120,11 +120,6 @@ class Trial:
             f"hungry pods placed {thieves:>3}, nodes over-booked {len(overbooked_nodes(self.client)):>2}",
             flush=True,
         )
-
-
-def tied_to(node: str) -> dict[str, Any]:
-    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
 def clear(client: KubeClient, namespace: str) -> None:
