@@ -91,6 +91,7 @@ RESERVATION_STATUS: Final = ReservationStatus(
             placeholder="r-web-0",
             owner=OWNER,
             reason=ReservationReason.PREEMPTED,
+            expected_at="2026-11-21T13:00:00Z",
             message="m",
         ),
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.labels import FENCE_LABEL
+from berth_core.labels import FENCE_LABEL, STANDING_FENCE_LABEL
 from berth_core.objects import (
     Container,
     ContainerPort,
@@ -384,6 +384,17 @@ ANTI_AFFINITY = {
     ),
     "the fence of a hand-over, which comes and goes, counts for nothing": Case(
         None, mover(), others=(other(namespace="berth-system", labels={FENCE_LABEL: "true"}, affinity=apart(ANYBODY)),)
+    ),
+    "a fence that stands until capacity is free keeps the pod off": Case(
+        Reason.OTHERS_ANTI_AFFINITY,
+        mover(),
+        others=(
+            other(
+                namespace="berth-system",
+                labels={FENCE_LABEL: "true", STANDING_FENCE_LABEL: "pods"},
+                affinity=apart(ANYBODY),
+            ),
+        ),
     ),
     "one that may shun the pod's namespace is taken to shun it": Case(
         Reason.OTHERS_ANTI_AFFINITY,

@@ -23,6 +23,7 @@ from berth_kube.errors import (
 )
 from berth_kube.listing import Listing
 from berth_kube.resources import Resource
+from builders import NOON_TEXT
 from json_patches import apply
 
 Key = tuple[str, str, str]
@@ -39,6 +40,8 @@ class FakeApi:
 
     objects: dict[Key, dict[str, Any]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    identifies: bool = False
+    """Whether objects get a uid and a time of creation, as from a real API server."""
     faults: dict[str, KubeError] = field(default_factory=dict)
     """A call, as it is told in `calls`, to the error that it raises."""
     on_dry_run: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body
@@ -93,8 +96,11 @@ class FakeApi:
         key = self._key(resource, name, namespace or body["metadata"].get("namespace"))
         if key in self.objects:
             raise error(AlreadyExistsError)
-        self.objects[key] = self._stamped(copy.deepcopy(dict(body)))
-        return self._decoded(self.objects[key], type)
+        made = self._stamped(copy.deepcopy(dict(body)))
+        if self.identifies:
+            made["metadata"] = {"uid": f"uid-{name}-{self.version}", "creationTimestamp": NOON_TEXT} | made["metadata"]
+        self.objects[key] = made
+        return self._decoded(made, type)
 
     def merge_patch(
         self,
@@ -179,9 +185,10 @@ _SELECTABLE: Final = ("metadata.name", "spec.nodeName", "status.phase")
 def has_fields(body: Mapping[str, Any], selector: str) -> bool:
     """Return whether an object meets a field selector such as `status.phase=Pending,spec.nodeName=`."""
     for requirement in filter(None, selector.split(",")):
-        path, _, wanted = requirement.partition("=")
+        is_excluded = "!=" in requirement
+        path, _, wanted = requirement.partition("!=" if is_excluded else "=")
         assert path in _SELECTABLE, f"the fakes know no field selector {requirement!r}"
         part, _, name = path.partition(".")
-        if body.get(part, {}).get(name, "") != wanted:
+        if (body.get(part, {}).get(name, "") == wanted) is is_excluded:
             return False
     return True

@@ -110,6 +110,7 @@ def _perform(action: Callable[[Pod], Action]) -> Callable[[KubeClient, Raw], Non
             priorities=has_no_part,
             pod_groups=PodGroups(client, settings.placeholders.namespace),
             validator=has_no_part,
+            chooser=has_no_part,
             recorder=EventRecorder(client),
             leads=lambda: True,
         )

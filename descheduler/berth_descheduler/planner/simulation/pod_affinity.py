@@ -5,7 +5,7 @@ wants affinity may not count on itself, and one that wants none must not meet it
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ from berth_core import (
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
+    STANDING_FENCE_LABEL,
 )
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
@@ -128,7 +129,7 @@ class InterPodAffinity:
     def _read_class(self, index: ClassIndex) -> None:
         pods = self._cluster.classes[index]
         affinity = pods.example.spec.affinity
-        if affinity is None or FENCE_LABEL in pods.labels:  # a fence comes and goes, as a guard does
+        if affinity is None or _is_of_handover(pods.labels):
             return
         wanted = [resolve_term(term, pods.namespace, pods.labels) for term in required_affinity(affinity)]
         if wanted:
@@ -233,3 +234,8 @@ def _is_alone(domain_counts: tuple[DomainCounts, ...], source: NodeIndex, target
             return False
     domains = [(counts.domain(source), counts.domain(target)) for counts in domain_counts]
     return all(old is None for old, _ in domains) or all(old == new for old, new in domains)
+
+
+def _is_of_handover(labels: Mapping[str, str]) -> bool:
+    """Return whether labels are of a fence that comes and goes with a hand-over, as a guard does."""
+    return FENCE_LABEL in labels and STANDING_FENCE_LABEL not in labels
