@@ -2,7 +2,7 @@
 
     python tests/benchmarks/standing_fences.py [scene ...] [--seconds 12]
 
-A standing fence is a pod or two without requests, put on the node by `spec.nodeName`, whose required anti-affinity is
+A standing fence is two pods without requests, put on the node by `spec.nodeName`, whose required anti-affinity is
 against every pod but those that may enter. Prints, and decides nothing; `--seconds` is how long a scene watches what
 should not happen. The scenes:
 
@@ -28,6 +28,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,7 @@ from berth_kube.errors import NotFoundError
 from berth_kube.events import put_taint, remove_taint
 from berth_kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS
 from berth_kube.watching import Changed, Removed
+from berth_operator.reconcile import FenceKind
 from berth_sandbox.components import SECOND_SCHEDULER_NAME, VOLCANO_SCHEDULER_NAME, Component
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
@@ -207,10 +209,11 @@ def _measure_hunger(bench: Bench, keeper: str, hunger: Hunger, *, settle_seconds
             bench.sandbox.restart(Component.SCHEDULER)
         time.sleep(settle_seconds)
         entered = {pod.spec.node_name for pod in ground.pods("hungry")} - {""}
-        standing = {pod.spec.node_name for pod in ground.fences() if not pod.is_terminating}
+        standing = Counter(pod.spec.node_name for pod in ground.fences() if not pod.is_terminating)
+        whole = sum(pods_there == len(FenceKind) for pods_there in standing.values())
         print(
             f"{hunger.name:<36} {keeper:<28} entered {len(entered):>3} of {len(ground.nodes)} nodes, "
-            f"fenced at the end {len(standing):>3}",
+            f"fenced at the end {whole:>3}",
             flush=True,
         )
 
