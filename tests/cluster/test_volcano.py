@@ -1,22 +1,61 @@
 """Berth on Volcano's own scheduler and controllers, beside the stock scheduler."""
+# ruff: noqa: ANN401 - options of a pod are passed on
 
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
+import urllib3
+import yaml
 
+from berth_core.migration_plans import MoveState
+from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
+from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
-from berth_kube.resources import PODS
-from berth_sandbox.components import VOLCANO_SCHEDULER_NAME
+from berth_kube.resources import (
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESERVATIONS,
+    VOLCANO_JOBS,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
+from berth_sandbox.bootstrap import OPERATOR, NodeShape
+from berth_sandbox.components import VOLCANO_SCHEDULER_NAME, Component
+from berth_sandbox.folders import SandboxFolder
+from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import make_namespace, pod_template
+from cluster_objects import (
+    build_deployment,
+    build_reservation,
+    is_gone,
+    label_owner,
+    make_namespace,
+    overbooked_nodes,
+    pod_template,
+    pods,
+    reservations,
+)
+from descheduling_stage import Scene
+from reservation_stage import delete_all
+from service_processes import OperatorProcess, running_operator
 from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
-GROUP = "scheduling.k8s.io/group-name"
+GROUP: Final = "scheduling.k8s.io/group-name"
+QUEUES: Final = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", namespaced=False)
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+WHOLE_NODE: Final = "4"
+SOON: Final = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +72,323 @@ def admin(volcano_sandbox: Sandbox) -> Iterator[KubeClient]:
         yield client
 
 
-def test_volcano_places_the_pods_that_name_it(volcano_sandbox: Sandbox, admin: KubeClient) -> None:
+@pytest.fixture(scope="module")
+def extender_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def operator_beside(
+    volcano_sandbox: Sandbox, extender_port: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    """Yield an operator that answers Volcano's extender plugin."""
+    options = (f"--volcano-extender-address=127.0.0.1:{extender_port}", "--sweep-seconds=2")
+    with running_operator(volcano_sandbox, tmp_path_factory.mktemp("operator"), *options) as process:
+        yield process
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A namespace whose nodes of 4 cpu are the only ones there are."""
+
+    sandbox: Sandbox
+    client: KubeClient
+    namespace: str
+
+    def add_nodes(self, count: int) -> tuple[str, ...]:
+        return self.sandbox.add_nodes(count, NodeShape(cpu=WHOLE_NODE, memory="16Gi"), prefix=f"{self.namespace}-")
+
+    def reserve(self, name: str, *, scheduler: str, cpu: str = WHOLE_NODE, app: str = "owner", **spec: Any) -> None:
+        template = pod_template({}, cpu=cpu, schedulerName=scheduler)
+        body = build_reservation(name, cpu=cpu, owners=label_owner(app=app), template=template, **spec)
+        self.client.create(RESERVATIONS, body, namespace=self.namespace)
+
+    def deploy(self, name: str, *, replicas: int, scheduler: str, labels: dict[str, str] | None = None) -> None:
+        body = build_deployment(name, replicas=replicas, cpu=WHOLE_NODE, schedulerName=scheduler)
+        body["spec"]["template"]["metadata"]["labels"] |= labels or {}
+        self.client.create(DEPLOYMENTS, body, namespace=self.namespace)
+
+    def create_pod(
+        self, name: str, *, cpu: str = WHOLE_NODE, annotations: dict[str, str] | None = None, **spec: Any
+    ) -> None:
+        template = pod_template({}, cpu=cpu, schedulerName=VOLCANO_SCHEDULER_NAME, **spec)
+        metadata = {"name": name, "annotations": annotations or {}}
+        body = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}
+        self.client.create(PODS, body, namespace=self.namespace)
+
+    def pod(self, name: str) -> Pod:
+        return self.client.get(PODS, name, namespace=self.namespace, type=Pod)
+
+    def reservation(self, name: str) -> Reservation:
+        return Reservation.read(self.client.get(RESERVATIONS, name, namespace=self.namespace))
+
+    def placeholders(self) -> tuple[Pod, ...]:
+        return pods(self.client, DEFAULT_NAMESPACE, **{"berth.volcano.sh/placeholder": "true"})
+
+    def wait_until_proven(self) -> None:
+        def is_proven(found: Reservation) -> bool:
+            return found.phase is ReservationPhase.AVAILABLE and found.condition(ConditionType.HANDOVER_READY)
+
+        claim = "all slots are held and proven"
+        eventually(claim, lambda: all(map(is_proven, reservations(self.client, self.namespace))), seconds=SOON)
+
+    def wait_for(self, name: str, phase: ReservationPhase) -> None:
+        eventually(f"{name} is {phase}", lambda: self.reservation(name).phase is phase, seconds=SOON)
+
+    def clear(self) -> None:
+        """Take away everything, so that the next test has a cluster of its own."""
+        for resource in (RESERVATIONS, DEPLOYMENTS, PODS):
+            delete_all(self.client, resource, self.namespace)
+        eventually("it is empty", self._is_empty, seconds=SOON)
+        for node in self.client.list(NODES).items:
+            self.client.delete(NODES, node["metadata"]["name"])
+
+    def _is_empty(self) -> bool:
+        delete_all(self.client, PODS, self.namespace)
+        return not self.client.list(PODS).items
+
+
+@pytest.fixture
+def ground(
+    volcano_sandbox: Sandbox, operator_beside: OperatorProcess, admin: KubeClient, request: pytest.FixtureRequest
+) -> Iterator[Ground]:
+    """Yield a namespace of the test's own; what is in it goes with the test."""
+    assert operator_beside.exit_code is None
+    name = request.node.name.partition("[")[0].removeprefix("test_").replace("_", "-")[:40].strip("-")
+    if is_gone(admin, Resource("", "v1", "namespaces", "Namespace", namespaced=False), name):
+        make_namespace(admin, name)
+    made = Ground(volcano_sandbox, admin, name)
+    yield made
+    made.clear()
+
+
+def test_volcano_places_the_pods_that_name_it(volcano_sandbox: Sandbox, ground: Ground) -> None:
     assert volcano_sandbox.read_health().complete
-    (node,) = volcano_sandbox.add_nodes(1, prefix="plain-")
-    namespace = make_namespace(admin, "plain")
-    for name, scheduler in (("of-volcano", VOLCANO_SCHEDULER_NAME), ("of-neither", "no-such-scheduler")):
-        template = pod_template({}, cpu="1", schedulerName=scheduler, nodeSelector={"kubernetes.io/hostname": node})
-        body = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {"name": name}}
-        admin.create(PODS, body, namespace=namespace)
-    read = lambda name: admin.get(PODS, name, namespace=namespace, type=Pod)  # noqa: E731
-    eventually("Volcano's pod runs", lambda: read("of-volcano").status.phase == "Running", seconds=120)
-    assert GROUP in read("of-volcano").metadata.annotations
-    assert not read("of-neither").spec.node_name
+    ground.add_nodes(1)
+    ground.create_pod("of-volcano", cpu="1")
+    eventually("Volcano's pod runs", lambda: ground.pod("of-volcano").status.phase == "Running", seconds=SOON)
+    assert GROUP in ground.pod("of-volcano").metadata.annotations
+
+
+# --- hand-overs and plans
+
+
+def test_slots_of_both_schedulers_go_to_their_owners_although_others_wait(ground: Ground) -> None:
+    nodes = ground.add_nodes(6)
+    schedulers = (VOLCANO_SCHEDULER_NAME, DEFAULT_SCHEDULER)
+    for number, node in enumerate(nodes):
+        scheduler = schedulers[number % 2]
+        ground.reserve(f"slot-{number}", scheduler=scheduler, nodes=[node], app=f"owner-of-{scheduler}")
+    ground.wait_until_proven()
+    for scheduler in schedulers:
+        ground.deploy(f"hungry-{scheduler}", replicas=15, scheduler=scheduler, labels={"hungry": "yes"})
+    stock_is_hungry = lambda: (  # noqa: E731
+        sum(
+            p.condition("PodScheduled") == "False"
+            for p in pods(ground.client, ground.namespace, app=f"hungry-{DEFAULT_SCHEDULER}")
+        )
+        == 15
+    )
+    eventually("the hungry pods of the stock scheduler found no place", stock_is_hungry, seconds=SOON)
+    group_of_each = lambda: all(  # noqa: E731
+        GROUP in p.metadata.annotations
+        for p in pods(ground.client, ground.namespace, app=f"hungry-{VOLCANO_SCHEDULER_NAME}")
+    )
+    eventually("those of Volcano are known to it", group_of_each, seconds=SOON)
+    for scheduler in schedulers:
+        ground.deploy(f"owner-of-{scheduler}", replicas=3, scheduler=scheduler)
+    eventually(
+        "all Reservations are over",
+        lambda: all(r.phase.terminal for r in reservations(ground.client, ground.namespace)),
+        seconds=SOON,
+    )
+    assert [r.phase for r in reservations(ground.client, ground.namespace)] == [ReservationPhase.SUCCEEDED] * 6
+    owners = [pod for one in schedulers for pod in pods(ground.client, ground.namespace, app=f"owner-of-{one}")]
+    assert {pod.spec.node_name for pod in owners if pod.status.phase == "Running"} == set(nodes)
+    assert not [p.key for p in pods(ground.client, ground.namespace, hungry="yes") if p.spec.node_name]
+    assert overbooked_nodes(ground.client) == []
+
+
+class VolcanoScene(Scene):
+    """A fragmented cluster all of whose pods are Volcano's."""
+
+    def deploy(self, name: str, *, replicas: int, cpu: str, wait: bool = True, **spec: Any) -> None:
+        super().deploy(name, replicas=replicas, cpu=cpu, wait=wait, schedulerName=VOLCANO_SCHEDULER_NAME, **spec)
+
+    def create_pod(self, name: str, *, cpu: str, **spec: Any) -> None:
+        super().create_pod(name, cpu=cpu, schedulerName=VOLCANO_SCHEDULER_NAME, **spec)
+
+
+def build_job(name: str, replicas: int) -> dict[str, Any]:
+    """Return a Volcano Job that needs one of its pods, and does nothing but make an evicted one again."""
+    template = pod_template({"app": name}, cpu="100m", schedulerName=VOLCANO_SCHEDULER_NAME)
+    return {
+        "apiVersion": VOLCANO_JOBS.api_version,
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": VOLCANO_SCHEDULER_NAME,
+            "queue": "default",
+            "minAvailable": 1,
+            "maxRetry": 3,
+            "tasks": [{"name": "worker", "replicas": replicas, "template": template}],
+        },
+    }
+
+
+def test_a_plan_for_deployments_and_jobs_of_volcano_is_carried_out(
+    volcano_sandbox: Sandbox, operator_beside: OperatorProcess, admin: KubeClient, tmp_path: Path
+) -> None:
+    assert operator_beside.exit_code is None
+    scene = VolcanoScene(volcano_sandbox, admin, tmp_path, "volcano-shop")
+    try:
+        scene.set_up()
+        scene.cordon(*scene.high)
+        admin.create(VOLCANO_JOBS, build_job("train", 2), namespace=scene.namespace)
+        workers = lambda: [p for p in scene.pods(label_selector="app=train") if p.status.phase == "Running"]  # noqa: E731
+        eventually("the Job runs", lambda: len(workers()) == 2, seconds=SOON)
+        scene.cordon(*scene.high, closed=False)
+        first = {pod.metadata.uid for pod in workers()}
+        scene.run()
+        assert scene.states() == [MoveState.LANDED] * 6
+        targets = {move.pod: move.target for plan in scene.plans() for move in plan.spec.moves}
+        assert set(targets.values()) <= set(scene.high)
+        assert not [name for node in scene.low for name in scene.pods_on(node)]
+        assert len(workers()) == 2
+        assert first.isdisjoint(pod.metadata.uid for pod in workers())
+        job = admin.get(VOLCANO_JOBS, "train", namespace=scene.namespace)
+        assert (job["status"]["state"]["phase"], job["status"].get("retryCount", 0)) == ("Running", 0)
+        scene.require_peace(pods=8)
+    finally:
+        delete_all(admin, VOLCANO_JOBS, scene.namespace)
+        scene.clear()
+
+
+# --- gangs
+
+
+def test_the_slots_of_one_reservation_get_their_places_together_or_not_at_all(ground: Ground) -> None:
+    ground.add_nodes(3)
+    ground.create_pod("in-the-way", cpu="1")
+    eventually("a node is used", lambda: ground.pod("in-the-way").status.phase == "Running", seconds=SOON)
+    ground.reserve("gang", scheduler=VOLCANO_SCHEDULER_NAME, replicas=3, queue="default")
+    name = f"berth-{ground.reservation('gang').metadata.uid}"
+
+    def group() -> dict[str, Any]:
+        found = ground.client.list(
+            VOLCANO_POD_GROUPS, namespace=DEFAULT_NAMESPACE, field_selector=f"metadata.name={name}"
+        ).items
+        return found[0] if found else {}
+
+    eventually(
+        "Volcano has no place for all",
+        lambda: any(one["type"] == "Unschedulable" for one in group().get("status", {}).get("conditions", [])),
+        seconds=SOON,
+    )
+    assert group()["spec"]["minMember"] == 3
+    assert [pod.spec.node_name for pod in ground.placeholders()] == [""] * 3
+
+    ground.client.delete(PODS, "in-the-way", namespace=ground.namespace, grace_seconds=0)
+    ground.wait_until_proven()
+    assert len({pod.spec.node_name for pod in ground.placeholders()}) == 3
+    assert {pod.metadata.annotations[GROUP] for pod in ground.placeholders()} == {name}
+
+    ground.deploy("owner", replicas=3, scheduler=VOLCANO_SCHEDULER_NAME)
+    ground.wait_for("gang", ReservationPhase.SUCCEEDED)
+    eventually(
+        "its PodGroup goes", lambda: is_gone(ground.client, VOLCANO_POD_GROUPS, name, DEFAULT_NAMESPACE), seconds=SOON
+    )
+    assert verbs_on_pod_groups(ground.sandbox) == {"list", "create", "patch", "delete"}
+
+
+def verbs_on_pod_groups(sandbox: Sandbox) -> set[str]:
+    """Return what the operator was allowed to do to PodGroups in Berth's own namespace."""
+    whole, _, _ = sandbox.audit_log.read_text(encoding="utf-8").rpartition("\n")
+    entries = [json.loads(line) for line in whole.splitlines() if '"podgroups"' in line]
+    return {
+        entry["verb"]
+        for entry in entries
+        if entry["user"]["username"].endswith(f":{OPERATOR}")
+        and entry["objectRef"].get("namespace") == DEFAULT_NAMESPACE
+        and entry["annotations"]["authorization.k8s.io/decision"] == "allow"
+    }
+
+
+# --- placeholders are no victims
+
+
+def configure(sandbox: Sandbox, port: int | None) -> None:
+    """Have Volcano preempt and reclaim, with an extender at the port or without one."""
+    arguments = {
+        "extender.urlPrefix": f"http://127.0.0.1:{port}",
+        "extender.httpTimeout": "5s",
+        "extender.preemptableVerb": "preemptable",
+        "extender.reclaimableVerb": "reclaimable",
+        "extender.ignorable": True,
+    }
+    extender = [] if port is None else [{"name": "extender", "arguments": arguments}]
+    tiers = (
+        [{"name": "priority"}, {"name": "gang", "enablePreemptable": False}, {"name": "conformance"}],
+        [{"name": "drf", "enablePreemptable": False}, {"name": "predicates"}, {"name": "proportion"}],
+    )
+    config = {
+        "actions": "allocate, preempt, reclaim, backfill",
+        "tiers": [{"plugins": [*plugins, *extender]} for plugins in tiers],
+    }
+    path = SandboxFolder(sandbox.folder).scheduler_config(Component.VOLCANO_SCHEDULER)
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    sandbox.restart(Component.VOLCANO_SCHEDULER)
+
+
+@pytest.fixture
+def own_configuration(volcano_sandbox: Sandbox) -> Iterator[None]:
+    """Put the configuration of Volcano's scheduler back at the end."""
+    path = SandboxFolder(volcano_sandbox.folder).scheduler_config(Component.VOLCANO_SCHEDULER)
+    before = path.read_text()
+    yield
+    path.write_text(before)
+    volcano_sandbox.restart(Component.VOLCANO_SCHEDULER)
+
+
+def spared(process: OperatorProcess, verb: str) -> float:
+    """Return how often the operator left a placeholder out of the victims."""
+    text = urllib3.request("GET", f"http://127.0.0.1:{process.health_port}/metrics").data.decode()
+    start = f'berth_volcano_extender_answers_total{{verb="{verb}",verdict="spared"}} '
+    return sum(float(line.removeprefix(start)) for line in text.splitlines() if line.startswith(start))
+
+
+@pytest.mark.parametrize("verb", ["preemptable", "reclaimable"])
+@pytest.mark.usefixtures("own_configuration")
+def test_placeholders_are_victims_only_without_the_extender(
+    ground: Ground, operator_beside: OperatorProcess, extender_port: int, verb: str
+) -> None:
+    configure(ground.sandbox, extender_port)
+    ground.add_nodes(1)
+    of_queue: dict[str, Any] = {}
+    if verb == "reclaimable":
+        for queue in ("lender", "claimer"):
+            body = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": queue}}
+            ground.client.create(QUEUES, body | {"spec": {"weight": 1, "reclaimable": True}})
+        of_queue = {"queue": "lender"}
+    for number in range(2):
+        ground.reserve(f"held-{verb}-{number}", scheduler=VOLCANO_SCHEDULER_NAME, cpu="2", **of_queue)
+    ground.wait_until_proven()
+    before = spared(operator_beside, verb)
+    if verb == "preemptable":
+        urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
+        ground.client.create(PRIORITY_CLASSES, urgent | {"value": 1000})
+        ground.create_pod("hungry", cpu="2", priorityClassName="urgent")
+    else:
+        ground.create_pod("hungry", cpu="2", annotations={"scheduling.volcano.sh/queue-name": "claimer"})
+    eventually("Volcano asked", lambda: spared(operator_beside, verb) >= before + 2, seconds=SOON)
+    assert [r.phase for r in reservations(ground.client, ground.namespace)] == [ReservationPhase.AVAILABLE] * 2
+    assert not ground.pod("hungry").spec.node_name
+
+    configure(ground.sandbox, None)
+    eventually("a placeholder was evicted", lambda: bool(ground.pod("hungry").spec.node_name), seconds=SOON)
+    lost = lambda: [  # noqa: E731
+        r.status.state.reason
+        for r in reservations(ground.client, ground.namespace)
+        if r.phase is ReservationPhase.FAILED and r.status.state
+    ]
+    eventually("its Reservation has failed", lambda: lost() == ["Preempted"], seconds=SOON)

@@ -27,7 +27,7 @@ from planner.clusters import consolidating
 NODES: Final = tuple(f"n{number}" for number in range(6))
 GROUP: Final = "scheduling.k8s.io/group-name"
 RESTARTS: Final = LifecyclePolicy(event="PodEvicted", action="RestartJob")
-HARMLESS: Final = LifecyclePolicy(event="PodEvicted", action="RestartPod")
+HARMLESS: Final = LifecyclePolicy(event="PodEvicted", action="SyncJob")
 
 
 @dataclass(frozen=True)

@@ -102,14 +102,17 @@ TABLE = {
     "an exit code that may be the pod's": restarting(
         "answers the exit code 137 with RestartJob", on("", "RestartJob", exit_code=137)
     ),
-    "a task that restarts the pod alone has the first word": harmless(
-        on("PodEvicted", "RestartJob"), on("PodFailed", "RestartJob"), of_task=(on("*", "RestartPod"),)
+    "a task that does nothing more has the first word": harmless(
+        on("PodEvicted", "RestartJob"), on("PodFailed", "RestartJob"), of_task=(on("*", "SyncJob"),)
     ),
-    "the first policy that answers counts": harmless(on("*", "RestartPod"), on("PodEvicted", "RestartJob")),
+    "the first policy that answers counts": harmless(on("*", "SyncJob"), on("PodEvicted", "RestartJob")),
     "of one event it says nothing of the other": restarting(
-        "answers PodFailed", on("PodEvicted", "RestartPod"), on("PodFailed", "RestartJob")
+        "answers PodFailed", on("PodEvicted", "SyncJob"), on("PodFailed", "RestartJob")
     ),
-    "a Job that restarts the pod": harmless(on("PodEvicted", "RestartPod"), on("PodFailed", "RestartPod")),
+    "a Job that only looks": harmless(on("PodEvicted", "SyncJob"), on("PodFailed", "SyncJob")),
+    "a Job that restarts the pod, at the cost of a retry": restarting(
+        "answers PodEvicted with RestartPod", on("PodEvicted", "RestartPod")
+    ),
     "a Job that answers other events": harmless(on("TaskCompleted", "CompleteJob"), on("OutOfSync", "RestartJob")),
     "a Job without policies": harmless(),
     # What is not known.

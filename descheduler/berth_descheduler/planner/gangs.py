@@ -31,7 +31,8 @@ VOLCANO_JOB_KIND: Final = ("batch.volcano.sh", "Job")
 
 _EVENTS: Final = ("PodEvicted", "PodFailed")
 _ANY_EVENT: Final = "*"
-_OF_THE_POD_ALONE: Final = frozenset({"RestartPod", "SyncJob"})
+_OF_THE_POD_ALONE: Final = frozenset({"SyncJob"})
+"""Not `RestartPod`: it ends the pod that was made again once more, and after `maxRetry` of them the Job fails."""
 _VOLCANO_GROUP: Final = api_group(VOLCANO_POD_GROUP_API_VERSION)
 
 
