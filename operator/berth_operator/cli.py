@@ -109,7 +109,8 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
     "--limit",
     default="slots=1000,share=50%",
     metavar="PARTS",
-    help="What the live Reservations of one namespace may hold: slots, share of the cluster, amounts like cpu=64.",
+    help="What the live Reservations of one namespace may hold: slots, share of the cluster, amounts like cpu=64, "
+    "maxFencedNodes=10%.",
 )
 @click.option(
     "--namespace-limit",
