@@ -126,8 +126,8 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         command=f"kubectl taint node {{name}} {HANDOVER_TAINT}-",
     ),
     Invariant.FENCE_LEFT: Advice(
-        what="A pod fences a node off as during a hand-over, and none is going on there.",
-        why="No new pod but those of DaemonSets is scheduled to the node until it ends by itself, within five minutes.",
+        what="A pod fences a node off as during a hand-over or for a Reservation that waits, and there is neither.",
+        why="No new pod but those of DaemonSets is scheduled to the node until it ends by itself, within an hour.",
         to_do="Delete the fence; it is only a pause container:",
         command="kubectl -n {namespace} delete pod {name}",
     ),

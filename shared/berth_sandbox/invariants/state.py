@@ -145,7 +145,7 @@ class Invariant(StrEnum):
     GUARD_LEFT = "GuardLeft"
     """A node keeps the hand-over taint past its deadline, or without a hand-over there."""
     FENCE_LEFT = "FenceLeft"
-    """A pod fences a node off without a hand-over there."""
+    """A pod fences a node off without a hand-over or an awaited slot there."""
     DRAINING_LEFT = "DrainingLeft"
     """A node keeps the draining taint of a plan that is not running."""
     ROOM_GUARD_LEFT = "RoomGuardLeft"
