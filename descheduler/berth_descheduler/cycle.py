@@ -27,6 +27,7 @@ from berth_descheduler.migration import (
     PodName,
     PreEvictionCheck,
     abort_plan,
+    announce_starving,
     clean_up_after_operator,
     conclude_request,
     execute_plan,
@@ -211,6 +212,7 @@ class Cycle:
         while True:
             snapshot = self._read_snapshot_timed()
             found = self._find_plan(snapshot)
+            announce_starving(self._client, clock, found, snapshot)
             not_worth_it = too_little_gain_reason(found, history, self._settings, clock.now())
             if not_worth_it is not None or not self._begins_by_itself:
                 return found, not_worth_it

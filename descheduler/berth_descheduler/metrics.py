@@ -34,6 +34,8 @@ PLAN_SECONDS: Final = "berth_plan_seconds"
 LANDED_RATIO: Final = "berth_landed_on_target_ratio"
 PING_PONG: Final = "berth_ping_pong_moves_total"
 FREED: Final = "berth_freed_nodes_total"
+STARVING_JOBS: Final = "berth_starving_jobs"
+KEPT_NODES: Final = "berth_kept_nodes"
 LAST_CYCLE: Final = "berth_last_cycle_timestamp_seconds"
 LEADER: Final = "berth_leader"
 POLICIES: Final = "berth_policies"
@@ -116,6 +118,10 @@ class CycleMetrics(SilentObserver):
         self._landed.set(math.nan)  # nothing is known yet
         self._freed = Counter(FREED, "Nodes freed.", registry=registry)
         self._ping_pong = Counter(PING_PONG, "Moves that undid earlier ones.", registry=registry)
+        self._starving = Gauge(
+            STARVING_JOBS, "Jobs that starved at the last look, by what is done.", ["outcome"], registry=registry
+        )
+        self._kept = Gauge(KEPT_NODES, "Nodes with a standing fence, while jobs starve.", registry=registry)
         self._last = Gauge(LAST_CYCLE, "When the last cycle ended, unix seconds.", registry=registry)
 
     def phase_ended(self, phase: Phase, seconds: float) -> None:
@@ -125,6 +131,14 @@ class CycleMetrics(SilentObserver):
     def planned(self, plan: Plan) -> None:
         """Show how fragmented the cluster is."""
         self.capacity.show_nodes(plan.before)
+        if plan.starving:
+            self._starving.clear()
+        for outcome, number in plan.starving.items():
+            self._starving.labels(outcome=outcome).set(number)
+
+    def keep_nodes(self, number: int) -> None:
+        """Show how many nodes are kept for starving jobs."""
+        self._kept.set(number)
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:  # noqa: ARG002 - the protocol's
         """Show how many moves are not over."""

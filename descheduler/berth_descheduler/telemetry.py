@@ -111,6 +111,12 @@ class PodEventReason(StrEnum):
 
     EVICTED = "EvictedByPlan"
     """A plan evicted the pod; the message names source, target and plan."""
+    RESOURCE_RESERVED = "NodeResourceReserved"
+    """The pod would fit on a node that is kept for a starving job; the message names the node."""
+    NODES_KEPT = "NodesKept"
+    """Nodes are kept for the starving job of the pod until pods there have ended; the message names them."""
+    NOTHING_RESERVED = "NothingReserved"
+    """The job of the pod starves, and nothing is reserved for it; the message says why."""
 
 
 class PolicyEventReason(StrEnum):

@@ -159,6 +159,9 @@ class RoomStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 PLAN_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
 PLAN_KIND: Final = "MigrationPlan"
 
+STARVING_JOBS: Final = "StarvingJobs"
+"""The plugin that keeps nodes for starving jobs, and what its plans record as their strategy."""
+
 
 class RunMode(StrEnum):
     """How far a run goes by itself: it plans, waits for approval, or executes."""

@@ -1,6 +1,7 @@
 """The Reservation contract (`batch.volcano.sh/v1alpha1`): fields, phases, reasons, conditions."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -9,7 +10,7 @@ import msgspec
 
 from berth_core.clock import parse_duration, parse_timestamp
 from berth_core.errors import InputError
-from berth_core.labels import PREFIX, ROOM_ANNOTATION
+from berth_core.labels import PREFIX, ROOM_ANNOTATION, STARVING_JOB_LABEL
 from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
 from berth_core.unreadable import stand_in
 
@@ -391,3 +392,47 @@ def _lifetime(text: str) -> timedelta:
     if length < timedelta(0):
         raise InputError("spec.ttl", text, "a duration that is not negative; 0s means never")
     return length
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+# Which nodes Reservations fence, and which Reservation is a starving job's.
+
+_SLOT_OVER: Final = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
+
+
+def job_uid(reference: ObjectReference) -> str:
+    """Return a job's uid, or a digest of its name if it has none."""
+    if reference.uid:
+        return reference.uid
+    text = f"{reference.kind}/{reference.namespace}/{reference.name}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def fenced_nodes(reservations: Iterable[Reservation]) -> frozenset[str]:
+    """Return the nodes that live Reservations fence, whoever made them.
+
+    A node counts as long as one slot there is not occupied. Where no slot has a node yet, all that are named count.
+    """
+    found: set[str] = set()
+    for one in reservations:
+        if one.is_live and one.spec.fence is Fence.NODE:
+            found |= _open_nodes(one)
+    return frozenset(found)
+
+
+def _open_nodes(reservation: Reservation) -> set[str]:
+    slots = {(slot.task, slot.index): slot for slot in reservation.status.slots}
+    found: set[str] = set()
+    for task in reservation.spec.tasks:
+        for index in range(task.replicas):
+            slot = slots.get((task.name, index))
+            if slot is None or (slot.state is SlotState.PENDING and not slot.node):
+                found |= set(task.node_names)
+            elif not slot.state.is_occupied and slot.state not in _SLOT_OVER:
+                found.add(slot.node)
+    return found
+
+
+def reservation_for(job_uid: str, reservations: Iterable[Reservation]) -> Reservation | None:
+    """Return the Reservation that was made for a starving job, live or over."""
+    return next((one for one in reservations if one.metadata.labels.get(STARVING_JOB_LABEL) == job_uid), None)

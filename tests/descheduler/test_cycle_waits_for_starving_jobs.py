@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from berth_core import POLICY_LABEL, STARVING_JOB_LABEL
+from berth_core import POLICY_LABEL, STARVING_JOB_LABEL, STARVING_JOBS
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RoomReason, RoomState, RunMode
 from berth_core.reservations import Reservation
 from berth_descheduler.cycle import Cycle, CycleContext
@@ -15,7 +15,7 @@ from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.migration.manifests import job_reservation_name
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.plugins import STARVING_JOBS, StarvingJobs, default_plugins, settings_with
+from berth_descheduler.plugins import StarvingJobs, default_plugins, settings_with
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ServerError
 from berth_kube.resources import MIGRATION_PLANS, RESERVATIONS

@@ -11,13 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from berth_core import STARVING_JOB_LABEL, Capacity, Fence, Node, ObjectReference, Pod, Reservation, Room, Snapshot
+from berth_core import (
+    STARVING_JOB_LABEL,
+    STARVING_JOBS,
+    Capacity,
+    Fence,
+    Node,
+    ObjectReference,
+    Pod,
+    Reservation,
+    Room,
+    Snapshot,
+    fenced_nodes,
+)
 from berth_core.objects import OwnerReference, PodCondition, PodStatus, Taint
 from berth_core.reservations import ReservationPhase, ReservationStatus, Slot, SlotState
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.framework.runtime import Enabled
-from berth_descheduler.planner import Plan, PlannerSettings, fenced_nodes, find_pending_jobs, most_fenced_nodes, plan
-from berth_descheduler.plugins import STARVING_JOBS, StarvingJobs, default_plugins, settings_with
+from berth_descheduler.planner import Plan, PlannerSettings, find_pending_jobs, most_fenced_nodes, plan
+from berth_descheduler.plugins import StarvingJobs, default_plugins, settings_with
 from builders import (
     NOON,
     bare_pod,

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from berth_core import (
     SCHEDULED,
+    STARVING_JOBS,
     DeschedulerPolicy,
     MigrationPlan,
     PlanPhase,
@@ -37,6 +38,13 @@ class ParsedPolicy:
     def name(self) -> str:
         """Return the policy's name."""
         return self.policy.metadata.name
+
+    @property
+    def helps_starving_jobs(self) -> bool | None:
+        """Return whether the policy enables `StarvingJobs`; None for one that cannot be run."""
+        if isinstance(self.run, PolicyError):
+            return None
+        return self.run.planner.plugins.balance.name == STARVING_JOBS
 
     @property
     def schedule(self) -> Schedule | None:

@@ -13,6 +13,7 @@ import structlog
 from berth_core import BerthError
 from berth_descheduler import telemetry
 from berth_descheduler.controller.runner import Runner
+from berth_descheduler.controller.starvation import StarvationController
 from berth_descheduler.controller.status import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.metrics import PolicyMetrics
@@ -98,11 +99,15 @@ class LeaderElector:
 
     def _serve(self, store: PolicyStore, wake_up: WakeUp) -> None:
         status_controller = StatusController(self._context, store, self._metrics, wake_up.event())
+        starvation = StarvationController(
+            self._context.client, self._context.clock, store.known, store.plans, self._metrics.keep_nodes
+        )
         runner = Runner(self._context, store, self._metrics, self._run_lease, wake_up.event())
         threads = [
             threading.Thread(
                 target=status_controller.work_until, args=(self._is_over,), name="status_controller", daemon=True
             ),
+            threading.Thread(target=starvation.work_until, args=(self._is_over,), name="starvation", daemon=True),
             threading.Thread(target=_wake_at_end, args=(self._is_over, wake_up.wake), name="end", daemon=True),
         ]
         for thread in threads:

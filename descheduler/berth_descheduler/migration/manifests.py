@@ -41,11 +41,11 @@ from berth_core import (
     deployment_name,
     effective_requests,
     format_duration,
+    job_uid,
     parse_selector,
     parse_timestamp,
     reservation_name,
 )
-from berth_descheduler.planner import job_uid
 
 # --- reservation templates -------------------------------------------------------------------------------------------
 # What a Reservation's template keeps of a live pod: what scheduling sees, and nothing secret.

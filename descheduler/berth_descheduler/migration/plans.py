@@ -27,6 +27,7 @@ from berth_core import (
     PlanPhase,
     Predicted,
     RunMode,
+    Snapshot,
     format_timestamp,
     plan_name,
     requested_plan_name,
@@ -133,6 +134,8 @@ def _write_phase(client: KubeClient, name: str, phase: PlanPhase) -> None:
 # --- announcements ---------------------------------------------------------------------------------------------------
 # Kubernetes events on plans, policies and pods, for `kubectl describe`.
 
+_MOST_REFUSED: Final = 20
+
 _PATIENCE_SECONDS: Final = 5.0
 """How long each event of an eviction may occupy a thread."""
 
@@ -176,6 +179,24 @@ def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: Planned
             regarding=regarding,
             reason=PodEventReason.EVICTED.value,
             message=f"{what} from {move.source} by the plan {plan}; its replacement has a place on {move.target}",
+            reporting_component=COMPONENT,
+            clock=clock,
+        )
+
+
+def announce_starving(client: KubeClient, clock: Clock, found: Plan, snapshot: Snapshot) -> None:
+    """Record on a waiting pod of each starving job for which nothing is reserved why that is so."""
+    if not found.starving or not found.refused:
+        return
+    uids = {(pod.metadata.namespace, pod.metadata.name): pod.metadata.uid for pod in snapshot.pods}
+    for one in found.refused[:_MOST_REFUSED]:
+        uid = uids.get((one.namespace, one.name), "")
+        pod = ObjectReference(api_version="v1", kind="Pod", namespace=one.namespace, name=one.name, uid=uid)
+        record_event(
+            client.within(_PATIENCE_SECONDS),
+            regarding=pod,
+            reason=PodEventReason.NOTHING_RESERVED.value,
+            message=f"{one.reason.value}: {one.message}",
             reporting_component=COMPONENT,
             clock=clock,
         )

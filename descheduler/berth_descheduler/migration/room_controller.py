@@ -17,9 +17,11 @@ import structlog
 from berth_core import (
     ROOM_TAINT,
     BerthError,
+    Clock,
     InputError,
     MigrationPlan,
     MoveReason,
+    ObjectReference,
     PermanentError,
     Reservation,
     RetryableError,
@@ -30,8 +32,11 @@ from berth_core import (
     RoomStatus,
     count,
     expires_at,
+    fenced_nodes,
     first_few,
+    job_uid,
     parse_timestamp,
+    reservation_for,
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import PlanContext
@@ -59,9 +64,8 @@ from berth_descheduler.migration.rooms import (
     takers,
 )
 from berth_descheduler.migration.worker_pool import BackgroundCalls
-from berth_descheduler.planner import fenced_nodes, job_uid, most_fenced_nodes, reservation_for
 from berth_descheduler.plugins import StarvingJobsArgs
-from berth_kube import PODS, RESERVATIONS, AlreadyExistsError, KubeClient, NotFoundError
+from berth_kube import PODS, RESERVATIONS, AlreadyExistsError, KubeClient, NotFoundError, record_event
 
 # --- room calls ------------------------------------------------------------------------------------------------------
 # The calls for a room, which create, extend and delete its Reservation, and their answers.
@@ -136,11 +140,11 @@ class WaitRequest:
         if nodes:
             with suppress(InputError):
                 args = StarvingJobsArgs.parse(plan.spec.objective.args)
-                most = most_fenced_nodes(args.node_percent, plan.spec.predicted.nodes if plan.spec.predicted else 0)
+                most = args.most_fenced(plan.spec.predicted.nodes if plan.spec.predicted else 0)
         return cls(plan.spec.policy, nodes, most)
 
 
-def ask_to_wait(client: KubeClient, request: WaitRequest, room: Room) -> RoomAnswer:
+def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Room) -> RoomAnswer:
     """Create the Reservation that waits for a starving job, if the job still needs it and the limit allows it.
 
     The plan may be hours old. A live Reservation of that name is the job's own.
@@ -166,6 +170,22 @@ def ask_to_wait(client: KubeClient, request: WaitRequest, room: Room) -> RoomAns
                 text = f"pod {room.namespace}/{slot.pod} is on {on} by now"
                 return RoomAnswer(refusal=RoomReason.POD_PLACED, detail=text)
         client.create(RESERVATIONS, build_job_reservation(room, job, raw_pods, request.policy))
+        first = ObjectReference(
+            api_version="v1",
+            kind="Pod",
+            namespace=room.namespace,
+            name=room.slots[0].pod,
+            uid=room.slots[0].pod_uid,
+        )
+        text = f"{first_few(room.nodes, _NODES_SHOWN)} kept for {room.name} until pods there have ended"
+        record_event(
+            client,
+            regarding=first,
+            reason=telemetry.PodEventReason.NODES_KEPT.value,
+            message=text,
+            reporting_component=telemetry.COMPONENT,
+            clock=clock,
+        )
         return None
 
     return _answer(create)
@@ -317,11 +337,11 @@ class RoomController:
     def _ask(self, one: RoomProgress) -> None:
         if one.retry_at is not None and self._context.clock.monotonic() < one.retry_at:
             return
-        client, ttl, request = self._context.client, self._settings.ttl, self._request
+        client, clock, ttl, request = self._context.client, self._context.clock, self._settings.ttl, self._request
         self._calls.make_for(
             one,
             lambda: (
-                ask_to_wait(client, request, one.room)
+                ask_to_wait(client, clock, request, one.room)
                 if one.room.waits
                 else ask_for_room(client, self._plan, one.index, one.room, ttl)
             ),

@@ -30,7 +30,13 @@ from berth_descheduler.planner.settings import (
 )
 from berth_descheduler.planner.simulation.cluster import NodeIndex
 from berth_descheduler.planner.simulation.state import State
-from berth_descheduler.planner.starvation import fenced_nodes, find_pending_jobs, job_uid, reservation_for
+from berth_descheduler.planner.starvation import (
+    find_pending_jobs,
+    pods_kept_off,
+    pods_to_let_in,
+    standing_fences,
+    why_not_needed,
+)
 from berth_descheduler.planner.stranded_capacity import (
     CapacityReport,
     CapacityShape,
@@ -79,11 +85,9 @@ __all__ = [
     "Thresholds",
     "WaveLimits",
     "explain_kept_pods",
-    "fenced_nodes",
     "find_pending_jobs",
     "gangs_of",
     "is_pending",
-    "job_uid",
     "matches_record",
     "measure_cluster",
     "measure_nodes",
@@ -92,15 +96,18 @@ __all__ = [
     "parse_percentage",
     "plain_percentage",
     "plan",
+    "pods_kept_off",
+    "pods_to_let_in",
     "read_record",
     "read_shape",
     "record_nodes",
     "report_capacity",
     "requested_share",
-    "reservation_for",
     "resource_type_of",
     "revalidate",
+    "standing_fences",
     "starved_pods",
+    "why_not_needed",
     "wish_refusals",
     "write_shape",
 ]

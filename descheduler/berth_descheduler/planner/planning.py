@@ -190,6 +190,9 @@ class Plan:
     waits: tuple[Room, ...] = ()
     """The rooms that no move makes, which wait until pods on their nodes have ended."""
 
+    starving: Mapping[str, int] = field(default_factory=dict)
+    """How many jobs starve, by what is done for them, with a strategy that looks for such."""
+
     cost: PlanCost = PlanCost(0, 0, ())
     missing_kinds: tuple[SnapshotKind, ...] = ()
     """Kinds of objects that the snapshot lacks, about which something was assumed."""
@@ -256,6 +259,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         room_owners=proposal.room_owners,
         room=proposal.room,
         waits=proposal.waits[:MOST_ROOMS],
+        starving=proposal.starving,
         cost=_cost(problem, proposal.steps),
         missing_kinds=snapshot.missing,
         competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),

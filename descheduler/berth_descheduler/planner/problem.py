@@ -99,6 +99,9 @@ class Proposal:
     waits: tuple[Room, ...] = ()
     """Rooms that no move makes: they wait until pods on their nodes have ended."""
 
+    starving: Mapping[str, int] = field(default_factory=dict)
+    """How many jobs starve, by what is done for them, with a strategy that looks for such."""
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -5,36 +5,38 @@ and condition-ready when that many are placed or have a place reserved; neither 
 enough, as the controller's other pods can do without it.
 """
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from berth_core import (
+    BEST_EFFORT_LABEL,
+    PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
+    STANDING_FENCE_LABEL,
     STARVING_JOB_LABEL,
     VOLCANO_JOB_API_VERSION,
     VOLCANO_JOB_KIND,
     VOLCANO_TASK_ANNOTATION,
-    Fence,
     ObjectReference,
     Pod,
     Reservation,
     SlotState,
     Snapshot,
+    effective_requests,
     expected_end,
+    job_uid,
     owner_matches,
     parse_timestamp,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.gangs import Gang, GangKind, Gangs, gangs_of
 from berth_descheduler.planner.pending_pods import gang_of, is_pending
-from berth_descheduler.planner.simulation import Cluster, NodeIndex, PodIndex, State
+from berth_descheduler.planner.simulation import Cluster, NodeIndex, PodIndex, State, odd_requests
 
 _OVER: Final = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
-_UNTRIED: Final = frozenset({SlotState.PENDING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +213,6 @@ def _was_tried(pod: Pod) -> bool:
     return any(one.status == "False" and one.reason == "Unschedulable" for one in said)
 
 
-def job_uid(reference: ObjectReference) -> str:
-    """Return a job's uid, or a digest of its name if it has none."""
-    if reference.uid:
-        return reference.uid
-    text = f"{reference.kind}/{reference.namespace}/{reference.name}"
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
 class _Directory:
     """Says which job a pod is of, and what the snapshot knows of that job."""
 
@@ -336,31 +330,84 @@ def pod_index(cluster: Cluster, pod: Pod) -> PodIndex:
     return cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name]
 
 
-def fenced_nodes(reservations: Iterable[Reservation]) -> frozenset[str]:
-    """Return the nodes that live Reservations fence, whoever made them.
+# --- what is kept ----------------------------------------------------------------------------------------------------
+# Whether a Reservation for a starving job is still needed, and which pods the fences of such nodes keep off.
 
-    A node counts as long as one slot there is not occupied. Where no slot has a node yet, all that are named count.
+
+def why_not_needed(reservation: Reservation, snapshot: Snapshot, jobs: Iterable[PendingJob]) -> str:
+    """Return why a live Reservation for a starving job is of no use any more, "" while it is.
+
+    A hand-over under way is not interrupted, nor are its pods that wait for the others of their gang.
     """
-    found: set[str] = set()
-    for one in reservations:
-        if one.is_live and one.spec.fence is Fence.NODE:
-            found |= _open_nodes(one)
-    return frozenset(found)
+    states = [slot.state for slot in reservation.status.slots]
+    uid = reservation.metadata.uid
+    if SlotState.HANDING_OVER in states or any(
+        pod.metadata.labels.get(RESERVATION_LABEL) == uid and not pod.spec.node_name for pod in snapshot.pods
+    ):
+        return ""
+    left = reservation.spec.replicas - sum(state in _OVER for state in states)
+    job = next((one for one in jobs if one.uid == reservation.metadata.labels.get(STARVING_JOB_LABEL)), None)
+    if job is None or job.is_ready:
+        return "the job is gone, runs, or has no pod that waits"
+    if len(job.missing) != left:
+        return f"the job needs {len(job.missing)} slots by now, and {left} are kept for it"
+    return ""
 
 
-def _open_nodes(reservation: Reservation) -> set[str]:
-    slots = {(slot.task, slot.index): slot for slot in reservation.status.slots}
-    found: set[str] = set()
-    for task in reservation.spec.tasks:
-        for index in range(task.replicas):
-            slot = slots.get((task.name, index))
-            if slot is None or (slot.state in _UNTRIED and not slot.node):
-                found |= set(task.node_names)
-            elif not slot.state.is_occupied and slot.state not in _OVER:
-                found.add(slot.node)
-    return found
+def pods_to_let_in(snapshot: Snapshot) -> tuple[Pod, ...]:
+    """Return the waiting pods without requests that standing fences may keep off."""
+    if not standing_fences(snapshot):
+        return ()
+    return tuple(pod for pod in snapshot.pods if _waits_in_vain(pod) and _is_best_effort(pod) and not _is_let_in(pod))
 
 
-def reservation_for(job_uid: str, reservations: Iterable[Reservation]) -> Reservation | None:
-    """Return the Reservation that was made for a starving job, live or over."""
-    return next((one for one in reservations if one.metadata.labels.get(STARVING_JOB_LABEL) == job_uid), None)
+def pods_kept_off(snapshot: Snapshot) -> tuple[tuple[Pod, str], ...]:
+    """Return the waiting pods that would fit on a fenced node if it were not kept, each with the first such node.
+
+    Leaves out pods that the fences let in, and those for which something is kept or that are on their way to a place.
+    """
+    fenced = standing_fences(snapshot)
+    owners = [owner for one in snapshot.reservations if one.is_live for owner in one.spec.owners]
+    vain = (pod for pod in snapshot.pods if _waits_in_vain(pod) and not odd_requests(pod))
+    waiting = [
+        pod for pod in vain if not _is_best_effort(pod) and not any(owner_matches(owner, pod) for owner in owners)
+    ]
+    if not fenced or not waiting:
+        return ()
+    opened = without_fences(snapshot)
+    here = tuple(pod for pod in opened.pods if pod.spec.node_name or PLACEHOLDER_LABEL not in pod.metadata.labels)
+    cluster = Cluster.from_snapshot(replace(opened, pods=here, reservations=()), waiting)
+    state = State(cluster)
+    nodes = [cluster.node_numbers[name] for name in sorted(fenced) if name in cluster.node_numbers]
+    found = []
+    for pod in waiting:
+        index = pod_index(cluster, pod)
+        fits = cluster.pods[index].class_index
+        node = next((one for one in nodes if state.fits(fits, one) and state.refusal(index, one) is None), None)
+        if node is not None:
+            found.append((pod, cluster.node_name(node)))
+    return tuple(found)
+
+
+def standing_fences(snapshot: Snapshot) -> frozenset[str]:
+    """Return the nodes with a standing fence."""
+    fences = (pod for pod in snapshot.pods if STANDING_FENCE_LABEL in pod.metadata.labels)
+    return frozenset(pod.spec.node_name for pod in fences if pod.spec.node_name and not pod.is_terminal)
+
+
+def without_fences(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without standing fences."""
+    pods = tuple(pod for pod in snapshot.pods if STANDING_FENCE_LABEL not in pod.metadata.labels)
+    return snapshot if len(pods) == len(snapshot.pods) else replace(snapshot, pods=pods)
+
+
+def _waits_in_vain(pod: Pod) -> bool:
+    return is_pending(pod) and not _has_place(pod) and _was_tried(pod)
+
+
+def _is_best_effort(pod: Pod) -> bool:
+    return not odd_requests(pod) and not effective_requests(pod.spec)
+
+
+def _is_let_in(pod: Pod) -> bool:
+    return BEST_EFFORT_LABEL in pod.metadata.labels

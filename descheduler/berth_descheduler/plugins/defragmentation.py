@@ -8,7 +8,17 @@ from enum import Enum, StrEnum, auto
 from importlib.util import find_spec
 from typing import Any, Final, assert_never
 
-from berth_core import CPU, Deadline, InputError, Objective, Pod, Snapshot, format_duration, parse_duration
+from berth_core import (
+    CPU,
+    STARVING_JOBS,
+    Deadline,
+    InputError,
+    Objective,
+    Pod,
+    Snapshot,
+    format_duration,
+    parse_duration,
+)
 from berth_descheduler.framework.runtime import Enabled, PluginSet
 from berth_descheduler.planner import (
     EvictableNamespaces,
@@ -76,10 +86,6 @@ def find_double_names(raw: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 SINGLE_PODS: Final = "SinglePods"
 """What a plan records as its strategy if it only moves pods that plugins name."""
-
-
-STARVING_JOBS: Final = "StarvingJobs"
-"""The plugin that keeps nodes for starving jobs, and what its plans record as their strategy."""
 
 
 class Goal(Enum):

@@ -8,16 +8,16 @@ from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any, Final
 
-from berth_core import Deadline, InputError, Objective, format_duration, parse_duration
+from berth_core import STARVING_JOBS, Deadline, InputError, Objective, format_duration, parse_duration
 from berth_descheduler.planner import (
     EvictableNamespaces,
     StarvationRules,
     StarvingJobsStrategy,
     Strategy,
+    most_fenced_nodes,
     parse_percentage,
     plain_percentage,
 )
-from berth_descheduler.plugins.defragmentation import STARVING_JOBS
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "starvingJobTimeThreshold": "Jobs that wait longer starve: seconds, or a duration; 172800 by default.",
@@ -72,6 +72,10 @@ class StarvingJobsArgs:
             give_up_after=_duration(raw, "giveUpAfter", default.give_up_after, _SHORTEST),
             namespaces=_namespaces(raw.get("namespaces")),
         )
+
+    def most_fenced(self, nodes: int) -> int:
+        """Return how many nodes of a cluster with so many may be fenced."""
+        return most_fenced_nodes(self.node_percent, nodes)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return what `parse` reads, every field given."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core import CPU, MEMORY, count, first_few, format_amount, kubectl_command, percent
+from berth_core import CPU, MEMORY, STARVING_JOBS, count, first_few, format_amount, kubectl_command, percent
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner import Fragmentation, Plan, Prover, Quality, requested_share
-from berth_descheduler.plugins import STARVING_JOBS, Goal, goal_of
+from berth_descheduler.plugins import Goal, goal_of
 
 _LISTED_PODS: Final = 6
 _LISTED_ROOMS: Final = 3

@@ -4,8 +4,9 @@ Where moves are allowed, it first asks `MakeRoom` for those that let the jobs fi
 are chosen whose allocatable amounts can hold the job, and are fenced until enough of their pods have ended.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
@@ -16,7 +17,6 @@ from berth_core import (
     MEMORY,
     PLACEHOLDER_LABEL,
     PODS,
-    STANDING_FENCE_LABEL,
     Capacity,
     InputError,
     Pod,
@@ -24,9 +24,11 @@ from berth_core import (
     RoomSlot,
     Snapshot,
     count,
+    fenced_nodes,
     first_few,
     format_amount,
     format_duration,
+    reservation_for,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.problem import Problem, Proposal, Strategy
@@ -45,15 +47,17 @@ from berth_descheduler.planner.starvation import (
     PendingJob,
     Placement,
     PodEnds,
-    fenced_nodes,
     find_pending_jobs,
     pod_index,
-    reservation_for,
+    without_fences,
 )
 
 _MOST_OWNERS: Final = 32
 _MOST_SLOTS: Final = 1000
 """The most owners and slots of a Reservation: a gang waits in one, as its slots change hands together."""
+
+_SLOTS_OF_A_FENCE: Final = 2
+"""A standing fence is two pods."""
 
 _FULL_SCORE: Final = 1_000_000
 _NODES_SHOWN: Final = 3
@@ -106,7 +110,7 @@ class StarvingJobsStrategy:
         allowed = self._rules.namespaces.allows
         starving = [job for job in jobs if allowed(job.reference.namespace) and job.starves(now, self._rules.threshold)]
         if not starving:
-            return Proposal((), ())
+            return Proposal((), (), starving={"Waits": 0, "RoomMade": 0})
         able, refused = _sort_out(snapshot, jobs, starving)
         made = self._moves(problem, state, able)
         served = {pod.uid for room in made.room for pod in room.pods[: room.fitted]}
@@ -115,7 +119,11 @@ class StarvingJobsStrategy:
         closed = moved.union(*(room.nodes for room in made.room))
         waits, unserved = self._choose_nodes(problem, waiting, closed)
         rooms = tuple(room for room in made.room if room.fitted)
-        return Proposal(made.steps, (*refused, *unserved), made.quality if rooms else None, rooms, waits=waits)
+        left_out = (*refused, *unserved)
+        outcomes = Counter(one.reason.value for one in left_out)
+        done = {"Waits": len(waits), "RoomMade": len(able) - len(waiting), **outcomes}
+        quality = made.quality if rooms else None
+        return Proposal(made.steps, left_out, quality, rooms, waits=waits, starving=done)
 
     def _moves(self, problem: Problem, state: State, jobs: Sequence[PendingJob]) -> Proposal:
         """Return what moves can do for the jobs, and make these moves in the state."""
@@ -245,7 +253,7 @@ class NodeChoice:
     """Chooses nodes for one job after the other, and keeps what it has chosen."""
 
     def __init__(self, problem: Problem, jobs: Sequence[PendingJob], closed: set[str], node_percent: Fraction) -> None:
-        snapshot = _without_fences(problem.cluster.snapshot)
+        snapshot = without_fences(problem.cluster.snapshot)
         pods = [pod for job in jobs for pod in job.missing]
         self._cluster = Problem.to_review(snapshot, problem.settings, pods).cluster
         self._state = State(self._cluster)
@@ -254,6 +262,7 @@ class NodeChoice:
         self._closed = {self._cluster.node_numbers[name] for name in closed if name in self._cluster.node_numbers}
         self._end_of = PodEnds(snapshot).of
         self._nodes = [NodeIndex(node) for node in range(len(snapshot.nodes))]
+        self._fence_slots = [_SLOTS_OF_A_FENCE if name == PODS else 0 for name in self._cluster.resources]
         self._beside = [self._left(node, lambda one: not _stays(one)) for node in self._nodes]
         """Per node what its allocatable amounts leave beside pods that stay and what is promised."""
         self._coming = [self._left(node, self._ends) for node in self._nodes]
@@ -389,7 +398,8 @@ class NodeChoice:
 
     def _left(self, node: NodeIndex, leaves: Callable[[PlacedPod], bool]) -> tuple[int, ...]:
         """Return what a node has beside the pods that do not leave."""
-        row = list(self._cluster.capacity[node])
+        capacity = self._cluster.capacity[node]
+        row = [have - need for have, need in zip(capacity, self._fence_slots, strict=True)]
         for one in self._pods_on(node):
             if not leaves(one):
                 row = [have - need for have, need in zip(row, self._cluster.requests[one.class_index], strict=True)]
@@ -463,14 +473,6 @@ def _stays(one: PlacedPod) -> bool:
         or PLACEHOLDER_LABEL in one.pod.metadata.labels
         or (one.presence is PodPresence.EXPECTED)
     )
-
-
-def _without_fences(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot without standing fences: a fenced node may be kept for a further job."""
-    pods = tuple(pod for pod in snapshot.pods if STANDING_FENCE_LABEL not in pod.metadata.labels)
-    if len(pods) == len(snapshot.pods):
-        return snapshot
-    return replace(snapshot, pods=pods)
 
 
 def node_score(cluster: Cluster, class_index: ClassIndex, free: Sequence[int]) -> int:

@@ -1,0 +1,199 @@
+"""Watches over the nodes that are kept for starving jobs.
+
+In a thread of its own, so that a fence does not stand longer than it is of use while a run takes hours. Where no policy
+enables `StarvingJobs`, nothing is left of one and no plan of it has gone on, it makes no calls.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import structlog
+
+from berth_core import (
+    BEST_EFFORT_LABEL,
+    POLICY_LABEL,
+    STARVING_JOB_LABEL,
+    STARVING_JOBS,
+    BerthError,
+    Clock,
+    MigrationPlan,
+    ObjectReference,
+    Reservation,
+    ReservationPhase,
+    ReservationReason,
+    Snapshot,
+)
+from berth_descheduler import telemetry
+from berth_descheduler.controller.decisions import ParsedPolicy
+from berth_descheduler.planner import (
+    find_pending_jobs,
+    pods_kept_off,
+    pods_to_let_in,
+    standing_fences,
+    why_not_needed,
+)
+from berth_descheduler.snapshots import read_live_snapshot
+from berth_kube import PODS, RESERVATIONS, ConflictError, KubeClient, NotFoundError, record_event
+
+_LOG = structlog.get_logger(__name__)
+_PAUSE_SECONDS: Final = 5.0
+_SHARE: Final = 10
+"""A pass may take one part in so many of the time: on a large cluster it is made less often."""
+_PASSES: Final = 2
+"""A Reservation that is not needed is released if so many passes in a row say so: pods are replaced in between."""
+_LOOK_SECONDS: Final = 0.2
+_MOST_EVENTS: Final = 50
+_TRIED_AGAIN: Final = frozenset(
+    {
+        ReservationReason.PREEMPTED,
+        ReservationReason.NODE_LOST,
+        ReservationReason.HANDOVER_TIMEOUT,
+        ReservationReason.PLACE_TAKEN,
+    }
+)
+"""How a Reservation may fail without its job being given up: it is deleted, and the next run tries again."""
+
+
+class StarvationController:
+    """Releases what no starving job needs, and says who is kept off."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        known_policies: Callable[[], Mapping[str, ParsedPolicy]],
+        known_plans: Callable[[], Iterable[MigrationPlan]],
+        show_kept_nodes: Callable[[int], None],
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._known_policies = known_policies
+        self._known_plans = known_plans
+        self._show_kept_nodes = show_kept_nodes
+        self._known_left = True
+        """Whether Reservations of an earlier time may be there."""
+        self._seen_plans: frozenset[tuple[str, str]] = frozenset()
+        """The plans of the plugin at the last look, with their phases: one may have made a Reservation since."""
+        self._passes: dict[str, int] = {}
+        """By uid of a Reservation: how many passes in a row found it of no use."""
+        self._told: frozenset[tuple[str, str]] = frozenset()
+
+    def work_until(self, over: Callable[[], bool]) -> None:
+        """Work until `over`; retries whatever fails."""
+        stop = threading.Event()
+        while not over():
+            begun_at = self._clock.monotonic()
+            try:
+                self.pass_once()
+            except BerthError as error:
+                _LOG.warning(telemetry.CHORE_FAILED, **{telemetry.KEY_ERROR: str(error)})
+            except Exception:  # noqa: BLE001 - the loop's boundary: whatever is wrong is tried again
+                _LOG.exception(telemetry.CHORE_FAILED)
+            pause = max(_PAUSE_SECONDS, _SHARE * (self._clock.monotonic() - begun_at))
+            ends_at = self._clock.monotonic() + pause
+            while not over() and self._clock.monotonic() < ends_at:
+                stop.wait(_LOOK_SECONDS)
+
+    def pass_once(self) -> None:
+        """Look once at what is kept for starving jobs, and act."""
+        policies = self._known_policies()
+        plans = frozenset(
+            (plan.metadata.uid, plan.phase.value)
+            for plan in self._known_plans()
+            if plan.spec.objective.plugin == STARVING_JOBS
+        )
+        is_used = self._known_left or any(one.helps_starving_jobs for one in policies.values())
+        if not is_used and plans == self._seen_plans:
+            return
+        self._seen_plans = plans
+        raw = self._client.list(RESERVATIONS, label_selector=STARVING_JOB_LABEL).items
+        found = [Reservation.read(one) for one in raw]
+        self._known_left = bool(found)
+        self._show_kept_nodes(0)
+        if not found:
+            self._passes, self._told = {}, frozenset()
+            return
+        snapshot = read_live_snapshot(self._client)
+        self._show_kept_nodes(len(standing_fences(snapshot)))
+        self._release(found, snapshot, policies)
+        self._let_in(snapshot)
+        self._tell(snapshot)
+
+    # --- Reservations -------------------------------------------------------------------------------------------------
+
+    def _release(self, found: Iterable[Reservation], snapshot: Snapshot, policies: Mapping[str, ParsedPolicy]) -> None:
+        jobs = find_pending_jobs(snapshot)
+        counts: dict[str, int] = {}
+        for one in found:
+            uid = one.metadata.uid
+            if one.metadata.deletion_timestamp is not None:
+                continue
+            if one.phase is ReservationPhase.FAILED and one.status.state and one.status.state.reason in _TRIED_AGAIN:
+                self._delete(one, f"it failed ({one.status.state.reason}), and the next run tries again")
+            elif one.is_live and (why := _why_switched_off(one, policies)):
+                self._delete(one, why)
+            elif one.is_live and (why := why_not_needed(one, snapshot, jobs)):
+                counts[uid] = self._passes.get(uid, 0) + 1
+                if counts[uid] >= _PASSES:
+                    self._delete(one, why)
+        self._passes = counts
+
+    def _delete(self, reservation: Reservation, why: str) -> None:
+        meta = reservation.metadata
+        keys = {telemetry.KEY_RESERVATION: reservation.key, telemetry.KEY_MESSAGE: why}
+        try:
+            self._client.delete(RESERVATIONS, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except (NotFoundError, ConflictError):
+            return
+        except BerthError as error:
+            _LOG.warning(telemetry.RELEASE_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
+            return
+        _LOG.info(telemetry.RELEASED, **keys)
+
+    # --- pods ---------------------------------------------------------------------------------------------------------
+
+    def _let_in(self, snapshot: Snapshot) -> None:
+        """Label the waiting pods that request nothing: fences admit them by that label."""
+        for pod in pods_to_let_in(snapshot):
+            body = {"metadata": {"uid": pod.metadata.uid, "labels": {BEST_EFFORT_LABEL: "true"}}}
+            try:
+                self._client.merge_patch(PODS, pod.metadata.name, body, namespace=pod.metadata.namespace)
+            except (NotFoundError, ConflictError):
+                continue
+            except BerthError as error:
+                keys = {telemetry.KEY_POD: pod.key, telemetry.KEY_ERROR: str(error)}
+                _LOG.warning(telemetry.CALL_FAILED, **keys)
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        """Record an event on the pods that a fence keeps off, once for each pod and node."""
+        kept_off = pods_kept_off(snapshot)
+        new = [(pod, node) for pod, node in kept_off if (pod.metadata.uid, node) not in self._told][:_MOST_EVENTS]
+        for pod, node in new:
+            meta = pod.metadata
+            about = ObjectReference(
+                api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
+            )
+            text = f"node(s) resource was(were) reserved: {node} is kept for a starving job"
+            record_event(
+                self._client,
+                regarding=about,
+                reason=telemetry.PodEventReason.RESOURCE_RESERVED.value,
+                message=text,
+                reporting_component=telemetry.COMPONENT,
+                clock=self._clock,
+            )
+        waiting = {pod.metadata.uid for pod, _ in kept_off}
+        told = {(pod.metadata.uid, node) for pod, node in new}
+        self._told = frozenset(told | {one for one in self._told if one[0] in waiting})
+
+
+def _why_switched_off(reservation: Reservation, policies: Mapping[str, ParsedPolicy]) -> str:
+    """Return why the policy of a Reservation wants it no more; "" for a policy that cannot be read now."""
+    name = reservation.metadata.annotations.get(POLICY_LABEL)
+    if name is None:
+        return ""
+    if name not in policies:
+        return f"there is no policy {name}"
+    switched_off = policies[name].helps_starving_jobs is False
+    return f"the policy {name} does not enable StarvingJobs any more" if switched_off else ""
