@@ -27,6 +27,7 @@ from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, ClusterRules, GuardableNode, Informers
 from berth_operator.executor import (
     ActionExecutor,
+    BestEffortPods,
     Context,
     EventRecorder,
     FenceManager,
@@ -165,6 +166,7 @@ class Controller:
         self._fair_sharing = FairSharing()
         self._recorder = EventRecorder(client, lambda: self._throttle.is_busy)
         self._standing_fences = StandingFences(context, self._priorities)
+        self._best_effort = BestEffortPods(context, queue.add)
         self._executor = self._build_executor(context)
         self._orphans = OrphanCollector(context, self._executor)
         fences = FenceManager(context, self._priorities)
@@ -438,6 +440,8 @@ class Controller:
                     self._pending.request_all()
                 case KeyKind.WAITING:
                     self._pending.search()
+                case KeyKind.BEST_EFFORT:
+                    self._best_effort.let_in()
         except BerthError as error:
             self._retry(key, error)
             _LOG.info(telemetry.ACTION_FAILED, **{telemetry.KEY_UID: key.name, telemetry.KEY_ERROR: str(error)})

@@ -28,6 +28,8 @@ class KeyKind(Enum):
     """Pods with our gate that name no Reservation."""
     WAITING = "waiting"
     """Pods that wait for a place and could take a slot."""
+    BEST_EFFORT = "best-effort"
+    """Pods without requests that wait although standing fences may admit them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Key:
 SCOPE_KEY = Key(KeyKind.SCOPE)
 STRAYS_KEY = Key(KeyKind.STRAYS)
 WAITING_KEY = Key(KeyKind.WAITING)
+BEST_EFFORT_KEY = Key(KeyKind.BEST_EFFORT)
 
 
 Heap = list[tuple[float, int, Key]]

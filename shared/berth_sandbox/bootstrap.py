@@ -154,15 +154,25 @@ def build_admission_policies() -> tuple[tuple[dict[str, Any], dict[str, Any]], .
 
 
 def _build_policy(entry: dict[str, Any]) -> dict[str, Any]:
-    user = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{entry['account']}"
+    compared = [("account", "==", entry["account"])] if "account" in entry else []
+    compared += [(f"not-{account}", "!=", account) for account in entry.get("besides", ())]
+    conditions = [
+        {"name": name, "expression": f"request.userInfo.username {sign} '{_user(account)}'"}
+        for name, sign, account in compared
+    ]
     spec = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": entry["rules"]},
-        "matchConditions": [{"name": "account", "expression": f"request.userInfo.username == '{user}'"}],
+        "matchConditions": [*conditions, *entry.get("conditions", ())],
         **({"variables": entry["variables"]} if "variables" in entry else {}),
         "validations": entry["validations"],
     }
     return {**_build(ADMISSION_POLICIES, entry["name"]), "spec": spec}
+
+
+def _user(account: str) -> str:
+    """Return the name under which the API server knows a service account."""
+    return f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}"
 
 
 def _build_policy_binding(policy: str) -> dict[str, Any]:

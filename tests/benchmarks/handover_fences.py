@@ -35,7 +35,16 @@ from berth_operator.settings import PlaceholderSettings
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import make_namespace, overbooked_nodes
-from contended_nodes import EVERYTHING, WHOLE, Body, ContendedNodes, build_pod, priority_classes, wait_at_most
+from contended_nodes import (
+    EVERYTHING,
+    WHOLE,
+    Body,
+    ContendedNodes,
+    build_pod,
+    labels_for_all,
+    priority_classes,
+    wait_at_most,
+)
 from waiting import eventually
 
 SETTLE_SECONDS: Final = 0.3
@@ -169,6 +178,7 @@ def main() -> None:
     with (
         Sandbox.start(settings, progress=lambda _: None) as sandbox,
         sandbox.connect() as client,
+        labels_for_all(client),
         priority_classes(client, hungry=HUNGRY_PRIORITY),
     ):
         nodes = tuple(node.metadata.name for node in client.list(NODES, type=Node).items)

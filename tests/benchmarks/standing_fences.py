@@ -2,9 +2,8 @@
 
     python tests/benchmarks/standing_fences.py [scene ...] [--seconds 12]
 
-A standing fence is two pods without requests, put on the node by `spec.nodeName`, whose required anti-affinity is
-against every pod but those that may enter. Prints, and decides nothing; `--seconds` is how long a scene watches what
-should not happen. The scenes:
+A standing fence is two pods without requests, put on the node by `spec.nodeName`, whose anti-affinity is against all
+pods but those that may enter. Prints, and decides nothing; `--seconds` is how long a scene watches. The scenes:
 
     intruders   who gets onto free fenced nodes: priorities, tolerations, schedulers, what was pending or nominated
     volcano     the same for pods of Volcano's scheduler
@@ -66,6 +65,7 @@ from contended_nodes import (
     ContendedNodes,
     Sightings,
     build_pod,
+    labels_for_all,
     priority_classes,
     quantiles,
     tied_to,
@@ -575,6 +575,7 @@ def run(name: str, watch_seconds: float) -> None:
     with (
         Sandbox.start(SandboxSettings(**settings), progress=lambda _: None) as sandbox,
         sandbox.connect() as client,
+        labels_for_all(client),
         priority_classes(client, high=1_000_000_000, never=0),
     ):
         nodes = tuple(node.metadata.name for node in client.list(NODES, type=Node).items)

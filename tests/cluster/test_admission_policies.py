@@ -1,4 +1,4 @@
-"""The admission policies refuse whatever the two accounts do not need, and let through all that they do."""
+"""The admission policies refuse what accounts do not need, and let through all that they do."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,6 +22,7 @@ from account_calls import (
     secret,
     tenants_pod,
 )
+from berth_core.labels import RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import AlreadyExistsError, ForbiddenError, InvalidObjectError, KubeError, NotFoundError
@@ -41,12 +42,15 @@ from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_reservation, label_owner, make_namespace, pod_template
+from label_calls import ALLOWED_LABELS, ANOTHER, REFUSED_LABELS, idle_pod, labelled_pod
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
 
 MADE = (
     (PODS, tenants_pod(), NAMESPACE),
+    (PODS, idle_pod(), NAMESPACE),
+    (PODS, labelled_pod(RESERVATION_LABEL, name="sent"), NAMESPACE),
     (PODS, bystander(), DEFAULT_NAMESPACE),
     (PRIORITY_CLASSES, manifests.build_priority_class(7), None),
     (PRIORITY_CLASSES, changed(manifests.build_priority_class(9), "metadata.name", "somebodys-class"), None),
@@ -83,7 +87,7 @@ def targets(sandbox: Sandbox) -> Iterator[ApiTargets]:
         admin.merge_patch(NODES, node, {"spec": {"taints": [THEIR_TAINT]}})
         make_all(admin)
         stack.enter_context(without_pod_security(admin))
-        targets = ApiTargets(node, accounts)
+        targets = ApiTargets(node, {**accounts, ANOTHER: admin})
         # The last one of the file: the API server takes policies up in the order of their making.
         eventually("the policies are in force", lambda: is_refused(targets, "an event of another reporter"), seconds=60)
         yield targets
@@ -115,9 +119,9 @@ def without_pod_security(admin: KubeClient) -> Iterator[None]:
         eventually("the namespace is restricted again", lambda: not takes_any_pod(), seconds=60)
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", [*REFUSED, *REFUSED_LABELS])
 def test_the_policies_refuse(targets: ApiTargets, case: str) -> None:
-    act, told = REFUSED[case]
+    act, told = (REFUSED | REFUSED_LABELS)[case]
     with pytest.raises(InvalidObjectError, match="ValidatingAdmissionPolicy") as refusal:
         act(targets)
     assert told in str(refusal.value)
@@ -132,8 +136,8 @@ def used_up(targets: ApiTargets, sandbox: Sandbox) -> Iterator[ApiTargets]:
         make_all(admin)
 
 
-def test_the_policies_let_both_accounts_do_what_they_need(used_up: ApiTargets) -> None:
-    for case, act in ALLOWED.items():
+def test_the_policies_let_accounts_do_what_they_need(used_up: ApiTargets) -> None:
+    for case, act in (ALLOWED | ALLOWED_LABELS).items():
         try:
             act(used_up)
         except AlreadyExistsError:

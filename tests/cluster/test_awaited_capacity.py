@@ -2,17 +2,20 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import pytest
 
 from berth_core.clock import format_timestamp, parse_timestamp
-from berth_core.labels import STANDING_FENCE_LABEL
+from berth_core.labels import BEST_EFFORT_LABEL, STANDING_FENCE_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.resources import NODES, PODS
 from reservation_stage import Stage
 from waiting import eventually as eventually_within
+
+ONE_MILLICPU: Final = {"resources": {"requests": {"cpu": "1m"}}}
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
@@ -72,6 +75,26 @@ def test_what_ends_on_the_chosen_node_goes_to_the_slot_and_then_to_its_owner(sta
     stage.create_pod("owner")
     stage.wait_for(ReservationPhase.SUCCEEDED)
     assert stage.pod("owner").spec.node_name == stage.nodes[1]
+
+
+def test_pods_without_requests_get_onto_a_fenced_node(stage: Stage) -> None:
+    """The other node is closed, so that only the fenced one is left."""
+    fill(stage, one="", another="1h")
+    stage.client.merge_patch(NODES, stage.nodes[0], {"spec": {"unschedulable": True}})
+    stage.reserve(capacity="WhenFree", fence="Node")
+    eventually("the other node is fenced", lambda: fenced(stage) == [stage.nodes[1]])
+
+    idle = {"apiVersion": "v1", "kind": "Pod", **stage.template({"app": "idle"})}
+    idle["metadata"]["name"] = "idle"
+    del idle["spec"]["containers"][0]["resources"]
+    stage.client.create(PODS, idle, namespace=stage.namespace)
+    hungry = {**idle, "metadata": {"name": "hungry"}}
+    hungry["spec"] = idle["spec"] | {"containers": [idle["spec"]["containers"][0] | ONE_MILLICPU]}
+    stage.client.create(PODS, hungry, namespace=stage.namespace)
+
+    eventually("the pod without requests runs there", lambda: stage.pod("idle").spec.node_name == stage.nodes[1])
+    assert stage.pod("hungry").spec.node_name == ""
+    assert BEST_EFFORT_LABEL not in stage.pod("hungry").metadata.labels
 
 
 def test_a_node_that_is_gone_is_chosen_no_more_and_its_fence_goes(stage: Stage) -> None:

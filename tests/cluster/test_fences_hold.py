@@ -18,6 +18,7 @@ from contended_nodes import (
     Body,
     ContendedNodes,
     build_pod,
+    labels_for_all,
     priority_classes,
     tied_to,
 )
@@ -28,6 +29,12 @@ pytestmark = pytest.mark.cluster
 
 HIGHEST: Final = "fenced-highest"
 SCHEDULERS: Final = ("default-scheduler", SECOND_SCHEDULER_NAME)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def free_labels(sandbox: Sandbox) -> Iterator[None]:
+    with sandbox.connect() as client, labels_for_all(client):
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from berth_core.labels import DAEMON_POD_LABEL, RESERVATION_LABEL, SLOT_ANNOTATI
 from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.resources import (
+    DAEMON_SETS,
     DEPLOYMENTS,
     EVENTS,
     JOBS,
@@ -23,7 +24,15 @@ from berth_kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from cluster_objects import build_deployment, build_reservation, is_gone, label_owner, overbooked_nodes, pods
+from cluster_objects import (
+    build_deployment,
+    build_reservation,
+    is_gone,
+    label_owner,
+    overbooked_nodes,
+    pod_template,
+    pods,
+)
 from reservation_stage import WHOLE_NODE, Stage, is_gated
 from service_processes import OperatorProcess
 from waiting import eventually
@@ -212,6 +221,21 @@ def test_a_pod_that_was_waiting_before_its_slot_was_held_gets_it(operator: Opera
     eventually("nothing is left", lambda: stage.leftovers() == [], seconds=60)
 
 
+def idle_daemon_set(stage: Stage) -> dict[str, Any]:
+    """Create a DaemonSet that no node is for, and return the reference of a pod that it controls."""
+    labels = {"app": "agent"}
+    spec = {"selector": {"matchLabels": labels}, "template": pod_template(labels, cpu="1", nodeSelector={"no": "node"})}
+    body = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"}, "spec": spec}
+    made = stage.client.create(DAEMON_SETS, body, namespace=stage.namespace)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "name": "agent",
+        "uid": made["metadata"]["uid"],
+        "controller": True,
+    }
+
+
 @pytest.mark.deep
 def test_the_status_says_which_pod_took_the_place_of_the_owner(stage: Stage) -> None:
     """An urgent pod that tolerates every taint and is labelled as a DaemonSet's passes both guard and fence."""
@@ -224,7 +248,7 @@ def test_the_status_says_which_pod_took_the_place_of_the_owner(stage: Stage) -> 
         labels = {"app": "thief", DAEMON_POD_LABEL: "1"}
         everything = [{"operator": "Exists"}]
         thief = stage.template(labels, priorityClassName=urgent, tolerations=everything)
-        thief["metadata"]["name"] = "thief"
+        thief["metadata"] |= {"name": "thief", "ownerReferences": [idle_daemon_set(stage)]}
         stage.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **thief}, namespace=stage.namespace)
         eventually("the thief waits", lambda: is_refused(stage, "thief"), seconds=60)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from berth_core.clock import SystemClock, format_timestamp
-from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
+from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.reservations import ReservationPhase
 from berth_kube.resources import PODS, RESERVATIONS
 from reservation_stage import Stage, is_gated
@@ -102,7 +102,9 @@ def test_a_forged_note_takes_no_slot_and_guards_no_node(stage: Stage) -> None:
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
-        **stage.template({"app": "stranger", RESERVATION_LABEL: uid}, cpu="1"),
+        **stage.template(
+            {"app": "stranger", RESERVATION_LABEL: uid}, cpu="1", schedulingGates=[{"name": HANDOVER_GATE}]
+        ),
     }
     body["metadata"] |= {
         "name": "stranger",

@@ -42,8 +42,9 @@ Everything that runs in the namespace passes the `restricted` Pod Security level
 
 The services run as user 65532 on a read-only root file system, with the rights of `files/*-rules.yaml` and no others.
 ValidatingAdmissionPolicies (`files/admission-policies.yaml`) hold their accounts to the fields, names and shapes that
-they need, and judge no other requests. Network policies, on by default, let them reach only the API server and the name
-service; set `networkPolicy.apiServerPorts` if your API servers listen on an uncommon port.
+they need, and keep the labels that Berth's fences let in from others' pods. Network policies, on by default, let them
+reach only the API server and the name service; set `networkPolicy.apiServerPorts` if your API servers listen on an
+uncommon port.
 
 Where all nodes are control-plane nodes, as often with k3s and kind, set `operator.options.controlPlaneNodes` and
 `descheduler.options.controlPlaneNodes`.

@@ -264,7 +264,11 @@ def _rights() -> Iterator[str]:
         for scope, rules in sorted(yaml.safe_load(file.read_text(encoding="utf-8")).items()):
             yield from _section(f"{file.stem} {scope}", sorted(map(_right, rules)))
     for policy in yaml.safe_load((_CHART / "files" / "admission-policies.yaml").read_text(encoding="utf-8")):
-        yield from _section(f"admission policy {policy['name']} of {policy['account']}", _admission(policy))
+        yield from _section(f"admission policy {policy['name']} of {_accounts(policy)}", _admission(policy))
+
+
+def _accounts(policy: Mapping[str, Any]) -> str:
+    return policy.get("account") or f"all besides {', '.join(policy['besides'])}"
 
 
 def _right(rule: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What the two accounts may and may not do under the admission policies, as a table of calls.
+"""What accounts may and may not do under the admission policies, as a table of calls.
 
 The tests that try them are in `tests/cluster`.
 """
@@ -70,7 +70,7 @@ RESERVATION = Reservation.read(
 
 @dataclass(frozen=True)
 class ApiTargets:
-    """What the accounts act upon: a node and a pod of a tenant, and both accounts' own clients."""
+    """What the accounts act upon: a node and a pod of a tenant, and each account's own client."""
 
     node: str
     accounts: Mapping[str, KubeClient]

@@ -14,11 +14,12 @@ from berth_core.labels import AWAITS_CAPACITY_LABEL, FENCE_LABEL, PLACEHOLDER_LA
 from berth_core.names import fence_name, standing_fence_name
 from berth_core.objects import Pod
 from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, ForbiddenError, NotFoundError
-from berth_kube.resources import DAEMON_SETS, PODS, PRIORITY_CLASSES
+from berth_kube.errors import AlreadyExistsError, ForbiddenError, InvalidObjectError, NotFoundError
+from berth_kube.resources import ADMISSION_POLICY_BINDINGS, DAEMON_SETS, PODS, PRIORITY_CLASSES
 from berth_kube.watching import Changed, Removed
 from berth_operator.reconcile import FENCE_PRIORITY, FenceKind, build_fence, build_priority_class, build_standing_fence
 from berth_operator.settings import PlaceholderSettings
+from berth_sandbox.bootstrap import build_admission_policies
 from cluster_objects import pod_template, pods
 from waiting import eventually
 
@@ -30,6 +31,7 @@ WHOLE, HALF = "4", "2"
 """The cpu of a node, and a half of it."""
 AWAITING: Final = {RESERVATION_LABEL: "uid", PLACEHOLDER_LABEL: "true", AWAITS_CAPACITY_LABEL: "true"}
 """The labels of an awaited placeholder."""
+_LABEL_POLICY: Final = "berth-pods-of-others"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -82,6 +84,29 @@ def priority_classes(client: KubeClient, **values: int) -> Iterator[None]:
         for name in values:
             with suppress(NotFoundError):
                 client.delete(PRIORITY_CLASSES, name)
+
+
+@contextmanager
+def labels_for_all(client: KubeClient) -> Iterator[None]:
+    """Let every account give pods the labels that fences let in, until the end."""
+    (binding,) = (one for policy, one in build_admission_policies() if policy["metadata"]["name"] == _LABEL_POLICY)
+    client.delete(ADMISSION_POLICY_BINDINGS, _LABEL_POLICY)
+    eventually("labels are free", lambda: _may_label(client), seconds=60)
+    try:
+        yield
+    finally:
+        client.create(ADMISSION_POLICY_BINDINGS, binding)
+        eventually("labels are Berth's again", lambda: not _may_label(client), seconds=60)
+
+
+def _may_label(client: KubeClient) -> bool:
+    pod = build_pod("labelled", "0", AWAITING)
+    pod["metadata"]["name"] = "labelled"
+    try:
+        client.create(PODS, pod, namespace="default", dry_run=True)
+    except InvalidObjectError:
+        return False
+    return True
 
 
 def _is_known(client: KubeClient, priority_class: str) -> bool:

@@ -36,7 +36,7 @@ from berth_operator.reconcile import (
     slots_by_key,
     trusted_assignment,
 )
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.workqueue import BEST_EFFORT_KEY, Key, KeyKind
 
 _SETTLED = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
 
@@ -216,7 +216,7 @@ class Cache:
             if self._tombstones.covers(pod.metadata) or (known and not is_newer(pod.metadata, known.metadata)):
                 return
             self._fences.put(pod)
-        self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
+        self._enqueue(Key(KeyKind.NODE, pod.spec.node_name), BEST_EFFORT_KEY)
 
     def remove_fence(self, pod: Pod) -> None:
         with self._lock:
@@ -234,6 +234,11 @@ class Cache:
     def standing_fences(self, node: str) -> tuple[Pod, ...]:
         with self._lock:
             return self._fences.on(node)
+
+    def has_fences(self) -> bool:
+        """Return whether any node has a standing fence."""
+        with self._lock:
+            return any(True for _ in self._fences)
 
     def fence_users(self, node: str) -> tuple[Reservation, ...]:
         """Return the Reservations for which a node should be fenced.

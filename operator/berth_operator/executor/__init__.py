@@ -4,14 +4,8 @@ from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder, TemplateRefusals
 from berth_operator.executor.executor import ActionExecutor, find_pod
 from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
-from berth_operator.executor.guards import (
-    FenceManager,
-    NodeGuard,
-    StandingFences,
-)
-from berth_operator.executor.node_chooser import (
-    NodeChooser,
-)
+from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard, StandingFences
+from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.pending_owners import PendingOwners
 from berth_operator.executor.pod_groups import PodGroups
 from berth_operator.executor.priority_classes import PriorityClasses
@@ -21,6 +15,7 @@ from berth_operator.executor.webhook_registration import WebhookRegistration
 
 __all__ = [
     "ActionExecutor",
+    "BestEffortPods",
     "Context",
     "EventRecorder",
     "FenceManager",

@@ -27,7 +27,7 @@ from berth_operator.executor.pod_groups import PodGroups
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile import holds_our_gate
-from berth_operator.workqueue import STRAYS_KEY, Key, KeyKind
+from berth_operator.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
 
 _ONE_BY_ONE: Final = 20
 """Up to this many changed Reservations are fetched one by one."""
@@ -99,6 +99,7 @@ class Resync:
             if everything or zlib.crc32(uid.encode()) % _TURNS == self._turn:
                 self._enqueue(Key(KeyKind.RESERVATION, uid))
         self._enqueue(STRAYS_KEY)
+        self._enqueue(BEST_EFFORT_KEY)
         for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find():
             self._enqueue(Key(KeyKind.NODE, node))
         self._scope.refresh()

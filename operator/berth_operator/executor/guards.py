@@ -5,7 +5,9 @@ progress.
 """
 
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -14,11 +16,15 @@ import msgspec
 import structlog
 
 from berth_core import (
+    BEST_EFFORT_LABEL,
+    DAEMON_POD_LABEL,
     FENCE_LABEL,
     HANDOVER_TAINT,
     LATEST_UNIX_SECONDS,
+    RESERVATION_LABEL,
     STANDING_FENCE_LABEL,
     BerthError,
+    PermanentError,
     Pod,
     PodStatus,
     effective_requests,
@@ -27,12 +33,20 @@ from berth_core import (
     read_whole_number,
     standing_fence_name,
 )
-from berth_kube import PODS, AlreadyExistsError, KubeClient, NotFoundError, put_taint, remove_taint
+from berth_kube import PODS, AlreadyExistsError, ConflictError, KubeClient, NotFoundError, put_taint, remove_taint
 from berth_operator import telemetry
 from berth_operator.cache import Cache, GuardableNode
 from berth_operator.executor.context import Context
 from berth_operator.executor.priority_classes import PriorityClasses
-from berth_operator.reconcile import FENCE_PRIORITY, FenceBudget, FenceKind, build_fence, build_standing_fence
+from berth_operator.reconcile import (
+    FENCE_PRIORITY,
+    FenceBudget,
+    FenceKind,
+    build_fence,
+    build_standing_fence,
+    is_unschedulable,
+)
+from berth_operator.workqueue import BEST_EFFORT_KEY, Key
 
 # --- fences ----------------------------------------------------------------------------------------------------------
 # A fence is a pod that keeps other pods off a guarded node, even those that tolerate its taint.
@@ -182,6 +196,13 @@ def _note_omission(node: str, why: str) -> None:
 
 _STANDING_SECONDS: Final = 3600
 _STANDING_PERIOD_SECONDS: Final = _STANDING_SECONDS // 2
+_WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
+_LET_IN: Final = (RESERVATION_LABEL, DAEMON_POD_LABEL, BEST_EFFORT_LABEL)
+"""Pods with one of these labels get past standing fences."""
+_BEST_EFFORT_SECONDS: Final = 5.0
+"""Between two searches for pods without requests."""
+_MOST_LET_IN: Final = 100
+"""At most so many pods are let in after one search."""
 
 
 class StandingFences:
@@ -268,6 +289,55 @@ class StandingFences:
         with suppress(NotFoundError):
             self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
         self._cache.remove_fence(fence)
+
+
+class BestEffortPods:
+    """Lets pods without requests past standing fences: they take nothing that is awaited."""
+
+    def __init__(self, context: Context, enqueue: Callable[[Key, float], None]) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._enqueue = enqueue
+        self._lock = threading.Lock()
+        self._next = 0.0
+        """Monotonic time from which the pods may be listed again."""
+
+    def let_in(self) -> None:
+        """Label the oldest such pods that a scheduler has refused; come back while fences stand.
+
+        Raises the first refusal at the end.
+        """
+        if not self._cache.has_fences():
+            return
+        with self._lock:
+            left = self._next - time.monotonic()
+            if left <= 0:
+                self._next = time.monotonic() + _BEST_EFFORT_SECONDS
+        self._enqueue(BEST_EFFORT_KEY, left if left > 0 else _BEST_EFFORT_SECONDS)
+        if left > 0:
+            return
+        kept_off = ",".join(f"!{label}" for label in _LET_IN)
+        listed = self._client.list(PODS, field_selector=_WITHOUT_NODE, label_selector=kept_off, type=Pod).items
+        waiting = [pod for pod in listed if _is_best_effort(pod) and is_unschedulable(pod) and not pod.is_terminating]
+        refused: PermanentError | None = None
+        for pod in sorted(waiting, key=lambda pod: pod.metadata.creation_timestamp or "")[:_MOST_LET_IN]:
+            body = {"metadata": {"uid": pod.metadata.uid, "labels": {BEST_EFFORT_LABEL: "true"}}}
+            try:
+                self._client.merge_patch(PODS, pod.metadata.name, body, namespace=pod.metadata.namespace)
+            except (NotFoundError, ConflictError):
+                continue  # it is gone
+            except PermanentError as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
+
+
+def _is_best_effort(pod: Pod) -> bool:
+    """Return whether a pod has no requests and limits of any kind."""
+    spec = pod.spec
+    of_all = [one.resources for one in (*spec.containers, *spec.init_containers)]
+    of_all += [spec.resources] if spec.resources is not None else []
+    return not (spec.overhead or spec.resource_claims or any(one.requests or one.limits for one in of_all))
 
 
 def _lasts(fence: Pod, now: datetime) -> bool:

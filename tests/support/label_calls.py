@@ -1,0 +1,101 @@
+"""Which labels of Berth's accounts may give to pods under the admission policies, as tables of calls."""
+
+from account_calls import NAMESPACE, OTHER_GATE, ApiCall, Body, changed, create, patch_pod, tenants_pod
+from berth_core.labels import (
+    AWAITS_CAPACITY_LABEL,
+    BEST_EFFORT_LABEL,
+    DAEMON_POD_LABEL,
+    FENCE_LABEL,
+    HANDOVER_GATE,
+    RESERVATION_LABEL,
+    STANDING_FENCE_LABEL,
+    SUCCESSOR_LABEL,
+)
+from berth_kube.resources import PODS
+from berth_sandbox.bootstrap import OPERATOR
+
+ANOTHER = "another"
+"""Any account but the two, with every right."""
+
+
+def idle_pod() -> Body:
+    """Return a tenant's pod without requests."""
+    body = changed(tenants_pod(), "metadata.name", "idle")
+    del body["spec"]["containers"][0]["resources"]
+    return body
+
+
+def labelled_pod(
+    label: str, *, name: str = "labelled", gate: str = HANDOVER_GATE, owners: tuple[Body, ...] = ()
+) -> Body:
+    """Return a tenant's pod with one label and one scheduling gate."""
+    body = tenants_pod()
+    body["metadata"] |= {"name": name, "labels": {label: "true"}, "ownerReferences": list(owners)}
+    body["spec"]["schedulingGates"] = [{"name": gate}]
+    return body
+
+
+def controller(kind: str) -> Body:
+    uid = "00000000-0000-0000-0000-000000000000"
+    return {"apiVersion": "apps/v1", "kind": kind, "name": "theirs", "uid": uid, "controller": True}
+
+
+REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
+    "a pod with requests let past fences": (
+        patch_pod(OPERATOR, {"metadata": {"labels": {BEST_EFFORT_LABEL: "true"}}}),
+        "only a pod without requests and limits",
+    ),
+    **{
+        f"another's pod with {label}": (create(ANOTHER, PODS, labelled_pod(label), NAMESPACE), "only Berth's operator")
+        for label in (AWAITS_CAPACITY_LABEL, SUCCESSOR_LABEL, BEST_EFFORT_LABEL, FENCE_LABEL, STANDING_FENCE_LABEL)
+    },
+    "another's pod let past fences later": (
+        patch_pod(ANOTHER, {"metadata": {"labels": {BEST_EFFORT_LABEL: "true"}}}, of=(NAMESPACE, "idle")),
+        "only Berth's operator",
+    ),
+    "another's pod with a Reservation's label and no gate": (
+        create(ANOTHER, PODS, labelled_pod(RESERVATION_LABEL, gate=OTHER_GATE), NAMESPACE),
+        "comes only with Berth's scheduling gate",
+    ),
+    "another's pod with a Reservation's label later": (
+        patch_pod(ANOTHER, {"metadata": {"labels": {RESERVATION_LABEL: "u"}}}),
+        "comes only with Berth's scheduling gate",
+    ),
+    "another's pod with another Reservation's label": (
+        patch_pod(ANOTHER, {"metadata": {"labels": {RESERVATION_LABEL: "other"}}}, of=(NAMESPACE, "sent")),
+        "comes only with Berth's scheduling gate",
+    ),
+    "our gate taken off without the label": (
+        patch_pod(ANOTHER, {"spec": {"schedulingGates": None}}, of=(NAMESPACE, "sent")),
+        "goes only together with the label",
+    ),
+    "another's pod labelled as of a DaemonSet": (
+        create(ANOTHER, PODS, labelled_pod(DAEMON_POD_LABEL), NAMESPACE),
+        "only a pod that a DaemonSet controls",
+    ),
+    "a pod of a ReplicaSet labelled as of a DaemonSet": (
+        create(ANOTHER, PODS, labelled_pod(DAEMON_POD_LABEL, owners=(controller("ReplicaSet"),)), NAMESPACE),
+        "only a pod that a DaemonSet controls",
+    ),
+}
+
+ALLOWED_LABELS: dict[str, ApiCall] = {
+    "a pod without requests let past fences": patch_pod(
+        OPERATOR, {"metadata": {"labels": {BEST_EFFORT_LABEL: "true"}}}, of=(NAMESPACE, "idle")
+    ),
+    "another's pod that was let past fences": patch_pod(
+        ANOTHER, {"metadata": {"labels": {"app": "other"}}}, of=(NAMESPACE, "idle")
+    ),
+    "our gate and the label taken off by another": patch_pod(
+        ANOTHER,
+        {"metadata": {"labels": {RESERVATION_LABEL: None}}, "spec": {"schedulingGates": None}},
+        of=(NAMESPACE, "sent"),
+    ),
+    "a gated pod with a Reservation's label": create(
+        ANOTHER, PODS, labelled_pod(RESERVATION_LABEL), NAMESPACE, dry_run=True
+    ),
+    "a pod of a DaemonSet": create(
+        ANOTHER, PODS, labelled_pod(DAEMON_POD_LABEL, owners=(controller("DaemonSet"),)), NAMESPACE, dry_run=True
+    ),
+}
+"""In an order in which each is possible."""
