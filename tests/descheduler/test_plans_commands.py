@@ -201,6 +201,7 @@ def test_the_rooms_of_a_plan_are_shown_with_what_became_of_them(cluster: FakeClu
         "gang": "",
         "requests": {},
         "selector": "",
+        "capacity": "Free",
         "slots": [{"node": "low-1", "pod": "", "podUID": ""}, {"node": "low-2", "pod": "", "podUID": ""}],
         "state": "Failed",
         "reason": "NotTaken",

@@ -276,6 +276,8 @@ class PlanRoom(RoomResult, frozen=True, kw_only=True, rename="camel"):
     gang: str
     requests: dict[str, str]
     selector: str
+    capacity: str
+    """WhenFree: no move makes the room; its Reservation waits until pods on the nodes have ended."""
     slots: tuple[PlanSlot, ...]
 
 

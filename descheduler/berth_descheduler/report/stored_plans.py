@@ -184,6 +184,7 @@ def _describe_room(room: Room, status: RoomStatus) -> PlanRoom:
         gang=room.gang,
         requests=room.requests,
         selector=room.selector,
+        capacity=room.capacity.value,
         slots=tuple(map(describe_slot, room.slots)),
     )
 
