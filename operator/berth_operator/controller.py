@@ -44,6 +44,7 @@ from berth_operator.executor import (
     TemplateRefusals,
     Validator,
     WebhookRegistration,
+    WindowController,
     find_pod,
     list_reservations,
 )
@@ -169,6 +170,7 @@ class Controller:
         self._best_effort = BestEffortPods(context, queue.add)
         self._executor = self._build_executor(context)
         self._orphans = OrphanCollector(context, self._executor)
+        self._windows = WindowController(context, self._recorder, lambda: self.leading)
         fences = FenceManager(context, self._priorities)
         self._guards = NodeGuard(context, fences)
         self._refusals = TemplateRefusals(context, self._recorder)
@@ -261,9 +263,9 @@ class Controller:
         self._reservations_listed.set()
         self._listed_anew.set()
 
-    def forget_failures(self, uid: str) -> None:
-        """Reset the back-off of a Reservation."""
-        self._failures.pop(Key(KeyKind.RESERVATION, uid), None)
+    def forget_failures(self, key: Key) -> None:
+        """Reset the back-off of a Reservation or a window."""
+        self._failures.pop(key, None)
 
     def note_not_gated(self, pod: Pod) -> None:
         """Record a pod that was not gated.
@@ -424,24 +426,7 @@ class Controller:
         """Reconcile one key; back off after a failure."""
         started = time.monotonic()
         try:
-            match key.kind:
-                case KeyKind.RESERVATION:
-                    self._reconcile_reservation(key)
-                case KeyKind.NODE:
-                    self._guards.reconcile(key.name, self._clock.now())
-                    self._standing_fences.reconcile(key.name, self._clock.now())
-                case KeyKind.SCOPE:
-                    if self._scope.reconcile():
-                        self._probe.probe_soon()
-                    if not self._cache.live_namespaces():
-                        self._priorities.collect()
-                case KeyKind.STRAYS:
-                    self._orphans.release_stray_gates()
-                    self._pending.request_all()
-                case KeyKind.WAITING:
-                    self._pending.search()
-                case KeyKind.BEST_EFFORT:
-                    self._best_effort.let_in()
+            self._dispatch(key)
         except BerthError as error:
             self._retry(key, error)
             _LOG.info(telemetry.ACTION_FAILED, **{telemetry.KEY_UID: key.name, telemetry.KEY_ERROR: str(error)})
@@ -451,6 +436,30 @@ class Controller:
         else:
             self._failures.pop(key, None)
         metrics.RECONCILE_SECONDS.labels(kind=key.kind.value).observe(time.monotonic() - started)
+
+    def _dispatch(self, key: Key) -> None:
+        match key.kind:
+            case KeyKind.RESERVATION:
+                self._reconcile_reservation(key)
+            case KeyKind.WINDOW:
+                wake_seconds = self._windows.reconcile(key.name)
+                if wake_seconds is not None:
+                    self._queue.add(key, wake_seconds)
+            case KeyKind.NODE:
+                self._guards.reconcile(key.name, self._clock.now())
+                self._standing_fences.reconcile(key.name, self._clock.now())
+            case KeyKind.SCOPE:
+                if self._scope.reconcile():
+                    self._probe.probe_soon()
+                if not self._cache.live_namespaces():
+                    self._priorities.collect()
+            case KeyKind.STRAYS:
+                self._orphans.release_stray_gates()
+                self._pending.request_all()
+            case KeyKind.WAITING:
+                self._pending.search()
+            case KeyKind.BEST_EFFORT:
+                self._best_effort.let_in()
 
     def _retry(self, key: Key, error: Exception) -> None:
         failures = self._failures.get(key, 0)

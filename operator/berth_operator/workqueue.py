@@ -26,6 +26,8 @@ class KeyKind(Enum):
     """The webhook's registration."""
     STRAYS = "strays"
     """Pods with our gate that name no Reservation."""
+    WINDOW = "window"
+    """Name: the ReservationWindow's uid."""
     WAITING = "waiting"
     """Pods that wait for a place and could take a slot."""
     BEST_EFFORT = "best-effort"

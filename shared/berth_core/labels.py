@@ -96,6 +96,15 @@ PATH_PROVEN: Final = "proven"
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 """On a placeholder of a Reservation with a queue: that queue, as batch schedulers read it."""
 
+WINDOW_LABEL: Final = f"{PREFIX}/window"
+"""On a Reservation of a ReservationWindow: the name of the window."""
+
+WINDOW_START_ANNOTATION: Final = f"{PREFIX}/window-start"
+"""On the same Reservation: the RFC 3339 time at which its occurrence starts."""
+
+IDLE_SLOTS_ANNOTATION: Final = f"{PREFIX}/idle-slots"
+"""On the same Reservation: how many of its slots what is idle at the start was found to hold."""
+
 MAXIMUM_RUNTIME_ANNOTATION: Final = "volcano.sh/maximum-runtime"
 """On a pod or its pod group: how long the pod runs at most, as a Go duration such as `500s`."""
 

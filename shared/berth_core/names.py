@@ -135,6 +135,15 @@ def reservation_name(plan: str, pod_uid: str) -> str:
     return f"{_readable(plan, reserve=_HASH_LENGTH + 1)}-{_short_hash(pod_uid)}"
 
 
+def window_reservation_name(window: str, window_uid: str, start: str) -> str:
+    """Return the name of a window's Reservation for one start (`2026-11-22T03:00:00Z`).
+
+    The same start gives the same name, and a window made anew under its old name another one.
+    """
+    suffix = f"-{re.sub('[-:Z]', '', start).lower()[:13]}-{_short_hash(window_uid, start)}"
+    return f"{_readable(window, reserve=len(suffix))}{suffix}"
+
+
 def room_taint_value(plan: str, node: str) -> str:
     """Return the value of the taint that reserves a node.
 

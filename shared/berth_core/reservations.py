@@ -151,11 +151,13 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 class ReservationOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The pods that may take a slot.
 
-    An object or a selector names them; either will do.
+    An object, a selector or annotations name them; any of these will do.
     """
 
     object: ObjectReference | None = None
     label_selector: LabelSelector | None = None
+    annotations: dict[str, str] = {}
+    """Annotations of the pod or its pod group, each with this value."""
 
 
 class ReservationTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -21,6 +21,7 @@ from account_calls import (
     registration,
     secret,
     tenants_pod,
+    windows_reservation,
 )
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
@@ -57,6 +58,7 @@ MADE = (
     (PODS, placeholder("held"), DEFAULT_NAMESPACE),
     (RESERVATIONS, build_reservation("theirs", cpu="1", owners=label_owner(app="any")), NAMESPACE),
     (RESERVATIONS, changed(plans_reservation("of-a-plan"), "metadata.ownerReferences", []), NAMESPACE),
+    (RESERVATIONS, changed(windows_reservation("of-a-window"), "metadata.ownerReferences", []), NAMESPACE),
 )
 """What the accounts act upon, in an order in which it can be made."""
 

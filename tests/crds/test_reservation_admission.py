@@ -162,7 +162,11 @@ BAD: Final[dict[str, tuple[list[Change], str]]] = {
         [(OWNER, {"object": {"kind": "Deployment", "uid": "6c5a"}})],
         "a Deployment needs a name: no pod shows the uid of its Deployment",
     ),
-    "an owner that says nothing": ([(OWNER, {})], "an owner needs an object or a labelSelector"),
+    "an owner that says nothing": ([(OWNER, {})], "an owner needs an object, a labelSelector or annotations"),
+    "an owner with no annotations": (
+        [(OWNER, {"annotations": {}})],
+        "spec.owners[0].annotations in body should have at least 1 properties",
+    ),
     "an owner with an empty object": ([(OWNER, {"object": {}})], "an owner's object needs a uid, or a kind and a name"),
     "an owner with a name and no kind": (
         [(OWNER, {"object": {"name": "a"}})],

@@ -32,11 +32,19 @@ from berth_core.reservations import (
     SlotState,
     TaskStatus,
 )
+from berth_core.windows import (
+    ActiveOccurrence,
+    PastOccurrence,
+    ReservationWindow,
+    ReservationWindowStatus,
+    WindowTimes,
+)
 from plain_api import PlainApi
 
 RESERVATIONS: Final = "apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations"
 PLANS: Final = "apis/berth.volcano.sh/v1alpha1/migrationplans"
 POLICIES: Final = "apis/berth.volcano.sh/v1alpha1/deschedulerpolicies"
+WINDOWS: Final = "apis/berth.volcano.sh/v1alpha1/namespaces/default/reservationwindows"
 NOON: Final = "2026-11-21T12:00:00Z"
 LATER: Final = "2026-11-21T12:10:00Z"
 
@@ -93,6 +101,7 @@ RESERVATION_STATUS: Final = ReservationStatus(
             reason=ReservationReason.PREEMPTED,
             expected_at="2026-11-21T13:00:00Z",
             message="m",
+            expected_at=LATER,
         ),
     ),
     node="node-1",
@@ -157,6 +166,32 @@ POLICY_STATUS: Final = DeschedulerPolicyStatus(
     warnings=("w",),
     conditions=(CONDITION,),
 )
+WINDOW: Final[dict[str, Any]] = {
+    "apiVersion": "berth.volcano.sh/v1alpha1",
+    "kind": "ReservationWindow",
+    "spec": {"schedule": "0 3 - 4 * * *", "podNumToReserve": 10, "resources": {"cpu": "32"}},
+}
+WINDOW_STATUS: Final = ReservationWindowStatus(
+    observed_generation=2,
+    state="Reserving",
+    next=WindowTimes(reserve_at=NOON, start=NOON, end=LATER),
+    active=(
+        ActiveOccurrence(
+            reservation="nightly-1",
+            start=NOON,
+            end=LATER,
+            phase="Waiting",
+            nodes=("n-1",),
+            desired=10,
+            held=4,
+            taken=3,
+            expected_at=NOON,
+        ),
+    ),
+    history=(PastOccurrence(reservation="nightly-0", start=NOON, end=LATER, outcome="Ended", desired=10, taken=9),),
+    last_start=NOON,
+    conditions=(CONDITION,),
+)
 
 
 def as_json(struct: msgspec.Struct) -> dict[str, Any]:
@@ -175,7 +210,9 @@ def fields_at_their_default(struct: msgspec.Struct, path: str) -> Iterator[str]:
                 yield from fields_at_their_default(inner, f"{path}.{field.name}")
 
 
-@pytest.mark.parametrize("status", [RESERVATION_STATUS, PLAN_STATUS, POLICY_STATUS], ids=["rsv", "mplan", "dpol"])
+@pytest.mark.parametrize(
+    "status", [RESERVATION_STATUS, PLAN_STATUS, POLICY_STATUS, WINDOW_STATUS], ids=["rsv", "mplan", "dpol", "rsvw"]
+)
 def test_the_examples_leave_no_field_out(status: msgspec.Struct) -> None:
     assert not list(fields_at_their_default(status, "status"))
 
@@ -188,6 +225,16 @@ def test_a_full_reservation_status_comes_back_whole(api: PlainApi, stored: Store
     body = api.get(path).body
     assert body["status"] == as_json(RESERVATION_STATUS)
     assert Reservation.from_api(body).status == RESERVATION_STATUS
+
+
+@pytest.mark.cluster
+def test_a_full_window_status_comes_back_whole(api: PlainApi, stored: Store) -> None:
+    path = stored(WINDOWS, WINDOW)
+    answer = api.merge_patch(f"{path}/status", {"status": as_json(WINDOW_STATUS)})
+    assert not answer.refused, answer.message
+    body = api.get(path).body
+    assert body["status"] == as_json(WINDOW_STATUS)
+    assert ReservationWindow.read(body).status == WINDOW_STATUS
 
 
 @pytest.mark.cluster
@@ -285,14 +332,32 @@ def test_kubectl_shows_a_policy(api: PlainApi, stored: Store) -> None:
 
 
 @pytest.mark.cluster
+def test_kubectl_shows_a_window(api: PlainApi, stored: Store) -> None:
+    path = stored(WINDOWS, WINDOW)
+    sufficient = {"type": "Sufficient", "status": "True"}
+    api.merge_patch(f"{path}/status", {"status": {**as_json(WINDOW_STATUS), "conditions": [sufficient]}})
+    assert shown(api, path) == {
+        "Schedule": "0 3 - 4 * * *",
+        "State": "Reserving",
+        "Pods": 10,
+        "Held": 4,
+        "Taken": 3,
+        "Sufficient": "True",
+        "Next Start": NOON,
+        "Reservation": "nightly-1",
+    }
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("path", "kind", "want_short_name", "want_namespaced"),
     [
         ("apis/batch.volcano.sh/v1alpha1", "Reservation", "rsv", True),
         ("apis/berth.volcano.sh/v1alpha1", "MigrationPlan", "mplan", False),
         ("apis/berth.volcano.sh/v1alpha1", "DeschedulerPolicy", "dpol", False),
+        ("apis/berth.volcano.sh/v1alpha1", "ReservationWindow", "rsvw", True),
     ],
-    ids=["rsv", "mplan", "dpol"],
+    ids=["rsv", "mplan", "dpol", "rsvw"],
 )
 def test_a_kind_has_a_short_name_and_a_scope(
     api: PlainApi, path: str, kind: str, want_short_name: str, *, want_namespaced: bool

@@ -180,7 +180,7 @@ def test_a_replica_compares_what_it_knows_whenever_kopf_has_listed_whether_it_le
 def test_a_beginning_or_a_changed_spec_is_tried_without_the_waits_of_earlier_failures() -> None:
     engine, _, _ = build_engine(FakeApi())
     engine._failures = {PLACE_KEY: 7, Key(KeyKind.RESERVATION, "another"): 3}
-    engine.forget_failures(PLACE_UID)
+    engine.forget_failures(PLACE_KEY)
     assert engine._failures == {Key(KeyKind.RESERVATION, "another"): 3}
 
 

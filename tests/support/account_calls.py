@@ -23,6 +23,7 @@ from berth_core.labels import (
     PLAN_LABEL,
     RESERVATION_LABEL,
     SLOT_ANNOTATION,
+    WINDOW_LABEL,
 )
 from berth_core.names import (
     DEFAULT_NAMESPACE,
@@ -131,6 +132,15 @@ def plans_reservation(name: str) -> Body:
     return body
 
 
+def windows_reservation(name: str) -> Body:
+    body = plans_reservation(name)
+    body["metadata"] |= {"labels": {WINDOW_LABEL: "nightly"}}
+    body["metadata"]["ownerReferences"][0] |= {"kind": "ReservationWindow", "name": "nightly"}
+    body["spec"] = {**body["spec"], "expires": "2099-01-01T00:00:00Z"}
+    del body["spec"]["ttl"]
+    return body
+
+
 def changed(body: Body, path: str, value: object) -> Body:
     """Return a copy of an object with one field set; numbers in the path are indexes."""
     body = deepcopy(body)
@@ -164,8 +174,12 @@ def taint(key: str, effect: str = "NoSchedule", *others: Body) -> Body:
     return {"spec": {"taints": [*(others or (THEIR_TAINT,)), {"key": key, "value": "1", "effect": effect}]}}
 
 
-def patch_reservation(name: str, body: Body) -> ApiCall:
-    return lambda targets: targets[DESCHEDULER].merge_patch(RESERVATIONS, name, body, namespace=NAMESPACE)
+def without_end(body: Body) -> Body:
+    return {**body, "spec": {name: value for name, value in body["spec"].items() if name != "expires"}}
+
+
+def patch_reservation(name: str, body: Body, *, by: str = DESCHEDULER) -> ApiCall:
+    return lambda targets: targets[by].merge_patch(RESERVATIONS, name, body, namespace=NAMESPACE)
 
 
 def lease(name: str) -> Body:
@@ -462,6 +476,22 @@ REFUSED: dict[str, tuple[ApiCall, str]] = {
         lambda targets: targets[DESCHEDULER].delete(RESERVATIONS, "theirs", namespace=NAMESPACE),
         "only Reservations",
     ),
+    "a Reservation of no window": (
+        create(OPERATOR, RESERVATIONS, plans_reservation("x"), NAMESPACE),
+        "only Reservations that a ReservationWindow controls",
+    ),
+    "a window's Reservation without an end": (
+        create(OPERATOR, RESERVATIONS, without_end(windows_reservation("x")), NAMESPACE),
+        "a Reservation of a window has an end",
+    ),
+    "a tenant's Reservation ended by the operator": (
+        patch_reservation("theirs", {"spec": {"ttl": "20m"}}, by=OPERATOR),
+        "only Reservations of a ReservationWindow",
+    ),
+    "a label of a window's Reservation": (
+        patch_reservation("of-a-window", {"metadata": {"labels": {"a": "b"}}}, by=OPERATOR),
+        "only the end may be changed",
+    ),
     "a Reservation given to another": (
         patch_reservation("of-a-plan", {"metadata": {"labels": {"a": "b"}}}),
         "only its time",
@@ -535,6 +565,10 @@ ALLOWED: dict[str, ApiCall] = {
     "more time for a plan's Reservation": patch_reservation("of-a-plan", {"spec": {"ttl": "20m"}}),
     "a plan's Reservation deleted": lambda targets: targets[DESCHEDULER].delete(
         RESERVATIONS, "of-a-plan", namespace=NAMESPACE
+    ),
+    "a window's Reservation": create(OPERATOR, RESERVATIONS, windows_reservation("new"), NAMESPACE, dry_run=True),
+    "another end of a window's Reservation": patch_reservation(
+        "of-a-window", {"spec": {"expires": "2098-01-01T00:00:00Z"}}, by=OPERATOR
     ),
     "a fence": create(OPERATOR, PODS, fence(), DEFAULT_NAMESPACE),
     "a fence deleted": lambda targets: targets[OPERATOR].delete(

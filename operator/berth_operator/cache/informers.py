@@ -9,7 +9,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, STANDING_FENCE_LABEL, BerthError, Pod, PriorityClass
+from berth_core import (
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    STANDING_FENCE_LABEL,
+    BerthError,
+    Pod,
+    PriorityClass,
+    ReservationWindow,
+)
 from berth_kube import (
     LIMIT_RANGES,
     NODES,
@@ -43,7 +51,7 @@ Handle = Callable[[WatchItem[Any]], object]
 
 
 def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -> None:
-    """Apply kopf's event to the cache.
+    """Apply kopf's event on a Reservation to the cache.
 
     A version that the cache already has is skipped.
     """
@@ -52,6 +60,14 @@ def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -
         cache.remove_reservation(metadata["uid"])
     elif not cache.knows_reservation(metadata["uid"], metadata["resourceVersion"]):
         cache.put_reservation(read_reservation(body))
+
+
+def apply_window_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -> None:
+    """Apply kopf's event on a ReservationWindow to the cache."""
+    if event_type == "DELETED":
+        cache.remove_window(body["metadata"]["uid"])
+    else:
+        cache.put_window(ReservationWindow.read(body))
 
 
 class Informers:

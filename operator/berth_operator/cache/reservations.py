@@ -30,6 +30,7 @@ from berth_core import (
     expires_at,
     mark,
     parse_timestamp,
+    window_of,
 )
 from berth_operator.reconcile import ProbeResult, Verdict
 from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind
@@ -38,7 +39,7 @@ from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind
 # Finds the Reservations whose owners may include a pod, without a scan of all.
 
 _Mark = tuple[str, ...]
-"""What each pod of an owner has: namespace, and a uid, name, label, label key or nothing."""
+"""What each pod of an owner has: namespace, and a uid, name, label, label key, annotation or nothing."""
 
 _MOST_VALUES: Final = 100
 """An expression with more values is no mark: each value takes an index entry."""
@@ -92,6 +93,9 @@ def _marks_of_owner(owner: ReservationOwner) -> Iterator[_Mark]:
         yield ("uid", wanted.uid) if by_uid else ("name", wanted.kind, wanted.name)
     if owner.label_selector is not None:
         yield from _marks_of_selector(owner.label_selector)
+    if owner.annotations:
+        key = min(owner.annotations)
+        yield "annotation", key, owner.annotations[key]
 
 
 def _marks_of_selector(selector: LabelSelector) -> Iterable[_Mark]:
@@ -117,6 +121,8 @@ def _marks_on(pod: Pod) -> Iterator[_Mark]:
     for key, value in meta.labels.items():
         yield meta.namespace, "label", key, value
         yield meta.namespace, "key", key
+    for key, value in (*meta.annotations.items(), *meta.group_annotations.items()):
+        yield meta.namespace, "annotation", key, value
 
 
 def _own_marks(pod: Pod) -> Iterator[_Mark]:
@@ -455,6 +461,7 @@ class ReservationStore:
     def __init__(self, tombstones: Tombstones) -> None:
         self._tombstones = tombstones
         self._by_uid: dict[str, Reservation] = {}
+        self._by_window: dict[str, set[str]] = {}
         self._verdicts: dict[str, Verdict] = {}
         self._validated: set[str] = set()
         self.live = LiveReservations()
@@ -476,6 +483,10 @@ class ReservationStore:
     def get(self, uid: str) -> Reservation | None:
         return self._by_uid.get(uid)
 
+    def of_window(self, window_uid: str) -> tuple[Reservation, ...]:
+        """Return the Reservations that a window controls."""
+        return tuple(self._by_uid[uid] for uid in sorted(self._by_window.get(window_uid, ())))
+
     def put(self, reservation: Reservation) -> tuple[Key, ...]:
         """Store a Reservation that is neither gone nor outdated."""
         uid = reservation.metadata.uid
@@ -487,7 +498,7 @@ class ReservationStore:
         if known is not None:
             reuse_computed(reservation, known)
         scope_changed = self._replace(self.statuses.reconcile(reservation), known)
-        return (Key(KeyKind.RESERVATION, uid), *((SCOPE_KEY,) if scope_changed else ()))
+        return (Key(KeyKind.RESERVATION, uid), *_window_keys(reservation), *((SCOPE_KEY,) if scope_changed else ()))
 
     def put_written(
         self, uid: str, status: ReservationStatus, epoch: int, stored: Reservation | None
@@ -503,7 +514,8 @@ class ReservationStore:
         if is_newer(stored.metadata, known.metadata):
             return self.put(stored)
         # The watch was faster, and the status counted as another writer's.
-        return (SCOPE_KEY,) if self._replace(self.statuses.reconcile(raw), known) else ()
+        scope_changed = self._replace(self.statuses.reconcile(raw), known)
+        return (*_window_keys(raw), *((SCOPE_KEY,) if scope_changed else ()))
 
     def start_epoch(self) -> None:
         """Trust the API server's statuses again."""
@@ -515,6 +527,9 @@ class ReservationStore:
         """Store a version; return whether the Reservation is new or changed liveness."""
         uid = reservation.metadata.uid
         self._by_uid[uid] = reservation
+        window = window_of(reservation)
+        if window:
+            self._by_window.setdefault(window, set()).add(uid)
         self.on_version(reservation)
         self.live.put(reservation)
         if _count_held(reservation) > _count_held(known):
@@ -526,13 +541,21 @@ class ReservationStore:
         known = self._by_uid.pop(uid, None)
         if known is not None:
             self.live.remove(known)
+            self._forget_window(known)
         self.on_end(uid)
         self.probes.forget(uid)
         self._verdicts.pop(uid, None)
         self._validated.discard(uid)
         self.waiting.search_again(uid)
         self.statuses.forget(uid)
-        return Key(KeyKind.RESERVATION, uid), SCOPE_KEY
+        return Key(KeyKind.RESERVATION, uid), *(_window_keys(known) if known is not None else ()), SCOPE_KEY
+
+    def _forget_window(self, reservation: Reservation) -> None:
+        window = window_of(reservation)
+        group = self._by_window.get(window, set())
+        group.discard(reservation.metadata.uid)
+        if not group:
+            self._by_window.pop(window, None)
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
         """Record that the templates were validated, and the refusal if any."""
@@ -550,6 +573,12 @@ class ReservationStore:
     def is_validated(self, uid: str) -> bool:
         """Return whether the API server has validated the templates."""
         return uid in self._validated
+
+
+def _window_keys(reservation: Reservation) -> tuple[Key, ...]:
+    """Return the key of the window that controls a Reservation."""
+    window = window_of(reservation)
+    return (Key(KeyKind.WINDOW, window),) if window else ()
 
 
 def _count_held(reservation: Reservation | None) -> int:

@@ -12,6 +12,7 @@ from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
 from berth_operator.executor.webhook_registration import WebhookRegistration
+from berth_operator.executor.windows import WindowController
 
 __all__ = [
     "ActionExecutor",
@@ -32,6 +33,7 @@ __all__ = [
     "TemplateRefusals",
     "Validator",
     "WebhookRegistration",
+    "WindowController",
     "find_pod",
     "list_reservations",
 ]

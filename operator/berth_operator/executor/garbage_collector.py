@@ -26,6 +26,7 @@ from berth_operator.executor.guards import FenceManager
 from berth_operator.executor.pod_groups import PodGroups
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
+from berth_operator.executor.windows import list_windows
 from berth_operator.reconcile import holds_our_gate
 from berth_operator.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
 
@@ -98,6 +99,10 @@ class Resync:
         for uid in sorted(self._cache.named_uids(), key=self._cache.has_all_its_pods):
             if everything or zlib.crc32(uid.encode()) % _TURNS == self._turn:
                 self._enqueue(Key(KeyKind.RESERVATION, uid))
+        list_windows(self._client, self._cache)
+        for window in self._cache.windows():
+            if everything or zlib.crc32(window.metadata.uid.encode()) % _TURNS == self._turn:
+                self._enqueue(Key(KeyKind.WINDOW, window.metadata.uid))
         self._enqueue(STRAYS_KEY)
         self._enqueue(BEST_EFFORT_KEY)
         for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find():

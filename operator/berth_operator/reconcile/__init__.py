@@ -93,10 +93,24 @@ from berth_operator.reconcile.status import (
     warn_of_endless_hold,
 )
 from berth_operator.reconcile.validation import refuse_requests
+from berth_operator.reconcile.window_reservations import (
+    NodeUse,
+    WindowNodes,
+    build_window_reservation,
+    choose_window_nodes,
+    pod_spec_of,
+    take_slots,
+)
+from berth_operator.reconcile.windows import (
+    MOST_OPEN,
+    WindowDecision,
+    decide_window,
+)
 
 __all__ = [
     "ANY_REGISTRATION",
     "FENCE_PRIORITY",
+    "MOST_OPEN",
     "TEMPLATE_DIFFERS",
     "Action",
     "AssignSlot",
@@ -120,6 +134,7 @@ __all__ = [
     "NodeAccess",
     "NodeChoice",
     "NodeCondition",
+    "NodeUse",
     "Nominate",
     "Observation",
     "Operations",
@@ -135,6 +150,8 @@ __all__ = [
     "Ungate",
     "Validate",
     "Verdict",
+    "WindowDecision",
+    "WindowNodes",
     "awaited_node",
     "build_admission_pod",
     "build_assignment",
@@ -154,9 +171,12 @@ __all__ = [
     "build_unlabelling",
     "build_validation_pod",
     "build_webhook_configuration",
+    "build_window_reservation",
     "choose_nodes",
     "choose_task",
+    "choose_window_nodes",
     "decide",
+    "decide_window",
     "describe_transition",
     "handover_gate",
     "has_just_expired",
@@ -170,10 +190,12 @@ __all__ = [
     "newly_lost",
     "placeholder_priority",
     "pod_group_name",
+    "pod_spec_of",
     "refuse_requests",
     "slot_requests",
     "slots_by_key",
     "stage_of",
+    "take_slots",
     "trusted_assignment",
     "warn_of_endless_hold",
     "why_not_fitting",

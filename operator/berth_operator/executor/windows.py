@@ -1,0 +1,309 @@
+"""Open and close ReservationWindows: one Reservation for each occurrence.
+
+`reconcile.windows` decides. A Reservation's name follows from the window and the start, so opening an occurrence again
+creates nothing. Nodes are chosen from one list of all pods, which windows that open together share.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from berth_core import (
+    CHOSEN_NODE_ANNOTATION,
+    WINDOW_API_VERSION,
+    WINDOW_KIND,
+    InputError,
+    Node,
+    ObjectReference,
+    Pod,
+    PodSpec,
+    Reservation,
+    ReservationWindow,
+    ReservationWindowStatus,
+    ResourceAmounts,
+    RetryableError,
+    WindowState,
+    effective_requests,
+    expected_end,
+    format_timestamp,
+    is_control_plane_node,
+    matches_node_affinity,
+    occupied_requests,
+)
+from berth_core.schedules import Occurrence
+from berth_kube import PODS, RESERVATION_WINDOWS, RESERVATIONS, AlreadyExistsError, EventType, KubeClient, NotFoundError
+from berth_operator import metrics, telemetry
+from berth_operator.cache import Cache, GuardableNode, read_reservation
+from berth_operator.executor.context import Context
+from berth_operator.executor.events import EventRecorder, RecordedEvent
+from berth_operator.reconcile import (
+    NodeUse,
+    WindowDecision,
+    WindowNodes,
+    build_window_reservation,
+    choose_window_nodes,
+    decide_window,
+    pod_spec_of,
+    take_slots,
+)
+
+OPENED: Final = "WindowReserves"
+"""The event on a window whose occurrence reserves from now on."""
+CLOSED: Final = "WindowClosed"
+"""The event on a window whose occurrence ends before its time: switched off, or no longer in the schedule."""
+MISSED: Final = "WindowMissed"
+"""The event on a window with an occurrence that nothing opened in time."""
+LEFT_OUT: Final = "WindowLeftOut"
+"""The event on a window with an occurrence that does not open because too many others are open."""
+
+_SURVEY_SECONDS: Final = 5.0
+"""How long a list of all pods serves the windows that open."""
+_WITHOUT_NODES_SECONDS: Final = 10.0
+"""Between two looks for a node that a window may use."""
+_NOT_OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+_ONE_POD: Final = ResourceAmounts({"pods": 1})
+
+_LOG = structlog.get_logger(__name__)
+
+
+def list_windows(client: KubeClient, cache: Cache) -> None:
+    """Refresh all windows in the cache and their numbers; without the CRD there are none."""
+    try:
+        listing = client.list(RESERVATION_WINDOWS)
+    except NotFoundError:
+        return
+    cache.replace_windows([ReservationWindow.read(body) for body in listing.items], listing.resource_version)
+    states = Counter(window.status.state for window in cache.windows())
+    for state in WindowState:
+        metrics.WINDOWS.labels(state=state.value).set(states[state.value])
+
+
+class WindowNodeChooser:
+    """Chooses the nodes of occurrences; thread-safe.
+
+    What one occurrence is given counts as taken for the next, before its placeholders exist.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._clock = context.clock
+        self._allows_control_plane = context.settings.limits.control_plane_nodes
+        self._lock = threading.Lock()
+        self._uses: dict[str, NodeUse] = {}
+        self._listed_at = -_SURVEY_SECONDS
+
+    def choose(self, window: ReservationWindow, spec: PodSpec, times: Occurrence) -> WindowNodes:
+        """Return the nodes of an occurrence, none if no node may be used; raises the API server's error."""
+        candidates = [node for node in self._cache.nodes() if self._may_use(window, spec, node)]
+        if not candidates:
+            return WindowNodes((), 0)
+        slot, slots = effective_requests(spec), window.spec.pod_num_to_reserve
+        with self._lock:
+            self._refresh()
+            uses = {node.metadata.name: self._use_of(node) for node in candidates}
+            choice = choose_window_nodes(uses.values(), slot, slots, times.start)
+            take_slots(uses, choice, slot, slots, times)
+        return choice
+
+    def _may_use(self, window: ReservationWindow, spec: PodSpec, known: GuardableNode) -> bool:
+        """Return whether a node is ready, chosen by the window, and open to its pods."""
+        if known.access.why_closed(spec.tolerations):
+            return False
+        if not self._allows_control_plane and is_control_plane_node(known.metadata, known.spec):
+            return False
+        wanted = {**window.spec.node_selector, **spec.node_selector}
+        node = Node(metadata=known.metadata, spec=known.spec)
+        is_wanted = all(known.metadata.labels.get(key) == value for key, value in wanted.items())
+        return is_wanted and matches_node_affinity(spec, node)
+
+    def _refresh(self) -> None:
+        """List all pods if the last list is too old."""
+        if self._clock.monotonic() - self._listed_at < _SURVEY_SECONDS:
+            return
+        listed = self._client.list(PODS, field_selector=_NOT_OVER, type=Pod)
+        self._uses = {}
+        for pod in listed.items:
+            name = pod.spec.node_name or pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "")
+            if name:
+                use = self._uses.setdefault(name, NodeUse(name, ResourceAmounts.empty()))
+                use.taken.append((_requests_of(pod), expected_end(pod)))
+        self._listed_at = self._clock.monotonic()
+
+    def _use_of(self, node: GuardableNode) -> NodeUse:
+        name = node.metadata.name
+        use = self._uses.setdefault(name, NodeUse(name, ResourceAmounts.empty()))
+        try:
+            use.allocatable = ResourceAmounts.from_quantities(node.status.allocatable)
+        except InputError:
+            use.allocatable = ResourceAmounts.empty()
+        return use
+
+
+def _requests_of(pod: Pod) -> ResourceAmounts:
+    """Return what a pod takes; an unreadable request counts as nothing."""
+    try:
+        requests = occupied_requests(pod)
+    except InputError:
+        requests = ResourceAmounts.empty()
+    return requests.plus(_ONE_POD)
+
+
+class WindowController:
+    """Carries out what a window's decision says, and writes its status."""
+
+    def __init__(self, context: Context, recorder: EventRecorder, leads: Callable[[], bool]) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._clock = context.clock
+        self._recorder = recorder
+        self._leads = leads
+        self._nodes = WindowNodeChooser(context)
+
+    def reconcile(self, uid: str) -> float | None:
+        """Reconcile a window; return after how many seconds it is due again, None for never by itself."""
+        window = self._cache.window(uid)
+        if window is None:
+            return None
+        decision = decision_before = self._decide(window)
+        for reservation in decision.closes:
+            self._close(window, reservation)
+        for reservation, end in decision.retimed:
+            self._retime(reservation, end)
+        lacking = [one for one in decision.opens if not self._open(window, one)]
+        if decision.closes or decision.retimed or decision.opens:
+            decision = self._decide(window, without_nodes=bool(lacking))
+        self._write_status(window, decision.status)
+        self._report(window, decision_before)
+        wake_seconds = decision.wake_seconds
+        return wake_seconds if not lacking else min(wake_seconds or _WITHOUT_NODES_SECONDS, _WITHOUT_NODES_SECONDS)
+
+    def _decide(self, window: ReservationWindow, *, without_nodes: bool = False) -> WindowDecision:
+        found = self._cache.reservations_of_window(window.metadata.uid)
+        return decide_window(window, found, self._clock.now(), without_nodes=without_nodes)
+
+    def _open(self, window: ReservationWindow, times: Occurrence) -> bool:
+        """Create the Reservation of an occurrence; return False if it needs a node and none may be used."""
+        raw = self._read_current(window)
+        if raw is None:
+            return True
+        template = raw["spec"].get("template")
+        choice = self._nodes.choose(window, pod_spec_of(window), times)
+        if not choice.nodes:
+            return False
+        self._require_lease()
+        body = build_window_reservation(window, template, times, choice)
+        name, namespace = body["metadata"]["name"], window.metadata.namespace
+        try:
+            created = self._client.create(RESERVATIONS, body, namespace=namespace)
+        except AlreadyExistsError:
+            created = self._client.get(RESERVATIONS, name, namespace=namespace)
+        else:
+            late = (self._clock.now() - times.reserve_at).total_seconds()
+            metrics.WINDOW_LATE_SECONDS.observe(max(0.0, late))
+            metrics.WINDOW_OCCURRENCES.labels(result="opened").inc()
+            self._log(telemetry.WINDOW_OPENED, window, times.start)
+            slots = window.spec.pod_num_to_reserve
+            text = f"holds {slots} places for the window from {_span(times)}: Reservation {name}"
+            self._record(window, "Normal", OPENED, text)
+        self._cache.put_reservation(read_reservation(created))
+        return True
+
+    def _read_current(self, window: ReservationWindow) -> dict[str, Any] | None:
+        """Return the window as it is stored, None if it is gone.
+
+        Raises `RetryableError` if it is not the one that was decided on.
+        """
+        meta = window.metadata
+        try:
+            raw = self._client.get(RESERVATION_WINDOWS, meta.name, namespace=meta.namespace)
+        except NotFoundError:
+            self._cache.remove_window(meta.uid)
+            return None
+        stored = ReservationWindow.read(raw)
+        if (stored.metadata.uid, stored.metadata.generation) != (meta.uid, meta.generation):
+            self._cache.put_window(stored)
+            raise RetryableError(f"the window {window.key} has changed meanwhile")
+        return raw
+
+    def _close(self, window: ReservationWindow, reservation: Reservation) -> None:
+        self._require_lease()
+        meta = reservation.metadata
+        try:
+            self._client.delete(RESERVATIONS, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except NotFoundError:
+            pass
+        else:
+            self._log(telemetry.WINDOW_CLOSED, window, None)
+            why = "it is switched off" if window.spec.suspend else "the schedule no longer has this time"
+            self._record(window, "Normal", CLOSED, f"Reservation {meta.name} was deleted: {why}")
+        self._cache.remove_reservation(meta.uid)
+
+    def _retime(self, reservation: Reservation, end: datetime) -> None:
+        self._require_lease()
+        meta = reservation.metadata
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+            {"op": "add", "path": "/spec/expires", "value": format_timestamp(end)},
+        ]
+        try:
+            body = self._client.json_patch(RESERVATIONS, meta.name, operations, namespace=meta.namespace)
+        except NotFoundError:
+            self._cache.remove_reservation(meta.uid)
+        else:
+            self._cache.put_reservation(read_reservation(body))
+
+    def _write_status(self, window: ReservationWindow, status: ReservationWindowStatus) -> None:
+        """Write the status if it differs."""
+        if status == window.status:
+            return
+        self._require_lease()
+        meta = window.metadata
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+            {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
+        ]
+        try:
+            body = self._client.json_patch(
+                RESERVATION_WINDOWS, meta.name, operations, namespace=meta.namespace, subresource="status"
+            )
+        except NotFoundError:
+            self._cache.remove_window(meta.uid)
+        else:
+            self._cache.put_window(ReservationWindow.read(body))
+
+    def _report(self, window: ReservationWindow, decision: WindowDecision) -> None:
+        """Record what did not open; the status settles it, so that it is recorded once."""
+        for one in decision.missed:
+            metrics.WINDOW_OCCURRENCES.labels(result="missed").inc()
+            self._log(telemetry.WINDOW_MISSED, window, one.start)
+            self._record(window, "Warning", MISSED, f"nothing opened the window from {_span(one)} in time")
+        for one in decision.left_out:
+            metrics.WINDOW_OCCURRENCES.labels(result="left out").inc()
+            text = f"the window from {_span(one)} does not open: too many earlier ones still are"
+            self._record(window, "Warning", LEFT_OUT, text)
+
+    def _require_lease(self) -> None:
+        if not self._leads():
+            raise RetryableError("the lease is not held any more")
+
+    def _record(self, window: ReservationWindow, type_: EventType, reason: str, message: str) -> None:
+        meta = window.metadata
+        regarding = ObjectReference(
+            api_version=WINDOW_API_VERSION, kind=WINDOW_KIND, namespace=meta.namespace, name=meta.name, uid=meta.uid
+        )
+        self._recorder.record(RecordedEvent(regarding, type_, reason, message))
+
+    def _log(self, event: str, window: ReservationWindow, start: datetime | None) -> None:
+        at = {} if start is None else {telemetry.KEY_START: format_timestamp(start)}
+        _LOG.info(event, **{telemetry.KEY_WINDOW: window.key, **at})
+
+
+def _span(times: Occurrence) -> str:
+    return f"{format_timestamp(times.start)} to {format_timestamp(times.end)}"
