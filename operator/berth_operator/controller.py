@@ -170,7 +170,7 @@ class Controller:
         self._best_effort = BestEffortPods(context, queue.add)
         self._executor = self._build_executor(context)
         self._orphans = OrphanCollector(context, self._executor)
-        self._windows = WindowController(context, self._recorder, lambda: self.leading)
+        self._windows = WindowController(context, self._recorder, lambda: self.leading, queue.add)
         fences = FenceManager(context, self._priorities)
         self._guards = NodeGuard(context, fences)
         self._refusals = TemplateRefusals(context, self._recorder)
@@ -268,10 +268,7 @@ class Controller:
         self._failures.pop(key, None)
 
     def note_not_gated(self, pod: Pod) -> None:
-        """Record a pod that was not gated.
-
-        A Reservation may be for it.
-        """
+        """Record a pod that was not gated though a Reservation may be for it."""
         self._refusals.schedule(pod)
 
     def stop_acting(self) -> None:
@@ -442,9 +439,7 @@ class Controller:
             case KeyKind.RESERVATION:
                 self._reconcile_reservation(key)
             case KeyKind.WINDOW:
-                wake_seconds = self._windows.reconcile(key.name)
-                if wake_seconds is not None:
-                    self._queue.add(key, wake_seconds)
+                self._windows.reconcile(key)
             case KeyKind.NODE:
                 self._guards.reconcile(key.name, self._clock.now())
                 self._standing_fences.reconcile(key.name, self._clock.now())

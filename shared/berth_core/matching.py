@@ -16,7 +16,6 @@ from berth_core.objects import (
     LabelSelectorRequirement,
     NodeAffinity,
     NodeSelectorTerm,
-    ObjectMeta,
     Pod,
     PodAffinity,
     PodAffinityTerm,
@@ -198,19 +197,12 @@ _TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
 def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
     """Return whether a pod belongs to an owner of a Reservation.
 
-    An owner names the pod or its controller, selects the pod's labels, or has annotations of the pod or its group.
+    An owner names the pod or its controller, selects the pod's labels, or has annotations of the pod.
     """
     return (
         (owner.object is not None and _names(owner.object, pod))
         or (owner.label_selector is not None and matches_labels(owner.label_selector, pod.metadata.labels))
-        or (bool(owner.annotations) and _has_annotations(owner.annotations, pod.metadata))
-    )
-
-
-def _has_annotations(wanted: Mapping[str, str], meta: ObjectMeta) -> bool:
-    return any(
-        all(found.get(key) == value for key, value in wanted.items())
-        for found in (meta.annotations, meta.group_annotations)
+        or (bool(owner.annotations) and owner.annotations.items() <= pod.metadata.annotations.items())
     )
 
 

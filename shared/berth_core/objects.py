@@ -63,8 +63,6 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     generation: int | None = None
     unreadable: str = ""
     """Berth's own, in memory and in snapshots: why the rest cannot be decoded."""
-    group_annotations: dict[str, str] = {}
-    """Berth's own, in memory: the annotations of a pod's group, where owners are named by annotations."""
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):

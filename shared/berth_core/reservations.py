@@ -157,7 +157,7 @@ class ReservationOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     object: ObjectReference | None = None
     label_selector: LabelSelector | None = None
     annotations: dict[str, str] = {}
-    """Annotations of the pod or its pod group, each with this value."""
+    """Annotations of the pod, each with this value."""
 
 
 class ReservationTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

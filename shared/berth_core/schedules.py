@@ -16,7 +16,7 @@ from croniter import CroniterBadDateError, CroniterError, croniter
 from berth_core.clock import format_duration, parse_duration
 from berth_core.errors import InputError
 from berth_core.policies import ScheduledReason
-from berth_core.windows import ReservationWindowSpec
+from berth_core.windows import Occurrence, ReservationWindowSpec
 
 _FIELDS: Final = 5
 _EXPECTED_LINE: Final = (
@@ -135,16 +135,6 @@ _TICK: Final = timedelta(microseconds=1)
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _FROM_TO: Final = re.compile(r"([0-9]{1,2}) ([0-9]{1,2}) - ([0-9]{1,2}) (.+)")
 """The form `0 3 - 4 * * *`: from 3 to 4 o'clock, each at this minute."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Occurrence:
-    """One coming of a window."""
-
-    start: datetime
-    end: datetime
-    reserve_at: datetime
-    """When its capacity is reserved; at the start or before."""
 
 
 @dataclass(frozen=True)

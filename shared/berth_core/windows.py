@@ -4,13 +4,14 @@ Each occurrence of a window is one Reservation. The fields have the names of Vol
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
 from berth_core.errors import InputError
-from berth_core.labels import PREFIX
 from berth_core.names import window_reservation_name
 from berth_core.objects import ObjectMeta, PodTemplate
 from berth_core.reservations import Condition, Reservation
@@ -110,6 +111,16 @@ class ReservationWindowSpec(msgspec.Struct, frozen=True, kw_only=True, rename="c
     history_limit: int = 5
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Occurrence:
+    """One coming of a window."""
+
+    start: datetime
+    end: datetime
+    reserve_at: datetime
+    """When its capacity is reserved; at the start or before."""
+
+
 class WindowTimes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """When an occurrence reserves, begins and ends."""
 
@@ -197,7 +208,7 @@ def window_of(reservation: Reservation) -> str:
 
 
 def _is_window(api_version: str, kind: str) -> bool:
-    return kind == WINDOW_KIND and api_version.partition("/")[0] == PREFIX
+    return kind == WINDOW_KIND and api_version.partition("/")[0] == WINDOW_API_VERSION.partition("/")[0]
 
 
 def requests_of_slot(spec: ReservationWindowSpec) -> ResourceAmounts:

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 from hypothesis import strategies as st
 
-from berth_core import InputError, ReservationWindowSpec, requests_of_slot
-from berth_core.schedules import Occurrence, WindowSchedule
+from berth_core import InputError, Occurrence, ReservationWindowSpec, requests_of_slot
+from berth_core.schedules import WindowSchedule
 from properties import holds_for
 
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Santiago", "Asia/Kathmandu")

@@ -101,7 +101,6 @@ RESERVATION_STATUS: Final = ReservationStatus(
             reason=ReservationReason.PREEMPTED,
             expected_at="2026-11-21T13:00:00Z",
             message="m",
-            expected_at=LATER,
         ),
     ),
     node="node-1",

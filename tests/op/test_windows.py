@@ -5,11 +5,15 @@ from random import Random
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from berth_core import ReservationPhase, WindowCondition, WindowReason, WindowState
 from berth_core.schedules import WindowSchedule
 from berth_kube import RESERVATION_WINDOWS, RESERVATIONS
 from berth_kube.errors import ServerError
+from berth_operator.workqueue import Key, KeyKind
+from conventions.pages import blocks
+from conventions.tracked import ROOT
 from fake_api import error
 from window_simulation import NAMESPACE, WindowSimulation, big_node, window_body
 
@@ -171,7 +175,7 @@ def test_a_deleted_window_opens_nothing() -> None:
     one = simulated()
     (key,) = [key for key in one.api.objects if key[0] == RESERVATION_WINDOWS.plural]
     del one.api.objects[key]
-    one.cache.remove_window("uid-nightly")
+    one.cache.windows.remove("uid-nightly")
     one.advance(at("3:30"))
     assert not one.lives
 
@@ -264,7 +268,7 @@ def test_a_refused_creation_is_tried_again_and_said_once() -> None:
     with pytest.raises(ServerError):
         one.advance(at("1:00"))
     one.api.faults.clear()
-    assert one.controller.reconcile("uid-nightly") is not None
+    one.controller.reconcile(Key(KeyKind.WINDOW, "uid-nightly"))
     one.settle()
     assert [held.metadata.name for held in one.reservations()] == [name]
     assert one.events() == ["WindowReserves"]
@@ -395,3 +399,14 @@ def test_a_hundred_windows_on_one_node_open_and_close_on_time_over_changes_of_th
             occurrence = schedule.next_after(occurrence.reserve_at)
     assert not late
     assert len(one.lives) > 200
+
+
+def test_the_example_of_the_page_is_the_file_beside_it_and_opens() -> None:
+    docs = ROOT / "operator" / "docs"
+    body = yaml.safe_load((docs / "nightly-window.yaml").read_text(encoding="utf-8"))
+    (shown,) = [block for block in blocks("yaml") if "kind: ReservationWindow" in block]
+    assert yaml.safe_load(shown) == body
+    one = WindowSimulation(nodes=(big_node("node-a", business_type="ebook"),))
+    one.apply({**body, "metadata": {**window_body()["metadata"]}})
+    one.advance(at("1:30"))
+    assert [held.spec.tasks[0].node_names for held in one.reservations()] == [("node-a",)]

@@ -99,6 +99,7 @@ def test_nothing_is_imported_before_it_is_used(modules: Path) -> None:
         "Broken",
         "DefaultEvictor",
         "Defragmentation",
+        "EndsSoon",
         "Good",
         "Missing",
         "StarvingJobs",
@@ -135,7 +136,7 @@ def test_a_name_that_there_is_not_is_answered_with_those_that_there_are() -> Non
     error = refused(PluginRegistry.discover(OWN_PLUGINS, []), "LowNodeUtilization", {})
     assert str(error) == (
         "name is 'LowNodeUtilization'; "
-        "expected one of the plugins there are: DefaultEvictor, Defragmentation, StarvingJobs"
+        "expected one of the plugins there are: DefaultEvictor, Defragmentation, EndsSoon, StarvingJobs"
     )
 
 

@@ -92,13 +92,13 @@ class WindowSimulation:
         client = self.api.as_client()
         self.recorder = EventRecorder(client)
         context = Context(client, self.cache, OperatorSettings(), self.clock)
-        self.controller = WindowController(context, self.recorder, lambda: self.is_up)
+        self.controller = WindowController(context, self.recorder, lambda: self.is_up, self._enqueue)
         for node in self.nodes:
             self.cache.put_node(node)
         for body in self._stored(RESERVATIONS.plural):
             self.cache.put_reservation(Reservation.read(body))
         for body in self._stored(RESERVATION_WINDOWS.plural):
-            self.cache.put_window(ReservationWindow.read(body))
+            self.cache.windows.put(ReservationWindow.read(body))
 
     def _stored(self, plural: str) -> list[dict[str, Any]]:
         return [body for (kind, _, _), body in self.api.objects.items() if kind == plural]
@@ -118,7 +118,7 @@ class WindowSimulation:
         status = {} if known is None else {"status": known.get("status", {})}
         self.api.put(RESERVATION_WINDOWS, {**body, **status, "metadata": metadata})
         if self.is_up:
-            self.cache.put_window(self.window(metadata["name"]))
+            self.cache.windows.put(self.window(metadata["name"]))
             self.settle()
 
     def put_running(self, name: str, *, node: str, cpu: str, runtime: str = "") -> None:
@@ -140,9 +140,7 @@ class WindowSimulation:
         while self.is_up and (due := [uid for uid, moment in self.due.items() if moment <= self.clock.now()]):
             for uid in due:
                 del self.due[uid]
-                wakes = self.controller.reconcile(uid)
-                if wakes is not None:
-                    self._enqueue(Key(KeyKind.WINDOW, uid), max(wakes, 0.001))
+                self.controller.reconcile(Key(KeyKind.WINDOW, uid))
         for body in self._stored(RESERVATIONS.plural):
             self.lives.setdefault(body["metadata"]["name"], [self.clock.now()])
 

@@ -90,6 +90,8 @@ class RefusalReason(StrEnum):
     """No disruption budget selects the pod, and the policy keeps such pods."""
     WANTS_NO_EVICTION = "WantsNoEviction"
     """The pod has the annotation `prefer-no-eviction`, and the policy makes it mandatory."""
+    ENDS_SOON = "EndsSoon"
+    """The pod is expected to end soon by itself, and the policy keeps such pods."""
     REFUSED_BY_PLUGIN = "RefusedByPlugin"
     """A plugin of the policy keeps the pod; the message names the plugin."""
     PLUGIN_FAILED = "PluginFailed"

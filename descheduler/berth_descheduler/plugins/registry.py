@@ -20,6 +20,7 @@ from berth_descheduler.plugins.defragmentation import (
     DefragmentationArgs,
     settings_with,
 )
+from berth_descheduler.plugins.ends_soon import ENDS_SOON, EndsSoon
 from berth_descheduler.plugins.starving_jobs import StarvingJobs
 
 ENTRY_POINT_GROUP: Final = "berth.plugins"
@@ -113,6 +114,7 @@ OWN_PLUGINS: Final[Mapping[str, PluginType]] = {
     PLUGIN_NAME: Defragmentation,
     STARVING_JOBS: StarvingJobs,
     EVICTOR_NAME: DefaultEvictor,
+    ENDS_SOON: EndsSoon,
 }
 
 

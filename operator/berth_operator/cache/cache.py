@@ -19,7 +19,6 @@ from berth_core import (
     Pod,
     Reservation,
     ReservationStatus,
-    ReservationWindow,
     SlotState,
 )
 from berth_operator.cache.nodes import GuardableNode, NodeIndex, NodeSurveys
@@ -63,7 +62,7 @@ class Cache:
         self._enqueue_key = enqueue
         self._tombstones = Tombstones()
         self._reservations = ReservationStore(self._tombstones)
-        self._windows = WindowStore(self._tombstones)
+        self.windows = WindowStore(enqueue)
         self._pods = PodStore(self._tombstones)
         self._nodes = NodeIndex()
         self._surveys = NodeSurveys()
@@ -198,35 +197,6 @@ class Cache:
             for slot in reservation.status.slots:
                 counts[slot.state] += 1
         return counts
-
-    # --- windows
-
-    def put_window(self, window: ReservationWindow) -> None:
-        """Store a window as the API server returned it; ignore older versions."""
-        with self._lock:
-            keys = self._windows.put(window)
-        self._enqueue(*keys)
-
-    def remove_window(self, uid: str) -> None:
-        with self._lock:
-            keys = self._windows.remove(uid)
-        self._enqueue(*keys)
-
-    def replace_windows(self, listed: Iterable[ReservationWindow], version: str) -> None:
-        present = {window.metadata.uid: window for window in listed}
-        for window in present.values():
-            self.put_window(window)
-        for known in self.windows():
-            if known.metadata.uid not in present and was_due(known.metadata, version):
-                self.remove_window(known.metadata.uid)
-
-    def window(self, uid: str) -> ReservationWindow | None:
-        with self._lock:
-            return self._windows.get(uid)
-
-    def windows(self) -> tuple[ReservationWindow, ...]:
-        with self._lock:
-            return tuple(self._windows)
 
     def reservations_of_window(self, uid: str) -> tuple[Reservation, ...]:
         with self._lock:
@@ -377,8 +347,7 @@ class Cache:
     # --- nodes
 
     def nodes(self) -> tuple[GuardableNode, ...]:
-        with self._lock:
-            return tuple(self._nodes)
+        return tuple(self._nodes)  # iterates over a copy
 
     def put_node(self, node: GuardableNode) -> None:
         """Store a node and queue the hand-overs on it.

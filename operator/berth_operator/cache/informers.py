@@ -65,9 +65,9 @@ def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -
 def apply_window_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -> None:
     """Apply kopf's event on a ReservationWindow to the cache."""
     if event_type == "DELETED":
-        cache.remove_window(body["metadata"]["uid"])
+        cache.windows.remove(body["metadata"]["uid"])
     else:
-        cache.put_window(ReservationWindow.read(body))
+        cache.windows.put(ReservationWindow.read(body))
 
 
 class Informers:

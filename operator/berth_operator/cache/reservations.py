@@ -121,7 +121,7 @@ def _marks_on(pod: Pod) -> Iterator[_Mark]:
     for key, value in meta.labels.items():
         yield meta.namespace, "label", key, value
         yield meta.namespace, "key", key
-    for key, value in (*meta.annotations.items(), *meta.group_annotations.items()):
+    for key, value in meta.annotations.items():
         yield meta.namespace, "annotation", key, value
 
 

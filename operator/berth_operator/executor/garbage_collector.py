@@ -100,7 +100,7 @@ class Resync:
             if everything or zlib.crc32(uid.encode()) % _TURNS == self._turn:
                 self._enqueue(Key(KeyKind.RESERVATION, uid))
         list_windows(self._client, self._cache)
-        for window in self._cache.windows():
+        for window in self._cache.windows.all():
             if everything or zlib.crc32(window.metadata.uid.encode()) % _TURNS == self._turn:
                 self._enqueue(Key(KeyKind.WINDOW, window.metadata.uid))
         self._enqueue(STRAYS_KEY)

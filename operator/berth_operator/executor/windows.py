@@ -20,6 +20,7 @@ from berth_core import (
     InputError,
     Node,
     ObjectReference,
+    Occurrence,
     Pod,
     PodSpec,
     Reservation,
@@ -35,7 +36,6 @@ from berth_core import (
     matches_node_affinity,
     occupied_requests,
 )
-from berth_core.schedules import Occurrence
 from berth_kube import PODS, RESERVATION_WINDOWS, RESERVATIONS, AlreadyExistsError, EventType, KubeClient, NotFoundError
 from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, GuardableNode, read_reservation
@@ -51,6 +51,7 @@ from berth_operator.reconcile import (
     pod_spec_of,
     take_slots,
 )
+from berth_operator.workqueue import Key
 
 OPENED: Final = "WindowReserves"
 """The event on a window whose occurrence reserves from now on."""
@@ -78,8 +79,8 @@ def list_windows(client: KubeClient, cache: Cache) -> None:
         listing = client.list(RESERVATION_WINDOWS)
     except NotFoundError:
         return
-    cache.replace_windows([ReservationWindow.read(body) for body in listing.items], listing.resource_version)
-    states = Counter(window.status.state for window in cache.windows())
+    cache.windows.replace([ReservationWindow.read(body) for body in listing.items], listing.resource_version)
+    states = Counter(window.status.state for window in cache.windows.all())
     for state in WindowState:
         metrics.WINDOWS.labels(state=state.value).set(states[state.value])
 
@@ -158,19 +159,26 @@ def _requests_of(pod: Pod) -> ResourceAmounts:
 class WindowController:
     """Carries out what a window's decision says, and writes its status."""
 
-    def __init__(self, context: Context, recorder: EventRecorder, leads: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        recorder: EventRecorder,
+        leads: Callable[[], bool],
+        enqueue: Callable[[Key, float], None],
+    ) -> None:
         self._client = context.client
         self._cache = context.cache
         self._clock = context.clock
         self._recorder = recorder
         self._leads = leads
+        self._enqueue = enqueue
         self._nodes = WindowNodeChooser(context)
 
-    def reconcile(self, uid: str) -> float | None:
-        """Reconcile a window; return after how many seconds it is due again, None for never by itself."""
-        window = self._cache.window(uid)
+    def reconcile(self, key: Key) -> None:
+        """Reconcile a window, and queue it for the time at which it is due again."""
+        window = self._cache.windows.get(key.name)
         if window is None:
-            return None
+            return
         decision = decision_before = self._decide(window)
         for reservation in decision.closes:
             self._close(window, reservation)
@@ -181,8 +189,8 @@ class WindowController:
             decision = self._decide(window, without_nodes=bool(lacking))
         self._write_status(window, decision.status)
         self._report(window, decision_before)
-        wake_seconds = decision.wake_seconds
-        return wake_seconds if not lacking else min(wake_seconds or _WITHOUT_NODES_SECONDS, _WITHOUT_NODES_SECONDS)
+        if decision.wake_seconds is not None:
+            self._enqueue(key, min(decision.wake_seconds, _WITHOUT_NODES_SECONDS) if lacking else decision.wake_seconds)
 
     def _decide(self, window: ReservationWindow, *, without_nodes: bool = False) -> WindowDecision:
         found = self._cache.reservations_of_window(window.metadata.uid)
@@ -224,11 +232,11 @@ class WindowController:
         try:
             raw = self._client.get(RESERVATION_WINDOWS, meta.name, namespace=meta.namespace)
         except NotFoundError:
-            self._cache.remove_window(meta.uid)
+            self._cache.windows.remove(meta.uid)
             return None
         stored = ReservationWindow.read(raw)
         if (stored.metadata.uid, stored.metadata.generation) != (meta.uid, meta.generation):
-            self._cache.put_window(stored)
+            self._cache.windows.put(stored)
             raise RetryableError(f"the window {window.key} has changed meanwhile")
         return raw
 
@@ -274,9 +282,9 @@ class WindowController:
                 RESERVATION_WINDOWS, meta.name, operations, namespace=meta.namespace, subresource="status"
             )
         except NotFoundError:
-            self._cache.remove_window(meta.uid)
+            self._cache.windows.remove(meta.uid)
         else:
-            self._cache.put_window(ReservationWindow.read(body))
+            self._cache.windows.put(ReservationWindow.read(body))
 
     def _report(self, window: ReservationWindow, decision: WindowDecision) -> None:
         """Record what did not open; the status settles it, so that it is recorded once."""

@@ -26,13 +26,13 @@ from berth_core import (
     WINDOW_START_ANNOTATION,
     Capacity,
     Fence,
+    Occurrence,
     PodSpec,
     ReservationWindow,
     ResourceAmounts,
     format_timestamp,
     requests_of_slot,
 )
-from berth_core.schedules import Occurrence
 
 Body = dict[str, Any]
 

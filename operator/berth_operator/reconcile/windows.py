@@ -18,6 +18,7 @@ from berth_core import (
     Condition,
     InputError,
     Missed,
+    Occurrence,
     PastOccurrence,
     Reservation,
     ReservationPhase,
@@ -36,7 +37,7 @@ from berth_core import (
     read_timestamp,
     read_whole_number,
 )
-from berth_core.schedules import Occurrence, WindowSchedule
+from berth_core.schedules import WindowSchedule
 from berth_operator.reconcile.window_reservations import pod_spec_of
 
 MOST_OPEN: Final = 8

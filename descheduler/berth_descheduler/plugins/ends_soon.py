@@ -1,0 +1,62 @@
+"""The plugin `EndsSoon`: pods that end soon by themselves are not moved.
+
+Their place becomes free anyway, and a move would cost them the work that they have nearly done.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from berth_core import GROUP_NAME_ANNOTATIONS, InputError, Pod, expected_end, format_timestamp, parse_duration
+from berth_descheduler.framework import ClusterView, PodFilter, Refusal, RefusalReason
+
+ENDS_SOON: Final = "EndsSoon"
+_EXPECTED: Final = "a duration above 0, such as 30m"
+
+
+@dataclass(frozen=True, slots=True)
+class EndsSoon:
+    """Keeps pods that say that they end within a time."""
+
+    within: timedelta = timedelta(minutes=30)
+
+    @classmethod
+    def parse(cls, args: Mapping[str, Any]) -> "EndsSoon":
+        """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
+        unknown = sorted(set(args) - {"within"})
+        if unknown:
+            raise InputError("args", unknown[0], "only within")
+        if "within" not in args:
+            return cls()
+        try:
+            within = parse_duration(str(args["within"]))
+        except InputError as error:
+            raise InputError("within", args["within"], _EXPECTED) from error
+        if within <= timedelta(0):
+            raise InputError("within", args["within"], _EXPECTED)
+        return cls(within)
+
+    def filter(self, view: ClusterView) -> PodFilter:
+        """Return the filter that keeps pods by `volcano.sh/maximum-runtime` of theirs or their group, and deadlines.
+
+        Without a time to count from it keeps nothing.
+        """
+        groups = {
+            (group.metadata.namespace, group.metadata.name): group.metadata
+            for group in view.snapshot.pod_groups
+            if group.metadata.annotations
+        }
+
+        def check(pod: Pod) -> Iterator[Refusal]:
+            named = pod.metadata.annotations
+            name = next((named[key] for key in GROUP_NAME_ANNOTATIONS if named.get(key)), "")
+            end = expected_end(pod, group=groups.get((pod.metadata.namespace, name)))
+            if end is not None and view.now is not None and view.now <= end <= view.now + self.within:
+                yield Refusal(RefusalReason.ENDS_SOON, f"it is expected to end at {format_timestamp(end)}")
+
+        return check
+
+    def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
+        """Return the same filter as `filter`: a pod's annotations may have changed."""
+        return self.filter(view)
