@@ -335,10 +335,7 @@ class Controller:
             self._fail(error)
 
     def _fail(self, error: BerthError) -> None:
-        """Record the error that ends a thread.
-
-        The start raises it, and health shows it.
-        """
+        """Record the error that ends a thread: the start raises it, and health shows it."""
         self._failure = error
         _LOG.error(telemetry.THREAD_ENDED, **{telemetry.KEY_ERROR: str(error)})
 
@@ -576,10 +573,7 @@ class Controller:
         return believed
 
     def _runs_on(self, placeholder: Pod) -> bool:
-        """Return whether the API server reports a placeholder as running.
-
-        A terminating placeholder does not count.
-        """
+        """Return whether the API server reports a placeholder as running and not terminating."""
         meta = placeholder.metadata
         try:
             pod = self._client.get(PODS, meta.name, namespace=meta.namespace, type=Pod)

@@ -429,10 +429,7 @@ class Cache:
         return tuple(found.values())
 
     def handovers(self) -> Counter[str]:
-        """Count the pods in a hand-over by namespace.
-
-        The cost is their number.
-        """
+        """Count the pods in a hand-over by namespace; costs as much as there are such pods."""
         with self._lock:
             return self._pods.targets.count_waiting()
 
@@ -569,10 +566,7 @@ class Cache:
             )
 
     def pods_of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
-        """Return the placeholders and owner pods that name a Reservation.
-
-        The Reservation may be unknown.
-        """
+        """Return the placeholders and owner pods that name a Reservation, which may be unknown."""
         with self._lock:
             return self._pods.of(uid)
 
