@@ -41,6 +41,7 @@ DESCHEDULER: Final = "berth-descheduler"
 BERTH_ACCOUNTS: Final = (OPERATOR, DESCHEDULER)
 
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+_KUBELET_POLICY: Final = "sandbox-kubelets"
 _TOKEN_SECONDS: Final = 365 * 24 * 3600
 _POLICY_VALUES: Final[dict[str, str | list[str]]] = {
     "NAMESPACE": DEFAULT_NAMESPACE,
@@ -79,6 +80,25 @@ def install_berth(client: KubeClient) -> None:
     for policy, binding in build_admission_policies():
         client.create(ADMISSION_POLICIES, policy)
         client.create(ADMISSION_POLICY_BINDINGS, binding)
+
+
+def restrict_kubelets(client: KubeClient, user: str) -> None:
+    """Let the user that plays the kubelets end terminating pods only.
+
+    A kubelet names the uid of the pod whose end it reports. Kwok names none, and now and then reports it twice: then
+    another pod may have the name.
+    """
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "matchConditions": [{"name": "account", "expression": f"request.userInfo.username == '{user}'"}],
+        "validations": [
+            {"expression": "has(oldObject.metadata.deletionTimestamp)", "message": "the pod is not terminating"}
+        ],
+    }
+    client.create(ADMISSION_POLICIES, {**_build(ADMISSION_POLICIES, _KUBELET_POLICY), "spec": spec})
+    client.create(ADMISSION_POLICY_BINDINGS, _build_policy_binding(_KUBELET_POLICY))
 
 
 def install_definitions(client: KubeClient, folder: Path) -> tuple[Resource, ...]:

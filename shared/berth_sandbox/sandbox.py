@@ -20,7 +20,7 @@ from berth_kube import NO_RETRIES, NODES, ClientSettings, KubeClient, connect
 from berth_sandbox import bootstrap, health, processes
 from berth_sandbox.bootstrap import NodeShape, build_node, node_names, remove_leases
 from berth_sandbox.builds import MANIFESTS_FOLDER, find_binaries
-from berth_sandbox.certificates import write_certificates
+from berth_sandbox.certificates import KWOK, write_certificates
 from berth_sandbox.components import (
     VOLCANO_COMPONENTS,
     Binaries,
@@ -176,6 +176,7 @@ def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadl
     progress("starting " + ", ".join(second))
     start_components(second, place)
     with connect_as_admin(place.folder) as client:
+        bootstrap.restrict_kubelets(client, KWOK.user)
         bootstrap.install_berth(client)
     health.wait_until_ready(second, place.folder, place.ports, deadline=deadline)
     with connect_as_admin(place.folder, ClientSettings(retries=NO_RETRIES)) as prober:

@@ -11,7 +11,7 @@ import pytest
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient, connect
-from berth_kube.errors import ForbiddenError, KubeError, NotFoundError
+from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError
 from berth_kube.resources import (
     CRDS,
     DAEMON_SETS,
@@ -141,6 +141,24 @@ def test_a_deleted_pod_is_gone_long_before_its_grace_period_ends(admin: KubeClie
     with suppress(NotFoundError):  # gone by now, on a busy machine
         assert read_pod(admin, namespace, "slow").is_terminating
     eventually("the pod is gone", lambda: is_gone(admin, PODS, "slow", namespace), seconds=SOON)
+
+
+def test_a_kubelet_ends_no_pod_that_only_has_the_name_of_one_that_terminated(
+    playground: Sandbox, admin: KubeClient, namespace: str
+) -> None:
+    with connect(kubeconfig=str(playground.folder / "kubeconfigs" / "kwok.yaml")) as kubelet:
+
+        def is_refused() -> bool:
+            """Return whether the API server, which takes a moment to learn of the policy, refuses."""
+            make_pod(admin, namespace, "next", schedulingGates=[{"name": "example.com/later"}])
+            try:
+                kubelet.delete(PODS, "next", namespace=namespace, grace_seconds=0)
+            except InvalidObjectError as error:
+                return "the pod is not terminating" in error.message
+            return False
+
+        eventually("a pod that is to live is left alone", is_refused, seconds=SOON)
+    assert not read_pod(admin, namespace, "next").is_terminating
 
 
 def test_a_job_ends_after_the_seconds_that_its_pods_name(admin: KubeClient, namespace: str) -> None:
