@@ -16,6 +16,7 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
+from berth_kube.errors import ForbiddenError
 from berth_kube.resources import (
     DEPLOYMENTS,
     NODES,
@@ -114,7 +115,16 @@ class Ground:
         template = pod_template({}, cpu=cpu, schedulerName=VOLCANO_SCHEDULER_NAME, **spec)
         metadata = {"name": name, "annotations": annotations or {}}
         body = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}
-        self.client.create(PODS, body, namespace=self.namespace)
+
+        def is_admitted() -> bool:
+            try:
+                self.client.create(PODS, body, namespace=self.namespace)
+            except ForbiddenError:
+                return False
+            return True
+
+        # The API server's admission hears of a new PriorityClass a moment after it is stored.
+        eventually(f"{name} is admitted", is_admitted, seconds=SOON)
 
     def pod(self, name: str) -> Pod:
         return self.client.get(PODS, name, namespace=self.namespace, type=Pod)
@@ -392,3 +402,19 @@ def test_placeholders_are_victims_only_without_the_extender(
         if r.phase is ReservationPhase.FAILED and r.status.state
     ]
     eventually("its Reservation has failed", lambda: lost() == ["Preempted"], seconds=SOON)
+
+
+@pytest.mark.usefixtures("own_configuration")
+def test_without_the_action_enqueue_a_full_cluster_hands_over_although_an_older_group_waits(ground: Ground) -> None:
+    configure(ground.sandbox, None)
+    ground.add_nodes(1)
+    ground.reserve("slot", scheduler=VOLCANO_SCHEDULER_NAME)
+    ground.wait_until_proven()
+    ground.deploy("hungry", replicas=3, scheduler=VOLCANO_SCHEDULER_NAME)
+    found = lambda: pods(ground.client, ground.namespace, app="hungry")  # noqa: E731
+    eventually(
+        "they found no place", lambda: [p.condition("PodScheduled") for p in found()] == ["False"] * 3, seconds=SOON
+    )
+    ground.deploy("owner", replicas=1, scheduler=VOLCANO_SCHEDULER_NAME)
+    ground.wait_for("slot", ReservationPhase.SUCCEEDED)
+    assert [pod.spec.node_name for pod in found()] == [""] * 3
