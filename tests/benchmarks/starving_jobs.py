@@ -151,6 +151,11 @@ def measure(options: argparse.Namespace, sandbox: Sandbox, client: KubeClient, f
     return len(churn.run) == options.gangs and churn.most_fenced <= allowed
 
 
+def fence_limits(percent: int) -> tuple[str, str]:
+    """Return the options by which the operator fences as many nodes for the one namespace."""
+    return f"--limit=maxFencedNodes={percent}%", f"--cluster-limit=maxFencedNodes={percent}%"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gangs", type=int, default=50)
@@ -164,7 +169,7 @@ def main() -> int:
         tempfile.TemporaryDirectory() as name,
         Sandbox.start(SandboxSettings(nodes=0), progress=lambda _: None) as sandbox,
         sandbox.connect() as client,
-        running_operator(sandbox, Path(name)),
+        running_operator(sandbox, Path(name), *fence_limits(options.percent)),
     ):
         return 0 if measure(options, sandbox, client, Path(name)) else 1
 
