@@ -120,6 +120,21 @@ def test_a_fence_is_renewed_before_it_ends_and_the_old_one_goes_after_it(harness
     assert not before & after
 
 
+def test_a_fence_stays_whatever_the_clock_of_the_api_server_says(harness: OperatorHarness) -> None:
+    know_nodes(harness, "node-a")
+    harness.know(awaiting(), of=AWAITING)
+    keeper = reconcile(harness)
+    for fence in harness.cache.standing_fences("node-a"):
+        behind = msgspec.structs.replace(
+            fence.metadata, creation_timestamp="2026-11-21T11:10:00Z", resource_version="900"
+        )
+        harness.cache.put_fence(msgspec.structs.replace(fence, metadata=behind))
+    harness.api.calls.clear()
+    keeper.reconcile("node-a", NOON)
+    assert [call for call in harness.api.calls if call.startswith("delete")] == []
+    assert fences(harness) == BOTH
+
+
 def test_a_fence_that_system_pods_preempt_is_made_again_only_once_it_is_gone(harness: OperatorHarness) -> None:
     know_nodes(harness, "node-a")
     harness.know(awaiting(), of=AWAITING)

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.labels import AWAITS_CAPACITY_LABEL, CHOSEN_NODE_ANNOTATION, DRAINING_TAINT
+from berth_core.labels import AWAITS_CAPACITY_LABEL, CHOSEN_NODE_ANNOTATION, DRAINING_TAINT, SLOT_ANNOTATION
 from berth_core.objects import Pod, Taint
 from berth_core.reservations import Capacity, Fence, Reservation, ReservationPhase, ReservationReason, SlotState
+from berth_kube.errors import ServerError
 from berth_kube.resources import JOBS, NODES, PODS
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.reconcile.actions import AssignSlot, ChooseNodes, CreatePlaceholder, Release
@@ -17,9 +18,11 @@ from berth_operator.reconcile.node_choice import NodeChoice
 from berth_operator.reconcile.observation import NodeAccess, Observation, Survey, build_survey
 from berth_operator.reconcile.reconcile import Decision
 from builders import NOON, as_api, node, owner, pod, task
+from fake_api import error
 from handover_builders import (
     UNSCHEDULABLE,
     decide_now,
+    note,
     observe,
     owner_pod,
     place,
@@ -218,3 +221,59 @@ def test_the_choice_goes_by_jobs_and_leaves_out_nodes_that_admit_no_such_pod(har
     job = {"spec": {"activeDeadlineSeconds": 600}, "status": {"startTime": "2026-11-21T11:59:00Z"}}
     harness.api.put(JOBS, {"metadata": {"name": "batch", "namespace": "default"}, **job})
     assert choose(harness, whole).nodes == {("web", 0): "batch"}
+
+
+def with_uid(reservation: Reservation, name: str) -> Reservation:
+    meta = msgspec.structs.replace(reservation.metadata, uid=f"uid-{name}", name=name)
+    return msgspec.structs.replace(reservation, metadata=meta)
+
+
+WHOLE_NODE = place(tasks=[task(cpu="4")], capacity=Capacity.WHEN_FREE, fence=Fence.NODE)
+
+
+def test_a_note_that_a_tenant_wrote_claims_no_room(harness: OperatorHarness) -> None:
+    forged = note(node="free").to_annotation()
+    known(harness, "free", pod("forged", cpu="4", annotations={SLOT_ANNOTATION: forged}))
+    known(harness, "labelled", owner_pod("labelled", given=note(node="labelled")))
+    assert choose(harness, WHOLE_NODE).nodes.keys() == {("web", 0)}
+
+
+def test_a_pod_that_was_given_a_slot_claims_its_room(harness: OperatorHarness) -> None:
+    holder = place(slot(SlotState.HANDING_OVER, node="node-a"), tasks=[task(cpu="4")])
+    sent = owner_pod(given=note(), cpu="4", memory="64Mi")
+    known(harness, "node-a", sent)
+    harness.know(sent, of=holder)
+    assert choose(harness, with_uid(WHOLE_NODE, "other")).nodes == {}
+
+
+def test_choices_in_a_row_share_one_list_of_pods_and_no_room(harness: OperatorHarness) -> None:
+    for name in ("node-a", "node-b"):
+        known(harness, name)
+    chooser = NodeChooser(harness.context, harness.standing_fences)
+    nodes = set()
+    for name in ("first", "second"):
+        one = with_uid(place(tasks=[task(cpu="4")], capacity=Capacity.WHEN_FREE), name)
+        harness.know(of=one)
+        chooser.choose(one, [("web", 0)])
+        nodes.add(harness.cache.choices()[f"uid-{name}"].nodes["web", 0])
+    assert nodes == {"node-a", "node-b"}
+    assert len([call for call in harness.api.calls if call.startswith("list pods")]) == 1
+
+
+def test_two_choices_in_a_row_fence_no_more_nodes_than_a_limit_allows(harness: OperatorHarness) -> None:
+    for name in ("node-a", "node-b"):
+        known(harness, name, pod(f"old-{name}", node=name, cpu="4"))
+    first = choose(harness, with_uid(WHOLE_NODE, "first"))
+    assert len(first.nodes) == 1
+    second = choose(harness, with_uid(WHOLE_NODE, "second"))
+    assert (second.nodes, second.reason) == ({}, ReservationReason.FENCE_LIMIT)
+
+
+@pytest.mark.parametrize("call", ["get jobs batch", "get podgroups team"])
+def test_what_only_says_when_pods_end_may_fail(harness: OperatorHarness, call: str) -> None:
+    job_owner = msgspec.structs.replace(owner("Job", "batch"), api_version="batch/v1")
+    group = {"scheduling.k8s.io/group-name": "team"}
+    known(harness, "node-a", pod("batch", node="node-a", cpu="4", controller=job_owner, annotations=group))
+    harness.api.faults[call] = error(ServerError)
+    assert choose(harness, WHOLE_NODE).nodes == {("web", 0): "node-a"}
+    assert call in harness.api.calls

@@ -24,6 +24,7 @@ from berth_core import (
     RESERVATION_LABEL,
     STANDING_FENCE_LABEL,
     BerthError,
+    Fence,
     PermanentError,
     Pod,
     PodStatus,
@@ -223,12 +224,23 @@ class StandingFences:
 
     def _budget(self, namespace: str, *, awaited: bool) -> FenceBudget:
         nodes = self._cache.count_nodes()
+        chosen = self._chosen_nodes() if awaited else []
         return FenceBudget(
-            self._cache.fenced_nodes(namespace, awaited=awaited),
-            self._cache.fenced_nodes(awaited=awaited),
+            self._cache.fenced_nodes(namespace, awaited=awaited) | {node for node, by in chosen if by == namespace},
+            self._cache.fenced_nodes(awaited=awaited) | {node for node, _ in chosen},
             self._limits.of(namespace).most_fenced(nodes),
             self._limits.cluster.most_fenced(nodes),
         )
+
+    def _chosen_nodes(self) -> list[tuple[str, str]]:
+        """Return the nodes of recent choices, each with the namespace."""
+        recent = [(self._cache.reservation(uid), one) for uid, one in self._cache.choices().items() if one.is_recent]
+        return [
+            (node, by.metadata.namespace)
+            for by, choice in recent
+            if by is not None and by.is_live and by.spec.fence is Fence.NODE
+            for node in choice.nodes.values()
+        ]
 
     def reconcile(self, node: str, now: datetime) -> None:
         """Fence a node while a Reservation awaits its capacity."""
@@ -267,7 +279,7 @@ class StandingFences:
 
     def _create_one(self, node: str, kind: FenceKind, now: datetime) -> Pod | None:
         """Create one fence; None if it exists: its watch reports what becomes of it."""
-        name = standing_fence_name(node, kind, int(now.timestamp()) // _STANDING_PERIOD_SECONDS)
+        name = _standing_name(node, kind, now)
         body = build_standing_fence(node, name, kind, seconds=_STANDING_SECONDS, settings=self._settings)
         try:
             made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
@@ -340,10 +352,19 @@ def _is_best_effort(pod: Pod) -> bool:
     return not (spec.overhead or spec.resource_claims or any(one.requests or one.limits for one in of_all))
 
 
+def _standing_name(node: str, kind: str, now: datetime) -> str:
+    return standing_fence_name(node, kind, int(now.timestamp()) // _STANDING_PERIOD_SECONDS)
+
+
 def _lasts(fence: Pod, now: datetime) -> bool:
-    """Return whether a fence stands and has at least half of its time left."""
+    """Return whether a fence stands and has at least half of its time left.
+
+    So has one of the present period, whatever the API server's clock says: there is no other name for the next one.
+    """
     if fence.is_terminal or fence.is_terminating or not fence.metadata.creation_timestamp:
         return False
+    if fence.metadata.name == _standing_name(fence.spec.node_name, _kind(fence), now):
+        return True
     age_seconds = (now - parse_timestamp(fence.metadata.creation_timestamp)).total_seconds()
     return age_seconds < _STANDING_PERIOD_SECONDS
 

@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -17,8 +18,8 @@ from berth_core import (
     INDEX_ANNOTATION,
     PLACEHOLDER_LABEL,
     TASK_ANNOTATION,
+    BerthError,
     Fence,
-    InputError,
     Node,
     ObjectMeta,
     Pod,
@@ -32,12 +33,11 @@ from berth_core import (
     matches_node_affinity,
     untolerated_taint,
 )
-from berth_kube import JOBS, NODES, PODS, VOLCANO_POD_GROUPS, ForbiddenError, KubeClient, NotFoundError, Resource
+from berth_kube import JOBS, NODES, PODS, VOLCANO_POD_GROUPS, KubeClient, Resource
 from berth_operator.cache import reservation_uid
 from berth_operator.executor.context import Context
 from berth_operator.executor.guards import StandingFences
 from berth_operator.reconcile import (
-    Assignment,
     Candidate,
     EndingPod,
     FenceKind,
@@ -47,6 +47,8 @@ from berth_operator.reconcile import (
     awaited_node,
     choose_nodes,
     slot_requests,
+    slots_by_key,
+    trusted_assignment,
 )
 
 _NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -55,8 +57,10 @@ _ONE_BY_ONE: Final = 20
 """Up to this many objects are read by name."""
 _FENCES: Final = ResourceAmounts({"pods": len(FenceKind)})
 
-Claims = Mapping[str, ResourceAmounts]
-"""What does not end, by node."""
+_SHARED_SECONDS: Final = 2.0
+"""Choices within this time share one list of the cluster's pods."""
+_SHARED_TIMES: Final = 4.0
+"""They share it for so many times as long as it took, if that is more."""
 
 
 class _Group(msgspec.Struct, frozen=True):
@@ -78,6 +82,9 @@ class NodeChooser:
         self._limits = context.settings.limits
         self._fences = fences
         self._lock = threading.Lock()
+        self._seen: Mapping[str, tuple[Node, Candidate]] = {}
+        self._look_again = 0.0
+        """Monotonic time from which that is too old."""
         self._jobs = _Reader(context.client, JOBS, TimedJob)
         self._groups = _Reader(context.client, VOLCANO_POD_GROUPS, _Group)
 
@@ -88,20 +95,26 @@ class NodeChooser:
             self._cache.put_choice(reservation.metadata.uid, choice)
 
     def _choose(self, reservation: Reservation, slots: Sequence[SlotId]) -> NodeChoice:
-        nodes = {node.metadata.name: node for node in self._client.list(NODES, type=Node).items}
-        pods = self._client.list(PODS, field_selector=_NOT_ENDED, type=Pod).items
+        seen = self._look()
         is_fenced = reservation.spec.fence is Fence.NODE
         demands = [
             TaskDemand(
                 slots=tuple(slot for slot in slots if slot[0] == task.name),
                 requests=slot_requests(task.template.spec),
                 nodes=tuple(
-                    name for name, node in nodes.items() if task.allows(name) and self._admits(node, task.template.spec)
+                    name
+                    for name, (node, _) in seen.items()
+                    if task.allows(name) and self._admits(node, task.template.spec)
                 ),
             )
             for task in reservation.spec.tasks
         ]
-        candidates = self._candidates(nodes, pods, besides=reservation.metadata.uid, is_fenced=is_fenced)
+        claims = self._claims(reservation.metadata.uid)
+        fence = _FENCES if is_fenced else ResourceAmounts.empty()
+        candidates = {
+            name: replace(one, claimed=ResourceAmounts.total((one.claimed, claims[name], fence)))
+            for name, (_, one) in seen.items()
+        }
         budget = self._fences.budget(reservation.metadata.namespace) if is_fenced else None
         return choose_nodes([one for one in demands if one.slots], candidates, budget)
 
@@ -114,15 +127,24 @@ class NodeChooser:
         taints = [taint for taint in node.taints if taint.key != HANDOVER_TAINT]
         return matches_node_affinity(spec, node) and untolerated_taint(spec.tolerations, taints) is None
 
-    def _candidates(
-        self, nodes: Mapping[str, Node], pods: Iterable[Pod], *, besides: str, is_fenced: bool
-    ) -> dict[str, Candidate]:
-        """Return the nodes with what their pods take, and what is claimed there."""
+    def _look(self) -> Mapping[str, tuple[Node, Candidate]]:
+        """Return the nodes with what their pods take, as they were a moment ago.
+
+        Many Reservations may choose at a time, and each list is of all pods of the cluster.
+        """
+        started = time.monotonic()
+        if started >= self._look_again:
+            self._seen = self._read_nodes()
+            now = time.monotonic()
+            self._look_again = now + max(_SHARED_SECONDS, _SHARED_TIMES * (now - started))
+        return self._seen
+
+    def _read_nodes(self) -> dict[str, tuple[Node, Candidate]]:
+        nodes = {node.metadata.name: node for node in self._client.list(NODES, type=Node).items}
+        claims: defaultdict[str, ResourceAmounts] = defaultdict(ResourceAmounts.empty)
         ending: defaultdict[str, list[Pod]] = defaultdict(list)
-        claims = self._claims(besides)
-        for pod in pods:
-            given = Assignment.from_pod(pod)
-            node = pod.spec.node_name or (given.node if given is not None else "")
+        for pod in self._client.list(PODS, field_selector=_NOT_ENDED, type=Pod).items:
+            node = pod.spec.node_name or self._promised_node(pod)
             if not node or {PLACEHOLDER_LABEL, FENCE_LABEL} & pod.metadata.labels.keys():
                 continue  # the cache has the placeholders
             if pod.belongs_to_node or not pod.spec.node_name:
@@ -130,16 +152,24 @@ class NodeChooser:
             else:
                 ending[node].append(pod)
         ends = self.ends(pod for group in ending.values() for pod in group)
-        fence = _FENCES if is_fenced else ResourceAmounts.empty()
         return {
-            name: Candidate(
-                name,
-                ResourceAmounts.from_quantities(node.status.allocatable),
-                claims[name].plus(fence),
-                tuple(EndingPod(slot_requests(pod.spec), ends.get(pod.metadata.uid)) for pod in ending[name]),
+            name: (
+                node,
+                Candidate(
+                    name,
+                    ResourceAmounts.from_quantities(node.status.allocatable),
+                    claims[name],
+                    tuple(EndingPod(slot_requests(pod.spec), ends.get(pod.metadata.uid)) for pod in ending[name]),
+                ),
             )
             for name, node in nodes.items()
         }
+
+    def _promised_node(self, pod: Pod) -> str:
+        """Return the node of the slot that a pod was given, or ""; anyone may write a note."""
+        reservation = self._cache.reservation(reservation_uid(pod))
+        given = trusted_assignment(reservation, pod, slots_by_key(reservation)) if reservation is not None else None
+        return given.node if given is not None else ""
 
     def _claims(self, besides: str) -> defaultdict[str, ResourceAmounts]:
         """Return what placeholders hold or await, and what other choices are about to."""
@@ -223,7 +253,7 @@ class _Reader(Generic[T]):
             lacking = wanted - self._known.keys()
             if len(lacking) > _ONE_BY_ONE:
                 self._known |= dict.fromkeys(lacking, (now, None))
-                with suppress(NotFoundError, ForbiddenError):
+                with suppress(BerthError):
                     listed = self._client.list(self._resource, type=self._type).items
                     self._known |= {(one.metadata.namespace, one.metadata.name): (now, one) for one in listed}
             else:
@@ -233,5 +263,5 @@ class _Reader(Generic[T]):
     def _get(self, name: _NamespacedName) -> T | None:
         try:
             return self._client.get(self._resource, name[1], namespace=name[0], type=self._type)
-        except (NotFoundError, ForbiddenError, InputError):
+        except BerthError:
             return None
