@@ -203,7 +203,7 @@ class Controller:
             priorities=self._priorities,
             pod_groups=self._pod_groups,
             validator=Validator(context, self._priorities, quotas),
-            chooser=NodeChooser(context, self._standing_fences),
+            chooser=NodeChooser(context, self._standing_fences.budget),
             recorder=self._recorder,
             leads=lambda: self.leading,
         )

@@ -6,8 +6,7 @@ orders and informs; nothing is released by it.
 
 from datetime import datetime, timedelta
 
-from berth_core.clock import parse_duration, parse_timestamp
-from berth_core.errors import InputError
+from berth_core.clock import DurationError, parse_duration, read_timestamp
 from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_core.objects import ApiStruct, ObjectMeta, Pod
 
@@ -41,7 +40,7 @@ def expected_end(pod: Pod, *, job: TimedJob | None = None, group: ObjectMeta | N
     """
     started = pod.status.start_time
     ends = (
-        _time(pod.metadata.deletion_timestamp),
+        read_timestamp(pod.metadata.deletion_timestamp),
         _after(started, pod.spec.active_deadline_seconds),
         job.expected_end if job is not None else None,
         _after(started, _maximum_runtime(pod.metadata, group)),
@@ -57,26 +56,17 @@ def _maximum_runtime(pod: ObjectMeta, group: ObjectMeta | None) -> float | None:
             continue
         try:
             seconds = parse_duration(text.strip()).total_seconds()
-        except InputError:
+        except DurationError:
             return None
         return seconds if seconds > 0 else None
     return None
 
 
 def _after(start: str | None, seconds: float | None) -> datetime | None:
-    began = _time(start)
+    began = read_timestamp(start)
     if began is None or seconds is None:
         return None
     try:
         return began + timedelta(seconds=seconds)
     except OverflowError:
-        return None
-
-
-def _time(text: str | None) -> datetime | None:
-    if not text:
-        return None
-    try:
-        return parse_timestamp(text)
-    except InputError:
         return None

@@ -201,7 +201,7 @@ def test_min_available_of_a_gang_is_enough() -> None:
 
 def choose(harness: OperatorHarness, of: Reservation) -> NodeChoice:
     harness.know(of=of)
-    NodeChooser(harness.context, harness.standing_fences).choose(of, [("web", 0)])
+    NodeChooser(harness.context, harness.standing_fences.budget).choose(of, [("web", 0)])
     return harness.cache.choices()[of.metadata.uid]
 
 
@@ -249,7 +249,7 @@ def test_a_pod_that_was_given_a_slot_claims_its_room(harness: OperatorHarness) -
 def test_choices_in_a_row_share_one_list_of_pods_and_no_room(harness: OperatorHarness) -> None:
     for name in ("node-a", "node-b"):
         known(harness, name)
-    chooser = NodeChooser(harness.context, harness.standing_fences)
+    chooser = NodeChooser(harness.context, harness.standing_fences.budget)
     nodes = set()
     for name in ("first", "second"):
         one = with_uid(place(tasks=[task(cpu="4")], capacity=Capacity.WHEN_FREE), name)
@@ -277,3 +277,25 @@ def test_what_only_says_when_pods_end_may_fail(harness: OperatorHarness, call: s
     harness.api.faults[call] = error(ServerError)
     assert choose(harness, WHOLE_NODE).nodes == {("web", 0): "node-a"}
     assert call in harness.api.calls
+
+
+# --- an owner that the scheduler binds before it is nominated
+
+
+def bound(node: str) -> Pod:
+    return owner_pod("web-0", given=note(), gates=(), node=node, phase="Pending")
+
+
+def test_an_owner_that_is_bound_to_its_slot_s_node_has_it_although_the_placeholder_seems_there() -> None:
+    """Its placeholder is gone; the watch of placeholders only says so later."""
+    changing = place(slot(SlotState.HANDING_OVER), capacity=Capacity.WHEN_FREE)
+    decision = decide_now(observe(changing, placeholder(), bound("node-a")))
+    assert decision.status.slots[0].state is SlotState.HANDING_OVER
+    assert not any(isinstance(action, Release) for action in decision.actions)
+
+
+def test_an_owner_that_is_bound_elsewhere_leaves_the_slot_held() -> None:
+    changing = place(slot(SlotState.HANDING_OVER), capacity=Capacity.WHEN_FREE)
+    decision = decide_now(observe(changing, placeholder(), bound("node-b")))
+    assert decision.status.slots[0].state is SlotState.HELD
+    assert any(isinstance(action, Release) for action in decision.actions)

@@ -56,7 +56,7 @@ class OperatorHarness:
             priorities=self.priorities,
             pod_groups=self.pod_groups,
             validator=Validator(self.context, self.priorities, QuotaAdmission(self.settings.limits, self.rules)),
-            chooser=NodeChooser(self.context, self.standing_fences),
+            chooser=NodeChooser(self.context, self.standing_fences.budget),
             recorder=self.recorder,
             leads=leads,
         )

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -36,10 +36,10 @@ from berth_core import (
 from berth_kube import JOBS, NODES, PODS, VOLCANO_POD_GROUPS, KubeClient, Resource
 from berth_operator.cache import reservation_uid
 from berth_operator.executor.context import Context
-from berth_operator.executor.guards import StandingFences
 from berth_operator.reconcile import (
     Candidate,
     EndingPod,
+    FenceBudget,
     FenceKind,
     NodeChoice,
     SlotId,
@@ -75,12 +75,13 @@ class NodeChooser:
     One choice is made at a time, so that none counts on the room of another.
     """
 
-    def __init__(self, context: Context, fences: StandingFences) -> None:
+    def __init__(self, context: Context, budget_of: Callable[[str], FenceBudget]) -> None:
+        """`budget_of` returns how many nodes may be fenced for a namespace."""
         self._client = context.client
         self._cache = context.cache
         self._clock = context.clock
         self._limits = context.settings.limits
-        self._fences = fences
+        self._budget_of = budget_of
         self._lock = threading.Lock()
         self._seen: Mapping[str, tuple[Node, Candidate]] = {}
         self._look_again = 0.0
@@ -115,7 +116,7 @@ class NodeChooser:
             name: replace(one, claimed=ResourceAmounts.total((one.claimed, claims[name], fence)))
             for name, (_, one) in seen.items()
         }
-        budget = self._fences.budget(reservation.metadata.namespace) if is_fenced else None
+        budget = self._budget_of(reservation.metadata.namespace) if is_fenced else None
         return choose_nodes([one for one in demands if one.slots], candidates, budget)
 
     def _admits(self, node: Node, spec: PodSpec) -> bool:

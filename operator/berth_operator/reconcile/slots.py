@@ -128,7 +128,7 @@ def _view_slot(
     placeholder = seen.placeholders.get((task.name, place.index))
     if prior is not None and prior.state in {SlotState.TAKEN, SlotState.LOST}:
         return SlotView(prior, task, placeholder, given[0] if given else None)
-    if given is not None and not _needs_no_slot(given[0], placeholder):
+    if given is not None and not _needs_no_slot(*given, placeholder):
         owner, assignment = given
         return view_handover(seen, task, owner, assignment, placeholder, handover)
     if seen.reservation.phase.terminal:
@@ -136,10 +136,12 @@ def _view_slot(
     return _view_placeholder(seen, place, placeholder)
 
 
-def _needs_no_slot(owner: Pod, placeholder: Pod | None) -> bool:
-    """Return whether an owner was bound while its slot was still held."""
-    # It had waited without our gate, and the scheduler found another place for it.
-    return bool(owner.spec.node_name) and placeholder is not None and not placeholder.is_terminating
+def _needs_no_slot(owner: Pod, assignment: Assignment, placeholder: Pod | None) -> bool:
+    """Return whether an owner was bound elsewhere while its slot was still held."""
+    # It had waited without our gate, and the scheduler found another place for it. Bound to the slot's own node, it has
+    # taken the slot: its placeholder is gone, and only the word of that may come late.
+    is_elsewhere = owner.spec.node_name not in {"", assignment.node}
+    return is_elsewhere and placeholder is not None and not placeholder.is_terminating
 
 
 def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None) -> SlotView:
