@@ -11,7 +11,6 @@ from typing import Final
 import structlog
 
 from berth_core import (
-    BEST_EFFORT_LABEL,
     POLICY_LABEL,
     STARVING_JOB_LABEL,
     STARVING_JOBS,
@@ -29,12 +28,11 @@ from berth_descheduler.controller.decisions import ParsedPolicy
 from berth_descheduler.planner import (
     find_pending_jobs,
     pods_kept_off,
-    pods_to_let_in,
     standing_fences,
     why_not_needed,
 )
 from berth_descheduler.snapshots import read_live_snapshot
-from berth_kube import PODS, RESERVATIONS, ConflictError, KubeClient, NotFoundError, record_event
+from berth_kube import RESERVATIONS, ConflictError, KubeClient, NotFoundError, record_event
 
 _LOG = structlog.get_logger(__name__)
 _PAUSE_SECONDS: Final = 5.0
@@ -117,7 +115,6 @@ class StarvationController:
         snapshot = read_live_snapshot(self._client)
         self._show_kept_nodes(len(standing_fences(snapshot)))
         self._release(found, snapshot, policies)
-        self._let_in(snapshot)
         self._tell(snapshot)
 
     # --- Reservations -------------------------------------------------------------------------------------------------
@@ -152,18 +149,6 @@ class StarvationController:
         _LOG.info(telemetry.RELEASED, **keys)
 
     # --- pods ---------------------------------------------------------------------------------------------------------
-
-    def _let_in(self, snapshot: Snapshot) -> None:
-        """Label the waiting pods that request nothing: fences admit them by that label."""
-        for pod in pods_to_let_in(snapshot):
-            body = {"metadata": {"uid": pod.metadata.uid, "labels": {BEST_EFFORT_LABEL: "true"}}}
-            try:
-                self._client.merge_patch(PODS, pod.metadata.name, body, namespace=pod.metadata.namespace)
-            except (NotFoundError, ConflictError):
-                continue
-            except BerthError as error:
-                keys = {telemetry.KEY_POD: pod.key, telemetry.KEY_ERROR: str(error)}
-                _LOG.warning(telemetry.CALL_FAILED, **keys)
 
     def _tell(self, snapshot: Snapshot) -> None:
         """Record an event on the pods that a fence keeps off, once for each pod and node."""

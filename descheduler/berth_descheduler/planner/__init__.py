@@ -33,7 +33,6 @@ from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.starvation import (
     find_pending_jobs,
     pods_kept_off,
-    pods_to_let_in,
     standing_fences,
     why_not_needed,
 )
@@ -97,7 +96,6 @@ __all__ = [
     "plain_percentage",
     "plan",
     "pods_kept_off",
-    "pods_to_let_in",
     "read_record",
     "read_shape",
     "record_nodes",

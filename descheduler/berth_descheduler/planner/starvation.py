@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from berth_core import (
-    BEST_EFFORT_LABEL,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     STANDING_FENCE_LABEL,
@@ -354,13 +353,6 @@ def why_not_needed(reservation: Reservation, snapshot: Snapshot, jobs: Iterable[
     return ""
 
 
-def pods_to_let_in(snapshot: Snapshot) -> tuple[Pod, ...]:
-    """Return the waiting pods without requests that standing fences may keep off."""
-    if not standing_fences(snapshot):
-        return ()
-    return tuple(pod for pod in snapshot.pods if _waits_in_vain(pod) and _is_best_effort(pod) and not _is_let_in(pod))
-
-
 def pods_kept_off(snapshot: Snapshot) -> tuple[tuple[Pod, str], ...]:
     """Return the waiting pods that would fit on a fenced node if it were not kept, each with the first such node.
 
@@ -407,7 +399,3 @@ def _waits_in_vain(pod: Pod) -> bool:
 
 def _is_best_effort(pod: Pod) -> bool:
     return not odd_requests(pod) and not effective_requests(pod.spec)
-
-
-def _is_let_in(pod: Pod) -> bool:
-    return BEST_EFFORT_LABEL in pod.metadata.labels
