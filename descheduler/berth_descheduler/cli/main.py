@@ -27,6 +27,7 @@ _KUBECTL_PLUGIN: Final = "kubectl-berth"
 _COMMANDS: Final = {
     "abort": "plans:abort_command",
     "approve": "plans:approve_command",
+    "calendar": "calendar:calendar_command",
     "demo": "demo:demo_command",
     "doctor": "doctor:doctor_command",
     "fragmentation": "plan:fragmentation_command",

@@ -1,0 +1,134 @@
+"""`berth calendar`: what ReservationWindows open and close in the next hours, on which nodes, and what is held."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import click
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from berth_core import (
+    ActiveOccurrence,
+    InputError,
+    Occurrence,
+    ReservationWindow,
+    SystemClock,
+    first_few,
+    format_timestamp,
+    refuse_unreadable,
+    requests_of_slot,
+    span_in_words,
+)
+from berth_core.schedules import WindowSchedule
+from berth_descheduler.cli.output import Output, output_option, write_described
+from berth_descheduler.options.command import cluster_options
+from berth_descheduler.report import output_console
+from berth_kube import RESERVATION_WINDOWS, NotFoundError, connect
+
+_AHEAD: Final = timedelta(hours=24)
+_MOST_OF_ONE: Final = 500
+"""Occurrences of one window that are listed; one may come every minute."""
+_NODES_SHOWN: Final = 4
+
+
+@click.command("calendar")
+@cluster_options
+@output_option
+def calendar_command(*, kubeconfig: str | None, context: str | None, output: Output) -> None:
+    """Show what ReservationWindows open and close in the next 24 hours, on which nodes, and what is held."""
+    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-calendar") as client:
+        try:
+            windows = [ReservationWindow.read(body) for body in client.list(RESERVATION_WINDOWS).items]
+        except NotFoundError:
+            windows = []
+    described = describe_calendar(windows, SystemClock().now())
+    if output is Output.TABLE:
+        output_console().print(_render(described))
+    else:
+        write_described(described, output)
+
+
+def describe_calendar(windows: Iterable[ReservationWindow], now: datetime) -> dict[str, Any]:
+    """Return the calendar in builtins; the names are a promise to those who read the JSON."""
+    entries: list[dict[str, Any]] = []
+    problems: list[dict[str, str]] = []
+    for window in windows:
+        if window.spec.suspend:
+            continue
+        try:
+            refuse_unreadable("ReservationWindow", window.metadata)
+            entries += _entries_of(window, now)
+        except InputError as error:
+            problems.append({"window": window.key, "problem": str(error)})
+    return {
+        "from": format_timestamp(now),
+        "until": format_timestamp(now + _AHEAD),
+        "items": sorted(entries, key=lambda one: (one["time"], one["window"], one["start"])),
+        "problems": sorted(problems, key=lambda one: one["window"]),
+    }
+
+
+def _entries_of(window: ReservationWindow, now: datetime) -> Iterator[dict[str, Any]]:
+    """Yield what a window does, by occurrence."""
+    known = {one.start: one for one in window.status.active}
+    requests_of_slot(window.spec)
+    for one in _occurrences(WindowSchedule.parse(window.spec), now):
+        active = known.get(format_timestamp(one.start))
+        for what, moment in (("reserves", one.reserve_at), ("opens", one.start), ("closes", one.end)):
+            if now < moment <= now + _AHEAD and not (what == "reserves" and one.reserve_at == one.start):
+                yield _describe(window, one, what, moment, active)
+
+
+def _occurrences(schedule: WindowSchedule, now: datetime) -> Iterator[Occurrence]:
+    """Yield the occurrences that are under way or reserve within the time."""
+    begun: list[Occurrence] = []
+    for one in schedule.back_from(now):
+        if one.end <= now or len(begun) == _MOST_OF_ONE:
+            break
+        begun.append(one)
+    yield from reversed(begun)
+    coming = schedule.next_after(now)
+    for _ in range(_MOST_OF_ONE):
+        if coming.reserve_at > now + _AHEAD:
+            return
+        yield coming
+        coming = schedule.next_after(coming.reserve_at)
+
+
+def _describe(
+    window: ReservationWindow, one: Occurrence, what: str, moment: datetime, active: ActiveOccurrence | None
+) -> dict[str, Any]:
+    return {
+        "time": format_timestamp(moment),
+        "what": what,
+        "window": window.key,
+        "start": format_timestamp(one.start),
+        "end": format_timestamp(one.end),
+        "pods": window.spec.pod_num_to_reserve,
+        "resources": dict(window.spec.resources),
+        "nodeSelector": dict(window.spec.node_selector),
+        "reservation": active.reservation if active else None,
+        "nodes": list(active.nodes) if active else [],
+        "held": active.held if active else 0,
+        "taken": active.taken if active else 0,
+        "expectedAt": active.expected_at if active else None,
+    }
+
+
+def _render(described: dict[str, Any]) -> RenderableType:
+    """Return the calendar as a table, a line for each change."""
+    if not (described["items"] or described["problems"]):
+        return Text("Nothing opens or closes in the next 24 hours. A ReservationWindow holds capacity by the clock.")
+    table = Table("time", "in", "window", "", "pods", "held", "taken", "nodes", box=None, padding=(0, 2, 0, 0))
+    now = datetime.fromisoformat(described["from"])
+    for one in described["items"]:
+        selected = ", ".join(f"{key}={value}" for key, value in sorted(one["nodeSelector"].items())) or "any"
+        nodes = first_few(one["nodes"], _NODES_SHOWN) if one["nodes"] else f"of {selected}"
+        left = span_in_words(datetime.fromisoformat(one["time"]) - now)
+        numbers = (str(one[key]) for key in ("pods", "held", "taken"))
+        table.add_row(one["time"], left, Text(one["window"]), one["what"], *numbers, Text(nodes))
+    for one in described["problems"]:
+        table.add_row("never", "", Text(one["window"]), Text("invalid", style="red"), "", "", "", Text(one["problem"]))
+    return table
