@@ -11,6 +11,7 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from berth_operator.reconcile import pod_patches
 from berth_sandbox.sandbox import Sandbox
+from contended_nodes import labels_for_all
 from fake_api import FakeApi
 from foreign_patches import FOREIGN_PATCHES, NODE, WITHIN, BesideAnotherWriter, ForeignPatch, lost, senders
 from waiting import eventually
@@ -52,7 +53,7 @@ def test_the_table_has_every_patch_of_a_pod_that_the_operator_builds() -> None:
 
 @pytest.fixture(scope="module")
 def client(sandbox: Sandbox) -> Iterator[KubeClient]:
-    with sandbox.connect() as connected:
+    with sandbox.connect() as connected, labels_for_all(connected):  # it plays Berth's programs, and others
         yield connected
 
 

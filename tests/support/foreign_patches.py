@@ -8,10 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, cast
 
+import msgspec
+
 import berth_descheduler
 import berth_kube
 import berth_operator
 from berth_core.labels import (
+    BEST_EFFORT_LABEL,
     COOLING_LABEL,
     FREED_TAINT,
     HANDOVER_GATE,
@@ -31,7 +34,7 @@ from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder
 from berth_operator.executor.executor import ActionExecutor
-from berth_operator.executor.guards import FenceManager, NodeGuard
+from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard
 from berth_operator.executor.pod_groups import PodGroups
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.reconcile.actions import (
@@ -122,6 +125,12 @@ def _perform(action: Callable[[Pod], Action]) -> Callable[[KubeClient, Raw], Non
 def guard_keeper(client: KubeClient) -> NodeGuard:
     context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
     return NodeGuard(context, FenceManager(context, PriorityClasses(client, ClusterRules())))
+
+
+def _let_in(client: KubeClient, seen: Raw) -> None:
+    context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
+    pods = BestEffortPods(context, lambda _key, _seconds: None)
+    pods._label(msgspec.convert(seen, Pod))
 
 
 def _guard(client: KubeClient, _seen: Raw) -> None:
@@ -266,6 +275,12 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         act=_perform(lambda pod: Nominate(pod, NODE)),
         done=lambda raw: raw["status"].get("nominatedNodeName") == NODE,
     ),
+    "a pod without requests is let past fences": ForeignPatch(
+        site="berth_operator.executor.guards._label",
+        before=lambda: pod_body(labelled=False, gated=False),
+        act=_let_in,
+        done=lambda raw: _labels(raw).get(BEST_EFFORT_LABEL) == "true",
+    ),
     "a node is guarded": ForeignPatch(
         site="berth_operator.executor.guards._guard",
         before=node_body,
@@ -332,7 +347,10 @@ WITHIN: Final = frozenset({"berth_descheduler.migration.nodes.change_node", "ber
 """Send the patches of others in this table."""
 
 OF_OUR_OWN: Final = frozenset(
-    {"DESCHEDULER_POLICIES", "EVENTS", "LEASES", "MIGRATION_PLANS", "MUTATING_WEBHOOKS", "RESERVATIONS", "SECRETS"}
+    {
+        *("DESCHEDULER_POLICIES", "EVENTS", "LEASES", "MIGRATION_PLANS", "MUTATING_WEBHOOKS", "RESERVATIONS"),
+        *("RESERVATION_WINDOWS", "SECRETS", "VOLCANO_POD_GROUPS"),
+    }
 )
 """Kinds whose objects, as far as we patch them, one of our programs alone writes, or only as they were read."""
 

@@ -333,15 +333,18 @@ class BestEffortPods:
         waiting = [pod for pod in listed if _is_best_effort(pod) and is_unschedulable(pod) and not pod.is_terminating]
         refused: PermanentError | None = None
         for pod in sorted(waiting, key=lambda pod: pod.metadata.creation_timestamp or "")[:_MOST_LET_IN]:
-            body = {"metadata": {"uid": pod.metadata.uid, "labels": {BEST_EFFORT_LABEL: "true"}}}
             try:
-                self._client.merge_patch(PODS, pod.metadata.name, body, namespace=pod.metadata.namespace)
+                self._label(pod)
             except (NotFoundError, ConflictError):
                 continue  # it is gone
             except PermanentError as error:
                 refused = refused or error
         if refused is not None:
             raise refused
+
+    def _label(self, pod: Pod) -> None:
+        body = {"metadata": {"uid": pod.metadata.uid, "labels": {BEST_EFFORT_LABEL: "true"}}}
+        self._client.merge_patch(PODS, pod.metadata.name, body, namespace=pod.metadata.namespace)
 
 
 def _is_best_effort(pod: Pod) -> bool:
