@@ -109,7 +109,7 @@ MAXIMUM_RUNTIME_ANNOTATION: Final = "volcano.sh/maximum-runtime"
 """On a pod or its pod group: how long the pod runs at most, as a Go duration such as `500s`."""
 
 RESERVEABLE_ANNOTATION: Final = "volcano.sh/reserveable"
-"""On a pod or its pod group, value `true`: the pod may take a slot of a ReservationWindow."""
+"""On a pod, value `true`: it may take a slot of a ReservationWindow."""
 
 STARVING_JOB_LABEL: Final = f"{PREFIX}/starving-job"
 """On a Reservation for a starving job: the job's uid, or a digest of its name where it has none."""
