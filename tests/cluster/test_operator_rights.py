@@ -9,16 +9,19 @@ import msgspec
 import pytest
 
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_SECRET
+from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import Call, ForbiddenError, InvalidObjectError
 from berth_kube.resources import (
     DEPLOYMENTS,
+    JOBS,
     LEASES,
     MUTATING_WEBHOOKS,
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    RESERVATION_WINDOWS,
     RESERVATIONS,
     SECRETS,
 )
@@ -28,7 +31,7 @@ from berth_sandbox.bootstrap import OPERATOR, read_rules
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_deployment
+from cluster_objects import build_deployment, pods
 from reservation_stage import Stage, make_stage
 from service_processes import running_operator
 from waiting import eventually
@@ -63,10 +66,14 @@ FOR_RACES = {
 }
 """What is used only where two things meet within milliseconds."""
 ON_VOLCANO = {
-    Right(verb, "scheduling.volcano.sh", "podgroups", DEFAULT_NAMESPACE)
-    for verb in ("list", "create", "patch", "delete")
+    Right(verb, "scheduling.volcano.sh", "podgroups", DEFAULT_NAMESPACE) for verb in ("create", "patch", "delete")
 }
 """What is used only where Volcano runs; the tests on Volcano see that all of it is."""
+IN_BULK = {Right("list", "batch", "jobs")}
+"""What is used only where more than twenty objects are read at once, instead of one by one."""
+
+
+OTHERWISE = FOR_RACES | ON_VOLCANO | IN_BULK
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +97,8 @@ def live_through_everything(stage: Stage) -> None:
     spoil_the_certificate(stage.client)
     stage.create_pod("owner")
     stage.wait_for(ReservationPhase.SUCCEEDED, "taken")
+    wait_for_capacity(stage)
+    open_a_window(stage)
     stage.reserve("invalid", template={"spec": {"containers": [{"name": "NOT a name", "image": "x"}]}})
     stage.reserve("expired", ttl="1s")
     stage.reserve("unheard-of", template=stage.template(priorityClassName="unheard-of"))
@@ -99,6 +108,51 @@ def live_through_everything(stage: Stage) -> None:
     eventually("finished Reservations are collected", lambda: not stage.client.list(RESERVATIONS).items, seconds=120)
     eventually("the webhook is gone", lambda: not stage.client.list(MUTATING_WEBHOOKS).items, seconds=60)
     eventually("the classes are gone", lambda: not placeholder_classes(stage.client), seconds=60)
+
+
+def wait_for_capacity(stage: Stage) -> None:
+    """Have a Reservation wait for a node whose pod belongs to a Job and a pod group."""
+    template = stage.template({"app": "batch"}, nodeName=stage.nodes[1], restartPolicy="Never")
+    template["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "group"}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "batch"}, "spec": {"template": template}}
+    stage.client.create(JOBS, job, namespace=stage.namespace)
+    eventually("the Job runs", lambda: [pod.status.phase for pod in batch(stage)] == ["Running"], seconds=60)
+    stage.reserve("waiting", nodes=[stage.nodes[1]], capacity="WhenFree", fence="Node")
+    stage.wait_for(ReservationPhase.WAITING, "waiting")
+    stage.client.delete(RESERVATIONS, "waiting", namespace=stage.namespace)
+    stage.client.delete(JOBS, "batch", namespace=stage.namespace, propagation="Background")
+    eventually("the Job is gone", lambda: not batch(stage), seconds=60)
+
+
+def batch(stage: Stage) -> tuple[Pod, ...]:
+    return pods(stage.client, stage.namespace, app="batch")
+
+
+def open_a_window(stage: Stage) -> None:
+    """Have a window open, and end at another time."""
+    spec = {
+        "schedule": "* * * * *",
+        "duration": "1m",
+        "startReserveAgo": "1m",
+        "podNumToReserve": 1,
+        "resources": {"cpu": "1"},
+        "nodeSelector": stage.selector,
+    }
+    head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "ReservationWindow", "metadata": {"name": "window"}}
+    stage.client.create(RESERVATION_WINDOWS, {**head, "spec": spec}, namespace=stage.namespace)
+    eventually("the window holds a place", lambda: bool(expiries(stage)), seconds=60)
+    before = expiries(stage)
+    longer = {"spec": {"duration": "30m"}}
+    stage.client.merge_patch(RESERVATION_WINDOWS, "window", longer, namespace=stage.namespace)
+    eventually("it ends later", lambda: any(one > max(before) for one in expiries(stage)), seconds=60)
+    stage.client.delete(RESERVATION_WINDOWS, "window", namespace=stage.namespace)
+    eventually("what it held is gone", lambda: not expiries(stage), seconds=120)
+
+
+def expiries(stage: Stage) -> list[str]:
+    """Return when the Reservations of the window end."""
+    found = stage.client.list(RESERVATIONS, namespace=stage.namespace).items
+    return [one["spec"]["expires"] for one in found if one["metadata"]["name"].startswith("window-")]
 
 
 def hold_again_what_was_lost(stage: Stage) -> None:
@@ -162,7 +216,7 @@ def covers(right: Right, deed: Right) -> bool:
 
 def test_every_right_is_used(deeds: tuple[Deed, ...]) -> None:
     done = {deed.right for deed in deeds if deed.allowed}
-    unused = [right for right in given_rights() if not any(covers(right, one) for one in done | FOR_RACES | ON_VOLCANO)]
+    unused = [right for right in given_rights() if not any(covers(right, one) for one in done | OTHERWISE)]
     assert not unused, "\n".join(map(str, unused))
 
 
@@ -196,8 +250,8 @@ NOT_GIVEN = {
     "read another secret of its own namespace": Right("get", "", "secrets", DEFAULT_NAMESPACE, "other"),
     "change another lease": Right("patch", "coordination.k8s.io", "leases", DEFAULT_NAMESPACE, "berth-descheduler"),
     "change a deployment": Right("patch", "apps", "deployments", "default"),
-    "change a Reservation's spec": Right("patch", "batch.volcano.sh", "reservations", "default"),
-    "create a Reservation": Right("create", "batch.volcano.sh", "reservations", "default"),
+    "change a window": Right("patch", "berth.volcano.sh", "reservationwindows", "default"),
+    "create a plan": Right("create", "berth.volcano.sh", "migrationplans"),
     "delete a node": Right("delete", "", "nodes"),
     "change another webhook": Right(
         "patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "other"

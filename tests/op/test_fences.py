@@ -85,7 +85,7 @@ KEPT_OFF: dict[str, tuple[dict[str, str], bool]] = {
     "a pod without labels": ({}, True),
     "a pod in a hand-over": ({"app": "web", RESERVATION_LABEL: "uid"}, False),
     "a pod of a DaemonSet": ({"pod-template-generation": "1"}, False),
-    "a placeholder": ({PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "uid"}, True),
+    "a placeholder, which keeps off by itself": ({PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "uid"}, False),
     "a placeholder that takes the place of another": (
         {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "uid", SUCCESSOR_LABEL: "true"},
         False,
@@ -103,7 +103,7 @@ def test_a_fence_keeps_off(harness: OperatorHarness, labels: dict[str, str], *, 
     terms = affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
     assert [(one.topology_key, one.namespace_selector) for one in terms] == [
         ("kubernetes.io/hostname", LabelSelector())
-    ] * 2
+    ]
     assert any(matches_labels(term.label_selector or LabelSelector(), labels) for term in terms) is want
 
 

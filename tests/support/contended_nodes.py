@@ -90,6 +90,7 @@ def priority_classes(client: KubeClient, **values: int) -> Iterator[None]:
 def labels_for_all(client: KubeClient) -> Iterator[None]:
     """Let every account give pods the labels that fences let in, until the end."""
     (binding,) = (one for policy, one in build_admission_policies() if policy["metadata"]["name"] == _LABEL_POLICY)
+    eventually("the policy is in force", lambda: not _may_label(client), seconds=60)  # else it might come in later
     client.delete(ADMISSION_POLICY_BINDINGS, _LABEL_POLICY)
     eventually("labels are free", lambda: _may_label(client), seconds=60)
     try:

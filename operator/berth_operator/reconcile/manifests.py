@@ -184,6 +184,8 @@ def build_successor(body: Body, reservation: Reservation, assignment: Assignment
         "schedulingGates": [handover_gate()],
         "tolerations": [*body["spec"]["tolerations"], handover_toleration()],
     }
+    if "affinity" in spec:  # the fence admits it
+        spec["affinity"] = {kind: one for kind, one in spec["affinity"].items() if kind != "podAntiAffinity"}
     return body | {"metadata": metadata | {"name": name, "labels": labels, "annotations": notes}, "spec": spec}
 
 
@@ -191,17 +193,13 @@ def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSett
     """Return the pod whose anti-affinity keeps others off a node during a hand-over.
 
     Their tolerations make no difference. Pods in a hand-over and pods of DaemonSets may enter; pods that are on the
-    node already stay. Of the placeholders only a successor is in a hand-over.
+    node already stay. Placeholders keep off by the guard or, if they tolerate every taint, by their own anti-affinity.
     """
-    return _fence(node, name, {}, [_STRANGERS, _PLACEHOLDERS], seconds=seconds, settings=settings)
+    return _fence(node, name, {}, _STRANGERS, seconds=seconds, settings=settings)
 
 
 class FenceKind(StrEnum):
-    """What a standing fence keeps off; a node gets one of each.
-
-    Kube-scheduler tries a pod again after the deletion of one that kept it off only if the pod matches all of its
-    anti-affinity terms. So each has one term.
-    """
+    """What a standing fence keeps off; a node gets one of each."""
 
     PODS = "pods"
     """Pods of others, but for DaemonSet pods and those without requests that the operator has let in."""
@@ -216,37 +214,32 @@ def build_standing_fence(node: str, name: str, kind: FenceKind, *, seconds: int,
         FenceKind.PLACEHOLDERS: (*_PLACEHOLDERS, (AWAITS_CAPACITY_LABEL, "DoesNotExist")),
     }[kind]
     labels = {STANDING_FENCE_LABEL: kind.value}
-    return _fence(node, name, labels, [term], seconds=seconds, settings=settings)
+    return _fence(node, name, labels, term, seconds=seconds, settings=settings)
 
 
 _Expressions = tuple[tuple[str, str], ...]
 """Key and operator of each expression of a selector."""
 _STRANGERS: Final[_Expressions] = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
 _PLACEHOLDERS: Final[_Expressions] = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
+_FENCE_OF_HANDOVER: Final[_Expressions] = ((FENCE_LABEL, "Exists"), (STANDING_FENCE_LABEL, "DoesNotExist"))
 
 
 def _fence(
     node: str,
     name: str,
     labels: Mapping[str, str],
-    kept_off: Iterable[_Expressions],
+    kept_off: _Expressions,
     *,
     seconds: int,
     settings: PlaceholderSettings,
 ) -> Body:
-    """Return a fence with an anti-affinity term for each selector of `kept_off`.
+    """Return a fence against the pods that the selector `kept_off` matches.
 
-    It is bound from the start, so that no scheduler has to place it; it requests an explicit zero, so that no
-    LimitRange sets a default.
+    It has one anti-affinity term: kube-scheduler tries a pod again after the deletion of one that kept it off only if
+    the pod matches all of its terms. It is bound from the start, so that no scheduler has to place it; it requests an
+    explicit zero, so that no LimitRange sets a default.
     """
-    terms = [
-        {
-            "topologyKey": "kubernetes.io/hostname",
-            "namespaceSelector": {},
-            "labelSelector": {"matchExpressions": [{"key": key, "operator": operator} for key, operator in selector]},
-        }
-        for selector in kept_off
-    ]
+    term = _apart_from(kept_off) | {"namespaceSelector": {}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -261,8 +254,16 @@ def _fence(
             "activeDeadlineSeconds": max(1, seconds),
             "priorityClassName": priority_class_name(FENCE_PRIORITY),
             "tolerations": [{"operator": "Exists"}],
-            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
         },
+    }
+
+
+def _apart_from(kept_off: _Expressions) -> Body:
+    """Return the term of an anti-affinity against pods on the same node."""
+    return {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchExpressions": [{"key": key, "operator": operator} for key, operator in kept_off]},
     }
 
 
@@ -307,11 +308,14 @@ def _placeholder_spec(
     terms = _node_terms(spec, node_names)
     if excluded_nodes is not None:
         terms = _exclude_nodes(terms, excluded_nodes)
+    affinity: Body = {}
     if terms:
-        result["affinity"] = {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    if any(not one.key and one.operator == "Exists" for one in spec.tolerations):  # it tolerates the guard
+        affinity["podAntiAffinity"] = {
+            "requiredDuringSchedulingIgnoredDuringExecution": [_apart_from(_FENCE_OF_HANDOVER)]
         }
-    return result
+    return result | {"affinity": affinity} if affinity else result
 
 
 def required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
