@@ -12,7 +12,7 @@ import structlog
 from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation
 from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFoundError, await_rights
 from berth_operator import metrics, telemetry
-from berth_operator.cache import Cache, apply_event, apply_window_event, read_reservation
+from berth_operator.cache import Cache, apply_event, read_reservation
 from berth_operator.controller import Controller
 from berth_operator.executor import WebhookRegistration
 from berth_operator.settings import OperatorSettings
@@ -167,14 +167,6 @@ class App:
         The Reservation is new or has a new spec.
         """
         self._engine.forget_failures(Key(KeyKind.RESERVATION, uid))
-
-    def apply_window_event(self, event_type: str | None, body: Mapping[str, Any]) -> None:
-        """Apply a ReservationWindow's watch event to the cache."""
-        apply_window_event(self._cache, event_type, body)
-
-    def begin_window(self, uid: str) -> None:
-        """Reset the failure count of a window that is new or has a new spec."""
-        self._engine.forget_failures(Key(KeyKind.WINDOW, uid))
 
     def note_listed(self) -> None:
         """Record that kopf has listed all Reservations and watches them now."""

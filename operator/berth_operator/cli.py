@@ -20,7 +20,7 @@ from berth_core import (
 )
 from berth_kube import ClientSettings, ConfigurationSource, KubeClient, RetryPolicy, connect, find_source
 from berth_operator.app import App
-from berth_operator.handlers import declare_process, declare_reservations, declare_windows
+from berth_operator.handlers import declare_process, declare_reservations
 from berth_operator.kopf_runtime import Connection, ReservationStream, run_kopf
 from berth_operator.quota import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
 from berth_operator.settings import HandoverSettings, OperatorSettings, PlaceholderSettings, WebhookSettings
@@ -268,7 +268,6 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
     def declare(registry: kopf.OperatorRegistry, stop_flag: asyncio.Event) -> None:
         declare_process(registry, program, connection, stream, stop_flag)
         declare_reservations(registry, program)
-        declare_windows(registry, program)
 
     try:
         asyncio.run(run_kopf(program, stream, declare))

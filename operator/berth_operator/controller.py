@@ -345,8 +345,7 @@ class Controller:
         """Acquire the lease when it is free, and resync the cache.
 
         The resync follows the acquisition and dropped keys, and is repeated regularly. Without the lease the cache is
-        resynced regularly, too: the webhook answers from it. After a change of the clock every key is reconciled,
-        because due times were computed from the old time.
+        resynced regularly, too: the webhook answers from it. After a change of the clock every key is reconciled.
         """
         last_sweep = last_look = time.monotonic()
         clock_watch = ClockWatch(self._clock)
@@ -357,14 +356,17 @@ class Controller:
             if self._listed_anew.is_set():
                 self._listed_anew.clear()
                 self._resync_known()
-            if not self._lease.held():
+            if self._lease.held():
+                self._sweep.list_windows()
+            else:
                 self._cache.start_epoch()
                 last_sweep = -math.inf
                 self._announce_role(leads=self._try_to_lead())
                 if time.monotonic() - last_look >= self._settings.sweep_seconds:
                     self._resync_known()
                     last_look = time.monotonic()
-            elif self._dropped.is_set() or time.monotonic() - last_sweep >= self._settings.sweep_seconds:
+                continue
+            if self._dropped.is_set() or time.monotonic() - last_sweep >= self._settings.sweep_seconds:
                 everything = self._dropped.is_set() or math.isinf(last_sweep)
                 self._dropped.clear()
                 self._sweep_once(everything=everything)

@@ -1,7 +1,7 @@
-"""The kopf handlers: start, login, and the versions, changes and end of Reservations and ReservationWindows.
+"""The kopf handlers: start, login, and the versions, changes and end of Reservations.
 
 The handlers are declarations. What they call fills the cache. From it `reconcile` derives the status, the places and
-the moment of expiry, `controller` carries that out, and kopf writes nothing to either kind.
+the moment of expiry, `controller` carries that out, and kopf writes nothing to a Reservation.
 """
 
 import asyncio
@@ -11,12 +11,11 @@ from typing import Any, Final
 import kopf
 
 from berth_core import BerthError
-from berth_kube import RESERVATION_WINDOWS, RESERVATIONS
+from berth_kube import RESERVATIONS
 from berth_operator.app import App
 from berth_operator.kopf_runtime import Connection, ReservationStream, configure
 
 RESERVATION: Final = (RESERVATIONS.group, RESERVATIONS.version, RESERVATIONS.plural)
-WINDOW: Final = (RESERVATION_WINDOWS.group, RESERVATION_WINDOWS.version, RESERVATION_WINDOWS.plural)
 
 
 def declare_process(
@@ -62,23 +61,6 @@ def declare_reservations(registry: kopf.OperatorRegistry, program: App) -> None:
     @kopf.on.update(*RESERVATION, id="update", field="spec", errors=kopf.ErrorsMode.IGNORED, registry=registry)
     async def begin(uid: str, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
         program.begin_reservation(uid)
-
-
-def declare_windows(registry: kopf.OperatorRegistry, program: App) -> None:
-    """Register what happens to a ReservationWindow, in the same way.
-
-    What it opens and closes by the clock is a delayed key of the queue.
-    """
-
-    @kopf.on.event(*WINDOW, id="window-event", registry=registry)
-    async def apply(event: kopf.RawEvent, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
-        program.apply_window_event(event["type"], event["object"])
-
-    @kopf.on.resume(*WINDOW, id="window-resume", errors=kopf.ErrorsMode.IGNORED, registry=registry)
-    @kopf.on.create(*WINDOW, id="window-create", errors=kopf.ErrorsMode.IGNORED, registry=registry)
-    @kopf.on.update(*WINDOW, id="window-update", field="spec", errors=kopf.ErrorsMode.IGNORED, registry=registry)
-    async def begin(uid: str, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
-        program.begin_window(uid)
 
 
 def drain_on_signal(program: App, stop_flag: asyncio.Event) -> None:

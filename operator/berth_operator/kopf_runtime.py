@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from berth_core import MAX_DEPTH
-from berth_kube import RESERVATION_WINDOWS, RESERVATIONS, Call, Resource, decode_event, decode_item, decode_page
+from berth_kube import RESERVATIONS, Call, decode_event, decode_item, decode_page
 from berth_operator import telemetry
 from berth_operator.app import App
 
@@ -29,9 +29,8 @@ _IDLE_SECONDS: Final = 30.0
 """After so long without a watch or a request kopf never watches: it missed the CRD at its start."""
 _IDLE_CHECK_SECONDS: Final = 1.0
 _HTTP_OK: Final = 200
-_WITH_TEMPLATES: Final = (RESERVATIONS, RESERVATION_WINDOWS)
-"""Kinds with pod templates, which users may nest as deep as they like."""
-_WATCH: Final = Call("watch", "objects with templates")
+_LIST: Final = Call("list", RESERVATIONS.plural)
+_WATCH: Final = Call("watch", RESERVATIONS.plural)
 
 _LOG = structlog.get_logger(__name__)
 
@@ -49,7 +48,7 @@ class EndlessWaits(Iterable[float]):
 class StatusAsMemory(kopf.DiffBaseStorage):
     """Reads the last handled spec from `status.observedGeneration`, which the operator writes.
 
-    So kopf recognises new, changed and already handled objects after a restart without an annotation.
+    So kopf recognises new, changed and already handled Reservations after a restart without an annotation.
     """
 
     def build(self, *, body: kopf.Body, extra_fields: object = None) -> kopf.BodyEssence:  # noqa: ARG002 - kopf's
@@ -155,7 +154,7 @@ class ReservationStream:
 
 
 class _ReadableLines:
-    """Content of a watch response without too deeply nested objects.
+    """Content of a watch response without too deeply nested Reservations.
 
     Stand-ins replace them.
     """
@@ -178,41 +177,37 @@ class _ReadableLines:
 
 
 class ReadableAnswer(aiohttp.ClientResponse):
-    """Response that kopf can decode whatever Reservations and windows users create.
+    """Response that kopf can decode whatever Reservations users create.
 
     Python's JSON decoder fails at about 1,000 nested levels and the API server stores 10,000: without this a single
-    object would keep kopf from seeing all others.
+    Reservation would keep kopf from seeing all others.
     """
 
     async def start(self, connection: aiohttp.connector.Connection) -> "ReadableAnswer":
         """Read the headers of the response."""
         await super().start(connection)
-        if self._resource is not None and "watch" in self.url.query:
+        if self._is_of_reservations and "watch" in self.url.query:
             self.content = _ReadableLines(self.content)  # type: ignore[assignment]  # it stands in for one
         return self
 
     async def json(self, **rest: Any) -> Any:  # noqa: ANN401 - kopf's own calls and answers
-        """Return the document; stand-ins replace too deeply nested objects."""
-        resource = self._resource
-        if resource is None:
+        """Return the document; stand-ins replace too deeply nested Reservations."""
+        if not self._is_of_reservations:
             return await super().json(**rest)
-        page = decode_page(Call("list", resource.plural), await self.read(), dict)
+        page = decode_page(_LIST, await self.read(), dict)
         metadata = {"resourceVersion": page.metadata.resource_version, "continue": page.metadata.continue_token}
-        head = {"apiVersion": resource.api_version, "kind": f"{resource.kind}List"}
+        head = {"apiVersion": RESERVATIONS.api_version, "kind": f"{RESERVATIONS.kind}List"}
         return {**head, "metadata": metadata, "items": list(page.items or ())}
 
     @property
-    def _resource(self) -> Resource | None:
-        """Return which kind with templates the response is a list or a watch of."""
-        if self.status != _HTTP_OK:
-            return None
-        return next((one for one in _WITH_TEMPLATES if self.url.path.endswith(one.path())), None)
+    def _is_of_reservations(self) -> bool:
+        return self.status == _HTTP_OK and self.url.path.endswith(RESERVATIONS.path())
 
 
 def readable_line(line: bytes) -> bytes:
     """Return a line of a watch in readable form.
 
-    A stand-in replaces a too deeply nested object.
+    A stand-in replaces a too deeply nested Reservation.
     """
     if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
         return line

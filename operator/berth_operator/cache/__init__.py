@@ -2,7 +2,7 @@
 
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.cache.informers import Informers, apply_event, apply_window_event
+from berth_operator.cache.informers import Informers, apply_event
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.cache.pods import reservation_uid
 from berth_operator.cache.reservations import OwnerIndex, age_order, read_reservation, templates_digest, version_of
@@ -17,7 +17,6 @@ __all__ = [
     "SlotFinder",
     "age_order",
     "apply_event",
-    "apply_window_event",
     "has_name_of",
     "read_reservation",
     "reservation_uid",

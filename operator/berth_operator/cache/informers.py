@@ -16,7 +16,6 @@ from berth_core import (
     BerthError,
     Pod,
     PriorityClass,
-    ReservationWindow,
 )
 from berth_kube import (
     LIMIT_RANGES,
@@ -60,14 +59,6 @@ def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -
         cache.remove_reservation(metadata["uid"])
     elif not cache.knows_reservation(metadata["uid"], metadata["resourceVersion"]):
         cache.put_reservation(read_reservation(body))
-
-
-def apply_window_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -> None:
-    """Apply kopf's event on a ReservationWindow to the cache."""
-    if event_type == "DELETED":
-        cache.windows.remove(body["metadata"]["uid"])
-    else:
-        cache.windows.put(ReservationWindow.read(body))
 
 
 class Informers:

@@ -12,6 +12,7 @@ from berth_core import (
     HANDOVER_GATE,
     RESERVATION_LABEL,
     RESERVATION_NAME_ANNOTATION,
+    BerthError,
     ObjectMeta,
     PermanentError,
     Pod,
@@ -33,6 +34,7 @@ from berth_operator.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
 _ONE_BY_ONE: Final = 20
 """Up to this many changed Reservations are fetched one by one."""
 
+_WINDOWS_SECONDS: Final = 3.0
 _TURNS: Final = 4
 """This many resyncs reconcile every Reservation once."""
 
@@ -86,6 +88,21 @@ class Resync:
         self._fences = fences
         self._enqueue = enqueue
         self._turn = 0
+        self._windows_listed_at = -_WINDOWS_SECONDS
+
+    def list_windows(self) -> None:
+        """Hear of new and changed windows every three seconds.
+
+        They do not come through kopf: of two kinds that it watches, one that ends while the other is cut leaves it
+        waiting for ever.
+        """
+        if time.monotonic() - self._windows_listed_at < _WINDOWS_SECONDS:
+            return
+        self._windows_listed_at = time.monotonic()
+        try:
+            list_windows(self._client, self._cache)
+        except BerthError as error:
+            _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
 
     def run(self, *, everything: bool = True) -> None:
         """Queue Reservations, orphans, guards and fences, and refresh the registration.
