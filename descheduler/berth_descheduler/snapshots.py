@@ -27,6 +27,7 @@ from berth_core import (
     PodGroup,
     PodGroupWorkload,
     PriorityClass,
+    QueueObject,
     Reservation,
     RetryableError,
     Snapshot,
@@ -57,6 +58,7 @@ from berth_kube import (
     STORAGE_CLASSES,
     VOLCANO_JOBS,
     VOLCANO_POD_GROUPS,
+    VOLCANO_QUEUES,
     VOLUME_ATTACHMENTS,
     Informer,
     KubeClient,
@@ -79,7 +81,9 @@ _CHUNK_BYTES: Final = 1 << 20
 _GZIP_SUFFIX: Final = ".gz"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAKERS: Final = (REPLICA_SETS, STATEFUL_SETS, JOBS)
-_NOT_EVERYWHERE: Final = frozenset({RESERVATIONS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, *POD_GROUPS, POD_GROUP_WORKLOADS})
+_NOT_EVERYWHERE: Final = frozenset(
+    {RESERVATIONS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, *POD_GROUPS, POD_GROUP_WORKLOADS, VOLCANO_QUEUES}
+)
 """Kinds that a cluster may lack."""
 _WRITTEN: Final = (
     NAMESPACES,
@@ -98,6 +102,7 @@ _WRITTEN: Final = (
     VOLCANO_POD_GROUPS,
     POD_GROUPS,
     POD_GROUP_WORKLOADS,
+    VOLCANO_QUEUES,
     PODS,
 )
 """What a snapshot file has, in its order; pods last, so that every node they are on was read before."""
@@ -135,6 +140,7 @@ def read_live_snapshot(client: KubeClient) -> Snapshot:
         volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob),
         pod_groups=_list_pod_groups(client),
         pod_group_workloads=_list(client, POD_GROUP_WORKLOADS, PodGroupWorkload),
+        queue_objects=_list_queues(client),
     )
 
 
@@ -282,6 +288,12 @@ def _list_pod_groups(client: KubeClient, namespace: str | None = None) -> tuple[
         if served is not None:
             found += [_said_to_be(group, served) for group in groups]
     return tuple(found)
+
+
+def _list_queues(client: KubeClient) -> tuple[QueueObject, ...]:
+    """Return the queues; one that cannot be read says so."""
+    head = {"apiVersion": VOLCANO_QUEUES.api_version, "kind": VOLCANO_QUEUES.kind}
+    return tuple(QueueObject.read({**found, **head}) for found in _list(client, VOLCANO_QUEUES, dict))
 
 
 def _said_to_be(group: PodGroup, resource: Resource) -> PodGroup:

@@ -203,6 +203,13 @@ from berth_core.policies import (
     Trigger,
     ValidReason,
 )
+from berth_core.queues import (
+    DEFAULT_QUEUE,
+    Queue,
+    QueueObject,
+    QueueSource,
+    QueueState,
+)
 from berth_core.reservations import (
     HIGHEST_SLOT_INDEX,
     RESERVATION_API_VERSION,
@@ -297,6 +304,7 @@ __all__ = [
     "CRITICAL_NODE_LABEL",
     "DAEMON_POD_LABEL",
     "DEFAULT_NAMESPACE",
+    "DEFAULT_QUEUE",
     "DEPLOYMENT",
     "DESCHEDULER_LEASE",
     "DO_NOT_DISRUPT_ANNOTATION",
@@ -445,6 +453,10 @@ __all__ = [
     "Profile",
     "Quantities",
     "QuantityError",
+    "Queue",
+    "QueueObject",
+    "QueueSource",
+    "QueueState",
     "Reservation",
     "ReservationOwner",
     "ReservationPhase",

@@ -59,6 +59,7 @@ class VolcanoJobSpec(ApiStruct, frozen=True, kw_only=True):
     min_available: int | None = None
     policies: tuple[LifecyclePolicy, ...] = ()
     tasks: tuple[VolcanoTask, ...] = ()
+    queue: str = ""
 
 
 class VolcanoJob(ApiStruct, frozen=True, kw_only=True):
@@ -90,6 +91,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     min_task_member: Mapping[str, int] = {}
     scheduling_policy: SchedulingPolicy | None = None
     disruption_mode: str | dict[str, Any] | None = None
+    queue: str = ""
 
 
 class PodGroup(ApiStruct, frozen=True, kw_only=True):

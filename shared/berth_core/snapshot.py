@@ -28,9 +28,10 @@ from berth_core.pod_groups import (
     VolcanoJob,
 )
 from berth_core.pod_requests import occupied_requests
+from berth_core.queues import QUEUE_KIND, VOLCANO_QUEUE_API_VERSION, Queue, QueueObject
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
 from berth_core.resources import ResourceAmounts
-from berth_core.snapshot_kinds import SnapshotKind, known_kinds, missing_kinds
+from berth_core.snapshot_kinds import SnapshotKind, known_kinds, missing_kinds, unread_kinds
 from berth_core.storage import (
     CSINode,
     PersistentVolume,
@@ -60,6 +61,7 @@ Listed: TypeAlias = (
     | VolcanoJob
     | PodGroup
     | PodGroupWorkload
+    | QueueObject
 )
 """An object of a kind that Berth reads."""
 
@@ -85,13 +87,14 @@ _TYPES: Final[Mapping[tuple[str, str], type[Listed]]] = {
     (VOLCANO_POD_GROUP_API_VERSION, POD_GROUP_KIND): PodGroup,
     **{(api_version, POD_GROUP_KIND): PodGroup for api_version in POD_GROUP_API_VERSIONS},
     (POD_GROUP_WORKLOAD_API_VERSION, POD_GROUP_WORKLOAD_KIND): PodGroupWorkload,
+    (VOLCANO_QUEUE_API_VERSION, QUEUE_KIND): QueueObject,
 }
-_SAYING_THEIR_KIND: Final = (Workload, PodGroup)
+_SAYING_THEIR_KIND: Final = (Workload, PodGroup, QueueObject)
 """Types of several kinds or groups, which carry their kind themselves."""
 _KINDS: Final = {type_: kind for kind, type_ in _TYPES.items() if type_ not in _SAYING_THEIR_KIND}
 _DECODERS: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in _TYPES.items()}
 _AT_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
-_STAND_INS: Final = (Node, Pod, Reservation)
+_STAND_INS: Final = (Node, Pod, Reservation, QueueObject)
 """One unreadable object of these kinds does not keep Berth from planning on the others."""
 _LIST_LEVELS: Final = 2
 """How much deeper an object is nested in a List."""
@@ -184,7 +187,7 @@ def name_of(one: Listed) -> str:
 def _with_kind(one: Listed) -> dict[str, Any]:
     """Return an object in builtins, with its apiVersion and kind."""
     body: dict[str, Any] = msgspec.to_builtins(one)
-    if isinstance(one, Workload | PodGroup):
+    if isinstance(one, _SAYING_THEIR_KIND):
         return body
     api_version, kind = kind_of(one)
     return {"apiVersion": api_version, "kind": kind, **body}
@@ -237,7 +240,7 @@ def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed | N
         try:
             return _DECODERS[head.api_version, head.kind].decode(raw)
         except msgspec.ValidationError as error:
-            may_be_odd = type_ is Reservation and _WITHOUT_SCHEMA.search(str(error))
+            may_be_odd = type_ is QueueObject or (type_ is Reservation and _WITHOUT_SCHEMA.search(str(error)))
             if not may_be_odd and type_ not in POD_GROUP_TYPES:
                 raise
             why = str(error)
@@ -292,6 +295,7 @@ _FIELDS: Final[Mapping[type[Listed], str]] = {
     VolcanoJob: "volcano_jobs",
     PodGroup: "pod_groups",
     PodGroupWorkload: "pod_group_workloads",
+    QueueObject: "queue_objects",
 }
 
 
@@ -318,8 +322,11 @@ class Snapshot:
     volcano_jobs: tuple[VolcanoJob, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
     pod_group_workloads: tuple[PodGroupWorkload, ...] = ()
+    queue_objects: tuple[QueueObject, ...] = ()
     missing: tuple[SnapshotKind, ...] = ()
     """Kinds that plans for these pods depend on and that were not read."""
+    unread: tuple[SnapshotKind, ...] = ()
+    """Kinds that plans depend on only if they are asked about them, and that were not read."""
 
     def __post_init__(self) -> None:
         """Sort every tuple."""
@@ -354,8 +361,9 @@ class Snapshot:
         for one in listed.objects:
             sorted_out.setdefault(_FIELDS[type(one)], []).append(one)
         pods = [one for one in listed.objects if isinstance(one, Pod)]
-        missing = missing_kinds(pods, set(map(kind_of, listed.objects)), {*stated, *known_kinds(listed.kinds)})
-        snapshot = cls(missing=missing, **{field: tuple(found) for field, found in sorted_out.items()})  # type: ignore[arg-type]
+        there, known = set(map(kind_of, listed.objects)), {*stated, *known_kinds(listed.kinds)}
+        missing, unread = missing_kinds(pods, there, known), unread_kinds(there, known)
+        snapshot = cls(missing=missing, unread=unread, **{field: tuple(found) for field, found in sorted_out.items()})  # type: ignore[arg-type]
         snapshot.check()
         return snapshot
 
@@ -364,7 +372,7 @@ class Snapshot:
 
         Equal snapshots give equal bytes.
         """
-        held = (kind for kind in SnapshotKind if kind not in self.missing)
+        held = (kind for kind in SnapshotKind if kind not in {*self.missing, *self.unread})
         return encode_list((one for name in _FIELDS.values() for one in getattr(self, name)), held)
 
     def check(self) -> None:
@@ -389,6 +397,11 @@ class Snapshot:
     def allocatable(self) -> Mapping[str, ResourceAmounts]:
         """Return what each node offers, by name; raises `InputError`."""
         return {node.metadata.name: _allocatable(node) for node in self.nodes}
+
+    @cached_property
+    def queues(self) -> tuple[Queue, ...]:
+        """Return the queues by name, whatever their source."""
+        return tuple(map(Queue.of, self.queue_objects))
 
     @cached_property
     def nodes_by_name(self) -> Mapping[str, Node]:
@@ -419,7 +432,7 @@ def _kind_within(one: Listed) -> str:
     match one:
         case Workload():
             return one.kind
-        case PodGroup():
+        case PodGroup() | QueueObject():
             return one.api_group
         case _:
             return ""

@@ -43,6 +43,7 @@ class SnapshotKind(StrEnum):
     VOLCANO_POD_GROUPS = "podgroups.scheduling.volcano.sh"
     POD_GROUPS = "podgroups.scheduling.k8s.io"
     WORKLOADS = "workloads.scheduling.k8s.io"
+    VOLCANO_QUEUES = "queues.scheduling.volcano.sh"
 
     @property
     def assumed(self) -> str:
@@ -133,8 +134,13 @@ _NEEDS: Final[Mapping[SnapshotKind, _Need]] = {
     SnapshotKind.WORKLOADS: _Need(
         "scheduling.k8s.io", "Workload", lambda pod: pod.spec.workload_ref is not None, _GANGS
     ),
+    SnapshotKind.VOLCANO_QUEUES: _Need(
+        "scheduling.volcano.sh", "Queue", lambda _pod: False, "that no queue has a guarantee"
+    ),
 }
 _ALWAYS: Final = frozenset({SnapshotKind.NODES, SnapshotKind.PODS})
+_IF_ASKED: Final = (SnapshotKind.VOLCANO_QUEUES,)
+"""Kinds that matter for questions about them, and for no other plan."""
 _CLUSTERS_MAY_LACK: Final = frozenset(
     {
         SnapshotKind.RESERVATIONS,
@@ -142,6 +148,7 @@ _CLUSTERS_MAY_LACK: Final = frozenset(
         SnapshotKind.VOLCANO_POD_GROUPS,
         SnapshotKind.POD_GROUPS,
         SnapshotKind.WORKLOADS,
+        *_IF_ASKED,
     }
 )
 
@@ -174,14 +181,18 @@ def missing_kinds(
     The plan needs them and they are neither `present` nor `stated`. `present` are `apiVersion` and `kind` of the
     existing objects.
     """
+    lacking = _lacking(present, stated)
+    return tuple(kind for kind in lacking if kind in _ALWAYS or any(map(_NEEDS[kind].is_for, pods)))
+
+
+def unread_kinds(present: Collection[tuple[str, str]], stated: Collection[SnapshotKind]) -> tuple[SnapshotKind, ...]:
+    """Return the kinds that are neither `present` nor `stated` and matter only if they are asked about."""
+    return tuple(kind for kind in _lacking(present, stated) if kind in _IF_ASKED)
+
+
+def _lacking(present: Collection[tuple[str, str]], stated: Collection[SnapshotKind]) -> tuple[SnapshotKind, ...]:
     held = {(api_group(api_version), kind) for api_version, kind in present}
-    return tuple(
-        kind
-        for kind, need in _NEEDS.items()
-        if kind not in stated
-        and (need.group, need.kind) not in held
-        and (kind in _ALWAYS or any(map(need.is_for, pods)))
-    )
+    return tuple(kind for kind, need in _NEEDS.items() if kind not in stated and (need.group, need.kind) not in held)
 
 
 def kubectl_command(missing: Collection[SnapshotKind]) -> str:

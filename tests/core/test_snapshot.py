@@ -22,6 +22,7 @@ from builders import (
     pod_group,
     pod_group_workload,
     priority_class,
+    queue,
     reservation,
     volcano_job,
     volcano_pod_group,
@@ -55,6 +56,7 @@ def everything() -> list[dict[str, Any]]:
         as_api(volcano_pod_group()),
         as_api(pod_group()),
         as_api(pod_group_workload(worker=2), api_version="scheduling.k8s.io/v1alpha1", kind="Workload"),
+        as_api(queue()),
         {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
@@ -85,6 +87,7 @@ def test_a_list_becomes_objects_in_order() -> None:
     assert snapshot.volcano_jobs == (volcano_job(),)
     assert snapshot.pod_groups == (pod_group(), volcano_pod_group())
     assert snapshot.pod_group_workloads == (pod_group_workload(worker=2),)
+    assert snapshot.queue_objects == (queue(),)
 
 
 def test_the_order_of_the_file_means_nothing() -> None:

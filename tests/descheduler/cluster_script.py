@@ -30,6 +30,7 @@ _NOT_EVERYWHERE: Final = {
     "scheduling.volcano.sh/v1beta1 PodGroup": "/apis/scheduling.volcano.sh/v1beta1/podgroups",
     "scheduling.k8s.io/v1alpha2 PodGroup": "/apis/scheduling.k8s.io/v1alpha2/podgroups",
     "scheduling.k8s.io/v1alpha1 Workload": "/apis/scheduling.k8s.io/v1alpha1/workloads",
+    "scheduling.volcano.sh/v1beta1 Queue": "/apis/scheduling.volcano.sh/v1beta1/queues",
 }
 PATHS: Final = {**_CORE, **_NOT_EVERYWHERE}
 """By kind, with its apiVersion where the kind alone says too little."""

@@ -23,6 +23,7 @@ from builders import (
     pod_group,
     pod_group_workload,
     priority_class,
+    queue,
     reservation,
     volcano_job,
     volcano_pod_group,
@@ -51,6 +52,7 @@ EVERYTHING = Snapshot(
     volcano_jobs=(volcano_job(),),
     pod_groups=(pod_group(min_count=2), volcano_pod_group()),
     pod_group_workloads=(pod_group_workload(worker=2),),
+    queue_objects=(queue(guarantee={"cpu": "4"}),),
 )
 
 

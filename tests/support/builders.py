@@ -50,6 +50,7 @@ from berth_core.pod_groups import (
     VolcanoTask,
     WorkloadPodGroup,
 )
+from berth_core.queues import QueueObject
 from berth_core.reservations import (
     ObjectReference,
     Reservation,
@@ -365,6 +366,22 @@ def pod_group(
 
 def _pod_group(api_version: str, name: str, spec: PodGroupSpec) -> PodGroup:
     return PodGroup(api_version=api_version, kind="PodGroup", metadata=meta(name, namespace="default"), spec=spec)
+
+
+def queue(
+    name: str = "ml", *, guarantee: Mapping[str, Any] | None = None, state: str = "Open", **spec: Any
+) -> QueueObject:
+    """A Queue of Volcano; `spec` has the names of its fields."""
+    reserved = {} if guarantee is None else {"guarantee": {"resource": dict(guarantee)}}
+    return QueueObject.read(
+        {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": name, "uid": f"uid-queue-{name}"},
+            "spec": {"weight": 1, **reserved, **spec},
+            "status": {"state": state},
+        }
+    )
 
 
 def pod_group_workload(name: str = "train", **min_counts: int) -> PodGroupWorkload:
