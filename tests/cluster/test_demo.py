@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from berth_descheduler.demo.scenes import SCENES
 from service_processes import script
 
 pytestmark = pytest.mark.cluster
@@ -30,6 +31,29 @@ def test_the_demo_frees_what_the_bound_allows_and_every_pod_lands_on_its_planned
     assert numbers["pending"] == numbers["lost"] == 0
     assert "before:" in done.stderr
     assert "after:" in done.stderr
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_scene_shows_what_it_is_about(scene: str) -> None:
+    done = run_demo("--scene", scene)
+    assert done.returncode == 0, done.stderr + done.stdout
+    shown = json.loads(done.stdout)
+    assert shown["shown"] is True
+    assert shown["sentence"].endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--scene", "moon"), "is not one of 'consolidate'"),
+        (("--scene", "window", "--seed", "7"), "--seed is for the scene consolidate"),
+    ],
+)
+def test_a_scene_that_cannot_be_played_so_is_refused(options: tuple[str, ...], words: str) -> None:
+    done = run_demo(*options)
+    assert done.returncode == 2
+    assert words in done.stderr
 
 
 def test_the_demo_without_binaries_plans_on_the_bundled_snapshot_and_says_so(tmp_path: Path) -> None:

@@ -5,12 +5,23 @@ from dataclasses import asdict, replace
 from importlib.resources import as_file, files
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
 from berth_core import SystemClock
 from berth_descheduler.cli.output import Output, output_option, write_described
-from berth_descheduler.demo.scenario import PLANNER_SETTINGS, ConsoleNarrator, DemoResult, DemoRun, log_files, run_demo
+from berth_descheduler.demo import (
+    PLANNER_SETTINGS,
+    SCENES,
+    ConsoleNarrator,
+    DemoResult,
+    DemoRun,
+    SceneResult,
+    log_files,
+    play_scene,
+    run_demo,
+)
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import plan
 from berth_descheduler.report import (
@@ -32,21 +43,37 @@ from berth_sandbox.settings import SandboxSettings
 from berth_service.process import interrupt_on_signals
 
 _KEPT_NAME = "demo"
+_CONSOLIDATE = "consolidate"
 _FAILED = 1
+_NO_CLUSTER = 2
 
 
 @click.command("demo")
+@click.option(
+    "--scene",
+    type=click.Choice([_CONSOLIDATE, *SCENES]),
+    default=_CONSOLIDATE,
+    show_default=True,
+    help="What to show; the other scenes are short, each about one feature.",
+)
 @click.option("--nodes", type=click.IntRange(4, 1000), default=60, show_default=True, help="Nodes of 16 cpu and 64Gi.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides sizes and replicas of the workload.")
 @click.option("--keep", is_flag=True, help="Leave the cluster up and say how to look around.")
 @output_option
 @report_option
-def demo_command(*, nodes: int, seed: int, keep: bool, output: Output, report: ReportFile | None) -> int:
-    """Fragment a real local cluster and consolidate it: plan, reserve, evict, hand over, verify.
+@click.pass_context
+def demo_command(
+    context: click.Context, *, scene: str, nodes: int, seed: int, keep: bool, output: Output, report: ReportFile | None
+) -> int:
+    """Fragment a real local cluster and consolidate it: plan, reserve, evict, hand over, verify. Or play a scene.
 
-    Progress goes to standard error. Exit code 1 if any pod is pending or lost at the end.
+    Progress goes to standard error. Exit code 1 if any pod is pending or lost at the end, or if a scene could not show
+    what it is about; 2 if no cluster can be started for a scene.
     """
     console = Terminal(stderr=True)
+    if scene != _CONSOLIDATE:
+        _refuse_options_of_consolidate(context, scene)
+        return _play(scene, keep=keep, output=output, console=console)
     settings = SandboxSettings(nodes=nodes, name=_KEPT_NAME if keep else None)
     with interrupt_on_signals(), ExitStack() as stack:
         narrator = stack.enter_context(ConsoleNarrator(console))
@@ -64,6 +91,38 @@ def demo_command(*, nodes: int, seed: int, keep: bool, output: Output, report: R
     if report is not None:
         report.write(build_demo_page(made))
     return 0 if made.result.succeeded else _FAILED
+
+
+def _refuse_options_of_consolidate(context: click.Context, scene: str) -> None:
+    for option in ("nodes", "seed", "report"):
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{option} is for the scene {_CONSOLIDATE}; {scene} has a cluster of its own")
+
+
+def _play(name: str, *, keep: bool, output: Output, console: Console) -> int:
+    """Play a scene on a cluster of its own, and say what it has shown."""
+    settings = SandboxSettings(nodes=SCENES[name].nodes, name=_KEPT_NAME if keep else None)
+    with interrupt_on_signals(), ExitStack() as stack:
+        narrator = stack.enter_context(ConsoleNarrator(console))
+        try:
+            sandbox = stack.enter_context(Sandbox.start(settings, progress=narrator.say))
+        except SandboxUnavailableError as error:
+            narrator.say(f"no real cluster can be started here: {error}")
+            return _NO_CLUSTER
+        result = play_scene(name, sandbox, narrator)
+        if keep:
+            sandbox.detach()
+            _say_how_to_look(console, sandbox)
+    _print_scene(result, output)
+    return 0 if result.shown else _FAILED
+
+
+def _print_scene(result: SceneResult, output: Output) -> None:
+    if output is not Output.TABLE:
+        write_described(asdict(result), output, indent=None)
+        return
+    verdict = "shown" if result.shown else "not shown"
+    Terminal().print(f"{verdict} in {result.seconds:.0f} s: {result.sentence}", highlight=False, markup=False)
 
 
 def build_demo_page(made: DemoRun) -> Page:
@@ -133,7 +192,7 @@ def _say_how_to_look(console: Console, sandbox: Sandbox) -> None:
         "the cluster stays up; look around with",
         f"  export KUBECONFIG={sandbox.kubeconfig}",
         "  kubectl get migrationplans",
-        "  kubectl get reservations --all-namespaces",
+        "  kubectl get reservations,reservationwindows --all-namespaces",
         "  kubectl describe migrationplans",
         "  kubectl get pods --all-namespaces --output wide",
         f"the services' logs: {' '.join(str(path) for path in log_files(sandbox.folder))}",

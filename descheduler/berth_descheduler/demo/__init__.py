@@ -2,3 +2,25 @@
 
 Nothing in production uses it.
 """
+
+from berth_descheduler.demo.scenario import (
+    PLANNER_SETTINGS,
+    ConsoleNarrator,
+    DemoResult,
+    DemoRun,
+    log_files,
+    run_demo,
+)
+from berth_descheduler.demo.scenes import SCENES, SceneResult, play_scene
+
+__all__ = [
+    "PLANNER_SETTINGS",
+    "SCENES",
+    "ConsoleNarrator",
+    "DemoResult",
+    "DemoRun",
+    "SceneResult",
+    "log_files",
+    "play_scene",
+    "run_demo",
+]

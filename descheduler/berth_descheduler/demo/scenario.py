@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -130,14 +132,8 @@ def _run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> M
 
     Returns the plan, None without moves.
     """
-    port = free_port()
-    operator_log, descheduler_log = log_files(sandbox.folder)
-    with (
-        ServiceProcess(_operator_command(sandbox, port), operator_log) as operator,
-        ServiceProcess(_descheduler_command(sandbox), descheduler_log) as descheduler,
-    ):
-        operator.wait_until_leading(port)
-        narrator.say("both services are running under their own service accounts")
+    with running_services(sandbox, narrator, descheduler_options=("--once", *PLANNER_OPTIONS)) as services:
+        operator, descheduler = services
         deadline = time.monotonic() + _LONGEST_RUN_SECONDS
         while descheduler.exit_code is None:
             operator.require_running()
@@ -155,23 +151,37 @@ def _run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> M
         return found
 
 
-def _operator_command(sandbox: Sandbox, port: int) -> list[str]:
-    return [
+@contextmanager
+def running_services(
+    sandbox: Sandbox,
+    narrator: Narrator,
+    *,
+    operator_options: Sequence[str] = (),
+    descheduler_options: Sequence[str] = (),
+) -> Iterator[tuple[ServiceProcess, ServiceProcess]]:
+    """Run the operator and the descheduler under their own accounts; the operator leads when this yields."""
+    port = free_port()
+    operator_log, descheduler_log = log_files(sandbox.folder)
+    operator_command = [
         *_program("berth_operator"),
         f"--kubeconfig={sandbox.service_account_kubeconfig('berth-operator')}",
         "--webhook-port=0",
         f"--health-address={LOOPBACK}:{port}",
+        *operator_options,
     ]
-
-
-def _descheduler_command(sandbox: Sandbox) -> list[str]:
-    return [
+    descheduler_command = [
         *_program("berth_descheduler"),
         f"--kubeconfig={sandbox.service_account_kubeconfig('berth-descheduler')}",
-        "--once",
         f"--health-address={LOOPBACK}:0",
-        *PLANNER_OPTIONS,
+        *descheduler_options,
     ]
+    with (
+        ServiceProcess(operator_command, operator_log) as operator,
+        ServiceProcess(descheduler_command, descheduler_log) as descheduler,
+    ):
+        operator.wait_until_leading(port)
+        narrator.say("both services are running under their own service accounts")
+        yield operator, descheduler
 
 
 def _program(module: str) -> list[str]:

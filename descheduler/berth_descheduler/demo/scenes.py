@@ -1,0 +1,219 @@
+"""Short scenes for `berth demo --scene`: each shows one feature on the sandbox and checks what it has shown.
+
+A scene is a function that plays on a `Stage` and returns the sentence of what was shown; it raises `SceneError` where
+that is not true. To add one, write the function and name it in `SCENES`.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from berth_core import PermanentError, Pod, ReservationWindow, SystemClock, WindowState, format_timestamp
+from berth_descheduler.demo.scenario import Narrator, running_services
+from berth_kube import NAMESPACES, PODS, RESERVATION_WINDOWS, SERVICE_ACCOUNTS, KubeClient, NotFoundError, connect
+from berth_sandbox.sandbox import Sandbox
+
+_TINY_CLUSTER: Final = ("slots=none", "share=none", "maxFencedNodes=100%")
+"""Limits of the operator: its defaults are shares of clusters with many nodes."""
+_POLL_SECONDS: Final = 0.2
+_LONGEST_WAIT_SECONDS: Final = 90.0
+
+
+class SceneError(PermanentError):
+    """What a scene shows did not happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One scene; its cluster has this many nodes of 16 cpu and 64Gi."""
+
+    about: str
+    nodes: int
+    play: "Callable[[Stage], str]"
+
+
+@dataclass(frozen=True, slots=True)
+class SceneResult:
+    """What a scene has shown, or what did not happen."""
+
+    scene: str
+    shown: bool
+    sentence: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A sandbox on which both services run, and what scenes do there."""
+
+    sandbox: Sandbox
+    client: KubeClient
+    say: Callable[[str], None]
+    require_services: Callable[[], None]
+    """Raises `ServiceError` if a service has ended."""
+
+    def wait(self, claim: str, reached: Callable[[], object], *, seconds: float = _LONGEST_WAIT_SECONDS) -> float:
+        """Wait until something is true, and return the seconds that took; raises `SceneError`."""
+        started = time.monotonic()
+        while not reached():
+            self.require_services()
+            if time.monotonic() - started > seconds:
+                raise SceneError(f"not within {seconds:g} s: {claim}")
+            time.sleep(_POLL_SECONDS)
+        return time.monotonic() - started
+
+    def require(self, claim: str, is_true: object) -> None:
+        """Raise `SceneError` with a claim that is not true."""
+        if not is_true:
+            raise SceneError(f"not true: {claim}")
+
+    def make_namespace(self, name: str) -> None:
+        """Create a namespace in which pods can be made."""
+        self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+        def has_account() -> bool:
+            try:
+                self.client.get(SERVICE_ACCOUNTS, "default", namespace=name)
+            except NotFoundError:
+                return False
+            return True
+
+        self.wait(f"pods can be made in {name}", has_account)
+
+    def create_pods(
+        self,
+        namespace: str,
+        names: Sequence[str],
+        requests: Mapping[str, str],
+        annotations: Mapping[str, str] | None = None,
+        **spec: Any,  # noqa: ANN401 - fields of a pod
+    ) -> None:
+        """Create pods without a controller that request the same."""
+        container = {"name": "main", "image": "pause", "resources": {"requests": dict(requests)}}
+        for name in names:
+            metadata = {"name": name, "annotations": dict(annotations or {})}
+            body = {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+            self.client.create(PODS, pod, namespace=namespace)
+
+    def end_pods(self, namespace: str, names: Sequence[str]) -> None:
+        """Let pods end, as if their work were done."""
+        for name in names:
+            self.client.delete(PODS, name, namespace=namespace, grace_seconds=0)
+
+    def running(self, namespace: str, prefix: str) -> tuple[Pod, ...]:
+        """Return the running pods whose names begin so."""
+        pods = self.client.list(PODS, namespace=namespace, type=Pod).items
+        return tuple(pod for pod in pods if pod.metadata.name.startswith(prefix) and pod.status.phase == "Running")
+
+
+def play_scene(name: str, sandbox: Sandbox, narrator: Narrator) -> SceneResult:
+    """Play a scene on a sandbox with its nodes; raises `ServiceError` if a service ends."""
+    scene = SCENES[name]
+    started = time.monotonic()
+    narrator.say(scene.about)
+    limits = ",".join(_TINY_CLUSTER)
+    options = (f"--limit={limits}", f"--cluster-limit={limits}")
+    with (
+        connect(kubeconfig=str(sandbox.kubeconfig), user_agent="berth-demo") as client,
+        running_services(sandbox, narrator, operator_options=options) as services,
+    ):
+
+        def require_services() -> None:
+            for service in services:
+                service.require_running()
+
+        try:
+            sentence, shown = scene.play(Stage(sandbox, client, narrator.say, require_services)), True
+        except SceneError as error:
+            sentence, shown = str(error), False
+    return SceneResult(name, shown, sentence, round(time.monotonic() - started, 1))
+
+
+def _names(prefix: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{prefix}{number}" for number in range(count))
+
+
+# --- window ----------------------------------------------------------------------------------------------------------
+
+_BATCH: Final = "batch"
+_LOW: Final = {"cpu": "4", "memory": "16Gi"}
+_LOW_PER_NODE: Final = 4
+_PLACES: Final = 10
+_LEAD: Final = timedelta(minutes=30)
+"""From the creation of the window to its start; it reserves before, so that the scene need not last as long."""
+_RUNTIME_SECONDS: Final = 10
+_HUNGRY: Final = 8
+
+
+def play_window(stage: Stage) -> str:
+    """A ReservationWindow has ten places ready before its start, while everything else is full."""
+    idle, ending, *others = (f"node-{number:03d}" for number in range(SCENES["window"].nodes))
+    stage.make_namespace(_BATCH)
+    short = _names("short-", _LOW_PER_NODE)
+    runtime = {"volcano.sh/maximum-runtime": f"{_RUNTIME_SECONDS}s"}
+    stage.create_pods(_BATCH, short, _LOW, runtime, nodeName=ending)
+    for node in others:
+        stage.create_pods(_BATCH, _names(f"long-{node}-", _LOW_PER_NODE), _LOW, nodeName=node)
+    stage.wait("the low pods run", lambda: len(stage.running(_BATCH, "")) == _LOW_PER_NODE * (1 + len(others)))
+    ends_at = time.monotonic() + _RUNTIME_SECONDS
+    stage.say(f"{idle} is idle; {ending} is full of pods that say they run for {_RUNTIME_SECONDS} s at most;")
+    stage.say(f"{len(others)} more nodes are full of pods that run for days and must not be preempted")
+
+    start = _create_window(stage)
+    stage.say(f"a ReservationWindow is to have 32 cpu for {_PLACES} pods at {format_timestamp(start)},")
+    stage.say("and reserves up to 2h before; so it does now")
+    stage.wait("the window holds what is idle", lambda: _held(stage) >= _PLACES // 2)
+    stage.say(f"{_held(stage)} places are held on {idle}; the others wait for {ending}, which is fenced")
+    stage.create_pods(_BATCH, _names("hungry-", _HUNGRY), _LOW)
+    stage.say(f"{_HUNGRY} hungry pods come, which want whatever becomes free")
+    stage.wait("the short pods have done their work", lambda: time.monotonic() >= ends_at)
+    stage.end_pods(_BATCH, short)
+    stage.say(f"the pods on {ending} have ended")
+    stage.wait("all places are held", lambda: _held(stage) == _PLACES)
+    stage.require("the window has not begun", _read_window(stage).status.state == WindowState.RESERVING)
+    stage.say(f"all {_PLACES} places are held before the start; the pods come, and may be early")
+
+    reserveable = {"volcano.sh/reserveable": "true"}
+    stage.create_pods(_BATCH, _names("nightly-", _PLACES), {"cpu": "3200m", "memory": "6Gi"}, reserveable)
+    seconds = stage.wait("the ten pods run", lambda: len(stage.running(_BATCH, "nightly-")) == _PLACES)
+    nodes = {pod.spec.node_name for pod in stage.running(_BATCH, "nightly-")}
+    stage.require(f"they run on {idle} and {ending}", nodes == {idle, ending})
+    stage.require("no hungry pod got in", not stage.running(_BATCH, "hungry-"))
+    kept = len(stage.running(_BATCH, "long-"))
+    stage.require("no pod was preempted or moved", kept == _LOW_PER_NODE * len(others))
+    return (
+        f"{_PLACES} pods ran {seconds:.1f} s after they came in a full cluster: their places were held by the clock, "
+        f"{_HUNGRY} hungry pods got none of them, and none of {kept} other pods was preempted or moved."
+    )
+
+
+def _create_window(stage: Stage) -> datetime:
+    """Create a window with the proposal's numbers, and return its start."""
+    start = (SystemClock().now() + _LEAD).replace(second=0, microsecond=0)
+    spec = {
+        "schedule": f"{start.minute} {start.hour} * * *",
+        "duration": "1h",
+        "startReserveAgo": "2h",
+        "podNumToReserve": _PLACES,
+        "resources": {"cpu": "32", "memory": "64Gi"},
+    }
+    head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "ReservationWindow", "metadata": {"name": "nightly"}}
+    stage.client.create(RESERVATION_WINDOWS, {**head, "spec": spec}, namespace=_BATCH)
+    return start
+
+
+def _read_window(stage: Stage) -> ReservationWindow:
+    return ReservationWindow.read(stage.client.get(RESERVATION_WINDOWS, "nightly", namespace=_BATCH))
+
+
+def _held(stage: Stage) -> int:
+    return sum(one.held for one in _read_window(stage).status.active)
+
+
+SCENES: Final[Mapping[str, Scene]] = {
+    "window": Scene("capacity that is held by the clock: a ReservationWindow", 5, play_window),
+}
+"""By the value of `--scene`."""
