@@ -199,6 +199,10 @@ class ResourceAmounts:
         there = free.amounts
         return all(amount <= 0 or amount <= there.get(name, 0) for name, amount in self.amounts.items())
 
+    def times_within(self, free: "ResourceAmounts") -> int:
+        """Return how many times the requests fit, 0 if nothing is requested."""
+        return max(0, min((free.get(name) // amount for name, amount in self.amounts.items() if amount > 0), default=0))
+
     def lacking(self, free: "ResourceAmounts") -> tuple[str, ...]:
         """Return the names of the resources that are short, sorted."""
         return tuple(sorted(name for name, amount in self.amounts.items() if amount > max(0, free.get(name))))

@@ -9,7 +9,6 @@ import pytest
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
     BEST_EFFORT_LABEL,
-    CHOSEN_NODE_ANNOTATION,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     STANDING_FENCE_LABEL,
@@ -28,7 +27,7 @@ from berth_operator.reconcile.manifests import FenceKind, build_standing_fence
 from berth_operator.settings import PlaceholderSettings
 from builders import NOON, pod
 from fake_api import error
-from handover_builders import UNSCHEDULABLE, place, placeholder, with_condition
+from handover_builders import awaiting, place, placeholder
 from operator_harness import OperatorHarness, harness
 
 __all__ = ["harness"]
@@ -42,18 +41,6 @@ def know_nodes(harness: OperatorHarness, *names: str, pod_slots: str = "110") ->
         status = {"allocatable": {"pods": pod_slots}}
         harness.api.put(NODES, {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {}, "status": status})
         harness.cache.put_node(harness.api.get(NODES, name, type=GuardableNode))
-
-
-def awaiting(node: str = "node-a", *, index: int = 0, tried: bool = True) -> Pod:
-    """A placeholder that waits for a node, after a scheduler has found no room there or before."""
-    made = placeholder(index, node="")
-    meta = msgspec.structs.replace(
-        made.metadata,
-        labels=made.metadata.labels | {AWAITS_CAPACITY_LABEL: "true"},
-        annotations=made.metadata.annotations | {CHOSEN_NODE_ANNOTATION: node},
-    )
-    made = msgspec.structs.replace(made, metadata=meta)
-    return with_condition(made, UNSCHEDULABLE) if tried else made
 
 
 def fences(harness: OperatorHarness) -> list[tuple[str, str]]:

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.labels import AWAITS_CAPACITY_LABEL, CHOSEN_NODE_ANNOTATION, DRAINING_TAINT, SLOT_ANNOTATION
+from berth_core.labels import DRAINING_TAINT, SLOT_ANNOTATION
 from berth_core.objects import Pod, Taint
 from berth_core.reservations import Capacity, Fence, Reservation, ReservationPhase, ReservationReason, SlotState
 from berth_kube.errors import ServerError
-from berth_kube.resources import JOBS, NODES, PODS
+from berth_kube.resources import JOBS, PODS
+from berth_operator.cache.nodes import GuardableNode
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.reconcile.actions import AssignSlot, ChooseNodes, CreatePlaceholder, Release
 from berth_operator.reconcile.node_choice import NodeChoice
@@ -20,7 +21,7 @@ from berth_operator.reconcile.reconcile import Decision
 from builders import NOON, as_api, node, owner, pod, task
 from fake_api import error
 from handover_builders import (
-    UNSCHEDULABLE,
+    awaiting,
     decide_now,
     note,
     observe,
@@ -30,7 +31,6 @@ from handover_builders import (
     resident,
     slot,
     told,
-    with_condition,
 )
 from operator_harness import OperatorHarness, harness
 
@@ -39,17 +39,6 @@ __all__ = ["harness"]
 AWAITING = place(capacity=Capacity.WHEN_FREE, fence=Fence.NODE)
 GETS_ROOM = "0 of 1 slots are held; node node-a is chosen and gets room once its pods have ended"
 CHOSEN = NodeChoice({("web", 0): "node-a"})
-
-
-def awaiting(index: int = 0, *, node: str = "node-a", refused: bool = True) -> Pod:
-    made = placeholder(index, node="")
-    meta = msgspec.structs.replace(
-        made.metadata,
-        labels=made.metadata.labels | {AWAITS_CAPACITY_LABEL: "true"},
-        annotations=made.metadata.annotations | {CHOSEN_NODE_ANNOTATION: node},
-    )
-    made = msgspec.structs.replace(made, metadata=meta)
-    return with_condition(made, UNSCHEDULABLE) if refused else made
 
 
 def state(decision: Decision) -> tuple[str, str, str]:
@@ -121,7 +110,7 @@ def test_the_second_slot_of_a_node_is_expected_after_the_first() -> None:
     ends = {early.metadata.uid: NOON + timedelta(minutes=1), late.metadata.uid: NOON + timedelta(minutes=9)}
     surveys = {"node-a": build_survey({"cpu": "4", "memory": "16Gi", "pods": "110"}, (early, late), ends)}
     two = place(capacity=Capacity.WHEN_FREE, tasks=[task(replicas=2, cpu="2")])
-    decision = decide_now(observe(two, awaiting(), awaiting(1), surveys=surveys))
+    decision = decide_now(observe(two, awaiting(), awaiting(index=1), surveys=surveys))
     assert [one.expected_at for one in decision.status.slots] == ["2026-11-21T12:01:00Z", "2026-11-21T12:09:00Z"]
 
 
@@ -206,7 +195,8 @@ def choose(harness: OperatorHarness, of: Reservation) -> NodeChoice:
 
 
 def known(harness: OperatorHarness, name: str, *pods: Pod, **rest: Any) -> None:  # noqa: ANN401 - passed on
-    harness.api.put(NODES, as_api(node(name, cpu="4", memory="16Gi", **rest), kind="Node"))
+    body = as_api(node(name, cpu="4", memory="16Gi", **rest))
+    harness.cache.put_node(msgspec.convert(body, GuardableNode))
     for one in pods:
         harness.api.put(PODS, as_api(one))
 

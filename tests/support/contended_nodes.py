@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from berth_core.errors import BerthError
 from berth_core.labels import AWAITS_CAPACITY_LABEL, FENCE_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import fence_name, standing_fence_name
 from berth_core.objects import Pod
@@ -101,22 +102,20 @@ def labels_for_all(client: KubeClient) -> Iterator[None]:
 
 
 def _may_label(client: KubeClient) -> bool:
-    pod = build_pod("labelled", "0", AWAITING)
-    pod["metadata"]["name"] = "labelled"
-    try:
-        client.create(PODS, pod, namespace="default", dry_run=True)
-    except InvalidObjectError:
-        return False
-    return True
+    return _admits(client, AWAITING, refusal=InvalidObjectError)
 
 
 def _is_known(client: KubeClient, priority_class: str) -> bool:
     """Return whether admission, which hears of a class through a watch, lets a pod have it."""
-    pod = build_pod("known", "0", {}, priorityClassName=priority_class)
-    pod["metadata"]["name"] = "known"
+    return _admits(client, {}, refusal=ForbiddenError, priorityClassName=priority_class)
+
+
+def _admits(client: KubeClient, labels: Body, *, refusal: type[BerthError], **spec: Any) -> bool:
+    pod = build_pod("asked", "0", labels, **spec)
+    pod["metadata"]["name"] = "asked"
     try:
         client.create(PODS, pod, namespace="default", dry_run=True)
-    except ForbiddenError:
+    except refusal:
         return False
     return True
 

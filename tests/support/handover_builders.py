@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from berth_core.labels import (
+    AWAITS_CAPACITY_LABEL,
+    CHOSEN_NODE_ANNOTATION,
     HANDOVER_GATE,
     INDEX_ANNOTATION,
     PLACEHOLDER_LABEL,
@@ -113,6 +115,18 @@ def placeholder(
         made, status=msgspec.structs.replace(made.status, conditions=(*made.status.conditions, *conditions))
     )
     return at_version(made, version)
+
+
+def awaiting(node: str = "node-a", *, index: int = 0, tried: bool = True) -> Pod:
+    """A placeholder that waits for a node, after a scheduler has found no room there or before."""
+    made = placeholder(index, node="")
+    meta = msgspec.structs.replace(
+        made.metadata,
+        labels=made.metadata.labels | {AWAITS_CAPACITY_LABEL: "true"},
+        annotations=made.metadata.annotations | {CHOSEN_NODE_ANNOTATION: node},
+    )
+    made = msgspec.structs.replace(made, metadata=meta)
+    return with_condition(made, UNSCHEDULABLE) if tried else made
 
 
 def note(index: int = 0, *, task: str = "web", node: str = "node-a", deadline: int = DEADLINE) -> Assignment:

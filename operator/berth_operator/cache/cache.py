@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 
 from berth_core import (
@@ -21,7 +20,7 @@ from berth_core import (
     ReservationStatus,
     SlotState,
 )
-from berth_operator.cache.nodes import GuardableNode, NodeIndex, NodeSurveys
+from berth_operator.cache.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys
 from berth_operator.cache.pods import PodIndex, PodStore, by_slot, reservation_key, reservation_uid
 from berth_operator.cache.reservations import (
     ReservationStore,
@@ -70,8 +69,7 @@ class Cache:
         """Standing fences."""
         self._unfenced: dict[str, str] = {}
         """Node whose capacity is awaited to why it has no fence."""
-        self._choices: dict[str, tuple[float, NodeChoice]] = {}
-        """Uid of a Reservation to its last choice of nodes and the monotonic time of that."""
+        self._choices = NodeChoices()
         self._new_owner_listeners: list[Callable[[Pod], None]] = []
 
     def count_time_by(self, seconds: Callable[[], float]) -> None:
@@ -150,7 +148,7 @@ class Cache:
 
     def remove_reservation(self, uid: str) -> None:
         with self._lock:
-            self._choices.pop(uid, None)
+            self._choices.remove(uid)
             keys = self._reservations.remove(uid)
         self._enqueue(*keys)
 
@@ -439,10 +437,6 @@ class Cache:
             known = self._nodes.get(node)
         return known.guard_deadline if known else None
 
-    def count_nodes(self) -> int:
-        with self._lock:
-            return sum(1 for _ in self._nodes)
-
     def pod_slots(self, node: str) -> int:
         """Return a node's allocatable pods, 0 for an unknown node."""
         with self._lock:
@@ -495,14 +489,13 @@ class Cache:
         """Record the nodes that were chosen for slots of a Reservation."""
         with self._lock:
             if uid in self._reservations:
-                self._choices[uid] = time.monotonic(), choice
+                self._choices.put(uid, choice)
         self._enqueue(Key(KeyKind.RESERVATION, uid))
 
     def choices(self) -> dict[str, NodeChoice]:
         """Return the last choices of nodes by uid of their Reservation."""
-        now = time.monotonic()
         with self._lock:
-            return {uid: replace(choice, age_seconds=now - at) for uid, (at, choice) in self._choices.items()}
+            return self._choices.all()
 
     def put_waiting(self, uid: str, pods: Sequence[Pod]) -> None:
         """Record the pods that wait for a slot of a Reservation."""
@@ -538,9 +531,9 @@ class Cache:
             pods = (*owners, *placeholders)
             targets = {given.node for pod in pods if (given := Assignment.from_pod(pod)) is not None}
             pins = {name for task in reservation.spec.tasks for name in task.node_names}
-            choice = self._choices.get(uid)
+            choice = self._choices.of(uid)
             awaited = {node for pod in placeholders if (node := awaited_node(pod))}
-            chosen = set(choice[1].nodes.values()) if choice is not None else set()
+            chosen = set(choice.nodes.values()) if choice is not None else set()
             holders, successors = by_slot(placeholders)
             held = {slot.node for slot in reservation.status.slots if slot.state is SlotState.HELD}
             concerned = (targets | held | awaited | chosen | {pod.spec.node_name for pod in placeholders}) - {""}
@@ -561,7 +554,7 @@ class Cache:
                 waiting=tuple(pod for pod in found.of(uid) if self._pods.owners.get(pod.metadata.uid) is None),
                 searched=found.searched(uid),
                 probe=self._reservations.probes.aged_result_for(reservation, time.monotonic()),
-                choice=replace(choice[1], age_seconds=time.monotonic() - choice[0]) if choice is not None else None,
+                choice=choice,
                 unfenced={node: self._unfenced[node] for node in awaited & self._unfenced.keys()},
             )
 

@@ -7,6 +7,7 @@ nodes have many more versions.
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from berth_core import (
@@ -86,19 +87,19 @@ class Informers:
                 lambda stop: client.watch(
                     PODS, namespace=own_namespace, label_selector=PLACEHOLDER_LABEL, type=Pod, stop=stop
                 ),
-                self._handle_placeholder,
+                _applier(cache.replace_placeholders, cache.put_placeholder, cache.remove_placeholder),
             ),
             (
                 _FENCES,
                 lambda stop: client.watch(
                     PODS, namespace=own_namespace, label_selector=STANDING_FENCE_LABEL, type=Pod, stop=stop
                 ),
-                self._handle_fence,
+                _applier(cache.replace_fences, cache.put_fence, cache.remove_fence),
             ),
             (
                 _OWNERS,
                 lambda stop: client.watch(PODS, label_selector=owners, type=Pod, stop=stop),
-                self._handle_owner,
+                _applier(cache.replace_owners, cache.put_owner, partial(cache.remove_owner, for_good=False)),
             ),
             (_NODES, lambda stop: client.watch(NODES, type=GuardableNode, stop=stop), self._handle_node),
             (
@@ -151,39 +152,6 @@ class Informers:
         """Return the names of the collections that were not listed yet."""
         return tuple(name for name, event in self._listed.items() if not event.is_set())
 
-    def _handle_placeholder(self, item: WatchItem[Pod]) -> None:
-        match item:
-            case Listed(items, version):
-                self._cache.replace_placeholders(items, version)
-            case Changed(pod):
-                self._cache.put_placeholder(pod)
-            case Removed(pod):
-                self._cache.remove_placeholder(pod)
-            case Bookmark():
-                pass
-
-    def _handle_fence(self, item: WatchItem[Pod]) -> None:
-        match item:
-            case Listed(items, version):
-                self._cache.replace_fences(items, version)
-            case Changed(pod):
-                self._cache.put_fence(pod)
-            case Removed(pod):
-                self._cache.remove_fence(pod)
-            case Bookmark():
-                pass
-
-    def _handle_owner(self, item: WatchItem[Pod]) -> None:
-        match item:
-            case Listed(items, version):
-                self._cache.replace_owners(items, version)
-            case Changed(pod):
-                self._cache.put_owner(pod)
-            case Removed(pod):
-                self._cache.remove_owner(pod, for_good=False)
-            case Bookmark():
-                pass
-
     def _handle_node(self, item: WatchItem[GuardableNode]) -> None:
         match item:
             case Listed(items, version):
@@ -197,3 +165,22 @@ class Informers:
                 self._cache.remove_node(node)
             case Bookmark():
                 pass
+
+
+def _applier(
+    replace: Callable[[Iterable[Pod], str], None], put: Callable[[Pod], None], remove: Callable[[Pod], None]
+) -> Handle:
+    """Return what applies the items of a watch of pods to the cache."""
+
+    def apply(item: WatchItem[Pod]) -> None:
+        match item:
+            case Listed(items, version):
+                replace(items, version)
+            case Changed(pod):
+                put(pod)
+            case Removed(pod):
+                remove(pod)
+            case Bookmark():
+                pass
+
+    return apply

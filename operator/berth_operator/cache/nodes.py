@@ -1,4 +1,4 @@
-"""The cached nodes: our guards, taints and readiness, capacity, and recent surveys.
+"""The cached nodes: our guards, taints and readiness, capacity, recent surveys and choices.
 
 These stores are not thread-safe: `cache.cache` locks them.
 """
@@ -15,17 +15,20 @@ from berth_core import (
     HANDOVER_TAINT,
     LATEST_UNIX_SECONDS,
     PODS,
+    Node,
     NodeSpec,
     ObjectMeta,
+    PodSpec,
     QuantityError,
     ResourceAmounts,
     has_control_plane_label,
     has_control_plane_taint,
     is_control_plane_node,
+    matches_node_affinity,
     read_whole_number,
 )
 from berth_operator.cache.cluster_rules import NodeCapacity
-from berth_operator.reconcile import Guard, NodeAccess, Survey
+from berth_operator.reconcile import Guard, NodeAccess, NodeChoice, Survey
 
 
 class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -51,6 +54,14 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def access(self) -> NodeAccess:
         return NodeAccess.of(self.spec, self.status.conditions)
+
+    def admits(self, spec: PodSpec, *, on_control_plane: bool) -> bool:
+        """Return whether a pod may enter and start here; the node may be of the control plane if that is allowed."""
+        if self.access.why_closed(spec.tolerations):
+            return False
+        if not on_control_plane and is_control_plane_node(self.metadata, self.spec):
+            return False
+        return matches_node_affinity(spec, Node(metadata=self.metadata, spec=self.spec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +181,29 @@ class NodeSurveys:
         now = time.monotonic()
         known = ((name, self._surveys[name]) for name in nodes if name in self._surveys)
         return {name: replace(survey, age_seconds=now - at) for name, (at, survey) in known}
+
+
+# --- choices ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class NodeChoices:
+    """The last choice of nodes for each Reservation by uid, with its monotonic time."""
+
+    _choices: dict[str, tuple[float, NodeChoice]] = field(default_factory=dict)
+
+    def put(self, uid: str, choice: NodeChoice) -> None:
+        self._choices[uid] = time.monotonic(), choice
+
+    def remove(self, uid: str) -> None:
+        self._choices.pop(uid, None)
+
+    def of(self, uid: str) -> NodeChoice | None:
+        """Return a choice and its age, None without one."""
+        if uid not in self._choices:
+            return None
+        chosen_at, choice = self._choices[uid]
+        return replace(choice, age_seconds=time.monotonic() - chosen_at)
+
+    def all(self) -> dict[str, NodeChoice]:
+        return {uid: choice for uid in self._choices if (choice := self.of(uid)) is not None}

@@ -116,7 +116,6 @@ class Resync:
         for uid in sorted(self._cache.named_uids(), key=self._cache.has_all_its_pods):
             if everything or zlib.crc32(uid.encode()) % _TURNS == self._turn:
                 self._enqueue(Key(KeyKind.RESERVATION, uid))
-        list_windows(self._client, self._cache)
         for window in self._cache.windows.all():
             if everything or zlib.crc32(window.metadata.uid.encode()) % _TURNS == self._turn:
                 self._enqueue(Key(KeyKind.WINDOW, window.metadata.uid))

@@ -37,7 +37,7 @@ from berth_core import (
 from berth_kube import PODS, AlreadyExistsError, ConflictError, KubeClient, NotFoundError, put_taint, remove_taint
 from berth_operator import telemetry
 from berth_operator.cache import Cache, GuardableNode
-from berth_operator.executor.context import Context
+from berth_operator.executor.context import WITHOUT_NODE, Context
 from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.reconcile import (
     FENCE_PRIORITY,
@@ -197,7 +197,6 @@ def _note_omission(node: str, why: str) -> None:
 
 _STANDING_SECONDS: Final = 3600
 _STANDING_PERIOD_SECONDS: Final = _STANDING_SECONDS // 2
-_WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
 _LET_IN: Final = (RESERVATION_LABEL, DAEMON_POD_LABEL, BEST_EFFORT_LABEL)
 """Pods with one of these labels get past standing fences."""
 _BEST_EFFORT_SECONDS: Final = 5.0
@@ -223,7 +222,7 @@ class StandingFences:
         return self._budget(namespace, awaited=True)
 
     def _budget(self, namespace: str, *, awaited: bool) -> FenceBudget:
-        nodes = self._cache.count_nodes()
+        nodes = len(self._cache.nodes())
         chosen = self._chosen_nodes() if awaited else []
         return FenceBudget(
             self._cache.fenced_nodes(namespace, awaited=awaited) | {node for node, by in chosen if by == namespace},
@@ -329,7 +328,7 @@ class BestEffortPods:
         if left > 0:
             return
         kept_off = ",".join(f"!{label}" for label in _LET_IN)
-        listed = self._client.list(PODS, field_selector=_WITHOUT_NODE, label_selector=kept_off, type=Pod).items
+        listed = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=kept_off, type=Pod).items
         waiting = [pod for pod in listed if _is_best_effort(pod) and is_unschedulable(pod) and not pod.is_terminating]
         refused: PermanentError | None = None
         for pod in sorted(waiting, key=lambda pod: pod.metadata.creation_timestamp or "")[:_MOST_LET_IN]:

@@ -14,13 +14,11 @@ import msgspec
 from berth_core import (
     FENCE_LABEL,
     GROUP_NAME_ANNOTATIONS,
-    HANDOVER_TAINT,
     INDEX_ANNOTATION,
     PLACEHOLDER_LABEL,
     TASK_ANNOTATION,
     BerthError,
     Fence,
-    Node,
     ObjectMeta,
     Pod,
     PodSpec,
@@ -29,13 +27,10 @@ from berth_core import (
     TimedJob,
     api_group,
     expected_end,
-    is_control_plane_node,
-    matches_node_affinity,
-    untolerated_taint,
 )
-from berth_kube import JOBS, NODES, PODS, VOLCANO_POD_GROUPS, KubeClient, Resource
-from berth_operator.cache import reservation_uid
-from berth_operator.executor.context import Context
+from berth_kube import JOBS, PODS, VOLCANO_POD_GROUPS, KubeClient, Resource
+from berth_operator.cache import GuardableNode, reservation_uid
+from berth_operator.executor.context import NOT_ENDED, Context
 from berth_operator.reconcile import (
     Candidate,
     EndingPod,
@@ -51,7 +46,6 @@ from berth_operator.reconcile import (
     trusted_assignment,
 )
 
-_NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _KNOWN_SECONDS: Final = 60.0
 _ONE_BY_ONE: Final = 20
 """Up to this many objects are read by name."""
@@ -83,7 +77,7 @@ class NodeChooser:
         self._limits = context.settings.limits
         self._budget_of = budget_of
         self._lock = threading.Lock()
-        self._seen: Mapping[str, tuple[Node, Candidate]] = {}
+        self._seen: Mapping[str, tuple[GuardableNode, Candidate]] = {}
         self._look_again = 0.0
         """Monotonic time from which that is too old."""
         self._jobs = _Reader(context.client, JOBS, TimedJob)
@@ -119,16 +113,18 @@ class NodeChooser:
         budget = self._budget_of(reservation.metadata.namespace) if is_fenced else None
         return choose_nodes([one for one in demands if one.slots], candidates, budget)
 
-    def _admits(self, node: Node, spec: PodSpec) -> bool:
-        """Return whether a node admits placeholders of a template."""
-        if not node.ready or node.spec.unschedulable:
-            return False
-        if not self._limits.control_plane_nodes and is_control_plane_node(node.metadata, node.spec):
-            return False
-        taints = [taint for taint in node.taints if taint.key != HANDOVER_TAINT]
-        return matches_node_affinity(spec, node) and untolerated_taint(spec.tolerations, taints) is None
+    def _admits(self, node: GuardableNode, spec: PodSpec) -> bool:
+        """Return whether a node admits placeholders of a template.
 
-    def _look(self) -> Mapping[str, tuple[Node, Candidate]]:
+        A cordoned node admits none, whatever they tolerate: it is about to go. Nor does one that has not said it is
+        ready: it may never be.
+        """
+        has_reported = any(sign.type == "Ready" for sign in node.status.conditions)
+        if not has_reported or node.spec.unschedulable:
+            return False
+        return node.admits(spec, on_control_plane=self._limits.control_plane_nodes)
+
+    def _look(self) -> Mapping[str, tuple[GuardableNode, Candidate]]:
         """Return the nodes with what their pods take, as they were a moment ago.
 
         Many Reservations may choose at a time, and each list is of all pods of the cluster.
@@ -140,11 +136,11 @@ class NodeChooser:
             self._look_again = now + max(_SHARED_SECONDS, _SHARED_TIMES * (now - started))
         return self._seen
 
-    def _read_nodes(self) -> dict[str, tuple[Node, Candidate]]:
-        nodes = {node.metadata.name: node for node in self._client.list(NODES, type=Node).items}
+    def _read_nodes(self) -> dict[str, tuple[GuardableNode, Candidate]]:
+        nodes = {node.metadata.name: node for node in self._cache.nodes()}
         claims: defaultdict[str, ResourceAmounts] = defaultdict(ResourceAmounts.empty)
         ending: defaultdict[str, list[Pod]] = defaultdict(list)
-        for pod in self._client.list(PODS, field_selector=_NOT_ENDED, type=Pod).items:
+        for pod in self._client.list(PODS, field_selector=NOT_ENDED, type=Pod).items:
             node = pod.spec.node_name or self._promised_node(pod)
             if not node or {PLACEHOLDER_LABEL, FENCE_LABEL} & pod.metadata.labels.keys():
                 continue  # the cache has the placeholders

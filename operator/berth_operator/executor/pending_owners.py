@@ -12,14 +12,13 @@ from typing import Final
 from berth_core import RESERVATION_LABEL, BerthError, Pod, Reservation, SlotState
 from berth_kube import PODS
 from berth_operator.cache import OwnerIndex, age_order
-from berth_operator.executor.context import Context
+from berth_operator.executor.context import WITHOUT_NODE, Context
 from berth_operator.reconcile import choose_task, is_unschedulable
 from berth_operator.workqueue import WAITING_KEY, Key
 
 _PAUSE_SECONDS: Final = 1.0
 """Between two searches, however many Reservations request one."""
 _MOST_NAMESPACES: Final = 5
-_WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
 
 
 class PendingOwners:
@@ -88,7 +87,7 @@ class PendingOwners:
         places = sorted(namespaces) if len(namespaces) <= _MOST_NAMESPACES else [None]
         unsent = f"!{RESERVATION_LABEL}"
         listings = (
-            self._client.list(PODS, namespace=place, field_selector=_WITHOUT_NODE, label_selector=unsent, type=Pod)
+            self._client.list(PODS, namespace=place, field_selector=WITHOUT_NODE, label_selector=unsent, type=Pod)
             for place in places
         )
         return tuple(pod for listing in listings for pod in listing.items)

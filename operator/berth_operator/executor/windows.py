@@ -18,7 +18,6 @@ from berth_core import (
     WINDOW_API_VERSION,
     WINDOW_KIND,
     InputError,
-    Node,
     ObjectReference,
     Occurrence,
     Pod,
@@ -32,14 +31,12 @@ from berth_core import (
     effective_requests,
     expected_end,
     format_timestamp,
-    is_control_plane_node,
-    matches_node_affinity,
     occupied_requests,
 )
 from berth_kube import PODS, RESERVATION_WINDOWS, RESERVATIONS, AlreadyExistsError, EventType, KubeClient, NotFoundError
 from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, GuardableNode, read_reservation
-from berth_operator.executor.context import Context
+from berth_operator.executor.context import NOT_ENDED, Context
 from berth_operator.executor.events import EventRecorder, RecordedEvent
 from berth_operator.reconcile import (
     NodeUse,
@@ -66,7 +63,6 @@ _SURVEY_SECONDS: Final = 5.0
 """How long a list of all pods serves the windows that open."""
 _WITHOUT_NODES_SECONDS: Final = 10.0
 """Between two looks for a node that a window may use."""
-_NOT_OVER: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 _ONE_POD: Final = ResourceAmounts({"pods": 1})
 
@@ -115,20 +111,15 @@ class WindowNodeChooser:
 
     def _may_use(self, window: ReservationWindow, spec: PodSpec, known: GuardableNode) -> bool:
         """Return whether a node is ready, chosen by the window, and open to its pods."""
-        if known.access.why_closed(spec.tolerations):
-            return False
-        if not self._allows_control_plane and is_control_plane_node(known.metadata, known.spec):
-            return False
         wanted = {**window.spec.node_selector, **spec.node_selector}
-        node = Node(metadata=known.metadata, spec=known.spec)
         is_wanted = all(known.metadata.labels.get(key) == value for key, value in wanted.items())
-        return is_wanted and matches_node_affinity(spec, node)
+        return is_wanted and known.admits(spec, on_control_plane=self._allows_control_plane)
 
     def _refresh(self) -> None:
         """List all pods if the last list is too old."""
         if self._clock.monotonic() - self._listed_at < _SURVEY_SECONDS:
             return
-        listed = self._client.list(PODS, field_selector=_NOT_OVER, type=Pod)
+        listed = self._client.list(PODS, field_selector=NOT_ENDED, type=Pod)
         self._uses = {}
         for pod in listed.items:
             name = pod.spec.node_name or pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "")

@@ -165,8 +165,8 @@ class _Progress:
     def fill_free(self, demand: TaskDemand) -> tuple[SlotId, ...]:
         """Give slots to nodes with room now; return the others."""
         left = demand.slots
-        for name in sorted(demand.nodes, key=lambda name: (-_times(self._now[name], demand.requests), name)):
-            left = self._fill(demand, left, name, min(_times(self._now[name], demand.requests), len(left)))
+        for name in sorted(demand.nodes, key=lambda name: (-demand.requests.times_within(self._now[name]), name)):
+            left = self._fill(demand, left, name, min(demand.requests.times_within(self._now[name]), len(left)))
         return left
 
     def fill_waiting(self, demand: TaskDemand, left: tuple[SlotId, ...]) -> tuple[SlotId, ...]:
@@ -180,7 +180,7 @@ class _Progress:
                     continue
                 self._budget = self._budget.with_node(name)
             self._waited_for.add(name)
-            left = self._fill(demand, left, name, min(_times(self._at_the_end[name], demand.requests), len(left)))
+            left = self._fill(demand, left, name, min(demand.requests.times_within(self._at_the_end[name]), len(left)))
             if not left:
                 break
         return left
@@ -209,8 +209,3 @@ class _Progress:
         self._at_the_end[node] = self._at_the_end[node].minus(taken)
         self.chosen |= dict.fromkeys(left[:count], node)
         return left[count:]
-
-
-def _times(free: ResourceAmounts, requests: ResourceAmounts) -> int:
-    """Return how many times requests fit, at least 0."""
-    return max(0, min((free.get(name) // amount for name, amount in requests.items() if amount > 0), default=0))

@@ -39,6 +39,8 @@ Body = dict[str, Any]
 TASK: Final = "window"
 _MOST_NODES: Final = 1000
 """As many as a task may name."""
+_ONE_POD: Final = ResourceAmounts({PODS: 1})
+"""Each slot is also a pod."""
 
 
 @dataclass(slots=True)
@@ -71,8 +73,9 @@ def choose_window_nodes(nodes: Iterable[NodeUse], slot: ResourceAmounts, slots: 
     If all nodes together cannot, the most idle ones whose allocatable amounts can. Nodes on which no slot fits are left
     out.
     """
+    asked = slot.plus(_ONE_POD)
     ranked = sorted(
-        ((_fitting(one.idle_at(start), slot), _fitting(one.allocatable, slot), one.name) for one in nodes),
+        ((asked.times_within(one.idle_at(start)), asked.times_within(one.allocatable), one.name) for one in nodes),
         key=lambda one: (-one[0], -one[1], one[2]),
     )
     usable = [one for one in ranked if one[1] > 0][:_MOST_NODES]
@@ -87,23 +90,16 @@ def choose_window_nodes(nodes: Iterable[NodeUse], slot: ResourceAmounts, slots: 
     return WindowNodes(tuple(chosen), min(idle, slots))
 
 
-def _fitting(free: ResourceAmounts, slot: ResourceAmounts) -> int:
-    """Return how many slots fit, each of which is also a pod."""
-    asked = slot.plus(ResourceAmounts({PODS: 1}))
-    return max(0, min(free.get(name) // amount for name, amount in asked.items()))
-
-
 def take_slots(
     nodes: Mapping[str, NodeUse], choice: WindowNodes, slot: ResourceAmounts, slots: int, times: Occurrence
 ) -> None:
     """Count the slots of an occurrence as taken, so that the next one is not given the same capacity."""
     left = slots
-    asked = slot.plus(ResourceAmounts({PODS: 1}))
+    asked = slot.plus(_ONE_POD)
     for of_whole in (False, True):
         for name in choice.nodes:
             use = nodes[name]
-            fitting = _fitting(use.allocatable if of_whole else use.idle_at(times.start), slot)
-            given = min(left, fitting)
+            given = min(left, asked.times_within(use.allocatable if of_whole else use.idle_at(times.start)))
             if given:
                 use.taken.append((asked.times(given), times.end))
                 left -= given
