@@ -1,7 +1,7 @@
 """Jobs that starve: the proposal's own picture, and what becomes of a fence that is of no use any more."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from cluster_objects import make_namespace, pod_template
 from policy_scenes import DeschedulerReplica
 from reservation_stage import delete_all, delete_if_there
 from service_processes import OperatorProcess
+from starving_gangs import Load, StarvingGangs, starving_policy
 from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -84,15 +85,16 @@ class World:
     def switch_off(self) -> None:
         self.client.delete(DESCHEDULER_POLICIES, POLICY)
 
-    def clear(self) -> None:
-        delete_if_there(self.client, DESCHEDULER_POLICIES, POLICY, None)
-        for resource in (MIGRATION_PLANS, RESERVATIONS):
-            for item in self.client.list(resource).items:
-                delete_if_there(self.client, resource, item["metadata"]["name"], item["metadata"].get("namespace"))
-        delete_all(self.client, PODS, self.namespace)
-        delete_all(self.client, PODS, DEFAULT_NAMESPACE)
-        eventually("all pods are gone", lambda: not self.client.list(PODS, type=Pod).items, seconds=180)
-        delete_if_there(self.client, NODES, self.node)
+
+def clear(client: KubeClient, namespace: str, nodes: Iterable[str]) -> None:
+    for resource in (DESCHEDULER_POLICIES, MIGRATION_PLANS, RESERVATIONS):
+        for item in client.list(resource).items:
+            delete_if_there(client, resource, item["metadata"]["name"], item["metadata"].get("namespace"))
+    delete_all(client, PODS, namespace)
+    delete_all(client, PODS, DEFAULT_NAMESPACE)
+    eventually("all pods are gone", lambda: not client.list(PODS, type=Pod).items, seconds=180)
+    for node in nodes:
+        delete_if_there(client, NODES, node)
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def world(cluster: Sandbox, serving_operator: OperatorProcess, tmp_path: Path) -
         try:
             yield made
         finally:
-            made.clear()
+            clear(client, made.namespace, [node])
 
 
 def test_the_picture_of_the_proposal_pod_4_runs_before_pod_6_and_pod_7(world: World) -> None:
@@ -156,3 +158,24 @@ def test_a_fence_goes_when_its_job_or_its_policy_does(world: World) -> None:
     world.end("large")
     eventually("the job is gone, and so is the fence", lambda: not world.fenced(), seconds=90)
     eventually("its Reservation is gone", lambda: world.reservations() == [], seconds=90)
+
+
+@pytest.mark.deep
+def test_gangs_that_starve_beside_small_pods_all_run_within_the_percentage(
+    cluster: Sandbox, serving_operator: OperatorProcess, tmp_path: Path
+) -> None:
+    """No whole node becomes free by itself; two of twenty may be fenced, so that the second gang has to wait."""
+    assert serving_operator.exit_code is None
+    mark = f"gangs-{time.monotonic_ns():x}"
+    load = Load(nodes=20, gangs=2, gang_seconds=1.0, small_seconds=(2.0, 4.0), hungry_share=1.2)
+    nodes = cluster.add_nodes(load.nodes, NodeShape(cpu=str(load.node_cpus), memory="16Gi"), prefix=f"{mark}-")
+    with cluster.connect() as client, DeschedulerReplica(cluster, tmp_path):
+        gangs = StarvingGangs(client, make_namespace(client, mark), load)
+        try:
+            with gangs.busy():
+                gangs.starve()
+                client.create(DESCHEDULER_POLICIES, starving_policy(10, threshold_seconds=6))
+                eventually("every gang has run", lambda: gangs.have_all_run, seconds=240)
+            assert gangs.seen.most_fenced == 2
+        finally:
+            clear(client, mark, nodes)

@@ -190,7 +190,8 @@ def test_min_available_of_a_gang_is_enough() -> None:
 
 def choose(harness: OperatorHarness, of: Reservation) -> NodeChoice:
     harness.know(of=of)
-    NodeChooser(harness.context, harness.standing_fences.budget).choose(of, [("web", 0)])
+    slots = [("web", number) for number in range(of.spec.replicas)]
+    NodeChooser(harness.context, harness.standing_fences.budget).choose(of, slots)
     return harness.cache.choices()[of.metadata.uid]
 
 
@@ -257,6 +258,18 @@ def test_two_choices_in_a_row_fence_no_more_nodes_than_a_limit_allows(harness: O
     assert len(first.nodes) == 1
     second = choose(harness, with_uid(WHOLE_NODE, "second"))
     assert (second.nodes, second.reason) == ({}, ReservationReason.FENCE_LIMIT)
+
+
+def test_a_gang_that_may_fence_too_few_nodes_fences_none(harness: OperatorHarness) -> None:
+    for name in ("node-a", "node-b"):
+        known(harness, name, pod(f"old-{name}", node=name, cpu="4"))
+    two = place(tasks=[task(cpu="4", replicas=2)], capacity=Capacity.WHEN_FREE, fence=Fence.NODE)
+    assert len(choose(harness, with_uid(two, "pair")).nodes) == 1
+    gang = msgspec.structs.replace(two, spec=msgspec.structs.replace(two.spec, all_or_nothing=True))
+    found = choose(harness, with_uid(gang, "pair"))
+    assert (found.nodes, found.reason) == ({}, ReservationReason.FENCE_LIMIT)
+    one_is_enough = msgspec.structs.replace(gang, spec=msgspec.structs.replace(gang.spec, min_available=1))
+    assert len(choose(harness, with_uid(one_is_enough, "pair")).nodes) == 1
 
 
 @pytest.mark.parametrize("call", ["get jobs batch", "get podgroups team"])

@@ -300,6 +300,21 @@ def test_a_node_where_pods_never_end_comes_after_all_others() -> None:
     assert nodes_of(room) == ["n1"]
 
 
+def test_no_node_is_kept_where_half_a_gang_waits_for_the_other_half() -> None:
+    nodes = [small_node("n1"), small_node("n2")]
+    group, first, second = gang(2)
+    half = running("train-9", "n1", cpu="3", annotations={GROUP: "train"})
+    [room] = planned(nodes, [half, *full("n2"), waiting("pod-4")]).rooms
+    assert nodes_of(room) == ["n1"], "a job that lacks no pod ends"
+    made = planned(nodes[:1], [half, first, waiting("pod-4", created=LATER)], group)
+    assert (made.rooms, refusals(made)) == (
+        (),
+        {"train-0": RefusalReason.NODES_PROMISED, "pod-4": RefusalReason.NODES_PROMISED},
+    )
+    rooms = planned(nodes, [half, *full("n2"), first, second, waiting("pod-4", created=LATER)], group).rooms
+    assert [(room.name, nodes_of(room)) for room in rooms] == [("default/train", ["n2"])]
+
+
 def test_of_equal_nodes_the_one_is_kept_whose_pods_end_sooner() -> None:
     nodes = [small_node("n1"), small_node("n2")]
     soon, late = {"volcano.sh/maximum-runtime": "5m"}, {"volcano.sh/maximum-runtime": "5h"}

@@ -64,6 +64,8 @@ class PendingJob:
     """The waiting pods that a reservation for the job has to hold; fewer than it needs if they do not exist yet."""
 
     is_gang: bool
+    placed_uids: frozenset[str]
+    """Its pods that have a place and have not ended."""
     has_been_tried: bool
     """Whether a scheduler said of one of its pods that it fits nowhere."""
 
@@ -115,6 +117,7 @@ class _Members:
     waiting: list[Pod] = field(default_factory=list)
     placed: Counter[str] = field(default_factory=Counter)
     """By task, and under "" all of them."""
+    placed_uids: set[str] = field(default_factory=set)
 
 
 def find_pending_jobs(snapshot: Snapshot, namespaces: Iterable[str] | None = None) -> tuple[PendingJob, ...]:
@@ -148,6 +151,7 @@ def _add(job: _Members, pod: Pod) -> None:
         counts = pod.status.phase == "Succeeded" or bool(pod.spec.node_name) or _has_place(pod)
         task = pod.metadata.annotations.get(VOLCANO_TASK_ANNOTATION, "")
         job.placed.update({"": int(counts), **({task: int(counts)} if task else {})})
+        job.placed_uids |= {pod.metadata.uid} if counts and not pod.is_terminal else set()
 
 
 def _has_place(pod: Pod) -> bool:
@@ -174,6 +178,7 @@ def _job(members: _Members, reservations: Sequence[Reservation]) -> PendingJob:
         waiting=waiting,
         missing=missing,
         is_gang=members.is_gang,
+        placed_uids=frozenset(members.placed_uids),
         has_been_tried=any(map(_was_tried, waiting)),
     )
 

@@ -23,6 +23,7 @@ from berth_core import (
     Pod,
     PodSpec,
     Reservation,
+    ReservationReason,
     ResourceAmounts,
     TimedJob,
     api_group,
@@ -111,7 +112,8 @@ class NodeChooser:
             for name, (_, one) in seen.items()
         }
         budget = self._budget_of(reservation.metadata.namespace) if is_fenced else None
-        return choose_nodes([one for one in demands if one.slots], candidates, budget)
+        found = choose_nodes([one for one in demands if one.slots], candidates, budget)
+        return NodeChoice({}, found.reason, found.message) if _is_part_of_a_gang(reservation, slots, found) else found
 
     def _admits(self, node: GuardableNode, spec: PodSpec) -> bool:
         """Return whether a node admits placeholders of a template.
@@ -204,6 +206,16 @@ class NodeChooser:
             if end is not None and end > now:
                 found[pod.metadata.uid] = end
         return found
+
+
+def _is_part_of_a_gang(reservation: Reservation, slots: Sequence[SlotId], found: NodeChoice) -> bool:
+    """Return whether a limit of fences leaves nodes for too few of the slots that are wanted at once.
+
+    Fences for some of them would keep nodes from all others for nothing.
+    """
+    spec = reservation.spec
+    is_limited = spec.all_or_nothing and found.reason is ReservationReason.FENCE_LIMIT
+    return is_limited and len(slots) == spec.replicas and len(found.nodes) < spec.wanted
 
 
 _NamespacedName = tuple[str, str]

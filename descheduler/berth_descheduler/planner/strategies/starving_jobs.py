@@ -261,9 +261,13 @@ class NodeChoice:
         self._fenced = set(fenced_nodes(snapshot.reservations))
         self._closed = {self._cluster.node_numbers[name] for name in closed if name in self._cluster.node_numbers}
         self._end_of = PodEnds(snapshot).of
+        self._stuck = frozenset(
+            uid for one in find_pending_jobs(snapshot) if not one.is_ready for uid in one.placed_uids
+        )
+        """Pods of gangs that wait for the rest of their pods: they end no sooner than these come."""
         self._nodes = [NodeIndex(node) for node in range(len(snapshot.nodes))]
         self._fence_slots = [_SLOTS_OF_A_FENCE if name == PODS else 0 for name in self._cluster.resources]
-        self._beside = [self._left(node, lambda one: not _stays(one)) for node in self._nodes]
+        self._beside = [self._left(node, lambda one: not self._stays(one)) for node in self._nodes]
         """Per node what its allocatable amounts leave beside pods that stay and what is promised."""
         self._coming = [self._left(node, self._ends) for node in self._nodes]
         """The same with only what is free by itself: pods that never end count as staying."""
@@ -383,7 +387,7 @@ class NodeChoice:
     def _expected_at(self, class_index: ClassIndex, node: NodeIndex) -> datetime:
         """Return when enough of the node's pods will have ended, as far as these say."""
         free = list(self._state.free[node])
-        ends = [(end, one) for one in self._pods_on(node) if not _stays(one) and (end := self._end_of(one.pod))]
+        ends = [(end, one) for one in self._pods_on(node) if not self._stays(one) and (end := self._end_of(one.pod))]
         for end, one in sorted(ends, key=lambda item: (item[0], item[1].pod.key)):
             needs = self._cluster.requests[one.class_index]
             free = [have + more for have, more in zip(free, needs, strict=True)]
@@ -407,9 +411,18 @@ class NodeChoice:
 
     def _ends(self, one: PlacedPod) -> bool:
         """Return whether a pod ends by itself some time: pods that are restarted for ever do not."""
-        if _stays(one):
+        if self._stays(one):
             return False
         return one.pod.spec.restart_policy in {"Never", "OnFailure"} or self._end_of(one.pod) is not None
+
+    def _stays(self, one: PlacedPod) -> bool:
+        """Return whether a pod's amounts become free for no job: DaemonSets', what is promised, and half gangs'."""
+        return (
+            one.pod.belongs_to_node
+            or PLACEHOLDER_LABEL in one.pod.metadata.labels
+            or one.presence is PodPresence.EXPECTED
+            or one.pod.metadata.uid in self._stuck
+        )
 
     # --- reasons ------------------------------------------------------------------------------------------------------
 
@@ -439,7 +452,7 @@ class NodeChoice:
             first = next((node for node in large if node in passing), large[0])
             return self._by_rules(placed, large, self._state.refusal_by_others(pod, first))
         if not any(self._holds(self._beside[node], class_index) for node in allowed):
-            text = f"what the nodes that could hold pod {placed.key} have is promised to others"
+            text = f"what the nodes that could hold pod {placed.key} have is promised to others, or held by half a gang"
             return Refusal(RefusalReason.NODES_PROMISED, text)
         return None
 
@@ -464,15 +477,6 @@ class NodeChoice:
         said = f": {why.message}" if why is not None else ""
         text = f"the nodes that could hold pod {pod.key} do not take it, whatever ends there ({names}){said}"
         return Refusal(RefusalReason.STARVES_BY_RULES, text, constraint=why.reason if why is not None else "")
-
-
-def _stays(one: PlacedPod) -> bool:
-    """Return whether a pod's amounts never become free for others: DaemonSets', and what is promised."""
-    return (
-        one.pod.belongs_to_node
-        or PLACEHOLDER_LABEL in one.pod.metadata.labels
-        or (one.presence is PodPresence.EXPECTED)
-    )
 
 
 def node_score(cluster: Cluster, class_index: ClassIndex, free: Sequence[int]) -> int:
