@@ -166,13 +166,16 @@ from berth_core.objects import (
     has_control_plane_taint,
     is_control_plane_node,
     is_marked_as_freed,
+    is_unschedulable,
 )
 from berth_core.pod_ends import (
+    PodEnds,
     TimedJob,
     expected_end,
 )
 from berth_core.pod_groups import (
-    GROUP_NAME_ANNOTATIONS,
+    GROUP_NAME_ANNOTATION,
+    POD_GROUP_KIND,
     POD_GROUP_TYPES,
     VOLCANO_JOB_API_VERSION,
     VOLCANO_JOB_KIND,
@@ -182,8 +185,13 @@ from berth_core.pod_groups import (
     PodGroup,
     PodGroupWorkload,
     VolcanoJob,
+    volcano_group_of,
 )
-from berth_core.pod_requests import effective_requests, occupied_requests
+from berth_core.pod_requests import (
+    effective_requests,
+    is_best_effort,
+    occupied_requests,
+)
 from berth_core.policies import (
     LONGEST_GRACE,
     POLICY_API_VERSION,
@@ -314,7 +322,7 @@ __all__ = [
     "FENCE_LABEL",
     "FREED_ANNOTATION",
     "FREED_TAINT",
-    "GROUP_NAME_ANNOTATIONS",
+    "GROUP_NAME_ANNOTATION",
     "HANDOVER_GATE",
     "HANDOVER_SECONDS",
     "HANDOVER_TAINT",
@@ -346,6 +354,7 @@ __all__ = [
     "PLAN_KIND",
     "PLAN_LABEL",
     "PODS",
+    "POD_GROUP_KIND",
     "POD_GROUP_TYPES",
     "POLICY_API_VERSION",
     "POLICY_KIND",
@@ -443,6 +452,7 @@ __all__ = [
     "PodAffinityTerm",
     "PodCondition",
     "PodDisruptionBudget",
+    "PodEnds",
     "PodFailurePolicyRule",
     "PodGroup",
     "PodGroupWorkload",
@@ -522,6 +532,7 @@ __all__ = [
     "format_timestamp",
     "has_control_plane_label",
     "has_control_plane_taint",
+    "is_best_effort",
     "is_control_plane_node",
     "is_cut",
     "is_dns_label",
@@ -532,6 +543,7 @@ __all__ = [
     "is_room_taint_of",
     "is_scheduled_plan",
     "is_too_deep",
+    "is_unschedulable",
     "job_uid",
     "kubectl_command",
     "mark",
@@ -571,6 +583,7 @@ __all__ = [
     "template_matches",
     "tolerates",
     "untolerated_taint",
+    "volcano_group_of",
     "why_unreadable",
     "window_of",
     "window_reservation_name",

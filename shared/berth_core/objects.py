@@ -405,6 +405,16 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
         return next((c.status for c in self.status.conditions if c.type == type_), "")
 
 
+_UNSCHEDULABLE: Final = "Unschedulable"
+"""The reason of PodScheduled by which schedulers report that a pod fits nowhere."""
+
+
+def is_unschedulable(pod: Pod) -> bool:
+    """Return whether a scheduler has tried a pod and found no place."""
+    said = (one for one in pod.status.conditions if one.type == "PodScheduled")
+    return any(one.status == "False" and one.reason == _UNSCHEDULABLE for one in said)
+
+
 # --- nodes ----------------------------------------------------------------------------------------------------------
 
 

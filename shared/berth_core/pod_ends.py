@@ -4,11 +4,13 @@ What a pod says of itself is a wish: it may end earlier or, of `volcano.sh/maxim
 orders and informs; nothing is released by it.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from berth_core.clock import DurationError, parse_duration, read_timestamp
 from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_core.objects import ApiStruct, ObjectMeta, Pod
+from berth_core.pod_groups import PodGroup, volcano_group_of
 
 
 class _JobSpec(ApiStruct, frozen=True, kw_only=True):
@@ -46,6 +48,20 @@ def expected_end(pod: Pod, *, job: TimedJob | None = None, group: ObjectMeta | N
         _after(started, _maximum_runtime(pod.metadata, group)),
     )
     return min((end for end in ends if end is not None), default=None)
+
+
+class PodEnds:
+    """Says when pods are expected to end, as they or their groups say."""
+
+    def __init__(self, groups: Iterable[PodGroup]) -> None:
+        self._groups = {(one.metadata.namespace, one.metadata.name): one.metadata for one in groups}
+
+    def of(self, pod: Pod) -> datetime | None:
+        """Return when a pod is expected to have ended, None if nothing says so."""
+        scheduled_with = pod.spec.scheduling_group
+        names = (volcano_group_of(pod), scheduled_with.pod_group_name if scheduled_with is not None else "")
+        groups = (self._groups.get((pod.metadata.namespace, name)) for name in names if name)
+        return expected_end(pod, group=next((one for one in groups if one is not None), None))
 
 
 def _maximum_runtime(pod: ObjectMeta, group: ObjectMeta | None) -> float | None:

@@ -8,7 +8,7 @@ The pods of a group run together or not at all. Volcano has its Job and its PodG
 from collections.abc import Mapping
 from typing import Any, Final
 
-from berth_core.objects import ApiStruct, ObjectMeta, api_group
+from berth_core.objects import ApiStruct, ObjectMeta, Pod, api_group
 
 VOLCANO_JOB_API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 VOLCANO_JOB_KIND: Final = "Job"
@@ -23,8 +23,10 @@ POD_GROUP_KIND: Final = "PodGroup"
 POD_GROUP_WORKLOAD_API_VERSION: Final = "scheduling.k8s.io/v1alpha1"
 POD_GROUP_WORKLOAD_KIND: Final = "Workload"
 
-GROUP_NAME_ANNOTATIONS: Final = ("scheduling.volcano.sh/group-name", "scheduling.k8s.io/group-name")
-"""On a pod: the name of its Volcano PodGroup; Volcano's controllers write the second key."""
+GROUP_NAME_ANNOTATION: Final = "scheduling.k8s.io/group-name"
+"""On a pod: the name of its Volcano PodGroup, as Volcano's controllers write it."""
+_GROUP_NAME_ANNOTATIONS: Final = ("scheduling.volcano.sh/group-name", GROUP_NAME_ANNOTATION)
+"""All that Volcano reads; the first wins."""
 
 VOLCANO_TASK_ANNOTATION: Final = "volcano.sh/task-spec"
 """On a pod of a Volcano Job: the name of its task."""
@@ -141,6 +143,12 @@ class PodGroupWorkload(ApiStruct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupWorkloadSpec = PodGroupWorkloadSpec()
+
+
+def volcano_group_of(pod: Pod) -> str:
+    """Return the name of a pod's Volcano PodGroup, "" without one."""
+    notes = pod.metadata.annotations
+    return next((notes[key] for key in _GROUP_NAME_ANNOTATIONS if notes.get(key)), "") if notes else ""
 
 
 POD_GROUP_TYPES: Final = (VolcanoJob, PodGroup, PodGroupWorkload)

@@ -24,6 +24,13 @@ def effective_requests(spec: PodSpec) -> ResourceAmounts:
     return _with_pod_level(spec, _of_containers(spec, _specified))
 
 
+def is_best_effort(spec: PodSpec) -> bool:
+    """Return whether a pod of this spec has no requests and limits of any kind."""
+    of_all = [one.resources for one in (*spec.containers, *spec.init_containers)]
+    of_all += [spec.resources] if spec.resources is not None else []
+    return not (spec.overhead or spec.resource_claims or any(one.requests or one.limits for one in of_all))
+
+
 def occupied_requests(pod: Pod) -> ResourceAmounts:
     """Return the resources that a pod takes of a node now.
 

@@ -13,7 +13,7 @@ from typing import Final
 from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.objects import Pod, api_group
-from berth_core.pod_groups import GROUP_NAME_ANNOTATIONS
+from berth_core.pod_groups import volcano_group_of
 
 EVERYTHING: Final = "all"
 """In place of a list of kinds."""
@@ -81,10 +81,6 @@ def _holds_a_place(pod: Pod) -> bool:
     return PLACEHOLDER_LABEL in pod.metadata.labels
 
 
-def _names_a_volcano_group(pod: Pod) -> bool:
-    return any(key in pod.metadata.annotations for key in GROUP_NAME_ANNOTATIONS)
-
-
 def _selects_namespaces(pod: Pod) -> bool:
     affinity = pod.spec.affinity
     sides = () if affinity is None else (affinity.pod_affinity, affinity.pod_anti_affinity)
@@ -127,7 +123,9 @@ _NEEDS: Final[Mapping[SnapshotKind, _Need]] = {
     SnapshotKind.VOLCANO_JOBS: _Need(
         "batch.volcano.sh", "Job", _made_by("Job", "batch.volcano.sh"), "that pods of Volcano Jobs stay"
     ),
-    SnapshotKind.VOLCANO_POD_GROUPS: _Need("scheduling.volcano.sh", "PodGroup", _names_a_volcano_group, _GANGS),
+    SnapshotKind.VOLCANO_POD_GROUPS: _Need(
+        "scheduling.volcano.sh", "PodGroup", lambda pod: bool(volcano_group_of(pod)), _GANGS
+    ),
     SnapshotKind.POD_GROUPS: _Need(
         "scheduling.k8s.io", "PodGroup", lambda pod: pod.spec.scheduling_group is not None, _GANGS
     ),

@@ -174,14 +174,8 @@ def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: Planned
     if move.owner is not None:
         regarded.append((replace(move.owner, namespace=move.namespace), f"pod {move.pod} was evicted"))
     for regarding, what in regarded:
-        record_event(
-            client.within(_PATIENCE_SECONDS),
-            regarding=regarding,
-            reason=PodEventReason.EVICTED.value,
-            message=f"{what} from {move.source} by the plan {plan}; its replacement has a place on {move.target}",
-            reporting_component=COMPONENT,
-            clock=clock,
-        )
+        message = f"{what} from {move.source} by the plan {plan}; its replacement has a place on {move.target}"
+        _announce_on(client, clock, regarding, PodEventReason.EVICTED, message)
 
 
 def announce_starving(client: KubeClient, clock: Clock, found: Plan, snapshot: Snapshot) -> None:
@@ -192,14 +186,21 @@ def announce_starving(client: KubeClient, clock: Clock, found: Plan, snapshot: S
     for one in found.refused[:_MOST_REFUSED]:
         uid = uids.get((one.namespace, one.name), "")
         pod = ObjectReference(api_version="v1", kind="Pod", namespace=one.namespace, name=one.name, uid=uid)
-        record_event(
-            client.within(_PATIENCE_SECONDS),
-            regarding=pod,
-            reason=PodEventReason.NOTHING_RESERVED.value,
-            message=f"{one.reason.value}: {one.message}",
-            reporting_component=COMPONENT,
-            clock=clock,
-        )
+        _announce_on(client, clock, pod, PodEventReason.NOTHING_RESERVED, f"{one.reason.value}: {one.message}")
+
+
+def _announce_on(
+    client: KubeClient, clock: Clock, regarding: ObjectReference, reason: PodEventReason, message: str
+) -> None:
+    """Record an event on a pod or what controls it, without keeping the caller for long."""
+    record_event(
+        client.within(_PATIENCE_SECONDS),
+        regarding=regarding,
+        reason=reason.value,
+        message=message,
+        reporting_component=COMPONENT,
+        clock=clock,
+    )
 
 
 def _refer_to(about: MigrationPlan | DeschedulerPolicy) -> ObjectReference:

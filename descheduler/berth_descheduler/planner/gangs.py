@@ -15,7 +15,6 @@ from enum import Enum
 from typing import Final
 
 from berth_core import (
-    GROUP_NAME_ANNOTATIONS,
     VOLCANO_POD_GROUP_API_VERSION,
     VOLCANO_TASK_ANNOTATION,
     LifecyclePolicy,
@@ -24,6 +23,7 @@ from berth_core import (
     Snapshot,
     VolcanoJob,
     api_group,
+    volcano_group_of,
 )
 from berth_descheduler.framework import Refusal, RefusalReason
 
@@ -153,12 +153,12 @@ class Gangs:
 
 def gangs_of(pod: Pod) -> tuple[Gang, ...]:
     """Return the gangs that a pod names, in a fixed order."""
-    annotations, namespace = pod.metadata.annotations, pod.metadata.namespace
+    namespace = pod.metadata.namespace
     found: tuple[Gang, ...] = ()
     owner = pod.controller
     if owner is not None and (api_group(owner.api_version), owner.kind) == VOLCANO_JOB_KIND:
         found = (Gang(GangKind.VOLCANO_JOB, namespace, owner.name),)
-    if annotations and (name := next((annotations[key] for key in GROUP_NAME_ANNOTATIONS if key in annotations), "")):
+    if name := volcano_group_of(pod):
         found = (*found, Gang(GangKind.VOLCANO_POD_GROUP, namespace, name))
     if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name:
         found = (*found, Gang(GangKind.POD_GROUP, namespace, pod.spec.scheduling_group.pod_group_name))

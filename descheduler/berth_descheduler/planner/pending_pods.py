@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from berth_core import (
+    GROUP_NAME_ANNOTATION,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     ROOM_TAINT,
@@ -31,7 +32,7 @@ from berth_descheduler.planner.simulation import ClassIndex, Cluster, NodeIndex,
 SHAPE_NAMESPACE: Final = "(shape)"
 """The namespace of pods that represent shapes: no cluster can have it."""
 
-_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group")
+_GROUP_KEYS: Final = (GROUP_NAME_ANNOTATION, "scheduling.x-k8s.io/pod-group")
 """Annotations or labels by which batch schedulers know the pods of a gang."""
 
 

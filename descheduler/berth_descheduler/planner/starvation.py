@@ -13,6 +13,7 @@ from typing import Final
 
 from berth_core import (
     PLACEHOLDER_LABEL,
+    POD_GROUP_KIND,
     RESERVATION_LABEL,
     STANDING_FENCE_LABEL,
     STARVING_JOB_LABEL,
@@ -24,8 +25,8 @@ from berth_core import (
     Reservation,
     SlotState,
     Snapshot,
-    effective_requests,
-    expected_end,
+    is_best_effort,
+    is_unschedulable,
     job_uid,
     owner_matches,
     parse_timestamp,
@@ -179,7 +180,7 @@ def _job(members: _Members, reservations: Sequence[Reservation]) -> PendingJob:
         missing=missing,
         is_gang=members.is_gang,
         placed_uids=frozenset(members.placed_uids),
-        has_been_tried=any(map(_was_tried, waiting)),
+        has_been_tried=any(map(is_unschedulable, waiting)),
     )
 
 
@@ -210,11 +211,6 @@ def _reserved(uid: str, waiting: Sequence[Pod], reservations: Iterable[Reservati
 
 def _created(pod: Pod) -> str:
     return pod.metadata.creation_timestamp or ""
-
-
-def _was_tried(pod: Pod) -> bool:
-    said = (one for one in pod.status.conditions if one.type == "PodScheduled")
-    return any(one.status == "False" and one.reason == "Unschedulable" for one in said)
 
 
 class _Directory:
@@ -276,7 +272,7 @@ class _Directory:
             found, api_version, kind = group.metadata, group.api_version, group.kind
         else:
             name = "/".join(filter(None, (gang.name, gang.group, gang.replica)))
-            return ObjectReference(kind="PodGroup", namespace=gang.namespace, name=name), None
+            return ObjectReference(kind=POD_GROUP_KIND, namespace=gang.namespace, name=name), None
         reference = ObjectReference(
             api_version=api_version, kind=kind, namespace=found.namespace, name=found.name, uid=found.uid
         )
@@ -317,18 +313,6 @@ class Placement:
         )
 
 
-class PodEnds:
-    """Says when the pods of a snapshot are expected to end."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._groups = {(one.metadata.namespace, one.metadata.name): one.metadata for one in snapshot.pod_groups}
-
-    def of(self, pod: Pod) -> datetime | None:
-        """Return when a pod is expected to have ended, as it or its group says; None if neither does."""
-        groups = (self._groups.get((gang.namespace, gang.name)) for gang in gangs_of(pod))
-        return expected_end(pod, group=next((one for one in groups if one is not None), None))
-
-
 def pod_index(cluster: Cluster, pod: Pod) -> PodIndex:
     """Return the number of a pod in a simulated cluster."""
     return cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name]
@@ -367,7 +351,7 @@ def pods_kept_off(snapshot: Snapshot) -> tuple[tuple[Pod, str], ...]:
     owners = [owner for one in snapshot.reservations if one.is_live for owner in one.spec.owners]
     vain = (pod for pod in snapshot.pods if _waits_in_vain(pod) and not odd_requests(pod))
     waiting = [
-        pod for pod in vain if not _is_best_effort(pod) and not any(owner_matches(owner, pod) for owner in owners)
+        pod for pod in vain if not is_best_effort(pod.spec) and not any(owner_matches(owner, pod) for owner in owners)
     ]
     if not fenced or not waiting:
         return ()
@@ -399,8 +383,4 @@ def without_fences(snapshot: Snapshot) -> Snapshot:
 
 
 def _waits_in_vain(pod: Pod) -> bool:
-    return is_pending(pod) and not _has_place(pod) and _was_tried(pod)
-
-
-def _is_best_effort(pod: Pod) -> bool:
-    return not odd_requests(pod) and not effective_requests(pod.spec)
+    return is_pending(pod) and not _has_place(pod) and is_unschedulable(pod)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from berth_core import GROUP_NAME_ANNOTATIONS, InputError, Pod, expected_end, format_timestamp, parse_duration
+from berth_core import InputError, Pod, PodEnds, format_timestamp, parse_duration
 from berth_descheduler.framework import ClusterView, PodFilter, Refusal, RefusalReason
 
 ENDS_SOON: Final = "EndsSoon"
@@ -42,16 +42,10 @@ class EndsSoon:
 
         Without a time to count from it keeps nothing.
         """
-        groups = {
-            (group.metadata.namespace, group.metadata.name): group.metadata
-            for group in view.snapshot.pod_groups
-            if group.metadata.annotations
-        }
+        ends = PodEnds(view.snapshot.pod_groups)
 
         def check(pod: Pod) -> Iterator[Refusal]:
-            named = pod.metadata.annotations
-            name = next((named[key] for key in GROUP_NAME_ANNOTATIONS if named.get(key)), "")
-            end = expected_end(pod, group=groups.get((pod.metadata.namespace, name)))
+            end = ends.of(pod)
             if end is not None and view.now is not None and view.now <= end <= view.now + self.within:
                 yield Refusal(RefusalReason.ENDS_SOON, f"it is expected to end at {format_timestamp(end)}")
 

@@ -19,6 +19,7 @@ from berth_core import (
     Reservation,
     ReservationStatus,
     SlotState,
+    is_unschedulable,
 )
 from berth_operator.cache.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys
 from berth_operator.cache.pods import PodIndex, PodStore, by_slot, reservation_key, reservation_uid
@@ -40,7 +41,6 @@ from berth_operator.reconcile import (
     Verdict,
     awaited_node,
     build_survey,
-    is_unschedulable,
     slots_by_key,
     trusted_assignment,
 )

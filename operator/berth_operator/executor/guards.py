@@ -30,6 +30,8 @@ from berth_core import (
     PodStatus,
     effective_requests,
     fence_name,
+    is_best_effort,
+    is_unschedulable,
     parse_timestamp,
     read_whole_number,
     standing_fence_name,
@@ -45,7 +47,6 @@ from berth_operator.reconcile import (
     FenceKind,
     build_fence,
     build_standing_fence,
-    is_unschedulable,
 )
 from berth_operator.workqueue import BEST_EFFORT_KEY, Key
 
@@ -329,7 +330,9 @@ class BestEffortPods:
             return
         kept_off = ",".join(f"!{label}" for label in _LET_IN)
         listed = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=kept_off, type=Pod).items
-        waiting = [pod for pod in listed if _is_best_effort(pod) and is_unschedulable(pod) and not pod.is_terminating]
+        waiting = [
+            pod for pod in listed if is_best_effort(pod.spec) and is_unschedulable(pod) and not pod.is_terminating
+        ]
         refused: PermanentError | None = None
         for pod in sorted(waiting, key=lambda pod: pod.metadata.creation_timestamp or "")[:_MOST_LET_IN]:
             try:
@@ -344,14 +347,6 @@ class BestEffortPods:
     def _label(self, pod: Pod) -> None:
         body = {"metadata": {"uid": pod.metadata.uid, "labels": {BEST_EFFORT_LABEL: "true"}}}
         self._client.merge_patch(PODS, pod.metadata.name, body, namespace=pod.metadata.namespace)
-
-
-def _is_best_effort(pod: Pod) -> bool:
-    """Return whether a pod has no requests and limits of any kind."""
-    spec = pod.spec
-    of_all = [one.resources for one in (*spec.containers, *spec.init_containers)]
-    of_all += [spec.resources] if spec.resources is not None else []
-    return not (spec.overhead or spec.resource_claims or any(one.requests or one.limits for one in of_all))
 
 
 def _standing_name(node: str, kind: str, now: datetime) -> str:

@@ -13,7 +13,6 @@ import msgspec
 
 from berth_core import (
     FENCE_LABEL,
-    GROUP_NAME_ANNOTATIONS,
     INDEX_ANNOTATION,
     PLACEHOLDER_LABEL,
     TASK_ANNOTATION,
@@ -28,6 +27,7 @@ from berth_core import (
     TimedJob,
     api_group,
     expected_end,
+    volcano_group_of,
 )
 from berth_kube import JOBS, PODS, VOLCANO_POD_GROUPS, KubeClient, Resource
 from berth_operator.cache import GuardableNode, reservation_uid
@@ -238,8 +238,7 @@ def _job_of(pod: Pod) -> _NamespacedName | None:
 
 def _group_of(pod: Pod) -> _NamespacedName | None:
     """Return namespace and name of a pod's Volcano PodGroup, None without one."""
-    notes = pod.metadata.annotations
-    name = next((notes[key] for key in GROUP_NAME_ANNOTATIONS if notes.get(key)), "")
+    name = volcano_group_of(pod)
     return (pod.metadata.namespace, name) if name else None
 
 

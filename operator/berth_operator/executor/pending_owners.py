@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from berth_core import RESERVATION_LABEL, BerthError, Pod, Reservation, SlotState
+from berth_core import RESERVATION_LABEL, BerthError, Pod, Reservation, SlotState, is_unschedulable
 from berth_kube import PODS
 from berth_operator.cache import OwnerIndex, age_order
 from berth_operator.executor.context import WITHOUT_NODE, Context
-from berth_operator.reconcile import choose_task, is_unschedulable
+from berth_operator.reconcile import choose_task
 from berth_operator.workqueue import WAITING_KEY, Key
 
 _PAUSE_SECONDS: Final = 1.0

@@ -14,12 +14,14 @@ from berth_core import (
     CONTROL_PLANE_KEYS,
     DAEMON_POD_LABEL,
     FENCE_LABEL,
+    GROUP_NAME_ANNOTATION,
     HANDOVER_GATE,
     HANDOVER_TAINT,
     INDEX_ANNOTATION,
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
+    POD_GROUP_KIND,
     PREFIX,
     PROBE_LABEL,
     PROBE_REGISTRATION_LABEL,
@@ -32,6 +34,7 @@ from berth_core import (
     SUCCESSOR_LABEL,
     TASK_ANNOTATION,
     VERSION_ANNOTATION,
+    VOLCANO_POD_GROUP_API_VERSION,
     WEBHOOK_CONFIGURATION,
     NodeSelectorTerm,
     PodSpec,
@@ -133,7 +136,6 @@ def build_placeholder(
 
 VOLCANO_SCHEDULER: Final = "volcano"
 """The `schedulerName` that Volcano serves, unless it is started with another one."""
-_POD_GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"
 
 
 def is_gang(reservation: Reservation) -> bool:
@@ -152,7 +154,7 @@ def join_pod_group(body: Body, name: str) -> Body:
     if not name:
         return body
     metadata = body["metadata"]
-    return body | {"metadata": metadata | {"annotations": metadata["annotations"] | {_POD_GROUP_ANNOTATION: name}}}
+    return body | {"metadata": metadata | {"annotations": metadata["annotations"] | {GROUP_NAME_ANNOTATION: name}}}
 
 
 def build_pod_group(reservation: Reservation, *, priority: int, namespace: str) -> Body:
@@ -160,8 +162,8 @@ def build_pod_group(reservation: Reservation, *, priority: int, namespace: str) 
     meta = reservation.metadata
     spec = {"minMember": reservation.spec.wanted, "priorityClassName": priority_class_name(priority)}
     return {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
+        "apiVersion": VOLCANO_POD_GROUP_API_VERSION,
+        "kind": POD_GROUP_KIND,
         "metadata": {
             "name": pod_group_name(meta.uid),
             "namespace": namespace,

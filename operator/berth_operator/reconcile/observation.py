@@ -494,7 +494,6 @@ def assigned_owners(seen: Observation) -> dict[tuple[str, int], tuple[Pod, Assig
 
 _GATED_REASON: Final = "SchedulingGated"
 """PodScheduled's reason on a pod created with a gate, until a scheduler has tried it."""
-_UNSCHEDULABLE_REASON: Final = "Unschedulable"
 _PREEMPTED_REASON: Final = "PreemptionByScheduler"
 
 
@@ -505,14 +504,6 @@ def is_untried(pod: Pod) -> bool:
     """
     said = next((one.reason for one in pod.status.conditions if one.type == "PodScheduled"), "")
     return not pod.spec.scheduling_gates and not pod.spec.node_name and said in {"", _GATED_REASON}
-
-
-def is_unschedulable(pod: Pod) -> bool:
-    """Return whether the scheduler has tried a pod and found no place."""
-    return any(
-        c.type == "PodScheduled" and c.status == "False" and c.reason == _UNSCHEDULABLE_REASON
-        for c in pod.status.conditions
-    )
 
 
 def why_unscheduled(pod: Pod) -> str:

@@ -20,6 +20,7 @@ from berth_core import (
     Capacity,
     InputError,
     Pod,
+    PodEnds,
     Room,
     RoomSlot,
     Snapshot,
@@ -46,7 +47,6 @@ from berth_descheduler.planner.simulation import (
 from berth_descheduler.planner.starvation import (
     PendingJob,
     Placement,
-    PodEnds,
     find_pending_jobs,
     pod_index,
     without_fences,
@@ -260,7 +260,7 @@ class NodeChoice:
         self._most = most_fenced_nodes(node_percent, len(snapshot.nodes))
         self._fenced = set(fenced_nodes(snapshot.reservations))
         self._closed = {self._cluster.node_numbers[name] for name in closed if name in self._cluster.node_numbers}
-        self._end_of = PodEnds(snapshot).of
+        self._end_of = PodEnds(snapshot.pod_groups).of
         self._stuck = frozenset(
             uid for one in find_pending_jobs(snapshot) if not one.is_ready for uid in one.placed_uids
         )
