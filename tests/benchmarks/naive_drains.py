@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from berth_descheduler.planner.drainability import find_sources
-from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.problem import Problem, find_sources
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State
 

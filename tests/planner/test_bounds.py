@@ -11,8 +11,7 @@ from benchmarks.instances import Recipe, generate
 from berth_core.labels import CONTROL_PLANE_KEYS
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.drainability import Sources, find_sources
-from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.problem import Problem, Sources, find_sources
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.bounds import (
     PriceBound,

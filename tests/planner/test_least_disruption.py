@@ -10,7 +10,7 @@ from berth_core.names import NO_EVICTION_ANNOTATION
 from berth_core.objects import ContainerStatus, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.disruption_cost import DisruptionCost
+from berth_descheduler.planner.problem import DisruptionCost
 from berth_descheduler.planner.simulation.cluster import Cluster
 from builders import node, owner, pod
 from planner.clusters import claimed, consolidating, making_room, settings

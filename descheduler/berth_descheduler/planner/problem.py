@@ -1,5 +1,6 @@
-"""The input of every strategy: cluster, settings, movable pods and usable nodes."""
+"""The input of every strategy: cluster, settings, movable pods, nodes to drain, and what a move costs."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -8,8 +9,12 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from berth_core import (
+    CRITICAL_NODE_LABEL,
+    LAST_DEFRAGMENTED_ANNOTATION,
     LAST_MOVED_ANNOTATION,
+    NO_EVICTION_ANNOTATION,
     InputError,
+    Node,
     Pod,
     Room,
     Snapshot,
@@ -22,7 +27,17 @@ from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.evictability import Evictability
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners
 from berth_descheduler.planner.settings import PlannerSettings
-from berth_descheduler.planner.simulation import Cluster, NodeIndex, PodClass, PodIndex, State, Step, VolumeIndex
+from berth_descheduler.planner.simulation import (
+    Cluster,
+    NodeIndex,
+    PodClass,
+    PodIndex,
+    PodPresence,
+    State,
+    Step,
+    VolumeIndex,
+    node_refusal,
+)
 
 # --- quality ---------------------------------------------------------------------------------------------------------
 # The proven quality of a plan: what any plan could reach at most, and whether this one does.
@@ -265,3 +280,181 @@ class Strategy(Protocol):
         Raises `InputError` for an impossible one.
         """
         ...
+
+
+# --- nodes to drain --------------------------------------------------------------------------------------------------
+# A node is left alone if it gives and takes nothing (`node_refusal`), if no pod may leave it for now
+# (`source_refusal`), or if a pod on it has to stay (`holding_refusal`). What no plan can empty for lack of room is the
+# solver's to prove.
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The nodes to drain, the nodes to take pods from, and refusals.
+
+    The refusals are those of the nodes that may not be drained.
+    """
+
+    to_empty: tuple[NodeIndex, ...]
+    pods_of: Mapping[NodeIndex, tuple[PodIndex, ...]]
+    """The pods that have to leave each node that may be emptied."""
+
+    to_take_from: tuple[NodeIndex, ...]
+    """Nodes that may give single pods; those that may be emptied are among them."""
+
+    empty: tuple[NodeIndex, ...]
+    """Usable nodes with no pods but DaemonSet and mirror pods."""
+
+    refusals: Mapping[NodeIndex, Refusal]
+
+
+def find_sources(problem: Problem) -> Sources:
+    """Return which nodes may be drained, and why not the others."""
+    refusals: dict[NodeIndex, Refusal] = {}
+    pods_of: dict[NodeIndex, tuple[PodIndex, ...]] = {}
+    to_take_from, empty = [], []
+    for number in map(NodeIndex, range(len(problem.cluster.nodes))):
+        unusable = node_refusal(problem.cluster, number)
+        untouchable = unusable or source_refusal(problem, number)
+        pods = problem.pods_to_move(number)
+        if untouchable is None:
+            to_take_from.append(number)
+        if not pods and unusable is None:
+            empty.append(number)
+        refusal = untouchable or _emptying_refusal(problem, number)
+        if refusal is None:
+            pods_of[number] = pods
+        else:
+            refusals[number] = refusal
+    return Sources(tuple(pods_of), pods_of, tuple(to_take_from), tuple(empty), refusals)
+
+
+def source_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
+    """Return why no pod may leave a usable node.
+
+    It is critical, or in its cool-down; else None.
+    """
+    found = problem.cluster.nodes[node]
+    if found.metadata.labels.get(CRITICAL_NODE_LABEL) == "true":
+        return Refusal(RefusalReason.CRITICAL_NODE, f"the node is labelled {CRITICAL_NODE_LABEL}=true")
+    return _cooldown_refusal(found, problem.settings)
+
+
+def drain_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
+    """Return why a node cannot be drained, whatever room there is elsewhere.
+
+    None for a usable node with no pods to move.
+    """
+    refusal = node_refusal(problem.cluster, node) or holding_refusal(problem, node)
+    return refusal or _limit_refusal(problem, len(problem.pods_to_move(node)))
+
+
+def holding_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
+    """Return which pod must stay on a node or will come.
+
+    The first one, as a refusal; None if there is none.
+    """
+    cluster, pods = problem.cluster, problem.pods_to_move(node)
+    expected = [pod for pod in pods if cluster.pods[pod].presence is PodPresence.EXPECTED]
+    if expected:
+        name = cluster.pods[expected[0]].pod.key
+        return Refusal(RefusalReason.EXPECTS_PODS, f"{name} is about to come to the node", blocking_pod=name)
+    blocked = [pod for pod in pods if pod in problem.pod_refusals]
+    if not blocked:
+        return None
+    first = problem.pod_refusals[blocked[0]]
+    count = f"{len(blocked)} pod{'s' if len(blocked) > 1 else ''} may not be moved"
+    name = cluster.pods[blocked[0]].pod.key
+    return Refusal(
+        RefusalReason.HOLDS_IMMOVABLE_PODS,
+        f"{count}, such as {name}: {first.sentences}",
+        constraint=first.reason,
+        blocking_pod=name,
+    )
+
+
+def _emptying_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
+    if not problem.pods_to_move(node):
+        return Refusal(RefusalReason.ALREADY_EMPTY, "nothing on the node has to be moved")
+    return drain_refusal(problem, node)
+
+
+def _limit_refusal(problem: Problem, pods: int) -> Refusal | None:
+    most = problem.settings.max_moves_per_node
+    if most is None or pods <= most:
+        return None
+    return Refusal(RefusalReason.NODE_LIMIT, f"{pods} moves are needed, and at most {most} are allowed off a node")
+
+
+def _cooldown_refusal(node: Node, settings: PlannerSettings) -> Refusal | None:
+    now, cool_down = settings.now, settings.cool_down
+    last = node.metadata.annotations.get(LAST_DEFRAGMENTED_ANNOTATION)
+    if now is None or last is None or cool_down <= timedelta(0):
+        return None
+    try:
+        over = now - parse_timestamp(last) >= cool_down  # this way round no time is too late to be added to
+    except InputError:
+        return Refusal(RefusalReason.COOLING_DOWN, f"{LAST_DEFRAGMENTED_ANNOTATION} is {last!r}, which is no time")
+    return None if over else Refusal(RefusalReason.COOLING_DOWN, f"pods were moved off the node at {last}")
+
+
+# --- cost of a move --------------------------------------------------------------------------------------------------
+# To choose between alternatives.
+
+_PRIORITY_BITS: Final = 8
+_MOST_RESTARTS: Final = 16
+_LONG_GRACE_SECONDS: Final = 60
+_FEW_PODS: Final = 16
+_CLAIM: Final = 4
+_LEFT_IN_PEACE: Final = 1 << 14
+"""More than all else together."""
+
+
+class DisruptionCost:
+    """Weighs the pods of a cluster by the cost of moving them.
+
+    The numbers have no unit, only an order.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        sizes = Counter(placed.class_index for placed in cluster.pods)
+        self._pods_of_controller: Counter[tuple[str, str]] = Counter()
+        for pods in cluster.classes:
+            self._pods_of_controller[_controller_key(pods.example)] += sizes[pods.index]
+        self.of_class = tuple(self._weigh_class(pods.example) for pods in cluster.classes)
+        """Return the cost that all pods of a class share."""
+
+    def weight(self, pod: PodIndex) -> int:
+        """Return the cost of moving a pod.
+
+        Higher priority costs more, few pods in the controller (a single one is an outage), many restarts (the pod may
+        not come up again), a long grace period, volumes, and most of all an annotation that asks for no eviction.
+        """
+        return self.of_class[self._cluster.pods[pod].class_index] + self.of_itself(pod)
+
+    def of_itself(self, pod: PodIndex) -> int:
+        """Return a pod's own cost, by its restarts and annotation.
+
+        Restarts of a container count up to a limit; the annotation asks for no eviction.
+        """
+        placed = self._cluster.pods[pod].pod
+        wish = _LEFT_IN_PEACE if NO_EVICTION_ANNOTATION in placed.metadata.annotations else 0
+        statuses = placed.status.container_statuses
+        return wish + (sum(min(_MOST_RESTARTS, status.restart_count) for status in statuses) if statuses else 0)
+
+    def cheapest_first(self, pods: list[PodIndex]) -> list[PodIndex]:
+        """Return pods by ascending cost."""
+        return sorted(pods, key=lambda pod: (self.weight(pod), pod))
+
+    def _weigh_class(self, example: Pod) -> int:
+        priority = max(0, example.spec.priority or 0).bit_length() << _PRIORITY_BITS
+        alone = _FEW_PODS // max(1, self._pods_of_controller[_controller_key(example)])
+        slow = (example.spec.termination_grace_period_seconds or 0) // _LONG_GRACE_SECONDS
+        claims = sum(volume.persistent_volume_claim is not None for volume in example.spec.volumes)
+        return priority + alone + min(_FEW_PODS, slow) + _CLAIM * claims
+
+
+def _controller_key(pod: Pod) -> tuple[str, str]:
+    owner = pod.controller
+    return (pod.metadata.namespace, (owner.uid or owner.name) if owner else pod.metadata.name)

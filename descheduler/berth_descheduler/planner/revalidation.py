@@ -8,8 +8,7 @@ from typing import Final, TypeAlias
 
 from berth_core import MoveReason, PlannedMove, Snapshot, count
 from berth_descheduler.framework import Refusal, RefusalReason
-from berth_descheduler.planner.drainability import source_refusal
-from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.problem import Problem, source_refusal
 from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, protected_amounts
 

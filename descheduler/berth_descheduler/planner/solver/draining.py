@@ -17,8 +17,7 @@ import numpy as np
 
 from berth_core import Deadline, is_over
 from berth_descheduler.framework import Refusal, RefusalReason
-from berth_descheduler.planner.drainability import Sources
-from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.problem import Problem, Sources
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver.bounds import PriceBound, bound_by_prices, fewest_moves, holds
 from berth_descheduler.planner.solver.filling import MOVE, Demand, Filled, FillLimits, fill

@@ -14,10 +14,8 @@ import numpy as np
 
 from berth_core import PODS, Deadline, NoDeadline, Pod, Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner.disruption_cost import DisruptionCost
-from berth_descheduler.planner.drainability import Sources, find_sources
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
-from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality
+from berth_descheduler.planner.problem import DisruptionCost, Problem, Proposal, Prover, Quality, Sources, find_sources
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver import (
     Candidates,

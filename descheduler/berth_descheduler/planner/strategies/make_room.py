@@ -14,10 +14,8 @@ from typing import Final
 import numpy as np
 
 from berth_core import Deadline, NoDeadline, Pod, Snapshot
-from berth_descheduler.planner.disruption_cost import DisruptionCost
-from berth_descheduler.planner.drainability import find_sources
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, find_pods_to_fit, gang_of
-from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality
+from berth_descheduler.planner.problem import DisruptionCost, Problem, Proposal, Prover, Quality, find_sources
 from berth_descheduler.planner.rooms import RoomRequest
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver import (

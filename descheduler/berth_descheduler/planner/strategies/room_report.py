@@ -10,10 +10,9 @@ import numpy as np
 
 from berth_core import PODS, Pod, effective_requests
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner.drainability import source_refusal
 from berth_descheduler.planner.explanations import Blockers
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, gang_of
-from berth_descheduler.planner.problem import Problem, Prover, Quality
+from berth_descheduler.planner.problem import Problem, Prover, Quality, source_refusal
 from berth_descheduler.planner.rooms import RoomMade, WaitingPod
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver import Ints, PackingModel, Want

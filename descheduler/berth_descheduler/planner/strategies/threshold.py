@@ -25,9 +25,8 @@ from typing import Final
 
 from berth_core import Pod, Snapshot, count
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner.drainability import drain_refusal, holding_refusal, source_refusal
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
-from berth_descheduler.planner.problem import Problem, Proposal
+from berth_descheduler.planner.problem import Problem, Proposal, drain_refusal, holding_refusal, source_refusal
 from berth_descheduler.planner.settings import WHOLE, Thresholds
 from berth_descheduler.planner.simulation import (
     ClassIndex,
