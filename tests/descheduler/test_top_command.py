@@ -30,7 +30,6 @@ from berth_core.labels import (
 from berth_core.migration_plans import MigrationPlan
 from berth_core.objects import Node, Taint
 from berth_core.snapshot import Snapshot
-from berth_descheduler.cli import top
 from berth_descheduler.cli.main import run
 from berth_descheduler.report.top import NodeMark, mark_of, render_frame, view_cluster
 from berth_descheduler.snapshots import WatchedCluster
@@ -59,7 +58,7 @@ def tainted(key: str, effect: str = "NoSchedule") -> Node:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     made = fragmented_cluster()
-    monkeypatch.setattr(top, "connect", lambda **_: made)
+    monkeypatch.setattr("berth_descheduler.cli.plan.connect", lambda **_: made)
     return made
 
 

@@ -39,7 +39,7 @@ _COMMANDS: Final = {
     "sandbox": "sandbox:sandbox",
     "show": "plans:show_command",
     "snapshot": "plan:snapshot_command",
-    "top": "top:top_command",
+    "top": "plan:top_command",
 }
 """Name to `module:attribute`, imported when used: `berth plan` needs none of what the sandbox needs."""
 

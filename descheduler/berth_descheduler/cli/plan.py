@@ -1,40 +1,50 @@
-"""`berth plan`: shows a plan and does not carry it out.
+"""The commands that only look: `berth plan`, `fragmentation`, `snapshot` and `top`.
 
-The plan is for a snapshot or for the live cluster.
+They look at a snapshot or at the live cluster, and change nothing.
 """
 
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.live import Live
 
-from berth_core import ClockDeadline, InputError, Snapshot, SnapshotKind, SystemClock, parse_kinds
+from berth_core import ClockDeadline, InputError, MigrationPlan, Snapshot, SnapshotKind, SystemClock, parse_kinds
 from berth_descheduler.cli.output import Output, output_option, write_described
-from berth_descheduler.options.command import cluster_options, naming_options, planner_options
+from berth_descheduler.options.command import cluster_options, duration_option, naming_options, planner_options
 from berth_descheduler.options.policy import naming_what_was_typed, policy_option, settings_to_plan
 from berth_descheduler.planner import explain_kept_pods, plan, read_shape, report_capacity
 from berth_descheduler.report import (
     Occasion,
     ReportFile,
+    TopView,
     describe_capacity,
     describe_plan,
+    describe_view,
     missing_in_words,
     output_console,
     plan_page,
     print_plan,
     render_capacity,
+    render_frame,
     report_option,
+    view_cluster,
     working,
 )
 from berth_descheduler.snapshots import (
     STANDARD_STREAM,
+    WatchedCluster,
     dump_cluster,
     read_capacity,
     read_live_snapshot,
     read_snapshot_file,
     write_snapshot_file,
 )
-from berth_kube import connect
+from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError, connect
+from berth_service.process import interrupt_on_signals
 
 
 @click.command("plan")
@@ -169,3 +179,61 @@ def snapshot_command(*, kubeconfig: str | None, context: str | None, output: str
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-snapshot") as client:
         raw = dump_cluster(client)
     write_snapshot_file(output, raw)
+
+
+# --- berth top -------------------------------------------------------------------------------------------------------
+# The nodes and the plan under way; live on a terminal, shown once where there is none.
+
+FIRST_LOOK_SECONDS = 60.0
+"""How long the first reading of a cluster may take."""
+
+
+@click.command("top")
+@cluster_options
+@click.option("--once", is_flag=True, help="Show one frame and end, as where there is no terminal.")
+@click.option("--interval", default="2s", show_default=True, metavar="DURATION", help="Draw anew every so often.")
+@output_option
+def top_command(*, kubeconfig: str | None, context: str | None, once: bool, interval: str, output: Output) -> None:
+    """Show every node with how full it is and what goes on there, and the plan under way. Changes nothing.
+
+    The picture follows the cluster by watches until Ctrl-C.
+    """
+    seconds = duration_option({"interval": interval}, "interval")
+    console = output_console()
+    is_live = output is Output.TABLE and not once and console.is_terminal and not console.is_dumb_terminal
+    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-top") as client:
+        if is_live:
+            with suppress(KeyboardInterrupt), interrupt_on_signals():
+                show_live(client, console, seconds, threading.Event())
+            return
+        view = _look_once(client)
+    if output is Output.TABLE:
+        console.print(render_frame(view, SystemClock().now()))
+    else:
+        write_described(describe_view(view), output)
+
+
+def show_live(client: KubeClient, console: Console, seconds: float, stop: threading.Event) -> None:
+    """Draw the cluster again and again until asked to stop.
+
+    Raises what keeps it from being read.
+    """
+    clock = SystemClock()
+    with WatchedCluster(client) as cluster:
+        with console.status("reading the cluster"):
+            cluster.await_first_look(FIRST_LOOK_SECONDS)
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while not stop.is_set():
+                cluster.check()
+                view = view_cluster(cluster.snapshot(), cluster.plans())
+                live.update(render_frame(view, clock.now(), console.height), refresh=True)
+                stop.wait(seconds)
+
+
+def _look_once(client: KubeClient) -> TopView:
+    snapshot = read_capacity(client)
+    try:
+        plans = client.list(MIGRATION_PLANS, type=MigrationPlan).items
+    except NotFoundError:
+        plans = ()  # a cluster without Berth has nodes, too
+    return view_cluster(snapshot, plans)
