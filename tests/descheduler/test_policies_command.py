@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.policies import Trigger
 from berth_descheduler.cli import plans
-from berth_descheduler.cli import policies as policies_command
+from berth_descheduler.cli import plans as commands
 from berth_descheduler.cli.main import run
 from berth_descheduler.report.policies import trigger_in_words
 from berth_kube.errors import NotFoundError
@@ -56,8 +56,8 @@ BROKEN = policy(
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """An empty cluster in memory in place of the API server; waiting takes no time."""
     made = FakeCluster()
-    monkeypatch.setattr(policies_command, "connect", lambda **_: made)
-    monkeypatch.setattr(policies_command, "SystemClock", FakeClock)
+    monkeypatch.setattr(commands, "connect", lambda **_: made)
+    monkeypatch.setattr(commands, "SystemClock", FakeClock)
     monkeypatch.setattr(plans, "SystemClock", FakeClock)
     return made
 
@@ -172,7 +172,7 @@ def test_options_may_stand_before_run_as_well_as_after_it(
         asked.append(which)
         return cluster
 
-    monkeypatch.setattr(policies_command, "connect", connect)
+    monkeypatch.setattr(commands, "connect", connect)
 
     assert run(["policies", "--kubeconfig", "mine", "--output", "json", "run", "nightly", "--context", "there"]) == 0
 
