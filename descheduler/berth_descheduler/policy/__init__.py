@@ -5,18 +5,16 @@ That is when they run, with which settings, and what is wrong with them.
 
 from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_document
 from berth_descheduler.policy.parsing import (
+    PlanSettings,
+    PlanSettingsReader,
     PolicyError,
     PolicyRun,
     RunDefaults,
+    choose_plan_settings,
     read_documents,
+    read_plan_settings,
     read_policy,
     read_policy_file,
-)
-from berth_descheduler.policy.plan_settings import (
-    PlanSettings,
-    PlanSettingsReader,
-    choose_plan_settings,
-    read_plan_settings,
     without_policy_limits,
 )
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing, read_timing

@@ -6,10 +6,11 @@ That is the settings of planner and cycle, and what is wrong with it.
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import msgspec.inspect
@@ -25,18 +26,27 @@ from berth_core import (
     InputError,
     LabelSelector,
     Limits,
+    MigrationPlan,
     Profile,
     RunMode,
     parse_duration,
     parse_selector,
+    refuse_unreadable,
 )
-from berth_descheduler.planner import PlannerSettings, WaveLimits
-from berth_descheduler.plugins import PluginRegistry, default_settings, installed_plugins, settings_with
+from berth_descheduler.planner import PlannerSettings, Thresholds, WaveLimits
+from berth_descheduler.plugins import (
+    DefragmentationArgs,
+    PluginRegistry,
+    default_settings,
+    installed_plugins,
+    settings_with,
+    with_defragmentation,
+)
 from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
 from berth_descheduler.policy.schedule import Schedule, read_schedule
 from berth_descheduler.policy.upstream import is_upstream, not_installed, read_upstream
 from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
-from berth_kube import load_documents, read_bounded
+from berth_kube import DESCHEDULER_POLICIES, KubeClient, NotFoundError, load_documents, read_bounded
 
 T = TypeVar("T")
 
@@ -367,3 +377,86 @@ def read_documents(name: str, field: str) -> tuple[object, ...]:
         raise InputError(field, name, f"a file that can be read: {error}") from error
     except yaml.YAMLError as error:
         raise InputError(field, name, f"a file in YAML: {' '.join(str(error).split())}") from error
+
+
+# --- settings of a plan ----------------------------------------------------------------------------------------------
+# The settings for a plan in the cluster, from its current policy.
+
+MOST_IN_A_WAVE: Final = 2000
+"""No plan has more moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """The settings by which one plan is executed."""
+
+    settings: CycleSettings
+    planner: PlannerSettings
+
+    blocked_reason: str = ""
+    """Why no further move begins; moves under way are brought to their end."""
+
+
+PlanSettingsReader: TypeAlias = Callable[[MigrationPlan], PlanSettings | None]
+"""Returns the settings for a plan that another run left; None: this run leaves it alone."""
+
+
+def choose_plan_settings(
+    plan: MigrationPlan, policy: PolicyRun | PolicyError | None, defaults: RunDefaults, now: datetime
+) -> PlanSettings:
+    """Return the settings for a plan.
+
+    They are its policy's, or the program's where it names none. Without its policy the limits of a plan are unknown, so
+    none of its moves begins. A plan without a mode comes from `berth run`, which may name a policy of a file.
+    """
+    if isinstance(policy, PolicyRun):
+        mode = plan.spec.mode or policy.mode
+        return PlanSettings(policy.settings(mode, plan.spec.trigger), policy.planner_at(now))
+    name = plan.spec.policy
+    blocked_reason = ""
+    if name and plan.spec.mode is not None:
+        blocked_reason = (
+            f"there is no policy {name}" if policy is None else f"the policy {name} cannot be run: {policy}"
+        )
+    planner = replace(without_policy_limits(plan, defaults.planner), now=now)
+    return PlanSettings(replace(defaults.cycle, policy=name), planner, blocked_reason)
+
+
+def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSettings:
+    """Return settings for a plan without a policy.
+
+    They have the plan's own arguments and no limits of this run. Only `berth run` begins such a plan; it has kept the
+    limits of its own options.
+    """
+    args = DefragmentationArgs(protection=Thresholds.of(cpu=100))
+    with suppress(InputError):
+        args = DefragmentationArgs.parse(plan.spec.objective.args) if plan.spec.objective.args else args
+    return replace(
+        settings_with(planner, with_defragmentation(planner.plugins, args)),
+        max_moves=None,
+        max_moves_per_node=None,
+        max_moves_per_namespace=None,
+        waves=WaveLimits(per_controller=MOST_IN_A_WAVE, per_wave=MOST_IN_A_WAVE),
+    )
+
+
+def read_plan_settings(
+    client: KubeClient, plan: MigrationPlan, defaults: RunDefaults, registry: PluginRegistry, now: datetime
+) -> PlanSettings:
+    """Return the settings for a plan, with its policy read now.
+
+    Raises `BerthError` where that fails.
+    """
+    policy: PolicyRun | PolicyError | None = None
+    try:
+        if plan.spec.policy:
+            found = client.get(DESCHEDULER_POLICIES, plan.spec.policy, type=DeschedulerPolicy)
+            refuse_unreadable("DeschedulerPolicy", found.metadata)
+            policy = read_policy(found, defaults, registry)
+    except NotFoundError:
+        policy = None
+    except PolicyError as error:
+        policy = error
+    except InputError as error:
+        policy = PolicyError([error])
+    return choose_plan_settings(plan, policy, defaults, now)
