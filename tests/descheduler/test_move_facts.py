@@ -20,6 +20,7 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
+from berth_descheduler.migration.context import ObservedPlan
 from berth_descheduler.migration.move_facts import (
     MoveProgress,
     ReplicaCounter,
@@ -29,7 +30,6 @@ from berth_descheduler.migration.move_facts import (
     start_progress,
 )
 from berth_descheduler.migration.moves import Eviction, MoveFacts, Presence, ReplicaCounts, ReservationProgress
-from berth_descheduler.migration.observation import ObservedPlan
 from builders import NOON, pod, reservation
 
 NOW, GAP = 1000.0, 5.0

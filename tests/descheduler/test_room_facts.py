@@ -27,7 +27,7 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_descheduler.migration.observation import ObservedPlan
+from berth_descheduler.migration.context import ObservedPlan
 from berth_descheduler.migration.rooms import (
     RoomFacts,
     RoomProgress,

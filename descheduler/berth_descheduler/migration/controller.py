@@ -26,7 +26,7 @@ from berth_core import (
     parse_timestamp,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.migration.context import PlanContext
+from berth_descheduler.migration.context import Observation, PlanContext
 from berth_descheduler.migration.executor import Execution, LeaseLostError, PlanExecutor
 from berth_descheduler.migration.history import count_ping_pong
 from berth_descheduler.migration.manifests import PlanIdentity, build_status_patch
@@ -41,7 +41,6 @@ from berth_descheduler.migration.nodes import (
     taint_nodes,
     untaint_nodes,
 )
-from berth_descheduler.migration.observation import Observation
 from berth_descheduler.migration.plans import announce
 from berth_descheduler.migration.recovery import release_reservations, status_of_new_run
 from berth_descheduler.migration.validation import WaveValidator

@@ -28,7 +28,7 @@ from berth_core import (
     parse_timestamp,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.migration.context import PlanContext
+from berth_descheduler.migration.context import BackgroundCalls, Observation, ObservedPlan, PlanContext
 from berth_descheduler.migration.manifests import PlanIdentity, build_status_patch
 from berth_descheduler.migration.move_controller import MoveController, WaveContext, start_moves
 from berth_descheduler.migration.move_facts import (
@@ -40,10 +40,8 @@ from berth_descheduler.migration.move_facts import (
     retarget,
 )
 from berth_descheduler.migration.moves import Eviction
-from berth_descheduler.migration.observation import Observation, ObservedPlan
 from berth_descheduler.migration.room_controller import PlanProgress, RoomController
 from berth_descheduler.migration.validation import WaveValidator, insufficient_targets
-from berth_descheduler.migration.worker_pool import BackgroundCalls
 from berth_descheduler.settings import ExecutionSettings
 from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
 

@@ -22,7 +22,7 @@ from berth_core import (
     RetryableError,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.migration.context import PlanContext
+from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan, PlanContext
 from berth_descheduler.migration.manifests import PlanIdentity, build_reservation, controller_reference
 from berth_descheduler.migration.move_facts import (
     MoveProgress,
@@ -35,11 +35,9 @@ from berth_descheduler.migration.move_facts import (
     was_evicted,
 )
 from berth_descheduler.migration.moves import Evict, Eviction, Finish, Reserve, Step, Wait, keeps_its_node, next_step
-from berth_descheduler.migration.observation import ObservedPlan
 from berth_descheduler.migration.operator_liveness import OperatorLiveness
 from berth_descheduler.migration.plans import announce_eviction
 from berth_descheduler.migration.validation import PreEvictionCheck
-from berth_descheduler.migration.worker_pool import BackgroundCalls
 from berth_kube import (
     PODS,
     RESERVATIONS,

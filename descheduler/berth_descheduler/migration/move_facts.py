@@ -28,6 +28,7 @@ from berth_core import (
     parse_timestamp,
     reservation_name,
 )
+from berth_descheduler.migration.context import ObservedPlan
 from berth_descheduler.migration.moves import (
     Eviction,
     MoveFacts,
@@ -37,7 +38,6 @@ from berth_descheduler.migration.moves import (
     ReservationProgress,
     Since,
 )
-from berth_descheduler.migration.observation import ObservedPlan
 
 OwnerKey: TypeAlias = tuple[str, ...]
 """Namespace and controller: pods that share them may take one another's places."""

@@ -39,7 +39,7 @@ from berth_core import (
     reservation_for,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.migration.context import PlanContext
+from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan, PlanContext
 from berth_descheduler.migration.manifests import (
     PlanIdentity,
     build_job_reservation,
@@ -49,7 +49,6 @@ from berth_descheduler.migration.manifests import (
 from berth_descheduler.migration.move_controller import backoff_seconds
 from berth_descheduler.migration.move_facts import MoveProgress
 from berth_descheduler.migration.nodes import untaint_nodes
-from berth_descheduler.migration.observation import ObservedPlan
 from berth_descheduler.migration.rooms import (
     AskForRoom,
     EndRoom,
@@ -63,7 +62,6 @@ from berth_descheduler.migration.rooms import (
     start_rooms,
     takers,
 )
-from berth_descheduler.migration.worker_pool import BackgroundCalls
 from berth_descheduler.plugins import StarvingJobsArgs
 from berth_kube import PODS, RESERVATIONS, AlreadyExistsError, KubeClient, NotFoundError, record_event
 

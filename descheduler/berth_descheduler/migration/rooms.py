@@ -24,8 +24,8 @@ from berth_core import (
     SlotState,
     first_few,
 )
+from berth_descheduler.migration.context import ObservedPlan
 from berth_descheduler.migration.manifests import job_reservation_name, room_reservation_name
-from berth_descheduler.migration.observation import ObservedPlan
 from berth_descheduler.settings import MoveTimeouts
 
 
