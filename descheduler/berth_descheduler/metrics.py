@@ -13,7 +13,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from berth_core import BerthError, Clock, DeschedulerPolicyStatus, MoveReason, MoveState, MoveStatus, read_timestamp
 from berth_descheduler import telemetry
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
-from berth_descheduler.planner import CapacityReport, CapacityShape, Fragmentation, Plan, report_capacity
+from berth_descheduler.planner import (
+    CapacityReport,
+    CapacityShape,
+    Fragmentation,
+    Plan,
+    QueueCapacity,
+    measure_queues,
+    report_capacity,
+)
 from berth_descheduler.snapshots import read_capacity
 from berth_kube import KubeClient
 
@@ -29,6 +37,7 @@ UTILISATION: Final = "berth_requested_ratio"
 LARGEST_FREE: Final = "berth_largest_free_amount"
 STRANDED: Final = "berth_stranded_ratio"
 SHAPE_ROOM: Final = "berth_shape_room"
+QUEUE_GUARANTEE: Final = "berth_queue_guarantee_amount"
 CAPACITY_SECONDS: Final = "berth_capacity_seconds"
 PLAN_SECONDS: Final = "berth_plan_seconds"
 LANDED_RATIO: Final = "berth_landed_on_target_ratio"
@@ -63,6 +72,12 @@ class CapacityMetrics:
         self._stranded = Gauge(
             STRANDED, "Share of what is free that a shape cannot use.", ["shape", "resource"], registry=registry
         )
+        self._guarantees = Gauge(
+            QUEUE_GUARANTEE,
+            "What a queue is guaranteed, what is left, and what of that its pods could use, or have room for.",
+            ["queue", "resource", "part"],
+            registry=registry,
+        )
         self._seconds = Gauge(CAPACITY_SECONDS, "How long it took to measure all this.", registry=registry)
         self._shapes: set[tuple[str, str]] = set()
 
@@ -87,6 +102,20 @@ class CapacityMetrics:
             self._room.remove(shape)
         self._shapes = shown
         self._seconds.set(seconds)
+
+    def show_queues(self, queues: Sequence[QueueCapacity]) -> None:
+        """Show what of the guarantees of queues is placeable; drops queues without one."""
+        self._guarantees.clear()
+        for one in queues:
+            parts = {
+                "guaranteed": one.queue.guarantee,
+                "left": one.left,
+                "usable": one.usable,
+                "placeable": one.placeable,
+            }
+            for part, amounts in parts.items():
+                for name in one.queue.guarantee:
+                    self._guarantees.labels(queue=one.queue.name, resource=name, part=part).set(amounts.get(name))
 
     def show_nodes(self, found: Fragmentation) -> None:
         """Show how pods are spread over the nodes, without shapes."""
@@ -223,7 +252,9 @@ class CapacityMeter:
     def measure(self) -> None:
         """Read the cluster and show how fragmented it is; raises a `KubeError`."""
         begun_at = self._clock.monotonic()
-        report = report_capacity(read_capacity(self._client), self._settings.shapes, sizes_of_nodes=True)
+        read = read_capacity(self._client)
+        report = report_capacity(read, self._settings.shapes, sizes_of_nodes=True)
+        self._metrics.show_queues(measure_queues(read))
         self._metrics.show(report, self._clock.monotonic() - begun_at)
 
     def _run(self) -> None:

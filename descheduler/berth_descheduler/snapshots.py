@@ -60,6 +60,7 @@ from berth_kube import (
     VOLCANO_POD_GROUPS,
     VOLCANO_QUEUES,
     VOLUME_ATTACHMENTS,
+    ForbiddenError,
     Informer,
     KubeClient,
     NotFoundError,
@@ -124,6 +125,7 @@ def read_snapshot_file(name: str, stated: Iterable[SnapshotKind] = ()) -> Snapsh
 
 def read_live_snapshot(client: KubeClient) -> Snapshot:
     """Return what the planner needs from the live cluster; raises `KubeError`."""
+    queues, unread = _list_queues(client)
     return Snapshot(
         nodes=_list(client, NODES, Node),
         pods=_list(client, PODS, Pod),
@@ -140,7 +142,8 @@ def read_live_snapshot(client: KubeClient) -> Snapshot:
         volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob),
         pod_groups=_list_pod_groups(client),
         pod_group_workloads=_list(client, POD_GROUP_WORKLOADS, PodGroupWorkload),
-        queue_objects=_list_queues(client),
+        queue_objects=queues,
+        unread=unread,
     )
 
 
@@ -158,14 +161,22 @@ def read_gangs(client: KubeClient, namespace: str) -> Snapshot:
 
 
 def read_capacity(client: KubeClient) -> Snapshot:
-    """Return a snapshot of nodes, pods and reservations: what is free.
+    """Return a snapshot of nodes, pods and reservations: what is free; and of queues.
 
-    Raises a `KubeError`.
+    Raises a `KubeError`. Where a queue has a guarantee, also reads which pods are in it.
     """
+    nodes, pods = _list(client, NODES, Node), _list(client, PODS, Pod)
+    reservations = tuple(map(Reservation.read, _list(client, RESERVATIONS, dict)))
+    queues, unread = _list_queues(client)
+    has_guarantees = any(one.spec.guarantee.resource for one in queues)
     return Snapshot(
-        nodes=_list(client, NODES, Node),
-        pods=_list(client, PODS, Pod),
-        reservations=tuple(map(Reservation.read, _list(client, RESERVATIONS, dict))),
+        nodes=nodes,
+        pods=pods,
+        reservations=reservations,
+        volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob) if has_guarantees else (),
+        pod_groups=_list_pod_groups(client) if has_guarantees else (),
+        queue_objects=queues,
+        unread=unread,
     )
 
 
@@ -290,10 +301,17 @@ def _list_pod_groups(client: KubeClient, namespace: str | None = None) -> tuple[
     return tuple(found)
 
 
-def _list_queues(client: KubeClient) -> tuple[QueueObject, ...]:
-    """Return the queues; one that cannot be read says so."""
+def _list_queues(client: KubeClient) -> tuple[tuple[QueueObject, ...], tuple[SnapshotKind, ...]]:
+    """Return the queues, and the kinds of queues that this account may not read.
+
+    A queue that cannot be read says so. Few plans look at queues, so none else fails without the right to list them.
+    """
     head = {"apiVersion": VOLCANO_QUEUES.api_version, "kind": VOLCANO_QUEUES.kind}
-    return tuple(QueueObject.read({**found, **head}) for found in _list(client, VOLCANO_QUEUES, dict))
+    try:
+        found = _list(client, VOLCANO_QUEUES, dict)
+    except ForbiddenError:
+        return (), (SnapshotKind.VOLCANO_QUEUES,)
+    return tuple(QueueObject.read({**one, **head}) for one in found), ()
 
 
 def _said_to_be(group: PodGroup, resource: Resource) -> PodGroup:
@@ -392,7 +410,8 @@ class WatchedCluster:
                 raise kind.error
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(nodes=self._nodes.objects(), pods=self._pods.objects())
+        unread = (SnapshotKind.VOLCANO_QUEUES,)
+        return Snapshot(nodes=self._nodes.objects(), pods=self._pods.objects(), unread=unread)
 
     def plans(self) -> tuple[MigrationPlan, ...]:
         return self._plans.objects()

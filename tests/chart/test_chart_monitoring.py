@@ -24,6 +24,7 @@ MEANINGS: Mapping[tuple[str, str], Iterable[object]] = {
     ("berth_moves_total", "state"): MoveState,
     ("berth_moves_total", "reason"): MoveReason,
     ("berth_policies", "valid"): ("true", "false"),
+    ("berth_queue_guarantee_amount", "part"): ("guaranteed", "left", "usable", "placeable"),
     ("berth_rest_requests_total", "status"): [status.value for status in HTTPStatus],
 }
 OF_A_SCRAPE = {"instance"}

@@ -25,6 +25,7 @@ from berth_kube.resources import (
     PODS,
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
+    VOLCANO_QUEUES,
     Resource,
 )
 from builders import node, pod
@@ -46,7 +47,7 @@ class ReviewingCluster(FakeCluster):
             "admin": {(verb, one.plural) for verb in ALL_VERBS for one in (MIGRATION_PLANS, DESCHEDULER_POLICIES)},
             "reader": {(verb, MIGRATION_PLANS.plural) for verb in ("get", "list", "watch")},
         }
-        self.rights["admin"] |= {("list", NODES.plural), ("list", PODS.plural)}
+        self.rights["admin"] |= {("list", NODES.plural), ("list", PODS.plural), ("list", VOLCANO_QUEUES.plural)}
         self.audiences: list[str] | None = None
         self.delayed = 0
         self.guesses: tuple[threading.Event, float] | None = None

@@ -17,6 +17,7 @@ from berth_descheduler.metrics import (
     LARGEST_FREE,
     NODES,
     PLAN_SECONDS,
+    QUEUE_GUARANTEE,
     SHAPE_ROOM,
     STRANDED,
     UTILISATION,
@@ -27,10 +28,11 @@ from berth_descheduler.metrics import (
 )
 from berth_descheduler.options.policy import capacity_settings
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
+from berth_descheduler.planner.queue_guarantees import measure_queues
 from berth_descheduler.planner.stranded_capacity import CapacityShape, read_shape, report_capacity
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
-from builders import FakeClock, node, pod
+from builders import FakeClock, node, pod, queue
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 from waiting import eventually
 
@@ -85,6 +87,30 @@ def test_a_shape_that_is_not_looked_at_any_more_is_shown_no_more() -> None:
     assert shapes_of(registry, STRANDED) == {"cpu=2,memory=1Gi", "memory=1Gi"}
 
 
+def test_the_parts_of_a_guarantee_are_shown_until_the_queue_has_none() -> None:
+    registry = CollectorRegistry()
+    made = measured(registry)
+    waits = pod("waits", cpu="8", annotations={"scheduling.volcano.sh/queue-name": "ml"})
+    snapshot = Snapshot(
+        nodes=SNAPSHOT.nodes, pods=(*SNAPSHOT.pods, waits), queue_objects=(queue(guarantee={"cpu": 24}),)
+    )
+
+    made.show_queues(measure_queues(snapshot))
+
+    def part(name: str) -> float | None:
+        return registry.get_sample_value(QUEUE_GUARANTEE, {"queue": "ml", "resource": "cpu", "part": name})
+
+    assert {name: part(name) for name in ("guaranteed", "left", "usable", "placeable")} == {
+        "guaranteed": 24_000,
+        "left": 24_000,
+        "usable": 24_000,
+        "placeable": 16_000,
+    }
+
+    made.show_queues(())
+    assert part("left") is None
+
+
 # --- the meter --------------------------------------------------------------------------------------------------------
 
 
@@ -92,14 +118,14 @@ def lists(cluster: FakeCluster) -> list[str]:
     return [plural for verb, plural, _ in cluster.calls if verb == "list"]
 
 
-def test_the_meter_measures_at_once_and_reads_three_lists() -> None:
+def test_the_meter_measures_at_once_and_reads_four_lists() -> None:
     cluster, registry = fragmented_cluster(), CollectorRegistry()
     settings = CapacitySettings(every_seconds=3600.0)
 
     with CapacityMeter(cluster, FakeClock(), CapacityMetrics(registry), settings):  # type: ignore[arg-type]
         eventually("the nodes are counted", lambda: registry.get_sample_value(NODES) == 4, seconds=60)
 
-    assert lists(cluster) == ["nodes", "pods", "reservations"]
+    assert lists(cluster) == ["nodes", "pods", "reservations", "queues"]
 
 
 def test_the_meter_goes_on_after_an_error() -> None:

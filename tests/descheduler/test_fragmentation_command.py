@@ -11,7 +11,7 @@ import yaml
 
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cli.main import run
-from builders import as_api, list_file, node, pod
+from builders import as_api, list_file, node, pod, queue
 from descheduler.cluster_script import serve
 from scripted_server import ScriptedServer, refusal, write_kubeconfig
 
@@ -19,7 +19,8 @@ SNAPSHOT = Snapshot(
     nodes=(node("a"), node("b"), node("closed", unschedulable=True)),
     pods=(pod("web-0", node="a", cpu="10", memory="8Gi"), pod("waits", cpu="12", memory="16Gi")),
 )
-LOOKED_AT = {"/api/v1/nodes", "/api/v1/pods", "/apis/batch.volcano.sh/v1alpha1/reservations"}
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+LOOKED_AT = {"/api/v1/nodes", "/api/v1/pods", "/apis/batch.volcano.sh/v1alpha1/reservations", QUEUES}
 
 Captured = pytest.CaptureFixture[str]
 
@@ -51,6 +52,71 @@ def test_without_a_shape_what_waits_is_counted_and_named(capsys: Captured, file:
     text = shown(capsys, "--snapshot", file)
 
     assert "cpu=12,memory=16Gi (1 pending pod such as default/waits): 1 more fits, on 1 node." in text
+
+
+WITH_QUEUE = Snapshot(
+    nodes=(node("a"), node("b")),
+    pods=(
+        pod("web-0", node="a", cpu="10", memory="8Gi"),
+        pod("waits", cpu="8", memory="16Gi", annotations={"scheduling.volcano.sh/queue-name": "ml"}),
+    ),
+    queue_objects=(queue(guarantee={"cpu": "32"}), queue("idle", guarantee={"cpu": 1}), queue("odd", weight="x")),
+)
+
+
+@pytest.fixture
+def with_queue(tmp_path: Path) -> str:
+    path = tmp_path / "queues.json"
+    path.write_bytes(WITH_QUEUE.to_json())
+    return str(path)
+
+
+def test_people_are_told_how_much_of_a_guarantee_is_placeable(capsys: Captured, with_queue: str) -> None:
+    text = shown(capsys, "--snapshot", with_queue)
+
+    rows = [line.split() for line in text.splitlines()]
+    assert ["ml", "cpu", "32", "0", "32", "32", "16", "50.0", "%"] in rows
+    assert "ml: cpu=8,memory=16Gi (1 waiting): 2 of 4 more pods can be placed." in text
+    assert "idle: no pod says in which pieces it needs what is left." in text
+    assert "odd: cannot be read (Expected" in text
+
+
+def test_machines_are_told_the_same_of_guarantees(capsys: Captured, with_queue: str) -> None:
+    idle, ml, odd = json.loads(shown(capsys, "--snapshot", with_queue, "--output", "json"))["queues"]
+
+    assert ml["resources"] == [
+        {
+            "resource": "cpu",
+            "guaranteed": "32",
+            "allocated": "0",
+            "left": "32",
+            "usable": "32",
+            "placeable": "16",
+            "placeableRatio": 0.5,
+        }
+    ]
+    assert ml["shapes"] == [
+        {"shape": "cpu=8,memory=16Gi", "askedBy": "1 waiting", "wanted": 4, "placeable": 2, "nodesWithRoom": 1}
+    ]
+    assert idle["resources"][0]["placeableRatio"] is None
+    assert odd["unreadable"]
+
+
+def test_a_file_without_queues_says_that_nothing_is_known_of_them(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "kubectl.json"
+    path.write_bytes(list_file(as_api(node("a"), kind="Node"), as_api(pod(node="a"))))
+
+    assert "Queues were not read" in shown(capsys, "--snapshot", str(path))
+    assert json.loads(shown(capsys, "--snapshot", str(path), "--output", "json"))["queues"] is None
+
+
+def test_an_account_that_may_not_list_queues_is_told_everything_else(capsys: Captured, tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        serve(server, SNAPSHOT).on("GET", QUEUES, refusal(403, "Forbidden", "queues are forbidden"))
+        text = shown(capsys, "--kubeconfig", server.kubeconfig(tmp_path))
+
+    assert "Queues were not read" in text
+    assert "3 nodes, 2 of them empty" in text
 
 
 def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:

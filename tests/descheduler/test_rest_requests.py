@@ -46,6 +46,7 @@ EVERY_PATH = (
     ("POST", "/v1/plans/plan-waiting/approve"),
     ("POST", "/v1/plans/plan-waiting/abort"),
     ("GET", "/v1/fragmentation"),
+    ("GET", "/v1/queues"),
     ("GET", "/v1/policies"),
 )
 

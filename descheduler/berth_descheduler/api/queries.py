@@ -8,14 +8,16 @@ from typing import Final
 from berth_core import Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, Snapshot
 from berth_descheduler.api.concurrency import TtlCache, Workers
 from berth_descheduler.api.settings import RestSettings
-from berth_descheduler.planner import CapacityShape, report_capacity
+from berth_descheduler.planner import CapacityShape, measure_queues, report_capacity
 from berth_descheduler.report import (
     Capacity,
     PlanDocument,
     PlanHead,
     PlanList,
     PolicyList,
+    QueueList,
     describe_capacity,
+    describe_queues,
     describe_stored_plan,
     list_plan,
     list_policies,
@@ -63,6 +65,11 @@ def describe_fragmentation(measured: Measurement, shapes: tuple[CapacityShape, .
     return describe_capacity(report_capacity(measured.snapshot, shapes), measured.at)
 
 
+def describe_guarantees(measured: Measurement) -> QueueList:
+    read = measured.snapshot
+    return describe_queues(None if read.unread else measure_queues(read), measured.at)
+
+
 # --- fragmentation ----------------------------------------------------------------------------------------------------
 
 _ANSWERS: Final = 64
@@ -77,11 +84,19 @@ class FragmentationQueries:
         self._seconds = settings.times.capacity_seconds
         self._workers = Workers(1, settings.times.request_seconds)
         self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
+        self._queues: TtlCache[str, QueueList] = TtlCache(clock, 1)
         self._counted: TtlCache[tuple[str, ...], Capacity] = TtlCache(clock, _ANSWERS)
 
     async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
         key = tuple(shape.name for shape in shapes)
         return await self._counted.answer(key, lambda: self._count(shapes), lambda _: self._seconds)
+
+    async def queues(self) -> QueueList:
+        return await self._queues.answer("", self._measure_queues, lambda _: self._seconds)
+
+    async def _measure_queues(self) -> QueueList:
+        measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
+        return await self._workers.run(lambda: describe_guarantees(measured))
 
     async def _count(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
         measured = await self._measured.answer("", self._measure, lambda _: self._seconds)

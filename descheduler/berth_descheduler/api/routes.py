@@ -24,8 +24,18 @@ from berth_descheduler.api.schemas import RequestedRun, StreamedEvent, describe_
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.migration import abort, approve, request_run
 from berth_descheduler.planner import CapacityShape, read_shape
-from berth_descheduler.report import Capacity, ListedPlan, PlanDocument, PlanList, PolicyList, list_plan
-from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PODS, Access, KubeClient, NotFoundError, Subject
+from berth_descheduler.report import Capacity, ListedPlan, PlanDocument, PlanList, PolicyList, QueueList, list_plan
+from berth_kube import (
+    DESCHEDULER_POLICIES,
+    MIGRATION_PLANS,
+    NODES,
+    PODS,
+    VOLCANO_QUEUES,
+    Access,
+    KubeClient,
+    NotFoundError,
+    Subject,
+)
 
 # --- parameters ------------------------------------------------------------------------------------------------------
 # Parameters of requests: names, shapes, keys, and the body of a request for a run.
@@ -354,6 +364,20 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         asked = read_shapes(shapes or [])
         await api.admit(request, Access("list", NODES), Access("list", PODS))
         return _answer(await api.capacity.fragmentation(asked))
+
+    @router.get(
+        "/queues",
+        summary="Say how much of the guarantees of queues is placeable",
+        description="Needs the rights to list nodes, pods and Volcano's queues. Lists the queues with a guarantee, "
+        "what is left of it, and what of that pods of the queue's own shapes could use now. An answer may be a few "
+        "seconds old.",
+        tags=["cluster"],
+        **answers(QueueList, "The queues.", missing=False),
+    )
+    async def queues(request: Request) -> Response:
+        refuse_unknown(dict(request.query_params), set())
+        await api.admit(request, Access("list", NODES), Access("list", PODS), Access("list", VOLCANO_QUEUES))
+        return _answer(await api.capacity.queues())
 
     @router.get(
         "/policies",

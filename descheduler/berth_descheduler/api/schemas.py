@@ -6,7 +6,16 @@ from typing import Final
 import msgspec
 
 from berth_core import Achieved, MigrationPlan, PlanPhase, RunMode
-from berth_descheduler.report import Capacity, PlanDocument, PlanList, PlanMove, PlanRoom, PolicyList, describe_rooms
+from berth_descheduler.report import (
+    Capacity,
+    PlanDocument,
+    PlanList,
+    PlanMove,
+    PlanRoom,
+    PolicyList,
+    QueueList,
+    describe_rooms,
+)
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -54,7 +63,17 @@ class RequestedRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created: str | None
 
 
-DOCUMENTS: Final = (PlanList, PlanDocument, PlanChange, PlanMove, StreamedEvent, RequestedRun, PolicyList, Capacity)
+DOCUMENTS: Final = (
+    PlanList,
+    PlanDocument,
+    PlanChange,
+    PlanMove,
+    StreamedEvent,
+    RequestedRun,
+    PolicyList,
+    Capacity,
+    QueueList,
+)
 
 
 def describe_change(plan: MigrationPlan) -> PlanChange:

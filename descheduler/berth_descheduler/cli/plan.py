@@ -16,12 +16,12 @@ from berth_core import ClockDeadline, InputError, MigrationPlan, Snapshot, Snaps
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options, duration_option, naming_options, planner_options
 from berth_descheduler.options.policy import naming_what_was_typed, policy_option, settings_to_plan
-from berth_descheduler.planner import explain_kept_pods, plan, read_shape, report_capacity
+from berth_descheduler.planner import explain_kept_pods, measure_queues, plan, read_shape, report_capacity
 from berth_descheduler.report import (
     Occasion,
     ReportFile,
     TopView,
-    describe_capacity,
+    describe_capacity_and_queues,
     describe_plan,
     describe_view,
     missing_in_words,
@@ -30,6 +30,7 @@ from berth_descheduler.report import (
     print_plan,
     render_capacity,
     render_frame,
+    render_queues,
     report_option,
     view_cluster,
     working,
@@ -135,16 +136,20 @@ def fragmentation_command(
 ) -> None:
     """Show how many pods of a shape still fit, and how much of what is free is of no use to them, and why.
 
-    What is free is stranded for a shape where a node has too little of something else left, or does not take it.
+    What is free is stranded for a shape where a node has too little of something else left, or does not take it. Of
+    queues with a guarantee, show how much of what is left of it pods of the queue's own shapes could use now.
     """
     with naming_options({"shape": tuple(shape)}):
         shapes = tuple(map(read_shape, shape))
     with working("reading the cluster"):
-        found = report_capacity(_read_for_capacity(snapshot, kubeconfig, context), shapes)
+        read = _read_for_capacity(snapshot, kubeconfig, context)
+        found = report_capacity(read, shapes)
+        queues = None if read.unread else measure_queues(read)
     if output is Output.TABLE:
-        output_console().print(render_capacity(found))
+        output_console().print(render_capacity(found), render_queues(queues))
     else:
-        write_described(describe_capacity(found, None if snapshot is not None else SystemClock().now()), output)
+        at = None if snapshot is not None else SystemClock().now()
+        write_described(describe_capacity_and_queues(found, queues, at), output)
 
 
 def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: str | None) -> Snapshot:

@@ -18,6 +18,11 @@ from berth_descheduler.planner.gangs import Gangs, gangs_of
 from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting_pods, starved_pods
 from berth_descheduler.planner.planning import Plan, explain_kept_pods, measure_cluster, plan
 from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality, Strategy
+from berth_descheduler.planner.queue_guarantees import (
+    QueueCapacity,
+    QueueShape,
+    measure_queues,
+)
 from berth_descheduler.planner.revalidation import Invalid, revalidate
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest
 from berth_descheduler.planner.settings import (
@@ -70,6 +75,8 @@ __all__ = [
     "Proposal",
     "Prover",
     "Quality",
+    "QueueCapacity",
+    "QueueShape",
     "ResourceState",
     "RoomMade",
     "RoomRequest",
@@ -90,6 +97,7 @@ __all__ = [
     "matches_record",
     "measure_cluster",
     "measure_nodes",
+    "measure_queues",
     "most_fenced_nodes",
     "nodes_for_waiting_pods",
     "parse_percentage",

@@ -1,6 +1,13 @@
 """Plans, runs and clusters as texts, tables, pages and JSON documents."""
 
-from berth_descheduler.report.capacity import describe_capacity, render_capacity
+from berth_descheduler.report.capacity import (
+    QueueList,
+    describe_capacity,
+    describe_capacity_and_queues,
+    describe_queues,
+    render_capacity,
+    render_queues,
+)
 from berth_descheduler.report.documents import (
     Capacity,
     ListedPlan,
@@ -43,14 +50,17 @@ __all__ = [
     "PlanMove",
     "PlanRoom",
     "PolicyList",
+    "QueueList",
     "ReportFile",
     "RunProgress",
     "Terminal",
     "TopView",
     "counted_by",
     "describe_capacity",
+    "describe_capacity_and_queues",
     "describe_moves",
     "describe_plan",
+    "describe_queues",
     "describe_rooms",
     "describe_run",
     "describe_stored_plan",
@@ -68,6 +78,7 @@ __all__ = [
     "render_frame",
     "render_plan_list",
     "render_policies",
+    "render_queues",
     "render_stored_plan",
     "report_option",
     "run_page",

@@ -1,9 +1,10 @@
 """Fragmentation as a document for programs and as tables for people."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +21,7 @@ from berth_core import (
     percent,
 )
 from berth_descheduler.framework import RefusalReason
-from berth_descheduler.planner import CapacityReport, ResourceState, ShapeFit, StrandedPart
+from berth_descheduler.planner import CapacityReport, QueueCapacity, ResourceState, ShapeFit, StrandedPart
 from berth_descheduler.report.documents import (
     ALL_IN_JSON,
     Capacity,
@@ -44,6 +45,60 @@ _WORDS: Final = {
 }
 
 
+class QueueResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How much of a resource a queue is guaranteed, and what it could have of that now."""
+
+    resource: str
+    guaranteed: str
+    allocated: str
+    """Requests of the queue's pods on nodes, placeholders included."""
+    left: str
+    """Of what is guaranteed."""
+    usable: str
+    """What whole pods of the queue's shapes would use of what is left, had every node room."""
+    placeable: str
+    """What of that the nodes have room for."""
+    placeable_ratio: float | None
+    """Of what is usable; 1 where nothing is left, null where no pod says what could use it."""
+
+
+class QueueShapeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many more pods of a queue's shape its guarantee and the nodes hold."""
+
+    shape: str
+    asked_by: str
+    wanted: int
+    placeable: int
+    nodes_with_room: int
+
+
+class QueueDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A queue with a guarantee, and how much of it is worth something now."""
+
+    name: str
+    source: str
+    state: str
+    unreadable: str
+    """Why its amounts are not known; empty if they are."""
+    resources: tuple[QueueResource, ...]
+    shapes: tuple[QueueShapeCapacity, ...]
+
+
+class QueueList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The queues that have a guarantee, and those that cannot be read."""
+
+    measured_at: str | None
+    items: tuple[QueueDocument, ...] | None
+    """null: this account may not list queues."""
+
+
+class CapacityAndQueues(Capacity, frozen=True, kw_only=True, rename="camel"):
+    """How fragmented the cluster is, and what that makes of the guarantees of queues."""
+
+    queues: tuple[QueueDocument, ...] | None
+    """null: they were not read."""
+
+
 def describe_capacity(report: CapacityReport, measured_at: datetime | None = None) -> Capacity:
     """Return the document of a report, measured at a time if known."""
     return Capacity(
@@ -54,6 +109,53 @@ def describe_capacity(report: CapacityReport, measured_at: datetime | None = Non
         measured_at=None if measured_at is None else format_timestamp(measured_at),
         shapes=tuple(map(_describe_shape, report.shapes)),
     )
+
+
+def describe_capacity_and_queues(
+    report: CapacityReport, queues: Sequence[QueueCapacity] | None, measured_at: datetime | None = None
+) -> CapacityAndQueues:
+    """Return the document of a report with the queues, None if they were not read."""
+    whole = describe_capacity(report, measured_at)
+    documents = None if queues is None else tuple(map(_describe_queue, queues))
+    return CapacityAndQueues(**msgspec.structs.asdict(whole), queues=documents)
+
+
+def describe_queues(queues: Sequence[QueueCapacity] | None, measured_at: datetime) -> QueueList:
+    """Return the document of queues, None if they could not be read."""
+    items = None if queues is None else tuple(map(_describe_queue, queues))
+    return QueueList(measured_at=format_timestamp(measured_at), items=items)
+
+
+def render_queues(queues: Sequence[QueueCapacity] | None) -> RenderableType:
+    """Return a table of guarantees, and a line per shape; nothing without any."""
+    if queues is None:
+        return Text("\nQueues were not read, so nothing is known of what they are guaranteed.")
+    if not queues:
+        return Group()
+    table = Table("queue", "resource", box=None, padding=(0, 2, 0, 0))
+    for heading in ("guaranteed", "allocated", "left", "usable", "placeable", ""):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in queues:
+        for name in one.queue.guarantee:
+            parts = (one.queue.guarantee, one.allocated, one.left, one.usable, one.placeable)
+            share = one.share(name)
+            amounts = (readable(name, part.get(name)) for part in parts)
+            table.add_row(one.queue.name, name, *amounts, "not known" if share is None else percent(share))
+    return Group(Text("\nWhat queues are guaranteed:", style="bold"), table, *map(Text, _queue_lines(queues)))
+
+
+def _queue_lines(queues: Sequence[QueueCapacity]) -> Iterator[str]:
+    for one in queues:
+        if one.queue.unreadable:
+            yield f"{one.queue.name}: cannot be read ({one.queue.unreadable})."
+        elif one.left and not one.shapes:
+            yield f"{one.queue.name}: no pod says in which pieces it needs what is left."
+        for shape in one.shapes:
+            if shape.wanted:
+                pods = f"{shape.placeable} of {count(shape.wanted, 'more pod')} can be placed"
+                yield f"{one.queue.name}: {shape.shape.name} ({shape.shape.asked_by}): {pods}."
+            elif one.left:
+                yield f"{one.queue.name}: {shape.shape.name} ({shape.shape.asked_by}): too large for what is left."
 
 
 def render_capacity(report: CapacityReport) -> RenderableType:
@@ -116,6 +218,39 @@ def _describe_part(part: StrandedPart) -> Stranded:
         amounts=part.amounts.to_quantities(),
         example=part.example,
         message=part.message,
+    )
+
+
+def _describe_queue(one: QueueCapacity) -> QueueDocument:
+    return QueueDocument(
+        name=one.queue.name,
+        source=one.queue.source.value,
+        state=one.queue.state.value,
+        unreadable=one.queue.unreadable,
+        resources=tuple(_describe_guarantee(one, name) for name in one.queue.guarantee),
+        shapes=tuple(
+            QueueShapeCapacity(
+                shape=shape.shape.name,
+                asked_by=shape.shape.asked_by,
+                wanted=shape.wanted,
+                placeable=shape.placeable,
+                nodes_with_room=shape.nodes,
+            )
+            for shape in one.shapes
+        ),
+    )
+
+
+def _describe_guarantee(one: QueueCapacity, name: str) -> QueueResource:
+    share = one.share(name)
+    return QueueResource(
+        resource=name,
+        guaranteed=format_amount(name, one.queue.guarantee.get(name)),
+        allocated=format_amount(name, one.allocated.get(name)),
+        left=format_amount(name, one.left.get(name)),
+        usable=format_amount(name, one.usable.get(name)),
+        placeable=format_amount(name, one.placeable.get(name)),
+        placeable_ratio=None if share is None else rounded(share),
     )
 
 
