@@ -35,8 +35,7 @@ from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard
-from berth_operator.executor.pod_groups import PodGroups
-from berth_operator.executor.priority_classes import PriorityClasses
+from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,

@@ -17,10 +17,9 @@ from berth_operator.executor.events import EventRecorder
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import StandingFences
 from berth_operator.executor.node_chooser import NodeChooser
-from berth_operator.executor.pod_groups import PodGroups
-from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
+from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile.actions import Action
 from berth_operator.settings import OperatorSettings

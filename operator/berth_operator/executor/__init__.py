@@ -7,10 +7,9 @@ from berth_operator.executor.garbage_collector import OrphanCollector, Resync, l
 from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard, StandingFences
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.pending_owners import PendingOwners
-from berth_operator.executor.pod_groups import PodGroups
-from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
+from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.executor.windows import WindowController
 

@@ -41,10 +41,9 @@ from berth_operator.cache import SlotFinder, read_reservation, reservation_uid
 from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder, RecordedEvent
 from berth_operator.executor.node_chooser import NodeChooser
-from berth_operator.executor.pod_groups import PodGroups
-from berth_operator.executor.priority_classes import PriorityClasses
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import Validator
+from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.reconcile import (
     Action,
     Assignment,

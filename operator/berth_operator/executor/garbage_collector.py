@@ -24,8 +24,7 @@ from berth_operator.cache import Cache, read_reservation
 from berth_operator.executor.context import Context
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager
-from berth_operator.executor.pod_groups import PodGroups
-from berth_operator.executor.priority_classes import PriorityClasses
+from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.executor.windows import list_windows
 from berth_operator.reconcile import holds_our_gate

@@ -40,7 +40,7 @@ from berth_kube import PODS, AlreadyExistsError, ConflictError, KubeClient, NotF
 from berth_operator import telemetry
 from berth_operator.cache import Cache, GuardableNode
 from berth_operator.executor.context import WITHOUT_NODE, Context
-from berth_operator.executor.priority_classes import PriorityClasses
+from berth_operator.executor.scheduling_objects import PriorityClasses
 from berth_operator.reconcile import (
     FENCE_PRIORITY,
     FenceBudget,

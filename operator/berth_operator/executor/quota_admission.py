@@ -13,7 +13,7 @@ from berth_core import InputError, Pod, PodSpec, Reservation, ReservationReason,
 from berth_kube import PODS, RESERVATIONS, ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError
 from berth_operator.cache import ClusterRules, templates_digest
 from berth_operator.executor.context import Context
-from berth_operator.executor.priority_classes import PriorityClasses
+from berth_operator.executor.scheduling_objects import PriorityClasses
 from berth_operator.quota import (
     Holding,
     LimitSettings,
