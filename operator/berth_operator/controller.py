@@ -294,7 +294,7 @@ class Controller:
 
     def _notes(self) -> dict[str, str | None]:
         """Return the notes that the Lease carries about its holder."""
-        return {PATH_ANNOTATION: PATH_PROVEN if self._probe.proven else None}
+        return {PATH_ANNOTATION: PATH_PROVEN if self._probe.proven else None, **self._settings.limits.notes()}
 
     @property
     def leading(self) -> bool:

@@ -93,6 +93,9 @@ PATH_ANNOTATION: Final = f"{PREFIX}/handover-path"
 
 PATH_PROVEN: Final = "proven"
 
+FENCE_LIMITS_ANNOTATION: Final = f"{PREFIX}/max-fenced-nodes"
+"""On the operator's Lease: how many nodes may be fenced for a namespace and for all, such as `10%,25%`."""
+
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 """On a placeholder of a Reservation with a queue: that queue, as batch schedulers read it."""
 

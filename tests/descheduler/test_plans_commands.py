@@ -8,12 +8,16 @@ from typing import Any
 import html5lib
 import pytest
 import yaml
+from msgspec.structs import replace
 
+from berth_core.labels import STARVING_JOB_LABEL
+from berth_core.objects import OwnerReference
+from berth_core.reservations import ReservationPhase, ReservationState, ReservationStatus, Slot, SlotState
 from berth_descheduler.cli import plans as plan_commands
 from berth_descheduler.cli.main import run
 from berth_kube.errors import ForbiddenError, NotFoundError
-from berth_kube.resources import MIGRATION_PLANS
-from builders import FakeClock
+from berth_kube.resources import MIGRATION_PLANS, RESERVATIONS
+from builders import FakeClock, as_api, reservation, task
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 from descheduler.stored_bodies import how, move, plan
 
@@ -82,7 +86,36 @@ def test_plans_are_listed_with_the_newest_first(cluster: FakeCluster, capsys: Ca
 def test_without_plans_it_is_said_who_makes_them(cluster: FakeCluster, capsys: Captured) -> None:
     assert "There are no plans" in shown(capsys, "plans")
     assert json.loads(shown(capsys, "plans", "--output", "json")) == {"items": [], "remaining": 0}
-    assert cluster.calls == [("list", "migrationplans", "")] * 2
+    assert cluster.calls == [("list", kind, "") for kind in ("migrationplans", "reservations", "migrationplans")]
+
+
+def test_jobs_that_nodes_are_kept_for_are_listed_with_when_they_may_run(cluster: FakeCluster, capsys: Captured) -> None:
+    slots = (
+        Slot(task="room-0", index=0, state=SlotState.HELD, node="n1"),
+        Slot(task="room-1", index=0, state=SlotState.PENDING, node="n2", expected_at="2026-11-21T12:20:00Z"),
+    )
+    state = ReservationState(phase=ReservationPhase.WAITING, reason="AwaitingCapacity")
+    train = reservation(
+        "starving-train",
+        labels={STARVING_JOB_LABEL: "uid-train"},
+        tasks=[task("room-0"), task("room-1")],
+        status=ReservationStatus(state=state, slots=slots, expires_at="2026-11-21T15:00:00Z"),
+    )
+    job = OwnerReference(api_version="v1", kind="PodGroup", name="train", uid="uid-train")
+    train = replace(train, metadata=replace(train.metadata, owner_references=(job,)))
+    cluster.add(RESERVATIONS, as_api(train))
+    cluster.add(RESERVATIONS, as_api(reservation("of-nobody-starving")))
+
+    said = shown(capsys, "plans")
+
+    assert "Jobs that nodes are kept for" in said
+    [row] = [line.split() for line in said.splitlines() if "train" in line]
+    assert [word for word in row if word not in "│┃|"] == [
+        *("PodGroup", "default/train", "n1,", "n2", "1", "of", "2", "20m", "3h", "Waiting,", "AwaitingCapacity")
+    ]
+    assert "of-nobody-starving" not in said
+    add(cluster, PARTIAL)
+    assert "Jobs that nodes are kept for" not in shown(capsys, "show", "plan-2")
 
 
 def test_plans_are_chosen_by_policy_and_phase(cluster: FakeCluster, capsys: Captured) -> None:

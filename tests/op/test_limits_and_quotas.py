@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from berth_core.errors import InputError
+from berth_core.labels import FENCE_LIMITS_ANNOTATION
 from berth_core.objects import ObjectMeta, PodSpec, PodTemplate, PriorityClass, Toleration
 from berth_core.reservations import Reservation, ReservationPhase, ReservationTask, SlotState
 from berth_core.resources import ResourceAmounts
@@ -276,6 +277,12 @@ def test_a_limit_is_read(text: str, want: NamespaceLimit) -> None:
 def test_a_limit_that_cannot_be_meant_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--limit"):
         parse_limit("--limit", text)
+
+
+def test_the_lease_says_how_many_nodes_may_be_fenced() -> None:
+    assert LimitSettings().notes() == {FENCE_LIMITS_ANNOTATION: "10%,25%"}
+    asked = [parse_limit("--limit", f"maxFencedNodes={text}") for text in ("12.5%", "7", "none")]
+    assert [one.fenced_in_words for one in asked] == ["12.5%", "7", "none"]
 
 
 def test_limits_of_namespaces_are_read() -> None:

@@ -7,7 +7,9 @@ Exit codes: 0 all is well; 1 something is not; 2 the input is wrong, or the clus
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,23 +20,34 @@ from berth_core import (
     COOLING_LABEL,
     DEFAULT_NAMESPACE,
     DRAINING_TAINT,
+    FENCE_LIMITS_ANNOTATION,
     FREED_ANNOTATION,
     FREED_TAINT,
     HANDOVER_GATE,
     HANDOVER_TAINT,
+    OPERATOR_LEASE,
     RESERVATION_LABEL,
     ROOM_TAINT,
+    STARVING_JOB_LABEL,
+    STARVING_JOBS,
     BerthError,
     Clock,
+    DeschedulerPolicy,
     InputError,
+    Reservation,
+    ReservationPhase,
+    ReservationReason,
     SystemClock,
     printable_line,
+    read_whole_number,
 )
 from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options
+from berth_descheduler.plugins import StarvingJobsArgs
 from berth_descheduler.report import Terminal
-from berth_kube import RESERVATIONS, KubeClient, NotFoundError, connect
+from berth_kube import DESCHEDULER_POLICIES, EVENTS, RESERVATIONS, KubeClient, NotFoundError, connect
 from berth_sandbox.invariants import (
+    ClusterState,
     Invariant,
     InvariantMonitor,
     Violation,
@@ -197,6 +210,30 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         to_do="Start the descheduler, which goes on with it, or delete the plan, which releases everything:",
         command="kubectl delete migrationplan {name}",
     ),
+    Invariant.STARVING_LIMIT: Advice(
+        what="A policy may keep more nodes for starving jobs than the operator fences.",
+        why="A gang that needs more nodes than the operator allows its namespace waits until it is given up.",
+        to_do="Raise maxFencedNodes in --limit and --cluster-limit of the operator, or lower reservedNodePercent:",
+        command="kubectl edit deschedulerpolicy {name}",
+    ),
+    Invariant.ROOM_UNFENCED: Advice(
+        what="The operator fences no more nodes, and a starving job waits for its own.",
+        why="Its nodes count for the policy's reservedNodePercent, so that jobs behind it may wait as well.",
+        to_do="Wait until other fences end, or raise maxFencedNodes of the operator. To let others go first:",
+        command="kubectl -n {namespace} delete reservation {name}",
+    ),
+    Invariant.ROOM_UNCLAIMED: Advice(
+        what="All places for a starving job are held, and its pods do not take them.",
+        why="No other pod can use that capacity until its pods come or the Reservation gives up.",
+        to_do="A gang takes its places together; see which of its pods lacks, or runs elsewhere:",
+        command="kubectl -n {namespace} describe reservation {name}",
+    ),
+    Invariant.STARVES_FOR_GOOD: Advice(
+        what="A job starves, and nothing is reserved for it: no waiting helps.",
+        why="Its pods stay Pending.",
+        to_do="Mend what the event says, or delete the Reservation that gave up to have the job tried again:",
+        command="kubectl -n {namespace} describe pod {name}",
+    ),
 }
 """In the order in which they are told: what is the cause of others comes first."""
 
@@ -255,10 +292,100 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
     """
 
     def look() -> tuple[Violation, ...]:
-        return find_troubles(read_state(client, own_namespace=namespace), now=clock.now())
+        state = read_state(client, own_namespace=namespace)
+        return *find_troubles(state, now=clock.now()), *find_starving_troubles(client, state)
 
     with console.status("reading the cluster") as status:
         return monitor_invariants(look, clock, tell=lambda monitor: status.update(_describe_progress(monitor)))
+
+
+# --- starving jobs ---------------------------------------------------------------------------------------------------
+# What keeps policies with `StarvingJobs` from helping, whether or not anything was left behind.
+
+
+_NOTHING_RESERVED: Final = "reason=NothingReserved"
+"""Selects the events on pods whose job gets nothing: warnings where no waiting helps it."""
+
+
+def find_starving_troubles(client: KubeClient, state: ClusterState) -> Iterator[Violation]:
+    """Yield what keeps starving jobs from what their policies promise."""
+    policies = [one for one in _read_policies(client) if _starvation_args(one) is not None]
+    yield from _unmet_limits(policies, state)
+    for one in state.live_reservations:
+        if STARVING_JOB_LABEL in one.metadata.labels and (found := _idle_room(one)):
+            yield Violation(*found)
+    if policies:
+        yield from _refused_jobs(client, state)
+
+
+def _read_policies(client: KubeClient) -> Sequence[DeschedulerPolicy]:
+    try:
+        return client.list(DESCHEDULER_POLICIES, type=DeschedulerPolicy).items
+    except NotFoundError:
+        return ()
+
+
+def _starvation_args(policy: DeschedulerPolicy) -> StarvingJobsArgs | None:
+    """Return the arguments of `StarvingJobs`; None where it is not enabled or they cannot be read."""
+    for profile in policy.spec.profiles:
+        if STARVING_JOBS in profile.plugins.balance.enabled:
+            given = next((one.args for one in profile.plugin_config if one.name == STARVING_JOBS), {})
+            with suppress(InputError):
+                return StarvingJobsArgs.parse(given)
+    return None
+
+
+def _unmet_limits(policies: Iterable[DeschedulerPolicy], state: ClusterState) -> Iterator[Violation]:
+    lease = next((one for one in state.leases if one.metadata.name == OPERATOR_LEASE), None)
+    limits = lease.metadata.annotations.get(FENCE_LIMITS_ANNOTATION, "") if lease is not None else ""
+    nodes = len(state.nodes)
+    for policy in policies:
+        args = _starvation_args(policy)
+        wanted = args.most_fenced(nodes) if args is not None else 0
+        for of, text in zip(("a namespace", "all namespaces together"), limits.split(","), strict=False):
+            most = _most_fenced(text, nodes)
+            if most is not None and most < wanted:
+                detail = f"it keeps up to {wanted} of {nodes} nodes, and the operator fences {most} for {of}"
+                yield Violation(Invariant.STARVING_LIMIT, f"deschedulerpolicy {policy.metadata.name}", detail)
+                break
+
+
+def _most_fenced(text: str, nodes: int) -> int | None:
+    """Return what a limit of the operator's allows; None for any number, or what cannot be read."""
+    if not text.endswith("%"):
+        return read_whole_number(text, most=sys.maxsize)
+    try:
+        return StarvingJobsArgs.parse({"reservedNodePercent": text}).most_fenced(nodes)
+    except InputError:
+        return 0
+
+
+def _idle_room(one: Reservation) -> tuple[Invariant, str, str] | None:
+    """Return what is wrong with a Reservation for a starving job, None if it waits as it should."""
+    target, status = f"reservation {one.key}", one.status.state
+    if status is not None and status.reason == ReservationReason.FENCE_LIMIT:
+        return Invariant.ROOM_UNFENCED, target, status.message
+    if (
+        status is not None
+        and status.phase is ReservationPhase.AVAILABLE
+        and status.reason == ReservationReason.SLOTS_HELD
+    ):
+        return Invariant.ROOM_UNCLAIMED, target, status.message
+    return None
+
+
+def _refused_jobs(client: KubeClient, state: ClusterState) -> Iterator[Violation]:
+    """Yield the waiting pods of which an event says that nothing is reserved for their job, for a lasting reason."""
+    waiting = {pod.metadata.uid: pod for pod in state.pods if pod.status.phase == "Pending" and not pod.spec.node_name}
+    events = client.list(EVENTS, field_selector=_NOTHING_RESERVED).items
+    last = {one["involvedObject"].get("uid", ""): one for one in sorted(events, key=_time_of)}
+    for uid, event in last.items():
+        if uid in waiting and event.get("type") == "Warning":
+            yield Violation(Invariant.STARVES_FOR_GOOD, f"pod {waiting[uid].key}", event.get("message", ""))
+
+
+def _time_of(event: Mapping[str, Any]) -> str:
+    return event.get("lastTimestamp") or event.get("eventTime") or ""
 
 
 def _describe_progress(monitor: InvariantMonitor) -> str:

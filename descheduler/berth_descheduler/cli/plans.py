@@ -5,7 +5,7 @@ They are `berth plans`, `show`, `approve` and `abort`, `berth policies` with `ru
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar
 
@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from berth_core import (
+    STARVING_JOB_LABEL,
     BerthError,
     Clock,
     DeschedulerPolicy,
@@ -23,6 +24,7 @@ from berth_core import (
     MigrationPlan,
     MoveState,
     PlanPhase,
+    Reservation,
     RunMode,
     SystemClock,
     printable_line,
@@ -46,12 +48,21 @@ from berth_descheduler.report import (
     render_plan_list,
     render_policies,
     render_stored_plan,
+    render_waiting_rooms,
     report_option,
     stored_plan_page,
     what_to_do,
 )
 from berth_descheduler.snapshots import read_capacity
-from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, KubeClient, NotFoundError, connect
+from berth_kube import (
+    DESCHEDULER_POLICIES,
+    MIGRATION_PLANS,
+    RESERVATIONS,
+    KubeClient,
+    KubeError,
+    NotFoundError,
+    connect,
+)
 
 # --- plan waiting ----------------------------------------------------------------------------------------------------
 # Waiting for a MigrationPlan that the service carries out: until when, and what is shown meanwhile.
@@ -179,15 +190,16 @@ def wait_options(what: str, default: str) -> Callable[[F], F]:
 def plans_command(
     *, kubeconfig: str | None, context: str | None, policy: str | None, phase: tuple[str, ...], output: Output
 ) -> None:
-    """List the plans in the cluster, the newest first, with how far they are."""
+    """List the plans in the cluster, the newest first, with how far they are, and the jobs that nodes are kept for."""
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-plans") as client:
         found = _list(client)
+        kept = _kept_for_jobs(client) if output is Output.TABLE else ()
     if policy is not None:
         found = tuple(one for one in found if one.spec.policy == policy)
     if phase:
         found = tuple(one for one in found if one.phase.value in phase)
     if output is Output.TABLE:
-        output_console().print(render_plan_list(found, SystemClock().now()))
+        _print(render_plan_list(found, SystemClock().now()), kept)
     else:
         write_described(PlanList(items=tuple(map(list_plan, found)), remaining=0), output)
 
@@ -206,10 +218,15 @@ def show_command(
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-show") as client:
         found = _newest(client) if plan is None else _get(client, plan)
+        of_plan = {
+            (room.namespace, how.reservation) for room, how in zip(found.spec.rooms, found.room_statuses, strict=True)
+        }
+        kept = _kept_for_jobs(client) if of_plan else ()
+        kept = tuple(one for one in kept if (one.metadata.namespace, one.metadata.name) in of_plan)
         if report is not None:
             _write_report(client, found, report, context)
     if output is Output.TABLE:
-        output_console().print(render_stored_plan(found, SystemClock().now()))
+        _print(render_stored_plan(found, SystemClock().now()), kept)
     else:
         write_described(describe_stored_plan(found), output)
 
@@ -299,6 +316,21 @@ def _ask(
 def _list(client: KubeClient) -> tuple[MigrationPlan, ...]:
     with known("PLAN", None, "berth plans"):
         return newest_first(client.list(MIGRATION_PLANS, type=MigrationPlan).items)
+
+
+def _kept_for_jobs(client: KubeClient) -> tuple[Reservation, ...]:
+    """Return the Reservations for starving jobs; none where they may not be read."""
+    with suppress(KubeError):
+        raw = client.list(RESERVATIONS, label_selector=STARVING_JOB_LABEL).items
+        return tuple(map(Reservation.read, raw))
+    return ()
+
+
+def _print(plans: RenderableType, kept: Sequence[Reservation]) -> None:
+    console = output_console()
+    console.print(plans)
+    if (table := render_waiting_rooms(kept, SystemClock().now())) is not None:
+        console.print(table)
 
 
 def _get(client: KubeClient, plan: str) -> MigrationPlan:

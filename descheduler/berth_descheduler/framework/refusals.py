@@ -6,7 +6,7 @@ Here are also the records that carry them.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 
 class RefusalReason(StrEnum):
@@ -192,6 +192,21 @@ class RefusalReason(StrEnum):
     """Its last Reservation failed or gave up, and has not been deleted yet."""
     TOO_MANY_OWNERS = "TooManyOwners"
     """The job's pods have more owners, or it needs more slots, than one Reservation can name."""
+
+    @property
+    def outlasts_waiting(self) -> bool:
+        """Return whether a starving job gets nothing, however long it waits."""
+        return self in _OUTLASTING
+
+
+_OUTLASTING: Final = frozenset(
+    {
+        RefusalReason.LARGER_THAN_ANY_NODE,
+        RefusalReason.STARVES_BY_RULES,
+        RefusalReason.GAVE_UP,
+        RefusalReason.TOO_MANY_OWNERS,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -183,14 +183,21 @@ def announce_starving(client: KubeClient, clock: Clock, found: Plan, snapshot: S
     if not found.starving or not found.refused:
         return
     uids = {(pod.metadata.namespace, pod.metadata.name): pod.metadata.uid for pod in snapshot.pods}
-    for one in found.refused[:_MOST_REFUSED]:
+    for one in sorted(found.refused, key=lambda one: not one.reason.outlasts_waiting)[:_MOST_REFUSED]:
         uid = uids.get((one.namespace, one.name), "")
         pod = ObjectReference(api_version="v1", kind="Pod", namespace=one.namespace, name=one.name, uid=uid)
-        _announce_on(client, clock, pod, PodEventReason.NOTHING_RESERVED, f"{one.reason.value}: {one.message}")
+        text, bad = f"{one.reason.value}: {one.message}", one.reason.outlasts_waiting
+        _announce_on(client, clock, pod, PodEventReason.NOTHING_RESERVED, text, bad=bad)
 
 
 def _announce_on(
-    client: KubeClient, clock: Clock, regarding: ObjectReference, reason: PodEventReason, message: str
+    client: KubeClient,
+    clock: Clock,
+    regarding: ObjectReference,
+    reason: PodEventReason,
+    message: str,
+    *,
+    bad: bool = False,
 ) -> None:
     """Record an event on a pod or what controls it, without keeping the caller for long."""
     record_event(
@@ -198,6 +205,7 @@ def _announce_on(
         regarding=regarding,
         reason=reason.value,
         message=message,
+        type="Warning" if bad else "Normal",
         reporting_component=COMPONENT,
         clock=clock,
     )

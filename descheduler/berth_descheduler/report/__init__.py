@@ -33,6 +33,7 @@ from berth_descheduler.report.stored_plans import (
     newest_first,
     render_plan_list,
     render_stored_plan,
+    render_waiting_rooms,
     what_to_do,
 )
 from berth_descheduler.report.summary import counted_by, judge, missing_in_words, summarise_plan
@@ -80,6 +81,7 @@ __all__ = [
     "render_policies",
     "render_queues",
     "render_stored_plan",
+    "render_waiting_rooms",
     "report_option",
     "run_page",
     "stored_plan_page",

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -18,12 +18,14 @@ from berth_core import (
     ObjectMeta,
     PlanPhase,
     Predicted,
+    Reservation,
     Room,
     RoomStatus,
     RunMode,
     count,
     fails_unread,
     parse_timestamp,
+    read_timestamp,
     span_in_words,
 )
 from berth_descheduler.report.documents import (
@@ -222,6 +224,45 @@ def render_stored_plan(plan: MigrationPlan, now: datetime) -> RenderableType:
     if plan.spec.moves:
         parts += [Text(), _moves_table(plan)]
     return Group(*parts)
+
+
+def render_waiting_rooms(reservations: Iterable[Reservation], now: datetime) -> RenderableType | None:
+    """Return a table of the live Reservations for starving jobs; None if there is none."""
+    rows = sorted((one for one in reservations if one.is_live), key=lambda one: one.metadata.creation_timestamp or "")
+    if not rows:
+        return None
+    table = Table(title="Jobs that nodes are kept for", title_justify="left", title_style="bold")
+    for heading in ("job", "nodes", "held", "expected in", "gives up in", "state"):
+        table.add_column(heading, overflow="fold")
+    for one in rows:
+        state, slots = one.status.state, one.status.slots
+        nodes = sorted(
+            {slot.node for slot in slots if slot.node} or {name for t in one.spec.tasks for name in t.node_names}
+        )
+        held = f"{sum(slot.state.is_occupied for slot in slots)} of {one.spec.replicas}"
+        said = f"{state.phase}, {state.reason}" if state is not None else "not seen by the operator yet"
+        table.add_row(
+            _job_of(one), ", ".join(nodes), held, _expected(one, now), _until(one.status.expires_at, now), said
+        )
+    return table
+
+
+def _job_of(reservation: Reservation) -> str:
+    """Return the job that a Reservation is for; a group without an object is known by the Reservation's name only."""
+    meta = reservation.metadata
+    names = [f"{owner.kind} {meta.namespace}/{owner.name}" for owner in meta.owner_references]
+    return names[0] if names else reservation.key
+
+
+def _expected(reservation: Reservation, now: datetime) -> str:
+    """Return when the last of the awaited slots gets its room; "" if its pods do not say so."""
+    awaited = [slot.expected_at for slot in reservation.status.slots if not slot.state.is_occupied]
+    return _until(max(filter(None, awaited)), now) if awaited and all(awaited) else ""
+
+
+def _until(time: str | None, now: datetime) -> str:
+    found = read_timestamp(time)
+    return span_in_words(max(found - now, timedelta(0))) if found is not None else ""
 
 
 def phase_in_words(plan: MigrationPlan) -> Text:

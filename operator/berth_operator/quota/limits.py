@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from berth_core import (
+    FENCE_LIMITS_ANNOTATION,
     PODS,
     InputError,
     PodSpec,
@@ -60,6 +61,13 @@ class NamespaceLimit:
         counts = () if self.max_fenced_nodes is None else (self.max_fenced_nodes,)
         return min((*shares, *counts), default=None)
 
+    @property
+    def fenced_in_words(self) -> str:
+        """Return the limit of fenced nodes as it is written in an option."""
+        if self.max_fenced_percent is not None:
+            return f"{self.max_fenced_percent:g}%"
+        return "none" if self.max_fenced_nodes is None else str(self.max_fenced_nodes)
+
     @staticmethod
     def _share_of(nodes: int, percent: float) -> int:
         return max(1, int(nodes * percent / _WHOLE_PERCENT)) if percent else 0
@@ -101,6 +109,10 @@ class LimitSettings:
 
     def of(self, namespace: str) -> NamespaceLimit:
         return self.by_namespace.get(namespace, self.default)
+
+    def notes(self) -> dict[str, str]:
+        """Return the notes of the operator's Lease about limits that others have to know."""
+        return {FENCE_LIMITS_ANNOTATION: f"{self.default.fenced_in_words},{self.cluster.fenced_in_words}"}
 
     def tolerable(self, namespace: str) -> frozenset[str]:
         """Return the taint keys a namespace may tolerate without a dry run."""

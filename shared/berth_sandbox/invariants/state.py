@@ -172,6 +172,14 @@ class Invariant(StrEnum):
     """A place is held, but no dry-run pod came back gated for it."""
     PLAN_ABANDONED = "PlanAbandoned"
     """A plan is running and no program executes it."""
+    STARVING_LIMIT = "StarvingLimit"
+    """A policy keeps more nodes for starving jobs than the operator fences."""
+    ROOM_UNFENCED = "RoomUnfenced"
+    """A Reservation for a starving job may fence no node, or too few."""
+    ROOM_UNCLAIMED = "RoomUnclaimed"
+    """All places for a starving job are held, and its pods do not take them."""
+    STARVES_FOR_GOOD = "StarvesForGood"
+    """A job starves, and no waiting helps it."""
 
 
 BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
@@ -194,6 +202,10 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.OPERATOR_ABSENT: 15.0,
     Invariant.HANDOVER_UNPROVEN: 15.0,
     Invariant.PLAN_ABANDONED: 30.0,
+    Invariant.STARVING_LIMIT: 0.0,
+    Invariant.ROOM_UNFENCED: 60.0,
+    Invariant.ROOM_UNCLAIMED: 60.0,
+    Invariant.STARVES_FOR_GOOD: 0.0,
 }
 """How long each may be broken while Berth works as it should."""
 
