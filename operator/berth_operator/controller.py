@@ -32,6 +32,7 @@ from berth_operator.executor import (
     EventRecorder,
     FenceManager,
     HandoverProbe,
+    LentFences,
     NodeChooser,
     NodeGuard,
     OrphanCollector,
@@ -45,6 +46,7 @@ from berth_operator.executor import (
     Validator,
     WebhookRegistration,
     WindowController,
+    ZoneController,
     find_pod,
     list_reservations,
 )
@@ -152,12 +154,8 @@ class Controller:
         settings: OperatorSettings,
         clock: Clock,
     ) -> None:
-        self._client = client
-        self._cache = cache
-        self._queue = queue
-        self._scope = scope
-        self._settings = settings
-        self._clock = clock
+        self._client, self._cache, self._queue, self._scope = client, cache, queue, scope
+        self._settings, self._clock = settings, clock
         self._rules = ClusterRules()
         self._priorities = PriorityClasses(client, self._rules)
         self._pod_groups = PodGroups(client, settings.placeholders.namespace)
@@ -171,22 +169,21 @@ class Controller:
         self._executor = self._build_executor(context)
         self._orphans = OrphanCollector(context, self._executor)
         self._windows = WindowController(context, self._recorder, lambda: self.leading, queue.add)
+        self._zones = ZoneController(
+            context, LentFences(context, self._priorities), self._recorder, lambda: self.leading
+        )
         fences = FenceManager(context, self._priorities)
         self._guards = NodeGuard(context, fences)
         self._refusals = TemplateRefusals(context, self._recorder)
         self._pending = PendingOwners(context, queue.add, self._refusals.report)
         self._sweep = Resync(context, scope, self._priorities, self._pod_groups, fences, queue.add)
-        self._stop = threading.Event()
+        self._stop, self._retired, self._started = threading.Event(), threading.Event(), threading.Event()
         self._informers = Informers(client, cache, self._rules, settings.placeholders.namespace, self._fail)
-        self._retired = threading.Event()
-        self._started = threading.Event()
         self._failure: BerthError | None = None
         self._failures: dict[Key, int] = {}
         self._freed: set[str] = set()
         """Uids of expired Reservations whose places were released before their status says so."""
-        self._dropped = threading.Event()
-        self._reservations_listed = threading.Event()
-        self._listed_anew = threading.Event()
+        self._dropped, self._reservations_listed, self._listed_anew = (threading.Event() for _ in range(3))
         self._led = False
         self._lease = self._build_lease()
         self._attended = ActiveTime(clock, lambda: self.leading)
@@ -439,9 +436,12 @@ class Controller:
                 self._reconcile_reservation(key)
             case KeyKind.WINDOW:
                 self._windows.reconcile(key)
+            case KeyKind.ZONE:
+                self._zones.reconcile(key.name, lambda seconds: self._queue.add(key, seconds))
             case KeyKind.NODE:
                 self._guards.reconcile(key.name, self._clock.now())
                 self._standing_fences.reconcile(key.name, self._clock.now())
+                self._zones.fences.reconcile(key.name, self._clock.now())
             case KeyKind.SCOPE:
                 if self._scope.reconcile():
                     self._probe.probe_soon()

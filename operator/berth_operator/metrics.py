@@ -20,6 +20,11 @@ WINDOW_LATE_SECONDS: Final = Histogram(
     registry=REGISTRY,
     buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0),
 )
+ZONES: Final = Gauge("berth_revocable_zones", "RevocableZones by state", ["state"], registry=REGISTRY)
+LENT_NODES: Final = Gauge("berth_lent_nodes", "Nodes with the label of a zone", ["zone"], registry=REGISTRY)
+LENT_NODE_PODS: Final = Gauge(
+    "berth_lent_node_pods", "Pods on the nodes of a zone that leave when it closes", ["zone"], registry=REGISTRY
+)
 WASTED_SECONDS: Final = Counter(
     "berth_reserved_wasted_seconds",
     "Seconds for which placeholders held places that no pod came to take",

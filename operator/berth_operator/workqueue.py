@@ -28,6 +28,8 @@ class KeyKind(Enum):
     """Pods with our gate that name no Reservation."""
     WINDOW = "window"
     """Name: the ReservationWindow's uid."""
+    ZONE = "zone"
+    """Name: the RevocableZone's uid."""
     WAITING = "waiting"
     """Pods that wait for a place and could take a slot."""
     BEST_EFFORT = "best-effort"

@@ -22,6 +22,9 @@ STANDING_FENCE_LABEL: Final = f"{PREFIX}/standing-fence"
 BEST_EFFORT_LABEL: Final = f"{PREFIX}/best-effort"
 """On a pod without requests that standing fences admit, value `true`."""
 
+PREEMPTABLE_LABEL: Final = f"{PREFIX}/preemptable"
+"""On a pod that the fences of open lent nodes admit, as it or its group is annotated; value `true`."""
+
 AWAITS_CAPACITY_LABEL: Final = f"{PREFIX}/awaits-capacity"
 """On a placeholder that waits for the capacity of a chosen node, value `true`: a standing fence admits it."""
 
@@ -113,6 +116,18 @@ MAXIMUM_RUNTIME_ANNOTATION: Final = "volcano.sh/maximum-runtime"
 
 RESERVEABLE_ANNOTATION: Final = "volcano.sh/reserveable"
 """On a pod, value `true`: it may take a slot of a ReservationWindow."""
+
+REVOCABLE_ZONE_LABEL: Final = "volcano.sh/revocable-zone"
+"""On a node, as Volcano reads it: the name of the RevocableZone by whose times it is lent."""
+
+PREEMPTABLE_ANNOTATION: Final = "volcano.sh/preemptable"
+"""On a pod, as annotation or label, or on its pod group; value `true`: it may use lent nodes, and be evicted."""
+
+JDB_MAX_UNAVAILABLE_ANNOTATION: Final = "volcano.sh/jdb-max-unavailable"
+"""On a pod or its pod group: how many pods of the job may be missing while lent nodes are emptied; or a percentage."""
+
+JDB_MIN_AVAILABLE_ANNOTATION: Final = "volcano.sh/jdb-min-available"
+"""On a pod or its pod group: how many pods of the job must run meanwhile; or a percentage."""
 
 STARVING_JOB_LABEL: Final = f"{PREFIX}/starving-job"
 """On a Reservation for a starving job: the job's uid, or a digest of its name where it has none."""

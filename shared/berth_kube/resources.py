@@ -146,6 +146,7 @@ SUBJECT_ACCESS_REVIEWS: Final = Resource(
 
 RESERVATIONS: Final = Resource("batch.volcano.sh", "v1alpha1", "reservations", "Reservation")
 RESERVATION_WINDOWS: Final = Resource("berth.volcano.sh", "v1alpha1", "reservationwindows", "ReservationWindow")
+REVOCABLE_ZONES: Final = Resource("berth.volcano.sh", "v1alpha1", "revocablezones", "RevocableZone", namespaced=False)
 MIGRATION_PLANS: Final = Resource("berth.volcano.sh", "v1alpha1", "migrationplans", "MigrationPlan", namespaced=False)
 DESCHEDULER_POLICIES: Final = Resource(
     "berth.volcano.sh", "v1alpha1", "deschedulerpolicies", "DeschedulerPolicy", namespaced=False

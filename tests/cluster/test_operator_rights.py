@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from berth_core.labels import REVOCABLE_ZONE_LABEL
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_SECRET
 from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase
@@ -23,6 +24,7 @@ from berth_kube.resources import (
     PRIORITY_CLASSES,
     RESERVATION_WINDOWS,
     RESERVATIONS,
+    REVOCABLE_ZONES,
     SECRETS,
 )
 from berth_kube.retries import Repeatable
@@ -99,6 +101,7 @@ def live_through_everything(stage: Stage) -> None:
     stage.wait_for(ReservationPhase.SUCCEEDED, "taken")
     wait_for_capacity(stage)
     open_a_window(stage)
+    lend_a_node(stage)
     stage.reserve("invalid", template={"spec": {"containers": [{"name": "NOT a name", "image": "x"}]}})
     stage.reserve("expired", ttl="1s")
     stage.reserve("unheard-of", template=stage.template(priorityClassName="unheard-of"))
@@ -147,6 +150,23 @@ def open_a_window(stage: Stage) -> None:
     eventually("it ends later", lambda: any(one > max(before) for one in expiries(stage)), seconds=60)
     stage.client.delete(RESERVATION_WINDOWS, "window", namespace=stage.namespace)
     eventually("what it held is gone", lambda: not expiries(stage), seconds=120)
+
+
+def lend_a_node(stage: Stage) -> None:
+    """Have a zone fence a node, and take it off again."""
+    node = stage.nodes[1]
+    stage.client.merge_patch(NODES, node, {"metadata": {"labels": {REVOCABLE_ZONE_LABEL: "zone"}}})
+    spec = {"windows": ["0:00-24:00"]}
+    head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "RevocableZone", "metadata": {"name": "zone"}}
+    stage.client.create(REVOCABLE_ZONES, {**head, "spec": spec})
+
+    def is_fenced() -> bool:
+        status = stage.client.get(REVOCABLE_ZONES, "zone").get("status", {})
+        return any(one["type"] == "Fenced" and one["status"] == "True" for one in status.get("conditions", ()))
+
+    eventually("the node is fenced", is_fenced, seconds=60)
+    stage.client.delete(REVOCABLE_ZONES, "zone")
+    stage.client.merge_patch(NODES, node, {"metadata": {"labels": {REVOCABLE_ZONE_LABEL: None}}})
 
 
 def expiries(stage: Stage) -> list[str]:

@@ -14,9 +14,12 @@ from berth_core import (
     RESERVATION_KIND,
     WINDOW_API_VERSION,
     WINDOW_KIND,
+    ZONE_API_VERSION,
+    ZONE_KIND,
     migration_plans,
     policies,
     reservations,
+    revocable_zones,
     windows,
 )
 from berth_core.objects import PodTemplate
@@ -31,6 +34,8 @@ CONTRACTS: Final = {
     ("deschedulerpolicies", "status"): policies.DeschedulerPolicyStatus,
     ("reservationwindows", "spec"): windows.ReservationWindowSpec,
     ("reservationwindows", "status"): windows.ReservationWindowStatus,
+    ("revocablezones", "spec"): revocable_zones.RevocableZoneSpec,
+    ("revocablezones", "status"): revocable_zones.RevocableZoneStatus,
 }
 OPEN: Final = frozenset({PodTemplate})
 """Structs of which Berth reads a part, and the API server keeps all."""
@@ -134,8 +139,9 @@ def test_every_field_is_described(plural: str) -> None:
         ("migrationplans", PLAN_API_VERSION, PLAN_KIND),
         ("deschedulerpolicies", POLICY_API_VERSION, POLICY_KIND),
         ("reservationwindows", WINDOW_API_VERSION, WINDOW_KIND),
+        ("revocablezones", ZONE_API_VERSION, ZONE_KIND),
     ],
-    ids=["rsv", "mplan", "dpol", "rsvw"],
+    ids=["rsv", "mplan", "dpol", "rsvw", "rvz"],
 )
 def test_a_crd_serves_the_version_of_its_contract(plural: str, api_version: str, kind: str) -> None:
     spec = CRDS[plural]["spec"]

@@ -32,6 +32,7 @@ from berth_core.reservations import (
     SlotState,
     TaskStatus,
 )
+from berth_core.revocable_zones import RevocableZone, RevocableZoneStatus
 from berth_core.windows import (
     ActiveOccurrence,
     PastOccurrence,
@@ -44,6 +45,7 @@ from plain_api import PlainApi
 RESERVATIONS: Final = "apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations"
 PLANS: Final = "apis/berth.volcano.sh/v1alpha1/migrationplans"
 POLICIES: Final = "apis/berth.volcano.sh/v1alpha1/deschedulerpolicies"
+ZONES: Final = "apis/berth.volcano.sh/v1alpha1/revocablezones"
 WINDOWS: Final = "apis/berth.volcano.sh/v1alpha1/namespaces/default/reservationwindows"
 NOON: Final = "2026-11-21T12:00:00Z"
 LATER: Final = "2026-11-21T12:10:00Z"
@@ -192,6 +194,22 @@ WINDOW_STATUS: Final = ReservationWindowStatus(
     conditions=(CONDITION,),
 )
 
+ZONE: Final[dict[str, Any]] = {
+    "apiVersion": "berth.volcano.sh/v1alpha1",
+    "kind": "RevocableZone",
+    "spec": {"windows": ["1:00-4:00"]},
+}
+ZONE_STATUS: Final = RevocableZoneStatus(
+    observed_generation=2,
+    state="Open",
+    opens_at=NOON,
+    closes_at=LATER,
+    evict_from=LATER,
+    nodes=3,
+    pods=7,
+    conditions=(CONDITION,),
+)
+
 
 def as_json(struct: msgspec.Struct) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(struct))
@@ -210,7 +228,9 @@ def fields_at_their_default(struct: msgspec.Struct, path: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "status", [RESERVATION_STATUS, PLAN_STATUS, POLICY_STATUS, WINDOW_STATUS], ids=["rsv", "mplan", "dpol", "rsvw"]
+    "status",
+    [RESERVATION_STATUS, PLAN_STATUS, POLICY_STATUS, WINDOW_STATUS, ZONE_STATUS],
+    ids=["rsv", "mplan", "dpol", "rsvw", "rvz"],
 )
 def test_the_examples_leave_no_field_out(status: msgspec.Struct) -> None:
     assert not list(fields_at_their_default(status, "status"))
@@ -234,6 +254,16 @@ def test_a_full_window_status_comes_back_whole(api: PlainApi, stored: Store) -> 
     body = api.get(path).body
     assert body["status"] == as_json(WINDOW_STATUS)
     assert ReservationWindow.read(body).status == WINDOW_STATUS
+
+
+@pytest.mark.cluster
+def test_a_full_zone_status_comes_back_whole(api: PlainApi, stored: Store) -> None:
+    path = stored(ZONES, ZONE)
+    answer = api.merge_patch(f"{path}/status", {"status": as_json(ZONE_STATUS)})
+    assert not answer.refused, answer.message
+    body = api.get(path).body
+    assert body["status"] == as_json(ZONE_STATUS)
+    assert RevocableZone.read(body).status == ZONE_STATUS
 
 
 @pytest.mark.cluster
@@ -348,6 +378,22 @@ def test_kubectl_shows_a_window(api: PlainApi, stored: Store) -> None:
 
 
 @pytest.mark.cluster
+def test_kubectl_shows_a_zone(api: PlainApi, stored: Store) -> None:
+    path = stored(ZONES, ZONE)
+    empty = {"type": "EmptyInTime", "status": "True"}
+    api.merge_patch(f"{path}/status", {"status": {**as_json(ZONE_STATUS), "conditions": [empty]}})
+    assert shown(api, path) == {
+        "State": "Open",
+        "Nodes": 3,
+        "Pods": 7,
+        "Opens": NOON,
+        "Closes": LATER,
+        "Empty In Time": "True",
+        "Windows": '["1:00-4:00"]',
+    }
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("path", "kind", "want_short_name", "want_namespaced"),
     [
@@ -355,8 +401,9 @@ def test_kubectl_shows_a_window(api: PlainApi, stored: Store) -> None:
         ("apis/berth.volcano.sh/v1alpha1", "MigrationPlan", "mplan", False),
         ("apis/berth.volcano.sh/v1alpha1", "DeschedulerPolicy", "dpol", False),
         ("apis/berth.volcano.sh/v1alpha1", "ReservationWindow", "rsvw", True),
+        ("apis/berth.volcano.sh/v1alpha1", "RevocableZone", "rvz", False),
     ],
-    ids=["rsv", "mplan", "dpol", "rsvw"],
+    ids=["rsv", "mplan", "dpol", "rsvw", "rvz"],
 )
 def test_a_kind_has_a_short_name_and_a_scope(
     api: PlainApi, path: str, kind: str, want_short_name: str, *, want_namespaced: bool

@@ -20,6 +20,7 @@ from berth_core.labels import (
     HANDOVER_GATE,
     HANDOVER_TAINT,
     LAST_DEFRAGMENTED_ANNOTATION,
+    PREEMPTABLE_LABEL,
     RESERVATION_LABEL,
     SLOT_ANNOTATION,
 )
@@ -36,6 +37,7 @@ from berth_operator.executor.events import EventRecorder
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
+from berth_operator.executor.zones import PreemptablePods
 from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,
@@ -130,6 +132,11 @@ def _let_in(client: KubeClient, seen: Raw) -> None:
     context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
     pods = BestEffortPods(context, lambda _key, _seconds: None)
     pods._label(msgspec.convert(seen, Pod))
+
+
+def _let_onto_lent_nodes(client: KubeClient, seen: Raw) -> None:
+    context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
+    PreemptablePods(context)._label(msgspec.convert(seen, Pod))
 
 
 def _guard(client: KubeClient, _seen: Raw) -> None:
@@ -280,6 +287,12 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         act=_let_in,
         done=lambda raw: _labels(raw).get(BEST_EFFORT_LABEL) == "true",
     ),
+    "a preemptable pod is let onto lent nodes": ForeignPatch(
+        site="berth_operator.executor.zones._label",
+        before=lambda: pod_body(labelled=False, gated=False),
+        act=_let_onto_lent_nodes,
+        done=lambda raw: _labels(raw).get(PREEMPTABLE_LABEL) == "true",
+    ),
     "a node is guarded": ForeignPatch(
         site="berth_operator.executor.guards._guard",
         before=node_body,
@@ -348,7 +361,7 @@ WITHIN: Final = frozenset({"berth_descheduler.migration.nodes.change_node", "ber
 OF_OUR_OWN: Final = frozenset(
     {
         *("DESCHEDULER_POLICIES", "EVENTS", "LEASES", "MIGRATION_PLANS", "MUTATING_WEBHOOKS", "RESERVATIONS"),
-        *("RESERVATION_WINDOWS", "SECRETS", "VOLCANO_POD_GROUPS"),
+        *("RESERVATION_WINDOWS", "REVOCABLE_ZONES", "SECRETS", "VOLCANO_POD_GROUPS"),
     }
 )
 """Kinds whose objects, as far as we patch them, one of our programs alone writes, or only as they were read."""

@@ -7,6 +7,7 @@ from berth_core.labels import (
     DAEMON_POD_LABEL,
     FENCE_LABEL,
     HANDOVER_GATE,
+    PREEMPTABLE_LABEL,
     RESERVATION_LABEL,
     STANDING_FENCE_LABEL,
     SUCCESSOR_LABEL,
@@ -47,7 +48,14 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
     ),
     **{
         f"another's pod with {label}": (create(ANOTHER, PODS, labelled_pod(label), NAMESPACE), "only Berth's operator")
-        for label in (AWAITS_CAPACITY_LABEL, SUCCESSOR_LABEL, BEST_EFFORT_LABEL, FENCE_LABEL, STANDING_FENCE_LABEL)
+        for label in (
+            AWAITS_CAPACITY_LABEL,
+            SUCCESSOR_LABEL,
+            BEST_EFFORT_LABEL,
+            PREEMPTABLE_LABEL,
+            FENCE_LABEL,
+            STANDING_FENCE_LABEL,
+        )
     },
     "another's pod let past fences later": (
         patch_pod(ANOTHER, {"metadata": {"labels": {BEST_EFFORT_LABEL: "true"}}}, of=(NAMESPACE, "idle")),
@@ -82,6 +90,9 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
 ALLOWED_LABELS: dict[str, ApiCall] = {
     "a pod without requests let past fences": patch_pod(
         OPERATOR, {"metadata": {"labels": {BEST_EFFORT_LABEL: "true"}}}, of=(NAMESPACE, "idle")
+    ),
+    "a preemptable pod let onto lent nodes": patch_pod(
+        OPERATOR, {"metadata": {"labels": {PREEMPTABLE_LABEL: "true"}}}, of=(NAMESPACE, "idle")
     ),
     "another's pod that was let past fences": patch_pod(
         ANOTHER, {"metadata": {"labels": {"app": "other"}}}, of=(NAMESPACE, "idle")

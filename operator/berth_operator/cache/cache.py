@@ -18,6 +18,7 @@ from berth_core import (
     Pod,
     Reservation,
     ReservationStatus,
+    ReservationWindow,
     SlotState,
     is_unschedulable,
 )
@@ -32,7 +33,7 @@ from berth_operator.cache.reservations import (
     version_of,
     was_due,
 )
-from berth_operator.cache.windows import WindowStore
+from berth_operator.cache.windows import ListedObjects, ZoneStore
 from berth_operator.reconcile import (
     Assignment,
     NodeChoice,
@@ -61,7 +62,7 @@ class Cache:
         self._enqueue_key = enqueue
         self._tombstones = Tombstones()
         self._reservations = ReservationStore(self._tombstones)
-        self.windows = WindowStore(enqueue)
+        self.windows, self.zones = ListedObjects[ReservationWindow](KeyKind.WINDOW, enqueue), ZoneStore(enqueue)
         self._pods = PodStore(self._tombstones)
         self._nodes = NodeIndex()
         self._surveys = NodeSurveys()

@@ -17,6 +17,7 @@ from berth_core import (
     BerthError,
     Pod,
     PriorityClass,
+    is_lent_fence,
 )
 from berth_kube import (
     LIMIT_RANGES,
@@ -94,7 +95,7 @@ class Informers:
                 lambda stop: client.watch(
                     PODS, namespace=own_namespace, label_selector=STANDING_FENCE_LABEL, type=Pod, stop=stop
                 ),
-                _applier(cache.replace_fences, cache.put_fence, cache.remove_fence),
+                self._handle_fence,
             ),
             (
                 _OWNERS,
@@ -151,6 +152,19 @@ class Informers:
     def missing(self) -> tuple[str, ...]:
         """Return the names of the collections that were not listed yet."""
         return tuple(name for name, event in self._listed.items() if not event.is_set())
+
+    def _handle_fence(self, item: WatchItem[Pod]) -> None:
+        zones = self._cache.zones
+        match item:
+            case Listed(items, version):
+                self._cache.replace_fences([pod for pod in items if not is_lent_fence(pod)], version)
+                zones.replace_fences(filter(is_lent_fence, items), version)
+            case Changed(pod):
+                (zones if is_lent_fence(pod) else self._cache).put_fence(pod)
+            case Removed(pod):
+                (zones if is_lent_fence(pod) else self._cache).remove_fence(pod)
+            case Bookmark():
+                pass
 
     def _handle_node(self, item: WatchItem[GuardableNode]) -> None:
         match item:

@@ -15,6 +15,7 @@ from berth_core import (
     HANDOVER_TAINT,
     LATEST_UNIX_SECONDS,
     PODS,
+    REVOCABLE_ZONE_LABEL,
     Node,
     NodeSpec,
     ObjectMeta,
@@ -56,8 +57,11 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return NodeAccess.of(self.spec, self.status.conditions)
 
     def admits(self, spec: PodSpec, *, on_control_plane: bool) -> bool:
-        """Return whether a pod may enter and start here; the node may be of the control plane if that is allowed."""
-        if self.access.why_closed(spec.tolerations):
+        """Return whether a placeholder may enter and start here, on the control plane only if that is allowed.
+
+        None may enter a lent node: it would stay when that closes.
+        """
+        if REVOCABLE_ZONE_LABEL in self.metadata.labels or self.access.why_closed(spec.tolerations):
             return False
         if not on_control_plane and is_control_plane_node(self.metadata, self.spec):
             return False

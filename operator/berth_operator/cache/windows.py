@@ -1,50 +1,114 @@
-"""Cached ReservationWindows."""
+"""Cached ReservationWindows and RevocableZones, which are listed, and the fences of lent nodes."""
 
 import threading
 from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
 
-from berth_core import ReservationWindow
+from berth_core import ObjectMeta, Pod, RevocableZone
 from berth_operator.cache.reservations import Tombstones, is_newer, was_due
 from berth_operator.workqueue import Key, KeyKind
 
 
-class WindowStore:
-    """All known windows by uid; each change queues the window. Thread-safe."""
+class _Listed(Protocol):
+    @property
+    def metadata(self) -> ObjectMeta: ...
 
-    def __init__(self, enqueue: Callable[[Key], None]) -> None:
+
+T = TypeVar("T", bound=_Listed)
+
+
+class ListedObjects(Generic[T]):
+    """All known objects of a kind by uid; each change queues the object. Thread-safe."""
+
+    def __init__(self, kind: KeyKind, enqueue: Callable[[Key], None]) -> None:
+        self._kind = kind
         self._enqueue = enqueue
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._tombstones = Tombstones()
-        self._by_uid: dict[str, ReservationWindow] = {}
+        self._by_uid: dict[str, T] = {}
 
-    def all(self) -> tuple[ReservationWindow, ...]:
+    def all(self) -> tuple[T, ...]:
         with self._lock:
             return tuple(self._by_uid.values())
 
-    def get(self, uid: str) -> ReservationWindow | None:
+    def get(self, uid: str) -> T | None:
         with self._lock:
             return self._by_uid.get(uid)
 
-    def put(self, window: ReservationWindow) -> None:
-        """Store a window as the API server returned it; ignore older versions."""
-        uid = window.metadata.uid
+    def put(self, found: T) -> None:
+        """Store an object as the API server returned it; ignore older versions."""
+        uid = found.metadata.uid
         with self._lock:
             known = self._by_uid.get(uid)
-            if self._tombstones.covers(window.metadata) or (known and not is_newer(window.metadata, known.metadata)):
+            if self._tombstones.covers(found.metadata) or (known and not is_newer(found.metadata, known.metadata)):
                 return
-            self._by_uid[uid] = window
-        self._enqueue(Key(KeyKind.WINDOW, uid))
+            self._by_uid[uid] = found
+        self._enqueue(Key(self._kind, uid))
 
     def remove(self, uid: str) -> None:
         with self._lock:
             self._tombstones.add(uid)
             self._by_uid.pop(uid, None)
 
-    def replace(self, listed: Iterable[ReservationWindow], version: str) -> None:
-        """Store a complete list, and remove the windows that it lacks."""
-        present = {window.metadata.uid: window for window in listed}
-        for window in present.values():
-            self.put(window)
+    def replace(self, listed: Iterable[T], version: str) -> None:
+        """Store a complete list, and remove the objects that it lacks."""
+        present = {found.metadata.uid: found for found in listed}
+        for found in present.values():
+            self.put(found)
         for known in self.all():
             if known.metadata.uid not in present and was_due(known.metadata, version):
                 self.remove(known.metadata.uid)
+
+
+class ZoneStore(ListedObjects[RevocableZone]):
+    """All known zones, and the fences on lent nodes. Thread-safe."""
+
+    def __init__(self, enqueue: Callable[[Key], None]) -> None:
+        super().__init__(KeyKind.ZONE, enqueue)
+        self.are_known = False
+        """Whether the zones were listed once; until then no fence of a lent node is taken off."""
+        self._fences: dict[str, Pod] = {}
+        """By name."""
+
+    def named(self, name: str) -> RevocableZone | None:
+        """Return the zone of a name, None for none."""
+        return next((one for one in self.all() if one.metadata.name == name), None)
+
+    def queue_all(self) -> None:
+        """Queue every zone: what it says of its nodes and their pods changes with these."""
+        for zone in self.all():
+            self._enqueue(Key(KeyKind.ZONE, zone.metadata.uid))
+
+    def queue_nodes(self, names: Iterable[str]) -> None:
+        """Queue nodes whose fences are not as they should be."""
+        for name in names:
+            self._enqueue(Key(KeyKind.NODE, name))
+
+    def put_fence(self, pod: Pod) -> None:
+        with self._lock:
+            known = self._fences.get(pod.metadata.name)
+            if self._tombstones.covers(pod.metadata) or (known and not is_newer(pod.metadata, known.metadata)):
+                return
+            self._fences[pod.metadata.name] = pod
+        self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
+
+    def remove_fence(self, pod: Pod) -> None:
+        with self._lock:
+            self._tombstones.add(pod.metadata.uid)
+            known = self._fences.get(pod.metadata.name)
+            if known is None or known.metadata.uid != pod.metadata.uid:
+                return
+            del self._fences[pod.metadata.name]
+        self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
+
+    def replace_fences(self, listed: Iterable[Pod], version: str) -> None:
+        present = {pod.metadata.uid: pod for pod in listed}
+        for pod in present.values():
+            self.put_fence(pod)
+        for pod in self.fences():
+            if pod.metadata.uid not in present and was_due(pod.metadata, version):
+                self.remove_fence(pod)
+
+    def fences(self) -> tuple[Pod, ...]:
+        with self._lock:
+            return tuple(self._fences.values())

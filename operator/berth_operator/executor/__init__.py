@@ -4,7 +4,7 @@ from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder, TemplateRefusals
 from berth_operator.executor.executor import ActionExecutor, find_pod
 from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
-from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard, StandingFences
+from berth_operator.executor.guards import BestEffortPods, FenceManager, LentFences, NodeGuard, StandingFences
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.pending_owners import PendingOwners
 from berth_operator.executor.probe import HandoverProbe
@@ -12,6 +12,7 @@ from berth_operator.executor.quota_admission import QuotaAdmission, Validator
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.executor.windows import WindowController
+from berth_operator.executor.zones import ZoneController
 
 __all__ = [
     "ActionExecutor",
@@ -20,6 +21,7 @@ __all__ = [
     "EventRecorder",
     "FenceManager",
     "HandoverProbe",
+    "LentFences",
     "NodeChooser",
     "NodeGuard",
     "OrphanCollector",
@@ -33,6 +35,7 @@ __all__ = [
     "Validator",
     "WebhookRegistration",
     "WindowController",
+    "ZoneController",
     "find_pod",
     "list_reservations",
 ]

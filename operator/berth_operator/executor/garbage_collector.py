@@ -26,7 +26,7 @@ from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
-from berth_operator.executor.windows import list_windows
+from berth_operator.executor.windows import list_windows, list_zones
 from berth_operator.reconcile import holds_our_gate
 from berth_operator.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
 
@@ -90,7 +90,7 @@ class Resync:
         self._windows_listed_at = -_WINDOWS_SECONDS
 
     def list_windows(self) -> None:
-        """Hear of new and changed windows every three seconds.
+        """Hear of new and changed windows and zones every three seconds.
 
         They do not come through kopf: of two kinds that it watches, one that ends while the other is cut leaves it
         waiting for ever.
@@ -100,6 +100,7 @@ class Resync:
         self._windows_listed_at = time.monotonic()
         try:
             list_windows(self._client, self._cache)
+            list_zones(self._client, self._cache)
         except BerthError as error:
             _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
 
@@ -120,7 +121,8 @@ class Resync:
                 self._enqueue(Key(KeyKind.WINDOW, window.metadata.uid))
         self._enqueue(STRAYS_KEY)
         self._enqueue(BEST_EFFORT_KEY)
-        for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find():
+        lent = {pod.spec.node_name for pod in self._cache.zones.fences()}
+        for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find() | lent:
             self._enqueue(Key(KeyKind.NODE, node))
         self._scope.refresh()
         if not self._cache.live_namespaces():

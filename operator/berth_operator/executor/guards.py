@@ -1,13 +1,13 @@
-"""Guards and fences of nodes during hand-overs.
+"""Guards and fences of nodes: during hand-overs, while capacity is awaited, and of lent nodes.
 
-A node has our taint and fence pod exactly during a hand-over. The note on the owner pod shows that a hand-over is in
+A node has our taint and its fence exactly during a hand-over. The note on the owner pod shows that a hand-over is in
 progress.
 """
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -22,12 +22,15 @@ from berth_core import (
     HANDOVER_TAINT,
     LATEST_UNIX_SECONDS,
     RESERVATION_LABEL,
+    REVOCABLE_ZONE_LABEL,
     STANDING_FENCE_LABEL,
     BerthError,
     Fence,
+    LentFence,
     PermanentError,
     Pod,
     PodStatus,
+    RevocableZone,
     effective_requests,
     fence_name,
     is_best_effort,
@@ -46,7 +49,9 @@ from berth_operator.reconcile import (
     FenceBudget,
     FenceKind,
     build_fence,
+    build_lent_fence,
     build_standing_fence,
+    lent_fence,
 )
 from berth_operator.workqueue import BEST_EFFORT_KEY, Key
 
@@ -364,6 +369,109 @@ def _lasts(fence: Pod, now: datetime) -> bool:
         return True
     age_seconds = (now - parse_timestamp(fence.metadata.creation_timestamp)).total_seconds()
     return age_seconds < _STANDING_PERIOD_SECONDS
+
+
+# --- fences of lent nodes --------------------------------------------------------------------------------------------
+# A node gets its next fence before the present one goes, so that there is never a gap. A fence lasts for a day if no
+# operator renews it, as none would close the node again.
+
+_LENT_FENCE_SECONDS: Final = 24 * 3600
+_LENT_PERIOD_SECONDS: Final = _LENT_FENCE_SECONDS // 2
+
+
+class LentFences:
+    """Reconciles the fence of a lent node with its zone; thread-safe."""
+
+    def __init__(self, context: Context, priorities: PriorityClasses) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._priorities = priorities
+        self._settings = context.settings.placeholders
+
+    def wanted(self, node: str, now: datetime) -> LentFence | None:
+        """Return the fence that a node should have, None for a node that is not lent."""
+        if not self._cache.zones.all():
+            return None
+        label = next(
+            (one.metadata.labels.get(REVOCABLE_ZONE_LABEL) for one in self._cache.nodes() if one.metadata.name == node),
+            None,
+        )
+        zone = self._cache.zones.named(label) if label else None
+        return lent_fence(zone, now) if zone is not None and not zone.metadata.deletion_timestamp else None
+
+    def standing(self, zone: RevocableZone, nodes: Iterable[str], now: datetime) -> dict[str, bool]:
+        """Return whether each node of a zone has the fence that it should have, and no other."""
+        kinds: defaultdict[str, set[str]] = defaultdict(set)
+        for fence in self._cache.zones.fences():
+            if not fence.is_terminal and not fence.is_terminating:
+                kinds[fence.spec.node_name].add(_kind(fence))
+        wanted = lent_fence(zone, now)
+        return {node: kinds[node] == {wanted.value} for node in nodes}
+
+    def reconcile(self, node: str, now: datetime) -> None:
+        """Give a node the fence that it should have, then take off the others."""
+        if not self._cache.zones.are_known:
+            return
+        standing = self._on(node)
+        wanted = self.wanted(node, now)
+        lasting = [
+            one for one in standing if wanted is not None and _kind(one) == wanted and _lent_lasts(one, wanted, now)
+        ]
+        if wanted is not None and not lasting:
+            if any(one.is_terminating and _kind(one) == wanted for one in standing):
+                return  # system pods are on their way in: a fence made now would be preempted, too
+            made = self._create(node, wanted, now, is_fenced=bool(standing))
+            if made is None:
+                return
+            lasting = [made]
+        for fence in standing:
+            if fence.metadata.name not in {one.metadata.name for one in lasting}:
+                self._delete(fence)
+
+    def _on(self, node: str) -> list[Pod]:
+        return [pod for pod in self._cache.zones.fences() if pod.spec.node_name == node and not pod.is_terminal]
+
+    def _create(self, node: str, kind: LentFence, now: datetime, *, is_fenced: bool) -> Pod | None:
+        """Create the fence of a node; return None if there cannot be one, or if it exists already."""
+        if not is_fenced and not _has_room(self._client, self._cache, node):
+            _note_omission(node, _NO_POD_SLOT)
+            return None
+        name = _lent_name(node, kind, now)
+        body = build_lent_fence(node, name, kind, seconds=_LENT_FENCE_SECONDS, settings=self._settings)
+        try:
+            self._priorities.ensure(FENCE_PRIORITY)
+            made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
+        except AlreadyExistsError:
+            return None  # its watch reports it
+        except BerthError:
+            self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
+            raise
+        self._cache.zones.put_fence(made)
+        if _requests_anything(made):
+            self._delete(made)
+            _note_omission(node, _REQUESTS_ADDED)
+            return None
+        _LOG.info(telemetry.LENT_FENCED, **{telemetry.KEY_NODE: node, telemetry.KEY_STATE: kind.value})
+        return made
+
+    def _delete(self, fence: Pod) -> None:
+        meta = fence.metadata
+        with suppress(NotFoundError):
+            self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
+        self._cache.zones.remove_fence(fence)
+
+
+def _lent_name(node: str, kind: LentFence, now: datetime) -> str:
+    return standing_fence_name(node, kind, int(now.timestamp()) // _LENT_PERIOD_SECONDS)
+
+
+def _lent_lasts(fence: Pod, kind: LentFence, now: datetime) -> bool:
+    """Return whether a fence stands and has at least half of its time left, or is the one of the present period."""
+    if fence.is_terminating or not fence.metadata.creation_timestamp:
+        return False
+    if fence.metadata.name == _lent_name(fence.spec.node_name, kind, now):
+        return True
+    return (now - parse_timestamp(fence.metadata.creation_timestamp)).total_seconds() < _LENT_PERIOD_SECONDS
 
 
 # --- guards ----------------------------------------------------------------------------------------------------------

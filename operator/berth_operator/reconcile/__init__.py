@@ -28,6 +28,7 @@ from berth_operator.reconcile.manifests import (
     FenceKind,
     build_admission_pod,
     build_fence,
+    build_lent_fence,
     build_placeholder,
     build_pod_group,
     build_priority_class,
@@ -105,6 +106,11 @@ from berth_operator.reconcile.windows import (
     WindowDecision,
     decide_window,
 )
+from berth_operator.reconcile.zones import (
+    ZoneDecision,
+    decide_zone,
+    lent_fence,
+)
 
 __all__ = [
     "ANY_REGISTRATION",
@@ -151,11 +157,13 @@ __all__ = [
     "Verdict",
     "WindowDecision",
     "WindowNodes",
+    "ZoneDecision",
     "awaited_node",
     "build_admission_pod",
     "build_assignment",
     "build_extension",
     "build_fence",
+    "build_lent_fence",
     "build_move",
     "build_placeholder",
     "build_pod_group",
@@ -176,6 +184,7 @@ __all__ = [
     "choose_window_nodes",
     "decide",
     "decide_window",
+    "decide_zone",
     "describe_transition",
     "handover_gate",
     "has_just_expired",
@@ -185,6 +194,7 @@ __all__ = [
     "is_gang",
     "join_pod_group",
     "label_of",
+    "lent_fence",
     "newly_lost",
     "placeholder_priority",
     "pod_group_name",

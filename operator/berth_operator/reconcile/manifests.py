@@ -22,6 +22,8 @@ from berth_core import (
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
     POD_GROUP_KIND,
+    PREEMPTABLE_ANNOTATION,
+    PREEMPTABLE_LABEL,
     PREFIX,
     PROBE_LABEL,
     PROBE_REGISTRATION_LABEL,
@@ -36,6 +38,7 @@ from berth_core import (
     VERSION_ANNOTATION,
     VOLCANO_POD_GROUP_API_VERSION,
     WEBHOOK_CONFIGURATION,
+    LentFence,
     NodeSelectorTerm,
     PodSpec,
     Reservation,
@@ -219,9 +222,31 @@ def build_standing_fence(node: str, name: str, kind: FenceKind, *, seconds: int,
     return _fence(node, name, labels, term, seconds=seconds, settings=settings)
 
 
-_Expressions = tuple[tuple[str, str], ...]
-"""Key and operator of each expression of a selector."""
+def build_lent_fence(node: str, name: str, kind: LentFence, *, seconds: int, settings: PlaceholderSettings) -> Body:
+    """Return the pod that keeps others off a lent node.
+
+    The fence of an open node prefers preemptable pods beside it, as schedulers score a node by what its pods prefer.
+    """
+    labels = {STANDING_FENCE_LABEL: kind.value}
+    if kind is LentFence.CLOSED:
+        return _fence(node, name, labels, _NOT_OF_DAEMONS, seconds=seconds, settings=settings)
+    body = _fence(node, name, labels, _NOT_PREEMPTABLE, seconds=seconds, settings=settings)
+    terms = [_on_same_node((one,)) | {"namespaceSelector": {}} for one in _PREEMPTABLE]
+    preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]
+    body["spec"]["affinity"]["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
+    return body
+
+
+_Expressions = tuple[tuple[str, ...], ...]
+"""Key, operator and values of each expression of a selector."""
 _STRANGERS: Final[_Expressions] = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
+_NOT_OF_DAEMONS: Final[_Expressions] = ((DAEMON_POD_LABEL, "DoesNotExist"),)
+_PREEMPTABLE: Final[_Expressions] = ((PREEMPTABLE_LABEL, "Exists"), (PREEMPTABLE_ANNOTATION, "In", "true"))
+_NOT_PREEMPTABLE: Final[_Expressions] = (
+    *_NOT_OF_DAEMONS,
+    (PREEMPTABLE_LABEL, "DoesNotExist"),
+    (PREEMPTABLE_ANNOTATION, "NotIn", "true"),
+)
 _PLACEHOLDERS: Final[_Expressions] = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
 _FENCE_OF_HANDOVER: Final[_Expressions] = ((FENCE_LABEL, "Exists"), (STANDING_FENCE_LABEL, "DoesNotExist"))
 
@@ -241,7 +266,7 @@ def _fence(
     the pod matches all of its terms. It is bound from the start, so that no scheduler has to place it; it requests an
     explicit zero, so that no LimitRange sets a default.
     """
-    term = _apart_from(kept_off) | {"namespaceSelector": {}}
+    term = _on_same_node(kept_off) | {"namespaceSelector": {}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -261,12 +286,13 @@ def _fence(
     }
 
 
-def _apart_from(kept_off: _Expressions) -> Body:
-    """Return the term of an anti-affinity against pods on the same node."""
-    return {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchExpressions": [{"key": key, "operator": operator} for key, operator in kept_off]},
-    }
+def _on_same_node(expressions: _Expressions) -> Body:
+    """Return the term of an affinity or anti-affinity to pods on the same node."""
+    selected = [
+        {"key": key, "operator": operator, **({"values": values} if values else {})}
+        for key, operator, *values in expressions
+    ]
+    return {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": selected}}
 
 
 def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSettings) -> Body:
@@ -315,7 +341,7 @@ def _placeholder_spec(
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     if any(not one.key and one.operator == "Exists" for one in spec.tolerations):  # it tolerates the guard
         affinity["podAntiAffinity"] = {
-            "requiredDuringSchedulingIgnoredDuringExecution": [_apart_from(_FENCE_OF_HANDOVER)]
+            "requiredDuringSchedulingIgnoredDuringExecution": [_on_same_node(_FENCE_OF_HANDOVER)]
         }
     return result | {"affinity": affinity} if affinity else result
 

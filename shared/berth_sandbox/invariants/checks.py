@@ -24,6 +24,7 @@ from berth_core import (
     OPERATOR_LEASE,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
+    REVOCABLE_ZONE_LABEL,
     ROOM_TAINT,
     SLOT_ANNOTATION,
     STANDING_FENCE_LABEL,
@@ -43,6 +44,7 @@ from berth_core import (
     SlotState,
     Workload,
     effective_requests,
+    is_lent_fence,
     is_room_taint_of,
     matches_labels,
     parse_timestamp,
@@ -175,6 +177,7 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
         if slot.state is SlotState.HANDING_OVER
     } | _nodes_of_successions(state)
     awaited = _awaited_nodes(state)
+    lent = {node.metadata.name for node in state.nodes if REVOCABLE_ZONE_LABEL in node.metadata.labels}
     for node in state.nodes:
         for taint in node.spec.taints:
             if taint.key != HANDOVER_TAINT:
@@ -189,6 +192,8 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
         if FENCE_LABEL not in pod.metadata.labels or pod.metadata.namespace != state.own_namespace:
             continue
         stands = STANDING_FENCE_LABEL in pod.metadata.labels
+        if is_lent_fence(pod) and pod.spec.node_name in lent:
+            continue
         if pod.spec.node_name not in (awaited if stands else changing_hands):
             what = "awaited" if stands else "being handed over"
             detail = f"no slot on node {pod.spec.node_name} is {what}"

@@ -1,0 +1,220 @@
+"""Keep the status of RevocableZones, and let preemptable pods onto open lent nodes.
+
+`reconcile.zones` decides, and `guards` has the fences.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from berth_core import (
+    DAEMON_POD_LABEL,
+    PREEMPTABLE_LABEL,
+    REVOCABLE_ZONE_LABEL,
+    ZONE_API_VERSION,
+    ZONE_KIND,
+    BerthError,
+    ObjectMeta,
+    ObjectReference,
+    PermanentError,
+    Pod,
+    RetryableError,
+    RevocableZone,
+    RevocableZoneStatus,
+    ZoneState,
+    has_to_leave,
+    is_unschedulable,
+    says_preemptable,
+    volcano_group_of,
+)
+from berth_kube import (
+    PODS,
+    REVOCABLE_ZONES,
+    VOLCANO_POD_GROUPS,
+    ConflictError,
+    NotFoundError,
+)
+from berth_operator.executor.context import WITHOUT_NODE, Context
+from berth_operator.executor.events import EventRecorder, RecordedEvent
+from berth_operator.executor.guards import LentFences
+from berth_operator.reconcile import decide_zone
+
+EVENTS: Final = {
+    ZoneState.OPEN: ("ZoneOpened", "preemptable pods may use the nodes"),
+    ZoneState.EMPTYING: ("ZoneEmptying", "no pod comes any more, so that the nodes are empty at the end"),
+    ZoneState.CLOSED: ("ZoneClosed", "the nodes are closed"),
+    ZoneState.SUSPENDED: ("ZoneSuspended", "the nodes are closed until the zone is switched on again"),
+}
+"""Reason and text of the event by the state that a zone has reached."""
+NOT_EMPTY: Final = "ZoneNotEmpty"
+"""The event on a zone that closes while pods are left on its nodes."""
+
+_COUNT_SECONDS: Final = 10.0
+"""Between two counts of the pods on a zone's nodes."""
+_LET_IN_SECONDS: Final = 3.0
+_MOST_LET_IN: Final = 100
+"""At most so many pods are let in after one search."""
+
+
+# --- pods ------------------------------------------------------------------------------------------------------------
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """The part of a pod group that says whether its pods are preemptable."""
+
+    metadata: ObjectMeta
+
+
+class PreemptablePods:
+    """Lets preemptable pods that a scheduler has refused past the fences of open lent nodes; thread-safe."""
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._lock = threading.Lock()
+        self._next = 0.0
+        """Monotonic time from which the pods may be listed again."""
+
+    def let_in(self) -> None:
+        """Label the oldest such pods; raises the first refusal at the end."""
+        with self._lock:
+            if time.monotonic() < self._next:
+                return
+            self._next = time.monotonic() + _LET_IN_SECONDS
+        labels = f"!{PREEMPTABLE_LABEL},!{DAEMON_POD_LABEL}"
+        listed = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=labels, type=Pod).items
+        refused = [pod for pod in listed if is_unschedulable(pod) and not pod.is_terminating]
+        problem: PermanentError | None = None
+        for pod in self._preemptable(refused)[:_MOST_LET_IN]:
+            try:
+                self._label(pod)
+            except (NotFoundError, ConflictError):
+                continue  # it is gone
+            except PermanentError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    def _label(self, pod: Pod) -> None:
+        body = {"metadata": {"uid": pod.metadata.uid, "labels": {PREEMPTABLE_LABEL: "true"}}}
+        self._client.merge_patch(PODS, pod.metadata.name, body, namespace=pod.metadata.namespace)
+
+    def _preemptable(self, pods: Sequence[Pod]) -> list[Pod]:
+        """Return the pods that say so themselves, or whose group does, the oldest first."""
+        named = {(pod.metadata.namespace, volcano_group_of(pod)) for pod in pods if volcano_group_of(pod)}
+        groups = self._preemptable_groups() if named else set()
+        found = [
+            pod
+            for pod in pods
+            if says_preemptable(pod.metadata) or (pod.metadata.namespace, volcano_group_of(pod)) in groups
+        ]
+        return sorted(found, key=lambda pod: pod.metadata.creation_timestamp or "")
+
+    def _preemptable_groups(self) -> set[tuple[str, str]]:
+        """Return namespace and name of the pod groups that say so; none where they cannot be listed."""
+        with suppress(BerthError):
+            listed = self._client.list(VOLCANO_POD_GROUPS, type=_Group).items
+            said = (group.metadata for group in listed if says_preemptable(group.metadata))
+            return {(meta.namespace, meta.name) for meta in said}
+        return set()
+
+
+# --- zones -----------------------------------------------------------------------------------------------------------
+
+
+class ZoneController:
+    """Keeps the fences of zones as they should be, and writes their status."""
+
+    def __init__(
+        self,
+        context: Context,
+        fences: LentFences,
+        recorder: EventRecorder,
+        leads: Callable[[], bool],
+    ) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._clock = context.clock
+        self._recorder = recorder
+        self._leads = leads
+        self._pods = PreemptablePods(context)
+        self._counts: dict[str, tuple[float, tuple[Pod, ...]]] = {}
+        """By uid of a zone the pods on its nodes, and the monotonic time of that."""
+        self.fences = fences
+
+    def reconcile(self, uid: str, wake: Callable[[float], None]) -> None:
+        """Reconcile a zone; `wake` gets the seconds until it opens or closes next."""
+        zone = self._cache.zones.get(uid)
+        if zone is None or zone.metadata.deletion_timestamp:
+            self._counts.pop(uid, None)
+            return
+        now = self._clock.now()
+        nodes = self._nodes_of(zone.metadata.name)
+        left = self._left_on(zone, nodes)
+        before = decide_zone(zone, self.fences.standing(zone, nodes, now), left, now)
+        written = self._write_status(zone, before.status)
+        if written is None:
+            return
+        fenced = self.fences.standing(written, nodes, now)
+        self._cache.zones.queue_nodes(node for node, stands in fenced.items() if not stands)
+        decision = decide_zone(written, fenced, left, now)
+        self._report(zone, decision.status)
+        if decision.status.state == ZoneState.OPEN and nodes:
+            self._pods.let_in()
+        if decision.wake_seconds is not None:
+            wake(decision.wake_seconds)
+
+    def _nodes_of(self, zone: str) -> list[str]:
+        """Return the nodes with the label of a zone."""
+        labelled = (one.metadata for one in self._cache.nodes())
+        return sorted(meta.name for meta in labelled if meta.labels.get(REVOCABLE_ZONE_LABEL) == zone)
+
+    def _left_on(self, zone: RevocableZone, nodes: Iterable[str]) -> tuple[Pod, ...]:
+        """Return the pods on a zone's nodes that leave when it closes, as they were a moment ago."""
+        counted, known = self._counts.get(zone.metadata.uid, (0.0, ()))
+        if counted and time.monotonic() - counted < _COUNT_SECONDS:
+            return known
+        listed = [
+            pod
+            for node in nodes
+            for pod in self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=Pod).items
+        ]
+        found = tuple(pod for pod in listed if has_to_leave(pod))
+        self._counts[zone.metadata.uid] = time.monotonic(), found
+        return found
+
+    def _write_status(self, zone: RevocableZone, status: RevocableZoneStatus) -> RevocableZone | None:
+        """Write the status if it differs; return the zone with it, None if the zone is gone."""
+        if status == zone.status:
+            return zone
+        if not self._leads():
+            raise RetryableError("the lease is not held any more")
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": zone.metadata.uid},
+            {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
+        ]
+        try:
+            body = self._client.json_patch(REVOCABLE_ZONES, zone.metadata.name, operations, subresource="status")
+        except NotFoundError:
+            self._cache.zones.remove(zone.metadata.uid)
+            return None
+        written = RevocableZone.read(body)
+        self._cache.zones.put(written)
+        return written
+
+    def _report(self, zone: RevocableZone, status: RevocableZoneStatus) -> None:
+        """Record a change of state; the status settles it, so that it is recorded once."""
+        if status.state == zone.status.state or (not zone.status.state and status.state == ZoneState.CLOSED):
+            return
+        reason, text = EVENTS.get(ZoneState(status.state), ("", ""))
+        meta = zone.metadata
+        regarding = ObjectReference(api_version=ZONE_API_VERSION, kind=ZONE_KIND, name=meta.name, uid=meta.uid)
+        if reason:
+            until = f" until {status.closes_at}" if status.closes_at else ""
+            self._recorder.record(RecordedEvent(regarding, "Normal", reason, f"{text}{until}"))
+        if status.state == ZoneState.CLOSED and status.pods:
+            message = f"{status.pods} pods were left on the nodes at the end"
+            self._recorder.record(RecordedEvent(regarding, "Warning", NOT_EMPTY, message))

@@ -1,0 +1,189 @@
+"""Decide what the nodes of a RevocableZone are open to, and derive the zone's status.
+
+Everything follows from the schedule, the clock, and one time in the status: from when the present window takes no pods
+any more. It is not put off once it has come, as fewer pods need less time and the nodes would fill again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from berth_core import (
+    Condition,
+    InputError,
+    LentFence,
+    Pod,
+    RevocableZone,
+    RevocableZoneStatus,
+    ZoneCondition,
+    ZoneReason,
+    ZoneState,
+    count,
+    first_few,
+    format_duration,
+    format_timestamp,
+    read_timestamp,
+    time_to_leave,
+)
+from berth_core.schedules import Opening, ZoneSchedule, read_evict_before, read_evict_period
+
+_NODES_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneDecision:
+    """The status to write, and when to look again."""
+
+    status: RevocableZoneStatus
+    wake_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """What a zone's times say of an instant."""
+
+    state: ZoneState
+    problem: str = ""
+    """Why the zone does not open by itself, or ""."""
+    opening: Opening | None = None
+    """The present opening; also while the zone is emptying."""
+    closes: bool = True
+    """Whether the opening has an end."""
+    following: Opening | None = None
+
+
+def lent_fence(zone: RevocableZone, now: datetime) -> LentFence:
+    """Return the fence that the nodes of a zone should have; what is wrong or unknown keeps them closed."""
+    return LentFence.OPEN if _times(zone, now).state is ZoneState.OPEN else LentFence.CLOSED
+
+
+def decide_zone(zone: RevocableZone, fenced: Mapping[str, bool], left: Sequence[Pod], now: datetime) -> ZoneDecision:
+    """Return the status of a zone.
+
+    `fenced` has its nodes and whether each has the fence that it should have; `left` are the pods there that leave when
+    the zone closes.
+    """
+    times = _times(zone, now)
+    evict_from = None if times.problem else _evict_from(zone, times, left)
+    if times.state is ZoneState.OPEN and evict_from is not None and evict_from <= now:
+        times = _Times(ZoneState.EMPTYING, "", times.opening, times.closes, times.following)
+    closes_at = times.opening.end if times.opening is not None and times.closes else None
+    conditions = (
+        (ZoneCondition.SCHEDULED, _scheduled(times)),
+        (ZoneCondition.FENCED, _fenced(fenced)),
+        (ZoneCondition.EMPTY_IN_TIME, _empty_in_time(zone, times, left, now)),
+    )
+    status = RevocableZoneStatus(
+        observed_generation=zone.metadata.generation,
+        state=times.state.value,
+        opens_at=None if times.following is None else format_timestamp(times.following.start),
+        closes_at=None if closes_at is None else format_timestamp(closes_at),
+        evict_from=None if evict_from is None else format_timestamp(evict_from),
+        nodes=len(fenced),
+        pods=len(left),
+        conditions=tuple(_dated(zone, type_, told, now) for type_, told in conditions),
+    )
+    coming = [one for one in (evict_from, closes_at, times.following and times.following.start) if one and one > now]
+    wake = min(((one - now).total_seconds() for one in coming), default=None)
+    return ZoneDecision(status, wake)
+
+
+def _times(zone: RevocableZone, now: datetime) -> _Times:
+    """Return what the schedule says, and the status of an opening that takes no pods any more."""
+    if zone.metadata.unreadable:
+        return _Times(ZoneState.INVALID, f"spec is unreadable ({zone.metadata.unreadable})")
+    try:
+        schedule = ZoneSchedule.parse(zone.spec)
+        read_evict_period(zone.spec)
+        read_evict_before(zone.spec)
+    except InputError as error:
+        return _Times(ZoneState.INVALID, str(error))
+    if zone.spec.suspend:
+        return _Times(ZoneState.SUSPENDED, "spec.suspend keeps the nodes closed")
+    opening, following = schedule.current(now), schedule.following(now)
+    if opening is None:
+        return _Times(ZoneState.CLOSED, following=following)
+    if not schedule.ends(opening, now):
+        return _Times(ZoneState.OPEN, opening=opening, closes=False)
+    state = ZoneState.EMPTYING if _is_emptying(zone, opening, now) else ZoneState.OPEN
+    return _Times(state, opening=opening, following=following)
+
+
+def _is_emptying(zone: RevocableZone, opening: Opening, now: datetime) -> bool:
+    """Return whether the status says that an opening takes no pods any more."""
+    evict_from = read_timestamp(zone.status.evict_from)
+    is_same = read_timestamp(zone.status.closes_at) == opening.end
+    return is_same and evict_from is not None and evict_from <= now
+
+
+def _evict_from(zone: RevocableZone, times: _Times, left: Sequence[Pod]) -> datetime | None:
+    """Return from when the present opening takes no pods any more, None for one without an end."""
+    if times.opening is None or not times.closes:
+        return None
+    if times.state is ZoneState.EMPTYING:
+        return read_timestamp(zone.status.evict_from)
+    said = read_evict_before(zone.spec)
+    lead = said if said is not None else time_to_leave(left, read_evict_period(zone.spec))
+    return min(max(times.opening.end - lead, times.opening.start), times.opening.end)
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+
+def _scheduled(times: _Times) -> Condition:
+    if times.problem:
+        reason = ZoneReason.SUSPENDED if times.state is ZoneState.SUSPENDED else ZoneReason.INVALID
+        return Condition(type="", status="False", reason=reason, message=times.problem)
+    if times.opening is None:
+        opens = "never" if times.following is None else f"at {format_timestamp(times.following.start)}"
+        text = f"closed; opens {opens}"
+    else:
+        text = f"open until {format_timestamp(times.opening.end)}" if times.closes else "open at all times"
+    return Condition(type="", status="True", reason=ZoneReason.ON_SCHEDULE, message=text)
+
+
+def _fenced(fenced: Mapping[str, bool]) -> Condition:
+    lacking = sorted(name for name, stands in fenced.items() if not stands)
+    if not fenced:
+        return Condition(
+            type="", status="Unknown", reason=ZoneReason.NO_NODES, message="no node has the label of this zone"
+        )
+    if lacking:
+        text = f"{len(lacking)} of {count(len(fenced), 'node')} lack their fence: {first_few(lacking, _NODES_NAMED)}"
+        return Condition(type="", status="False", reason=ZoneReason.WITHOUT_FENCE, message=text)
+    return Condition(
+        type="", status="True", reason=ZoneReason.FENCED, message=f"{count(len(fenced), 'node')} have their fences"
+    )
+
+
+def _empty_in_time(zone: RevocableZone, times: _Times, left: Sequence[Pod], now: datetime) -> Condition:
+    if not left:
+        told = ("True", ZoneReason.EMPTY, "no pod has to leave")
+    elif times.opening is None:
+        nodes = {pod.spec.node_name for pod in left}
+        told = ("False", ZoneReason.LEFT_OVER, f"{count(len(left), 'pod')} left on {count(len(nodes), 'closed node')}")
+    elif not times.closes:
+        told = ("Unknown", ZoneReason.IN_TIME, "the zone does not close")
+    else:
+        period = read_evict_period(zone.spec)
+        needed = time_to_leave(left, period)
+        begins = max(now, _evict_from(zone, times, left) or now)
+        is_late = begins + needed > times.opening.end + period  # the pods of the present period may just be leaving
+        text = f"{count(len(left), 'pod')} need {format_duration(needed)} before {format_timestamp(times.opening.end)}"
+        told = ("False", ZoneReason.TOO_LATE, text) if is_late else ("True", ZoneReason.IN_TIME, text)
+    return Condition(type="", status=told[0], reason=told[1], message=told[2])
+
+
+def _dated(zone: RevocableZone, type_: ZoneCondition, told: Condition, now: datetime) -> Condition:
+    """Return a condition with its type and the time at which its status last changed."""
+    known = zone.condition(type_)
+    since = known.last_transition_time if known is not None and known.status == told.status else ""
+    return msgspec.structs.replace(
+        told,
+        type=type_.value,
+        last_transition_time=since or format_timestamp(now),
+        observed_generation=zone.metadata.generation,
+    )

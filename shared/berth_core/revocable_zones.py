@@ -1,0 +1,219 @@
+"""The RevocableZone contract (`berth.volcano.sh/v1alpha1`): nodes that are lent to Kubernetes by the clock.
+
+The names and the meaning come from Volcano's proposal for time division. A node belongs to the zone that its label
+`volcano.sh/revocable-zone` names.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.labels import (
+    DAEMON_POD_LABEL,
+    JDB_MAX_UNAVAILABLE_ANNOTATION,
+    PREEMPTABLE_ANNOTATION,
+    STANDING_FENCE_LABEL,
+)
+from berth_core.objects import ObjectMeta, Pod
+from berth_core.pod_groups import volcano_group_of
+from berth_core.reservations import Condition
+from berth_core.unreadable import stand_in
+
+ZONE_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
+ZONE_KIND: Final = "RevocableZone"
+
+_MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+_LONGEST_GRACE_SECONDS: Final = 600
+
+
+class ZoneState(StrEnum):
+    """What a zone's nodes are open to now."""
+
+    CLOSED = "Closed"
+    """No window: pods of DaemonSets only."""
+    OPEN = "Open"
+    """Preemptable pods may come."""
+    EMPTYING = "Emptying"
+    """The window ends soon: no pod comes any more, and those that are there leave."""
+    SUSPENDED = "Suspended"
+    """Switched off: closed at all times."""
+    INVALID = "Invalid"
+    """A field is wrong: closed at all times."""
+
+
+class ZoneCondition(StrEnum):
+    """Conditions of a RevocableZone."""
+
+    SCHEDULED = "Scheduled"
+    """True while the windows open by themselves; else the reason says why they do not."""
+    FENCED = "Fenced"
+    """Whether every node of the zone has the fence that it should have."""
+    EMPTY_IN_TIME = "EmptyInTime"
+    """Whether the nodes will be empty at the hour; Unknown while no pod has to leave."""
+
+
+class ZoneReason(StrEnum):
+    """Why a condition of a zone is as it is."""
+
+    ON_SCHEDULE = "OnSchedule"
+    """Scheduled: the message says when the zone opens or closes next."""
+    SUSPENDED = "Suspended"
+    """Not scheduled: the zone is switched off."""
+    INVALID = "Invalid"
+    """Not scheduled: a field is wrong; the message names it and what would be right."""
+    FENCED = "Fenced"
+    """Every node has its fence."""
+    NO_NODES = "NoNodes"
+    """No node carries the zone's label."""
+    WITHOUT_FENCE = "WithoutFence"
+    """Some nodes have no fence; the message names them."""
+    EMPTY = "Empty"
+    """No pod is left that has to leave."""
+    IN_TIME = "InTime"
+    """What is left leaves before the hour."""
+    TOO_LATE = "TooLate"
+    """By the budgets of their jobs the pods leave after the hour; the message has the numbers."""
+    LEFT_OVER = "LeftOver"
+    """The zone is closed, and pods are left; the message has their number."""
+
+
+class Weekday(StrEnum):
+    """A day of the week."""
+
+    MONDAY = "Mon"
+    TUESDAY = "Tue"
+    WEDNESDAY = "Wed"
+    THURSDAY = "Thu"
+    FRIDAY = "Fri"
+    SATURDAY = "Sat"
+    SUNDAY = "Sun"
+
+
+class RevocableZoneSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """When the nodes of a zone are lent, and how they are emptied."""
+
+    windows: tuple[str, ...]
+    """From when to when on the wall clock, such as `1:00-4:00`; over midnight if the end is not after the start."""
+    days: tuple[Weekday, ...] = ()
+    """The days on which windows begin; none for every day."""
+    time_zone: str = ""
+    evict_period: str = "1m"
+    evict_before: str = ""
+    """How long before its end a window stops to take pods; "" for as long as the pods need."""
+    suspend: bool = False
+
+
+class RevocableZoneStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a zone is open to, until when, and what is left on its nodes."""
+
+    observed_generation: int | None = None
+    state: str = ""
+    opens_at: str | None = None
+    """When the next window begins."""
+    closes_at: str | None = None
+    """When the window that is open ends."""
+    evict_from: str | None = None
+    """When that window stops to take pods, so that those that are there leave in time."""
+    nodes: int = 0
+    pods: int = 0
+    """Pods on the nodes that leave when the zone closes."""
+    conditions: tuple[Condition, ...] = ()
+
+
+class RevocableZone(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A RevocableZone as the API server holds it; its name is the value of its nodes' label."""
+
+    metadata: ObjectMeta
+    spec: RevocableZoneSpec
+    status: RevocableZoneStatus = RevocableZoneStatus()
+
+    @property
+    def key(self) -> str:
+        """Return the name, for people."""
+        return self.metadata.name
+
+    def condition(self, type_: ZoneCondition) -> Condition | None:
+        """Return the condition of a type, None if it is not set."""
+        return next((one for one in self.status.conditions if one.type == type_), None)
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> "RevocableZone":
+        """Decode an API object; an unreadable one notes why in `metadata.unreadable`."""
+        why = body["metadata"].get("unreadable", "")
+        try:
+            if not why:
+                return msgspec.convert(body, cls)
+        except msgspec.ValidationError as error:
+            why = str(error)
+        return stand_in({**body, "spec": {}}, cls, why)
+
+
+class LentFence(StrEnum):
+    """What the fence of a lent node lets in besides pods of DaemonSets, as `STANDING_FENCE_LABEL` says."""
+
+    OPEN = "lent-open"
+    """Preemptable pods, which prefer the node."""
+    CLOSED = "lent-closed"
+    """Nothing."""
+
+
+def is_lent_fence(pod: Pod) -> bool:
+    """Return whether a pod is the fence of a lent node."""
+    return pod.metadata.labels.get(STANDING_FENCE_LABEL) in set(LentFence)
+
+
+# --- which pods ------------------------------------------------------------------------------------------------------
+
+
+def says_preemptable(metadata: ObjectMeta) -> bool:
+    """Return whether a pod or its group says that it may be preempted, by annotation or by label."""
+    return "true" in {metadata.annotations.get(PREEMPTABLE_ANNOTATION), metadata.labels.get(PREEMPTABLE_ANNOTATION)}
+
+
+def has_to_leave(pod: Pod) -> bool:
+    """Return whether a pod has to leave its node when the node's zone closes."""
+    meta = pod.metadata
+    stays = DAEMON_POD_LABEL in meta.labels or STANDING_FENCE_LABEL in meta.labels
+    is_daemon = pod.controller is not None and pod.controller.kind == "DaemonSet"
+    return not (stays or is_daemon or _MIRROR_ANNOTATION in meta.annotations or pod.is_terminal)
+
+
+def job_of(pod: Pod) -> str:
+    """Return what a pod's job is called: its group, else its controller, else the pod."""
+    if group := volcano_group_of(pod):
+        return f"{pod.metadata.namespace}/{group}"
+    return pod.controller.uid if pod.controller is not None else pod.metadata.uid
+
+
+def time_to_leave(pods: Iterable[Pod], period: timedelta) -> timedelta:
+    """Return how long pods need to leave, by what they say themselves: one of a job in each period by default.
+
+    No pods need no time. A period is added, for evictions that are refused once.
+    """
+    jobs: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        jobs[job_of(pod)].append(pod)
+    if not jobs:
+        return timedelta(0)
+    rounds = max(-(-len(members) // _at_once(members)) for members in jobs.values())
+    graces = [one.spec.termination_grace_period_seconds for members in jobs.values() for one in members]
+    longest = max((min(30 if one is None else one, _LONGEST_GRACE_SECONDS) for one in graces), default=0)
+    return period * rounds + timedelta(seconds=longest)
+
+
+def _at_once(members: list[Pod]) -> int:
+    """Return how many pods of a job may leave in one period, as they say themselves."""
+    said = members[0].metadata.annotations.get(JDB_MAX_UNAVAILABLE_ANNOTATION, "")
+    return max(1, share_of(said, len(members)) or 0)
+
+
+def share_of(text: str, total: int) -> int | None:
+    """Return a number or a percentage of a total, rounded down; None for what is neither."""
+    number = text.strip().removesuffix("%")
+    if not number.isascii() or not number.isdigit() or len(number) > 9:  # noqa: PLR2004 - more is no count
+        return None
+    return int(number) * total // 100 if text.strip().endswith("%") else int(number)

@@ -1,0 +1,119 @@
+"""Lent nodes admit preemptable pods while their zone is open, and nobody else, on an unmodified kube-scheduler."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from berth_core import RevocableZone
+from berth_core.labels import REVOCABLE_ZONE_LABEL
+from berth_kube.resources import DAEMON_SETS, NODES, PODS, REVOCABLE_ZONES
+from reservation_stage import Stage, delete_all, delete_if_there
+from waiting import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+
+ALWAYS: Final = {"windows": ["0:00-24:00"]}
+PREEMPTABLE: Final = {"volcano.sh/preemptable": "true"}
+LONG_SECONDS: Final = 120
+
+
+@pytest.fixture
+def zone(stage: Stage) -> Iterator[str]:
+    """Yield the zone of the stage's second node, which is closed."""
+    name = f"zone-{stage.namespace}"
+    stage.client.merge_patch(NODES, stage.nodes[1], {"metadata": {"labels": {REVOCABLE_ZONE_LABEL: name}}})
+    body = {
+        "apiVersion": "berth.volcano.sh/v1alpha1",
+        "kind": "RevocableZone",
+        "metadata": {"name": name},
+        "spec": {**ALWAYS, "suspend": True},
+    }
+    stage.client.create(REVOCABLE_ZONES, body)
+    wait_for_state(stage, name, "Suspended")
+    yield name
+    delete_if_there(stage.client, REVOCABLE_ZONES, name)
+    delete_all(stage.client, DAEMON_SETS, stage.namespace)
+
+
+def read(stage: Stage, name: str) -> RevocableZone:
+    return RevocableZone.read(stage.client.get(REVOCABLE_ZONES, name))
+
+
+def wait_for_state(stage: Stage, name: str, want: str) -> None:
+    """Wait until the zone's nodes have the fence of a state."""
+
+    def is_reached() -> bool:
+        found = read(stage, name).status
+        return found.state == want and {one.type: one.status for one in found.conditions}["Fenced"] == "True"
+
+    eventually(f"the zone is {want} and fenced", is_reached, seconds=LONG_SECONDS)
+
+
+def switch(stage: Stage, name: str, want: str, *, suspend: bool) -> None:
+    stage.client.merge_patch(REVOCABLE_ZONES, name, {"spec": {"suspend": suspend}})
+    wait_for_state(stage, name, want)
+
+
+def create(stage: Stage, name: str, *, cpu: str = "1", **metadata: dict[str, str]) -> None:
+    body: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", **stage.template({}, cpu=cpu)}
+    body["metadata"] = {"name": name, **metadata}
+    stage.client.create(PODS, body, namespace=stage.namespace)
+
+
+def node_of(stage: Stage, name: str) -> str:
+    return stage.pod(name).spec.node_name
+
+
+def wait_for_node(stage: Stage, name: str, node: str) -> None:
+    eventually(f"{name} is on {node}", lambda: node_of(stage, name) == node, seconds=LONG_SECONDS)
+
+
+def is_refused(stage: Stage, name: str) -> bool:
+    return stage.pod(name).condition("PodScheduled") == "False"
+
+
+def test_only_preemptable_pods_use_a_lent_node_and_only_while_it_is_open(stage: Stage, zone: str) -> None:
+    usual, lent = stage.nodes
+    create(stage, "first", cpu="4")
+    wait_for_node(stage, "first", usual)  # though the lent one is empty
+    create(stage, "service", cpu="1")
+    create(stage, "by-annotation", annotations=PREEMPTABLE)
+    create(stage, "by-label", labels=PREEMPTABLE)
+    names = ("service", "by-annotation", "by-label")
+    eventually("all are refused while it is closed", lambda: all(is_refused(stage, name) for name in names), seconds=60)
+
+    switch(stage, zone, "Open", suspend=False)
+    wait_for_node(stage, "by-annotation", lent)
+    wait_for_node(stage, "by-label", lent)
+    eventually("they are counted", lambda: read(stage, zone).status.pods == 2, seconds=LONG_SECONDS)
+    assert node_of(stage, "service") == ""
+
+    switch(stage, zone, "Suspended", suspend=True)
+    create(stage, "too-late", labels=PREEMPTABLE)
+    eventually("nobody comes any more", lambda: is_refused(stage, "too-late"), seconds=LONG_SECONDS)
+    assert {node_of(stage, name) for name in ("by-annotation", "by-label")} == {lent}
+
+    stage.client.delete(REVOCABLE_ZONES, zone)
+    wait_for_node(stage, "service", lent)
+
+
+def test_preemptable_pods_prefer_open_lent_nodes_and_daemon_pods_come_always(stage: Stage, zone: str) -> None:
+    usual, lent = stage.nodes
+    template = stage.template({"app": "agent"}, cpu="10m")
+    spec = {"selector": {"matchLabels": {"app": "agent"}}, "template": template}
+    head = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"}}
+    stage.client.create(DAEMON_SETS, {**head, "spec": spec}, namespace=stage.namespace)
+    eventually("its pods run on both", lambda: daemons_on(stage) == {usual, lent}, seconds=LONG_SECONDS)
+
+    switch(stage, zone, "Open", suspend=False)
+    for number in range(3):
+        create(stage, f"batch-{number}", labels=PREEMPTABLE)
+        wait_for_node(stage, f"batch-{number}", lent)
+    create(stage, "service")
+    wait_for_node(stage, "service", usual)
+
+
+def daemons_on(stage: Stage) -> set[str]:
+    found = stage.client.list(PODS, namespace=stage.namespace, label_selector="app=agent").items
+    return {pod["spec"].get("nodeName", "") for pod in found if pod["status"].get("phase") == "Running"}

@@ -1,0 +1,211 @@
+"""Lent nodes have the fence that their zone's times ask for, and the zone says what is left on them."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+
+from berth_core import PREEMPTABLE_LABEL, STANDING_FENCE_LABEL, RevocableZone
+from berth_core.objects import Pod
+from berth_core.schedules import ZoneSchedule
+from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS
+from berth_operator.cache.nodes import GuardableNode
+from berth_operator.executor.guards import LentFences
+from berth_operator.executor.windows import list_zones
+from berth_operator.executor.zones import PreemptablePods, ZoneController
+from berth_operator.reconcile.zones import decide_zone
+from berth_operator.workqueue import Key, KeyKind
+from builders import as_api, pod
+from operator_harness import OperatorHarness, harness
+
+__all__ = ["harness"]
+
+NIGHT: Final = datetime(2026, 11, 21, 1, tzinfo=UTC)
+REFUSED: Final = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+
+
+def zone_body(name: str = "rz1", **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - a field of the spec
+    return {
+        "apiVersion": "berth.volcano.sh/v1alpha1",
+        "kind": "RevocableZone",
+        "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1, "resourceVersion": "1"},
+        "spec": {"windows": ["1:00-4:00"], **spec},
+    }
+
+
+def lend(harness: OperatorHarness, *nodes: str, zone: str = "rz1", **spec: Any) -> None:  # noqa: ANN401
+    """Have nodes that belong to a zone."""
+    harness.api.identifies = True
+    harness.api.put(REVOCABLE_ZONES, zone_body(zone, **spec))
+    for name in nodes:
+        meta = {"name": name, "uid": f"uid-{name}", "labels": {"volcano.sh/revocable-zone": zone}}
+        harness.api.put(NODES, {"metadata": meta, "spec": {}, "status": {"allocatable": {"pods": "110"}}})
+        harness.cache.put_node(harness.api.get(NODES, name, type=GuardableNode))
+
+
+def live_at(harness: OperatorHarness, now: datetime) -> RevocableZone:
+    """Hear of the zones and reconcile what this queues, until nothing more is to do."""
+    harness.clock.advance((now - harness.clock.now()).total_seconds())
+    fences = LentFences(harness.context, harness.priorities)
+    controller = ZoneController(harness.context, fences, harness.recorder, lambda: harness.leads)
+    list_zones(harness.context.client, harness.cache)
+    for _ in range(20):
+        keys, harness.queued[:] = list(dict.fromkeys(harness.queued)), []
+        for key in keys:
+            if key.kind is KeyKind.ZONE:
+                controller.reconcile(key.name, lambda _seconds: None)
+            elif key.kind is KeyKind.NODE:
+                fences.reconcile(key.name, now)
+        if not keys:
+            break
+    return RevocableZone.read(harness.api.get(REVOCABLE_ZONES, "rz1"))
+
+
+def fences(harness: OperatorHarness) -> list[tuple[str, str]]:
+    found = harness.api.list(PODS, namespace="berth-system", type=Pod).items
+    return sorted((one.spec.node_name, one.metadata.labels[STANDING_FENCE_LABEL]) for one in found)
+
+
+def at(hours: float) -> datetime:
+    """Return a time after one o'clock, when the zone opens."""
+    return NIGHT + timedelta(hours=hours)
+
+
+def test_the_proposals_zone_is_open_from_one_to_four(harness: OperatorHarness) -> None:
+    lend(harness, "node-a", "node-b")
+    seen = {}
+    for minutes in range(-60, 300, 20):
+        zone = live_at(harness, at(minutes / 60))
+        seen[minutes] = zone.status.state, {kind for _, kind in fences(harness)}, len(fences(harness))
+    for minutes, found in seen.items():
+        want = ("Open", {"lent-open"}, 2) if 0 <= minutes < 180 else ("Closed", {"lent-closed"}, 2)
+        assert found == want, minutes
+
+
+def test_the_next_fence_is_there_before_the_other_goes(harness: OperatorHarness) -> None:
+    lend(harness, "node-a")
+    live_at(harness, at(-1))
+    harness.api.calls.clear()
+    live_at(harness, at(1))
+    changes = [call for call in harness.api.calls if call.startswith(("create pods", "delete pods"))]
+    assert [call.split()[0] for call in changes] == ["create", "delete"]
+
+
+def test_what_is_wrong_or_switched_off_keeps_the_nodes_closed(harness: OperatorHarness) -> None:
+    lend(harness, "node-a", suspend=True)
+    assert live_at(harness, at(1)).status.state == "Suspended"
+    assert fences(harness) == [("node-a", "lent-closed")]
+    broken = RevocableZone.read(zone_body(windows=["1:00-1:00"]))
+    status = decide_zone(broken, {"node-a": True}, [], at(1)).status
+    assert status.state == "Invalid"
+    assert "windows[0]" in status.conditions[0].message
+
+
+def test_a_deleted_zone_and_a_label_that_is_taken_off_take_the_fences_with_them(harness: OperatorHarness) -> None:
+    lend(harness, "node-a", "node-b")
+    live_at(harness, at(1))
+    bare = {"metadata": {"name": "node-b", "uid": "uid-node-b", "resourceVersion": "900"}}
+    harness.cache.put_node(msgspec.convert(bare, GuardableNode))
+    live_at(harness, at(1))
+    assert fences(harness) == [("node-a", "lent-open")]
+    harness.cache.zones.remove("uid-rz1")
+    harness.api.delete(REVOCABLE_ZONES, "rz1")
+    list_zones(harness.context.client, harness.cache)
+    assert Key(KeyKind.NODE, "node-a") in harness.queued
+    LentFences(harness.context, harness.priorities).reconcile("node-a", at(1))
+    assert fences(harness) == []
+
+
+def test_nothing_is_taken_off_before_the_zones_are_known(harness: OperatorHarness) -> None:
+    lend(harness, "node-a")
+    live_at(harness, at(-1))
+    harness.cache.zones.remove("uid-rz1")
+    harness.cache.zones.are_known = False
+    LentFences(harness.context, harness.priorities).reconcile("node-a", at(-1))
+    assert fences(harness) == [("node-a", "lent-closed")]
+
+
+def left(count: int) -> list[Pod]:
+    notes = {"scheduling.k8s.io/group-name": "job"}
+    return [pod(f"pod-{number}", annotations=notes, node="node-a") for number in range(count)]
+
+
+def test_no_pod_comes_any_more_once_those_there_need_the_rest_of_the_time() -> None:
+    zone = RevocableZone.read(zone_body())
+    early = decide_zone(zone, {"node-a": True}, left(5), at(1)).status
+    assert early.state == "Open"
+    from_ = datetime.fromisoformat(early.evict_from or "")
+    assert timedelta(minutes=5) <= at(3) - from_ < timedelta(minutes=6)
+    late = decide_zone(zone, {"node-a": True}, left(5), from_ + timedelta(seconds=1)).status
+    assert (late.state, late.conditions[2].status) == ("Emptying", "True")
+    known = msgspec.structs.replace(zone, status=late)
+    later = decide_zone(known, {"node-a": True}, left(1), from_ + timedelta(minutes=2)).status
+    assert (later.state, later.evict_from) == ("Emptying", early.evict_from), "it does not open again"
+    assert decide_zone(known, {"node-a": True}, [], at(3)).status.state == "Closed"
+
+
+def test_a_zone_says_when_its_nodes_will_not_be_empty_in_time() -> None:
+    zone = RevocableZone.read(zone_body(evictBefore="2m"))
+    status = decide_zone(zone, {"node-a": True}, left(9), at(1)).status
+    assert (status.conditions[2].status, status.conditions[2].reason) == ("False", "TooLate")
+    closed = decide_zone(zone, {"node-a": True}, left(2), at(4)).status.conditions[2]
+    assert (closed.reason, closed.message) == ("LeftOver", "2 pods left on 1 closed node")
+
+
+def test_the_example_of_the_page_is_valid() -> None:
+    docs = Path(__file__).parents[2] / "operator" / "docs"
+    zone = RevocableZone.read(yaml.safe_load((docs / "lent-nodes.yaml").read_text(encoding="utf-8")))
+    assert not zone.metadata.unreadable
+    ZoneSchedule.parse(zone.spec)
+
+
+def waiting(name: str, *, refused: bool = True, **metadata: Any) -> dict[str, Any]:  # noqa: ANN401 - a field of it
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", **metadata},
+        "spec": {"containers": [{"name": "main"}]},
+        "status": {"phase": "Pending", "conditions": REFUSED if refused else []},
+    }
+
+
+SAYS_SO: Final = {"annotations": {"volcano.sh/preemptable": "true"}}
+GROUPED: Final = {"annotations": {"scheduling.k8s.io/group-name": "group"}}
+PODS_THAT_WAIT: Final = {
+    "annotated": (waiting("pod", **SAYS_SO), True),
+    "of an annotated group": (waiting("pod", **GROUPED), True),
+    "of a group that is not there": (
+        waiting("pod", annotations={"scheduling.k8s.io/group-name": "none"}),
+        False,
+    ),
+    "not preemptable": (waiting("pod"), False),
+    "said to be none": (waiting("pod", annotations={"volcano.sh/preemptable": "false"}), False),
+    "not refused": (waiting("pod", refused=False, **SAYS_SO), False),
+}
+
+
+@pytest.mark.parametrize(("body", "want"), PODS_THAT_WAIT.values(), ids=PODS_THAT_WAIT.keys())
+def test_a_pod_is_let_onto_open_lent_nodes(harness: OperatorHarness, body: dict[str, Any], *, want: bool) -> None:
+    group = {"metadata": {"name": "group", "namespace": "default", "uid": "uid-group", **SAYS_SO}}
+    harness.api.put(VOLCANO_POD_GROUPS, group)
+    harness.api.put(PODS, body)
+    PreemptablePods(harness.context).let_in()
+    found = harness.api.get(PODS, "pod", namespace="default", type=Pod)
+    assert (PREEMPTABLE_LABEL in found.metadata.labels) is want
+
+
+def test_pods_of_daemon_sets_and_static_pods_are_not_counted(harness: OperatorHarness) -> None:
+    lend(harness, "node-a")
+    mirror = {"kubernetes.io/config.mirror": "x"}
+    there = [
+        pod("batch", node="node-a"),
+        pod("agent", node="node-a", labels={"pod-template-generation": "1"}),
+        pod("static", node="node-a", annotations=mirror),
+        pod("done", node="node-a", phase="Succeeded"),
+    ]
+    for one in there:
+        harness.api.put(PODS, as_api(one))
+    assert live_at(harness, at(1)).status.pods == 1
