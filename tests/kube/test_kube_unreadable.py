@@ -17,7 +17,7 @@ from berth_core.objects import Node, Pod
 from berth_core.policies import DeschedulerPolicy
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, ReservationReason
 from berth_core.snapshot import Snapshot
-from berth_descheduler.api.queries import read_plans, read_policies
+from berth_descheduler.api.routes import read_plans, read_policies
 from berth_descheduler.controller.status import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.metrics import PolicyMetrics

@@ -18,8 +18,7 @@ from berth_descheduler.api.limits import Admission, RequestGuard
 from berth_descheduler.api.openapi import CONTENT_POLICY, describe, render_page
 from berth_descheduler.api.plan_stream import PlanFeeds
 from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation
-from berth_descheduler.api.queries import FragmentationQueries
-from berth_descheduler.api.routes import ApiContext, build_routes
+from berth_descheduler.api.routes import ApiContext, FragmentationQueries, build_routes
 from berth_descheduler.api.settings import RestSettings
 from berth_kube import KubeClient
 

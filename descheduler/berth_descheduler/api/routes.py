@@ -1,9 +1,11 @@
-"""The paths, their parameters, and the rights that each needs."""
+"""The paths, their parameters, what they answer, and the rights that each needs."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -11,20 +13,32 @@ import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, RunMode
-from berth_descheduler.api import queries
+from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, RunMode, Snapshot
 from berth_descheduler.api.auth import Authority
-from berth_descheduler.api.concurrency import Workers
+from berth_descheduler.api.concurrency import TtlCache, Workers
 from berth_descheduler.api.limits import RequestContext
 from berth_descheduler.api.openapi import answers
 from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, PlanFeeds, StreamContext, stream_events
 from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind, fault, invalid
-from berth_descheduler.api.queries import FragmentationQueries
 from berth_descheduler.api.schemas import RequestedRun, StreamedEvent, describe_request
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.migration import abort, approve, request_run
-from berth_descheduler.planner import CapacityShape, read_shape
-from berth_descheduler.report import Capacity, ListedPlan, PlanDocument, PlanList, PolicyList, QueueList, list_plan
+from berth_descheduler.planner import CapacityShape, measure_queues, read_shape, report_capacity
+from berth_descheduler.report import (
+    Capacity,
+    ListedPlan,
+    PlanDocument,
+    PlanHead,
+    PlanList,
+    PolicyList,
+    QueueList,
+    describe_capacity,
+    describe_queues,
+    describe_stored_plan,
+    list_plan,
+    list_policies,
+)
+from berth_descheduler.snapshots import read_capacity
 from berth_kube import (
     DESCHEDULER_POLICIES,
     MIGRATION_PLANS,
@@ -36,6 +50,96 @@ from berth_kube import (
     NotFoundError,
     Subject,
 )
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+# Blocking reads of plans, policies, queues and fragmentation.
+
+_PLANS_PER_PAGE: Final = 20
+"""A plan may take a megabyte, of which a list keeps little."""
+
+
+def read_plans(client: KubeClient, *, policy: str | None, phase: PlanPhase | None, limit: int) -> PlanList:
+    """Return the newest plans, of a policy and in a phase if given."""
+    heads = client.list(MIGRATION_PLANS, type=PlanHead, page_size=_PLANS_PER_PAGE).items
+    found = [head for head in heads if policy in (None, head.spec.policy) and phase in (None, head.phase)]
+    found.sort(key=lambda head: (head.metadata.creation_timestamp or "", head.metadata.name), reverse=True)
+    return PlanList(items=tuple(map(list_plan, found[:limit])), remaining=max(0, len(found) - limit))
+
+
+def read_plan(client: KubeClient, name: str) -> PlanDocument:
+    return describe_stored_plan(client.get(MIGRATION_PLANS, name, type=MigrationPlan))
+
+
+def read_policies(client: KubeClient) -> PolicyList:
+    return list_policies(client.list(DESCHEDULER_POLICIES, type=DeschedulerPolicy).items)
+
+
+def read_policy(client: KubeClient, name: str) -> DeschedulerPolicy:
+    return client.get(DESCHEDULER_POLICIES, name, type=DeschedulerPolicy)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The nodes and pods of the cluster at one time."""
+
+    snapshot: Snapshot
+    at: datetime
+
+
+def measure(client: KubeClient, clock: Clock) -> Measurement:
+    return Measurement(read_capacity(client), clock.now())
+
+
+def describe_fragmentation(measured: Measurement, shapes: tuple[CapacityShape, ...]) -> Capacity:
+    return describe_capacity(report_capacity(measured.snapshot, shapes), measured.at)
+
+
+def describe_guarantees(measured: Measurement) -> QueueList:
+    read = measured.snapshot
+    return describe_queues(None if read.unread else measure_queues(read), measured.at)
+
+
+# --- fragmentation ---------------------------------------------------------------------------------------------------
+
+_ANSWERS: Final = 64
+
+
+class FragmentationQueries:
+    """Reads the cluster at most once per `capacity_seconds`; counting has its own thread."""
+
+    def __init__(self, client: KubeClient, clock: Clock, settings: RestSettings) -> None:
+        self._client = client
+        self._clock = clock
+        self._seconds = settings.times.capacity_seconds
+        self._workers = Workers(1, settings.times.request_seconds)
+        self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
+        self._queues: TtlCache[str, QueueList] = TtlCache(clock, 1)
+        self._counted: TtlCache[tuple[str, ...], Capacity] = TtlCache(clock, _ANSWERS)
+
+    async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
+        key = tuple(shape.name for shape in shapes)
+        return await self._counted.answer(key, lambda: self._count(shapes), lambda _: self._seconds)
+
+    async def queues(self) -> QueueList:
+        return await self._queues.answer("", self._measure_queues, lambda _: self._seconds)
+
+    async def _measure_queues(self) -> QueueList:
+        measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
+        return await self._workers.run(lambda: describe_guarantees(measured))
+
+    async def _count(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
+        measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
+        return await self._workers.run(lambda: describe_fragmentation(measured, shapes))
+
+    async def _measure(self) -> Measurement:
+        found = await self._workers.run(lambda: measure(self._client, self._clock))
+        # By far the largest object here, and useless once it has expired.
+        asyncio.get_running_loop().call_later(self._seconds, self._measured.forget, "")
+        return found
+
+    def close(self) -> None:
+        self._workers.close()
+
 
 # --- parameters ------------------------------------------------------------------------------------------------------
 # Parameters of requests: names, shapes, keys, and the body of a request for a run.
@@ -208,7 +312,7 @@ def _add_runs(router: APIRouter, api: ApiContext) -> None:
         refuse_unknown(dict(request.query_params), set())
         subject = await api.admit(request, Access("create", MIGRATION_PLANS))
         with _naming("body.policy", body.policy, "policy"):
-            policy = await api.workers.run(lambda: queries.read_policy(api.client, body.policy))
+            policy = await api.workers.run(lambda: read_policy(api.client, body.policy))
         _require_valid(policy)
         mode = RunMode.PLAN if body.dry_run else RunMode(body.mode or policy.spec.mode)
         if mode is RunMode.AUTO:
@@ -247,7 +351,7 @@ def _add_plans(router: APIRouter, api: ApiContext) -> None:
     ) -> Response:
         refuse_unknown(dict(request.query_params), {"policy", "phase", "limit"})
         await api.admit(request, Access("list", MIGRATION_PLANS))
-        found = await api.workers.run(lambda: queries.read_plans(api.client, policy=policy, phase=phase, limit=limit))
+        found = await api.workers.run(lambda: read_plans(api.client, policy=policy, phase=phase, limit=limit))
         return _answer(found)
 
     @router.get(
@@ -261,7 +365,7 @@ def _add_plans(router: APIRouter, api: ApiContext) -> None:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("get", MIGRATION_PLANS, name))
         with _naming("path.name", name, "plan"):
-            return _answer(await api.workers.run(lambda: queries.read_plan(api.client, name)))
+            return _answer(await api.workers.run(lambda: read_plan(api.client, name)))
 
 
 def _add_decisions(router: APIRouter, api: ApiContext) -> None:
@@ -389,7 +493,7 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
     async def policies(request: Request) -> Response:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("list", DESCHEDULER_POLICIES))
-        return _answer(await api.workers.run(lambda: queries.read_policies(api.client)))
+        return _answer(await api.workers.run(lambda: read_policies(api.client)))
 
 
 def _answer(
