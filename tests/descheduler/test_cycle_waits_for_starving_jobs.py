@@ -11,7 +11,7 @@ from berth_core import POLICY_LABEL, STARVING_JOB_LABEL, STARVING_JOBS
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RoomReason, RoomState, RunMode
 from berth_core.reservations import Reservation
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.framework.runtime import Enabled
+from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.migration.manifests import job_reservation_name
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings

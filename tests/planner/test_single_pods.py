@@ -12,10 +12,9 @@ from berth_core.migration_plans import MoveReason
 from berth_core.objects import LabelSelector, Pod
 from berth_core.selectors import parse_selector
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import Candidate, ClusterView
+from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind
-from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.defragmentation import NoBalance

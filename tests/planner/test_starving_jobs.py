@@ -26,8 +26,8 @@ from berth_core import (
 )
 from berth_core.objects import OwnerReference, PodCondition, PodStatus, Taint
 from berth_core.reservations import ReservationPhase, ReservationStatus, Slot, SlotState
+from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.framework.runtime import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, find_pending_jobs, most_fenced_nodes, plan
 from berth_descheduler.plugins import StarvingJobs, default_plugins, settings_with
 from builders import (

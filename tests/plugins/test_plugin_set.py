@@ -8,10 +8,17 @@ import pytest
 from berth_core.errors import InputError, RetryableError
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import Candidate, ClusterView, Objection, PodFilter
+from berth_descheduler.framework.interfaces import (
+    Candidate,
+    ClusterView,
+    Enabled,
+    Objection,
+    PluginError,
+    PluginSet,
+    PodFilter,
+)
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.framework.runtime import Enabled, PluginError, PluginSet
 from builders import pod
 from planner_settings import plugin_set
 

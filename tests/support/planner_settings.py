@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from berth_descheduler.framework.runtime import PluginSet
+from berth_descheduler.framework.interfaces import PluginSet
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.defragmentation import (
     Defragmentation,

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 from berth_core import CPU, DEFAULT_NAMESPACE, LONGEST_GRACE, InputError, LabelSelector, format_duration
-from berth_descheduler.framework.runtime import PluginSet
+from berth_descheduler.framework.interfaces import PluginSet
 
 _POSITIVE = "a whole number from 1 on"
 

@@ -20,7 +20,7 @@ from berth_core import (
     parse_timestamp,
 )
 from berth_descheduler.framework import ClusterView, PodFilter, Refusal, RefusalReason
-from berth_descheduler.framework.runtime import PluginSet
+from berth_descheduler.framework.interfaces import PluginSet
 from berth_descheduler.planner import DisruptionBudgets, EvictableNamespaces
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs, NoEvictionPolicy, Protection
 

@@ -19,7 +19,7 @@ from berth_core import (
     format_duration,
     parse_duration,
 )
-from berth_descheduler.framework.runtime import Enabled, PluginSet
+from berth_descheduler.framework.interfaces import Enabled, PluginSet
 from berth_descheduler.planner import (
     EvictableNamespaces,
     NodeIndex,

@@ -10,8 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
 from berth_core import STARVING_JOBS, InputError
-from berth_descheduler.framework.interfaces import PluginType
-from berth_descheduler.framework.runtime import Enabled, PluginSet
+from berth_descheduler.framework.interfaces import Enabled, PluginSet, PluginType
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
 from berth_descheduler.plugins.defragmentation import (

@@ -13,11 +13,12 @@ from berth_core import InputError, LabelSelector
 from berth_descheduler.framework.interfaces import (
     BalancePlugin,
     DeschedulePlugin,
+    Enabled,
     FilterPlugin,
     PluginKind,
+    PluginSet,
     PreEvictionFilterPlugin,
 )
-from berth_descheduler.framework.runtime import Enabled, PluginSet
 from berth_descheduler.plugins import (
     EVICTOR_NAME,
     PLUGIN_NAME,
