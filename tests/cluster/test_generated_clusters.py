@@ -32,7 +32,7 @@ SEEDS = int(os.environ.get("BERTH_TEST_SEEDS", "4"))
 FOUND_SOMETHING = (0, 6, 12, 17)
 """Seeds that are always among them, as once they did not come out right or make room."""
 
-LIMITS = ("--max-moves=10", "--per-controller=2", "--lease-seconds=3")
+LIMITS = ("--max-moves=10", "--per-controller=2")
 THRESHOLDS = ("--whole-nodes", "--low-threshold=40", "--defragment-threshold=40", "--protection-threshold=95")
 
 

@@ -29,7 +29,8 @@ from service_processes import OperatorProcess, running_operator, script
 from waiting import eventually
 
 PLANNER: Final = ("--whole-nodes", "--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=100")
-LEASE_SECONDS: Final = 3
+LEASE_SECONDS: Final = 6
+"""Of a run that may be killed: the next one waits for as long. A busy machine must not lose it meanwhile."""
 MOVERS: Final = ("api", "web")
 PODS_OF_A_MOVER: Final = 2
 NODE_CPU: Final = 8
