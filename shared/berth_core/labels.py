@@ -111,6 +111,9 @@ WINDOW_START_ANNOTATION: Final = f"{PREFIX}/window-start"
 IDLE_SLOTS_ANNOTATION: Final = f"{PREFIX}/idle-slots"
 """On the same Reservation: how many of its slots what is idle at the start was found to hold."""
 
+MAY_MOVE_ANNOTATION: Final = f"{PREFIX}/may-move"
+"""On the same Reservation, value `Consolidate`: the descheduler may move pods off the nodes that its slots wait for."""
+
 MAXIMUM_RUNTIME_ANNOTATION: Final = "volcano.sh/maximum-runtime"
 """On a pod or its pod group: how long the pod runs at most, as a Go duration such as `500s`."""
 

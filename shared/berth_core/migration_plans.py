@@ -162,6 +162,9 @@ PLAN_KIND: Final = "MigrationPlan"
 STARVING_JOBS: Final = "StarvingJobs"
 """The plugin that keeps nodes for starving jobs, and what its plans record as their strategy."""
 
+WINDOW_MOVES: Final = "ReservationWindows"
+"""The plugin that moves pods off the nodes of windows, and what its plans record as their strategy."""
+
 
 class RunMode(StrEnum):
     """How far a run goes by itself: it plans, waits for approval, or executes."""

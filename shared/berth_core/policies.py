@@ -1,12 +1,13 @@
 """The DeschedulerPolicy contract (`berth.volcano.sh/v1alpha1`): triggers, mode, rules, limits."""
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
+from berth_core.clock import read_timestamp
 from berth_core.migration_plans import RunMode
 from berth_core.objects import ObjectMeta
 from berth_core.reservations import Condition
@@ -204,7 +205,33 @@ class DeschedulerPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel
         """Return the condition of a type, None if it is not set."""
         return next((condition for condition in self.status.conditions if condition.type == type_), None)
 
+    def enables(self, plugin: str) -> bool:
+        """Return whether a profile enables a balance plugin."""
+        return any(plugin in profile.plugins.balance.enabled for profile in self.spec.profiles)
+
     @classmethod
     def from_api(cls, body: Mapping[str, Any]) -> "DeschedulerPolicy":
         """Decode an API object; raises `msgspec.ValidationError` with the field."""
         return msgspec.convert(body, cls)
+
+
+_OVERDUE: Final = timedelta(minutes=15)
+"""A policy whose next run is due for longer than this is not served: a run before it may take its time."""
+
+
+def policies_that_move(bodies: Iterable[Mapping[str, Any]], plugin: str, now: datetime) -> tuple[str, ...]:
+    """Return the names of the policies by which a descheduler moves pods for a balance plugin, by itself.
+
+    It says when it runs next. Leaves out unreadable policies and those that only plan.
+    """
+    found = []
+    for body in bodies:
+        try:
+            policy = DeschedulerPolicy.from_api(body)
+        except msgspec.ValidationError:
+            continue
+        due = read_timestamp(policy.status.next_run_time)
+        runs = due is not None and due > now - _OVERDUE and not policy.spec.suspend
+        if runs and policy.spec.mode is not RunMode.PLAN and policy.enables(plugin):
+            found.append(policy.metadata.name)
+    return tuple(sorted(found))

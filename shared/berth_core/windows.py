@@ -52,6 +52,8 @@ class WindowReason(StrEnum):
     """Sufficient: what is idle at the start holds every slot."""
     IDLE_INSUFFICIENT = "IdleInsufficient"
     """Not sufficient: what is idle at the start does not hold every slot; the message has the numbers."""
+    NO_MOVES = "NoMoves"
+    """Not sufficient: pods may be moved off the chosen nodes, and no policy does so by itself."""
     LATE = "Late"
     """Not sufficient: pods on the chosen nodes are expected to end after the start."""
 

@@ -140,6 +140,7 @@ def open_a_window(stage: Stage) -> None:
         "podNumToReserve": 1,
         "resources": {"cpu": "1"},
         "nodeSelector": stage.selector,
+        "mayMove": "Consolidate",
     }
     head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "ReservationWindow", "metadata": {"name": "window"}}
     stage.client.create(RESERVATION_WINDOWS, {**head, "spec": spec}, namespace=stage.namespace)

@@ -74,6 +74,7 @@ GOOD: Final[dict[str, dict[str, Any]]] = {
         "template": {"spec": {"containers": [{"name": "c", "env": [{"name": "A", "value": "b"}]}]}},
     },
     "a week": {"duration": "168h"},
+    "moves instead of waiting": {"mayMove": "Consolidate"},
 }
 
 
@@ -99,7 +100,7 @@ BAD: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "no pods": ({"podNumToReserve": 0}, "should be greater than or equal to 1"),
     "too many pods": ({"podNumToReserve": 1001}, "should be less than or equal to 1000"),
     "a value that there is not": ({"missed": "Never"}, 'supported values: "Rest", "Skip"'),
-    "moves, which are not made yet": ({"mayMove": "Consolidate"}, "mayMove: Consolidate is not supported yet"),
+    "moves of a kind that there is not": ({"mayMove": "Fewest"}, 'supported values: "Never", "Consolidate"'),
 }
 
 

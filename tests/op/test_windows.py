@@ -7,9 +7,17 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from berth_core import ReservationPhase, WindowCondition, WindowReason, WindowState
+from berth_core import (
+    MAY_MOVE_ANNOTATION,
+    POLICY_API_VERSION,
+    POLICY_KIND,
+    ReservationPhase,
+    WindowCondition,
+    WindowReason,
+    WindowState,
+)
 from berth_core.schedules import WindowSchedule
-from berth_kube import RESERVATION_WINDOWS, RESERVATIONS
+from berth_kube import DESCHEDULER_POLICIES, RESERVATION_WINDOWS, RESERVATIONS
 from berth_kube.errors import ServerError
 from berth_operator.workqueue import Key, KeyKind
 from conventions.pages import blocks
@@ -284,6 +292,68 @@ def test_without_a_node_nothing_is_reserved_until_there_is_one() -> None:
     one.cache.put_node(big_node("node-b", business_type="ebook"))
     one.advance(at("1:01"))
     assert [held.spec.tasks[0].node_names for held in one.reservations()] == [("node-b",)]
+
+
+def policy_body(
+    *,
+    due: str = "2026-01-01T01:00:30Z",
+    plugin: str = "ReservationWindows",
+    **spec: Any,  # noqa: ANN401 - a field of the spec
+) -> dict[str, Any]:
+    """A policy that a service says it runs next at a time."""
+    profile = {"name": "default", "plugins": {"balance": {"enabled": [plugin]}}}
+    return {
+        "apiVersion": POLICY_API_VERSION,
+        "kind": POLICY_KIND,
+        "metadata": {"name": "nightly-moves"},
+        "spec": {"mode": "Auto", "profiles": [profile], **spec},
+        "status": {"nextRunTime": due},
+    }
+
+
+MOVERS: Final = {
+    "one that moves": (policy_body(), WindowReason.IDLE_INSUFFICIENT),
+    "one that only plans": (policy_body(mode="Plan"), WindowReason.NO_MOVES),
+    "one that is switched off": (policy_body(suspend=True), WindowReason.NO_MOVES),
+    "one of another plugin": (policy_body(plugin="Defragmentation"), WindowReason.NO_MOVES),
+    "one that no descheduler has run for long": (policy_body(due="2026-01-01T00:30:00Z"), WindowReason.NO_MOVES),
+    "one that cannot be read": ({**policy_body(), "spec": {"profiles": 7}}, WindowReason.NO_MOVES),
+    "none": (None, WindowReason.NO_MOVES),
+}
+
+
+@pytest.mark.parametrize(("policy", "want_reason"), MOVERS.values(), ids=MOVERS)
+def test_a_window_that_waits_for_moves_says_who_makes_them(policy: dict[str, Any] | None, want_reason: str) -> None:
+    one = WindowSimulation()
+    for number in (1, 2):
+        one.put_running(f"low-{number}", node=f"node-{'ab'[number - 1]}", cpu="60")
+    one.apply(window_body(mayMove="Consolidate"))
+    if policy is not None:
+        one.api.put(DESCHEDULER_POLICIES, policy)
+    one.advance(at("1:00"))
+    (held,) = one.reservations()
+    assert held.metadata.annotations[MAY_MOVE_ANNOTATION] == "Consolidate"
+    sufficient = one.window().condition(WindowCondition.SUFFICIENT)
+    assert sufficient is not None
+    assert (sufficient.status, sufficient.reason) == ("False", want_reason)
+    assert ("the policy nightly-moves" in sufficient.message) == (want_reason == WindowReason.IDLE_INSUFFICIENT)
+
+
+def test_a_policy_that_comes_later_is_noticed_and_other_windows_ask_for_none() -> None:
+    one = WindowSimulation()
+    for name in ("node-a", "node-b"):
+        one.put_running(f"low-{name}", node=name, cpu="60")
+    one.apply(window_body())
+    one.advance(at("1:00"))
+    assert not [call for call in one.api.calls if "deschedulerpolicies" in call]
+
+    one.apply(window_body("moving", mayMove="Consolidate"))
+    one.advance(at("1:02"))
+    one.api.put(DESCHEDULER_POLICIES, policy_body(due="2026-01-01T01:05:00Z"))
+    one.advance(at("1:03"))
+    sufficient = one.window("moving").condition(WindowCondition.SUFFICIENT)
+    assert sufficient is not None
+    assert "pods are moved by the policy nightly-moves" in sufficient.message
 
 
 NODES: Final[dict[str, tuple[dict[str, list[tuple[str, str]]], tuple[str, ...], str, str]]] = {

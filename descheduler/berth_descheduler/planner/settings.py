@@ -101,6 +101,15 @@ class EvictableNamespaces:
             raise InputError("evictableNamespaces", raw, "a mapping with a list include or a list exclude")
         return cls(_names(raw, "include"), _names(raw, "exclude"))
 
+    @classmethod
+    def of_argument(cls, raw: object) -> "EvictableNamespaces":
+        """Return the namespaces of an argument `namespaces`; raises `InputError` with that name."""
+        try:
+            return cls.parse(raw)
+        except InputError as error:
+            field_name = error.field.replace("evictableNamespaces", "namespaces", 1)
+            raise InputError(field_name, error.value, error.expected) from error
+
     @property
     def named(self) -> frozenset[str]:
         """Return every namespace that is named."""

@@ -21,6 +21,9 @@ from berth_descheduler.plugins.defragmentation import (
     with_defragmentation,
 )
 from berth_descheduler.plugins.registry import PluginRegistry, default_plugins, default_settings, installed_plugins
+from berth_descheduler.plugins.reservation_windows import (
+    ReservationWindows,
+)
 from berth_descheduler.plugins.starving_jobs import StarvingJobs, StarvingJobsArgs
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "Goal",
     "NoBalance",
     "PluginRegistry",
+    "ReservationWindows",
     "StarvingJobs",
     "StarvingJobsArgs",
     "StrategyName",

@@ -146,7 +146,7 @@ class DefaultEvictorArgs:
             node_selector=_optional(raw, "nodeSelector", parse_selector),
             label_selector=_optional(raw, "labelSelector", read_selector),
             namespace_label_selector=_optional(raw, "namespaceLabelSelector", read_selector),
-            namespaces=_namespaces(raw.get("namespaces")),
+            namespaces=EvictableNamespaces.of_argument(raw.get("namespaces")),
             priority_threshold=_optional(raw, "priorityThreshold", _priority_threshold),
             min_replicas=_whole_number(raw, "minReplicas"),
             min_pod_age=_optional(raw, "minPodAge", _age),
@@ -175,14 +175,6 @@ def _optional(raw: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> T 
         if error.field == "selector":
             raise InputError(name, error.value, error.expected) from error
         raise error.within(name) from error
-
-
-def _namespaces(raw: object) -> EvictableNamespaces:
-    try:
-        return EvictableNamespaces.parse(raw)
-    except InputError as error:
-        named = error.field.replace("evictableNamespaces", "namespaces", 1)
-        raise InputError(named, error.value, error.expected) from error
 
 
 def _priority_threshold(raw: object) -> PriorityThreshold | None:

@@ -11,6 +11,7 @@ from typing import Any, Final, assert_never
 from berth_core import (
     CPU,
     STARVING_JOBS,
+    WINDOW_MOVES,
     Deadline,
     InputError,
     Objective,
@@ -132,7 +133,7 @@ def goal_of(objective: Objective) -> Goal:
 
     Plans of plugins by others free nodes.
     """
-    if objective.strategy == SINGLE_PODS:
+    if objective.strategy in {SINGLE_PODS, WINDOW_MOVES}:
         return Goal.MOVE_PODS
     goals = {STARVING_JOBS: Goal.MAKE_ROOM, **{name.value: name.goal for name in StrategyName}}
     return goals.get(objective.strategy, Goal.FREE_NODES)

@@ -70,7 +70,7 @@ class StarvingJobsArgs:
             node_percent=percent,
             moves=_moves(raw.get("moves", default.moves.value)),
             give_up_after=_duration(raw, "giveUpAfter", default.give_up_after, _SHORTEST),
-            namespaces=_namespaces(raw.get("namespaces")),
+            namespaces=EvictableNamespaces.of_argument(raw.get("namespaces")),
         )
 
     def most_fenced(self, nodes: int) -> int:
@@ -108,14 +108,6 @@ def _moves(raw: object) -> Moves:
         return Moves(str(raw))
     except ValueError as error:
         raise InputError("moves", raw, f"one of {', '.join(one.value for one in Moves)}") from error
-
-
-def _namespaces(raw: object) -> EvictableNamespaces:
-    try:
-        return EvictableNamespaces.parse(raw)
-    except InputError as error:
-        field = error.field.replace("evictableNamespaces", "namespaces", 1)
-        raise InputError(field, error.value, error.expected) from error
 
 
 @dataclass(frozen=True, slots=True)

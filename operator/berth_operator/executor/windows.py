@@ -6,7 +6,7 @@ creates nothing. Nodes are chosen from one list of all pods, which windows that 
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -19,6 +19,7 @@ from berth_core import (
     REVOCABLE_ZONE_LABEL,
     WINDOW_API_VERSION,
     WINDOW_KIND,
+    WINDOW_MOVES,
     InputError,
     ObjectReference,
     Occurrence,
@@ -36,8 +37,10 @@ from berth_core import (
     expected_end,
     format_timestamp,
     occupied_requests,
+    policies_that_move,
 )
 from berth_kube import (
+    DESCHEDULER_POLICIES,
     PODS,
     RESERVATION_WINDOWS,
     RESERVATIONS,
@@ -60,6 +63,7 @@ from berth_operator.reconcile import (
     decide_window,
     pod_spec_of,
     take_slots,
+    waits_for_moves,
 )
 from berth_operator.workqueue import Key
 
@@ -76,6 +80,8 @@ _SURVEY_SECONDS: Final = 5.0
 """How long a list of all pods serves the windows that open."""
 _WITHOUT_NODES_SECONDS: Final = 10.0
 """Between two looks for a node that a window may use."""
+_MOVERS_SECONDS: Final = 30.0
+"""Between two looks for a policy that moves pods for a window that waits for it."""
 
 _ONE_POD: Final = ResourceAmounts({"pods": 1})
 
@@ -202,6 +208,8 @@ class WindowController:
         self._leads = leads
         self._enqueue = enqueue
         self._nodes = WindowNodeChooser(context)
+        self._policies: Sequence[Mapping[str, Any]] = ()
+        self._policies_listed_at = -_SURVEY_SECONDS - 1
 
     def reconcile(self, key: Key) -> None:
         """Reconcile a window, and queue it for the time at which it is due again."""
@@ -209,6 +217,7 @@ class WindowController:
         if window is None:
             return
         decision = decision_before = self._decide(window)
+        waits = self._waits_for_moves(window)
         for reservation in decision.closes:
             self._close(window, reservation)
         for reservation, end in decision.retimed:
@@ -219,11 +228,26 @@ class WindowController:
         self._write_status(window, decision.status)
         self._report(window, decision_before)
         if decision.wake_seconds is not None:
-            self._enqueue(key, min(decision.wake_seconds, _WITHOUT_NODES_SECONDS) if lacking else decision.wake_seconds)
+            most = _WITHOUT_NODES_SECONDS if lacking else _MOVERS_SECONDS if waits else decision.wake_seconds
+            self._enqueue(key, min(decision.wake_seconds, most))
 
     def _decide(self, window: ReservationWindow, *, without_nodes: bool = False) -> WindowDecision:
         found = self._cache.reservations_of_window(window.metadata.uid)
-        return decide_window(window, found, self._clock.now(), without_nodes=without_nodes)
+        movers = self._movers() if self._waits_for_moves(window) else ()
+        return decide_window(window, found, self._clock.now(), without_nodes=without_nodes, movers=movers)
+
+    def _waits_for_moves(self, window: ReservationWindow) -> bool:
+        return any(map(waits_for_moves, self._cache.reservations_of_window(window.metadata.uid)))
+
+    def _movers(self) -> tuple[str, ...]:
+        """Return the policies by which a descheduler moves pods for windows, as they were a moment ago."""
+        if self._clock.monotonic() - self._policies_listed_at > _SURVEY_SECONDS:
+            try:
+                self._policies = self._client.list(DESCHEDULER_POLICIES).items
+            except NotFoundError:
+                self._policies = ()
+            self._policies_listed_at = self._clock.monotonic()
+        return policies_that_move(self._policies, WINDOW_MOVES, self._clock.now())
 
     def _open(self, window: ReservationWindow, times: Occurrence) -> bool:
         """Create the Reservation of an occurrence; return False if it needs a node and none may be used."""

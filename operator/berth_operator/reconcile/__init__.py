@@ -105,6 +105,7 @@ from berth_operator.reconcile.windows import (
     MOST_OPEN,
     WindowDecision,
     decide_window,
+    waits_for_moves,
 )
 from berth_operator.reconcile.zones import (
     ZoneDecision,
@@ -205,6 +206,7 @@ __all__ = [
     "stage_of",
     "take_slots",
     "trusted_assignment",
+    "waits_for_moves",
     "warn_of_endless_hold",
     "why_not_fitting",
     "without_forged_claims",

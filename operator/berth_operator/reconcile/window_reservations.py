@@ -15,6 +15,7 @@ from berth_core import (
     IDLE_SLOTS_ANNOTATION,
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
+    MAY_MOVE_ANNOTATION,
     PLACEHOLDER_IMAGE,
     PODS,
     RESERVATION_API_VERSION,
@@ -26,6 +27,7 @@ from berth_core import (
     WINDOW_START_ANNOTATION,
     Capacity,
     Fence,
+    MayMove,
     Occurrence,
     PodSpec,
     ReservationWindow,
@@ -125,7 +127,11 @@ def build_window_reservation(
             "name": window.reservation_name(start),
             "namespace": meta.namespace,
             "labels": {WINDOW_LABEL: meta.name, MANAGED_LABEL: MANAGED_BY_OPERATOR},
-            "annotations": {WINDOW_START_ANNOTATION: start, IDLE_SLOTS_ANNOTATION: str(choice.idle_slots)},
+            "annotations": {
+                WINDOW_START_ANNOTATION: start,
+                IDLE_SLOTS_ANNOTATION: str(choice.idle_slots),
+                **({} if spec.may_move is MayMove.NEVER else {MAY_MOVE_ANNOTATION: spec.may_move.value}),
+            },
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
         },
         "spec": {

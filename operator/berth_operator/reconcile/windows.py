@@ -13,10 +13,13 @@ import msgspec
 
 from berth_core import (
     IDLE_SLOTS_ANNOTATION,
+    MAY_MOVE_ANNOTATION,
+    WINDOW_MOVES,
     WINDOW_START_ANNOTATION,
     ActiveOccurrence,
     Condition,
     InputError,
+    MayMove,
     Missed,
     Occurrence,
     PastOccurrence,
@@ -48,6 +51,7 @@ _LATE: Final = timedelta(seconds=60)
 put back."""
 _MOST_SLOTS: Final = 1000
 _NODES_NAMED: Final = 5
+_POLICIES_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +84,17 @@ class _Due:
 
 
 def decide_window(
-    window: ReservationWindow, reservations: Iterable[Reservation], now: datetime, *, without_nodes: bool = False
+    window: ReservationWindow,
+    reservations: Iterable[Reservation],
+    now: datetime,
+    *,
+    without_nodes: bool = False,
+    movers: Sequence[str] = (),
 ) -> WindowDecision:
     """Return what a window opens and closes now.
 
-    `reservations` are all that it controls. `without_nodes`: no node may be used by what is due.
+    `reservations` are all that it controls. `without_nodes`: no node may be used by what is due. `movers` are the
+    policies that move pods where a window waits for moves.
     """
     if window.metadata.deletion_timestamp is not None:
         return WindowDecision(window.status)
@@ -102,7 +112,7 @@ def decide_window(
         status = _status(window, kept, now, problem, state=WindowState.SUSPENDED)
         closes = tuple(one for _, one in own if one.is_live)
         return WindowDecision(msgspec.structs.replace(status, last_start=None), closes=closes)
-    decision = _decide_scheduled(window, schedule, own, now)
+    decision = _decide_scheduled(window, schedule, own, now, movers)
     if not (without_nodes and decision.opens):
         return decision
     text = "no node that spec.nodeSelector and the template choose is ready and open to its pods"
@@ -135,6 +145,7 @@ def _decide_scheduled(
     schedule: WindowSchedule,
     own: Sequence[tuple[datetime, Reservation]],
     now: datetime,
+    movers: Sequence[str],
 ) -> WindowDecision:
     closes = tuple(one for start, one in own if one.is_live and not _is_due(schedule, start, now))
     kept = [(start, one) for start, one in own if one not in closes]
@@ -146,7 +157,8 @@ def _decide_scheduled(
     ends = {one.metadata.uid: end for one, end in retimed}
     due = _find_due(window, schedule, kept, now)
     following = schedule.next_after(now)
-    status = _status(window, [one for _, one in kept], now, _on_schedule(window, following, due), ends=ends)
+    scheduled = _on_schedule(window, following, due)
+    status = _status(window, [one for _, one in kept], now, scheduled, ends=ends, movers=movers)
     status = msgspec.structs.replace(
         status,
         next=WindowTimes(
@@ -249,6 +261,7 @@ def _status(
     *,
     ends: dict[str, datetime] | None = None,
     state: WindowState | None = None,
+    movers: Sequence[str] = (),
 ) -> ReservationWindowStatus:
     """Return the status; `ends` has by uid the ends that are about to be written."""
     seen = [(_describe(one, (ends or {}).get(one.metadata.uid)), one) for one in reservations]
@@ -256,7 +269,7 @@ def _status(
     shown = tuple(one for one, _ in active)
     conditions = (
         (WindowCondition.SCHEDULED, scheduled),
-        (WindowCondition.SUFFICIENT, _sufficient(next((of for _, of in active), None))),
+        (WindowCondition.SUFFICIENT, _sufficient(next((of for _, of in active), None), movers)),
     )
     return ReservationWindowStatus(
         observed_generation=window.metadata.generation,
@@ -343,7 +356,24 @@ def _outcome(reservation: Reservation) -> str:
     return f"{state.phase.value}: {state.reason}"
 
 
-def _sufficient(reservation: Reservation | None) -> Condition:
+def waits_for_moves(reservation: Reservation) -> bool:
+    """Return whether pods may be moved for slots of a Reservation that wait."""
+    may_move = reservation.metadata.annotations.get(MAY_MOVE_ANNOTATION) == MayMove.CONSOLIDATE
+    return may_move and reservation.is_live and reservation.phase is not ReservationPhase.AVAILABLE
+
+
+def _sufficient(reservation: Reservation | None, movers: Sequence[str]) -> Condition:
+    found = _sufficient_by_itself(reservation)
+    if reservation is None or found.status != "False" or not waits_for_moves(reservation):
+        return found
+    if movers:
+        policies = first_few(movers, _POLICIES_NAMED)
+        return msgspec.structs.replace(found, message=f"{found.message}; pods are moved by the policy {policies}")
+    text = f"{found.message}; no pods are moved: no policy with {WINDOW_MOVES} is run by a descheduler"
+    return msgspec.structs.replace(found, reason=WindowReason.NO_MOVES, message=text)
+
+
+def _sufficient_by_itself(reservation: Reservation | None) -> Condition:
     """Return whether the capacity of an occurrence is there at its start."""
     if reservation is None:
         return Condition(
