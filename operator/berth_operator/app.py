@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import structlog
 
-from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation
+from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation, SlotState
 from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFoundError, await_rights
 from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, apply_event, read_reservation
@@ -89,7 +89,7 @@ class App:
         self._webhook = WebhookServer(admission, self._keeper, settings)
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for kopf's events
         address = settings.volcano_extender
-        self._extender = VolcanoExtender(*address, settings.placeholders.namespace) if address else None
+        self._extender = VolcanoExtender(*address, settings.placeholders.namespace, self._has_slot) if address else None
         self._extender_loop = LoopThread("volcano-extender")
         scope = WebhookRegistration(
             client,
@@ -184,6 +184,14 @@ class App:
         with suppress(NotFoundError):
             body = self._client.within(REFETCH_SECONDS).get(RESERVATIONS, name, namespace=namespace)
             self._cache.put_reservation(read_reservation(body))
+
+    def _has_slot(self, reservation: str, pod: str) -> bool:
+        """Return whether a slot of a Reservation is being handed to a pod, both by uid."""
+        found = self._cache.reservation(reservation)
+        slots = self._cache.published_status(found).slots if found is not None else ()
+        return any(
+            one.state is SlotState.HANDING_OVER and one.owner is not None and one.owner.uid == pod for one in slots
+        )
 
     def _answer_probe(self, asked: Literal["healthy", "ready"]) -> Answer:
         """Answer a probe with health, readiness, leadership and what readiness waits for."""

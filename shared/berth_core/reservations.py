@@ -73,6 +73,8 @@ class ReservationReason(StrEnum):
     """Pending: a placeholder runs on a node that is not ready, cordoned or tainted, and lets in no owner."""
     FENCE_LIMIT = "FenceLimit"
     """Pending: no more nodes may be fenced for the namespace or the cluster; the message has the limit."""
+    UNKNOWN_QUEUE = "UnknownQueue"
+    """Pending: no queue has the name in `spec.queue` yet; the message has the names that are known."""
     AWAITING_CAPACITY = "AwaitingCapacity"
     """Waiting: what takes the room terminates, is expected to end, or a plan is about to move it."""
     SLOTS_HELD = "SlotsHeld"

@@ -68,7 +68,8 @@ FOR_RACES = {
 }
 """What is used only where two things meet within milliseconds."""
 ON_VOLCANO = {
-    Right(verb, "scheduling.volcano.sh", "podgroups", DEFAULT_NAMESPACE) for verb in ("create", "patch", "delete")
+    *(Right(verb, "scheduling.volcano.sh", "podgroups", DEFAULT_NAMESPACE) for verb in ("create", "patch", "delete")),
+    Right("list", "scheduling.volcano.sh", "queues"),
 }
 """What is used only where Volcano runs; the tests on Volcano see that all of it is."""
 IN_BULK = {Right("list", "batch", "jobs")}

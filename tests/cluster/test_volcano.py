@@ -327,22 +327,28 @@ def verbs_on_pod_groups(sandbox: Sandbox) -> set[str]:
 # --- placeholders are no victims
 
 
-def configure(sandbox: Sandbox, port: int | None) -> None:
-    """Have Volcano preempt and reclaim, with an extender at the port or without one."""
+def configure(sandbox: Sandbox, port: int | None, actions: str = "allocate, preempt, reclaim, backfill") -> None:
+    """Give Volcano its actions, by default also to preempt and reclaim, and an extender at the port or none."""
     arguments = {
         "extender.urlPrefix": f"http://127.0.0.1:{port}",
         "extender.httpTimeout": "5s",
         "extender.preemptableVerb": "preemptable",
         "extender.reclaimableVerb": "reclaimable",
+        "extender.jobEnqueueableVerb": "jobEnqueueable",
         "extender.ignorable": True,
     }
     extender = [] if port is None else [{"name": "extender", "arguments": arguments}]
     tiers = (
         [{"name": "priority"}, {"name": "gang", "enablePreemptable": False}, {"name": "conformance"}],
-        [{"name": "drf", "enablePreemptable": False}, {"name": "predicates"}, {"name": "proportion"}],
+        [
+            {"name": "overcommit"},
+            {"name": "drf", "enablePreemptable": False},
+            {"name": "predicates"},
+            {"name": "proportion"},
+        ],
     )
     config = {
-        "actions": "allocate, preempt, reclaim, backfill",
+        "actions": actions,
         "tiers": [{"plugins": [*plugins, *extender]} for plugins in tiers],
     }
     path = SandboxFolder(sandbox.folder).scheduler_config(Component.VOLCANO_SCHEDULER)
@@ -418,3 +424,33 @@ def test_without_the_action_enqueue_a_full_cluster_hands_over_although_an_older_
     ground.deploy("owner", replicas=1, scheduler=VOLCANO_SCHEDULER_NAME)
     ground.wait_for("slot", ReservationPhase.SUCCEEDED)
     assert [pod.spec.node_name for pod in found()] == [""] * 3
+
+
+@pytest.mark.usefixtures("own_configuration")
+@pytest.mark.parametrize("with_extender", [False, True], ids=["it stalls without", "and not with the extender"])
+def test_an_older_group_and_the_action_enqueue(ground: Ground, extender_port: int, with_extender: bool) -> None:  # noqa: FBT001 - the case
+    configure(ground.sandbox, extender_port if with_extender else None, "enqueue, allocate, backfill")
+    ground.add_nodes(1)
+    slot = f"slot-{with_extender}".lower()
+    ground.reserve(slot, scheduler=VOLCANO_SCHEDULER_NAME)
+    ground.wait_until_proven()
+    ground.deploy("hungry", replicas=3, scheduler=VOLCANO_SCHEDULER_NAME)
+
+    def phases(app: str) -> list[str]:
+        """Return what Volcano says of the group of each pod."""
+        names = {pod.metadata.annotations.get(GROUP) for pod in pods(ground.client, ground.namespace, app=app)}
+        groups = ground.client.list(VOLCANO_POD_GROUPS, namespace=ground.namespace).items
+        return sorted(one.get("status", {}).get("phase", "") for one in groups if one["metadata"]["name"] in names)
+
+    eventually("they wait to be let in", lambda: phases("hungry") == ["Pending"] * 3, seconds=SOON)
+    ground.deploy("owner", replicas=1, scheduler=VOLCANO_SCHEDULER_NAME)
+    if with_extender:
+        ground.wait_for(slot, ReservationPhase.SUCCEEDED)
+    else:
+        eventually(
+            "an older group is let in for the place that is free for the owner alone",
+            lambda: not ground.placeholders() and "Inqueue" in phases("hungry") and phases("owner") == ["Pending"],
+            seconds=SOON,
+        )
+    hungry = pods(ground.client, ground.namespace, app="hungry")
+    assert [pod.spec.node_name for pod in hungry] == [""] * 3

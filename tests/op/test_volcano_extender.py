@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from berth_core.errors import InputError
-from berth_core.labels import PLACEHOLDER_LABEL
+from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_operator.metrics import REGISTRY
-from berth_operator.webhook.extender import VERBS, VolcanoExtender, choose_victims
+from berth_operator.webhook.extender import ENQUEUEABLE, VERBS, VolcanoExtender, choose_victims, vote_on_job
 
 OURS = "berth-system"
 
@@ -66,10 +66,65 @@ def test_what_is_no_request_is_refused(body: bytes) -> None:
         choose_victims(body, OURS)
 
 
+# --- jobs that wait to be let in
+
+
+def has_slot(reservation: str, pod: str) -> bool:
+    return (reservation, pod) in {("uid-place", "uid-owner"), ("uid-place", "uid-second")}
+
+
+def member(name: str, *, reservation: str = "", node: str = "") -> dict[str, Any]:
+    labels = {RESERVATION_LABEL: reservation} if reservation else {}
+    metadata = {"name": name, "namespace": "ml", "uid": f"uid-{name}", "labels": labels}
+    return {"UID": f"uid-{name}", "Pod": {"metadata": metadata, "spec": {"nodeName": node} if node else {}}}
+
+
+def job(*members: dict[str, Any], minimum: int = 1) -> bytes:
+    tasks = {one["UID"]: one for one in members}
+    return msgspec.json.encode({"job": {"Name": "train", "MinAvailable": minimum, "Tasks": tasks or None}})
+
+
+OWNER, SECOND = member("owner", reservation="uid-place"), member("second", reservation="uid-place")
+
+VOTES: dict[str, tuple[bytes, int]] = {
+    "a pod that a slot is handed to comes in": (job(OWNER), 1),
+    "so does a gang that the slots suffice for": (job(OWNER, SECOND, member("rest"), minimum=2), 1),
+    "or the slots with what runs already": (job(OWNER, member("runs", node="node-a"), minimum=2), 1),
+    "a gang that needs more than is held is for others to judge": (job(OWNER, member("rest"), minimum=2), 0),
+    "a pod without a slot": (job(member("hungry")), 0),
+    "a pod that only says that it has one": (job(member("liar", reservation="uid-place")), 0),
+    "an owner that runs already makes no room for its job's others": (
+        job(member("owner", reservation="uid-place", node="node-a"), member("rest")),
+        0,
+    ),
+    "a job without pods": (job(), 0),
+    "nothing": (b'{"job": null}', 0),
+}
+
+
+@pytest.mark.parametrize(("body", "want"), VOTES.values(), ids=VOTES.keys())
+def test_a_job_is_let_in_if_held_slots_suffice_for_it(body: bytes, want: int) -> None:
+    assert vote_on_job(body, has_slot).status == want
+
+
+@pytest.mark.asyncio
+async def test_the_vote_is_given_over_http_and_what_cannot_be_read_gets_none() -> None:
+    before = {verdict: counted(ENQUEUEABLE, verdict) for verdict in ("permitted", "abstained", "refused")}
+    async with serving() as base, aiohttp.ClientSession() as session:
+        for body, status in ((job(OWNER), 1), (job(member("hungry")), 0), (b"hello", 0)):
+            async with session.post(f"{base}/{ENQUEUEABLE}", data=body) as response:
+                assert response.status == 200
+                assert await response.json() == {"status": status}
+    assert {one: counted(ENQUEUEABLE, one) - count for one, count in before.items()} == dict.fromkeys(before, 1.0)
+
+
+# --- over HTTP
+
+
 @asynccontextmanager
 async def serving() -> AsyncIterator[str]:
     """Yield the address of an extender that listens."""
-    extender = VolcanoExtender("127.0.0.1", 0, OURS)
+    extender = VolcanoExtender("127.0.0.1", 0, OURS, has_slot)
     await extender.start()
     try:
         yield f"http://{extender.address}"
@@ -97,7 +152,7 @@ async def test_each_verb_is_answered_over_http_and_counted(verb: str) -> None:
 @pytest.mark.asyncio
 async def test_other_paths_and_methods_are_refused() -> None:
     async with serving() as base, aiohttp.ClientSession() as session:
-        for path, want in (("jobEnqueueable", 404), ("", 404)):
+        for path, want in (("jobReady", 404), ("", 404)):
             async with session.post(f"{base}/{path}", data=request()) as response:
                 assert response.status == want
         async with session.get(f"{base}/preemptable") as response:
@@ -109,4 +164,4 @@ async def test_an_address_that_is_taken_is_said_so() -> None:
     async with serving() as base:
         port = int(base.rpartition(":")[2])
         with pytest.raises(InputError, match="--volcano-extender-address"):
-            await VolcanoExtender("127.0.0.1", port, OURS).start()
+            await VolcanoExtender("127.0.0.1", port, OURS, has_slot).start()

@@ -9,8 +9,27 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from berth_core import InputError, Pod, PodSpec, Reservation, ReservationReason, ReservationTask, SlotState
-from berth_kube import PODS, RESERVATIONS, ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError
+from berth_core import (
+    InputError,
+    Pod,
+    PodSpec,
+    Reservation,
+    ReservationReason,
+    ReservationTask,
+    RetryableError,
+    SlotState,
+    parse_timestamp,
+)
+from berth_kube import (
+    PODS,
+    RESERVATIONS,
+    VOLCANO_QUEUES,
+    ForbiddenError,
+    InvalidObjectError,
+    KubeError,
+    NotFoundError,
+    RefusedError,
+)
 from berth_operator.cache import ClusterRules, templates_digest
 from berth_operator.executor.context import Context
 from berth_operator.executor.scheduling_objects import PriorityClasses
@@ -30,7 +49,14 @@ from berth_operator.quota import (
     why_over_limit,
     why_refused,
 )
-from berth_operator.reconcile import Body, Verdict, build_admission_pod, build_validation_pod, refuse_requests
+from berth_operator.reconcile import (
+    Body,
+    NodeChoice,
+    Verdict,
+    build_admission_pod,
+    build_validation_pod,
+    refuse_requests,
+)
 
 _SYSTEM_NAMESPACE: Final = "kube-system"
 
@@ -220,6 +246,10 @@ def _total(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
 # The verdict on a new Reservation: whether the API server accepts its pods, and whether quotas allow the amount.
 
 _REMEMBERED: Final = 10_000
+_QUEUE_SECONDS: Final = 60.0
+"""How long after the creation of a Reservation its queue may still be created."""
+_NAMED: Final = 10
+"""As many queues a message names."""
 _UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]*)"')
 _ASKED_SECONDS: Final = 30.0
 """How long an answer of a namespace's admission counts for equal templates."""
@@ -247,8 +277,15 @@ class Validator:
         """Accepted templates, oldest first, and when (monotonic seconds)."""
 
     def judge(self, reservation: Reservation) -> Verdict | None:
-        """Return why a Reservation is impossible; otherwise count it."""
-        certain = self._why_unknown_class(reservation) or self._why_beyond_limits(reservation)
+        """Return why a Reservation is impossible; otherwise count it.
+
+        Raises `RetryableError` while its queue may still be created.
+        """
+        certain = (
+            self._why_unknown_queue(reservation)
+            or self._why_unknown_class(reservation)
+            or self._why_beyond_limits(reservation)
+        )
         told = certain or self._why_refused(reservation)
         if told is None or told.reason is not ReservationReason.INVALID:
             told = refuse_requests(reservation) or told
@@ -262,6 +299,37 @@ class Validator:
     def forget(self, uid: str) -> None:
         """Stop counting a Reservation."""
         self._quotas.forget(uid)
+
+    def _why_unknown_queue(self, reservation: Reservation) -> Verdict | None:
+        """Return that `spec.queue` names no queue, where the cluster has queues.
+
+        A Reservation that is young is left Pending: what is applied together may come in any order.
+        """
+        name = reservation.spec.queue
+        known = self._queues() if name else None
+        if known is None or name in known:
+            return None
+        text = (
+            f'spec.queue is "{name}", which is no Queue of the cluster; expected {", ".join(known[:_NAMED]) or "one"}'
+        )
+        text += f" or another of {len(known)}" if len(known) > _NAMED else ""
+        created = parse_timestamp(reservation.metadata.creation_timestamp or "")
+        left = _QUEUE_SECONDS - (self._clock.now() - created).total_seconds()
+        if left <= 0:
+            return Verdict(ReservationReason.INVALID, text)
+        choice = NodeChoice(
+            reason=ReservationReason.UNKNOWN_QUEUE, message=f"{text}; Invalid if none comes within {left:.0f} s"
+        )
+        self._cache.put_choice(reservation.metadata.uid, choice)
+        raise RetryableError(text)
+
+    def _queues(self) -> tuple[str, ...] | None:
+        """Return the names of all queues, None where there is no such kind or it may not be listed."""
+        try:
+            found = self._client.list(VOLCANO_QUEUES).items
+        except (NotFoundError, ForbiddenError):
+            return None
+        return tuple(sorted(one["metadata"]["name"] for one in found))
 
     def _why_unknown_class(self, reservation: Reservation) -> Verdict | None:
         for task in reservation.spec.tasks:

@@ -1,0 +1,90 @@
+"""A Reservation of a queue that does not exist waits a while for it, and is Invalid then."""
+
+from datetime import timedelta
+
+import pytest
+
+from berth_core.errors import RetryableError
+from berth_core.reservations import Reservation, ReservationReason
+from berth_kube.errors import ForbiddenError, KubeError, NotFoundError
+from berth_kube.resources import VOLCANO_QUEUES
+from berth_operator.reconcile.actions import Validate
+from berth_operator.reconcile.observation import Observation
+from berth_operator.reconcile.reconcile import decide
+from builders import as_api, queue
+from fake_api import error
+from handover_builders import PLACE_UID, place
+from operator_harness import OperatorHarness, harness
+
+__all__ = ["harness"]
+
+IN_ML = place(queue="ml")
+
+
+def observed(harness: OperatorHarness) -> Observation:
+    seen = harness.cache.observe(PLACE_UID)
+    assert seen is not None
+    return seen
+
+
+def state(harness: OperatorHarness) -> tuple[str, str, str]:
+    found = decide(observed(harness), harness.clock.now(), harness.settings).status.state
+    assert found is not None
+    return found.phase.value, found.reason, found.message
+
+
+def validate(harness: OperatorHarness, reservation: Reservation = IN_ML) -> None:
+    harness.know(of=reservation)
+    harness.perform(Validate(), of=reservation)
+
+
+def test_a_queue_that_may_still_come_leaves_the_reservation_pending_and_says_which_there_are(
+    harness: OperatorHarness,
+) -> None:
+    harness.api.put(VOLCANO_QUEUES, as_api(queue("default")))
+
+    with pytest.raises(RetryableError):
+        validate(harness)
+
+    assert not observed(harness).validated
+    phase, reason, message = state(harness)
+    assert (phase, reason) == ("Pending", ReservationReason.UNKNOWN_QUEUE)
+    assert 'spec.queue is "ml", which is no Queue of the cluster; expected default' in message
+
+
+def test_a_queue_that_comes_a_moment_later_is_as_good(harness: OperatorHarness) -> None:
+    with pytest.raises(RetryableError):
+        validate(harness)
+
+    harness.clock.advance(30)
+    harness.api.put(VOLCANO_QUEUES, as_api(queue("ml")))
+    validate(harness)
+
+    assert (observed(harness).validated, observed(harness).verdict) == (True, None)
+
+
+def test_after_a_minute_without_its_queue_it_is_invalid(harness: OperatorHarness) -> None:
+    harness.clock.advance(timedelta(minutes=2).total_seconds())
+
+    validate(harness)
+
+    phase, reason, message = state(harness)
+    assert (phase, reason) == ("Failed", ReservationReason.INVALID)
+    assert message == 'spec.queue is "ml", which is no Queue of the cluster; expected one'
+
+
+@pytest.mark.parametrize("kind", [NotFoundError, ForbiddenError], ids=lambda one: one.__name__)
+def test_where_there_are_no_queues_or_they_may_not_be_listed_any_name_will_do(
+    harness: OperatorHarness, kind: type[KubeError]
+) -> None:
+    harness.api.faults["list queues "] = error(kind)
+
+    validate(harness)
+
+    assert (observed(harness).validated, observed(harness).verdict) == (True, None)
+
+
+def test_without_a_queue_no_queues_are_listed(harness: OperatorHarness) -> None:
+    harness.know(of=place())
+
+    assert not [call for call in harness.perform(Validate()) if "queues" in call]
