@@ -110,6 +110,8 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     selector: str = ""
     """Of a shape: a label selector of the pods that may take the room; "" for no pod."""
     slots: tuple[RoomSlot, ...] = ()
+    queue: str = ""
+    """The queue in which the room counts."""
     capacity: Capacity = Capacity.FREE
     """WhenFree: no move makes the room, its Reservation waits until pods on the nodes have ended."""
     job: ObjectReference | None = None

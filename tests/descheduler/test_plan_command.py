@@ -380,6 +380,14 @@ BAD_OPTIONS = {
         ["--strategy", "make-room", "--shape-owner", "ml/app=train"],
         "--shape-owner is 'ml/app=train'; expected shapes beside it: a pod is its own owner",
     ),
+    "a queue with another strategy": (
+        ["--queue", "ml"],
+        "--queue is 'ml'; expected --strategy make-room beside it, not threshold",
+    ),
+    "a queue beside a shape": (
+        ["--strategy", "make-room", "--queue", "ml", "--shape", "cpu=1,count=1"],
+        "--queue is 'ml'; expected neither shapes nor pods beside it: the queue's own are meant",
+    ),
     "an owner without a namespace": (
         ["--strategy", "make-room", "--shape", "cpu=1,count=1", "--shape-owner", "app=train"],
         "--shape-owner is 'app=train'; expected a namespace and a selector, as ml/app=train",

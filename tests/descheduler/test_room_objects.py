@@ -46,6 +46,11 @@ def test_it_belongs_to_its_plan_and_says_which_room_it_is() -> None:
     assert made.awaits_room
 
 
+def test_the_room_of_a_queue_counts_in_that_queue() -> None:
+    assert build(msgspec.structs.replace(shape(), queue="ml")).spec.queue == "ml"
+    assert "queue" not in build_room_reservation(PLAN, 3, shape(), {}, TTL)["spec"]
+
+
 def test_only_the_very_pods_may_take_it() -> None:
     x, y = waits("x"), waits("y")
     made = build(room(("a", "x"), ("a", "y")), x, y)

@@ -406,6 +406,7 @@ def build_room_reservation(
         "spec": {
             "schedulerName": _scheduler(raw_pods),
             "owners": _room_owners(plan, room),
+            **({"queue": room.queue} if room.queue else {}),
             "ttl": format_duration(ttl),
             "tasks": _tasks(room, raw_pods),
         },

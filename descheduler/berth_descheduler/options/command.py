@@ -34,6 +34,7 @@ _OPTIONS: Final = {
     "strategy": "--strategy",
     "shape": "--shape",
     "pod": "--pod",
+    "room.queue": "--queue",
     "room.owners": _SHAPE_OWNER,
     "room.owners.namespace": _SHAPE_OWNER,
     "room.owners.selector": _SHAPE_OWNER,
@@ -174,6 +175,7 @@ _NO_LIMIT: Final = "none"
 _OPTIONS_OF_STRATEGY: Final = {
     "shape": StrategyName.MAKE_ROOM,
     "shape_owner": StrategyName.MAKE_ROOM,
+    "queue": StrategyName.MAKE_ROOM,
     "pod": StrategyName.MAKE_ROOM,
     "low_threshold": StrategyName.THRESHOLD,
     "defragment_threshold": StrategyName.THRESHOLD,
@@ -227,6 +229,11 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
             "--shape-owner",
             metavar="NAMESPACE/SELECTOR",
             help="make-room: whose pods may take the room of the shapes, such as ml/app=train. Default: none.",
+        ),
+        click.option(
+            "--queue",
+            metavar="NAME",
+            help="make-room: the queue for what is left of whose guarantee room is made, instead of --shape and --pod.",
         ),
         click.option(
             "--pod",
@@ -404,6 +411,8 @@ def _room(options: dict[str, Any]) -> dict[str, Any]:
     Raises `InputError` for an invalid owner.
     """
     room: dict[str, Any] = {"shapes": list(options["shape"]), "pods": list(options["pod"])}
+    if options["queue"] is not None:
+        room["queue"] = options["queue"]
     if options["shape_owner"] is not None:
         namespace, slash, selector = options["shape_owner"].partition("/")
         if not slash:

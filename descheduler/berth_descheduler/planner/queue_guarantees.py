@@ -30,6 +30,8 @@ from berth_core import (
     occupied_requests,
     volcano_group_of,
 )
+from berth_descheduler.planner.pending_pods import is_pending
+from berth_descheduler.planner.rooms import RoomRequest, Shape
 from berth_descheduler.planner.simulation import Cluster, NodeIndex, NodeTies, node_part, node_refusal
 from berth_descheduler.planner.stranded_capacity import CapacityShape, write_shape
 
@@ -200,6 +202,32 @@ def measure_queues(snapshot: Snapshot, only: str | None = None) -> tuple[QueueCa
     closed = [node_refusal(cluster, NodeIndex(node)) is not None for node in range(len(free))]
     uses = _uses(cluster, _families(queues), frozenset(one.name for one in asked))
     return tuple(_measure(cluster, free, closed, one, uses[one.name]) for one in asked)
+
+
+def room_of_guarantee(snapshot: Snapshot, request: RoomRequest) -> RoomRequest:
+    """Return the request for what is left of the guarantee of the queue that it names.
+
+    The queue's waiting pods are meant themselves, as many as the rest of the guarantee holds; what more it holds is
+    meant as shapes. Of these only those go to any node that pods without constraints go to. Raises `InputError` for a
+    queue that is not known or has no guarantee.
+    """
+    known = {one.name: one for one in snapshot.queues}
+    queue = known.get(request.queue)
+    if snapshot.unread:
+        raise InputError("room.queue", request.queue, "queues that can be read: the snapshot has none")
+    if queue is None:
+        raise InputError("room.queue", request.queue, f"the name of a queue: {', '.join(known) or 'there is none'}")
+    if queue.unreadable or not queue.guarantee:
+        raise InputError("room.queue", request.queue, queue.unreadable or "a queue with a guarantee")
+    pods: list[tuple[str, str]] = []
+    shapes: list[Shape] = []
+    for one in measure_queues(snapshot, request.queue)[0].shapes:
+        waiting = [pod for pod in one.waiting if is_pending(pod) and not pod.status.nominated_node_name][: one.wanted]
+        pods += ((pod.metadata.namespace, pod.metadata.name) for pod in waiting)
+        rest = one.wanted - max(len(waiting), min(one.wanted, len(one.waiting)))
+        if rest and one.shape.ties == node_part(PodSpec()):
+            shapes.append(Shape(one.shape.amounts, rest, one.shape.name))
+    return replace(request, pods=tuple(pods), shapes=tuple(shapes))
 
 
 def _uses(cluster: Cluster, families: Mapping[str, tuple[str, ...]], asked: frozenset[str]) -> Mapping[str, _Use]:

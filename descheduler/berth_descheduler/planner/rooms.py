@@ -118,12 +118,15 @@ class RoomRequest:
     owners: RoomOwners | None = None
     """Whose pods may take the room of the shapes; None: no pods, it is only kept free."""
 
+    queue: str = ""
+    """The queue for what is left of whose guarantee room is made; its pods and shapes follow from the cluster."""
+
     def __post_init__(self) -> None:
         """Refuse owners without shapes, and an open count beside others.
 
         Of several it would be open which goes first.
         """
-        if self.owners is not None and not self.shapes:
+        if self.owners is not None and not self.shapes and not self.queue:
             raise InputError("room.owners", self.owners.to_mapping(), "shapes beside it: a pod is its own owner")
         if any(shape.count is None for shape in self.shapes) and len(self.shapes) + len(self.pods) > 1:
             raise InputError("shape", self.shapes[0].text, "a count where more than one thing must fit")
@@ -136,22 +139,31 @@ class RoomRequest:
         """
         if raw is None:
             return cls()
-        if not isinstance(raw, Mapping) or not set(raw) <= {"shapes", "pods", "owners"}:
-            raise InputError("room", raw, "a mapping with a list shapes, a list pods, or both; owners beside shapes")
+        if not isinstance(raw, Mapping) or not set(raw) <= {"shapes", "pods", "owners", "queue"}:
+            expected = "a mapping with a list shapes, a list pods, or both, or a queue; owners beside shapes or a queue"
+            raise InputError("room", raw, expected)
+        queue = raw.get("queue") or ""
+        if not isinstance(queue, str):
+            raise InputError("room.queue", queue, "the name of a queue")
+        if queue and (raw.get("shapes") or raw.get("pods")):
+            raise InputError("room.queue", queue, "neither shapes nor pods beside it: the queue's own are meant")
         return cls(
             tuple(map(Shape.parse, _listed(raw, "shapes"))),
             tuple(map(_pod_key, _listed(raw, "pods"))),
             RoomOwners.parse(raw.get("owners")),
+            queue,
         )
 
     @property
     def names_nothing(self) -> bool:
         """Return whether nothing is named."""
-        return not self.shapes and not self.pods
+        return not self.shapes and not self.pods and not self.queue
 
     @property
     def all_or_none(self) -> bool:
         """Return whether a part of it is of no use."""
+        if self.queue:
+            return False
         return not self.names_nothing and all(shape.count is not None for shape in self.shapes)
 
     def to_mapping(self) -> dict[str, Any]:
@@ -160,6 +172,7 @@ class RoomRequest:
             "shapes": [shape.written() for shape in self.shapes],
             "pods": ["/".join(pod) for pod in self.pods],
             "owners": self.owners.to_mapping() if self.owners else None,
+            "queue": self.queue,
         }
         return {name: value for name, value in parts.items() if value}
 
@@ -206,6 +219,9 @@ class RoomMade:
     requests: tuple[tuple[str, str], ...] = ()
     """Of a shape: what each of its pods would ask for, quantities by resource."""
 
+    queue: str = ""
+    """The queue whose guarantee the room is a part of."""
+
 
 def _read_count(text: object, raw: str | None) -> int | None:
     if raw is None:
@@ -251,9 +267,10 @@ def planned_rooms(
                 gangs.setdefault((waiting.namespace, one.gang), []).append(slot)
             else:
                 key = f"{waiting.namespace}/{waiting.name}"
-                rooms.append(Room(name=key, namespace=waiting.namespace, slots=(slot,)))
+                rooms.append(Room(name=key, namespace=waiting.namespace, slots=(slot,), queue=one.queue))
+    queue = made[0].queue if made else ""
     for (namespace, gang), slots in gangs.items():
-        whole = Room(name=f"{namespace}/{gang}", namespace=namespace, gang=gang, slots=tuple(slots))
+        whole = Room(name=f"{namespace}/{gang}", namespace=namespace, gang=gang, slots=tuple(slots), queue=queue)
         rooms += _in_parts(whole, _MOST_OWNERS)
     return tuple(rooms[:MOST_ROOMS])
 
@@ -272,6 +289,7 @@ def _of_shape(
         requests=dict(made.requests),
         selector=owners.selector if owners else "",
         slots=tuple(RoomSlot(node=node) for node in nodes),
+        queue=made.queue,
     )
     return _in_parts(whole, _MOST_SLOTS)
 
@@ -288,4 +306,5 @@ def _in_parts(whole: Room, most: int) -> Iterator[Room]:
             requests=whole.requests,
             selector=whole.selector,
             slots=slots,
+            queue=whole.queue,
         )

@@ -57,7 +57,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "numberOfNodes": "`Threshold`: act only if more nodes than this are low; 0 by default.",
     "evictableNamespaces": "Namespaces whose pods may move: a list `include` or a list `exclude`; all by default.",
     "coolDownTime": "How long a node that pods were moved off is no source again; none by default.",
-    "room": "`MakeRoom`: lists `shapes` and `pods`, `owners` of the shapes; all pending pods by default.",
+    "room": "`MakeRoom`: lists `shapes` and `pods`, or a `queue`; `owners` of shapes; all pending pods by default.",
 }
 """Each argument with its meaning, as the reference page shows it."""
 

@@ -94,8 +94,8 @@ def choose_victims(body: bytes, namespace: str) -> Victims:
 def vote_on_job(body: bytes, has_slot: HasSlot) -> Vote:
     """Return the vote on a job that waits to be let in; raises InputError.
 
-    It is let in if held slots suffice for it to start: their capacity is there and nobody else's. A gang with too few
-    of them needs more than is held, and how much more may come in is for Volcano's other plugins to say. The label
+    It is let in if held slots suffice for it to start: their capacity is there and kept for them alone. A gang with too
+    few of them needs more than is held, and how much more may come in is for Volcano's other plugins to say. The label
     alone is no slot: anyone could set it.
     """
     try:

@@ -8,7 +8,7 @@ program goes on from where the search ends, if the problem is small enough.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
@@ -27,6 +27,7 @@ from berth_descheduler.planner.problem import (
     find_sources,
     source_refusal,
 )
+from berth_descheduler.planner.queue_guarantees import room_of_guarantee
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest, WaitingPod
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver import (
@@ -238,7 +239,7 @@ class MakeRoom:
 
         Raises `InputError` for a named one that is not pending.
         """
-        return find_pods_to_fit(self._request, snapshot)
+        return find_pods_to_fit(self._resolved(snapshot), snapshot)
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
         """Return the nodes from which pods may be taken."""
@@ -248,7 +249,12 @@ class MakeRoom:
         """Return the fewest moves that make room, and why not more."""
         if problem.cluster.waiting_node is None:
             return Proposal((), (), Quality(0, 0, 0, 0, is_snapshot_incomplete=bool(problem.cluster.snapshot.missing)))
-        return _MakeRoomRun(problem, state, self._request, self._deadline, self._gangs).propose()
+        request = self._resolved(problem.cluster.snapshot)
+        return _MakeRoomRun(problem, state, request, self._deadline, self._gangs).propose()
+
+    def _resolved(self, snapshot: Snapshot) -> RoomRequest:
+        """Return the request with the pods and shapes of the queue that it names."""
+        return room_of_guarantee(snapshot, self._request) if self._request.queue else self._request
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +306,7 @@ class _MakeRoomRun:
         quality = self._quality(chosen, exact)
         room = reports.made(chosen.places)
         refused = reports.why_not_more(room, quality, self._moves_needed(quality))
+        room = tuple(replace(one, queue=self._request.queue) for one in room)
         return Proposal(self._state.steps, refused, quality, room, self._request.owners)
 
     # --- what is wanted ---------------------------------------------------------------------------------------------
@@ -309,7 +316,7 @@ class _MakeRoomRun:
         wants = self._read_wants()
         if self._request.all_or_none:
             return (_Unit(tuple(wants), 0),)
-        if not self._request.names_nothing:
+        if not self._request.names_nothing and not self._request.queue:
             return tuple(_Unit((want,), 0) for want in wants)
         units: defaultdict[object, list[Want]] = defaultdict(list)
         for want in wants:
