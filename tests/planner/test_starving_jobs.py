@@ -272,6 +272,26 @@ def test_a_job_that_never_gets_so_many_nodes_holds_up_no_other() -> None:
     assert [room.name for room in made.rooms] == ["default/young"]
 
 
+def test_the_jobs_of_one_namespace_leave_nodes_to_others_where_the_policy_says_so() -> None:
+    nodes = [small_node(f"n{number}") for number in range(10)]
+    blocked = [one for number in range(10) for one in full(f"n{number}")]
+    greedy = [waiting(f"greedy-{number:02d}", namespace="greedy", priority=1000) for number in range(30)]
+    modest = waiting("modest", namespace="modest", created=LATER)
+    alone = planned(nodes, [*blocked, *greedy, modest], reservedNodePercent=40)
+    assert {room.namespace for room in alone.rooms} == {"greedy"}
+    shared = planned(nodes, [*blocked, *greedy, modest], reservedNodePercent=40, namespaceNodePercent=20)
+    assert sorted(room.namespace for room in shared.rooms) == ["greedy", "greedy", "modest"]
+    assert {one.reason for one in shared.refused} == {RefusalReason.RESERVED_NODE_PERCENT}
+    fences = [
+        reservation(
+            f"r{n}", namespace="greedy", tasks=[task(nodes=[f"n{n}"])], capacity=Capacity.WHEN_FREE, fence=Fence.NODE
+        )
+        for n in range(2)
+    ]
+    later = planned(nodes, [*blocked, *greedy, modest], *fences, reservedNodePercent=40, namespaceNodePercent=20)
+    assert [room.name for room in later.rooms] == ["modest/modest"]
+
+
 # --- nodes -----------------------------------------------------------------------------------------------------------
 
 

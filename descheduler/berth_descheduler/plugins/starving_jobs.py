@@ -22,6 +22,7 @@ from berth_descheduler.planner import (
 ARGUMENTS: Final[Mapping[str, str]] = {
     "starvingJobTimeThreshold": "Jobs that wait longer starve: seconds, or a duration; 172800 by default.",
     "reservedNodePercent": "The most nodes fenced at once, as a percentage of all; 10 by default.",
+    "namespaceNodePercent": "The same for the jobs of one namespace; as `reservedNodePercent` by default.",
     "moves": "`Fewest` (default) first moves what stands in the way, and waits for the rest; `Never` only waits.",
     "giveUpAfter": "How long nodes are kept for a job: seconds, or a duration; `24h` by default.",
     "namespaces": "Namespaces whose jobs are helped: a list `include` or a list `exclude`; all by default.",
@@ -46,6 +47,7 @@ class StarvingJobsArgs:
 
     threshold: timedelta = timedelta(seconds=172800)
     node_percent: Fraction = Fraction(10)
+    namespace_percent: Fraction = Fraction(10)
     moves: Moves = Moves.FEWEST
     give_up_after: timedelta = timedelta(hours=24)
     namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
@@ -60,14 +62,11 @@ class StarvingJobsArgs:
         if unknown:
             raise InputError("args", unknown[0], f"only {', '.join(sorted(ARGUMENTS))}")
         default = cls()
-        percent = default.node_percent
-        if "reservedNodePercent" in raw:
-            percent = parse_percentage("reservedNodePercent", raw["reservedNodePercent"])
-        if not percent:
-            raise InputError("reservedNodePercent", raw["reservedNodePercent"], "a percentage above 0, at most 100")
+        percent = _percentage(raw, "reservedNodePercent", default.node_percent)
         return cls(
             threshold=_duration(raw, "starvingJobTimeThreshold", default.threshold, timedelta(0)),
             node_percent=percent,
+            namespace_percent=_percentage(raw, "namespaceNodePercent", percent),
             moves=_moves(raw.get("moves", default.moves.value)),
             give_up_after=_duration(raw, "giveUpAfter", default.give_up_after, _SHORTEST),
             namespaces=EvictableNamespaces.of_argument(raw.get("namespaces")),
@@ -82,10 +81,18 @@ class StarvingJobsArgs:
         return {
             "starvingJobTimeThreshold": format_duration(self.threshold),
             "reservedNodePercent": plain_percentage(self.node_percent),
+            "namespaceNodePercent": plain_percentage(self.namespace_percent),
             "moves": self.moves.value,
             "giveUpAfter": format_duration(self.give_up_after),
             "namespaces": self.namespaces.to_mapping(),
         }
+
+
+def _percentage(raw: Mapping[str, Any], name: str, default: Fraction) -> Fraction:
+    found = parse_percentage(name, raw[name]) if name in raw else default
+    if not found:
+        raise InputError(name, raw[name], "a percentage above 0, at most 100")
+    return found
 
 
 def _duration(raw: Mapping[str, Any], name: str, default: timedelta, least: timedelta) -> timedelta:
@@ -130,7 +137,9 @@ class StarvingJobs:
         Raises `InputError` if a package that it needs is not installed.
         """
         args = self.args
-        rules = StarvationRules(args.threshold, args.node_percent, args.give_up_after, args.namespaces)
+        rules = StarvationRules(
+            args.threshold, args.node_percent, args.give_up_after, args.namespaces, args.namespace_percent
+        )
         if args.moves is Moves.NEVER:
             return StarvingJobsStrategy(rules)
         if find_spec("numpy") is None:

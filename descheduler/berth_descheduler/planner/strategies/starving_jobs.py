@@ -74,6 +74,8 @@ class StarvationRules:
     node_percent: Fraction
     give_up_after: timedelta
     namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
+    namespace_percent: Fraction = Fraction(WHOLE)
+    """Of all nodes, for the jobs of one namespace together."""
 
 
 def most_fenced_nodes(node_percent: Fraction, nodes: int) -> int:
@@ -154,7 +156,7 @@ class StarvingJobsStrategy:
         if not jobs:
             return (), ()
         rooms, refused, first = [], [], ""
-        choice = NodeChoice(problem, jobs, closed, self._rules.node_percent)
+        choice = NodeChoice(problem, jobs, closed, self._rules)
         for job in jobs:
             if first:
                 refused.append(_refuse(job, Refusal(RefusalReason.BEHIND_ANOTHER_JOB, f"{first} waits for nodes")))
@@ -162,7 +164,7 @@ class StarvingJobsStrategy:
             found = choice.choose(job)
             if isinstance(found, Refusal):
                 refused.append(_refuse(job, found))
-                if found.reason is RefusalReason.RESERVED_NODE_PERCENT and choice.could_ever(job):
+                if found.reason is RefusalReason.RESERVED_NODE_PERCENT and choice.could_later(job):
                     first = job.name
             else:
                 rooms.append(self._room(job, found))
@@ -252,13 +254,19 @@ Rank: TypeAlias = tuple[bool, int, datetime, str]
 class NodeChoice:
     """Chooses nodes for one job after the other, and keeps what it has chosen."""
 
-    def __init__(self, problem: Problem, jobs: Sequence[PendingJob], closed: set[str], node_percent: Fraction) -> None:
+    def __init__(self, problem: Problem, jobs: Sequence[PendingJob], closed: set[str], rules: StarvationRules) -> None:
         snapshot = without_fences(problem.cluster.snapshot)
         pods = [pod for job in jobs for pod in job.missing]
         self._cluster = Problem.to_review(snapshot, problem.settings, pods).cluster
         self._state = State(self._cluster)
-        self._most = most_fenced_nodes(node_percent, len(snapshot.nodes))
+        self._most = most_fenced_nodes(rules.node_percent, len(snapshot.nodes))
+        self._most_of_namespace = most_fenced_nodes(rules.namespace_percent, len(snapshot.nodes))
         self._fenced = set(fenced_nodes(snapshot.reservations))
+        self._fenced_for = {
+            one: set(fenced_nodes(r for r in snapshot.reservations if r.metadata.namespace == one))
+            for one in {job.reference.namespace for job in jobs}
+        }
+        """By namespace: the nodes that its Reservations fence."""
         self._closed = {self._cluster.node_numbers[name] for name in closed if name in self._cluster.node_numbers}
         self._end_of = PodEnds(snapshot.pod_groups).of
         self._stuck = frozenset(
@@ -279,23 +287,29 @@ class NodeChoice:
             mark = self._state.mark()
             taken: dict[PodIndex, NodeIndex] = {}
             for pod in self._larger_first(job):
-                node = self._best(pod, rank, set(taken.values()))
+                node = self._best(pod, rank, set(taken.values()), self._fenced_for[job.reference.namespace])
                 if node is None:
                     break
                 self._take(pod, node, 1)
                 taken[pod] = node
             if len(taken) == len(job.missing):
-                self._fenced |= {self._cluster.node_name(node) for node in taken.values()}
+                names = {self._cluster.node_name(node) for node in taken.values()}
+                self._fenced |= names
+                self._fenced_for[job.reference.namespace] |= names
                 return tuple(self._slot(pod, taken[pod_index(self._cluster, pod)]) for pod in job.missing)
             for pod, node in taken.items():
                 self._give_back(pod, node)
             self._state.undo_to(mark)
         return self._why_none(job)
 
-    def could_ever(self, job: PendingJob) -> bool:
-        """Return whether the job would get its nodes if no other were fenced."""
-        before, mark = self._fenced, self._state.mark()
-        self._fenced = set()
+    def could_later(self, job: PendingJob) -> bool:
+        """Return whether the job gets its nodes once others are fenced no more.
+
+        Where a namespace may have fewer nodes than all together, others need not wait for what it has.
+        """
+        before, mark, own = self._fenced, self._state.mark(), self._fenced_for[job.reference.namespace]
+        is_shared = self._most_of_namespace < self._most
+        self._fenced, self._fenced_for[job.reference.namespace] = set(), set(own) if is_shared else set()
         try:
             found = self.choose(job)
             if isinstance(found, Refusal):
@@ -305,7 +319,7 @@ class NodeChoice:
             self._state.undo_to(mark)
             return True
         finally:
-            self._fenced = before
+            self._fenced, self._fenced_for[job.reference.namespace] = before, own
 
     def _slot(self, pod: Pod, node: NodeIndex) -> RoomSlot:
         return RoomSlot(node=self._cluster.node_name(node), pod=pod.metadata.name, pod_uid=pod.metadata.uid)
@@ -328,15 +342,21 @@ class NodeChoice:
     # --- candidates ---------------------------------------------------------------------------------------------------
 
     def _best(
-        self, pod: PodIndex, rank: Callable[[ClassIndex, NodeIndex], Rank], mine: set[NodeIndex]
+        self,
+        pod: PodIndex,
+        rank: Callable[[ClassIndex, NodeIndex], Rank],
+        mine: set[NodeIndex],
+        of_namespace: set[str],
     ) -> NodeIndex | None:
         class_index = self._cluster.pods[pod].class_index
-        fenced = {*self._fenced, *map(self._cluster.node_name, mine)}
-        full = len(fenced) >= self._most
+        chosen = set(map(self._cluster.node_name, mine))
+        by_all, by_own = self._fenced | chosen, of_namespace | chosen
+        full, is_own_full = len(by_all) >= self._most, len(by_own) >= self._most_of_namespace
         found = (
             node
             for node in self._candidates(class_index)
-            if (not full or self._cluster.node_name(node) in fenced)
+            if (not full or self._cluster.node_name(node) in by_all)
+            and (not is_own_full or self._cluster.node_name(node) in by_own)
             and self._holds(self._beside[node], class_index)
             and self._state.refusal_by_others(pod, node) is None
         )
@@ -434,6 +454,9 @@ class NodeChoice:
         others = len(self._fenced)
         if others or len(job.missing) > 1:
             nodes = f"{count(others, 'node')} of at most {self._most} {'is' if others == 1 else 'are'} fenced already"
+            own = len(self._fenced_for[job.reference.namespace])
+            if own and self._most_of_namespace < self._most:
+                nodes += f", {own} of at most {self._most_of_namespace} for its namespace"
             text = f"there are too few nodes for its {count(len(job.missing), 'pod')} together: {nodes}"
             return Refusal(RefusalReason.RESERVED_NODE_PERCENT, text)
         return Refusal(RefusalReason.NODES_PROMISED, "no node can hold it beside what is promised to others")
