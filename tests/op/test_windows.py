@@ -4,10 +4,12 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final
 
+import msgspec
 import pytest
 import yaml
 
 from berth_core import (
+    MAXIMUM_RUNTIME_ANNOTATION,
     MAY_MOVE_ANNOTATION,
     POLICY_API_VERSION,
     POLICY_KIND,
@@ -17,9 +19,10 @@ from berth_core import (
     WindowState,
 )
 from berth_core.schedules import WindowSchedule
-from berth_kube import DESCHEDULER_POLICIES, RESERVATION_WINDOWS, RESERVATIONS
+from berth_kube import DESCHEDULER_POLICIES, JOBS, PODS, RESERVATION_WINDOWS, RESERVATIONS, VOLCANO_POD_GROUPS
 from berth_kube.errors import ServerError
 from berth_operator.workqueue import Key, KeyKind
+from builders import as_api, owner, pod
 from conventions.pages import blocks
 from conventions.tracked import ROOT
 from fake_api import error
@@ -394,6 +397,25 @@ NODES: Final[dict[str, tuple[dict[str, list[tuple[str, str]]], tuple[str, ...], 
         WindowReason.IDLE_INSUFFICIENT,
     ),
 }
+
+
+def test_what_ends_by_its_group_or_its_job_before_the_start_is_idle_then() -> None:
+    one = WindowSimulation()
+    group = {"metadata": {"name": "train", "namespace": "default", "annotations": {MAXIMUM_RUNTIME_ANNOTATION: "1h"}}}
+    job = {"metadata": {"name": "once", "namespace": "default"}, "spec": {"activeDeadlineSeconds": 3600}}
+    one.api.put(VOLCANO_POD_GROUPS, group)
+    one.api.put(JOBS, {**job, "status": {"startTime": "2026-01-01T00:30:00Z"}})
+    of_group = pod("grouped", node="node-a", cpu="60", annotations={"scheduling.volcano.sh/group-name": "train"})
+    started = msgspec.structs.replace(of_group.status, start_time="2026-01-01T00:30:00Z")
+    one.api.put(PODS, as_api(msgspec.structs.replace(of_group, status=started)))
+    of_job = owner("Job", "once")
+    of_job = msgspec.structs.replace(of_job, api_version="batch/v1")
+    one.api.put(PODS, as_api(pod("batch", node="node-b", cpu="60", controller=of_job)))
+    one.apply(window_body(podNumToReserve=20, resources={"cpu": "120", "memory": "20Gi"}))
+    one.advance(at("1:00"))
+    sufficient = one.window().condition(WindowCondition.SUFFICIENT)
+    assert sufficient is not None
+    assert (sufficient.status, sufficient.reason) == ("True", WindowReason.IDLE_SUFFICES), sufficient.message
 
 
 @pytest.mark.parametrize(("pods", "want_nodes", "want_status", "want_reason"), NODES.values(), ids=NODES)

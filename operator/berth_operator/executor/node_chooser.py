@@ -64,6 +64,32 @@ class _Group(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
+class ExpectedEnds:
+    """Reads when pods are expected to end, as they, their groups or their Jobs say; thread-safe."""
+
+    def __init__(self, context: Context) -> None:
+        self._clock = context.clock
+        self._jobs = _Reader(context.client, JOBS, TimedJob)
+        self._groups = _Reader(context.client, VOLCANO_POD_GROUPS, _Group)
+
+    def of(self, pods: Iterable[Pod]) -> dict[str, datetime]:
+        """Return the expected ends of pods by uid.
+
+        A pod that has outlived its expected end has none.
+        """
+        listed = tuple(pods)
+        jobs = self._jobs.of(key for pod in listed if (key := _job_of(pod)) is not None)
+        groups = self._groups.of(key for pod in listed if (key := _group_of(pod)) is not None)
+        now = self._clock.now()
+        found: dict[str, datetime] = {}
+        for pod in listed:
+            job, group = jobs.get(_job_of(pod)), groups.get(_group_of(pod))
+            end = expected_end(pod, job=job, group=group.metadata if group is not None else None)
+            if end is not None and end > now:
+                found[pod.metadata.uid] = end
+        return found
+
+
 class NodeChooser:
     """Chooses nodes by all pods of the cluster.
 
@@ -81,8 +107,7 @@ class NodeChooser:
         self._seen: Mapping[str, tuple[GuardableNode, Candidate]] = {}
         self._look_again = 0.0
         """Monotonic time from which that is too old."""
-        self._jobs = _Reader(context.client, JOBS, TimedJob)
-        self._groups = _Reader(context.client, VOLCANO_POD_GROUPS, _Group)
+        self._ends = ExpectedEnds(context)
 
     def choose(self, reservation: Reservation, slots: Sequence[SlotId]) -> None:
         """Choose a node for each slot that some node can hold, and record the choice."""
@@ -191,21 +216,8 @@ class NodeChooser:
         return claims
 
     def ends(self, pods: Iterable[Pod]) -> dict[str, datetime]:
-        """Return the expected ends of pods by uid.
-
-        A pod that has outlived its expected end has none.
-        """
-        listed = tuple(pods)
-        jobs = self._jobs.of(key for pod in listed if (key := _job_of(pod)) is not None)
-        groups = self._groups.of(key for pod in listed if (key := _group_of(pod)) is not None)
-        now = self._clock.now()
-        found: dict[str, datetime] = {}
-        for pod in listed:
-            job, group = jobs.get(_job_of(pod)), groups.get(_group_of(pod))
-            end = expected_end(pod, job=job, group=group.metadata if group is not None else None)
-            if end is not None and end > now:
-                found[pod.metadata.uid] = end
-        return found
+        """Return the expected ends of pods by uid."""
+        return self._ends.of(pods)
 
 
 def _is_part_of_a_gang(reservation: Reservation, slots: Sequence[SlotId], found: NodeChoice) -> bool:

@@ -34,7 +34,6 @@ from berth_core import (
     WindowState,
     ZoneState,
     effective_requests,
-    expected_end,
     format_timestamp,
     occupied_requests,
     policies_that_move,
@@ -54,6 +53,7 @@ from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, GuardableNode, read_reservation
 from berth_operator.executor.context import NOT_ENDED, Context
 from berth_operator.executor.events import EventRecorder, RecordedEvent
+from berth_operator.executor.node_chooser import ExpectedEnds
 from berth_operator.reconcile import (
     NodeUse,
     WindowDecision,
@@ -136,6 +136,7 @@ class WindowNodeChooser:
         self._cache = context.cache
         self._clock = context.clock
         self._allows_control_plane = context.settings.limits.control_plane_nodes
+        self._ends = ExpectedEnds(context)
         self._lock = threading.Lock()
         self._uses: dict[str, NodeUse] = {}
         self._listed_at = -_SURVEY_SECONDS
@@ -165,11 +166,12 @@ class WindowNodeChooser:
             return
         listed = self._client.list(PODS, field_selector=NOT_ENDED, type=Pod)
         self._uses = {}
+        ends = self._ends.of(pod for pod in listed.items if pod.spec.node_name)
         for pod in listed.items:
             name = pod.spec.node_name or pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "")
             if name:
                 use = self._uses.setdefault(name, NodeUse(name, ResourceAmounts.empty()))
-                use.taken.append((_requests_of(pod), expected_end(pod)))
+                use.taken.append((_requests_of(pod), ends.get(pod.metadata.uid)))
         self._listed_at = self._clock.monotonic()
 
     def _use_of(self, node: GuardableNode) -> NodeUse:
