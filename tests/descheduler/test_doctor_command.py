@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -115,6 +115,46 @@ def test_a_cluster_that_refuses_cannot_be_judged(tmp_path: Path, capsys: pytest.
         serve(server, Snapshot(), Reservation=page(), Pod=refused)
         assert run(["doctor", "--kubeconfig", server.kubeconfig(tmp_path)]) == 2
     assert "pods is forbidden" in capsys.readouterr().err
+
+
+# --- windows ---------------------------------------------------------------------------------------------------------
+
+
+WINDOWS: Final = {
+    "one that waits for its time": (
+        {"Scheduled": ("True", "OnSchedule"), "Sufficient": ("Unknown", "NotReserving")},
+        None,
+    ),
+    "one that is switched off": ({"Scheduled": ("False", "Suspended")}, None),
+    "one without a status yet": ({}, None),
+    "an invalid one": ({"Scheduled": ("False", "Invalid")}, Invariant.WINDOW_INVALID),
+    "one that is open too often": ({"Scheduled": ("False", "Overlapping")}, Invariant.WINDOW_OVERLAPS),
+    "one for which no pods are moved": ({"Sufficient": ("False", "NoMoves")}, Invariant.WINDOW_WITHOUT_MOVES),
+    "one whose pods end too late": ({"Sufficient": ("False", "Late")}, Invariant.WINDOW_SHORT),
+    "one that passes a limit": ({"Sufficient": ("False", "Forbidden")}, Invariant.WINDOW_SHORT),
+}
+
+
+@pytest.mark.parametrize(("conditions", "want"), WINDOWS.values(), ids=WINDOWS)
+def test_a_window_that_will_not_have_its_capacity_is_told(
+    tmp_path: Path, conditions: Mapping[str, tuple[str, str]], want: Invariant | None
+) -> None:
+    told = [{"type": type_, "status": status, "reason": why} for type_, (status, why) in conditions.items()]
+    told = [{**one, "message": "as it says", "lastTransitionTime": NOON_TEXT} for one in told]
+    metadata = {"name": "nightly", "namespace": "batch", "uid": "u"}
+    body = {"metadata": metadata, "spec": {"podNumToReserve": 1}, "status": {"conditions": told}}
+    with ScriptedServer() as server:
+        server.on("GET", "/apis/berth.volcano.sh/v1alpha1/reservationwindows", page(body))
+        with connect(kubeconfig=server.kubeconfig(tmp_path)) as client:
+            found = tuple(doctor.find_window_troubles(client))
+    assert [(one.invariant, one.target) for one in found] == (
+        [(want, "reservationwindow batch/nightly")] if want else []
+    )
+
+
+def test_a_cluster_without_windows_has_no_trouble_with_them(tmp_path: Path) -> None:
+    with ScriptedServer() as server, connect(kubeconfig=server.kubeconfig(tmp_path)) as client:
+        assert not tuple(doctor.find_window_troubles(client))
 
 
 # --- starving jobs ---------------------------------------------------------------------------------------------------

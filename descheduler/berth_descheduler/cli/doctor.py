@@ -37,7 +37,10 @@ from berth_core import (
     Reservation,
     ReservationPhase,
     ReservationReason,
+    ReservationWindow,
     SystemClock,
+    WindowCondition,
+    WindowReason,
     printable_line,
     read_whole_number,
 )
@@ -45,7 +48,15 @@ from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.options.command import cluster_options
 from berth_descheduler.plugins import StarvingJobsArgs
 from berth_descheduler.report import Terminal
-from berth_kube import DESCHEDULER_POLICIES, EVENTS, RESERVATIONS, KubeClient, NotFoundError, connect
+from berth_kube import (
+    DESCHEDULER_POLICIES,
+    EVENTS,
+    RESERVATION_WINDOWS,
+    RESERVATIONS,
+    KubeClient,
+    NotFoundError,
+    connect,
+)
 from berth_sandbox.invariants import (
     ClusterState,
     Invariant,
@@ -234,6 +245,30 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         to_do="Mend what the event says, or delete the Reservation that gave up to have the job tried again:",
         command="kubectl -n {namespace} describe pod {name}",
     ),
+    Invariant.WINDOW_INVALID: Advice(
+        what="A ReservationWindow cannot open.",
+        why="Nothing is reserved for its pods, and they wait like all others.",
+        to_do="Mend the field that is named:",
+        command="kubectl -n {namespace} edit reservationwindow {name}",
+    ),
+    Invariant.WINDOW_OVERLAPS: Advice(
+        what="A ReservationWindow is open so often at once that occurrences are left out.",
+        why="Each occurrence holds places of its own, and those left out hold none.",
+        to_do="Make its duration or startReserveAgo shorter, or its schedule rarer:",
+        command="kubectl -n {namespace} edit reservationwindow {name}",
+    ),
+    Invariant.WINDOW_WITHOUT_MOVES: Advice(
+        what="A ReservationWindow may move pods to have its capacity, and no policy does so.",
+        why="It waits for pods that may not end before its start.",
+        to_do="Enable the balance plugin ReservationWindows in a policy that runs by itself, and run a descheduler:",
+        command="kubectl -n {namespace} describe reservationwindow {name}",
+    ),
+    Invariant.WINDOW_SHORT: Advice(
+        what="A ReservationWindow does not find its capacity by its start.",
+        why="Some of its pods may not start in time.",
+        to_do="Reserve earlier (startReserveAgo), choose other nodes, or let pods be moved (mayMove: Consolidate):",
+        command="kubectl -n {namespace} edit reservationwindow {name}",
+    ),
 }
 """In the order in which they are told: what is the cause of others comes first."""
 
@@ -293,10 +328,37 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
 
     def look() -> tuple[Violation, ...]:
         state = read_state(client, own_namespace=namespace)
-        return *find_troubles(state, now=clock.now()), *find_starving_troubles(client, state)
+        of_features = (*find_window_troubles(client), *find_starving_troubles(client, state))
+        return *find_troubles(state, now=clock.now()), *of_features
 
     with console.status("reading the cluster") as status:
         return monitor_invariants(look, clock, tell=lambda monitor: status.update(_describe_progress(monitor)))
+
+
+# --- windows ---------------------------------------------------------------------------------------------------------
+# What keeps ReservationWindows from holding what they should, as their conditions say.
+
+_INSUFFICIENT: Final = {WindowReason.NO_MOVES.value: Invariant.WINDOW_WITHOUT_MOVES}
+_UNSCHEDULED: Final = {
+    WindowReason.INVALID.value: Invariant.WINDOW_INVALID,
+    WindowReason.OVERLAPPING.value: Invariant.WINDOW_OVERLAPS,
+}
+
+
+def find_window_troubles(client: KubeClient) -> Iterator[Violation]:
+    """Yield the windows that cannot open or lack capacity; one that is switched off lacks nothing."""
+    try:
+        bodies = client.list(RESERVATION_WINDOWS).items
+    except NotFoundError:
+        return
+    for window in map(ReservationWindow.read, bodies):
+        target = f"reservationwindow {window.key}"
+        scheduled, sufficient = map(window.condition, (WindowCondition.SCHEDULED, WindowCondition.SUFFICIENT))
+        if scheduled is not None and scheduled.status == "False" and scheduled.reason in _UNSCHEDULED:
+            yield Violation(_UNSCHEDULED[scheduled.reason], target, scheduled.message)
+        if sufficient is not None and sufficient.status == "False":
+            invariant = _INSUFFICIENT.get(sufficient.reason, Invariant.WINDOW_SHORT)
+            yield Violation(invariant, target, f"{sufficient.reason}: {sufficient.message}")
 
 
 # --- starving jobs ---------------------------------------------------------------------------------------------------

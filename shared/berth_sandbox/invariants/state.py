@@ -180,6 +180,14 @@ class Invariant(StrEnum):
     """All places for a starving job are held, and its pods do not take them."""
     STARVES_FOR_GOOD = "StarvesForGood"
     """A job starves, and no waiting helps it."""
+    WINDOW_INVALID = "WindowInvalid"
+    """A ReservationWindow cannot open."""
+    WINDOW_OVERLAPS = "WindowOverlaps"
+    """A ReservationWindow is open so often at once that occurrences are left out."""
+    WINDOW_WITHOUT_MOVES = "WindowWithoutMoves"
+    """A ReservationWindow may move pods, and no policy does so."""
+    WINDOW_SHORT = "WindowShort"
+    """A ReservationWindow does not find its capacity by its start."""
 
 
 BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
@@ -206,6 +214,10 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.ROOM_UNFENCED: 60.0,
     Invariant.ROOM_UNCLAIMED: 60.0,
     Invariant.STARVES_FOR_GOOD: 0.0,
+    Invariant.WINDOW_INVALID: 0.0,
+    Invariant.WINDOW_OVERLAPS: 0.0,
+    Invariant.WINDOW_WITHOUT_MOVES: 0.0,
+    Invariant.WINDOW_SHORT: 0.0,
 }
 """How long each may be broken while Berth works as it should."""
 
