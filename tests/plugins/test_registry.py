@@ -102,6 +102,7 @@ def test_nothing_is_imported_before_it_is_used(modules: Path) -> None:
         "EndsSoon",
         "Good",
         "Missing",
+        "ReservationWindows",
         "StarvingJobs",
         "Twice",
         "Unreadable",
@@ -136,7 +137,8 @@ def test_a_name_that_there_is_not_is_answered_with_those_that_there_are() -> Non
     error = refused(PluginRegistry.discover(OWN_PLUGINS, []), "LowNodeUtilization", {})
     assert str(error) == (
         "name is 'LowNodeUtilization'; "
-        "expected one of the plugins there are: DefaultEvictor, Defragmentation, EndsSoon, StarvingJobs"
+        "expected one of the plugins there are: DefaultEvictor, Defragmentation, EndsSoon, ReservationWindows, "
+        "StarvingJobs"
     )
 
 
