@@ -39,6 +39,7 @@ from berth_operator.executor import (
     PendingOwners,
     PodGroups,
     PriorityClasses,
+    QueueController,
     QuotaAdmission,
     Resync,
     StandingFences,
@@ -172,6 +173,7 @@ class Controller:
         self._zones = ZoneController(
             context, LentFences(context, self._priorities), self._recorder, lambda: self.leading
         )
+        self._queues = QueueController(context, self._recorder, scope, lambda: self.leading, queue.add)
         fences = FenceManager(context, self._priorities)
         self._guards = NodeGuard(context, fences)
         self._refusals = TemplateRefusals(context, self._recorder)
@@ -280,6 +282,7 @@ class Controller:
         for thread in self._actors:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self._cache.start_epoch()  # later reviews go by what the next leader writes
+        self._queues.rest()
         if not any(thread.is_alive() for thread in self._actors):
             self._lease.release()
 
@@ -355,8 +358,10 @@ class Controller:
                 self._resync_known()
             if self._lease.held():
                 self._sweep.list_windows()
+                self._queues.listen()
             else:
                 self._cache.start_epoch()
+                self._queues.rest()
                 last_sweep = -math.inf
                 self._announce_role(leads=self._try_to_lead())
                 if time.monotonic() - last_look >= self._settings.sweep_seconds:
@@ -402,10 +407,7 @@ class Controller:
     # --- workers
 
     def _work(self) -> None:
-        """Reconcile keys until stopped.
-
-        Keys are dropped without the lease, for its holder resyncs.
-        """
+        """Reconcile keys until stopped; they are dropped without the lease, for its holder resyncs."""
         while (key := self._queue.take()) is not None:
             try:
                 if self._lease.held():
@@ -438,6 +440,8 @@ class Controller:
                 self._windows.reconcile(key)
             case KeyKind.ZONE:
                 self._zones.reconcile(key.name, lambda seconds: self._queue.add(key, seconds))
+            case KeyKind.QUEUES:
+                self._queues.reconcile()
             case KeyKind.NODE:
                 self._guards.reconcile(key.name, self._clock.now())
                 self._standing_fences.reconcile(key.name, self._clock.now())
@@ -498,10 +502,7 @@ class Controller:
             self._queue.add(key, decision.wake_seconds)
 
     def _lost_pods_changed(self, seen: Observation, decision: Decision) -> bool:
-        """Refetch owners of slots about to be lost; return whether any changed.
-
-        The loss of a slot is final: it must not be reported for a pod that was bound meanwhile.
-        """
+        """Refetch owners of slots about to be lost, which is final; return whether any changed."""
         lost = {slot.owner.uid for slot in newly_lost(seen.reservation.status, decision.status) if slot.owner}
         return any(self._has_changed(pod) for pod in seen.owners if pod.metadata.uid in lost)
 
@@ -521,10 +522,7 @@ class Controller:
         return reservation is not None and not owners and only_starts(reservation, placeholders)
 
     def _releases_first(self, key: Key, seen: Observation, decision: Decision) -> bool:
-        """Release an expired Reservation's places first if much is due.
-
-        Returns whether its status waits. Its status announced the expiry long before.
-        """
+        """Release an expired Reservation's places first if much is due; return whether its status waits for that."""
         frees = any(isinstance(action, DeletePlaceholder) for action in decision.actions)
         is_first = key.name not in self._freed and has_just_expired(seen.reservation, decision.status)
         if not (frees and is_first and self._throttle.is_busy):

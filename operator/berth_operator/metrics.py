@@ -25,6 +25,17 @@ LENT_NODES: Final = Gauge("berth_lent_nodes", "Nodes with the label of a zone", 
 LENT_NODE_PODS: Final = Gauge(
     "berth_lent_node_pods", "Pods on the nodes of a zone that leave when it closes", ["zone"], registry=REGISTRY
 )
+QUEUES: Final = Gauge("berth_queues", "Queues by state", ["state"], registry=REGISTRY)
+QUEUE_PODS: Final = Gauge(
+    "berth_queue_pods", "Pods of a queue: admitted or waiting", ["queue", "state"], registry=REGISTRY
+)
+QUEUE_AMOUNTS: Final = Gauge(
+    "berth_queue_amount",
+    "What a queue is guaranteed, deserves and has allocated, in cores, bytes or pieces",
+    ["queue", "resource", "kind"],
+    registry=REGISTRY,
+)
+QUEUE_ADMISSIONS: Final = Counter("berth_queue_admissions", "Pods that queues admitted", registry=REGISTRY)
 WASTED_SECONDS: Final = Counter(
     "berth_reserved_wasted_seconds",
     "Seconds for which placeholders held places that no pod came to take",

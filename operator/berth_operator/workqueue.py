@@ -30,6 +30,8 @@ class KeyKind(Enum):
     """Name: the ReservationWindow's uid."""
     ZONE = "zone"
     """Name: the RevocableZone's uid."""
+    QUEUES = "queues"
+    """All Queues: who is admitted depends on all of them."""
     WAITING = "waiting"
     """Pods that wait for a place and could take a slot."""
     BEST_EFFORT = "best-effort"
@@ -46,6 +48,7 @@ class Key:
 
 SCOPE_KEY = Key(KeyKind.SCOPE)
 STRAYS_KEY = Key(KeyKind.STRAYS)
+QUEUES_KEY = Key(KeyKind.QUEUES)
 WAITING_KEY = Key(KeyKind.WAITING)
 BEST_EFFORT_KEY = Key(KeyKind.BEST_EFFORT)
 

@@ -21,6 +21,7 @@ LEADER_LEASE: Final = "berth-descheduler-leader"
 """Its holder is the descheduler's replica that serves the policies."""
 
 WEBHOOK_CONFIGURATION: Final = "berth-handover"
+QUEUE_WEBHOOK_CONFIGURATION: Final = "berth-queues"
 WEBHOOK_SECRET: Final = "berth-webhook-tls"  # noqa: S105 - the name of an object, not a secret
 DEFAULT_NAMESPACE: Final = "berth-system"
 PLACEHOLDER_IMAGE: Final = "rancher/mirrored-pause:3.6"

@@ -41,6 +41,7 @@ class QueueSource(StrEnum):
     """Whose object a queue was read from, and who enforces it."""
 
     VOLCANO = "Volcano"
+    BERTH = "Berth"
 
 
 class QueueGuarantee(ApiStruct, frozen=True, kw_only=True):

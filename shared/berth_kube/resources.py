@@ -147,6 +147,11 @@ SUBJECT_ACCESS_REVIEWS: Final = Resource(
 RESERVATIONS: Final = Resource("batch.volcano.sh", "v1alpha1", "reservations", "Reservation")
 RESERVATION_WINDOWS: Final = Resource("berth.volcano.sh", "v1alpha1", "reservationwindows", "ReservationWindow")
 REVOCABLE_ZONES: Final = Resource("berth.volcano.sh", "v1alpha1", "revocablezones", "RevocableZone", namespaced=False)
+QUEUES: Final = Resource("berth.volcano.sh", "v1alpha1", "queues", "Queue", namespaced=False)
+KUEUE_LOCAL_QUEUES: Final = tuple(
+    Resource("kueue.x-k8s.io", version, "localqueues", "LocalQueue") for version in ("v1beta2", "v1beta1")
+)
+"""One kind by its versions, newest first; Kueue's release decides which exist."""
 MIGRATION_PLANS: Final = Resource("berth.volcano.sh", "v1alpha1", "migrationplans", "MigrationPlan", namespaced=False)
 DESCHEDULER_POLICIES: Final = Resource(
     "berth.volcano.sh", "v1alpha1", "deschedulerpolicies", "DeschedulerPolicy", namespaced=False

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from berth_kube.resources import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    QUEUES,
     RESERVATION_WINDOWS,
     RESERVATIONS,
     REVOCABLE_ZONES,
@@ -33,7 +35,7 @@ from berth_sandbox.bootstrap import OPERATOR, read_rules
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_deployment, pods
+from cluster_objects import build_deployment, make_namespace, pods
 from reservation_stage import Stage, make_stage
 from service_processes import running_operator
 from waiting import eventually
@@ -103,6 +105,7 @@ def live_through_everything(stage: Stage) -> None:
     wait_for_capacity(stage)
     open_a_window(stage)
     lend_a_node(stage)
+    write_a_queue(stage.client)
     stage.reserve("invalid", template={"spec": {"containers": [{"name": "NOT a name", "image": "x"}]}})
     stage.reserve("expired", ttl="1s")
     stage.reserve("unheard-of", template=stage.template(priorityClassName="unheard-of"))
@@ -169,6 +172,29 @@ def lend_a_node(stage: Stage) -> None:
     eventually("the node is fenced", is_fenced, seconds=60)
     stage.client.delete(REVOCABLE_ZONES, "zone")
     stage.client.merge_patch(NODES, node, {"metadata": {"labels": {REVOCABLE_ZONE_LABEL: None}}})
+
+
+def write_a_queue(client: KubeClient) -> None:
+    """Have a queue gate the pods of one namespace, and then of another."""
+    head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "Queue", "metadata": {"name": "queue"}}
+    for name in ("first", "second"):
+        make_namespace(client, name)
+    client.create(QUEUES, {**head, "spec": chosen("first")})
+    eventually("the first is gated", lambda: gated_namespaces(client) == ["first"], seconds=60)
+    client.merge_patch(QUEUES, "queue", {"spec": chosen("second")})
+    eventually("the second is gated", lambda: gated_namespaces(client) == ["second"], seconds=60)
+    client.delete(QUEUES, "queue")
+
+
+def chosen(namespace: str) -> dict[str, Any]:
+    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+
+
+def gated_namespaces(client: KubeClient) -> list[str]:
+    """Return the namespaces that the registration of queues names."""
+    found = [one for one in client.list(MUTATING_WEBHOOKS).items if one["metadata"]["name"] == "berth-queues"]
+    selectors = [one["webhooks"][0]["namespaceSelector"] for one in found]
+    return [name for one in selectors for name in one["matchExpressions"][0]["values"]]
 
 
 def expiries(stage: Stage) -> list[str]:
@@ -273,6 +299,7 @@ NOT_GIVEN = {
     "change another lease": Right("patch", "coordination.k8s.io", "leases", DEFAULT_NAMESPACE, "berth-descheduler"),
     "change a deployment": Right("patch", "apps", "deployments", "default"),
     "change a window": Right("patch", "berth.volcano.sh", "reservationwindows", "default"),
+    "change a queue": Right("patch", "berth.volcano.sh", "queues"),
     "create a plan": Right("create", "berth.volcano.sh", "migrationplans"),
     "delete a node": Right("delete", "", "nodes"),
     "change another webhook": Right(

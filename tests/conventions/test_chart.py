@@ -41,7 +41,7 @@ def test_the_operator_touches_no_webhook_but_its_own() -> None:
     kind = "mutatingwebhookconfigurations"
     touching = [rule for rule in rules("operator")["clusterRules"] if kind in rule["resources"]]
     named = [rule.get("resourceNames") for rule in touching if rule["verbs"] != ["create"]]
-    assert named == [[names.WEBHOOK_CONFIGURATION]]
+    assert named == [[names.WEBHOOK_CONFIGURATION, names.QUEUE_WEBHOOK_CONFIGURATION]]
 
 
 def test_only_the_right_to_dry_runs_hangs_on_the_policies() -> None:

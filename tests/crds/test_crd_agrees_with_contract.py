@@ -10,12 +10,15 @@ from berth_core import (
     PLAN_KIND,
     POLICY_API_VERSION,
     POLICY_KIND,
+    QUEUE_API_VERSION,
+    QUEUE_KIND,
     RESERVATION_API_VERSION,
     RESERVATION_KIND,
     WINDOW_API_VERSION,
     WINDOW_KIND,
     ZONE_API_VERSION,
     ZONE_KIND,
+    gated_queues,
     migration_plans,
     policies,
     reservations,
@@ -36,6 +39,8 @@ CONTRACTS: Final = {
     ("reservationwindows", "status"): windows.ReservationWindowStatus,
     ("revocablezones", "spec"): revocable_zones.RevocableZoneSpec,
     ("revocablezones", "status"): revocable_zones.RevocableZoneStatus,
+    ("queues", "spec"): gated_queues.GatedQueueSpec,
+    ("queues", "status"): gated_queues.GatedQueueStatus,
 }
 OPEN: Final = frozenset({PodTemplate})
 """Structs of which Berth reads a part, and the API server keeps all."""
@@ -94,9 +99,12 @@ def fields_of_type(path: str, kind: msgspec.inspect.Type) -> Iterator[tuple[str,
 
 
 _EXPRESSION: Final = "spec.owners[].labelSelector.matchExpressions[]"
+_NAMESPACES: Final = "spec.namespaceSelector.matchExpressions[]"
 STRICTER: Final = {
     f"{_EXPRESSION}.key*": f"{_EXPRESSION}.key",
     f"{_EXPRESSION}.operator*": f"{_EXPRESSION}.operator",
+    f"{_NAMESPACES}.key*": f"{_NAMESPACES}.key",
+    f"{_NAMESPACES}.operator*": f"{_NAMESPACES}.operator",
     "status.conditions[].status*": "status.conditions[].status*",
 }
 """Fields about which the API server asks more than the contract, which also serves other objects."""
@@ -140,8 +148,9 @@ def test_every_field_is_described(plural: str) -> None:
         ("deschedulerpolicies", POLICY_API_VERSION, POLICY_KIND),
         ("reservationwindows", WINDOW_API_VERSION, WINDOW_KIND),
         ("revocablezones", ZONE_API_VERSION, ZONE_KIND),
+        ("queues", QUEUE_API_VERSION, QUEUE_KIND),
     ],
-    ids=["rsv", "mplan", "dpol", "rsvw", "rvz"],
+    ids=["rsv", "mplan", "dpol", "rsvw", "rvz", "bq"],
 )
 def test_a_crd_serves_the_version_of_its_contract(plural: str, api_version: str, kind: str) -> None:
     spec = CRDS[plural]["spec"]

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from berth_core.gated_queues import GatedQueue, GatedQueueStatus
 from berth_core.migration_plans import (
     Achieved,
     MigrationPlan,
@@ -193,6 +194,26 @@ WINDOW_STATUS: Final = ReservationWindowStatus(
     last_start=NOON,
     conditions=(CONDITION,),
 )
+QUEUES: Final = "apis/berth.volcano.sh/v1alpha1/queues"
+QUEUE: Final[dict[str, Any]] = {
+    "apiVersion": "berth.volcano.sh/v1alpha1",
+    "kind": "Queue",
+    "spec": {"guarantee": {"resource": {"memory": "200M"}}},
+}
+QUEUE_STATUS: Final = GatedQueueStatus(
+    observed_generation=2,
+    state="Open",
+    namespaces=1,
+    admitted=8,
+    waiting=3,
+    too_large=1,
+    guarantee={"memory": "200M"},
+    real_capability={"memory": "800M"},
+    deserved={"memory": "200M"},
+    allocated={"memory": "100M", "cpu": "1"},
+    request={"memory": "300M"},
+    conditions=(CONDITION,),
+)
 
 ZONE: Final[dict[str, Any]] = {
     "apiVersion": "berth.volcano.sh/v1alpha1",
@@ -229,8 +250,8 @@ def fields_at_their_default(struct: msgspec.Struct, path: str) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "status",
-    [RESERVATION_STATUS, PLAN_STATUS, POLICY_STATUS, WINDOW_STATUS, ZONE_STATUS],
-    ids=["rsv", "mplan", "dpol", "rsvw", "rvz"],
+    [RESERVATION_STATUS, PLAN_STATUS, POLICY_STATUS, WINDOW_STATUS, ZONE_STATUS, QUEUE_STATUS],
+    ids=["rsv", "mplan", "dpol", "rsvw", "rvz", "bq"],
 )
 def test_the_examples_leave_no_field_out(status: msgspec.Struct) -> None:
     assert not list(fields_at_their_default(status, "status"))
@@ -264,6 +285,29 @@ def test_a_full_zone_status_comes_back_whole(api: PlainApi, stored: Store) -> No
     body = api.get(path).body
     assert body["status"] == as_json(ZONE_STATUS)
     assert RevocableZone.read(body).status == ZONE_STATUS
+
+
+@pytest.mark.cluster
+def test_a_full_queue_status_comes_back_whole_and_is_shown(api: PlainApi, stored: Store) -> None:
+    path = stored(QUEUES, QUEUE)
+    covered = Condition(type="Covered", status="False", reason="UsedByOthers")
+    status = msgspec.structs.replace(QUEUE_STATUS, conditions=(CONDITION, covered))
+    answer = api.merge_patch(f"{path}/status", {"status": as_json(status)})
+    assert not answer.refused, answer.message
+    body = api.get(path).body
+    assert body["status"] == as_json(status)
+    assert GatedQueue.read(body).status == status
+    assert shown(api, path) == {
+        "State": "Open",
+        "Weight": 1,
+        "Namespaces": 1,
+        "Admitted": 8,
+        "Waiting": 3,
+        "Covered": "False",
+        "Enforced": None,
+        "Allocated Cpu": "1",
+        "Allocated Memory": "100M",
+    }
 
 
 @pytest.mark.cluster

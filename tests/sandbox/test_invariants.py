@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 from msgspec import structs
 
+from berth_core.gated_queues import GatedQueue
 from berth_core.labels import (
     COOLING_LABEL,
     COOLING_UNTIL_ANNOTATION,
@@ -18,6 +19,7 @@ from berth_core.labels import (
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
+    QUEUE_GATE,
     RESERVATION_LABEL,
     ROOM_TAINT,
     SLOT_ANNOTATION,
@@ -27,6 +29,7 @@ from berth_core.migration_plans import MigrationPlan, MigrationPlanStatus, PlanP
 from berth_core.names import (
     DESCHEDULER_LEASE,
     OPERATOR_LEASE,
+    QUEUE_WEBHOOK_CONFIGURATION,
     WEBHOOK_CONFIGURATION,
     priority_class_name,
     room_taint_value,
@@ -54,7 +57,19 @@ from berth_sandbox.invariants import (
     find_troubles,
     find_violations,
 )
-from builders import NOON, NOON_TEXT, label_owner, meta, node, object_owner, owner, pod, reservation, workload
+from builders import (
+    NOON,
+    NOON_TEXT,
+    label_owner,
+    meta,
+    namespace,
+    node,
+    object_owner,
+    owner,
+    pod,
+    reservation,
+    workload,
+)
 
 LATER = str(int(NOON.timestamp()) + 30)
 EARLIER = str(int(NOON.timestamp()) - 1)
@@ -67,6 +82,11 @@ DELETED = reservation("over", uid="over", deleted="2026-11-21T12:00:00Z")
 MANAGED = {MANAGED_LABEL: MANAGED_BY_OPERATOR}
 PRIORITY_CLASS = NamedObject(metadata=meta(priority_class_name(0), labels=MANAGED))
 WEBHOOK = NamedObject(metadata=meta(WEBHOOK_CONFIGURATION, labels=MANAGED))
+QUEUE_WEBHOOK = NamedObject(metadata=meta(QUEUE_WEBHOOK_CONFIGURATION, labels=MANAGED))
+OF_DEFAULT = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}
+QUEUE = GatedQueue.read({"metadata": {"name": "q1"}, "spec": OF_DEFAULT})
+SUSPENDED = GatedQueue.read({"metadata": {"name": "q1"}, "spec": {**OF_DEFAULT, "suspend": True}})
+QUEUED = pod("web-0", gates=[QUEUE_GATE])
 
 
 def with_slot(
@@ -174,6 +194,19 @@ CASES = {
     "a pod gated for a Reservation that is being deleted": Case(of_pod(DELETED, **GATED), (Invariant.GATE_LEFT,)),
     "a pod gated for a Reservation that is gone": Case(of_pod(**GATED), (Invariant.GATE_LEFT,)),
     "a pod gated for nobody": Case(of_pod(LIVE, **{**GATED, "labels": {}}), (Invariant.GATE_LEFT,)),
+    "a pod that waits for its queue": Case(
+        ClusterState(queues=(QUEUE,), namespaces=(namespace("default"),), pods=(QUEUED,)), (Invariant.POD_PENDING,)
+    ),
+    "a pod that waits though no queue has its namespace": Case(
+        ClusterState(queues=(QUEUE,), namespaces=(namespace("other"),), pods=(QUEUED,), webhooks=(QUEUE_WEBHOOK,)),
+        (Invariant.POD_PENDING, Invariant.QUEUE_GATE_LEFT),
+    ),
+    "a pod and a webhook that wait for a queue that is switched off": Case(
+        ClusterState(
+            queues=(SUSPENDED,), namespaces=(namespace("default"),), pods=(QUEUED,), webhooks=(QUEUE_WEBHOOK,)
+        ),
+        (Invariant.POD_PENDING, Invariant.QUEUE_GATE_LEFT, Invariant.WEBHOOK_LEFT),
+    ),
     "a pod with a gate of somebody else is theirs": Case(
         of_pod(**{**GATED, "labels": {}, "gates": ["example.com/gate"]})
     ),

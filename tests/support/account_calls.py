@@ -396,11 +396,11 @@ REFUSED: dict[str, tuple[ApiCall, str]] = {
     ),
     "another webhook": (
         create(OPERATOR, MUTATING_WEBHOOKS, changed(registration(), "metadata.name", "mine")),
-        "only the registration",
+        "only the registrations",
     ),
     "a webhook of another name in our registration": (
         create(OPERATOR, MUTATING_WEBHOOKS, registration(name="a.b.example")),
-        "two webhooks",
+        "with their webhooks",
     ),
     "a webhook for Secrets": (
         create(OPERATOR, MUTATING_WEBHOOKS, registration(rules=rule(resources=["secrets"]))),

@@ -21,6 +21,7 @@ from berth_core.labels import (
     HANDOVER_TAINT,
     LAST_DEFRAGMENTED_ANNOTATION,
     PREEMPTABLE_LABEL,
+    QUEUE_GATE,
     RESERVATION_LABEL,
     SLOT_ANNOTATION,
 )
@@ -32,10 +33,12 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import NODES, PODS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.cache.queues import read_queue_pod
 from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard
+from berth_operator.executor.queues import QueueController
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.executor.zones import PreemptablePods
 from berth_operator.reconcile.actions import (
@@ -88,6 +91,13 @@ def pod_body(*, labelled: bool = True, gated: bool = True, noted: bool = False) 
     }
 
 
+def queued_body() -> Raw:
+    """Return a pod that waits behind three gates, the last one of queues."""
+    body = pod_body()
+    body["spec"]["schedulingGates"].append({"name": QUEUE_GATE})
+    return body
+
+
 def node_body(*, guarded: bool = False, freed: bool = False, labels: Mapping[str, str] | None = None) -> Raw:
     keys = [*([HANDOVER_TAINT] if guarded else []), *([FREED_TAINT] if freed else [])]
     taints = [{"key": key, "value": "1", "effect": "NoSchedule"} for key in keys]
@@ -137,6 +147,13 @@ def _let_in(client: KubeClient, seen: Raw) -> None:
 def _let_onto_lent_nodes(client: KubeClient, seen: Raw) -> None:
     context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
     PreemptablePods(context)._label(msgspec.convert(seen, Pod))
+
+
+def _let_go_by_queue(client: KubeClient, seen: Raw) -> None:
+    context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
+    has_no_part: Any = None
+    controller = QueueController(context, EventRecorder(client), has_no_part, lambda: True, lambda _key, _seconds: None)
+    controller._ungate(read_queue_pod(msgspec.convert(seen, Pod), "berth-system"), 0)
 
 
 def _guard(client: KubeClient, _seen: Raw) -> None:
@@ -261,6 +278,12 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         act=_perform(Ungate),
         done=lambda raw: HANDOVER_GATE not in gates(raw),
     ),
+    "the gate of queues comes off": ForeignPatch(
+        site="berth_operator.executor.queues._ungate",
+        before=queued_body,
+        act=_let_go_by_queue,
+        done=lambda raw: QUEUE_GATE not in gates(raw) and HANDOVER_GATE in gates(raw),
+    ),
     "label and note come off": ForeignPatch(
         site=_PATCHED,
         builder="build_unlabelling",
@@ -361,7 +384,7 @@ WITHIN: Final = frozenset({"berth_descheduler.migration.nodes.change_node", "ber
 OF_OUR_OWN: Final = frozenset(
     {
         *("DESCHEDULER_POLICIES", "EVENTS", "LEASES", "MIGRATION_PLANS", "MUTATING_WEBHOOKS", "RESERVATIONS"),
-        *("RESERVATION_WINDOWS", "REVOCABLE_ZONES", "SECRETS", "VOLCANO_POD_GROUPS"),
+        *("QUEUES", "RESERVATION_WINDOWS", "REVOCABLE_ZONES", "SECRETS", "VOLCANO_POD_GROUPS"),
     }
 )
 """Kinds whose objects, as far as we patch them, one of our programs alone writes, or only as they were read."""

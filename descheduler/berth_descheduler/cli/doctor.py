@@ -26,6 +26,7 @@ from berth_core import (
     HANDOVER_GATE,
     HANDOVER_TAINT,
     OPERATOR_LEASE,
+    QUEUE_GATE,
     RESERVATION_LABEL,
     ROOM_TAINT,
     STARVING_JOB_LABEL,
@@ -76,6 +77,7 @@ _GATE_OFF: Final = {
     "metadata": {"labels": {RESERVATION_LABEL: None}},
     "spec": {"schedulingGates": [{"name": HANDOVER_GATE, "$patch": "delete"}]},
 }
+_QUEUE_GATE_OFF: Final = {"spec": {"schedulingGates": [{"name": QUEUE_GATE, "$patch": "delete"}]}}
 _NOMINATION_OFF: Final = {"status": {"nominatedNodeName": None}}
 _OPERATOR_LOG: Final = "kubectl -n {own} logs deployment/berth-operator --tail=100"
 
@@ -118,6 +120,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         why="Nothing is evicted for this Reservation, and a pod that is made for it now may land elsewhere.",
         to_do="Mostly the API server does not reach the webhook; the operator's log and its Service say more:",
         command="kubectl -n {own} get endpointslices -l kubernetes.io/service-name=berth-webhook",
+    ),
+    Invariant.QUEUE_GATE_LEFT: Advice(
+        what="A pod is kept back by the scheduling gate of queues, and no queue has its namespace.",
+        why="No scheduler looks at the pod while it has the gate: it stays Pending for ever.",
+        to_do="The operator takes such gates off within seconds; see first whether one runs. By hand:",
+        command=_patch(_QUEUE_GATE_OFF),
     ),
     Invariant.GATE_LEFT: Advice(
         what="A pod is kept back by Berth's scheduling gate, and no reserved place waits for it.",
@@ -186,7 +194,7 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         command="kubectl delete priorityclass {name}",
     ),
     Invariant.WEBHOOK_LEFT: Advice(
-        what="The webhook is registered although no Reservation is live.",
+        what="A webhook of Berth's is registered although no Reservation is live, or no queue switched on.",
         why="Pods of the namespaces that it names are sent to it; without an answer, each waits out its time limit.",
         to_do="Delete the registration; the operator makes it again when it is needed:",
         command="kubectl delete mutatingwebhookconfiguration {name}",

@@ -5,6 +5,10 @@ from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.cache.informers import Informers, apply_event
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.cache.pods import reservation_uid
+from berth_operator.cache.queues import (
+    QueueStore,
+    read_queue_pod,
+)
 from berth_operator.cache.reservations import OwnerIndex, age_order, read_reservation, templates_digest, version_of
 from berth_operator.cache.slot_matching import SlotFinder, has_name_of
 
@@ -14,10 +18,12 @@ __all__ = [
     "GuardableNode",
     "Informers",
     "OwnerIndex",
+    "QueueStore",
     "SlotFinder",
     "age_order",
     "apply_event",
     "has_name_of",
+    "read_queue_pod",
     "read_reservation",
     "reservation_uid",
     "templates_digest",

@@ -8,6 +8,9 @@ from berth_operator.executor.guards import BestEffortPods, FenceManager, LentFen
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.pending_owners import PendingOwners
 from berth_operator.executor.probe import HandoverProbe
+from berth_operator.executor.queues import (
+    QueueController,
+)
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
@@ -28,6 +31,7 @@ __all__ = [
     "PendingOwners",
     "PodGroups",
     "PriorityClasses",
+    "QueueController",
     "QuotaAdmission",
     "Resync",
     "StandingFences",

@@ -2,15 +2,16 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from berth_core import WEBHOOK_CONFIGURATION
+from berth_core import QUEUE_WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATION
 from berth_kube import MUTATING_WEBHOOKS, AlreadyExistsError, KubeClient, NotFoundError
 from berth_operator import telemetry
-from berth_operator.reconcile import ANY_REGISTRATION, build_webhook_configuration
+from berth_operator.reconcile import ANY_REGISTRATION, build_queue_registration, build_webhook_configuration
 
 _LOG = structlog.get_logger(__name__)
 
@@ -43,6 +44,8 @@ class WebhookRegistration:
         self._lock = threading.Lock()
         self._written: dict[str, Any] | None = None
         self._stale = True
+        self._queues_written: dict[str, Any] | None = None
+        self._has_put_queues = False
 
     def ensure(self, namespace: str) -> None:
         """Register a namespace with a live Reservation."""
@@ -74,6 +77,35 @@ class WebhookRegistration:
             self._stale = True
         self.reconcile()
 
+    def put_queues(self, namespaces: frozenset[str]) -> None:
+        """Register the gate of queues for these namespaces; none remove the registration."""
+        with self._lock:
+            body = None
+            if namespaces:
+                body = build_queue_registration(self._client_config(), namespaces, self._timeout_seconds)
+            if self._has_put_queues and body == self._queues_written:
+                return
+            self._put(QUEUE_WEBHOOK_CONFIGURATION, body)
+            if body != self._queues_written:
+                _LOG.info(telemetry.QUEUE_SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})
+            self._queues_written, self._has_put_queues = body, True
+
+    def forget_queues(self) -> None:
+        """Write the registration of queues again the next time: another replica or account may have changed it."""
+        with self._lock:
+            self._has_put_queues = False
+
+    def _put(self, name: str, body: Mapping[str, Any] | None) -> None:
+        """Create or replace a registration; None deletes it."""
+        if body is None:
+            with suppress(NotFoundError):
+                self._client.delete(MUTATING_WEBHOOKS, name)
+            return
+        try:
+            self._client.create(MUTATING_WEBHOOKS, body)
+        except AlreadyExistsError:
+            self._client.merge_patch(MUTATING_WEBHOOKS, name, {"webhooks": body["webhooks"]})
+
     def _write(self, namespaces: frozenset[str]) -> None:
         body = build_webhook_configuration(
             client_config=self._client_config(),
@@ -84,10 +116,7 @@ class WebhookRegistration:
         changed = body != self._written
         if not changed and not self._stale:
             return
-        try:
-            self._client.create(MUTATING_WEBHOOKS, body)
-        except AlreadyExistsError:
-            self._client.merge_patch(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION, {"webhooks": body["webhooks"]})
+        self._put(WEBHOOK_CONFIGURATION, body)
         self._written, self._stale = body, False
         if changed:
             _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})

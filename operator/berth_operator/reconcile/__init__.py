@@ -82,6 +82,15 @@ from berth_operator.reconcile.pod_patches import (
     build_ungating,
     build_unlabelling,
 )
+from berth_operator.reconcile.queues import (
+    QUEUE_PATH,
+    QueueDecision,
+    QueuePod,
+    QueueView,
+    build_queue_registration,
+    build_queue_ungating,
+    decide_queues,
+)
 from berth_operator.reconcile.reconcile import Decision, decide
 from berth_operator.reconcile.status import (
     TEMPLATE_DIFFERS,
@@ -117,6 +126,7 @@ __all__ = [
     "ANY_REGISTRATION",
     "FENCE_PRIORITY",
     "MOST_OPEN",
+    "QUEUE_PATH",
     "TEMPLATE_DIFFERS",
     "Action",
     "AssignSlot",
@@ -146,6 +156,9 @@ __all__ = [
     "Operations",
     "Probe",
     "ProbeResult",
+    "QueueDecision",
+    "QueuePod",
+    "QueueView",
     "Release",
     "RenewPlaceholder",
     "ShortenPlaceholder",
@@ -170,6 +183,8 @@ __all__ = [
     "build_pod_group",
     "build_priority_class",
     "build_probe",
+    "build_queue_registration",
+    "build_queue_ungating",
     "build_release",
     "build_shortening",
     "build_standing_fence",
@@ -184,6 +199,7 @@ __all__ = [
     "choose_task",
     "choose_window_nodes",
     "decide",
+    "decide_queues",
     "decide_window",
     "decide_zone",
     "describe_transition",

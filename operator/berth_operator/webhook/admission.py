@@ -17,13 +17,25 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from berth_core import PROBE_LABEL, RESERVATION_LABEL, VERSION_ANNOTATION, InputError, Pod, Reservation
+from berth_core import (
+    HANDOVER_GATE,
+    KUEUE_GATE,
+    KUEUE_MANAGED_LABEL,
+    PROBE_LABEL,
+    QUEUE_GATE,
+    RESERVATION_LABEL,
+    VERSION_ANNOTATION,
+    InputError,
+    Pod,
+    Reservation,
+)
 from berth_operator.cache import Cache, SlotFinder, has_name_of
-from berth_operator.reconcile import handover_gate, holds_our_gate
+from berth_operator.reconcile import QUEUE_PATH, holds_our_gate
 
 # --- webhook limits --------------------------------------------------------------------------------------------------
 # Limits on connections, bodies, slow callers and the time of searches.
 
+PATH_OF_QUEUES: Final = QUEUE_PATH
 LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
 
 _MOST_CONNECTIONS: Final = 256
@@ -229,6 +241,8 @@ class Answer:
     """Namespace and name of the pod, for the log."""
     is_out_of_time: bool = False
     """Whether the search ended before every Reservation was compared."""
+    is_queued: bool = False
+    """Whether the pod got the gate of queues."""
     unsure: tuple[Reservation, ...] = ()
     """Reservations to fetch before the pod is allowed without a slot."""
 
@@ -237,6 +251,8 @@ class Answer:
         """Return the result of the review for the metric."""
         if self.reservation:
             return "gated"
+        if self.is_queued:
+            return "queued"
         return "out of time" if self.is_out_of_time else "let be"
 
 
@@ -414,6 +430,21 @@ def _name_of(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name or pod.metadata.generate_name}"
 
 
+def gate_for_queue(review: AdmissionReview) -> Answer:
+    """Return the answer that adds the gate of queues, whatever replica is asked.
+
+    Left out are pods with a node, of DaemonSets and of kubelets, and those that Kueue holds back or has let go.
+    """
+    request = review.request
+    pod = _read_pod(request)
+    if pod is None or request.operation != "CREATE" or pod.spec.node_name or pod.belongs_to_node:
+        return allow(request.uid)
+    gates = {gate.name for gate in pod.spec.scheduling_gates}
+    if QUEUE_GATE in gates or KUEUE_GATE in gates or pod.metadata.labels.get(KUEUE_MANAGED_LABEL) == "true":
+        return allow(request.uid)
+    return Answer(_patched(request.uid, [_adding_gate(pod, QUEUE_GATE)]), pod=_name_of(pod), is_queued=True)
+
+
 def _gate(uid: str, pod: Pod, reservation_uid: str) -> Answer:
     """Return the answer that adds only our gate and label."""
     label_path = "/metadata/labels/" + RESERVATION_LABEL.replace("~", "~0").replace("/", "~1")
@@ -422,16 +453,23 @@ def _gate(uid: str, pod: Pod, reservation_uid: str) -> Answer:
         operations.append({"op": "add", "path": label_path, "value": reservation_uid})
     else:
         operations.append({"op": "add", "path": "/metadata/labels", "value": {RESERVATION_LABEL: reservation_uid}})
+    operations.append(_adding_gate(pod, HANDOVER_GATE))
+    return Answer(_patched(uid, operations), reservation_uid, _name_of(pod))
+
+
+def _adding_gate(pod: Pod, name: str) -> dict[str, Any]:
     if pod.spec.scheduling_gates:
-        operations.append({"op": "add", "path": "/spec/schedulingGates/-", "value": handover_gate()})
-    else:
-        operations.append({"op": "add", "path": "/spec/schedulingGates", "value": [handover_gate()]})
+        return {"op": "add", "path": "/spec/schedulingGates/-", "value": {"name": name}}
+    return {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": name}]}
+
+
+def _patched(uid: str, operations: list[dict[str, Any]]) -> dict[str, Any]:
     body = _response(uid)
     body["response"] |= {
         "patchType": "JSONPatch",
         "patch": base64.b64encode(msgspec.json.encode(operations)).decode(),
     }
-    return Answer(body, reservation_uid, _name_of(pod))
+    return body
 
 
 def _response(uid: str) -> dict[str, Any]:

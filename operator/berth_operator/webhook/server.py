@@ -19,6 +19,7 @@ from berth_operator.webhook.admission import (
     IDLE_SECONDS,
     LARGEST_BODY_BYTES,
     LINGERING_SECONDS,
+    PATH_OF_QUEUES,
     Admission,
     AdmissionReview,
     Answer,
@@ -26,6 +27,7 @@ from berth_operator.webhook.admission import (
     BodyRefusedError,
     ConnectionLimit,
     allow,
+    gate_for_queue,
     read_review,
 )
 from berth_operator.webhook.certificates import CertificateManager
@@ -60,6 +62,7 @@ class WebhookServer:
         self._context = self._certificates.bundle.to_context()
         app = web.Application(client_max_size=LARGEST_BODY_BYTES)
         app.router.add_post(_PATH_PREFIX + "{path}", self._review)
+        app.router.add_post(_PATH_PREFIX + "{path}" + PATH_OF_QUEUES, self._review)
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -136,7 +139,7 @@ class WebhookServer:
             response = web.Response(status=refusal.status, text=refusal.text)
             response.force_close()
             return response
-        answer = await self._answer(review)
+        answer = await self._answer(review, for_queue=request.path.endswith(PATH_OF_QUEUES))
         metrics.WEBHOOK_SECONDS.observe(time.perf_counter() - started)
         response = web.Response(body=msgspec.json.encode(answer.body), content_type="application/json")
         if self._draining:
@@ -157,10 +160,10 @@ class WebhookServer:
         except InputError as error:
             raise BodyRefusedError(400, str(error)) from error
 
-    async def _answer(self, review: AdmissionReview) -> Answer:
+    async def _answer(self, review: AdmissionReview, *, for_queue: bool = False) -> Answer:
         """Return the answer to a review; any failure allows the pod."""
         try:
-            answer = self._admission.answer(review)
+            answer = gate_for_queue(review) if for_queue else self._admission.answer(review)
             if answer.unsure:
                 await self._refetch_unsure(answer)
                 answer = self._admission.answer(review, is_last=True)

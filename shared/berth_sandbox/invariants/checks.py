@@ -23,6 +23,7 @@ from berth_core import (
     MANAGED_LABEL,
     OPERATOR_LEASE,
     PLACEHOLDER_LABEL,
+    QUEUE_WEBHOOK_CONFIGURATION,
     RESERVATION_LABEL,
     REVOCABLE_ZONE_LABEL,
     ROOM_TAINT,
@@ -53,7 +54,7 @@ from berth_core import (
 )
 from berth_kube import KubeClient, Lease
 from berth_sandbox.invariants.reservations import untrue_statuses
-from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invariant, Violation, read_state
+from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invariant, Violation, is_queued, read_state
 
 # --- leftovers -------------------------------------------------------------------------------------------------------
 # Invariants about what Berth puts on pods, nodes and the cluster: nothing stays that is not needed.
@@ -81,6 +82,7 @@ def find_leftovers(state: ClusterState, now: datetime) -> Iterator[Violation]:
     yield from _freed_marks_left(state)
     yield from _cooling_marks_left(state, now)
     yield from _cluster_objects_left(state)
+    yield from _queues_left(state)
 
 
 def _reservation_uid(pod: Pod) -> str:
@@ -265,6 +267,20 @@ def _uses_its_node(pod: Pod) -> bool:
     DaemonSet, mirror, ended and terminating pods do not.
     """
     return not (pod.belongs_to_node or pod.is_terminal or pod.is_terminating)
+
+
+def _queues_left(state: ClusterState) -> Iterator[Violation]:
+    """Yield the pods with the gate of queues in namespaces that no queue chooses, and a webhook without any queue."""
+    labels = {one.metadata.name: one.metadata.labels for one in state.namespaces}
+    selectors = [queue.spec.namespace_selector for queue in state.active_queues]
+    for pod in state.pods:
+        home = labels.get(pod.metadata.namespace, {})
+        if is_queued(pod) and not pod.is_terminating and not any(matches_labels(one, home) for one in selectors):
+            yield Violation(Invariant.QUEUE_GATE_LEFT, f"pod {pod.key}", "no queue has its namespace")
+    for webhook in state.webhooks:
+        if webhook.metadata.name == QUEUE_WEBHOOK_CONFIGURATION and not state.active_queues:
+            target = f"mutatingwebhookconfiguration {webhook.metadata.name}"
+            yield Violation(Invariant.WEBHOOK_LEFT, target, "no queue is switched on")
 
 
 def _cluster_objects_left(state: ClusterState) -> Iterator[Violation]:

@@ -9,8 +9,11 @@ import msgspec
 
 from berth_core import (
     DEFAULT_NAMESPACE,
+    QUEUE_GATE,
+    GatedQueue,
     InputError,
     MigrationPlan,
+    Namespace,
     Node,
     ObjectMeta,
     Pod,
@@ -26,9 +29,11 @@ from berth_kube import (
     LEASES,
     MIGRATION_PLANS,
     MUTATING_WEBHOOKS,
+    NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    QUEUES,
     REPLICA_SETS,
     RESERVATIONS,
     STATEFUL_SETS,
@@ -56,11 +61,19 @@ class ClusterState:
     plans: tuple[MigrationPlan, ...] = ()
     priority_classes: tuple[NamedObject, ...] = ()
     webhooks: tuple[NamedObject, ...] = ()
+    queues: tuple[GatedQueue, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    """Read only where a pod has the gate of queues."""
     workloads: tuple[Workload, ...] = ()
     """ReplicaSets, StatefulSets and Jobs, each with its kind."""
     leases: tuple[Lease, ...] = ()
     """Those of Berth's own namespace."""
     own_namespace: str = DEFAULT_NAMESPACE
+
+    @property
+    def active_queues(self) -> tuple[GatedQueue, ...]:
+        """Return the queues that are not switched off."""
+        return tuple(queue for queue in self.queues if not queue.spec.suspend)
 
     @property
     def live_reservations(self) -> tuple[Reservation, ...]:
@@ -74,9 +87,13 @@ def read_state(client: KubeClient, *, own_namespace: str = DEFAULT_NAMESPACE) ->
     Reservations are read first, so that an older version is not blamed for objects of one that ends meanwhile.
     """
     reservations = tuple(_reservation(body) for body in _list(client, RESERVATIONS, dict))
+    queues = tuple(GatedQueue.read(body) for body in _list(client, QUEUES, dict))
+    pods = _list(client, PODS, Pod)
     return ClusterState(
         reservations=reservations,
-        pods=_list(client, PODS, Pod),
+        queues=queues,
+        namespaces=_list(client, NAMESPACES, Namespace) if any(map(is_queued, pods)) else (),
+        pods=pods,
         nodes=_list(client, NODES, Node),
         plans=_list(client, MIGRATION_PLANS, MigrationPlan),
         priority_classes=_list(client, PRIORITY_CLASSES, NamedObject),
@@ -85,6 +102,11 @@ def read_state(client: KubeClient, *, own_namespace: str = DEFAULT_NAMESPACE) ->
         leases=client.list(LEASES, namespace=own_namespace, type=Lease).items,
         own_namespace=own_namespace,
     )
+
+
+def is_queued(pod: Pod) -> bool:
+    """Return whether a pod has the gate of queues."""
+    return any(gate.name == QUEUE_GATE for gate in pod.spec.scheduling_gates)
 
 
 def _list(client: KubeClient, resource: Resource, type_: type[T]) -> tuple[T, ...]:
@@ -134,6 +156,8 @@ def _reservation(body: dict[str, Any]) -> Reservation:
 class Invariant(StrEnum):
     """The invariants, each named by its violation."""
 
+    QUEUE_GATE_LEFT = "QueueGateLeft"
+    """A pod keeps the gate of queues though no queue has its namespace."""
     GATE_LEFT = "GateLeft"
     """A pod keeps Berth's scheduling gate though no slot waits for it."""
     LABEL_LEFT = "LabelLeft"
@@ -191,6 +215,7 @@ class Invariant(StrEnum):
 
 
 BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
+    Invariant.QUEUE_GATE_LEFT: 30.0,
     Invariant.GATE_LEFT: 5.0,
     Invariant.LABEL_LEFT: 10.0,
     Invariant.NOMINATION_LEFT: 5.0,

@@ -1,0 +1,393 @@
+"""Admit the pods of Queues: watch them while there are queues, take gates off, write statuses.
+
+`reconcile.queues` decides, from everything at once and in one thread at a time. Nothing is remembered but what the API
+server holds: which pods have the gate. A leader first lists all pods, and so knows all that earlier ones admitted.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from berth_core import (
+    CPU,
+    QUEUE_API_VERSION,
+    QUEUE_KIND,
+    BerthError,
+    GatedQueue,
+    GatedQueueState,
+    GatedQueueStatus,
+    InputError,
+    Namespace,
+    ObjectMeta,
+    ObjectReference,
+    PermanentError,
+    Pod,
+    QueueCondition,
+    ResourceAmounts,
+    RetryableError,
+    is_control_plane_node,
+)
+from berth_kube import (
+    KUEUE_LOCAL_QUEUES,
+    NAMESPACES,
+    PODS,
+    QUEUES,
+    Informer,
+    InvalidObjectError,
+    KubeClient,
+    NotFoundError,
+    WatchItem,
+)
+from berth_operator import metrics, telemetry
+from berth_operator.cache import QueueStore, read_queue_pod
+from berth_operator.executor.context import NOT_ENDED, WITHOUT_NODE, Context
+from berth_operator.executor.events import EventRecorder, RecordedEvent
+from berth_operator.executor.webhook_registration import WebhookRegistration
+from berth_operator.reconcile import QueueDecision, QueuePod, build_queue_ungating, decide_queues
+from berth_operator.workqueue import QUEUES_KEY, Key
+
+TOO_LARGE: Final = "QueueTooSmall"
+"""The event on a pod that is larger than its queue may ever use."""
+_EVENTS: Final = {
+    QueueCondition.ACCEPTED: ("QueueAccepted", "QueueRefused"),
+    QueueCondition.ENFORCED: ("QueueEnforced", "QueueNotEnforced"),
+    QueueCondition.COVERED: ("QueueCovered", "QueueNotCovered"),
+}
+"""The events on a queue whose condition becomes true or false."""
+
+_LIST_SECONDS: Final = 3.0
+_KUEUE_SECONDS: Final = 15.0
+_LINGER_SECONDS: Final = 60.0
+"""How long pods are still watched after the last queue is gone: API servers hear late that the webhook is gone."""
+_STATUS_SECONDS: Final = 1.0
+"""Between two versions of a status whose conditions stay the same."""
+_UNLISTED_SECONDS: Final = 1.0
+_TRIES: Final = 5
+_REST: Final = 10.0
+"""A pass rests for this many times as long as its decision took."""
+_WATCH_AGAIN_SECONDS: Final = 5.0
+_MILLI: Final = 1000
+
+Item = TypeVar("Item")
+
+_LOG = structlog.get_logger(__name__)
+
+
+class _Header(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+class Watches(Protocol):
+    """What keeps a `QueueStore` up to date."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class QueueWatches:
+    """Watches all pods and namespaces from `start` to `stop`, as often as that is."""
+
+    def __init__(self, client: KubeClient, store: QueueStore, on_change: Callable[[], None]) -> None:
+        self._client = client
+        self._store = store
+        self._on_change = on_change
+        self._informers: tuple[Informer[Pod] | Informer[Namespace], ...] = ()
+
+    def start(self) -> None:
+        client, store = self._client, self._store
+        pods: Informer[Pod] = Informer(
+            "queue-pods",
+            lambda stop: client.watch(PODS, field_selector=NOT_ENDED, type=Pod, stop=stop),
+            lambda item: self._hear(store.take_pod, item),
+            self._failed,
+            retry_seconds=_WATCH_AGAIN_SECONDS,
+        )
+        namespaces: Informer[Namespace] = Informer(
+            "queue-namespaces",
+            lambda stop: client.watch(NAMESPACES, type=Namespace, stop=stop),
+            lambda item: self._hear(store.take_namespace, item),
+            self._failed,
+            retry_seconds=_WATCH_AGAIN_SECONDS,
+        )
+        self._informers = (pods, namespaces)
+        for informer in self._informers:
+            informer.start()
+
+    def stop(self) -> None:
+        for informer in self._informers:
+            informer.stop()
+        for informer in self._informers:
+            informer.join()
+        self._informers = ()
+
+    def _hear(self, take: Callable[[WatchItem[Item]], None], item: WatchItem[Item]) -> None:
+        take(item)
+        self._on_change()
+
+    def _failed(self, error: BerthError) -> None:
+        _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "watch", telemetry.KEY_ERROR: str(error)})
+
+
+class QueueController:
+    """Carries out what is decided for the queues; `reconcile` runs in one thread at a time."""
+
+    def __init__(
+        self,
+        context: Context,
+        recorder: EventRecorder,
+        scope: WebhookRegistration,
+        leads: Callable[[], bool],
+        enqueue: Callable[[Key, float], None],
+    ) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._clock = context.clock
+        self._allows_control_plane = context.settings.limits.control_plane_nodes
+        self._own_namespace = context.settings.placeholders.namespace
+        self._recorder = recorder
+        self._scope = scope
+        self._leads = leads
+        self._enqueue = enqueue
+        self.store = QueueStore(self._own_namespace)
+        self.watches: Watches = QueueWatches(self._client, self.store, lambda: enqueue(QUEUES_KEY, 0.0))
+        self._term = 0
+        """Counts the times for which this replica has led: what was decided in an earlier one is not carried out."""
+        self._is_watching = self._is_clear = False
+        self._listed_at = self._kueue_at = self._seen_at = self._next_pass = -_LINGER_SECONDS
+        self._written: dict[str, float] = {}
+        """Monotonic time of the last status, by uid."""
+        self._told: set[str] = set()
+        """Uids of pods with an event that they are too large."""
+
+    # --- hearing of queues
+
+    def listen(self) -> None:
+        """Hear of queues every three seconds, and watch pods while there are any; called while this replica leads."""
+        now = self._clock.monotonic()
+        if now - self._listed_at < _LIST_SECONDS:
+            return
+        self._listed_at = now
+        try:
+            self._list()
+        except BerthError as error:
+            _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
+            return
+        if self.store.queues:
+            self._seen_at = now
+            if not self._is_watching:
+                self.watches.start()
+                self._is_watching, self._is_clear = True, False
+        elif self._is_watching and now - self._seen_at >= _LINGER_SECONDS and not self.store.has_gated():
+            self._stop_watching()
+        if self._is_watching or not self._is_clear:
+            self._enqueue(QUEUES_KEY, 0.0)
+
+    def rest(self) -> None:
+        """Stop watching and forget: this replica does not lead."""
+        self._term += 1
+        self._is_clear = False
+        self._listed_at = -_LINGER_SECONDS
+        self._scope.forget_queues()
+        if self._is_watching:
+            self._stop_watching()
+
+    def _stop_watching(self) -> None:
+        self.watches.stop()
+        self._is_watching = False
+        self.store.clear()
+
+    def _list(self) -> None:
+        """List queues and, while there are any, the namespaces that Kueue manages."""
+        try:
+            bodies = self._client.list(QUEUES).items
+        except NotFoundError:  # the CRD is not installed
+            bodies = ()
+        self.store.replace_queues([GatedQueue.read(body) for body in bodies])
+        states = Counter(queue.status.state for queue in self.store.queues)
+        for state in GatedQueueState:
+            metrics.QUEUES.labels(state=state.value).set(states[state.value])
+        now = self._clock.monotonic()
+        if bodies and (not self._is_watching or now - self._kueue_at >= _KUEUE_SECONDS):
+            self._kueue_at = now
+            self._scope.forget_queues()
+            self.store.replace_kueue(self._list_kueue())
+
+    def _list_kueue(self) -> dict[str, str]:
+        """Return the namespaces in which Kueue has a LocalQueue, each with one."""
+        for resource in KUEUE_LOCAL_QUEUES:
+            try:
+                found = self._client.list(resource, type=_Header).items
+            except NotFoundError:
+                continue
+            return {one.metadata.namespace: one.metadata.name for one in found}
+        return {}
+
+    # --- a pass
+
+    def reconcile(self) -> None:
+        """Register the webhook, take gates off and write statuses, as decided; raises what was refused last."""
+        term = self._term
+        if not self._is_watching:
+            self._clear_away(term)
+            return
+        if not self.store.is_complete:
+            self._enqueue(QUEUES_KEY, _UNLISTED_SECONDS)
+            return
+        begun = self._clock.monotonic()
+        if begun < self._next_pass:
+            self._enqueue(QUEUES_KEY, self._next_pass - begun)
+            return
+        decision = decide_queues(self.store.view(self._nodes()), self._clock.now())
+        self._next_pass = begun + _REST * (self._clock.monotonic() - begun)
+        self._require(term)
+        self._scope.put_queues(decision.gated)
+        refused = self._carry_out(decision, term)
+        for queue in self.store.queues:
+            self._write_status(queue, decision.statuses.get(queue.metadata.uid), term)
+        self._report(decision)
+        if not decision.is_whole:
+            self._enqueue(QUEUES_KEY, 0.0)
+        if refused is not None:
+            raise refused
+
+    def _nodes(self) -> dict[str, ResourceAmounts]:
+        """Return what the nodes offer that count: ready, not cordoned, not of the control plane."""
+        found = {}
+        for node in self._cache.nodes():
+            access = node.access
+            is_others = is_control_plane_node(node.metadata, node.spec) and not self._allows_control_plane
+            if access.is_ready and not access.is_cordoned and not is_others:
+                try:
+                    found[node.metadata.name] = ResourceAmounts.from_quantities(node.status.allocatable)
+                except InputError:
+                    continue
+        return found
+
+    def _clear_away(self, term: int) -> None:
+        """Remove the webhook and all gates: there is no queue."""
+        self._require(term)
+        self._scope.put_queues(frozenset())
+        for pod in self._client.list(PODS, field_selector=WITHOUT_NODE, type=Pod).items:
+            found = read_queue_pod(pod, self._own_namespace)
+            if found.is_gated:
+                self._ungate(found, term)
+        self._is_clear = True
+
+    def _carry_out(self, decision: QueueDecision, term: int) -> PermanentError | None:
+        """Take gates off; a refusal does not stop the others and is returned."""
+        refused: PermanentError | None = None
+        for pod in (*decision.releases, *decision.admits):
+            try:
+                self._ungate(pod, term)
+            except PermanentError as error:
+                refused = refused or error
+        if decision.admits:
+            metrics.QUEUE_ADMISSIONS.inc(len(decision.admits))
+        return refused
+
+    def _ungate(self, pod: QueuePod, term: int) -> None:
+        """Take the gate off a pod, and only that; one whose gates were changed meanwhile is read again."""
+        for _ in range(_TRIES):
+            self._require(term)
+            try:
+                changed = self._client.json_patch(
+                    PODS, pod.name, build_queue_ungating(pod), namespace=pod.namespace, type=Pod
+                )
+            except NotFoundError:
+                self.store.remove_pod(pod.uid)
+                return
+            except InvalidObjectError:
+                found = self._read_again(pod)
+                if found is None or not found.is_gated:
+                    return
+                pod = found
+            else:
+                self.store.put_pod(changed)
+                _LOG.info(telemetry.QUEUE_UNGATED, **{telemetry.KEY_POD: f"{pod.namespace}/{pod.name}"})
+                return
+
+    def _read_again(self, pod: QueuePod) -> QueuePod | None:
+        # The account may list pods, but not get one by name.
+        named = f"metadata.name={pod.name}"
+        listed = self._client.list(PODS, namespace=pod.namespace, field_selector=named, type=Pod).items
+        found = next((one for one in listed if one.metadata.uid == pod.uid), None)
+        if found is None:
+            self.store.remove_pod(pod.uid)
+            return None
+        self.store.put_pod(found)
+        return read_queue_pod(found, self._own_namespace)
+
+    def _require(self, term: int) -> None:
+        """Raise `RetryableError` unless this replica has led since a decision."""
+        if term != self._term or not self._leads():
+            raise RetryableError("the lease is not held any more")
+
+    # --- what it says
+
+    def _write_status(self, queue: GatedQueue, status: GatedQueueStatus | None, term: int) -> None:
+        """Write a status that differs, and record what became true or false; numbers alone at most once a second."""
+        if status is None or status == queue.status:
+            return
+        uid, now = queue.metadata.uid, self._clock.monotonic()
+        due = self._written.get(uid, -_STATUS_SECONDS) + _STATUS_SECONDS
+        if status.conditions == queue.status.conditions and status.state == queue.status.state and now < due:
+            self._enqueue(QUEUES_KEY, due - now)
+            return
+        self._require(term)
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
+        ]
+        try:
+            body = self._client.json_patch(QUEUES, queue.metadata.name, operations, subresource="status")
+        except NotFoundError:
+            return  # the next list lacks it
+        self._written[uid] = now
+        self.store.put_queue(GatedQueue.read(body))
+        self._record_changes(queue, status)
+
+    def _record_changes(self, queue: GatedQueue, status: GatedQueueStatus) -> None:
+        """Record each condition that became true or false; what is well from the start is not reported."""
+        for one in status.conditions:
+            known = queue.condition(QueueCondition(one.type))
+            before = (known.status, known.reason) if known is not None else ("True", one.reason)
+            if one.status == "Unknown" or (one.status, one.reason) == before:
+                continue
+            became, ceased = _EVENTS[QueueCondition(one.type)]
+            is_well = one.status == "True"
+            if is_well and (known is None or known.status != "False"):
+                continue
+            meta = queue.metadata
+            regarding = ObjectReference(api_version=QUEUE_API_VERSION, kind=QUEUE_KIND, name=meta.name, uid=meta.uid)
+            event = RecordedEvent(
+                regarding, "Normal" if is_well else "Warning", became if is_well else ceased, one.message
+            )
+            self._recorder.record(event)
+
+    def _report(self, decision: QueueDecision) -> None:
+        """Record once on each pod that it is too large, and set the metrics."""
+        for pod, why in decision.too_large:
+            if pod.uid not in self._told:
+                regarding = ObjectReference(
+                    api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid
+                )
+                self._recorder.record(RecordedEvent(regarding, "Warning", TOO_LARGE, why))
+        self._told = {pod.uid for pod, _ in decision.too_large}
+        metrics.QUEUE_PODS.clear()
+        metrics.QUEUE_AMOUNTS.clear()
+        for queue in self.store.queues:
+            status, name = decision.statuses.get(queue.metadata.uid), queue.metadata.name
+            if status is None:
+                continue
+            for state, number in (("admitted", status.admitted), ("waiting", status.waiting)):
+                metrics.QUEUE_PODS.labels(queue=name, state=state).set(number)
+            of_kinds = {"guarantee": status.guarantee, "deserved": status.deserved, "allocated": status.allocated}
+            for kind, quantities in of_kinds.items():
+                for resource, amount in ResourceAmounts.from_quantities(quantities).items():
+                    metrics.QUEUE_AMOUNTS.labels(queue=name, resource=resource, kind=kind).set(
+                        amount / _MILLI if resource == CPU else amount
+                    )

@@ -1,0 +1,529 @@
+"""Decides which gated pods a queue admits, and what its status says.
+
+Pods are admitted by priority, then age. A queue's first pod that does not fit holds back the later ones of its queue,
+so that large pods do not starve behind small ones; other queues go on. One that could never fit holds back nothing.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from berth_core import (
+    QUEUE_GATE,
+    QUEUE_WEBHOOK_CONFIGURATION,
+    Condition,
+    GatedQueue,
+    GatedQueueState,
+    GatedQueueStatus,
+    Queue,
+    QueueCondition,
+    QueueReason,
+    QueueRoom,
+    QueueState,
+    QueueUse,
+    ResourceAmounts,
+    count,
+    deserved_shares,
+    first_few,
+    format_timestamp,
+    guaranteed,
+    matches_labels,
+    real_capability,
+    uncovered,
+)
+from berth_operator.reconcile.manifests import build_webhook_configuration
+
+NOT_OF_TENANTS: Final = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+"""Namespaces that no queue takes, beside Berth's own."""
+
+QUEUE_PATH: Final = "/queue"
+"""Below the webhook's path: what is asked there gets the gate of queues."""
+_MOST_AT_ONCE: Final = 200
+"""Admissions of one pass; the next one follows at once."""
+_NAMED: Final = 5
+_UNITS: Final = (("G", 10**9), ("M", 10**6))
+
+_NOTHING: Final = ResourceAmounts.empty()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePod:
+    """The part of a pod that queues need."""
+
+    uid: str
+    namespace: str
+    """Where it counts: of a placeholder its Reservation's namespace."""
+    name: str
+    version: float
+    requests: ResourceAmounts
+    node: str = ""
+    priority: int = 0
+    created: str = ""
+    gate_index: int | None = None
+    """Where in its scheduling gates that of queues is, None without it."""
+    reservation: str = ""
+    """Uid of the Reservation that it holds a slot of, or waits for a slot of; "" for none."""
+    is_placeholder: bool = False
+    is_of_node: bool = False
+    """Whether it comes and goes with its node, as pods of DaemonSets do: no queue counts it."""
+    is_terminating: bool = False
+
+    @property
+    def is_gated(self) -> bool:
+        """Return whether it has the gate of queues."""
+        return self.gate_index is not None
+
+    @property
+    def turn(self) -> tuple[int, str, str, str]:
+        """Return the sort key of admission: priority, age, and a name where these are equal."""
+        return -self.priority, self.created, self.namespace, self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """What decisions about queues are made from."""
+
+    queues: Sequence[GatedQueue]
+    namespaces: Mapping[str, Mapping[str, str]]
+    """Labels by name."""
+    of_kueue: Mapping[str, str]
+    """Namespaces that Kueue manages, each with a LocalQueue there."""
+    pods: Sequence[QueuePod]
+    nodes: Mapping[str, ResourceAmounts]
+    """What the nodes offer that count: ready, not cordoned, not of the control plane."""
+    own_namespace: str
+
+    @property
+    def total(self) -> ResourceAmounts:
+        return ResourceAmounts.total(self.nodes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDecision:
+    """What to do for the queues, in this order."""
+
+    gated: frozenset[str]
+    """Namespaces in which new pods get the gate."""
+    releases: tuple[QueuePod, ...]
+    """Gated pods that no queue has; their gates come off at once."""
+    admits: tuple[QueuePod, ...]
+    too_large: tuple[tuple[QueuePod, str], ...]
+    """Pods that could never be admitted, each with the reason."""
+    statuses: Mapping[str, GatedQueueStatus]
+    """By uid of the queue."""
+    is_whole: bool = True
+    """Whether everything that fits is admitted; else the next pass follows at once."""
+
+
+def build_queue_registration(
+    client_config: Mapping[str, Any], namespaces: Iterable[str], timeout_seconds: int
+) -> dict[str, Any]:
+    """Return the registration of the gate of queues, at a path of its own.
+
+    So the answer follows from the request alone, and every replica gives it. It is called for every new pod.
+    """
+    config = dict(client_config)
+    if "service" in config:
+        config["service"] = config["service"] | {"path": config["service"]["path"] + QUEUE_PATH}
+    else:
+        config["url"] += QUEUE_PATH
+    body = build_webhook_configuration(
+        client_config=config, namespaces=namespaces, own_namespace="", timeout_seconds=timeout_seconds
+    )
+    for_pods = {key: value for key, value in body["webhooks"][0].items() if key != "objectSelector"}
+    metadata = body["metadata"] | {"name": QUEUE_WEBHOOK_CONFIGURATION}
+    return body | {"metadata": metadata, "webhooks": [for_pods | {"name": "queue.berth.volcano.sh"}]}
+
+
+def build_queue_ungating(pod: QueuePod) -> list[dict[str, Any]]:
+    """Return the patch that takes the gate of queues off a pod; it fails for one whose gates have changed."""
+    path = f"/spec/schedulingGates/{pod.gate_index}"
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+        {"op": "test", "path": f"{path}/name", "value": QUEUE_GATE},
+        {"op": "remove", "path": path},
+    ]
+
+
+def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
+    """Return who is admitted, which gates come off, and what the statuses say."""
+    total = view.total
+    accepted = _accept(view.queues, total)
+    choice = _choose_namespaces(view)
+    queues = [one for one in accepted.queues if one.state is QueueState.OPEN]
+    tally = _Tally(view, choice.queue_of)
+    uses = {queue.name: tally.use(queue.name) for queue in queues}
+    releases = tuple(pod for pod in view.pods if pod.is_gated and pod.namespace not in choice.queue_of)
+    admission = _admit(queues, uses, total, tally)
+    free = total.minus(tally.used_by_others).minus(ResourceAmounts.total(use.allocated for use in uses.values()))
+    requests = {name: use.request for name, use in uses.items()}
+    outcome = _Outcome(
+        view=view,
+        total=total,
+        accepted=accepted,
+        choice=choice,
+        queues=queues,
+        uses=uses,
+        shares=deserved_shares(queues, requests, total),
+        tally=tally,
+        admission=admission,
+        lacks=uncovered(queues, uses, free),
+    )
+    return QueueDecision(
+        gated=frozenset(choice.queue_of),
+        releases=tuple(pod for pod in releases if not pod.is_terminating),
+        admits=tuple(admission.admits),
+        too_large=tuple(admission.too_large),
+        statuses={queue.metadata.uid: _status(queue, outcome, now) for queue in view.queues},
+        is_whole=admission.is_whole,
+    )
+
+
+# --- what counts -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """The queues in amounts, without the guarantees that do not count; and why these do not, by name."""
+
+    queues: tuple[Queue, ...]
+    refusals: Mapping[str, Condition]
+
+
+def _accept(queues: Sequence[GatedQueue], total: ResourceAmounts) -> _Accepted:
+    """Return which guarantees count.
+
+    The older of two queues comes first. One that was accepted stays so for as long as it is not changed, also when
+    nodes are lost: what it is guaranteed must not go to others because a node restarts.
+    """
+    refusals: dict[str, Condition] = {}
+    read: dict[str, Queue] = {}
+    ordered = sorted(queues, key=lambda queue: queue.age_order)
+    for queue in ordered:
+        read[queue.metadata.name] = one = queue.in_amounts(total)
+        over = [name for name in one.guarantee if name in one.capped and one.guarantee[name] > one.capability[name]]
+        if one.unreadable:
+            refusals[one.name] = _condition("False", QueueReason.INVALID, one.unreadable)
+        elif over:
+            text = f"the guarantee of {', '.join(over)} is above the queue's own capability"
+            refusals[one.name] = _condition("False", QueueReason.ABOVE_CAPABILITY, text)
+    counted = _NOTHING
+    for queue in sorted(ordered, key=lambda queue: not _was_accepted(queue)):
+        one = read[queue.metadata.name]
+        if one.name in refusals or queue.spec.suspend:
+            continue
+        lacking = one.guarantee.lacking(total.minus(counted))
+        if lacking and not _was_accepted(queue):
+            said = "; ".join(f"{name}: {_left(one.guarantee, total.minus(counted), name)}" for name in lacking)
+            text = f"the guarantee is above what the nodes offer beside the guarantees of the others ({said})"
+            refusals[one.name] = _condition("False", QueueReason.ABOVE_TOTAL, text)
+        else:
+            counted = counted.plus(one.guarantee)
+    kept = [replace(one, guarantee=_NOTHING) if name in refusals else one for name, one in read.items()]
+    return _Accepted(tuple(kept), refusals)
+
+
+def _was_accepted(queue: GatedQueue) -> bool:
+    """Return whether the queue as it is was accepted before."""
+    known = queue.condition(QueueCondition.ACCEPTED)
+    return known is not None and known.status == "True" and known.observed_generation == queue.metadata.generation
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Which queue has which namespace, and which ones are left out."""
+
+    queue_of: dict[str, str] = field(default_factory=dict)
+    """Name of the queue by namespace."""
+    of_kueue: dict[str, list[str]] = field(default_factory=dict)
+    """Namespaces that Kueue manages, by queue."""
+    of_another: dict[str, list[str]] = field(default_factory=dict)
+    """Namespaces that an older queue has, each with that, by queue."""
+
+
+def _choose_namespaces(view: QueueView) -> _Choice:
+    """Return which queue has which namespace: of several that choose it, the oldest that is not switched off."""
+    choice = _Choice()
+    active = sorted((queue for queue in view.queues if not queue.spec.suspend), key=lambda queue: queue.age_order)
+    for name in sorted(view.namespaces.keys() - NOT_OF_TENANTS - {view.own_namespace}):
+        labels = view.namespaces[name]
+        choosing = [one.metadata.name for one in active if matches_labels(one.spec.namespace_selector, labels)]
+        if name in view.of_kueue:
+            for queue in choosing:
+                choice.of_kueue.setdefault(queue, []).append(f"{name} ({view.of_kueue[name]})")
+            continue
+        if choosing:
+            choice.queue_of[name] = choosing[0]
+        for queue in choosing[1:]:
+            choice.of_another.setdefault(queue, []).append(f"{name} ({choosing[0]})")
+    return choice
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Amounts that are added up in place; there may be a hundred thousand pods."""
+
+    amounts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, more: ResourceAmounts) -> None:
+        for name, amount in more.amounts.items():
+            self.amounts[name] = self.amounts.get(name, 0) + amount
+
+    @property
+    def total(self) -> ResourceAmounts:
+        return ResourceAmounts(self.amounts)
+
+
+@dataclass(slots=True)
+class _Slots:
+    """One Reservation: what its placeholders hold, and its pods ask for that are admitted and not handed over.
+
+    A pod takes the place of a placeholder, so the larger of the two counts.
+    """
+
+    queue: str
+    held: _Sum = field(default_factory=_Sum)
+    coming: _Sum = field(default_factory=_Sum)
+
+    @property
+    def counted(self) -> ResourceAmounts:
+        return self.held.total.largest(self.coming.total)
+
+
+class _Tally:
+    """What the pods of each queue use and ask for, and what pods of no queue use."""
+
+    def __init__(self, view: QueueView, queue_of: Mapping[str, str]) -> None:
+        self.queue_of = queue_of
+        self.waiting: list[QueuePod] = []
+        self.admitted: Counter[str] = Counter()
+        self._allocated: defaultdict[str, _Sum] = defaultdict(_Sum)
+        self._elsewhere: defaultdict[str, _Sum] = defaultdict(_Sum)
+        self._waiting: defaultdict[str, _Sum] = defaultdict(_Sum)
+        self._others = _Sum()
+        self._slots: dict[str, _Slots] = {}
+        for pod in view.pods:
+            queue = "" if pod.is_of_node else queue_of.get(pod.namespace, "")
+            counts = not pod.node or pod.node in view.nodes
+            if queue:
+                self._add(pod, queue, counts=counts)
+            elif pod.node and counts:
+                self._others.add(pod.requests)
+
+    def _add(self, pod: QueuePod, queue: str, *, counts: bool) -> None:
+        if pod.is_gated:
+            if not pod.is_terminating:
+                self.waiting.append(pod)
+                self._waiting[queue].add(pod.requests)
+            return
+        self.admitted[queue] += not pod.is_placeholder
+        if not counts:
+            self._elsewhere[queue].add(pod.requests)
+        elif pod.reservation:
+            slots = self._slots.setdefault(pod.reservation, _Slots(queue))
+            (slots.held if pod.is_placeholder else slots.coming).add(pod.requests)
+        else:
+            self._allocated[queue].add(pod.requests)
+
+    @property
+    def used_by_others(self) -> ResourceAmounts:
+        return self._others.total
+
+    def use(self, queue: str) -> QueueUse:
+        """Return what a queue uses now."""
+        of_slots = [one.counted for one in self._slots.values() if one.queue == queue]
+        allocated = ResourceAmounts.total([self._allocated[queue].total, *of_slots])
+        elsewhere = self._elsewhere[queue].total
+        return QueueUse(allocated, elsewhere, allocated.plus(elsewhere).plus(self._waiting[queue].total))
+
+    def cost(self, pod: QueuePod) -> ResourceAmounts:
+        """Return what the admission of a pod adds: less where a placeholder holds its place already."""
+        slots = self._slots.get(pod.reservation)
+        if slots is None:
+            return pod.requests
+        return slots.held.total.largest(slots.coming.total.plus(pod.requests)).minus(slots.counted)
+
+    def take(self, pod: QueuePod) -> None:
+        """Count a pod of a Reservation as admitted."""
+        if pod.reservation in self._slots:
+            self._slots[pod.reservation].coming.add(pod.requests)
+
+
+# --- admission -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Admission:
+    """Who is admitted, and who never could be."""
+
+    admits: list[QueuePod] = field(default_factory=list)
+    too_large: list[tuple[QueuePod, str]] = field(default_factory=list)
+    is_whole: bool = True
+
+
+def _admit(queues: Sequence[Queue], uses: Mapping[str, QueueUse], total: ResourceAmounts, tally: _Tally) -> _Admission:
+    """Return the pods that are admitted now; uses grow with each one."""
+    room, found, stopped = QueueRoom(queues, uses, total), _Admission(), set[str]()
+    for pod in sorted(tally.waiting, key=lambda pod: pod.turn):
+        queue, cost = tally.queue_of[pod.namespace], tally.cost(pod)
+        if room.limited(queue, cost):
+            excess = room.never_fits(queue, cost)
+            if excess:
+                found.too_large.append((pod, f"asks for more {' and '.join(excess)} than queue {queue} may ever use"))
+                continue
+            if queue in stopped:
+                continue
+            if room.lacking(queue, cost):
+                stopped.add(queue)
+                continue
+        if len(found.admits) >= _MOST_AT_ONCE:
+            found.is_whole = False
+            break
+        room.take(queue, cost)
+        tally.take(pod)
+        found.admits.append(pod)
+    return found
+
+
+# --- status ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What the statuses are written from."""
+
+    view: QueueView
+    total: ResourceAmounts
+    accepted: _Accepted
+    choice: _Choice
+    queues: Sequence[Queue]
+    """Those that are switched on."""
+    uses: Mapping[str, QueueUse]
+    shares: Mapping[str, ResourceAmounts]
+    tally: _Tally
+    admission: _Admission
+    lacks: Mapping[str, ResourceAmounts]
+
+
+def _status(queue: GatedQueue, seen: _Outcome, now: datetime) -> GatedQueueStatus:
+    name = queue.metadata.name
+    one = next((other for other in seen.queues if other.name == name), None)
+    conditions = (
+        (QueueCondition.ACCEPTED, _accepted(queue, seen)),
+        (QueueCondition.ENFORCED, _enforced(queue, seen)),
+        (QueueCondition.COVERED, _covered(one, seen)),
+    )
+    dated = tuple(_dated(queue, type_, told, now) for type_, told in conditions)
+    if one is None:
+        return GatedQueueStatus(
+            observed_generation=queue.metadata.generation, state=GatedQueueState.SUSPENDED, conditions=dated
+        )
+    use, queue_of = seen.uses[name], seen.choice.queue_of
+    return GatedQueueStatus(
+        observed_generation=queue.metadata.generation,
+        state=GatedQueueState.REFUSED if name in seen.accepted.refusals else GatedQueueState.OPEN,
+        namespaces=sum(has == name for has in queue_of.values()),
+        admitted=seen.tally.admitted[name],
+        waiting=sum(queue_of[pod.namespace] == name for pod in seen.tally.waiting),
+        too_large=sum(queue_of[pod.namespace] == name for pod, _ in seen.admission.too_large),
+        guarantee=_quantities(one.guarantee),
+        real_capability=_quantities(real_capability(one, seen.queues, seen.total)),
+        deserved=_quantities(seen.shares[name]),
+        allocated=_quantities(use.allocated.plus(use.elsewhere)),
+        request=_quantities(use.request),
+        conditions=dated,
+    )
+
+
+def _accepted(queue: GatedQueue, seen: _Outcome) -> Condition:
+    refused = seen.accepted.refusals.get(queue.metadata.name)
+    if refused is not None:
+        return refused
+    if queue.spec.suspend:
+        return _condition("Unknown", QueueReason.SUSPENDED, "spec.suspend switches the queue off")
+    text = f"guaranteed are {_amounts(guaranteed(seen.queues))} in all; the nodes that count are {len(seen.view.nodes)}"
+    return _condition("True", QueueReason.FITS, text)
+
+
+def _enforced(queue: GatedQueue, seen: _Outcome) -> Condition:
+    """Return whether the queue has all the namespaces that it chooses."""
+    name, choice = queue.metadata.name, seen.choice
+    if queue.spec.suspend:
+        return _condition("False", QueueReason.SUSPENDED, "spec.suspend switches the queue off: its pods have no gate")
+    owned = count(sum(has == name for has in choice.queue_of.values()), "namespace")
+    if of_kueue := choice.of_kueue.get(name):
+        text = f"left out, as Kueue has a LocalQueue there: {first_few(of_kueue, _NAMED)}; enforced in {owned}"
+        return _condition("False", QueueReason.OF_KUEUE, text)
+    if of_another := choice.of_another.get(name):
+        text = f"left out, as an older queue has it: {first_few(of_another, _NAMED)}; enforced in {owned}"
+        return _condition("False", QueueReason.OF_ANOTHER, text)
+    if name not in choice.queue_of.values():
+        text = "spec.namespaceSelector chooses no namespace"
+        return _condition("False", QueueReason.NO_NAMESPACES, text)
+    return _condition("True", QueueReason.GATED, f"pods of {owned} are created with the gate")
+
+
+def _covered(queue: Queue | None, seen: _Outcome) -> Condition:
+    """Return whether what a queue is guaranteed and does not use is free, and if not, who uses it."""
+    if queue is None or not queue.guarantee:
+        return _condition("Unknown", QueueReason.NO_GUARANTEE, "no guarantee counts")
+    lacks = seen.lacks[queue.name]
+    if not lacks:
+        return _condition("True", QueueReason.FREE, "what is guaranteed is used by the queue or free")
+    sentences = [f"of the guarantee {_amounts(lacks)} are neither used by the queue nor free"]
+    if short := guaranteed(seen.queues).lacking(seen.total):
+        sentences.append(f"the nodes offer less {' and '.join(short)} than all queues are guaranteed")
+        return _condition("False", QueueReason.NODES_LACK, ": ".join(sentences))
+    used = ResourceAmounts({name: seen.tally.used_by_others[name] for name in lacks})
+    users = [f"pods of no queue use {_amounts(used)}"] if used else []
+    for other in seen.queues:
+        over = _beyond(other, seen, lacks)
+        if other.name != queue.name and over:
+            users.append(f"queue {other.name} uses {_amounts(over)} more than it may")
+    return _condition("False", QueueReason.USED_BY_OTHERS, ": ".join([*sentences, ", ".join(users)]))
+
+
+def _beyond(queue: Queue, seen: _Outcome, named: Iterable[str]) -> ResourceAmounts:
+    """Return what a queue uses beyond its real capability, of the named resources."""
+    real, used = real_capability(queue, seen.queues, seen.total), seen.uses[queue.name].allocated
+    return ResourceAmounts({name: max(0, used[name] - max(real[name], queue.guarantee[name])) for name in named})
+
+
+def _left(guarantee: ResourceAmounts, free: ResourceAmounts, name: str) -> str:
+    left = _quantities(ResourceAmounts({name: max(0, free[name])})).get(name, "0")
+    return f"{left} left for {_quantities(guarantee)[name]}"
+
+
+def _amounts(amounts: ResourceAmounts) -> str:
+    return ", ".join(f"{quantity} {name}" for name, quantity in _quantities(amounts).items()) or "nothing"
+
+
+def _quantities(amounts: ResourceAmounts) -> dict[str, str]:
+    """Return amounts as people write them: 200M, and not nine digits."""
+    return {name: _decimal(amounts[name], usual) for name, usual in amounts.to_quantities().items()}
+
+
+def _decimal(amount: int, usual: str) -> str:
+    """Return a large amount with a decimal unit if that is shorter than usual."""
+    found = next((f"{amount // size}{unit}" for unit, size in _UNITS if amount % size == 0), usual)
+    return found if len(found) < len(usual) else usual
+
+
+def _condition(status: str, reason: QueueReason, message: str) -> Condition:
+    return Condition(type="", status=status, reason=reason, message=message)
+
+
+def _dated(queue: GatedQueue, type_: QueueCondition, told: Condition, now: datetime) -> Condition:
+    """Return a condition with its type and the time at which its status last changed."""
+    known = queue.condition(type_)
+    since = known.last_transition_time if known is not None and known.status == told.status else ""
+    return msgspec.structs.replace(
+        told,
+        type=type_.value,
+        last_transition_time=since or format_timestamp(now),
+        observed_generation=queue.metadata.generation,
+    )

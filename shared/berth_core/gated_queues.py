@@ -1,0 +1,184 @@
+"""The Queue contract (`berth.volcano.sh/v1alpha1`): guarantees for namespaces, held by a gate at their pods' creation.
+
+The fields have the names of Volcano's Queue. Amounts may also be percentages of what the cluster's nodes offer.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from berth_core.errors import InputError
+from berth_core.objects import LabelSelector, ObjectMeta, Quantities
+from berth_core.queues import Queue, QueueGuarantee, QueueSource, QueueState
+from berth_core.reservations import Condition
+from berth_core.resources import ResourceAmounts, parse_quantity
+from berth_core.unreadable import stand_in
+
+QUEUE_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
+
+_PERCENTAGE: Final = re.compile(r"([0-9]{1,3})(?:[.]([0-9]{1,3}))?%")
+_NONE: Final[Quantities] = {}
+
+
+class QueueCondition(StrEnum):
+    """Conditions of a Queue."""
+
+    ACCEPTED = "Accepted"
+    """Whether the guarantee counts; else the reason says why not."""
+    ENFORCED = "Enforced"
+    """Whether the pods of every chosen namespace wait for room in the queue."""
+    COVERED = "Covered"
+    """Whether what the queue is guaranteed and does not use is free; Unknown without a guarantee that counts."""
+
+
+class QueueReason(StrEnum):
+    """Why a condition of a Queue is as it is."""
+
+    FITS = "Fits"
+    """Accepted: the guarantee fits beside those of the others."""
+    INVALID = "Invalid"
+    """Not accepted: a field is wrong; the message names it."""
+    ABOVE_TOTAL = "GuaranteeAboveTotal"
+    """Not accepted: with the guarantees of the others it is more than the nodes offer."""
+    ABOVE_CAPABILITY = "GuaranteeAboveCapability"
+    """Not accepted: it is more than the queue's own capability."""
+    GATED = "Gated"
+    """Enforced: pods in the chosen namespaces are created with Berth's gate."""
+    SUSPENDED = "Suspended"
+    """Not enforced: the queue is switched off."""
+    NO_NAMESPACES = "NoNamespaces"
+    """Not enforced: the selector chooses no namespace."""
+    OF_KUEUE = "ManagedByKueue"
+    """Not enforced everywhere: Kueue has a LocalQueue in a chosen namespace, which Berth leaves alone."""
+    OF_ANOTHER = "OfAnotherQueue"
+    """Not enforced everywhere: an older queue chooses a namespace, too, and has it."""
+    NO_GUARANTEE = "NoGuarantee"
+    """Coverage is unknown: no guarantee counts."""
+    FREE = "Free"
+    """Covered: what is guaranteed is used by the queue or free."""
+    USED_BY_OTHERS = "UsedByOthers"
+    """Not covered: pods of no queue, or more pods of another queue than it may have, use a part."""
+    NODES_LACK = "NodesLack"
+    """Not covered: the nodes offer less than all queues are guaranteed."""
+
+
+class GatedQueueState(StrEnum):
+    """What a Queue does now."""
+
+    OPEN = "Open"
+    """It admits pods."""
+    SUSPENDED = "Suspended"
+    """It is switched off."""
+    REFUSED = "Refused"
+    """Its guarantee does not count; its pods are admitted within what the others leave."""
+
+
+class GatedQueueSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Share, limits and guarantee of a queue, and the namespaces whose pods are its own."""
+
+    weight: int = 1
+    capability: Quantities = _NONE
+    guarantee: QueueGuarantee = QueueGuarantee()
+    deserved: Quantities = _NONE
+    reclaimable: bool = True
+    """As in Volcano's Queue; nothing is preempted, so it changes nothing here."""
+    namespace_selector: LabelSelector | None = None
+    suspend: bool = False
+
+
+class GatedQueueStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a queue has, uses and waits for."""
+
+    observed_generation: int | None = None
+    state: str = ""
+    namespaces: int = 0
+    """How many namespaces have their pods admitted by the queue."""
+    admitted: int = 0
+    waiting: int = 0
+    too_large: int = 0
+    """How many of the waiting pods are larger than the queue may ever use."""
+    guarantee: dict[str, str] = {}
+    """What counts as guaranteed, in amounts."""
+    real_capability: dict[str, str] = {}
+    deserved: dict[str, str] = {}
+    allocated: dict[str, str] = {}
+    request: dict[str, str] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class GatedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A Queue of Berth as the API server holds it."""
+
+    metadata: ObjectMeta
+    spec: GatedQueueSpec
+    status: GatedQueueStatus = GatedQueueStatus()
+
+    @property
+    def age_order(self) -> tuple[str, str]:
+        """Return the sort key by age: of two queues that want the same, the older has it."""
+        return self.metadata.creation_timestamp or "", self.metadata.name
+
+    def condition(self, type_: QueueCondition) -> Condition | None:
+        """Return the condition of a type, None if it is not set."""
+        return next((one for one in self.status.conditions if one.type == type_), None)
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> "GatedQueue":
+        """Decode an API object; an unreadable one notes why in `metadata.unreadable`."""
+        why = body["metadata"].get("unreadable", "")
+        try:
+            if not why:
+                return msgspec.convert(body, cls)
+        except msgspec.ValidationError as error:
+            why = str(error)
+        return stand_in({**body, "spec": body.get("spec", {})}, cls, why)
+
+    def in_amounts(self, total: ResourceAmounts) -> Queue:
+        """Return the queue with percentages of a total as amounts; an odd one says why in `unreadable`."""
+        name, spec = self.metadata.name, self.spec
+        state = QueueState.CLOSED if spec.suspend else QueueState.OPEN
+        if self.metadata.unreadable:
+            return Queue(name=name, state=state, source=QueueSource.BERTH, unreadable=self.metadata.unreadable)
+        try:
+            return Queue(
+                name=name,
+                weight=max(1, spec.weight),
+                capability=_amounts("capability", spec.capability, total),
+                capped=frozenset(spec.capability),
+                guarantee=_amounts("guarantee.resource", spec.guarantee.resource, total),
+                deserved=_amounts("deserved", spec.deserved, total),
+                reclaimable=spec.reclaimable,
+                state=state,
+                source=QueueSource.BERTH,
+            )
+        except InputError as error:
+            return Queue(name=name, state=state, source=QueueSource.BERTH, unreadable=str(error.within("spec")))
+
+
+def _amounts(field: str, quantities: Quantities, total: ResourceAmounts) -> ResourceAmounts:
+    """Return the amounts of a field, percentages of the total rounded down; raises `InputError`."""
+    plain = {name: raw for name, raw in quantities.items() if not str(raw).endswith("%")}
+    try:
+        found = dict(ResourceAmounts.from_quantities(plain).amounts)
+    except InputError as error:
+        raise error.within(field) from error
+    for name, raw in quantities.items():
+        if name not in plain:
+            found[name] = _part(f"{field}.{name}", str(raw), total[name])
+    amounts = ResourceAmounts(found)
+    if excess := amounts.why_too_large():
+        raise InputError(field, None, "amounts that a cluster can have", said=f"too large ({excess})")
+    return amounts
+
+
+def _part(field: str, text: str, whole: int) -> int:
+    """Return a percentage of a whole, rounded down; raises `InputError`."""
+    if _PERCENTAGE.fullmatch(text) is None:
+        raise InputError(field, text, "a quantity, or a percentage such as 20% or 12.5%")
+    thousandths = parse_quantity(text[:-1]).milli()
+    if thousandths > 100_000:  # noqa: PLR2004 - of a percentage
+        raise InputError(field, text, "at most 100%")
+    return whole * thousandths // 100_000

@@ -1,0 +1,200 @@
+"""How queues share a cluster: what each deserves, may use at most, and has room for.
+
+Pure arithmetic over `Queue`, whoever's object it was read from. No floating point: a share that is rounded up somewhere
+would be a place that does not exist.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from berth_core.queues import Queue
+from berth_core.resources import ResourceAmounts
+
+_NOTHING: Final = ResourceAmounts.empty()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUse:
+    """What a queue's pods use and ask for."""
+
+    allocated: ResourceAmounts = _NOTHING
+    """Of the pods that were admitted, bound or not; those on nodes outside the total are left out."""
+    elsewhere: ResourceAmounts = _NOTHING
+    """Of the pods on nodes that the total does not count: they use up the capability alone."""
+    request: ResourceAmounts = _NOTHING
+    """Of all pods, also of those that wait."""
+
+
+def guaranteed(queues: Iterable[Queue]) -> ResourceAmounts:
+    """Return the sum of the guarantees."""
+    return ResourceAmounts.total(queue.guarantee for queue in queues)
+
+
+def real_capability(queue: Queue, queues: Sequence[Queue], total: ResourceAmounts) -> ResourceAmounts:
+    """Return `min(capability, total - guarantees of the others)` of what is limited.
+
+    A resource that no queue has guaranteed and this one does not cap is not limited, and not named.
+    """
+    of_others = guaranteed(queues).minus(queue.guarantee)
+    limits = {name: max(0, total[name] - of_others[name]) for name in guaranteed(queues)}
+    for name in queue.capped:
+        limits[name] = min(queue.capability[name], limits.get(name, queue.capability[name]))
+    return ResourceAmounts(limits)
+
+
+def limited_resources(queue: Queue, queues: Iterable[Queue]) -> frozenset[str]:
+    """Return the resources of which a queue may not use what it likes."""
+    return queue.capped | frozenset(guaranteed(queues))
+
+
+def deserved_shares(
+    queues: Sequence[Queue], requests: Mapping[str, ResourceAmounts], total: ResourceAmounts
+) -> dict[str, ResourceAmounts]:
+    """Return `max(min(request, real capability, share by weight), guarantee)` of each queue, by name.
+
+    What a queue leaves of its share goes to the others by their weights, so the shares by weight are the highest equal
+    level at which all fit. `spec.deserved` takes the place of the weight for the resources that it names.
+    """
+    shares: dict[str, dict[str, int]] = {queue.name: {} for queue in queues}
+    names = {name for amounts in (guaranteed(queues), *requests.values()) for name in amounts}
+    reals = {queue.name: real_capability(queue, queues, total) for queue in queues}
+    for name in names:
+        claims = []
+        for queue in queues:
+            wanted = requests.get(queue.name, _NOTHING)[name]
+            if name in limited_resources(queue, queues):
+                wanted = min(wanted, reals[queue.name][name])
+            if name in queue.deserved:
+                wanted = min(wanted, queue.deserved[name])
+            least = queue.guarantee[name]
+            claims.append(_Claim(queue.name, max(1, queue.weight), least, max(least, wanted)))
+        level = _highest_level(claims, total[name])
+        for claim in claims:
+            shares[claim.queue][name] = claim.at(level)
+    return {queue: ResourceAmounts(amounts) for queue, amounts in shares.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    queue: str
+    weight: int
+    least: int
+    most: int
+
+    def at(self, level: Fraction) -> int:
+        """Return what the queue gets at a level, per unit of its weight."""
+        return max(self.least, min(self.most, int(level * self.weight)))
+
+    def exactly_at(self, level: Fraction) -> Fraction:
+        return max(Fraction(self.least), min(Fraction(self.most), level * self.weight))
+
+
+def _highest_level(claims: Sequence[_Claim], amount: int) -> Fraction:
+    """Return the highest level at which all claims together are no more than an amount.
+
+    The sum is linear between the levels at which a claim begins to grow or is satisfied. Without enough for what each
+    gets at least, it is 0.
+    """
+    below, taken = Fraction(0), sum((claim.exactly_at(Fraction(0)) for claim in claims), Fraction(0))
+    if taken >= amount:
+        return below
+    for level in sorted({Fraction(bound, claim.weight) for claim in claims for bound in (claim.least, claim.most)}):
+        needed = sum((claim.exactly_at(level) for claim in claims), Fraction(0))
+        if needed > amount:
+            return below + (amount - taken) * (level - below) / (needed - taken)
+        below, taken = level, needed
+    return below
+
+
+class QueueRoom:
+    """What queues have room for, as pods are admitted one after the other.
+
+    A queue may use its guarantee whatever others use. Beyond that it uses what no queue is guaranteed, which all share:
+    for each limited resource the sum of `max(allocated, guarantee)` over all queues stays within the total. For one
+    queue that is `allocated + request <= total - guarantees of the others`; with several it keeps two of them from
+    using up the guarantee of a third together.
+    """
+
+    def __init__(self, queues: Sequence[Queue], uses: Mapping[str, QueueUse], total: ResourceAmounts) -> None:
+        self._queues = {queue.name: queue for queue in queues}
+        self._reals = {queue.name: real_capability(queue, queues, total) for queue in queues}
+        self._limits = {queue.name: limited_resources(queue, queues) for queue in queues}
+        self._guaranteed = frozenset(guaranteed(queues))
+        self._allocated = {name: dict(uses[name].allocated.amounts) if name in uses else {} for name in self._queues}
+        self._elsewhere = {name: uses[name].elsewhere if name in uses else _NOTHING for name in self._queues}
+        self._free = {
+            name: total[name]
+            - sum(max(self._allocated[queue.name].get(name, 0), queue.guarantee[name]) for queue in queues)
+            for name in self._guaranteed
+        }
+
+    def limited(self, queue: str, request: ResourceAmounts) -> bool:
+        """Return whether a request names anything that is limited for its queue."""
+        return any(amount > 0 and name in self._limits[queue] for name, amount in request.items())
+
+    def never_fits(self, queue: str, request: ResourceAmounts) -> tuple[str, ...]:
+        """Return the resources of which a request alone is more than its queue may ever use."""
+        real, own = self._reals[queue], self._queues[queue].guarantee
+        return tuple(
+            name
+            for name, amount in request.items()
+            if name in self._limits[queue] and amount > max(real[name], self._uncapped(queue, own, name))
+        )
+
+    def lacking(self, queue: str, request: ResourceAmounts) -> tuple[str, ...]:
+        """Return the resources of which a queue has no room for a request; () if it may be admitted."""
+        return tuple(name for name, amount in request.items() if amount > 0 and self._lacks(queue, name, amount))
+
+    def take(self, queue: str, request: ResourceAmounts) -> None:
+        """Count a request as admitted."""
+        for name, amount in request.items():
+            if name in self._free:
+                self._free[name] -= self._cost(queue, name, amount)
+            self._allocated[queue][name] = self._allocated[queue].get(name, 0) + amount
+
+    def _uncapped(self, queue: str, own: ResourceAmounts, name: str) -> int:
+        """Return the guarantee of a resource, which the capability bounds."""
+        one = self._queues[queue]
+        return min(own[name], one.capability[name]) if name in one.capped else own[name]
+
+    def _lacks(self, queue: str, name: str, amount: int) -> bool:
+        one = self._queues[queue]
+        used = self._allocated[queue].get(name, 0)
+        if name in one.capped and used + self._elsewhere[queue][name] + amount > one.capability[name]:
+            return True
+        if name not in self._guaranteed:
+            return False
+        cost = self._cost(queue, name, amount)
+        return cost > 0 and cost > self._free[name]
+
+    def _cost(self, queue: str, name: str, amount: int) -> int:
+        """Return how much of what all share a request takes."""
+        own, used = self._queues[queue].guarantee[name], self._allocated[queue].get(name, 0)
+        return max(used + amount, own) - max(used, own)
+
+
+def uncovered(
+    queues: Sequence[Queue], uses: Mapping[str, QueueUse], free: ResourceAmounts
+) -> dict[str, ResourceAmounts]:
+    """Return by queue how much of its guarantee is neither used by it nor free.
+
+    `free` is what neither queues nor others use of the total; it may be negative. Of several queues whose guarantees
+    lack room, each may find that the others come first.
+    """
+    missing = {
+        queue.name: ResourceAmounts(
+            {
+                name: max(0, amount - uses[queue.name].allocated[name] if queue.name in uses else amount)
+                for name, amount in queue.guarantee.items()
+            }
+        )
+        for queue in queues
+    }
+    wanted = ResourceAmounts.total(missing.values())
+    short = {name: wanted[name] - free[name] for name in wanted}
+    return {
+        name: ResourceAmounts({one: min(amount, short[one]) for one, amount in lacks.items() if short[one] > 0})
+        for name, lacks in missing.items()
+    }

@@ -1,0 +1,135 @@
+"""A Queue keeps what it guarantees for its pods, with the proposal's own numbers, on an unmodified kube-scheduler."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from berth_core import QUEUE_API_VERSION, QUEUE_GATE, QUEUE_KIND, GatedQueue, Pod, QueueCondition, ResourceAmounts
+from berth_kube.client import KubeClient
+from berth_kube.resources import NAMESPACES, NODES, PODS, QUEUES
+from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.sandbox import Sandbox
+from cluster_objects import make_namespace, pod_template
+from reservation_stage import delete_all, delete_if_there
+from waiting import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.usefixtures("operator")]
+
+QUEUE_1: Final = "q1"
+QUEUE_2: Final = "q2"
+
+
+@dataclass(frozen=True)
+class Users:
+    """Two queues, each with a namespace of its own, on nodes of 1000M memory in all."""
+
+    client: KubeClient
+
+    def write(self, name: str, **spec: Any) -> None:  # noqa: ANN401 - a field of the spec
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": f"of-{name}"}}
+        body = {"apiVersion": QUEUE_API_VERSION, "kind": QUEUE_KIND, "metadata": {"name": name}}
+        self.client.create(QUEUES, {**body, "spec": {"namespaceSelector": selector, **spec}})
+
+    def change(self, name: str, **spec: Any) -> None:  # noqa: ANN401 - a field of the spec
+        self.client.merge_patch(QUEUES, name, {"spec": spec})
+
+    def read(self, name: str) -> GatedQueue:
+        return GatedQueue.read(self.client.get(QUEUES, name))
+
+    def says(self, name: str, type_: QueueCondition) -> tuple[str, str]:
+        """Return status and reason of a condition of a queue."""
+        found = self.read(name).condition(type_)
+        return (found.status, found.reason) if found is not None else ("", "")
+
+    def submit(self, queue: str, count: int, *, prefix: str = "job", memory: str = "100M") -> None:
+        body = {"apiVersion": "v1", "kind": "Pod", **pod_template({}, cpu="100m", memory=memory)}
+        for number in range(count):
+            body["metadata"] = {"name": f"{prefix}-{number}"}
+            self.client.create(PODS, body, namespace=f"of-{queue}")
+
+    def pods(self, queue: str) -> tuple[Pod, ...]:
+        return self.client.list(PODS, namespace=f"of-{queue}", type=Pod).items
+
+    def running(self, queue: str) -> int:
+        return sum(pod.status.phase == "Running" for pod in self.pods(queue))
+
+    def gated(self, queue: str) -> int:
+        return sum(any(gate.name == QUEUE_GATE for gate in pod.spec.scheduling_gates) for pod in self.pods(queue))
+
+    def wait_until_gating(self, queue: str) -> None:
+        """Wait until the API server gates new pods of a queue, which dry runs show."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "dry"},
+            "spec": pod_template({}, cpu="1")["spec"],
+        }
+
+        def is_gated() -> bool:
+            made = self.client.create(PODS, body, namespace=f"of-{queue}", dry_run=True, type=Pod)
+            return any(gate.name == QUEUE_GATE for gate in made.spec.scheduling_gates)
+
+        eventually(f"pods of {queue} are gated", is_gated, seconds=60)
+
+
+def memory(amounts: dict[str, str]) -> int:
+    """Return an amount of memory in millions of bytes."""
+    return ResourceAmounts.from_quantities(amounts)["memory"] // 1_000_000
+
+
+@pytest.fixture
+def users(sandbox: Sandbox) -> Iterator[Users]:
+    with sandbox.connect() as client:
+        found = Users(client)
+        eventually("no other node is there", lambda: not found.client.list(NODES).items, seconds=90)
+        nodes = sandbox.add_nodes(2, NodeShape(memory="500M"), prefix="of-queues-")
+        for queue in (QUEUE_1, QUEUE_2):
+            make_namespace(found.client, f"of-{queue}")
+        yield found
+        for queue in (QUEUE_1, QUEUE_2):
+            delete_if_there(found.client, QUEUES, queue)
+            delete_all(found.client, PODS, f"of-{queue}")
+        for name in nodes:
+            delete_if_there(found.client, NODES, name)
+        for queue in (QUEUE_1, QUEUE_2):
+            delete_if_there(found.client, NAMESPACES, f"of-{queue}")
+
+
+def test_the_proposals_queues_share_1000m_of_which_200m_are_guaranteed_to_the_second(users: Users) -> None:
+    users.write(QUEUE_1)
+    users.write(QUEUE_2, guarantee={"resource": {"memory": "200M"}})
+    for queue in (QUEUE_1, QUEUE_2):
+        users.wait_until_gating(queue)
+
+    users.submit(QUEUE_1, 12)
+    eventually("the first queue has what it may", lambda: users.running(QUEUE_1) == 8, seconds=60)
+    eventually("its status says so", lambda: memory(users.read(QUEUE_1).status.allocated) == 800, seconds=60)
+    first, second = users.read(QUEUE_1).status, users.read(QUEUE_2).status
+    assert (memory(first.real_capability), memory(first.request), first.waiting) == (800, 1200, 4)
+    assert memory(first.deserved) == 800
+    assert (memory(second.deserved), second.allocated) == (200, {}), "200M without a job"
+    assert users.says(QUEUE_2, QueueCondition.COVERED) == ("True", "Free")
+
+    users.submit(QUEUE_2, 2)
+    eventually("the second queue gets its guarantee at once", lambda: users.running(QUEUE_2) == 2, seconds=60)
+    assert (users.running(QUEUE_1), users.gated(QUEUE_1)) == (8, 4)
+
+    users.client.delete(PODS, "job-0", namespace="of-q1", grace_seconds=0)
+    eventually("what ends gives back", lambda: users.gated(QUEUE_1) == 3, seconds=60)
+
+    delete_all(users.client, PODS, "of-q2")
+    users.change(QUEUE_2, guarantee={"resource": {"memory": "10%"}})
+    eventually("a lower guarantee counts at once", lambda: users.running(QUEUE_1) == 9, seconds=60)
+    users.change(QUEUE_2, guarantee={"resource": {"memory": "1001M"}})
+    eventually(
+        "more than there is is refused",
+        lambda: users.says(QUEUE_2, QueueCondition.ACCEPTED) == ("False", "GuaranteeAboveTotal"),
+        seconds=60,
+    )
+
+    for queue in (QUEUE_1, QUEUE_2):
+        users.change(queue, suspend=True)
+    eventually("no gate is left", lambda: not users.gated(QUEUE_1), seconds=60)
+    eventually("it says so", lambda: users.read(QUEUE_1).status.state == "Suspended", seconds=60)

@@ -1,0 +1,178 @@
+"""An operator's queues around an API server in memory, driven by a clock that only the test moves."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from berth_core import QUEUE_API_VERSION, QUEUE_GATE, QUEUE_KIND, GatedQueue, Namespace, Pod, QueueCondition
+from berth_kube import KUEUE_LOCAL_QUEUES, MUTATING_WEBHOOKS, NAMESPACES, PODS, QUEUES, Listed, NotFoundError, Resource
+from berth_operator.cache.cache import Cache
+from berth_operator.cache.nodes import GuardableNode
+from berth_operator.executor.context import Context
+from berth_operator.executor.events import EventRecorder
+from berth_operator.executor.queues import QueueController
+from berth_operator.executor.webhook_registration import WebhookRegistration
+from berth_operator.settings import OperatorSettings
+from berth_operator.workqueue import Key, KeyKind
+from builders import NOON_TEXT, FakeClock, as_api, pod
+from fake_api import FakeApi, error
+
+MILLION: Final = 1_000_000
+
+
+@dataclass
+class QueueApi(FakeApi):
+    """An API server without Kueue, unless a test installs it."""
+
+    has_kueue: bool = False
+
+    def list(self, resource: Resource, **rest: Any) -> Any:  # noqa: ANN401 - as the client
+        if resource in KUEUE_LOCAL_QUEUES and not (self.has_kueue and resource == KUEUE_LOCAL_QUEUES[-1]):
+            raise error(NotFoundError)
+        return super().list(resource, **rest)
+
+
+def memory_node(name: str, memory: str = "500M", **changes: Any) -> GuardableNode:  # noqa: ANN401 - fields of a node
+    body: dict[str, Any] = {
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "status": {"allocatable": {"cpu": "64", "memory": memory, "pods": "110"}},
+        **changes,
+    }
+    return msgspec.convert(body, GuardableNode)
+
+
+@dataclass
+class QueueSimulation:
+    """One operator at a time; `restart` puts another in its place, which knows only what the API server holds."""
+
+    api: QueueApi = field(default_factory=lambda: QueueApi(identifies=True))
+    nodes: tuple[GuardableNode, ...] = (memory_node("node-a"), memory_node("node-b"))
+    leads: bool = True
+    is_stale: bool = False
+    """Whether the watch of pods is behind: nothing comes from it."""
+
+    def __post_init__(self) -> None:
+        self.clock = FakeClock()
+        self.restart()
+
+    def restart(self) -> None:
+        self.due: deque[Key] = deque()
+        cache = Cache(lambda *_: None)
+        for one in self.nodes:
+            cache.put_node(one)
+        self.cache = cache
+        client = self.api.as_client()
+        self.recorder = EventRecorder(client)
+        scope = WebhookRegistration(
+            client,
+            client_config=lambda: {"url": "https://127.0.0.1:1/handover/x"},
+            live_namespaces=cache.live_namespaces,
+            own_namespace="berth-system",
+            timeout_seconds=2,
+        )
+        context = Context(client, cache, OperatorSettings(), self.clock)
+        self.controller = QueueController(context, self.recorder, scope, lambda: self.leads, self._enqueue)
+        self.controller.watches = self
+        self.is_watching = False
+
+    def _enqueue(self, key: Key, _seconds: float = 0.0) -> None:
+        if key.kind is KeyKind.QUEUES and key not in self.due:
+            self.due.append(key)
+
+    def start(self) -> None:
+        self.is_watching = True
+        self.hear()
+
+    def stop(self) -> None:
+        self.is_watching = False
+
+    def hear(self) -> None:
+        """Have the watches report what there is."""
+        if not self.is_watching or self.is_stale:
+            return
+        pods = self.api.list(PODS, field_selector="status.phase!=Succeeded,status.phase!=Failed", type=Pod)
+        self.controller.store.take_pod(Listed(pods.items, pods.resource_version))
+        namespaces = self.api.list(NAMESPACES, type=Namespace)
+        self.controller.store.take_namespace(Listed(namespaces.items, namespaces.resource_version))
+
+    def settle(self) -> None:
+        """List queues, report pods, and make passes until no more is due, as time passes."""
+        for _ in range(5):
+            self.clock.advance(3.0)
+            self.controller.listen()
+            self.hear()
+            if self.due:
+                self.due.clear()
+                self.controller.reconcile()
+
+    # --- what users do
+
+    def namespace(self, name: str, **labels: str) -> None:
+        self.api.put(
+            NAMESPACES, {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name, **labels}}}
+        )
+
+    def write(self, name: str, *, namespaces: str = "", created: str = NOON_TEXT, **spec: Any) -> None:  # noqa: ANN401 - a field of the spec
+        """Create a queue or replace its spec; its namespaces have the label `team`."""
+        key = (QUEUES.plural, "", name)
+        known = self.api.objects.get(key, {"metadata": {"generation": 0}})
+        meta = {"name": name, "uid": f"uid-{name}", "creationTimestamp": created}
+        meta["generation"] = known["metadata"]["generation"] + 1
+        selector = {"matchLabels": {"team": namespaces or name}}
+        body = {"apiVersion": QUEUE_API_VERSION, "kind": QUEUE_KIND, "metadata": meta}
+        status = {"status": known["status"]} if "status" in known else {}
+        self.api.put(QUEUES, {**body, "spec": {"namespaceSelector": selector, **spec}, **status})
+
+    def delete_queue(self, name: str) -> None:
+        del self.api.objects[QUEUES.plural, "", name]
+
+    def submit(self, name: str, namespace: str, *, memory: str = "100M", created: str = NOON_TEXT, **rest: Any) -> None:  # noqa: ANN401 - fields of a pod
+        """Create a pod, which gets the gate if the webhook is registered for its namespace."""
+        made = pod(name, namespace=namespace, memory=memory, cpu="100m", **rest)
+        body = as_api(made)
+        body["metadata"] |= {"uid": f"uid-{namespace}-{name}", "creationTimestamp": created}
+        if namespace in self.gated_namespaces() and not rest.get("node"):
+            gates = [*body["spec"].get("schedulingGates", []), {"name": QUEUE_GATE}]
+            body["spec"] = {**body["spec"], "schedulingGates": gates}
+        self.api.put(PODS, body)
+
+    def end(self, name: str, namespace: str) -> None:
+        del self.api.objects[PODS.plural, namespace, name]
+
+    # --- what is there
+
+    def gated_namespaces(self) -> list[str]:
+        found = self.api.objects.get((MUTATING_WEBHOOKS.plural, "", "berth-queues"))
+        if found is None:
+            return []
+        names: list[str] = found["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
+        return names
+
+    def free(self, namespace: str) -> list[str]:
+        """Return the names of the pods without the gate."""
+        return sorted(
+            name
+            for (kind, within, name), body in self.api.objects.items()
+            if (kind, within) == (PODS.plural, namespace)
+            and {"name": QUEUE_GATE} not in body["spec"].get("schedulingGates", [])
+        )
+
+    def queue(self, name: str) -> GatedQueue:
+        return GatedQueue.read(self.api.objects[QUEUES.plural, "", name])
+
+    def says(self, name: str, type_: QueueCondition) -> tuple[str, str]:
+        found = self.queue(name).condition(type_)
+        return (found.status, found.reason) if found else ("", "")
+
+    def message(self, name: str, type_: QueueCondition) -> str:
+        found = self.queue(name).condition(type_)
+        return found.message if found else ""
+
+    def events(self) -> list[str]:
+        """Return the reasons of the events that were recorded since the last call."""
+        found = []
+        while not self.recorder._waiting.empty():
+            found.append(self.recorder._waiting.get_nowait().reason)
+        return found
