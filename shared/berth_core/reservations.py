@@ -412,10 +412,15 @@ def job_uid(reference: ObjectReference) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+_WITHOUT_NODES: Final = frozenset({ReservationReason.FENCE_LIMIT, ReservationReason.UNSCHEDULABLE_YET})
+
+
 def fenced_nodes(reservations: Iterable[Reservation]) -> frozenset[str]:
     """Return the nodes that live Reservations fence, whoever made them.
 
-    A node counts as long as one slot there is not occupied. Where no slot has a node yet, all that are named count.
+    A node counts as long as one slot there is not occupied. Where no slot has a node yet, all that are named count; but
+    those of Reservations for which the operator found none do not, unless it is for a starving job: a tenant may name
+    any nodes.
     """
     found: set[str] = set()
     for one in reservations:
@@ -426,17 +431,24 @@ def fenced_nodes(reservations: Iterable[Reservation]) -> frozenset[str]:
 
 def _open_nodes(reservation: Reservation) -> set[str]:
     slots = {(slot.task, slot.index): slot for slot in reservation.status.slots}
+    state = reservation.status.state
+    is_vain = state is not None and state.reason in _WITHOUT_NODES
+    counts_named = not is_vain or STARVING_JOB_LABEL in reservation.metadata.labels
     found: set[str] = set()
     for task in reservation.spec.tasks:
         for index in range(task.replicas):
             slot = slots.get((task.name, index))
             if slot is None or (slot.state is SlotState.PENDING and not slot.node):
-                found |= set(task.node_names)
+                found |= set(task.node_names) if counts_named else set()
             elif not slot.state.is_occupied and slot.state not in _SLOT_OVER:
                 found.add(slot.node)
     return found
 
 
-def reservation_for(job_uid: str, reservations: Iterable[Reservation]) -> Reservation | None:
-    """Return the Reservation that was made for a starving job, live or over."""
-    return next((one for one in reservations if one.metadata.labels.get(STARVING_JOB_LABEL) == job_uid), None)
+def reservation_for(job_uid: str, namespace: str, reservations: Iterable[Reservation]) -> Reservation | None:
+    """Return the Reservation that was made for a starving job, live or over.
+
+    Only one in the job's namespace counts: any tenant may write the label in its own.
+    """
+    own = (one for one in reservations if one.metadata.namespace == namespace)
+    return next((one for one in own if one.metadata.labels.get(STARVING_JOB_LABEL) == job_uid), None)

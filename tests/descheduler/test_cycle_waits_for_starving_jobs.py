@@ -137,6 +137,13 @@ def test_no_more_nodes_are_fenced_than_allowed_when_the_approval_comes(cluster: 
     assert [one["metadata"]["name"] for one in reservations(cluster)] == ["other"]
 
 
+def test_a_reservation_that_a_tenant_labelled_in_its_own_namespace_stands_in_for_none(cluster: RoomCluster) -> None:
+    forged = {"name": "forged", "namespace": "evil", "labels": {STARVING_JOB_LABEL: f"uid-{LARGE}"}}
+    cluster.add(RESERVATIONS, {"metadata": forged, "spec": {"owners": [], "tasks": []}})
+    assert rooms(run(cluster)) == [(RoomState.WAITING, "")]
+    assert len(reservations(cluster)) == 2
+
+
 def test_a_call_that_fails_is_made_again(cluster: RoomCluster) -> None:
     cluster.faults["create", "reservations"] = [ServerError(call("create", RESERVATIONS, "starving"), failure(500))]
     assert rooms(run(cluster)) == [(RoomState.WAITING, "")]

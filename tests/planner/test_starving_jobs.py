@@ -25,7 +25,14 @@ from berth_core import (
     fenced_nodes,
 )
 from berth_core.objects import OwnerReference, PodCondition, PodStatus, Taint
-from berth_core.reservations import ReservationPhase, ReservationStatus, Slot, SlotState
+from berth_core.reservations import (
+    ReservationPhase,
+    ReservationReason,
+    ReservationState,
+    ReservationStatus,
+    Slot,
+    SlotState,
+)
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import Plan, PlannerSettings, find_pending_jobs, most_fenced_nodes, plan
@@ -228,6 +235,14 @@ def test_a_job_that_was_given_up_lets_others_go_first_until_its_reservation_is_d
     assert refusals(made) == {"pod-4": RefusalReason.GAVE_UP}
 
 
+def test_a_tenant_keeps_no_job_of_another_namespace_from_its_nodes() -> None:
+    forged = reservation(
+        namespace="evil", phase=ReservationPhase.FAILED, labels={STARVING_JOB_LABEL: "uid-default-pod-4"}
+    )
+    made = planned([small_node()], [*full("n1"), waiting("pod-4")], forged)
+    assert [room.name for room in made.rooms] == ["default/pod-4"]
+
+
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
@@ -418,6 +433,20 @@ def test_a_fence_counts_until_every_slot_on_its_node_is_held() -> None:
     )
     assert fenced_nodes([held]) == frozenset()
     assert fenced_nodes([reservation(tasks=[task(nodes=["n1"])])]) == frozenset()
+
+
+@pytest.mark.parametrize("reason", [ReservationReason.FENCE_LIMIT, ReservationReason.UNSCHEDULABLE_YET])
+def test_nodes_that_a_tenant_names_in_vain_count_for_no_policy(reason: ReservationReason) -> None:
+    state = ReservationState(phase=ReservationPhase.PENDING, reason=reason.value)
+    vain = reservation(
+        tasks=[task(replicas=2, nodes=["n1", "n2"])],
+        capacity=Capacity.WHEN_FREE,
+        fence=Fence.NODE,
+        status=ReservationStatus(state=state),
+    )
+    assert fenced_nodes([vain]) == frozenset()
+    of_a_job = replace(vain, metadata=replace(vain.metadata, labels={STARVING_JOB_LABEL: "uid"}))
+    assert fenced_nodes([of_a_job]) == {"n1", "n2"}
 
 
 @given(

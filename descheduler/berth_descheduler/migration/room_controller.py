@@ -153,7 +153,7 @@ def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Ro
 
     def create() -> RoomAnswer | None:
         reservations = [Reservation.read(one) for one in client.list(RESERVATIONS).items]
-        known = reservation_for(job_uid(job), reservations)
+        known = reservation_for(job_uid(job), room.namespace, reservations)
         if known is not None:
             text = f"its last Reservation {known.key} is over and has not been deleted yet"
             return None if known.is_live else RoomAnswer(refusal=RoomReason.RESERVATION_FAILED, detail=text)

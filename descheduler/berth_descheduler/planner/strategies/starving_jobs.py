@@ -227,7 +227,7 @@ def _sort_out(
 
 def _why_gave_up(snapshot: Snapshot, job: PendingJob) -> Refusal | None:
     """Return how the last Reservation for a job ended, as long as it is there: others have their turn first."""
-    last = reservation_for(job.uid, snapshot.reservations)
+    last = reservation_for(job.uid, job.reference.namespace, snapshot.reservations)
     if last is None or last.is_live:
         return None
     state = last.status.state
