@@ -2,13 +2,18 @@
 
 import pytest
 
+from background_runs import early_runs, is_waiting
+from contention import contention
+from demo_runs import demos
 from descheduling_stage import cluster, scene, serving_operator
-from outages import early_outages, is_waiting, outage_in_a_run, outages, removal_of_a_kind
+from outages import outage_in_a_run, outages, removal_of_a_kind
 from reservation_stage import operator, stage
 
 __all__ = [
     "cluster",
-    "early_outages",
+    "contention",
+    "demos",
+    "early_runs",
     "operator",
     "outage_in_a_run",
     "outages",

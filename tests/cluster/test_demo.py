@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from background_runs import LONGEST_SECONDS
 from berth_descheduler.demo.scenes import SCENES
+from demo_runs import LARGE, Demos, run_demo
 from service_processes import script
 
 pytestmark = pytest.mark.cluster
@@ -14,14 +16,11 @@ pytestmark = pytest.mark.cluster
 LEAST_UPPER_BOUND = 20
 
 
-def run_demo(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [script("berth"), "demo", "--output", "json", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=560, check=False)
-
-
 @pytest.mark.deep
-def test_the_demo_frees_what_the_bound_allows_and_every_pod_lands_on_its_planned_node() -> None:
-    done = run_demo("--nodes", "60", "--seed", "7")
+@pytest.mark.timeout(LONGEST_SECONDS + 60)
+@pytest.mark.parametrize("demo", [LARGE])
+def test_the_demo_frees_what_the_bound_allows_and_every_pod_lands_on_its_planned_node(demos: Demos, demo: str) -> None:
+    done = demos[demo].result()
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
     assert numbers["nodes"] == 60
@@ -34,9 +33,10 @@ def test_the_demo_frees_what_the_bound_allows_and_every_pod_lands_on_its_planned
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("scene", SCENES)
-def test_a_scene_shows_what_it_is_about(scene: str) -> None:
-    done = run_demo("--scene", scene)
+@pytest.mark.timeout(LONGEST_SECONDS + 60)
+@pytest.mark.parametrize("demo", SCENES)
+def test_a_scene_shows_what_it_is_about(demos: Demos, demo: str) -> None:
+    done = demos[demo].result()
     assert done.returncode == 0, done.stderr + done.stdout
     shown = json.loads(done.stdout)
     assert shown["shown"] is True

@@ -1,13 +1,18 @@
 """Long runs that play in a thread beside the tests, one after the other.
 
-A test that takes a run as a fixture only waits for its result, after the tests that fill the time until then.
+A test that takes a run as a fixture only waits for its result, after the tests that fill the time until then. Each run
+has a control plane of its own, and mostly waits.
 """
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
+
+import pytest
 
 T = TypeVar("T")
 
@@ -21,8 +26,10 @@ _turn: Final = threading.Lock()
 class BackgroundRun(Generic[T]):
     """Plays in a thread of its own as soon as no other run does, and keeps what came of it."""
 
-    def __init__(self, name: str, play: Callable[[], T]) -> None:
+    def __init__(self, name: str, play: Callable[[], T], *, yields: bool = False) -> None:
+        """With `yields` it uses one processor and leaves the others to the tests; not for what has to be quick."""
         self._play = play
+        self._yields = yields
         self._found: Future[T] = Future()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -46,6 +53,27 @@ class BackgroundRun(Generic[T]):
             if not self._found.set_running_or_notify_cancel():
                 return
             try:
+                if self._yields and sys.platform == "linux":
+                    # For this thread and all that it starts. A niceness would hold among processes of one session only.
+                    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
                 self._found.set_result(self._play())
             except BaseException as error:  # noqa: BLE001 - the thread's boundary: `result` raises it
                 self._found.set_exception(error)
+
+
+IN_THE_BACKGROUND: Final = ("outages", "outage_in_a_run", "removal_of_a_kind", "contention", "demos")
+"""The fixtures that begin runs, in the order in which these play."""
+
+
+def is_waiting(item: pytest.Item) -> bool:
+    """Return whether a test waits for what plays in the background."""
+    return not set(IN_THE_BACKGROUND).isdisjoint(getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def early_runs(request: pytest.FixtureRequest) -> None:
+    """Begin with the first test of the folder what tests of the run will wait for."""
+    wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    for name in IN_THE_BACKGROUND:
+        if name in wanted:
+            request.getfixturevalue(name)

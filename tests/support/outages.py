@@ -287,21 +287,3 @@ def outage_in_a_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backgr
 def removal_of_a_kind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundRun[int | None]]:
     with BackgroundRun("removal", partial(play_removal_of_a_kind, tmp_path_factory.mktemp("removal"))) as run:
         yield run
-
-
-IN_THE_BACKGROUND: Final = ("outages", "outage_in_a_run", "removal_of_a_kind")
-"""The fixtures above, in the order in which they play."""
-
-
-def is_waiting(item: pytest.Item) -> bool:
-    """Return whether a test waits for what plays in the background."""
-    return not set(IN_THE_BACKGROUND).isdisjoint(getattr(item, "fixturenames", ()))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def early_outages(request: pytest.FixtureRequest) -> None:
-    """Begin with the first test of the folder what tests of the run will wait for."""
-    wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    for name in IN_THE_BACKGROUND:
-        if name in wanted:
-            request.getfixturevalue(name)
