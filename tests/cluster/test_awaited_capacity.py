@@ -11,7 +11,7 @@ from berth_core.labels import BEST_EFFORT_LABEL, STANDING_FENCE_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.reservations import ReservationPhase, SlotState
-from berth_kube.resources import NODES, PODS
+from berth_kube.resources import NODES, PODS, RESERVATIONS
 from reservation_stage import Stage
 from waiting import eventually as eventually_within
 
@@ -131,9 +131,10 @@ def test_a_gang_gets_all_of_its_slots_or_none(stage: Stage) -> None:
 
 def test_a_reservation_that_ends_while_it_waits_leaves_nothing(stage: Stage) -> None:
     fill(stage, one="", another="")
-    expires = format_timestamp(datetime.now(UTC) + timedelta(seconds=8))
-    stage.reserve(capacity="WhenFree", fence="Node", ttl=None, expires=expires)
+    stage.reserve(capacity="WhenFree", fence="Node", ttl="1h")
     eventually("a node is fenced", lambda: len(fenced(stage)) == 1)
+    soon_over = {"spec": {"ttl": None, "expires": format_timestamp(datetime.now(UTC) + timedelta(seconds=1))}}
+    stage.client.merge_patch(RESERVATIONS, "place", soon_over, namespace=stage.namespace)
     stage.wait_for(ReservationPhase.FAILED)
     stage.wait_until_empty()
     eventually("the fence is gone", lambda: not fenced(stage))
