@@ -13,10 +13,14 @@ from typing import Any, Final
 from berth_core import (
     POLICY_API_VERSION,
     POLICY_KIND,
+    QUEUE_API_VERSION,
+    QUEUE_KIND,
     STARVING_JOB_LABEL,
     STARVING_JOBS,
+    GatedQueue,
     PermanentError,
     Pod,
+    QueueCondition,
     Reservation,
     ReservationPhase,
     ReservationWindow,
@@ -30,6 +34,7 @@ from berth_kube import (
     DESCHEDULER_POLICIES,
     NAMESPACES,
     PODS,
+    QUEUES,
     RESERVATION_WINDOWS,
     RESERVATIONS,
     SERVICE_ACCOUNTS,
@@ -42,6 +47,8 @@ from berth_sandbox.sandbox import Sandbox
 _TINY_CLUSTER: Final = ("slots=none", "share=none", "maxFencedNodes=100%")
 """Limits of the operator: its defaults are shares of clusters with many nodes."""
 _POLL_SECONDS: Final = 0.2
+_REGISTERED_SECONDS: Final = 2.0
+"""An API server uses a webhook's registration a moment after it is written."""
 _LONGEST_WAIT_SECONDS: Final = 90.0
 
 
@@ -309,7 +316,55 @@ def _policy_for_starving_jobs() -> dict[str, Any]:
     return {"apiVersion": POLICY_API_VERSION, "kind": POLICY_KIND, "metadata": {"name": "starving-jobs"}, "spec": spec}
 
 
+# --- queues ----------------------------------------------------------------------------------------------------------
+
+_WEB: Final = "web"
+_ML: Final = "ml"
+_GUARANTEED: Final = "25%"
+_PART: Final = {"cpu": "1", "memory": "16Gi"}
+_PARTS: Final = 8
+"""So many fill both nodes."""
+
+
+def play_queues(stage: Stage) -> str:
+    """A queue keeps its guarantee though another one asks for everything."""
+    for name, spec in ((_WEB, {}), (_ML, {"guarantee": {"resource": {"memory": _GUARANTEED}}})):
+        stage.make_namespace(name)
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": name}}
+        head = {"apiVersion": QUEUE_API_VERSION, "kind": QUEUE_KIND, "metadata": {"name": name}}
+        stage.client.create(QUEUES, {**head, "spec": {"namespaceSelector": selector, **spec}})
+    stage.wait("both queues are enforced", lambda: all(_is_enforced(stage, name) for name in (_WEB, _ML)))
+    stage.say(f"queue {_ML} is guaranteed {_GUARANTEED} of the memory, queue {_WEB} nothing")
+    time.sleep(_REGISTERED_SECONDS)
+    kept = _PARTS // 4
+    stage.create_pods(_WEB, _names("web-", _PARTS), _PART)
+    stage.wait(f"all but {kept} of {_PARTS} run", lambda: len(stage.running(_WEB, "web-")) == _PARTS - kept)
+    stage.wait("the queue says what waits", lambda: _queue(stage, _WEB).status.waiting == kept)
+    stage.say(f"{_WEB} asks for everything: {_PARTS - kept} pods run, and {kept} wait behind the gate")
+    stage.create_pods(_ML, _names("ml-", kept), _PART)
+    seconds = stage.wait(f"the pods of {_ML} run", lambda: len(stage.running(_ML, "ml-")) == kept)
+    stage.require(f"{kept} of {_WEB} wait", len(stage.running(_WEB, "web-")) == _PARTS - kept)
+    stage.say(f"{kept} pods of {_ML} come and run {seconds:.1f} s later")
+    stage.end_pods(_ML, _names("ml-", kept))
+    stage.client.merge_patch(QUEUES, _ML, {"spec": {"suspend": True}})
+    stage.wait(f"all of {_WEB} run", lambda: len(stage.running(_WEB, "web-")) == _PARTS)
+    return (
+        f"{kept} pods of queue {_ML} ran {seconds:.1f} s after they were created, on what is guaranteed to it, though "
+        f"queue {_WEB} had asked for all; once {_ML} was switched off, the rest of {_WEB} ran, too."
+    )
+
+
+def _queue(stage: Stage, name: str) -> GatedQueue:
+    return GatedQueue.read(stage.client.get(QUEUES, name))
+
+
+def _is_enforced(stage: Stage, name: str) -> bool:
+    found = _queue(stage, name).condition(QueueCondition.ENFORCED)
+    return found is not None and found.status == "True"
+
+
 SCENES: Final[Mapping[str, Scene]] = {
+    "queues": Scene("a part of the cluster that is guaranteed to a team: Queues", 2, play_queues),
     "starving": Scene("a large pod that starves beside small ones: the plugin StarvingJobs", 1, play_starving),
     "window": Scene("capacity that is held by the clock: a ReservationWindow", 5, play_window),
 }
