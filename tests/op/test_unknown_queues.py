@@ -52,6 +52,17 @@ def test_a_queue_that_may_still_come_leaves_the_reservation_pending_and_says_whi
     assert 'spec.queue is "ml", which is no Queue of the cluster; expected default' in message
 
 
+def test_a_reservation_that_waits_for_its_queue_is_looked_at_again_once_and_then_after_pauses(
+    harness: OperatorHarness,
+) -> None:
+    for want in (1, 0, 0):
+        harness.know(of=IN_ML)
+        harness.queued.clear()
+        with pytest.raises(RetryableError):
+            harness.perform(Validate(), of=IN_ML)
+        assert len(harness.queued) == want
+
+
 def test_a_queue_that_comes_a_moment_later_is_as_good(harness: OperatorHarness) -> None:
     with pytest.raises(RetryableError):
         validate(harness)
