@@ -73,6 +73,7 @@ def is_refused(stage: Stage, name: str) -> bool:
     return stage.pod(name).condition("PodScheduled") == "False"
 
 
+@pytest.mark.deep
 def test_only_preemptable_pods_use_a_lent_node_and_only_while_it_is_open(stage: Stage, zone: str) -> None:
     usual, lent = stage.nodes
     create(stage, "first", cpu="4")
