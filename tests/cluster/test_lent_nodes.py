@@ -1,18 +1,32 @@
 """Lent nodes admit preemptable pods while their zone is open, and nobody else, on an unmodified kube-scheduler."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from berth_core import RevocableZone
 from berth_core.labels import REVOCABLE_ZONE_LABEL
-from berth_kube.resources import DAEMON_SETS, NODES, PODS, REVOCABLE_ZONES
+from berth_core.objects import Pod
+from berth_kube.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    DESCHEDULER_POLICIES,
+    MIGRATION_PLANS,
+    NODES,
+    PODS,
+    REVOCABLE_ZONES,
+)
+from berth_sandbox.sandbox import Sandbox
+from policy_scenes import DeschedulerReplica
 from reservation_stage import Stage, delete_all, delete_if_there
 from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
+DOCS: Final = Path(__file__).parents[2] / "descheduler" / "docs"
 ALWAYS: Final = {"windows": ["0:00-24:00"]}
 PREEMPTABLE: Final = {"volcano.sh/preemptable": "true"}
 LONG_SECONDS: Final = 120
@@ -113,6 +127,50 @@ def test_preemptable_pods_prefer_open_lent_nodes_and_daemon_pods_come_always(sta
         wait_for_node(stage, f"batch-{number}", lent)
     create(stage, "service")
     wait_for_node(stage, "service", usual)
+
+
+@pytest.mark.deep
+def test_pods_have_left_a_closed_node_one_after_the_other(
+    sandbox: Sandbox, stage: Stage, zone: str, tmp_path: Path
+) -> None:
+    usual, lent = stage.nodes
+    switch(stage, zone, "Open", suspend=False)
+    labels = {"app": "batch", **PREEMPTABLE}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": stage.template(labels, cpu="1")}
+    head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "batch"}}
+    stage.client.create(DEPLOYMENTS, {**head, "spec": spec}, namespace=stage.namespace)
+    eventually("all are on the lent node", lambda: placed(stage) == [lent] * 2, seconds=LONG_SECONDS)
+
+    policy = yaml.safe_load((DOCS / "lent-nodes.yaml").read_text(encoding="utf-8"))
+    policy["metadata"]["name"] = zone
+    policy["spec"]["trigger"] = {"interval": "10s"}
+    policy["spec"]["profiles"][0]["pluginConfig"] = [
+        {"name": "DefaultEvictor", "args": {"namespaces": {"include": [stage.namespace]}}}
+    ]
+    fewest = 2
+    try:
+        with DeschedulerReplica(sandbox, tmp_path):
+            stage.client.create(DESCHEDULER_POLICIES, policy)
+            switch(stage, zone, "Suspended", suspend=True)
+
+            def has_left() -> bool:
+                nonlocal fewest
+                fewest = min(fewest, len(placed(stage)))
+                return placed(stage) == [usual] * 2
+
+            eventually("all have left it", has_left, seconds=LONG_SECONDS)
+    finally:
+        delete_if_there(stage.client, DESCHEDULER_POLICIES, zone)
+        for plan in stage.client.list(MIGRATION_PLANS).items:
+            delete_if_there(stage.client, MIGRATION_PLANS, plan["metadata"]["name"])
+    assert fewest >= 1, "one at a time"
+    eventually("the zone says so", lambda: read(stage, zone).status.pods == 0, seconds=LONG_SECONDS)
+
+
+def placed(stage: Stage) -> list[str]:
+    """Return the nodes of the pods of the Deployment that run."""
+    found = stage.client.list(PODS, namespace=stage.namespace, label_selector="app=batch", type=Pod).items
+    return sorted(pod.spec.node_name for pod in found if pod.is_ready and not pod.is_terminating)
 
 
 def daemons_on(stage: Stage) -> set[str]:

@@ -101,6 +101,7 @@ def test_nothing_is_imported_before_it_is_used(modules: Path) -> None:
         "Defragmentation",
         "EndsSoon",
         "Good",
+        "LentNodes",
         "Missing",
         "ReservationWindows",
         "StarvingJobs",
@@ -137,8 +138,8 @@ def test_a_name_that_there_is_not_is_answered_with_those_that_there_are() -> Non
     error = refused(PluginRegistry.discover(OWN_PLUGINS, []), "LowNodeUtilization", {})
     assert str(error) == (
         "name is 'LowNodeUtilization'; "
-        "expected one of the plugins there are: DefaultEvictor, Defragmentation, EndsSoon, ReservationWindows, "
-        "StarvingJobs"
+        "expected one of the plugins there are: "
+        "DefaultEvictor, Defragmentation, EndsSoon, LentNodes, ReservationWindows, StarvingJobs"
     )
 
 

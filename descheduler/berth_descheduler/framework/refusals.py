@@ -114,6 +114,8 @@ class RefusalReason(StrEnum):
     """`nodeSelector` does not select the node."""
     CONTROL_PLANE_NODE = "ControlPlaneNode"
     """The node belongs to the control plane and takes no moved pods by default."""
+    LENT_NODE = "LentNode"
+    """The node is lent by the clock and takes no moved pods, as no place is held there."""
     SAME_NODE = "SameNode"
     """The pod is on the node already."""
     INSUFFICIENT_RESOURCES = "InsufficientResources"

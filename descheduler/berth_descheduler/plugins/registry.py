@@ -20,6 +20,7 @@ from berth_descheduler.plugins.defragmentation import (
     settings_with,
 )
 from berth_descheduler.plugins.ends_soon import ENDS_SOON, EndsSoon
+from berth_descheduler.plugins.lent_nodes import LENT_NODES, LentNodes
 from berth_descheduler.plugins.reservation_windows import ReservationWindows
 from berth_descheduler.plugins.starving_jobs import StarvingJobs
 
@@ -116,6 +117,7 @@ OWN_PLUGINS: Final[Mapping[str, PluginType]] = {
     WINDOW_MOVES: ReservationWindows,
     EVICTOR_NAME: DefaultEvictor,
     ENDS_SOON: EndsSoon,
+    LENT_NODES: LentNodes,
 }
 
 

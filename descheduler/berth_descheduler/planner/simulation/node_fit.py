@@ -13,6 +13,7 @@ import msgspec
 from berth_core import (
     DRAINING_TAINT,
     HANDOVER_TAINT,
+    REVOCABLE_ZONE_LABEL,
     ROOM_TAINT,
     Affinity,
     Node,
@@ -60,6 +61,8 @@ def target_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
     if number in cluster.closed_to_plans:
         text = "it is a control-plane node, where no place is held (--control-plane-nodes)"
         return Refusal(RefusalReason.CONTROL_PLANE_NODE, text)
+    if zone := cluster.nodes[number].metadata.labels.get(REVOCABLE_ZONE_LABEL):
+        return Refusal(RefusalReason.LENT_NODE, f"the node belongs to the revocable zone {zone}")
     return None
 
 
