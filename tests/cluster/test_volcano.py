@@ -4,6 +4,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,10 +12,14 @@ import pytest
 import urllib3
 import yaml
 
+from berth_core.clock import parse_timestamp
 from berth_core.migration_plans import MoveState
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
-from berth_core.reservations import ConditionType, Reservation, ReservationPhase
+from berth_core.reservations import ConditionType, Reservation, ReservationPhase, ReservationReason
+from berth_descheduler.planner import plan
+from berth_descheduler.planner.queue_guarantees import measure_queues
+from berth_descheduler.snapshots import read_capacity, read_live_snapshot
 from berth_kube.client import KubeClient
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import (
@@ -46,6 +51,7 @@ from cluster_objects import (
     reservations,
 )
 from descheduling_stage import Scene
+from planner.clusters import making_room
 from reservation_stage import delete_all
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
@@ -426,6 +432,13 @@ def test_without_the_action_enqueue_a_full_cluster_hands_over_although_an_older_
     assert [pod.spec.node_name for pod in found()] == [""] * 3
 
 
+def youngest_age(ground: Ground) -> float:
+    """Return the seconds since the last PodGroup was made: Volcano orders by times of whole seconds."""
+    groups = ground.client.list(VOLCANO_POD_GROUPS, namespace=ground.namespace).items
+    made = max(parse_timestamp(one["metadata"]["creationTimestamp"]) for one in groups)
+    return (datetime.now(UTC) - made).total_seconds()
+
+
 @pytest.mark.usefixtures("own_configuration")
 @pytest.mark.parametrize("with_extender", [False, True], ids=["it stalls without", "and not with the extender"])
 def test_an_older_group_and_the_action_enqueue(ground: Ground, extender_port: int, with_extender: bool) -> None:  # noqa: FBT001 - the case
@@ -443,6 +456,7 @@ def test_an_older_group_and_the_action_enqueue(ground: Ground, extender_port: in
         return {one.get("status", {}).get("phase", "") for one in groups if one["metadata"]["name"] in names}
 
     eventually("they wait to be let in", lambda: phases("hungry") == {"Pending"}, seconds=SOON)
+    eventually("a younger group is younger by a second", lambda: youngest_age(ground) > 2, seconds=SOON)
     ground.deploy("owner", replicas=1, scheduler=VOLCANO_SCHEDULER_NAME)
     if with_extender:
         ground.wait_for(slot, ReservationPhase.SUCCEEDED)
@@ -454,3 +468,47 @@ def test_an_older_group_and_the_action_enqueue(ground: Ground, extender_port: in
         )
     hungry = pods(ground.client, ground.namespace, app="hungry")
     assert [pod.spec.node_name for pod in hungry] == [""] * 3
+
+
+# --- queues
+
+
+def test_a_reservation_waits_for_the_queue_that_it_names(ground: Ground) -> None:
+    ground.add_nodes(1)
+    ground.reserve("early", scheduler=VOLCANO_SCHEDULER_NAME, cpu="1", queue="late")
+
+    def is_told() -> bool:
+        state = ground.reservation("early").status.state
+        return state is not None and state.reason == ReservationReason.UNKNOWN_QUEUE and "default" in state.message
+
+    eventually("it says which queues there are", is_told, seconds=SOON)
+    ground.client.create(
+        QUEUES,
+        {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": "late"}} | {"spec": {"weight": 1}},
+    )
+    ground.wait_for("early", ReservationPhase.AVAILABLE)
+
+
+def test_a_guarantee_in_useless_pieces_is_seen_and_could_be_put_together(ground: Ground) -> None:
+    promised = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": "promised"}}
+    ground.client.create(QUEUES, promised | {"spec": {"weight": 1, "guarantee": {"resource": {"cpu": WHOLE_NODE}}}})
+    try:
+        nodes = ground.add_nodes(2)
+        for closed, name in zip(nodes, ("one", "two"), strict=True):
+            ground.client.merge_patch(NODES, closed, {"spec": {"unschedulable": True}})
+            ground.client.create(DEPLOYMENTS, build_deployment(name, replicas=1, cpu="2"), namespace=ground.namespace)
+            runs = lambda app=name: [p.status.phase for p in pods(ground.client, ground.namespace, app=app)]  # noqa: E731
+            eventually(f"{name} runs", lambda: runs() == ["Running"], seconds=SOON)  # noqa: B023 - called at once
+            ground.client.merge_patch(NODES, closed, {"spec": {"unschedulable": None}})
+        ground.create_pod("whole", annotations={"scheduling.volcano.sh/queue-name": "promised"})
+        eventually("it is in its queue", lambda: GROUP in ground.pod("whole").metadata.annotations, seconds=SOON)
+
+        (found,) = measure_queues(read_capacity(ground.client))
+        made = plan(read_live_snapshot(ground.client), making_room(room={"queue": "promised"}))
+    finally:
+        ground.client.delete(QUEUES, "promised")
+
+    assert (found.queue.name, found.left["cpu"], found.share("cpu")) == ("promised", 4000, 0)
+    assert len(made.moves) == 1
+    (room,) = made.rooms
+    assert (room.gang, room.queue) == (ground.pod("whole").metadata.annotations[GROUP], "promised")
