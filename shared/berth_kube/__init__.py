@@ -12,6 +12,7 @@ from berth_kube.errors import (
     KubeError,
     NotFoundError,
     RefusedError,
+    ServerError,
     UnauthorizedError,
     UnreachableError,
 )
@@ -140,6 +141,7 @@ __all__ = [
     "Request",
     "Resource",
     "RetryPolicy",
+    "ServerError",
     "Store",
     "Subject",
     "T",

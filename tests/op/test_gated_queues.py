@@ -10,37 +10,18 @@ import yaml
 from berth_core import GatedQueue, QueueCondition, ResourceAmounts, RetryableError
 from berth_core.labels import (
     HANDOVER_GATE,
-    PLACEHOLDER_LABEL,
     QUEUE_GATE,
-    RESERVATION_LABEL,
-    RESERVATION_NAME_ANNOTATION,
 )
-from berth_kube import KUEUE_LOCAL_QUEUES, PODS
-from berth_kube.errors import ServerError
+from berth_kube import KUEUE_LOCAL_QUEUES, PODS, KubeError
+from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
 from berth_operator.webhook.admission import AdmissionRequest, AdmissionReview, gate_for_queue
 from builders import as_api, owner, pod
 from conventions.pages import blocks
 from conventions.tracked import ROOT
 from fake_api import error
-from queue_simulation import QueueSimulation, memory_node
+from queue_simulation import GUARANTEE, QueueSimulation, megabytes, memory_node, simulated
 
 ACCEPTED, ENFORCED, COVERED = QueueCondition
-GUARANTEE: Final = {"guarantee": {"resource": {"memory": "200M"}}}
-
-
-def simulated(**second: object) -> QueueSimulation:
-    """Return the proposal's two queues, of which the second is guaranteed 200M of 1000M, with a namespace each."""
-    one = QueueSimulation()
-    one.namespace("a", team="q1")
-    one.namespace("b", team="q2")
-    one.write("q1")
-    one.write("q2", **(second or GUARANTEE))
-    one.settle()
-    return one
-
-
-def megabytes(quantities: dict[str, str]) -> int:
-    return ResourceAmounts.from_quantities(quantities)["memory"] // 1_000_000
 
 
 def test_the_proposals_numbers() -> None:
@@ -139,17 +120,84 @@ def test_an_operator_killed_between_two_pods_admits_the_rest_and_no_more(after: 
     for name in names:
         one.submit(name, "a")
     broken = f"patch pods {sorted(names)[after]}"
-    one.api.faults[broken] = error(ServerError)
+    one.api.faults[broken] = error(UnreachableError, url="", acted=False)
     one.clock.advance(3)
     one.controller.listen()
     one.hear()
-    with pytest.raises(ServerError):
+    with pytest.raises(UnreachableError):
         one.controller.reconcile()
     assert len(one.free("a")) == after
     one.api.faults.clear()
     one.restart()
     one.settle()
     assert len(one.free("a")) == 8
+
+
+@pytest.mark.parametrize("kind", [ServerError, ForbiddenError])
+@pytest.mark.parametrize("has_queues", [True, False])
+def test_a_pod_that_cannot_be_changed_keeps_no_other_gated(kind: type[KubeError], has_queues: bool) -> None:  # noqa: FBT001 - a case
+    one = simulated()
+    one.submit("broken", "a", priority=10)
+    for namespace in "ab":
+        one.submit("job", namespace)
+    one.api.faults["patch pods broken"] = error(kind)
+    if not has_queues:
+        for name in ("q1", "q2"):
+            one.delete_queue(name)
+        one.restart()
+    one.clock.advance(3)
+    one.controller.listen()
+    one.hear()
+    with pytest.raises(kind):
+        one.controller.reconcile()
+    assert (one.free("a"), one.free("b")) == (["job"], ["job"])
+    one.api.faults.clear()
+    one.settle()
+    assert one.free("a") == ["broken", "job"]
+
+
+def test_pods_are_admitted_while_the_registration_cannot_be_written() -> None:
+    one = simulated()
+    one.submit("job", "a")
+    one.namespace("c", team="q1")
+    for verb in ("create", "merge"):
+        one.api.faults[f"{verb} mutatingwebhookconfigurations berth-queues"] = error(ForbiddenError)
+    one.clock.advance(3)
+    one.controller.listen()
+    one.hear()
+    with pytest.raises(ForbiddenError):
+        one.controller.reconcile()
+    assert one.free("a") == ["job"]
+
+
+def test_a_pod_that_cannot_be_changed_is_not_tried_at_each_change_of_a_pod() -> None:
+    one = simulated()
+    one.submit("broken", "a")
+    one.api.faults["patch pods broken"] = error(ForbiddenError)
+    one.hear()
+    with pytest.raises(ForbiddenError):
+        one.controller.reconcile()
+    one.controller.reconcile()
+    assert one.api.calls.count("patch pods broken") == 1
+    one.clock.advance(1)
+    with pytest.raises(ForbiddenError):
+        one.controller.reconcile()
+
+
+def test_a_pass_that_took_long_delays_the_next_one_by_seconds() -> None:
+    one = simulated()
+    decide = one.controller._nodes
+
+    def be_paused() -> dict[str, ResourceAmounts]:
+        one.clock.advance(600.0)
+        return decide()
+
+    one.controller._nodes = be_paused  # type: ignore[method-assign]
+    one.settle()
+    one.controller._nodes = decide  # type: ignore[method-assign]
+    one.submit("job", "a")
+    one.settle()
+    assert one.free("a") == ["job"]
 
 
 def test_without_the_lease_nothing_is_let_go() -> None:
@@ -254,6 +302,23 @@ def test_pods_left_gated_by_a_killed_operator_are_released_though_no_queue_is_le
     one.restart()
     one.settle()
     assert (one.free("a"), one.gated_namespaces(), one.is_watching) == (["huge"], [], False)
+
+
+def test_a_pod_that_is_gated_after_the_registration_is_gone_is_released_though_no_queue_is_left() -> None:
+    one = simulated()
+    for name in ("q1", "q2"):
+        one.delete_queue(name)
+    one.restart()
+    one.clock.advance(3)
+    one.controller.listen()
+    one.controller.reconcile()
+    one.due.clear()
+    one.submit("late", "a", gates=[QUEUE_GATE])
+    one.settle()
+    assert one.free("a") == ["late"]
+    lists = len([call for call in one.api.calls if call.startswith("list pods")])
+    one.settle()
+    assert len([call for call in one.api.calls if call.startswith("list pods")]) == lists
 
 
 def test_suspended_a_queue_is_guaranteed_nothing() -> None:
@@ -379,6 +444,24 @@ def test_a_namespace_that_kueue_manages_is_left_alone() -> None:
     assert "a (main)" in one.message("q1", ENFORCED)
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_local_queues_that_cannot_be_listed_keep_no_pod_gated(is_new: bool) -> None:  # noqa: FBT001 - a case
+    one = simulated()
+    one.submit("job", "a")
+    one.api.has_kueue = True
+    for resource in KUEUE_LOCAL_QUEUES:
+        one.api.faults[f"list {resource.plural} "] = error(ServerError)
+    if is_new:
+        one.restart()
+    one.settle()
+    assert one.free("a") == ["job"]
+    one.api.faults.clear()
+    one.api.put(KUEUE_LOCAL_QUEUES[0], {"metadata": {"name": "main", "namespace": "a"}})
+    for _ in range(2):
+        one.settle()
+    assert one.gated_namespaces() == ["b"]
+
+
 def test_of_two_queues_that_choose_a_namespace_the_older_has_it() -> None:
     one = QueueSimulation()
     one.namespace("a", team="shared")
@@ -404,35 +487,11 @@ def test_no_queue_takes_namespaces_of_the_system() -> None:
     assert one.gated_namespaces() == ["a"]
 
 
-# --- together with Reservations --------------------------------------------------------------------------------------
-
-
-def hold(one: QueueSimulation, name: str, *, home: str = "a", uid: str = "held", memory: str = "100M") -> None:
-    """Add a placeholder of a Reservation."""
-    labels = {RESERVATION_LABEL: uid, PLACEHOLDER_LABEL: "true"}
-    notes = {RESERVATION_NAME_ANNOTATION: f"{home}/place"}
-    one.submit(name, "berth-system", memory=memory, node="node-a", labels=labels, annotations=notes)
-
-
-def test_a_placeholder_counts_for_its_namespaces_queue_until_the_pod_takes_its_place() -> None:
-    one = simulated()
-    for number in range(8):
-        hold(one, f"place-{number}")
-    one.submit("free", "a")
-    one.submit("taker", "a", labels={RESERVATION_LABEL: "held"}, gates=[HANDOVER_GATE])
+def test_a_thousand_cores_are_not_a_million() -> None:
+    one = QueueSimulation(nodes=(memory_node("large", status={"allocatable": {"cpu": "4k", "memory": "1Ti"}}),))
+    one.write("q", guarantee={"resource": {"cpu": "1000", "memory": "200M"}})
     one.settle()
-    assert one.free("a") == ["taker"], "its place is counted already"
-    assert megabytes(one.queue("q1").status.allocated) == 800
-    assert one.says("q2", COVERED) == ("True", "Free")
-
-
-def test_more_pods_than_places_are_admitted_only_within_the_bounds() -> None:
-    one = simulated()
-    hold(one, "place")
-    for number in range(10):
-        one.submit(f"taker-{number}", "a", labels={RESERVATION_LABEL: "held"}, gates=[HANDOVER_GATE])
-    one.settle()
-    assert len(one.free("a")) == 8
+    assert one.queue("q").status.guarantee == {"cpu": "1000", "memory": "200M"}
 
 
 # --- the webhook -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,16 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core import QUEUE_API_VERSION, QUEUE_GATE, QUEUE_KIND, GatedQueue, Namespace, Pod, QueueCondition
+from berth_core import (
+    QUEUE_API_VERSION,
+    QUEUE_GATE,
+    QUEUE_KIND,
+    GatedQueue,
+    Namespace,
+    Pod,
+    QueueCondition,
+    ResourceAmounts,
+)
 from berth_kube import KUEUE_LOCAL_QUEUES, MUTATING_WEBHOOKS, NAMESPACES, PODS, QUEUES, Listed, NotFoundError, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
@@ -20,6 +29,7 @@ from builders import NOON_TEXT, FakeClock, as_api, pod
 from fake_api import FakeApi, error
 
 MILLION: Final = 1_000_000
+GUARANTEE: Final = {"guarantee": {"resource": {"memory": "200M"}}}
 
 
 @dataclass
@@ -176,3 +186,18 @@ class QueueSimulation:
         while not self.recorder._waiting.empty():
             found.append(self.recorder._waiting.get_nowait().reason)
         return found
+
+
+def simulated(**second: object) -> QueueSimulation:
+    """Return the proposal's two queues, of which the second is guaranteed 200M of 1000M, with a namespace each."""
+    one = QueueSimulation()
+    one.namespace("a", team="q1")
+    one.namespace("b", team="q2")
+    one.write("q1")
+    one.write("q2", **(second or GUARANTEE))
+    one.settle()
+    return one
+
+
+def megabytes(quantities: dict[str, str]) -> int:
+    return ResourceAmounts.from_quantities(quantities)["memory"] // MILLION

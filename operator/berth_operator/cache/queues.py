@@ -6,10 +6,12 @@ from typing import Final
 
 from berth_core import (
     HANDOVER_GATE,
+    INDEX_ANNOTATION,
     PLACEHOLDER_LABEL,
     QUEUE_GATE,
     RESERVATION_LABEL,
     RESERVATION_NAME_ANNOTATION,
+    TASK_ANNOTATION,
     GatedQueue,
     InputError,
     Namespace,
@@ -19,7 +21,7 @@ from berth_core import (
 )
 from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_operator.cache.reservations import Tombstones, version_number, version_of
-from berth_operator.reconcile import QueuePod, QueueView
+from berth_operator.reconcile import Assignment, QueuePod, QueueView
 
 _ONE_POD: Final = ResourceAmounts({"pods": 1})
 
@@ -49,10 +51,20 @@ def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
         created=meta.creation_timestamp or "",
         gate_index=gates.index(QUEUE_GATE) if QUEUE_GATE in gates else None,
         reservation=uid if holds or HANDOVER_GATE in gates else "",
+        slot=_slot_of(pod, holds=holds),
         is_placeholder=holds,
         is_of_node=pod.belongs_to_node,
         is_terminating=pod.is_terminating,
     )
+
+
+def _slot_of(pod: Pod, *, holds: bool) -> str:
+    """Return the slot that a placeholder holds or a pod was given, "" for none."""
+    if holds:
+        notes = pod.metadata.annotations
+        return f"{notes.get(TASK_ANNOTATION, '')}/{notes.get(INDEX_ANNOTATION, '')}"
+    given = Assignment.from_pod(pod)
+    return f"{given.task}/{given.index}" if given is not None else ""
 
 
 class QueueStore:

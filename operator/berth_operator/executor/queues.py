@@ -5,7 +5,7 @@ server holds: which pods have the gate. A leader first lists all pods, and so kn
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -39,6 +39,7 @@ from berth_kube import (
     InvalidObjectError,
     KubeClient,
     NotFoundError,
+    ServerError,
     WatchItem,
 )
 from berth_operator import metrics, telemetry
@@ -68,6 +69,12 @@ _UNLISTED_SECONDS: Final = 1.0
 _TRIES: Final = 5
 _REST: Final = 10.0
 """A pass rests for this many times as long as its decision took."""
+_LONGEST_REST: Final = 10.0
+"""A process that was paused in the middle must not rest for long."""
+_FAILED_SECONDS: Final = 1.0
+"""A pass rests for so long after a failure, however often pods change."""
+_MOST_FAILURES: Final = 5
+"""Pods of one namespace that the API server fails to change in a pass, before the rest of the namespace waits."""
 _WATCH_AGAIN_SECONDS: Final = 5.0
 _MILLI: Final = 1000
 
@@ -214,7 +221,10 @@ class QueueController:
         if bodies and (not self._is_watching or now - self._kueue_at >= _KUEUE_SECONDS):
             self._kueue_at = now
             self._scope.forget_queues()
-            self.store.replace_kueue(self._list_kueue())
+            try:
+                self.store.replace_kueue(self._list_kueue())
+            except BerthError as error:  # what was known holds, or pods would wait for as long as Kueue is broken
+                _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
 
     def _list_kueue(self) -> dict[str, str]:
         """Return the namespaces in which Kueue has a LocalQueue, each with one."""
@@ -242,17 +252,25 @@ class QueueController:
             self._enqueue(QUEUES_KEY, self._next_pass - begun)
             return
         decision = decide_queues(self.store.view(self._nodes()), self._clock.now())
-        self._next_pass = begun + _REST * (self._clock.monotonic() - begun)
+        ended = self._clock.monotonic()
+        self._next_pass = ended + min(_REST * (ended - begun), _LONGEST_REST)
         self._require(term)
-        self._scope.put_queues(decision.gated)
-        refused = self._carry_out(decision, term)
+        failed: BerthError | None = None
+        try:
+            self._scope.put_queues(decision.gated)
+        except (PermanentError, ServerError) as error:
+            failed = error  # pods that have the gate are admitted all the same
+        failed = self._ungate_all((*decision.releases, *decision.admits), term) or failed
+        if decision.admits:
+            metrics.QUEUE_ADMISSIONS.inc(len(decision.admits))
         for queue in self.store.queues:
             self._write_status(queue, decision.statuses.get(queue.metadata.uid), term)
         self._report(decision)
         if not decision.is_whole:
             self._enqueue(QUEUES_KEY, 0.0)
-        if refused is not None:
-            raise refused
+        if failed is not None:
+            self._next_pass = max(self._next_pass, self._clock.monotonic() + _FAILED_SECONDS)
+            raise failed
 
     def _nodes(self) -> dict[str, ResourceAmounts]:
         """Return what the nodes offer that count: ready, not cordoned, not of the control plane."""
@@ -271,23 +289,30 @@ class QueueController:
         """Remove the webhook and all gates: there is no queue."""
         self._require(term)
         self._scope.put_queues(frozenset())
-        for pod in self._client.list(PODS, field_selector=WITHOUT_NODE, type=Pod).items:
-            found = read_queue_pod(pod, self._own_namespace)
-            if found.is_gated:
-                self._ungate(found, term)
-        self._is_clear = True
+        pods = self._client.list(PODS, field_selector=WITHOUT_NODE, type=Pod).items
+        left = [pod for pod in (read_queue_pod(pod, self._own_namespace) for pod in pods) if pod.is_gated]
+        failed = self._ungate_all(left, term)
+        if failed is not None:
+            raise failed
+        # API servers hear late that the webhook is gone: the next pass finds what they gated meanwhile.
+        self._is_clear = not left and self._scope.has_no_queues
+        self._scope.forget_queues()
 
-    def _carry_out(self, decision: QueueDecision, term: int) -> PermanentError | None:
-        """Take gates off; a refusal does not stop the others and is returned."""
-        refused: PermanentError | None = None
-        for pod in (*decision.releases, *decision.admits):
+    def _ungate_all(self, pods: Iterable[QueuePod], term: int) -> BerthError | None:
+        """Take gates off; one that cannot be changed does not stop the others, and its error is returned."""
+        failed: BerthError | None = None
+        failures = Counter[str]()
+        for pod in pods:
+            if failures[pod.namespace] >= _MOST_FAILURES:
+                continue
             try:
                 self._ungate(pod, term)
             except PermanentError as error:
-                refused = refused or error
-        if decision.admits:
-            metrics.QUEUE_ADMISSIONS.inc(len(decision.admits))
-        return refused
+                failed = failed or error
+            except ServerError as error:  # as where a webhook for the namespace's pods is broken
+                failures[pod.namespace] += 1
+                failed = failed or error
+        return failed
 
     def _ungate(self, pod: QueuePod, term: int) -> None:
         """Take the gate off a pod, and only that; one whose gates were changed meanwhile is read again."""

@@ -46,6 +46,7 @@ class WebhookRegistration:
         self._stale = True
         self._queues_written: dict[str, Any] | None = None
         self._has_put_queues = False
+        self._had_queues = True
 
     def ensure(self, namespace: str) -> None:
         """Register a namespace with a live Reservation."""
@@ -85,26 +86,34 @@ class WebhookRegistration:
                 body = build_queue_registration(self._client_config(), namespaces, self._timeout_seconds)
             if self._has_put_queues and body == self._queues_written:
                 return
-            self._put(QUEUE_WEBHOOK_CONFIGURATION, body)
+            self._had_queues = self._put(QUEUE_WEBHOOK_CONFIGURATION, body)
             if body != self._queues_written:
                 _LOG.info(telemetry.QUEUE_SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})
             self._queues_written, self._has_put_queues = body, True
+
+    @property
+    def has_no_queues(self) -> bool:
+        """Return whether the gate of queues was found unregistered when it was written last."""
+        with self._lock:
+            return not self._had_queues
 
     def forget_queues(self) -> None:
         """Write the registration of queues again the next time: another replica or account may have changed it."""
         with self._lock:
             self._has_put_queues = False
 
-    def _put(self, name: str, body: Mapping[str, Any] | None) -> None:
-        """Create or replace a registration; None deletes it."""
+    def _put(self, name: str, body: Mapping[str, Any] | None) -> bool:
+        """Create or replace a registration, None deletes it; return whether there was or is one."""
         if body is None:
             with suppress(NotFoundError):
                 self._client.delete(MUTATING_WEBHOOKS, name)
-            return
+                return True
+            return False
         try:
             self._client.create(MUTATING_WEBHOOKS, body)
         except AlreadyExistsError:
             self._client.merge_patch(MUTATING_WEBHOOKS, name, {"webhooks": body["webhooks"]})
+        return True
 
     def _write(self, namespaces: frozenset[str]) -> None:
         body = build_webhook_configuration(

@@ -67,6 +67,8 @@ class QueuePod:
     """Where in its scheduling gates that of queues is, None without it."""
     reservation: str = ""
     """Uid of the Reservation that it holds a slot of, or waits for a slot of; "" for none."""
+    slot: str = ""
+    """Which slot of it it holds or was given; "" for none."""
     is_placeholder: bool = False
     is_of_node: bool = False
     """Whether it comes and goes with its node, as pods of DaemonSets do: no queue counts it."""
@@ -76,6 +78,11 @@ class QueuePod:
     def is_gated(self) -> bool:
         """Return whether it has the gate of queues."""
         return self.gate_index is not None
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Return what a pod has in common with the placeholder whose place it takes."""
+        return self.namespace, self.reservation, self.slot
 
     @property
     def turn(self) -> tuple[int, str, str, str]:
@@ -282,7 +289,8 @@ class _Sum:
 class _Slots:
     """One Reservation: what its placeholders hold, and its pods ask for that are admitted and not handed over.
 
-    A pod takes the place of a placeholder, so the larger of the two counts.
+    A pod takes the place of a placeholder, so the larger of the two counts. One whose placeholder is deleted already,
+    while its gate is still on, counts beside them.
     """
 
     queue: str
@@ -305,7 +313,9 @@ class _Tally:
         self._elsewhere: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._waiting: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._others = _Sum()
-        self._slots: dict[str, _Slots] = {}
+        self._slots: dict[tuple[str, str], _Slots] = {}
+        """By namespace, too: any user may write the uid of another's Reservation into a label."""
+        self._held = {pod.place for pod in view.pods if pod.is_placeholder}
         for pod in view.pods:
             queue = "" if pod.is_of_node else queue_of.get(pod.namespace, "")
             counts = not pod.node or pod.node in view.nodes
@@ -323,11 +333,15 @@ class _Tally:
         self.admitted[queue] += not pod.is_placeholder
         if not counts:
             self._elsewhere[queue].add(pod.requests)
-        elif pod.reservation:
-            slots = self._slots.setdefault(pod.reservation, _Slots(queue))
+        elif self._is_of_slots(pod):
+            slots = self._slots.setdefault((pod.namespace, pod.reservation), _Slots(queue))
             (slots.held if pod.is_placeholder else slots.coming).add(pod.requests)
         else:
             self._allocated[queue].add(pod.requests)
+
+    def _is_of_slots(self, pod: QueuePod) -> bool:
+        """Return whether a pod is a placeholder, or takes the place of one that is still there or to come."""
+        return bool(pod.reservation) and (pod.is_placeholder or not pod.slot or pod.place in self._held)
 
     @property
     def used_by_others(self) -> ResourceAmounts:
@@ -342,15 +356,16 @@ class _Tally:
 
     def cost(self, pod: QueuePod) -> ResourceAmounts:
         """Return what the admission of a pod adds: less where a placeholder holds its place already."""
-        slots = self._slots.get(pod.reservation)
-        if slots is None:
+        slots = self._slots.get((pod.namespace, pod.reservation))
+        if slots is None or not self._is_of_slots(pod):
             return pod.requests
         return slots.held.total.largest(slots.coming.total.plus(pod.requests)).minus(slots.counted)
 
     def take(self, pod: QueuePod) -> None:
         """Count a pod of a Reservation as admitted."""
-        if pod.reservation in self._slots:
-            self._slots[pod.reservation].coming.add(pod.requests)
+        slots = self._slots.get((pod.namespace, pod.reservation))
+        if slots is not None and self._is_of_slots(pod):
+            slots.coming.add(pod.requests)
 
 
 # --- admission -------------------------------------------------------------------------------------------------------
@@ -509,6 +524,8 @@ def _quantities(amounts: ResourceAmounts) -> dict[str, str]:
 
 def _decimal(amount: int, usual: str) -> str:
     """Return a large amount with a decimal unit if that is shorter than usual."""
+    if usual != str(amount) and not usual.endswith("i"):
+        return usual  # cores, which are counted in thousandths
     found = next((f"{amount // size}{unit}" for unit, size in _UNITS if amount % size == 0), usual)
     return found if len(found) < len(usual) else usual
 
