@@ -209,3 +209,52 @@ def test_pods_of_daemon_sets_and_static_pods_are_not_counted(harness: OperatorHa
     for one in there:
         harness.api.put(PODS, as_api(one))
     assert live_at(harness, at(1)).status.pods == 1
+
+
+def set_phase(harness: OperatorHarness, phase: str) -> None:
+    """Have the kubelet report a phase of the one fence."""
+    (fence,) = harness.cache.zones.fences()
+    body = harness.api.get(PODS, fence.metadata.name, namespace="berth-system", type=dict[str, Any])
+    body["metadata"]["creationTimestamp"] = "2026-11-21T00:00:00Z"
+    harness.api.put(PODS, {**body, "status": {"phase": phase}})
+    found = harness.api.get(PODS, fence.metadata.name, namespace="berth-system", type=Pod)
+    harness.cache.zones.put_fence(found)
+
+
+def test_a_fence_that_the_kubelet_ends_is_made_again(harness: OperatorHarness) -> None:
+    lend(harness, "node-a")
+    live_at(harness, at(-1))
+    set_phase(harness, "Failed")
+    live_at(harness, at(-0.9))
+    (fence,) = harness.cache.zones.fences()
+    assert not fence.is_terminal
+    assert fences(harness) == [("node-a", "lent-closed")]
+
+
+def test_a_node_without_a_pod_slot_for_both_gives_up_its_fence_for_the_next(harness: OperatorHarness) -> None:
+    lend(harness, "node-a")
+    live_at(harness, at(1))
+    for number in range(109):
+        harness.api.put(PODS, as_api(pod(f"pod-{number}", node="node-a")))
+    harness.api.calls.clear()
+    live_at(harness, at(3))
+    changes = [call for call in harness.api.calls if call.startswith(("create pods", "delete pods"))]
+    assert [call.split()[0] for call in changes] == ["delete", "create"], "a kubelet takes no pod after the last slot"
+    assert fences(harness) == [("node-a", "lent-closed")]
+
+
+def test_pods_of_many_nodes_are_counted_by_one_list(harness: OperatorHarness) -> None:
+    names = [f"node-{number}" for number in range(60)]
+    lend(harness, *names)
+    live_at(harness, at(-1))
+    for name in names:
+        harness.api.put(PODS, as_api(pod(f"pod-{name}", node=name)))
+    harness.api.put(PODS, as_api(pod("elsewhere", node="node-x")))
+    fences_ = LentFences(harness.context, harness.priorities)
+    controller = ZoneController(harness.context, fences_, harness.recorder, lambda: harness.leads)
+    harness.api.calls.clear()
+    controller.reconcile("uid-rz1", lambda _seconds: None)
+    assert sum(call.startswith("list pods") for call in harness.api.calls) == 1
+    zone = harness.cache.zones.named("rz1")
+    assert zone is not None
+    assert zone.status.pods == 60

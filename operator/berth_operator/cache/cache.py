@@ -348,6 +348,9 @@ class Cache:
     def nodes(self) -> tuple[GuardableNode, ...]:
         return tuple(self._nodes)  # iterates over a copy
 
+    def node(self, name: str) -> GuardableNode | None:
+        return self._nodes.get(name)
+
     def put_node(self, node: GuardableNode) -> None:
         """Store a node and queue the hand-overs on it.
 

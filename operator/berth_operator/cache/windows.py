@@ -1,6 +1,7 @@
 """Cached ReservationWindows and RevocableZones, which are listed, and the fences of lent nodes."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
@@ -67,8 +68,8 @@ class ZoneStore(ListedObjects[RevocableZone]):
         super().__init__(KeyKind.ZONE, enqueue)
         self.are_known = False
         """Whether the zones were listed once; until then no fence of a lent node is taken off."""
-        self._fences: dict[str, Pod] = {}
-        """By name."""
+        self._fences: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
+        """By node, and by name."""
 
     def named(self, name: str) -> RevocableZone | None:
         """Return the zone of a name, None for none."""
@@ -86,19 +87,22 @@ class ZoneStore(ListedObjects[RevocableZone]):
 
     def put_fence(self, pod: Pod) -> None:
         with self._lock:
-            known = self._fences.get(pod.metadata.name)
+            known = self._fences.get(pod.spec.node_name, {}).get(pod.metadata.name)
             if self._tombstones.covers(pod.metadata) or (known and not is_newer(pod.metadata, known.metadata)):
                 return
-            self._fences[pod.metadata.name] = pod
+            self._fences[pod.spec.node_name][pod.metadata.name] = pod
         self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
 
     def remove_fence(self, pod: Pod) -> None:
         with self._lock:
             self._tombstones.add(pod.metadata.uid)
-            known = self._fences.get(pod.metadata.name)
+            there = self._fences.get(pod.spec.node_name, {})
+            known = there.get(pod.metadata.name)
             if known is None or known.metadata.uid != pod.metadata.uid:
                 return
-            del self._fences[pod.metadata.name]
+            del there[pod.metadata.name]
+            if not there:
+                del self._fences[pod.spec.node_name]
         self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
 
     def replace_fences(self, listed: Iterable[Pod], version: str) -> None:
@@ -111,4 +115,8 @@ class ZoneStore(ListedObjects[RevocableZone]):
 
     def fences(self) -> tuple[Pod, ...]:
         with self._lock:
-            return tuple(self._fences.values())
+            return tuple(pod for there in self._fences.values() for pod in there.values())
+
+    def fences_on(self, node: str) -> tuple[Pod, ...]:
+        with self._lock:
+            return tuple(self._fences.get(node, {}).values())

@@ -372,11 +372,13 @@ def _lasts(fence: Pod, now: datetime) -> bool:
 
 
 # --- fences of lent nodes --------------------------------------------------------------------------------------------
-# A node gets its next fence before the present one goes, so that there is never a gap. A fence lasts for a day if no
-# operator renews it, as none would close the node again.
+# A node gets its next fence before the present one goes, so that there is no gap unless its pod slots are all used. A
+# fence lasts for a day if no operator renews it, as none would close the node again.
 
 _LENT_FENCE_SECONDS: Final = 24 * 3600
 _LENT_PERIOD_SECONDS: Final = _LENT_FENCE_SECONDS // 2
+_REFUSED_SECONDS: Final = 30
+"""So long after it was made a fence that a kubelet ended is made again."""
 
 
 class LentFences:
@@ -392,10 +394,8 @@ class LentFences:
         """Return the fence that a node should have, None for a node that is not lent."""
         if not self._cache.zones.all():
             return None
-        label = next(
-            (one.metadata.labels.get(REVOCABLE_ZONE_LABEL) for one in self._cache.nodes() if one.metadata.name == node),
-            None,
-        )
+        known = self._cache.node(node)
+        label = known.metadata.labels.get(REVOCABLE_ZONE_LABEL) if known is not None else None
         zone = self._cache.zones.named(label) if label else None
         return lent_fence(zone, now) if zone is not None and not zone.metadata.deletion_timestamp else None
 
@@ -412,15 +412,25 @@ class LentFences:
         """Give a node the fence that it should have, then take off the others."""
         if not self._cache.zones.are_known:
             return
-        standing = self._on(node)
+        found = self._cache.zones.fences_on(node)
+        standing = [one for one in found if not one.is_terminal]
         wanted = self.wanted(node, now)
+        for ended in found:
+            if ended.is_terminal and (wanted is None or _age_seconds(ended, now) >= _REFUSED_SECONDS):
+                self._delete(ended)  # the next one may have its name
         lasting = [
             one for one in standing if wanted is not None and _kind(one) == wanted and _lent_lasts(one, wanted, now)
         ]
         if wanted is not None and not lasting:
             if any(one.is_terminating and _kind(one) == wanted for one in standing):
                 return  # system pods are on their way in: a fence made now would be preempted, too
-            made = self._create(node, wanted, now, is_fenced=bool(standing))
+            if not _has_room(self._client, self._cache, node):
+                if not standing:
+                    _note_omission(node, _NO_POD_SLOT)
+                    return
+                while standing:  # a kubelet refuses a pod beyond the last slot
+                    self._delete(standing.pop())
+            made = self._create(node, wanted, now)
             if made is None:
                 return
             lasting = [made]
@@ -428,14 +438,8 @@ class LentFences:
             if fence.metadata.name not in {one.metadata.name for one in lasting}:
                 self._delete(fence)
 
-    def _on(self, node: str) -> list[Pod]:
-        return [pod for pod in self._cache.zones.fences() if pod.spec.node_name == node and not pod.is_terminal]
-
-    def _create(self, node: str, kind: LentFence, now: datetime, *, is_fenced: bool) -> Pod | None:
+    def _create(self, node: str, kind: LentFence, now: datetime) -> Pod | None:
         """Create the fence of a node; return None if there cannot be one, or if it exists already."""
-        if not is_fenced and not _has_room(self._client, self._cache, node):
-            _note_omission(node, _NO_POD_SLOT)
-            return None
         name = _lent_name(node, kind, now)
         body = build_lent_fence(node, name, kind, seconds=_LENT_FENCE_SECONDS, settings=self._settings)
         try:
@@ -471,7 +475,11 @@ def _lent_lasts(fence: Pod, kind: LentFence, now: datetime) -> bool:
         return False
     if fence.metadata.name == _lent_name(fence.spec.node_name, kind, now):
         return True
-    return (now - parse_timestamp(fence.metadata.creation_timestamp)).total_seconds() < _LENT_PERIOD_SECONDS
+    return _age_seconds(fence, now) < _LENT_PERIOD_SECONDS
+
+
+def _age_seconds(fence: Pod, now: datetime) -> float:
+    return (now - parse_timestamp(fence.metadata.creation_timestamp or "")).total_seconds()
 
 
 # --- guards ----------------------------------------------------------------------------------------------------------

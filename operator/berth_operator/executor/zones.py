@@ -5,7 +5,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -55,6 +55,9 @@ NOT_EMPTY: Final = "ZoneNotEmpty"
 
 _COUNT_SECONDS: Final = 10.0
 """Between two counts of the pods on a zone's nodes."""
+_MANY_NODES: Final = 50
+"""The pods of more nodes are counted by one list of all pods."""
+_COUNT_SECONDS_OF_MANY: Final = 60.0
 _LET_IN_SECONDS: Final = 3.0
 _MOST_LET_IN: Final = 100
 """At most so many pods are let in after one search."""
@@ -172,17 +175,20 @@ class ZoneController:
         labelled = (one.metadata for one in self._cache.nodes())
         return sorted(meta.name for meta in labelled if meta.labels.get(REVOCABLE_ZONE_LABEL) == zone)
 
-    def _left_on(self, zone: RevocableZone, nodes: Iterable[str]) -> tuple[Pod, ...]:
+    def _left_on(self, zone: RevocableZone, nodes: Sequence[str]) -> tuple[Pod, ...]:
         """Return the pods on a zone's nodes that leave when it closes, as they were a moment ago."""
         counted, known = self._counts.get(zone.metadata.uid, (0.0, ()))
-        if counted and time.monotonic() - counted < _COUNT_SECONDS:
+        period = _COUNT_SECONDS if len(nodes) <= _MANY_NODES else _COUNT_SECONDS_OF_MANY
+        if counted and time.monotonic() - counted < period:
             return known
-        listed = [
+        selectors = [f"spec.nodeName={node}" for node in nodes] if len(nodes) <= _MANY_NODES else ["spec.nodeName!="]
+        wanted = set(nodes)
+        found = tuple(
             pod
-            for node in nodes
-            for pod in self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=Pod).items
-        ]
-        found = tuple(pod for pod in listed if has_to_leave(pod))
+            for selector in selectors
+            for pod in self._client.list(PODS, field_selector=selector, type=Pod).items
+            if pod.spec.node_name in wanted and has_to_leave(pod)
+        )
         self._counts[zone.metadata.uid] = time.monotonic(), found
         return found
 
