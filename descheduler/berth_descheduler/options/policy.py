@@ -192,6 +192,7 @@ PLANNED: Final = frozenset(
         "label_selector",
         "shape",
         "shape_owner",
+        "queue",
         "pod",
         "resource_type",
         "low_threshold",
