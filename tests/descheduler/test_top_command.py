@@ -207,6 +207,7 @@ def test_where_there_is_no_terminal_one_frame_is_shown(cluster: FakeCluster, cap
         "nodes",
         "pods",
         "reservations",
+        "queues",
         "migrationplans",
     }
 
