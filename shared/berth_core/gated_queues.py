@@ -15,7 +15,7 @@ from berth_core.objects import LabelSelector, ObjectMeta, Quantities
 from berth_core.queues import Queue, QueueGuarantee, QueueSource, QueueState
 from berth_core.reservations import Condition
 from berth_core.resources import ResourceAmounts, parse_quantity
-from berth_core.unreadable import stand_in
+from berth_core.unreadable import read_or_stand_in
 
 QUEUE_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
 
@@ -128,13 +128,7 @@ class GatedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "GatedQueue":
         """Decode an API object; an unreadable one notes why in `metadata.unreadable`."""
-        why = body["metadata"].get("unreadable", "")
-        try:
-            if not why:
-                return msgspec.convert(body, cls)
-        except msgspec.ValidationError as error:
-            why = str(error)
-        return stand_in({**body, "spec": body.get("spec", {})}, cls, why)
+        return read_or_stand_in(body, cls)
 
     def in_amounts(self, total: ResourceAmounts) -> Queue:
         """Return the queue with percentages of a total as amounts; an odd one says why in `unreadable`."""

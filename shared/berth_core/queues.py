@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-import msgspec
-
 from berth_core.errors import InputError
 from berth_core.objects import ApiStruct, ObjectMeta, Quantities, api_group
 from berth_core.resources import ResourceAmounts
-from berth_core.unreadable import stand_in
+from berth_core.unreadable import read_or_stand_in
 
 QUEUE_KIND: Final = "Queue"
 VOLCANO_QUEUE_API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
@@ -83,13 +81,7 @@ class QueueObject(ApiStruct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "QueueObject":
         """Decode an API object; an unreadable one notes why in `metadata.unreadable`."""
-        why = body["metadata"].get("unreadable", "")
-        try:
-            if not why:
-                return msgspec.convert(body, cls)
-        except msgspec.ValidationError as error:
-            why = str(error)
-        return stand_in(dict(body), cls, why)
+        return read_or_stand_in(body, cls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

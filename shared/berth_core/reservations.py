@@ -12,7 +12,7 @@ from berth_core.clock import parse_duration, parse_timestamp
 from berth_core.errors import InputError
 from berth_core.labels import PREFIX, ROOM_ANNOTATION, STARVING_JOB_LABEL
 from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
-from berth_core.unreadable import stand_in
+from berth_core.unreadable import read_or_stand_in
 
 RESERVATION_API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 RESERVATION_KIND: Final = "Reservation"
@@ -334,13 +334,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
         The schema admits templates with fields of the wrong type: one such object must not stop a reader of many.
         """
-        why = body["metadata"].get("unreadable", "")
-        try:
-            if not why:
-                return cls.from_api(body)
-        except msgspec.ValidationError as error:
-            why = str(error)
-        return stand_in({**body, "spec": {}}, cls, why)
+        return read_or_stand_in(body, cls, spec={})
 
 
 def _is_plan(api_version: str, kind: str) -> bool:

@@ -21,7 +21,7 @@ from berth_core.labels import (
 from berth_core.objects import ObjectMeta, Pod
 from berth_core.pod_groups import volcano_group_of
 from berth_core.reservations import Condition
-from berth_core.unreadable import stand_in
+from berth_core.unreadable import read_or_stand_in
 
 ZONE_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
 ZONE_KIND: Final = "RevocableZone"
@@ -143,13 +143,7 @@ class RevocableZone(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "RevocableZone":
         """Decode an API object; an unreadable one notes why in `metadata.unreadable`."""
-        why = body["metadata"].get("unreadable", "")
-        try:
-            if not why:
-                return msgspec.convert(body, cls)
-        except msgspec.ValidationError as error:
-            why = str(error)
-        return stand_in({**body, "spec": {}}, cls, why)
+        return read_or_stand_in(body, cls, spec={})
 
 
 class LentFence(StrEnum):

@@ -7,7 +7,7 @@ wrong.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
@@ -150,6 +150,17 @@ def stand_in(body: dict[str, Any], type_: type[T], why: str) -> T:
     """
     found: T = _readable_part(mark(body, why), type_)
     return found
+
+
+def read_or_stand_in(body: Mapping[str, Any], type_: type[T], **instead: object) -> T:
+    """Decode an API object, or return its stand-in, which has the fields `instead`."""
+    why = body["metadata"].get("unreadable", "")
+    try:
+        if not why:
+            return msgspec.convert(body, type_)
+    except msgspec.ValidationError as error:
+        why = str(error)
+    return stand_in({**body, **instead}, type_, why)
 
 
 def _readable_part(value: Any, type_: Any) -> Any:  # noqa: ANN401 - any JSON value, any type that msgspec decodes

@@ -16,7 +16,7 @@ from berth_core.names import window_reservation_name
 from berth_core.objects import ObjectMeta, PodTemplate
 from berth_core.reservations import Condition, Reservation
 from berth_core.resources import CPU, EPHEMERAL_STORAGE, MEMORY, ResourceAmounts
-from berth_core.unreadable import stand_in
+from berth_core.unreadable import read_or_stand_in
 
 WINDOW_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
 WINDOW_KIND: Final = "ReservationWindow"
@@ -194,13 +194,7 @@ class ReservationWindow(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "ReservationWindow":
         """Decode an API object; an unreadable one notes why in `metadata.unreadable`."""
-        why = body["metadata"].get("unreadable", "")
-        try:
-            if not why:
-                return msgspec.convert(body, cls)
-        except msgspec.ValidationError as error:
-            why = str(error)
-        return stand_in({**body, "spec": {}}, cls, why)
+        return read_or_stand_in(body, cls, spec={})
 
 
 def window_of(reservation: Reservation) -> str:
