@@ -149,6 +149,11 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     name: str = ""
     uid: str = ""
 
+    @classmethod
+    def of(cls, api_version: str, kind: str, meta: ObjectMeta) -> "ObjectReference":
+        """Return the reference by which `kubectl describe` finds an object's events."""
+        return cls(api_version=api_version, kind=kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+
 
 class ReservationOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The pods that may take a slot.

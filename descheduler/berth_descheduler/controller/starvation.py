@@ -155,14 +155,10 @@ class StarvationController:
         kept_off = pods_kept_off(snapshot)
         new = [(pod, node) for pod, node in kept_off if (pod.metadata.uid, node) not in self._told][:_MOST_EVENTS]
         for pod, node in new:
-            meta = pod.metadata
-            about = ObjectReference(
-                api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
-            )
             text = f"node(s) resource was(were) reserved: {node} is kept for a starving job"
             record_event(
                 self._client,
-                regarding=about,
+                regarding=ObjectReference.of("v1", "Pod", pod.metadata),
                 reason=telemetry.PodEventReason.RESOURCE_RESERVED.value,
                 message=text,
                 reporting_component=telemetry.COMPONENT,

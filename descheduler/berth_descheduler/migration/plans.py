@@ -219,7 +219,7 @@ def _refer_to(about: MigrationPlan | DeschedulerPolicy) -> ObjectReference:
             kind, api_version = POLICY_KIND, POLICY_API_VERSION
         case _:
             assert_never(about)
-    return ObjectReference(api_version=api_version, kind=kind, name=about.metadata.name, uid=about.metadata.uid)
+    return ObjectReference.of(api_version, kind, about.metadata)
 
 
 # --- leases ----------------------------------------------------------------------------------------------------------

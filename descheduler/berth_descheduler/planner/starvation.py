@@ -240,13 +240,7 @@ class _Directory:
             return self._describe_gang(key)
         controller = pod.controller
         if controller is None:
-            reference = ObjectReference(
-                api_version="v1",
-                kind="Pod",
-                namespace=pod.metadata.namespace,
-                name=pod.metadata.name,
-                uid=pod.metadata.uid,
-            )
+            reference = ObjectReference.of("v1", "Pod", pod.metadata)
             return _Members(reference, pod.metadata.creation_timestamp, 1)
         known = self._workloads.get(controller.uid)
         reference = ObjectReference(
@@ -274,10 +268,7 @@ class _Directory:
         else:
             name = "/".join(filter(None, (gang.name, gang.group, gang.replica)))
             return ObjectReference(kind=POD_GROUP_KIND, namespace=gang.namespace, name=name), None
-        reference = ObjectReference(
-            api_version=api_version, kind=kind, namespace=found.namespace, name=found.name, uid=found.uid
-        )
-        return reference, found.creation_timestamp
+        return ObjectReference.of(api_version, kind, found), found.creation_timestamp
 
 
 # --- what may be reserved --------------------------------------------------------------------------------------------

@@ -225,9 +225,7 @@ class TemplateRefusals:
             self._recorded[meta.uid, reservation.metadata.uid] = None
             while len(self._recorded) > _MOST_RECORDED:
                 self._recorded.popitem(last=False)
-        regarding = ObjectReference(
-            api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
-        )
+        regarding = ObjectReference.of("v1", "Pod", meta)
         message = f"the Reservation {reservation.metadata.name} is for this pod, but its template does not fit: {why}"
         self._recorder.record(RecordedEvent(regarding, "Warning", TEMPLATE_DIFFERS, message))
 

@@ -181,7 +181,8 @@ class ActionExecutor:
         self._record(reservation, *change)
 
     def _record(self, reservation: Reservation, type_: EventType, reason: str, message: str) -> None:
-        self._recorder.record(RecordedEvent(_reference(reservation), type_, reason, message))
+        regarding = ObjectReference.of(RESERVATION_API_VERSION, RESERVATION_KIND, reservation.metadata)
+        self._recorder.record(RecordedEvent(regarding, type_, reason, message))
 
     def execute(self, reservation: Reservation, actions: Sequence[Action]) -> None:
         """Execute actions in order.
@@ -479,15 +480,3 @@ def _pod_uid(action: Action) -> str:
             return ""
         case _:
             assert_never(action)
-
-
-def _reference(reservation: Reservation) -> ObjectReference:
-    """Return the reference by which `kubectl describe` finds a Reservation's events."""
-    meta = reservation.metadata
-    return ObjectReference(
-        api_version=RESERVATION_API_VERSION,
-        kind=RESERVATION_KIND,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-    )

@@ -386,8 +386,7 @@ class QueueController:
             is_well = one.status == "True"
             if is_well and (known is None or known.status != "False"):
                 continue
-            meta = queue.metadata
-            regarding = ObjectReference(api_version=QUEUE_API_VERSION, kind=QUEUE_KIND, name=meta.name, uid=meta.uid)
+            regarding = ObjectReference.of(QUEUE_API_VERSION, QUEUE_KIND, queue.metadata)
             event = RecordedEvent(
                 regarding, "Normal" if is_well else "Warning", became if is_well else ceased, one.message
             )

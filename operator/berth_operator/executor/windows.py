@@ -357,10 +357,7 @@ class WindowController:
             raise RetryableError("the lease is not held any more")
 
     def _record(self, window: ReservationWindow, type_: EventType, reason: str, message: str) -> None:
-        meta = window.metadata
-        regarding = ObjectReference(
-            api_version=WINDOW_API_VERSION, kind=WINDOW_KIND, namespace=meta.namespace, name=meta.name, uid=meta.uid
-        )
+        regarding = ObjectReference.of(WINDOW_API_VERSION, WINDOW_KIND, window.metadata)
         self._recorder.record(RecordedEvent(regarding, type_, reason, message))
 
     def _log(self, event: str, window: ReservationWindow, start: datetime | None) -> None:

@@ -216,8 +216,7 @@ class ZoneController:
         if status.state == zone.status.state or (not zone.status.state and status.state == ZoneState.CLOSED):
             return
         reason, text = EVENTS.get(ZoneState(status.state), ("", ""))
-        meta = zone.metadata
-        regarding = ObjectReference(api_version=ZONE_API_VERSION, kind=ZONE_KIND, name=meta.name, uid=meta.uid)
+        regarding = ObjectReference.of(ZONE_API_VERSION, ZONE_KIND, zone.metadata)
         if reason:
             until = f" until {status.closes_at}" if status.closes_at else ""
             self._recorder.record(RecordedEvent(regarding, "Normal", reason, f"{text}{until}"))

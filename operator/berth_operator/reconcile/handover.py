@@ -172,7 +172,7 @@ def view_handover(
         index=assignment.index,
         state=SlotState.HANDING_OVER,
         node=owner.spec.node_name or assignment.node,
-        owner=_reference(owner),
+        owner=ObjectReference.of("v1", "Pod", owner.metadata),
     )
     failure: ReservationReason | None = None
     timed_out = has_timed_out(seen, owner, assignment, placeholder, handover)
@@ -191,11 +191,6 @@ def view_handover(
     elif may_be_bound(owner, placeholder):
         slot = _unless_taken_by_another(seen, slot, owner, assignment)
     return SlotView(slot, task, placeholder, owner, assignment, failure)
-
-
-def _reference(pod: Pod) -> ObjectReference:
-    meta = pod.metadata
-    return ObjectReference(api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
 
 def _taken(slot: Slot, message: str) -> Slot:
