@@ -21,7 +21,7 @@ from berth_core.reservations import (
 )
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError, ServerError
 from berth_kube.resources import PODS, RESERVATIONS
-from berth_operator.executor.executor import LeaseLostError
+from berth_operator.executor.context import LeaseLostError
 from berth_operator.metrics import REGISTRY
 from berth_operator.quota.limits import LimitSettings
 from berth_operator.reconcile.actions import (

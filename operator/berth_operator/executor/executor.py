@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final, assert_never
 
-import msgspec
 import structlog
 
 from berth_core import (
@@ -21,7 +20,6 @@ from berth_core import (
     ReservationReason,
     ReservationStatus,
     ReservationTask,
-    RetryableError,
     expires_at,
     parse_timestamp,
 )
@@ -38,7 +36,7 @@ from berth_kube import (
 )
 from berth_operator import metrics, telemetry
 from berth_operator.cache import SlotFinder, read_reservation, reservation_uid
-from berth_operator.executor.context import Context
+from berth_operator.executor.context import Context, require_lease, write_status
 from berth_operator.executor.events import EventRecorder, RecordedEvent
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.probe import HandoverProbe
@@ -94,10 +92,6 @@ _QUOTA_WORDS: Final = ("exceeded quota", "violates PodSecurity")
 _LOG = structlog.get_logger(__name__)
 
 
-class LeaseLostError(RetryableError):
-    """This replica may no longer act."""
-
-
 class ActionExecutor:
     """Carries out the actions of one Reservation at a time."""
 
@@ -137,21 +131,11 @@ class ActionExecutor:
         if status == reservation.status and not is_forged:
             self._cache.put_written(uid, status, epoch)
             return
-        self._require_lease()
+        require_lease(self._leads)
         if is_forged:
             _LOG.warning(telemetry.STATUS_CORRECTED, **{telemetry.KEY_RESERVATION: reservation.key})
-        operations = [
-            {"op": "test", "path": "/metadata/uid", "value": reservation.metadata.uid},
-            {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
-        ]
         try:
-            body = self._client.json_patch(
-                RESERVATIONS,
-                reservation.metadata.name,
-                operations,
-                namespace=reservation.metadata.namespace,
-                subresource="status",
-            )
+            body = write_status(self._client, RESERVATIONS, reservation.metadata, status)
         except NotFoundError:
             self._cache.remove_reservation(reservation.metadata.uid)
             raise
@@ -196,7 +180,7 @@ class ActionExecutor:
             pod_uid = _pod_uid(action)
             if pod_uid and pod_uid in skipped:
                 continue
-            self._require_lease()
+            require_lease(self._leads)
             try:
                 self._execute_one(reservation, action)
             except PermanentError as error:
@@ -208,10 +192,6 @@ class ActionExecutor:
             _LOG.debug(telemetry.ACTION, **{telemetry.KEY_ACTION: label, telemetry.KEY_RESERVATION: reservation.key})
         if refused is not None:
             raise refused
-
-    def _require_lease(self) -> None:
-        if not self._leads():
-            raise LeaseLostError("the lease was lost; another replica goes on")
 
     def _execute_one(self, reservation: Reservation, action: Action) -> None:
         match action:

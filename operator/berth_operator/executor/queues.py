@@ -27,7 +27,6 @@ from berth_core import (
     Pod,
     QueueCondition,
     ResourceAmounts,
-    RetryableError,
     is_control_plane_node,
 )
 from berth_kube import (
@@ -44,7 +43,7 @@ from berth_kube import (
 )
 from berth_operator import metrics, telemetry
 from berth_operator.cache import QueueStore, read_queue_pod
-from berth_operator.executor.context import NOT_ENDED, WITHOUT_NODE, Context
+from berth_operator.executor.context import NOT_ENDED, WITHOUT_NODE, Context, require_lease, write_status
 from berth_operator.executor.events import EventRecorder, RecordedEvent
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile import QueueDecision, QueuePod, build_queue_ungating, decide_queues
@@ -347,9 +346,8 @@ class QueueController:
         return read_queue_pod(found, self._own_namespace)
 
     def _require(self, term: int) -> None:
-        """Raise `RetryableError` unless this replica has led since a decision."""
-        if term != self._term or not self._leads():
-            raise RetryableError("the lease is not held any more")
+        """Raise `LeaseLostError` unless this replica has led since a decision."""
+        require_lease(lambda: term == self._term and self._leads())
 
     # --- what it says
 
@@ -363,12 +361,8 @@ class QueueController:
             self._enqueue(QUEUES_KEY, due - now)
             return
         self._require(term)
-        operations = [
-            {"op": "test", "path": "/metadata/uid", "value": uid},
-            {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
-        ]
         try:
-            body = self._client.json_patch(QUEUES, queue.metadata.name, operations, subresource="status")
+            body = write_status(self._client, QUEUES, queue.metadata, status)
         except NotFoundError:
             return  # the next list lacks it
         self._written[uid] = now

@@ -11,7 +11,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
 import structlog
 
 from berth_core import (
@@ -51,7 +50,7 @@ from berth_kube import (
 )
 from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, GuardableNode, read_reservation
-from berth_operator.executor.context import NOT_ENDED, Context
+from berth_operator.executor.context import NOT_ENDED, Context, require_lease, write_status
 from berth_operator.executor.events import EventRecorder, RecordedEvent
 from berth_operator.executor.node_chooser import ExpectedEnds
 from berth_operator.reconcile import (
@@ -260,7 +259,7 @@ class WindowController:
         choice = self._nodes.choose(window, pod_spec_of(window), times)
         if not choice.nodes:
             return False
-        self._require_lease()
+        require_lease(self._leads)
         body = build_window_reservation(window, template, times, choice)
         name, namespace = body["metadata"]["name"], window.metadata.namespace
         try:
@@ -296,7 +295,7 @@ class WindowController:
         return raw
 
     def _close(self, window: ReservationWindow, reservation: Reservation) -> None:
-        self._require_lease()
+        require_lease(self._leads)
         meta = reservation.metadata
         try:
             self._client.delete(RESERVATIONS, meta.name, namespace=meta.namespace, uid=meta.uid)
@@ -309,7 +308,7 @@ class WindowController:
         self._cache.remove_reservation(meta.uid)
 
     def _retime(self, reservation: Reservation, end: datetime) -> None:
-        self._require_lease()
+        require_lease(self._leads)
         meta = reservation.metadata
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": meta.uid},
@@ -326,18 +325,11 @@ class WindowController:
         """Write the status if it differs."""
         if status == window.status:
             return
-        self._require_lease()
-        meta = window.metadata
-        operations = [
-            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
-            {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
-        ]
+        require_lease(self._leads)
         try:
-            body = self._client.json_patch(
-                RESERVATION_WINDOWS, meta.name, operations, namespace=meta.namespace, subresource="status"
-            )
+            body = write_status(self._client, RESERVATION_WINDOWS, window.metadata, status)
         except NotFoundError:
-            self._cache.windows.remove(meta.uid)
+            self._cache.windows.remove(window.metadata.uid)
         else:
             self._cache.windows.put(ReservationWindow.read(body))
 
@@ -351,10 +343,6 @@ class WindowController:
             metrics.WINDOW_OCCURRENCES.labels(result="left out").inc()
             text = f"the window from {_span(one)} does not open: too many earlier ones still are"
             self._record(window, "Warning", LEFT_OUT, text)
-
-    def _require_lease(self) -> None:
-        if not self._leads():
-            raise RetryableError("the lease is not held any more")
 
     def _record(self, window: ReservationWindow, type_: EventType, reason: str, message: str) -> None:
         regarding = ObjectReference.of(WINDOW_API_VERSION, WINDOW_KIND, window.metadata)

@@ -22,7 +22,6 @@ from berth_core import (
     ObjectReference,
     PermanentError,
     Pod,
-    RetryableError,
     RevocableZone,
     RevocableZoneStatus,
     ZoneState,
@@ -38,7 +37,7 @@ from berth_kube import (
     ConflictError,
     NotFoundError,
 )
-from berth_operator.executor.context import WITHOUT_NODE, Context
+from berth_operator.executor.context import WITHOUT_NODE, Context, require_lease, write_status
 from berth_operator.executor.events import EventRecorder, RecordedEvent
 from berth_operator.executor.guards import LentFences
 from berth_operator.reconcile import decide_zone
@@ -196,14 +195,9 @@ class ZoneController:
         """Write the status if it differs; return the zone with it, None if the zone is gone."""
         if status == zone.status:
             return zone
-        if not self._leads():
-            raise RetryableError("the lease is not held any more")
-        operations = [
-            {"op": "test", "path": "/metadata/uid", "value": zone.metadata.uid},
-            {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
-        ]
+        require_lease(self._leads)
         try:
-            body = self._client.json_patch(REVOCABLE_ZONES, zone.metadata.name, operations, subresource="status")
+            body = write_status(self._client, REVOCABLE_ZONES, zone.metadata, status)
         except NotFoundError:
             self._cache.zones.remove(zone.metadata.uid)
             return None
