@@ -11,10 +11,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from berth_core import (
+    DEFAULT_NAMESPACE,
     POLICY_API_VERSION,
     POLICY_KIND,
     QUEUE_API_VERSION,
+    QUEUE_GATE,
     QUEUE_KIND,
+    STANDING_FENCE_LABEL,
     STARVING_JOB_LABEL,
     STARVING_JOBS,
     GatedQueue,
@@ -47,9 +50,7 @@ from berth_sandbox.sandbox import Sandbox
 _TINY_CLUSTER: Final = ("slots=none", "share=none", "maxFencedNodes=100%")
 """Limits of the operator: its defaults are shares of clusters with many nodes."""
 _POLL_SECONDS: Final = 0.2
-_REGISTERED_SECONDS: Final = 2.0
-"""An API server uses a webhook's registration a moment after it is written."""
-_LONGEST_WAIT_SECONDS: Final = 90.0
+_LONGEST_WAIT_SECONDS: Final = 180.0
 
 
 class SceneError(PermanentError):
@@ -122,12 +123,28 @@ class Stage:
         **spec: Any,  # noqa: ANN401 - fields of a pod
     ) -> None:
         """Create pods without a controller that request the same."""
-        container = {"name": "main", "image": "pause", "resources": {"requests": dict(requests)}}
         for name in names:
-            metadata = {"name": name, "annotations": dict(annotations or {})}
-            body = {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec}
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
-            self.client.create(PODS, pod, namespace=namespace)
+            self.client.create(PODS, _pod(name, requests, annotations, **spec), namespace=namespace)
+
+    def wait_for_gate(self, namespace: str) -> None:
+        """Wait until the API server gates new pods, which it does a moment after a webhook was registered."""
+
+        def is_gated() -> bool:
+            made = self.client.create(PODS, _pod("dry", _PART), namespace=namespace, dry_run=True, type=Pod)
+            return any(gate.name == QUEUE_GATE for gate in made.spec.scheduling_gates)
+
+        self.wait(f"new pods in {namespace} are gated", is_gated)
+
+    def wait_for_fence(self, node: str) -> None:
+        """Wait until a fence stands on a node: a Reservation may wait for it a moment longer."""
+
+        def stands() -> bool:
+            fences = self.client.list(
+                PODS, namespace=DEFAULT_NAMESPACE, label_selector=STANDING_FENCE_LABEL, type=Pod
+            ).items
+            return any(one.spec.node_name == node and not one.is_terminating for one in fences)
+
+        self.wait(f"a fence stands on {node}", stands)
 
     def end_pods(self, namespace: str, names: Sequence[str]) -> None:
         """Let pods end, as if their work were done."""
@@ -138,6 +155,18 @@ class Stage:
         """Return the running pods whose names begin so."""
         pods = self.client.list(PODS, namespace=namespace, type=Pod).items
         return tuple(pod for pod in pods if pod.metadata.name.startswith(prefix) and pod.status.phase == "Running")
+
+
+def _pod(
+    name: str,
+    requests: Mapping[str, str],
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,  # noqa: ANN401 - fields of a pod
+) -> dict[str, Any]:
+    container = {"name": "main", "image": "pause", "resources": {"requests": dict(requests)}}
+    metadata = {"name": name, "annotations": dict(annotations or {})}
+    body = {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
 
 
 def play_scene(name: str, sandbox: Sandbox, narrator: Narrator) -> SceneResult:
@@ -197,6 +226,7 @@ def play_window(stage: Stage) -> str:
     stage.say(f"a ReservationWindow is to have 32 cpu for {_PLACES} pods at {format_timestamp(start)},")
     stage.say("and reserves up to 2h before; so it does now")
     stage.wait("the window holds what is idle", lambda: _held(stage) >= _PLACES // 2)
+    stage.wait_for_fence(ending)
     stage.say(f"{_held(stage)} places are held on {idle}; the others wait for {ending}, which is fenced")
     stage.create_pods(_BATCH, _names("hungry-", _HUNGRY), _LOW)
     stage.say(f"{_HUNGRY} hungry pods come, which want whatever becomes free")
@@ -267,10 +297,11 @@ def play_starving(stage: Stage) -> str:
 
     stage.client.create(DESCHEDULER_POLICIES, _policy_for_starving_jobs())
     stage.wait(f"{node} is kept", lambda: _phases(stage) == [ReservationPhase.WAITING])
+    stage.wait_for_fence(node)
     stage.say(f"a policy with StarvingJobs keeps {node} for pod-4 until pods there have ended")
     stage.create_pods(_TEAM, ["pod-6", "pod-7"], _SMALL)
-    stage.end_pods(_TEAM, ["pod-2", "pod-3"])
     stage.wait("pod-6 and pod-7 fit nowhere", lambda: all(_is_refused(stage, f"pod-{n}") for n in (6, 7)))
+    stage.end_pods(_TEAM, ["pod-2", "pod-3"])
     stage.say("pod-6 and pod-7 come, pod-2 and pod-3 end: there is room for both, and the fence keeps them off")
     until = time.monotonic() + _WAITS_SECONDS
     while time.monotonic() < until:
@@ -335,7 +366,8 @@ def play_queues(stage: Stage) -> str:
         stage.client.create(QUEUES, {**head, "spec": {"namespaceSelector": selector, **spec}})
     stage.wait("both queues are enforced", lambda: all(_is_enforced(stage, name) for name in (_WEB, _ML)))
     stage.say(f"queue {_ML} is guaranteed {_GUARANTEED} of the memory, queue {_WEB} nothing")
-    time.sleep(_REGISTERED_SECONDS)
+    for name in (_WEB, _ML):
+        stage.wait_for_gate(name)
     kept = _PARTS // 4
     stage.create_pods(_WEB, _names("web-", _PARTS), _PART)
     stage.wait(f"all but {kept} of {_PARTS} run", lambda: len(stage.running(_WEB, "web-")) == _PARTS - kept)
