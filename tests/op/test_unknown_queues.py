@@ -99,3 +99,15 @@ def test_without_a_queue_no_queues_are_listed(harness: OperatorHarness) -> None:
     harness.know(of=place())
 
     assert not [call for call in harness.perform(Validate()) if "queues" in call]
+
+
+def test_a_reservation_that_is_deleted_while_it_waits_leaves_nothing_behind(harness: OperatorHarness) -> None:
+    with pytest.raises(RetryableError):
+        validate(harness)
+    harness.cache.remove_reservation(PLACE_UID)
+
+    assert not harness.cache.choices()
+    harness.queued.clear()
+    with pytest.raises(RetryableError):
+        validate(harness)
+    assert harness.queued, "one of the same uid is told again"

@@ -275,8 +275,6 @@ class Validator:
         self._lock = threading.Lock()
         self._accepted: dict[tuple[str, ...], float] = {}
         """Accepted templates, oldest first, and when (monotonic seconds)."""
-        self._without_queue: set[str] = set()
-        """Uids of Reservations that were told that their queue is not there yet."""
 
     def judge(self, reservation: Reservation) -> Verdict | None:
         """Return why a Reservation is impossible; otherwise count it.
@@ -300,7 +298,6 @@ class Validator:
 
     def forget(self, uid: str) -> None:
         """Stop counting a Reservation."""
-        self._without_queue.discard(uid)
         self._quotas.forget(uid)
 
     def _why_unknown_queue(self, reservation: Reservation) -> Verdict | None:
@@ -311,7 +308,6 @@ class Validator:
         name = reservation.spec.queue
         known = self._queues() if name else None
         if known is None or name in known:
-            self._without_queue.discard(reservation.metadata.uid)
             return None
         text = (
             f'spec.queue is "{name}", which is no Queue of the cluster; expected {", ".join(known[:_NAMED]) or "one"}'
@@ -319,10 +315,11 @@ class Validator:
         text += f" or another of {len(known)}" if len(known) > _NAMED else ""
         uid, created = reservation.metadata.uid, parse_timestamp(reservation.metadata.creation_timestamp or "")
         if (self._clock.now() - created).total_seconds() >= _QUEUE_SECONDS:
-            self._without_queue.discard(uid)
             return Verdict(ReservationReason.INVALID, text)
-        if uid not in self._without_queue:  # each choice that is put has the Reservation looked at again at once
-            self._without_queue.add(uid)
+        seen = self._cache.observe(uid)
+        known_choice = seen.choice if seen is not None else None
+        if known_choice is None or known_choice.reason != ReservationReason.UNKNOWN_QUEUE:
+            # Not again: each choice that is put has the Reservation looked at at once.
             told = f"{text}; Invalid if none comes within {_QUEUE_SECONDS:g} s of its creation"
             self._cache.put_choice(uid, NodeChoice(reason=ReservationReason.UNKNOWN_QUEUE, message=told))
         raise RetryableError(text)
