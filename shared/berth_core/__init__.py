@@ -19,13 +19,17 @@ from berth_core.clock import (
 )
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError, require_positive
 from berth_core.gated_queues import (
+    NOT_OF_TENANTS,
     QUEUE_API_VERSION,
     GatedQueue,
     GatedQueueSpec,
     GatedQueueState,
     GatedQueueStatus,
+    NamespaceChoice,
     QueueCondition,
     QueueReason,
+    choose_namespaces,
+    counts_for_queues,
 )
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
@@ -225,6 +229,7 @@ from berth_core.policies import (
     FragmentationStatus,
     FreedTaint,
     Limits,
+    Movers,
     Profile,
     ResourceUse,
     ScheduledReason,
@@ -397,6 +402,7 @@ __all__ = [
     "MAY_MOVE_ANNOTATION",
     "MEMORY",
     "MOVE_ANNOTATION",
+    "NOT_OF_TENANTS",
     "NO_EVICTION_ANNOTATION",
     "OPERATOR_LEASE",
     "OPERATOR_RENEWALS",
@@ -493,7 +499,9 @@ __all__ = [
     "MoveReason",
     "MoveState",
     "MoveStatus",
+    "Movers",
     "Namespace",
+    "NamespaceChoice",
     "NoDeadline",
     "Node",
     "NodeAffinity",
@@ -594,7 +602,9 @@ __all__ = [
     "ZoneReason",
     "ZoneState",
     "api_group",
+    "choose_namespaces",
     "count",
+    "counts_for_queues",
     "cut",
     "deployment_name",
     "deserved_shares",

@@ -4,20 +4,31 @@ The fields have the names of Volcano's Queue. Amounts may also be percentages of
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from berth_core.errors import InputError
-from berth_core.objects import LabelSelector, ObjectMeta, Quantities
+from berth_core.objects import (
+    LabelSelector,
+    NodeSpec,
+    ObjectMeta,
+    Quantities,
+    is_control_plane_node,
+)
 from berth_core.queues import Queue, QueueGuarantee, QueueSource, QueueState
 from berth_core.reservations import Condition
 from berth_core.resources import ResourceAmounts, parse_quantity
+from berth_core.selectors import matches_labels
 from berth_core.unreadable import read_or_stand_in
 
 QUEUE_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
+
+NOT_OF_TENANTS: Final = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+"""Namespaces that no queue takes, beside Berth's own."""
 
 _PERCENTAGE: Final = re.compile(r"([0-9]{1,3})(?:[.]([0-9]{1,3}))?%")
 _NONE: Final[Quantities] = {}
@@ -150,6 +161,65 @@ class GatedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
             )
         except InputError as error:
             return Queue(name=name, state=state, source=QueueSource.BERTH, unreadable=str(error.within("spec")))
+
+
+class _Sign(Protocol):
+    """A condition of a node."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def status(self) -> str: ...
+
+
+def counts_for_queues(
+    metadata: ObjectMeta, spec: NodeSpec, signs: Iterable[_Sign], *, control_plane: bool = False
+) -> bool:
+    """Return whether what a node offers is a part of the total: ready, not cordoned, not of the control plane.
+
+    A node without conditions counts as ready. `control_plane`: nodes of the control plane count, too.
+    """
+    is_ready = all(sign.status == "True" for sign in signs if sign.type == "Ready")
+    return is_ready and not spec.unschedulable and (control_plane or not is_control_plane_node(metadata, spec))
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceChoice:
+    """Which queue has which namespace, and which ones are left out."""
+
+    queue_of: dict[str, str] = field(default_factory=dict)
+    """Name of the queue by namespace."""
+    of_kueue: dict[str, list[str]] = field(default_factory=dict)
+    """Namespaces that Kueue manages, by queue."""
+    of_another: dict[str, list[str]] = field(default_factory=dict)
+    """Namespaces that an older queue has, each with that, by queue."""
+
+
+def choose_namespaces(
+    queues: Iterable[GatedQueue],
+    namespaces: Mapping[str, Mapping[str, str]],
+    of_kueue: Mapping[str, str],
+    own_namespace: str,
+) -> NamespaceChoice:
+    """Return which queue has which namespace: of several that choose it, the oldest that is not switched off.
+
+    `namespaces` are labels by name; `of_kueue` are the namespaces that Kueue manages, each with a LocalQueue there.
+    """
+    choice = NamespaceChoice()
+    active = sorted((queue for queue in queues if not queue.spec.suspend), key=lambda queue: queue.age_order)
+    for name in sorted(namespaces.keys() - NOT_OF_TENANTS - {own_namespace}):
+        labels = namespaces[name]
+        choosing = [one.metadata.name for one in active if matches_labels(one.spec.namespace_selector, labels)]
+        if name in of_kueue:
+            for queue in choosing:
+                choice.of_kueue.setdefault(queue, []).append(f"{name} ({of_kueue[name]})")
+            continue
+        if choosing:
+            choice.queue_of[name] = choosing[0]
+        for queue in choosing[1:]:
+            choice.of_another.setdefault(queue, []).append(f"{name} ({choosing[0]})")
+    return choice
 
 
 def _amounts(field: str, quantities: Quantities, total: ResourceAmounts) -> ResourceAmounts:

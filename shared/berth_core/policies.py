@@ -1,6 +1,7 @@
 """The DeschedulerPolicy contract (`berth.volcano.sh/v1alpha1`): triggers, mode, rules, limits."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -219,12 +220,21 @@ _OVERDUE: Final = timedelta(minutes=15)
 """A policy whose next run is due for longer than this is not served: a run before it may take its time."""
 
 
-def policies_that_move(bodies: Iterable[Mapping[str, Any]], plugin: str, now: datetime) -> tuple[str, ...]:
-    """Return the names of the policies by which a descheduler moves pods for a balance plugin, by itself.
+@dataclass(frozen=True, slots=True)
+class Movers:
+    """Names of the policies by which a descheduler moves pods for a balance plugin."""
+
+    alone: tuple[str, ...] = ()
+    """Those whose plans are carried out without asking."""
+    on_approval: tuple[str, ...] = ()
+
+
+def policies_that_move(bodies: Iterable[Mapping[str, Any]], plugin: str, now: datetime) -> Movers:
+    """Return the policies by which a descheduler moves pods for a balance plugin.
 
     It says when it runs next. Leaves out unreadable policies and those that only plan.
     """
-    found = []
+    found: dict[RunMode, list[str]] = {mode: [] for mode in RunMode}
     for body in bodies:
         try:
             policy = DeschedulerPolicy.from_api(body)
@@ -232,6 +242,6 @@ def policies_that_move(bodies: Iterable[Mapping[str, Any]], plugin: str, now: da
             continue
         due = read_timestamp(policy.status.next_run_time)
         runs = due is not None and due > now - _OVERDUE and not policy.spec.suspend
-        if runs and policy.spec.mode is not RunMode.PLAN and policy.enables(plugin):
-            found.append(policy.metadata.name)
-    return tuple(sorted(found))
+        if runs and policy.enables(plugin):
+            found[policy.spec.mode].append(policy.metadata.name)
+    return Movers(tuple(sorted(found[RunMode.AUTO])), tuple(sorted(found[RunMode.APPROVE])))

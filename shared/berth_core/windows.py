@@ -53,7 +53,9 @@ class WindowReason(StrEnum):
     IDLE_INSUFFICIENT = "IdleInsufficient"
     """Not sufficient: what is idle at the start does not hold every slot; the message has the numbers."""
     NO_MOVES = "NoMoves"
-    """Not sufficient: pods may be moved off the chosen nodes, and no policy does so by itself."""
+    """Not sufficient: pods may be moved off the chosen nodes, and no policy does so."""
+    AWAITING_APPROVAL = "PlansAwaitApproval"
+    """Not sufficient: pods may be moved off the chosen nodes once plans of a policy are approved."""
     LATE = "Late"
     """Not sufficient: pods on the chosen nodes are expected to end after the start."""
 

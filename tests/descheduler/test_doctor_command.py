@@ -130,6 +130,7 @@ WINDOWS: Final = {
     "an invalid one": ({"Scheduled": ("False", "Invalid")}, Invariant.WINDOW_INVALID),
     "one that is open too often": ({"Scheduled": ("False", "Overlapping")}, Invariant.WINDOW_OVERLAPS),
     "one for which no pods are moved": ({"Sufficient": ("False", "NoMoves")}, Invariant.WINDOW_WITHOUT_MOVES),
+    "one for which a plan waits": ({"Sufficient": ("False", "PlansAwaitApproval")}, Invariant.WINDOW_WITHOUT_MOVES),
     "one whose pods end too late": ({"Sufficient": ("False", "Late")}, Invariant.WINDOW_SHORT),
     "one that passes a limit": ({"Sufficient": ("False", "Forbidden")}, Invariant.WINDOW_SHORT),
 }

@@ -316,6 +316,7 @@ def policy_body(
 
 MOVERS: Final = {
     "one that moves": (policy_body(), WindowReason.IDLE_INSUFFICIENT),
+    "one whose plans are approved by somebody": (policy_body(mode="Approve"), WindowReason.AWAITING_APPROVAL),
     "one that only plans": (policy_body(mode="Plan"), WindowReason.NO_MOVES),
     "one that is switched off": (policy_body(suspend=True), WindowReason.NO_MOVES),
     "one of another plugin": (policy_body(plugin="Defragmentation"), WindowReason.NO_MOVES),
@@ -339,7 +340,8 @@ def test_a_window_that_waits_for_moves_says_who_makes_them(policy: dict[str, Any
     sufficient = one.window().condition(WindowCondition.SUFFICIENT)
     assert sufficient is not None
     assert (sufficient.status, sufficient.reason) == ("False", want_reason)
-    assert ("the policy nightly-moves" in sufficient.message) == (want_reason == WindowReason.IDLE_INSUFFICIENT)
+    assert ("the policy nightly-moves" in sufficient.message) == (want_reason != WindowReason.NO_MOVES)
+    assert ("is approved" in sufficient.message) == (want_reason == WindowReason.AWAITING_APPROVAL)
 
 
 def test_a_policy_that_comes_later_is_noticed_and_other_windows_ask_for_none() -> None:

@@ -266,9 +266,10 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         command="kubectl -n {namespace} edit reservationwindow {name}",
     ),
     Invariant.WINDOW_WITHOUT_MOVES: Advice(
-        what="A ReservationWindow may move pods to have its capacity, and no policy does so.",
+        what="A ReservationWindow may move pods to have its capacity, and no policy does so by itself.",
         why="It waits for pods that may not end before its start.",
-        to_do="Enable the balance plugin ReservationWindows in a policy that runs by itself, and run a descheduler:",
+        to_do="Approve the plan that waits (berth plans), or enable the balance plugin ReservationWindows in a policy "
+        "of mode Auto, and run a descheduler:",
         command="kubectl -n {namespace} describe reservationwindow {name}",
     ),
     Invariant.WINDOW_SHORT: Advice(
@@ -346,7 +347,9 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
 # --- windows ---------------------------------------------------------------------------------------------------------
 # What keeps ReservationWindows from holding what they should, as their conditions say.
 
-_INSUFFICIENT: Final = {WindowReason.NO_MOVES.value: Invariant.WINDOW_WITHOUT_MOVES}
+_INSUFFICIENT: Final = dict.fromkeys(
+    (WindowReason.NO_MOVES.value, WindowReason.AWAITING_APPROVAL.value), Invariant.WINDOW_WITHOUT_MOVES
+)
 _UNSCHEDULED: Final = {
     WindowReason.INVALID.value: Invariant.WINDOW_INVALID,
     WindowReason.OVERLAPPING.value: Invariant.WINDOW_OVERLAPS,

@@ -27,7 +27,7 @@ from berth_core import (
     Pod,
     QueueCondition,
     ResourceAmounts,
-    is_control_plane_node,
+    counts_for_queues,
 )
 from berth_kube import (
     KUEUE_LOCAL_QUEUES,
@@ -275,9 +275,9 @@ class QueueController:
         """Return what the nodes offer that count: ready, not cordoned, not of the control plane."""
         found = {}
         for node in self._cache.nodes():
-            access = node.access
-            is_others = is_control_plane_node(node.metadata, node.spec) and not self._allows_control_plane
-            if access.is_ready and not access.is_cordoned and not is_others:
+            if counts_for_queues(
+                node.metadata, node.spec, node.status.conditions, control_plane=self._allows_control_plane
+            ):
                 try:
                     found[node.metadata.name] = ResourceAmounts.from_quantities(node.status.allocatable)
                 except InputError:

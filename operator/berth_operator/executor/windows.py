@@ -20,6 +20,7 @@ from berth_core import (
     WINDOW_KIND,
     WINDOW_MOVES,
     InputError,
+    Movers,
     ObjectReference,
     Occurrence,
     Pod,
@@ -234,13 +235,13 @@ class WindowController:
 
     def _decide(self, window: ReservationWindow, *, without_nodes: bool = False) -> WindowDecision:
         found = self._cache.reservations_of_window(window.metadata.uid)
-        movers = self._movers() if self._waits_for_moves(window) else ()
+        movers = self._movers() if self._waits_for_moves(window) else Movers()
         return decide_window(window, found, self._clock.now(), without_nodes=without_nodes, movers=movers)
 
     def _waits_for_moves(self, window: ReservationWindow) -> bool:
         return any(map(waits_for_moves, self._cache.reservations_of_window(window.metadata.uid)))
 
-    def _movers(self) -> tuple[str, ...]:
+    def _movers(self) -> Movers:
         """Return the policies by which a descheduler moves pods for windows, as they were a moment ago."""
         if self._clock.monotonic() - self._policies_listed_at > _SURVEY_SECONDS:
             try:

@@ -19,6 +19,7 @@ from berth_core import (
     GatedQueue,
     GatedQueueState,
     GatedQueueStatus,
+    NamespaceChoice,
     Queue,
     QueueCondition,
     QueueReason,
@@ -26,19 +27,16 @@ from berth_core import (
     QueueState,
     QueueUse,
     ResourceAmounts,
+    choose_namespaces,
     count,
     deserved_shares,
     first_few,
     format_timestamp,
     guaranteed,
-    matches_labels,
     real_capability,
     uncovered,
 )
 from berth_operator.reconcile.manifests import build_webhook_configuration
-
-NOT_OF_TENANTS: Final = frozenset({"kube-system", "kube-public", "kube-node-lease"})
-"""Namespaces that no queue takes, beside Berth's own."""
 
 QUEUE_PATH: Final = "/queue"
 """Below the webhook's path: what is asked there gets the gate of queues."""
@@ -160,7 +158,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
     """Return who is admitted, which gates come off, and what the statuses say."""
     total = view.total
     accepted = _accept(view.queues, total)
-    choice = _choose_namespaces(view)
+    choice = choose_namespaces(view.queues, view.namespaces, view.of_kueue, view.own_namespace)
     queues = [one for one in accepted.queues if one.state is QueueState.OPEN]
     tally = _Tally(view, choice.queue_of)
     uses = {queue.name: tally.use(queue.name) for queue in queues}
@@ -238,36 +236,6 @@ def _was_accepted(queue: GatedQueue) -> bool:
     """Return whether the queue as it is was accepted before."""
     known = queue.condition(QueueCondition.ACCEPTED)
     return known is not None and known.status == "True" and known.observed_generation == queue.metadata.generation
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """Which queue has which namespace, and which ones are left out."""
-
-    queue_of: dict[str, str] = field(default_factory=dict)
-    """Name of the queue by namespace."""
-    of_kueue: dict[str, list[str]] = field(default_factory=dict)
-    """Namespaces that Kueue manages, by queue."""
-    of_another: dict[str, list[str]] = field(default_factory=dict)
-    """Namespaces that an older queue has, each with that, by queue."""
-
-
-def _choose_namespaces(view: QueueView) -> _Choice:
-    """Return which queue has which namespace: of several that choose it, the oldest that is not switched off."""
-    choice = _Choice()
-    active = sorted((queue for queue in view.queues if not queue.spec.suspend), key=lambda queue: queue.age_order)
-    for name in sorted(view.namespaces.keys() - NOT_OF_TENANTS - {view.own_namespace}):
-        labels = view.namespaces[name]
-        choosing = [one.metadata.name for one in active if matches_labels(one.spec.namespace_selector, labels)]
-        if name in view.of_kueue:
-            for queue in choosing:
-                choice.of_kueue.setdefault(queue, []).append(f"{name} ({view.of_kueue[name]})")
-            continue
-        if choosing:
-            choice.queue_of[name] = choosing[0]
-        for queue in choosing[1:]:
-            choice.of_another.setdefault(queue, []).append(f"{name} ({choosing[0]})")
-    return choice
 
 
 @dataclass(slots=True)
@@ -414,7 +382,7 @@ class _Outcome:
     view: QueueView
     total: ResourceAmounts
     accepted: _Accepted
-    choice: _Choice
+    choice: NamespaceChoice
     queues: Sequence[Queue]
     """Those that are switched on."""
     uses: Mapping[str, QueueUse]

@@ -21,6 +21,7 @@ from berth_core import (
     InputError,
     MayMove,
     Missed,
+    Movers,
     Occurrence,
     PastOccurrence,
     Reservation,
@@ -52,6 +53,7 @@ put back."""
 _MOST_SLOTS: Final = 1000
 _NODES_NAMED: Final = 5
 _POLICIES_NAMED: Final = 3
+_NO_MOVERS: Final = Movers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def decide_window(
     now: datetime,
     *,
     without_nodes: bool = False,
-    movers: Sequence[str] = (),
+    movers: Movers = _NO_MOVERS,
 ) -> WindowDecision:
     """Return what a window opens and closes now.
 
@@ -145,7 +147,7 @@ def _decide_scheduled(
     schedule: WindowSchedule,
     own: Sequence[tuple[datetime, Reservation]],
     now: datetime,
-    movers: Sequence[str],
+    movers: Movers,
 ) -> WindowDecision:
     closes = tuple(one for start, one in own if one.is_live and not _is_due(schedule, start, now))
     kept = [(start, one) for start, one in own if one not in closes]
@@ -261,7 +263,7 @@ def _status(
     *,
     ends: dict[str, datetime] | None = None,
     state: WindowState | None = None,
-    movers: Sequence[str] = (),
+    movers: Movers = _NO_MOVERS,
 ) -> ReservationWindowStatus:
     """Return the status; `ends` has by uid the ends that are about to be written."""
     seen = [(_describe(one, (ends or {}).get(one.metadata.uid)), one) for one in reservations]
@@ -362,13 +364,17 @@ def waits_for_moves(reservation: Reservation) -> bool:
     return may_move and reservation.is_live and reservation.phase is not ReservationPhase.AVAILABLE
 
 
-def _sufficient(reservation: Reservation | None, movers: Sequence[str]) -> Condition:
+def _sufficient(reservation: Reservation | None, movers: Movers) -> Condition:
     found = _sufficient_by_itself(reservation)
     if reservation is None or found.status != "False" or not waits_for_moves(reservation):
         return found
-    if movers:
-        policies = first_few(movers, _POLICIES_NAMED)
+    if movers.alone:
+        policies = first_few(movers.alone, _POLICIES_NAMED)
         return msgspec.structs.replace(found, message=f"{found.message}; pods are moved by the policy {policies}")
+    if movers.on_approval:
+        policies = first_few(movers.on_approval, _POLICIES_NAMED)
+        text = f"{found.message}; pods are moved once a plan of the policy {policies} is approved"
+        return msgspec.structs.replace(found, reason=WindowReason.AWAITING_APPROVAL, message=text)
     text = f"{found.message}; no pods are moved: no policy with {WINDOW_MOVES} is run by a descheduler"
     return msgspec.structs.replace(found, reason=WindowReason.NO_MOVES, message=text)
 
