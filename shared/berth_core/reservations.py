@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core.clock import parse_duration, parse_timestamp
+from berth_core.clock import format_timestamp, parse_duration, parse_timestamp
 from berth_core.errors import InputError
 from berth_core.labels import PREFIX, ROOM_ANNOTATION, STARVING_JOB_LABEL
 from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
@@ -234,6 +234,16 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     message: str = ""
     last_transition_time: str = ""
     observed_generation: int | None = None
+
+    def dated(self, type_: str, meta: ObjectMeta, known: Iterable["Condition"], now: datetime) -> "Condition":
+        """Return an object's condition of a type with the time at which its status last changed."""
+        times = (one.last_transition_time for one in known if (one.type, one.status) == (type_, self.status))
+        return msgspec.structs.replace(
+            self,
+            type=str(type_),
+            last_transition_time=next(times, "") or format_timestamp(now),
+            observed_generation=meta.generation,
+        )
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
 from berth_core import (
     QUEUE_GATE,
     QUEUE_WEBHOOK_CONFIGURATION,
@@ -31,7 +29,6 @@ from berth_core import (
     count,
     deserved_shares,
     first_few,
-    format_timestamp,
     guaranteed,
     real_capability,
     uncovered,
@@ -400,7 +397,7 @@ def _status(queue: GatedQueue, seen: _Outcome, now: datetime) -> GatedQueueStatu
         (QueueCondition.ENFORCED, _enforced(queue, seen)),
         (QueueCondition.COVERED, _covered(one, seen)),
     )
-    dated = tuple(_dated(queue, type_, told, now) for type_, told in conditions)
+    dated = tuple(told.dated(type_, queue.metadata, queue.status.conditions, now) for type_, told in conditions)
     if one is None:
         return GatedQueueStatus(
             observed_generation=queue.metadata.generation, state=GatedQueueState.SUSPENDED, conditions=dated
@@ -500,15 +497,3 @@ def _decimal(amount: int, usual: str) -> str:
 
 def _condition(status: str, reason: QueueReason, message: str) -> Condition:
     return Condition(type="", status=status, reason=reason, message=message)
-
-
-def _dated(queue: GatedQueue, type_: QueueCondition, told: Condition, now: datetime) -> Condition:
-    """Return a condition with its type and the time at which its status last changed."""
-    known = queue.condition(type_)
-    since = known.last_transition_time if known is not None and known.status == told.status else ""
-    return msgspec.structs.replace(
-        told,
-        type=type_.value,
-        last_transition_time=since or format_timestamp(now),
-        observed_generation=queue.metadata.generation,
-    )

@@ -135,17 +135,8 @@ def _prior(reservation: Reservation, type_: ConditionType) -> Condition | None:
 
 
 def _condition(reservation: Reservation, type_: ConditionType, *, is_true: bool, why: _Why, now: datetime) -> Condition:
-    prior = _prior(reservation, type_)
-    status = "True" if is_true else "False"
-    same = prior is not None and prior.status == status
-    return Condition(
-        type=type_.value,
-        status=status,
-        reason=why[0],
-        message=why[1],
-        last_transition_time=prior.last_transition_time if prior and same else format_timestamp(now),
-        observed_generation=reservation.metadata.generation,
-    )
+    told = Condition(type="", status="True" if is_true else "False", reason=why[0], message=why[1])
+    return told.dated(type_, reservation.metadata, reservation.status.conditions, now)
 
 
 EventType: TypeAlias = Literal["Normal", "Warning"]

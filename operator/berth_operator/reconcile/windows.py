@@ -119,7 +119,7 @@ def decide_window(
         return decision
     text = "no node that spec.nodeSelector and the template choose is ready and open to its pods"
     problem = Condition(type="", status="False", reason=WindowReason.NO_NODES, message=text)
-    told = _dated(window, WindowCondition.SUFFICIENT, problem, now)
+    told = problem.dated(WindowCondition.SUFFICIENT, window.metadata, window.status.conditions, now)
     conditions = (*(one for one in decision.status.conditions if one.type != told.type), told)
     return replace(decision, status=msgspec.structs.replace(decision.status, conditions=conditions))
 
@@ -279,7 +279,9 @@ def _status(
         active=shown,
         history=_history(window, seen, shown),
         last_start=window.status.last_start,
-        conditions=tuple(_dated(window, type_, told, now) for type_, told in conditions),
+        conditions=tuple(
+            told.dated(type_, window.metadata, window.status.conditions, now) for type_, told in conditions
+        ),
     )
 
 
@@ -404,15 +406,3 @@ def _sufficient_by_itself(reservation: Reservation | None) -> Condition:
     if idle >= slots:
         return Condition(type="", status="True", reason=WindowReason.IDLE_SUFFICES, message=text)
     return Condition(type="", status="False", reason=WindowReason.IDLE_INSUFFICIENT, message=text)
-
-
-def _dated(window: ReservationWindow, type_: WindowCondition, told: Condition, now: datetime) -> Condition:
-    """Return a condition with its type and the time at which its status last changed."""
-    known = window.condition(type_)
-    since = known.last_transition_time if known is not None and known.status == told.status else ""
-    return msgspec.structs.replace(
-        told,
-        type=type_.value,
-        last_transition_time=since or format_timestamp(now),
-        observed_generation=window.metadata.generation,
-    )

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import msgspec
-
 from berth_core import (
     Condition,
     InputError,
@@ -84,7 +82,7 @@ def decide_zone(zone: RevocableZone, fenced: Mapping[str, bool], left: Sequence[
         evict_from=None if evict_from is None else format_timestamp(evict_from),
         nodes=len(fenced),
         pods=len(left),
-        conditions=tuple(_dated(zone, type_, told, now) for type_, told in conditions),
+        conditions=tuple(told.dated(type_, zone.metadata, zone.status.conditions, now) for type_, told in conditions),
     )
     coming = [one for one in (evict_from, closes_at, times.following and times.following.start) if one and one > now]
     wake = min(((one - now).total_seconds() for one in coming), default=None)
@@ -175,15 +173,3 @@ def _empty_in_time(zone: RevocableZone, times: _Times, left: Sequence[Pod], now:
         text = f"{count(len(left), 'pod')} need {format_duration(needed)} before {format_timestamp(times.opening.end)}"
         told = ("False", ZoneReason.TOO_LATE, text) if is_late else ("True", ZoneReason.IN_TIME, text)
     return Condition(type="", status=told[0], reason=told[1], message=told[2])
-
-
-def _dated(zone: RevocableZone, type_: ZoneCondition, told: Condition, now: datetime) -> Condition:
-    """Return a condition with its type and the time at which its status last changed."""
-    known = zone.condition(type_)
-    since = known.last_transition_time if known is not None and known.status == told.status else ""
-    return msgspec.structs.replace(
-        told,
-        type=type_.value,
-        last_transition_time=since or format_timestamp(now),
-        observed_generation=zone.metadata.generation,
-    )
