@@ -213,9 +213,11 @@ from berth_core.pod_groups import (
     volcano_group_of,
 )
 from berth_core.pod_requests import (
+    ONE_POD,
     effective_requests,
     is_best_effort,
     occupied_requests,
+    readable_requests,
 )
 from berth_core.policies import (
     LONGEST_GRACE,
@@ -404,6 +406,7 @@ __all__ = [
     "MOVE_ANNOTATION",
     "NOT_OF_TENANTS",
     "NO_EVICTION_ANNOTATION",
+    "ONE_POD",
     "OPERATOR_LEASE",
     "OPERATOR_RENEWALS",
     "PATH_ANNOTATION",
@@ -662,6 +665,7 @@ __all__ = [
     "read_selector",
     "read_timestamp",
     "read_whole_number",
+    "readable_requests",
     "real_capability",
     "refuse_unreadable",
     "requested_plan_name",

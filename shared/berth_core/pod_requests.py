@@ -5,7 +5,10 @@ from typing import Final
 
 from berth_core.errors import InputError
 from berth_core.objects import Container, ContainerStatus, Pod, PodSpec, Quantities
-from berth_core.resources import CPU, HUGE_PAGES_PREFIX, MEMORY, ResourceAmounts
+from berth_core.resources import CPU, HUGE_PAGES_PREFIX, MEMORY, PODS, ResourceAmounts
+
+ONE_POD: Final = ResourceAmounts({PODS: 1})
+"""What every pod takes of its node besides its requests."""
 
 _MAIN: Final = "containers"
 _INIT: Final = "initContainers"
@@ -52,6 +55,14 @@ def occupied_requests(pod: Pod) -> ResourceAmounts:
         return actual if infeasible else actual.largest(specified)
 
     return _with_pod_level(pod.spec, _of_containers(pod.spec, request_of))
+
+
+def readable_requests(pod: Pod) -> ResourceAmounts:
+    """Return the resources that a pod takes of a node now, none if they are unreadable."""
+    try:
+        return occupied_requests(pod)
+    except InputError:
+        return ResourceAmounts.empty()
 
 
 def _of_containers(spec: PodSpec, request_of: Callable[[Container, str], ResourceAmounts]) -> ResourceAmounts:

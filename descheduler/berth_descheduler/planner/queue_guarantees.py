@@ -27,7 +27,7 @@ from berth_core import (
     Queue,
     ResourceAmounts,
     Snapshot,
-    occupied_requests,
+    readable_requests,
     volcano_group_of,
 )
 from berth_descheduler.planner.pending_pods import is_pending
@@ -255,7 +255,7 @@ def _templates(snapshot: Snapshot) -> Mapping[tuple[str, str], PodSpec]:
 
 
 def _add(use: _Use, pod: Pod, node: NodeIndex | None, templates: Mapping[tuple[str, str], PodSpec]) -> None:
-    amounts = _requests(pod)
+    amounts = readable_requests(pod)
     waits = not pod.spec.node_name
     if waits and RESERVATION_LABEL in pod.metadata.labels and PLACEHOLDER_LABEL not in pod.metadata.labels:
         return  # its place is the placeholder's
@@ -274,14 +274,6 @@ def _add(use: _Use, pod: Pod, node: NodeIndex | None, templates: Mapping[tuple[s
         use.waiting.setdefault(key, []).append(pod)
     else:
         use.placed[key] += 1
-
-
-def _requests(pod: Pod) -> ResourceAmounts:
-    """Return a pod's requests, none if they cannot be read."""
-    try:
-        return occupied_requests(pod)
-    except InputError:
-        return ResourceAmounts.empty()
 
 
 def _measure(

@@ -2,28 +2,25 @@
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from berth_core import (
     HANDOVER_GATE,
     INDEX_ANNOTATION,
+    ONE_POD,
     PLACEHOLDER_LABEL,
     QUEUE_GATE,
     RESERVATION_LABEL,
     RESERVATION_NAME_ANNOTATION,
     TASK_ANNOTATION,
     GatedQueue,
-    InputError,
     Namespace,
     Pod,
     ResourceAmounts,
-    occupied_requests,
+    readable_requests,
 )
 from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_operator.cache.reservations import Tombstones, version_number, version_of
 from berth_operator.reconcile import Assignment, QueuePod, QueueView
-
-_ONE_POD: Final = ResourceAmounts({"pods": 1})
 
 
 def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
@@ -36,16 +33,12 @@ def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
     uid = meta.labels.get(RESERVATION_LABEL, "")
     holds = meta.namespace == own_namespace and PLACEHOLDER_LABEL in meta.labels
     home, _, _ = meta.annotations.get(RESERVATION_NAME_ANNOTATION, "").partition("/")
-    try:
-        requests = occupied_requests(pod)
-    except InputError:
-        requests = ResourceAmounts.empty()
     return QueuePod(
         uid=meta.uid,
         namespace=home if holds and home else meta.namespace,
         name=meta.name,
         version=version_of(meta),
-        requests=requests.plus(_ONE_POD),
+        requests=readable_requests(pod).plus(ONE_POD),
         node=spec.node_name,
         priority=spec.priority or 0,
         created=meta.creation_timestamp or "",

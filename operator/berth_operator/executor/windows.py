@@ -15,6 +15,7 @@ import structlog
 
 from berth_core import (
     CHOSEN_NODE_ANNOTATION,
+    ONE_POD,
     REVOCABLE_ZONE_LABEL,
     WINDOW_API_VERSION,
     WINDOW_KIND,
@@ -35,8 +36,8 @@ from berth_core import (
     ZoneState,
     effective_requests,
     format_timestamp,
-    occupied_requests,
     policies_that_move,
+    readable_requests,
 )
 from berth_kube import (
     DESCHEDULER_POLICIES,
@@ -82,8 +83,6 @@ _WITHOUT_NODES_SECONDS: Final = 10.0
 """Between two looks for a node that a window may use."""
 _MOVERS_SECONDS: Final = 30.0
 """Between two looks for a policy that moves pods for a window that waits for it."""
-
-_ONE_POD: Final = ResourceAmounts({"pods": 1})
 
 _LOG = structlog.get_logger(__name__)
 
@@ -171,7 +170,7 @@ class WindowNodeChooser:
             name = pod.spec.node_name or pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "")
             if name:
                 use = self._uses.setdefault(name, NodeUse(name, ResourceAmounts.empty()))
-                use.taken.append((_requests_of(pod), ends.get(pod.metadata.uid)))
+                use.taken.append((readable_requests(pod).plus(ONE_POD), ends.get(pod.metadata.uid)))
         self._listed_at = self._clock.monotonic()
 
     def _use_of(self, node: GuardableNode) -> NodeUse:
@@ -182,15 +181,6 @@ class WindowNodeChooser:
         except InputError:
             use.allocatable = ResourceAmounts.empty()
         return use
-
-
-def _requests_of(pod: Pod) -> ResourceAmounts:
-    """Return what a pod takes; an unreadable request counts as nothing."""
-    try:
-        requests = occupied_requests(pod)
-    except InputError:
-        requests = ResourceAmounts.empty()
-    return requests.plus(_ONE_POD)
 
 
 class WindowController:

@@ -21,6 +21,7 @@ from berth_core import (
     HIGHEST_SLOT_INDEX,
     INDEX_ANNOTATION,
     LATEST_UNIX_SECONDS,
+    ONE_POD,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     ROOM_TAINT,
@@ -297,7 +298,7 @@ def _occupant(pod: Pod, ends_at: datetime | None) -> Occupant:
 
 def slot_requests(spec: PodSpec) -> ResourceAmounts:
     """Return what a pod takes of a node, including its pod slot."""
-    return effective_requests(spec).plus(ResourceAmounts({"pods": 1}))
+    return effective_requests(spec).plus(ONE_POD)
 
 
 @dataclass(frozen=True, slots=True)
