@@ -92,12 +92,10 @@ class QueueStore:
         with self._lock:
             return tuple(self._queues.values())
 
-    def replace_queues(self, queues: Iterable[GatedQueue]) -> bool:
-        """Store all queues; return whether any is new, changed or gone."""
-        fresh = {queue.metadata.uid: queue for queue in queues}
+    def replace_queues(self, queues: Iterable[GatedQueue]) -> None:
+        """Store all queues."""
         with self._lock:
-            changed, self._queues = fresh != self._queues, fresh
-        return changed
+            self._queues = {queue.metadata.uid: queue for queue in queues}
 
     def put_queue(self, queue: GatedQueue) -> None:
         """Store a known queue as the API server returned it."""
@@ -105,11 +103,10 @@ class QueueStore:
             if queue.metadata.uid in self._queues:
                 self._queues[queue.metadata.uid] = queue
 
-    def replace_kueue(self, local_queues: Mapping[str, str]) -> bool:
-        """Store the namespaces that Kueue manages; return whether they changed."""
+    def replace_kueue(self, local_queues: Mapping[str, str]) -> None:
+        """Store the namespaces that Kueue manages."""
         with self._lock:
-            changed, self._of_kueue = local_queues != self._of_kueue, dict(local_queues)
-        return changed
+            self._of_kueue = dict(local_queues)
 
     def take_namespace(self, item: WatchItem[Namespace]) -> None:
         """Apply an event of the namespaces' watch."""
