@@ -17,7 +17,14 @@ from berth_core.clock import (
     read_timestamp,
     span_in_words,
 )
-from berth_core.errors import BerthError, InputError, PermanentError, RetryableError, require_positive
+from berth_core.errors import (
+    BerthError,
+    InputError,
+    PermanentError,
+    RetryableError,
+    refuse_unknown,
+    require_positive,
+)
 from berth_core.gated_queues import (
     NOT_OF_TENANTS,
     QUEUE_API_VERSION,
@@ -667,6 +674,7 @@ __all__ = [
     "read_whole_number",
     "readable_requests",
     "real_capability",
+    "refuse_unknown",
     "refuse_unreadable",
     "requested_plan_name",
     "requests_of_slot",

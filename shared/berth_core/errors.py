@@ -9,6 +9,7 @@ BerthError
 └── PermanentError  give up; trying again brings the same
 """
 
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
 _LONGEST_VALUE: Final = 80
@@ -60,6 +61,13 @@ def require_positive(field: str, value: float) -> None:
     """Raise InputError with the field unless the value is above zero."""
     if value <= 0:
         raise InputError(field, str(value), "a number above 0")
+
+
+def refuse_unknown(field: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `InputError` for the first given name that is not known."""
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise InputError(field, unknown[0], f"only {', '.join(sorted(known))}")
 
 
 def _shown(value: object) -> str:

@@ -10,7 +10,15 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from berth_core import InputError, LabelSelector, format_duration, parse_duration, parse_selector, read_selector
+from berth_core import (
+    InputError,
+    LabelSelector,
+    format_duration,
+    parse_duration,
+    parse_selector,
+    read_selector,
+    refuse_unknown,
+)
 from berth_descheduler.planner import EvictableNamespaces
 
 T = TypeVar("T")
@@ -133,9 +141,7 @@ class DefaultEvictorArgs:
 
         Raises `InputError` that names the field.
         """
-        unknown = sorted(set(raw) - set(ARGUMENTS))
-        if unknown:
-            raise InputError("args", unknown[0], f"only {', '.join(sorted(ARGUMENTS))}")
+        refuse_unknown("args", raw, ARGUMENTS)
         _flag(raw, "nodeFit")  # a target is always sought, and its place held: nothing depends on it
         classes = _storage_classes(raw.get("podProtections"))
         protections = _protections(raw)
@@ -272,8 +278,8 @@ def _storage_classes(raw: object) -> frozenset[str]:
             return frozenset()
         if not isinstance(found, Mapping):
             raise InputError(place, found, f"a mapping with {step}")
-        if place != "podProtections" and (unknown := sorted(set(found) - {step})):
-            raise InputError(place, unknown[0], f"only {step}")
+        if place != "podProtections":
+            refuse_unknown(place, found, {step})
         place, found = f"{place}.{step}", found.get(step)
     if not isinstance(found, list | tuple):
         raise InputError(place, found, expected)

@@ -19,6 +19,7 @@ from berth_core import (
     Snapshot,
     format_duration,
     parse_duration,
+    refuse_unknown,
 )
 from berth_descheduler.framework.interfaces import Enabled, PluginSet
 from berth_descheduler.planner import (
@@ -221,9 +222,7 @@ class DefragmentationArgs:
     @classmethod
     def _parse(cls, raw: Mapping[str, Any]) -> "DefragmentationArgs":
         """Return the arguments by their preferred names."""
-        unknown = sorted(set(raw) - set(ARGUMENTS))
-        if unknown:
-            raise InputError("args", unknown[0], f"only {', '.join(sorted(ARGUMENTS))}")
+        refuse_unknown("args", raw, ARGUMENTS)
         resource = raw.get("resourceType", CPU)
         if not isinstance(resource, str) or not resource:
             raise InputError("resourceType", resource, "a resource such as cpu, memory or nvidia.com/gpu")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from berth_core import InputError, Pod, PodEnds, format_timestamp, parse_duration
+from berth_core import InputError, Pod, PodEnds, format_timestamp, parse_duration, refuse_unknown
 from berth_descheduler.framework import ClusterView, PodFilter, Refusal, RefusalReason
 
 ENDS_SOON: Final = "EndsSoon"
@@ -24,9 +24,7 @@ class EndsSoon:
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "EndsSoon":
         """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
-        unknown = sorted(set(args) - {"within"})
-        if unknown:
-            raise InputError("args", unknown[0], "only within")
+        refuse_unknown("args", args, {"within"})
         if "within" not in args:
             return cls()
         try:

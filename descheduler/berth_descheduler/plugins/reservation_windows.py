@@ -33,6 +33,7 @@ from berth_core import (
     Taint,
     Toleration,
     read_timestamp,
+    refuse_unknown,
 )
 from berth_descheduler.planner import (
     EvictableNamespaces,
@@ -65,9 +66,7 @@ class ReservationWindows:
 
         Raises `InputError` that names the field.
         """
-        unknown = sorted(set(args) - set(ARGUMENTS))
-        if unknown:
-            raise InputError("args", unknown[0], f"only {', '.join(sorted(ARGUMENTS))}")
+        refuse_unknown("args", args, ARGUMENTS)
         return cls(EvictableNamespaces.of_argument(args.get("namespaces")))
 
     def strategy(self, deadline: Deadline) -> Strategy:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any, Final
 
-from berth_core import STARVING_JOBS, Deadline, InputError, Objective, format_duration, parse_duration
+from berth_core import STARVING_JOBS, Deadline, InputError, Objective, format_duration, parse_duration, refuse_unknown
 from berth_descheduler.planner import (
     EvictableNamespaces,
     StarvationRules,
@@ -58,9 +58,7 @@ class StarvingJobsArgs:
 
         Raises `InputError` that names the field.
         """
-        unknown = sorted(set(raw) - set(ARGUMENTS))
-        if unknown:
-            raise InputError("args", unknown[0], f"only {', '.join(sorted(ARGUMENTS))}")
+        refuse_unknown("args", raw, ARGUMENTS)
         default = cls()
         percent = _percentage(raw, "reservedNodePercent", default.node_percent)
         return cls(
