@@ -14,8 +14,7 @@ from berth_core.schedules import ZoneSchedule
 from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.executor.guards import LentFences
-from berth_operator.executor.windows import list_zones
-from berth_operator.executor.zones import PreemptablePods, ZoneController
+from berth_operator.executor.zones import PreemptablePods, ZoneController, list_zones
 from berth_operator.reconcile.zones import decide_zone
 from berth_operator.workqueue import Key, KeyKind
 from builders import as_api, pod

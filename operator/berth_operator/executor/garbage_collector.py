@@ -26,14 +26,15 @@ from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
-from berth_operator.executor.windows import list_windows, list_zones
+from berth_operator.executor.windows import list_windows
+from berth_operator.executor.zones import list_zones
 from berth_operator.reconcile import holds_our_gate
 from berth_operator.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
 
 _ONE_BY_ONE: Final = 20
 """Up to this many changed Reservations are fetched one by one."""
 
-_WINDOWS_SECONDS: Final = 3.0
+_LIST_SECONDS: Final = 3.0
 _TURNS: Final = 4
 """This many resyncs reconcile every Reservation once."""
 
@@ -87,17 +88,17 @@ class Resync:
         self._fences = fences
         self._enqueue = enqueue
         self._turn = 0
-        self._windows_listed_at = -_WINDOWS_SECONDS
+        self._listed_at = -_LIST_SECONDS
 
-    def list_windows(self) -> None:
+    def list_windows_and_zones(self) -> None:
         """Hear of new and changed windows and zones every three seconds.
 
         They do not come through kopf: of two kinds that it watches, one that ends while the other is cut leaves it
         waiting for ever.
         """
-        if time.monotonic() - self._windows_listed_at < _WINDOWS_SECONDS:
+        if time.monotonic() - self._listed_at < _LIST_SECONDS:
             return
-        self._windows_listed_at = time.monotonic()
+        self._listed_at = time.monotonic()
         try:
             list_windows(self._client, self._cache)
             list_zones(self._client, self._cache)

@@ -7,7 +7,6 @@ creates nothing. Nodes are chosen from one list of all pods, which windows that 
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,7 +15,6 @@ import structlog
 from berth_core import (
     CHOSEN_NODE_ANNOTATION,
     ONE_POD,
-    REVOCABLE_ZONE_LABEL,
     WINDOW_API_VERSION,
     WINDOW_KIND,
     WINDOW_MOVES,
@@ -31,9 +29,7 @@ from berth_core import (
     ReservationWindowStatus,
     ResourceAmounts,
     RetryableError,
-    RevocableZone,
     WindowState,
-    ZoneState,
     effective_requests,
     format_timestamp,
     policies_that_move,
@@ -44,7 +40,6 @@ from berth_kube import (
     PODS,
     RESERVATION_WINDOWS,
     RESERVATIONS,
-    REVOCABLE_ZONES,
     AlreadyExistsError,
     EventType,
     KubeClient,
@@ -97,31 +92,6 @@ def list_windows(client: KubeClient, cache: Cache) -> None:
     states = Counter(window.status.state for window in cache.windows.all())
     for state in WindowState:
         metrics.WINDOWS.labels(state=state.value).set(states[state.value])
-
-
-def list_zones(client: KubeClient, cache: Cache) -> None:
-    """Refresh all zones in the cache, and queue them and the nodes whose fences nothing wants any more.
-
-    Without the CRD there are none.
-    """
-    with suppress(NotFoundError):
-        listing = client.list(REVOCABLE_ZONES)
-        cache.zones.replace([RevocableZone.read(body) for body in listing.items], listing.resource_version)
-    cache.zones.are_known = True
-    zones = cache.zones.all()
-    states = Counter(zone.status.state for zone in zones)
-    for state in ZoneState:
-        metrics.ZONES.labels(state=state.value).set(states[state.value])
-    metrics.LENT_NODES.clear()
-    metrics.LENT_NODE_PODS.clear()
-    for zone in zones:
-        metrics.LENT_NODES.labels(zone=zone.metadata.name).set(zone.status.nodes)
-        metrics.LENT_NODE_PODS.labels(zone=zone.metadata.name).set(zone.status.pods)
-    cache.zones.queue_all()
-    names = {zone.metadata.name for zone in zones}
-    nodes = (node.metadata for node in cache.nodes()) if zones else ()
-    lent = {meta.name for meta in nodes if meta.labels.get(REVOCABLE_ZONE_LABEL) in names}
-    cache.zones.queue_nodes({pod.spec.node_name for pod in cache.zones.fences()} - lent)
 
 
 class WindowNodeChooser:

@@ -5,6 +5,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -35,8 +36,11 @@ from berth_kube import (
     REVOCABLE_ZONES,
     VOLCANO_POD_GROUPS,
     ConflictError,
+    KubeClient,
     NotFoundError,
 )
+from berth_operator import metrics
+from berth_operator.cache import Cache
 from berth_operator.executor.context import WITHOUT_NODE, Context, require_lease, write_status
 from berth_operator.executor.events import EventRecorder, RecordedEvent
 from berth_operator.executor.guards import LentFences
@@ -125,6 +129,31 @@ class PreemptablePods:
 
 
 # --- zones -----------------------------------------------------------------------------------------------------------
+
+
+def list_zones(client: KubeClient, cache: Cache) -> None:
+    """Refresh all zones in the cache, and queue them and the nodes whose fences nothing wants any more.
+
+    Without the CRD there are none.
+    """
+    with suppress(NotFoundError):
+        listing = client.list(REVOCABLE_ZONES)
+        cache.zones.replace([RevocableZone.read(body) for body in listing.items], listing.resource_version)
+    cache.zones.are_known = True
+    zones = cache.zones.all()
+    states = Counter(zone.status.state for zone in zones)
+    for state in ZoneState:
+        metrics.ZONES.labels(state=state.value).set(states[state.value])
+    metrics.LENT_NODES.clear()
+    metrics.LENT_NODE_PODS.clear()
+    for zone in zones:
+        metrics.LENT_NODES.labels(zone=zone.metadata.name).set(zone.status.nodes)
+        metrics.LENT_NODE_PODS.labels(zone=zone.metadata.name).set(zone.status.pods)
+    cache.zones.queue_all()
+    names = {zone.metadata.name for zone in zones}
+    nodes = (node.metadata for node in cache.nodes()) if zones else ()
+    lent = {meta.name for meta in nodes if meta.labels.get(REVOCABLE_ZONE_LABEL) in names}
+    cache.zones.queue_nodes({pod.spec.node_name for pod in cache.zones.fences()} - lent)
 
 
 class ZoneController:
