@@ -14,22 +14,19 @@ from prometheus_client import CollectorRegistry
 from berth_core import DESCHEDULER_LEASE, BerthError, Clock, InputError, SystemClock, printable_line
 from berth_descheduler import telemetry
 from berth_descheduler.api.server import rest_options, rest_settings, serve_rest
-from berth_descheduler.controller.leader import LeaderElector
-from berth_descheduler.controller.store import ServiceContext
+from berth_descheduler.controller import LeaderElector, ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import CapacityMeter, CapacitySettings, CycleMetrics, PolicyMetrics
 from berth_descheduler.migration import clean_up_after_operator
-from berth_descheduler.options.command import (
+from berth_descheduler.options import (
+    capacity_options,
+    capacity_settings,
     cluster_options,
+    cycle_settings,
     duration_option,
     duration_option_or_none,
     naming_options,
     planner_options,
-)
-from berth_descheduler.options.policy import (
-    capacity_options,
-    capacity_settings,
-    cycle_settings,
     run_options,
     run_planner_settings,
     settings_to_serve,

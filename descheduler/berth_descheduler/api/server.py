@@ -25,7 +25,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.api.app import Application
 from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, overloaded
 from berth_descheduler.api.settings import RestSettings, RestTimes
-from berth_descheduler.options.command import option_of, with_options
+from berth_descheduler.options import option_of, with_options
 from berth_kube import ClientSettings, KubeClient, connect
 from berth_service.process import parse_address
 

@@ -22,8 +22,7 @@ from berth_core import (
     span_in_words,
 )
 from berth_core.schedules import WindowSchedule
-from berth_descheduler.cli.output import Output, output_option, write_described
-from berth_descheduler.options.command import cluster_options
+from berth_descheduler.options import Output, cluster_options, output_option, write_described
 from berth_descheduler.report import output_console
 from berth_kube import RESERVATION_WINDOWS, NotFoundError, connect
 

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from berth_core import SystemClock
-from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.demo import (
     PLANNER_SETTINGS,
     SCENES,
@@ -22,6 +21,7 @@ from berth_descheduler.demo import (
     play_scene,
     run_demo,
 )
+from berth_descheduler.options import Output, output_option, write_described
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import plan
 from berth_descheduler.report import (

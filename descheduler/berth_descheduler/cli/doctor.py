@@ -45,8 +45,7 @@ from berth_core import (
     printable_line,
     read_whole_number,
 )
-from berth_descheduler.cli.output import Output, output_option, write_described
-from berth_descheduler.options.command import cluster_options
+from berth_descheduler.options import Output, cluster_options, output_option, write_described
 from berth_descheduler.plugins import StarvingJobsArgs
 from berth_descheduler.report import Terminal
 from berth_kube import (

@@ -13,9 +13,18 @@ from rich.console import Console
 from rich.live import Live
 
 from berth_core import ClockDeadline, InputError, MigrationPlan, Snapshot, SnapshotKind, SystemClock, parse_kinds
-from berth_descheduler.cli.output import Output, output_option, write_described
-from berth_descheduler.options.command import cluster_options, duration_option, naming_options, planner_options
-from berth_descheduler.options.policy import naming_what_was_typed, policy_option, settings_to_plan
+from berth_descheduler.options import (
+    Output,
+    cluster_options,
+    duration_option,
+    naming_options,
+    naming_what_was_typed,
+    output_option,
+    planner_options,
+    policy_option,
+    settings_to_plan,
+    write_described,
+)
 from berth_descheduler.planner import explain_kept_pods, measure_queues, plan, read_shape, report_capacity
 from berth_descheduler.report import (
     Occasion,

@@ -30,9 +30,8 @@ from berth_core import (
     printable_line,
 )
 from berth_descheduler.cli.main import complete_plans, complete_policies
-from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.migration import abort, approve, request_run
-from berth_descheduler.options.command import cluster_options, duration_option
+from berth_descheduler.options import Output, cluster_options, duration_option, output_option, write_described
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import Linted, Severity, lint_document, read_documents
 from berth_descheduler.report import (

@@ -10,15 +10,18 @@ from rich.console import Console
 from rich.table import Table
 
 from berth_core import BerthError, MigrationPlan, MoveState, SystemClock
-from berth_descheduler.cli.output import Output, output_option, write_described
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.options.command import cluster_options, planner_options
-from berth_descheduler.options.policy import (
+from berth_descheduler.options import (
+    Output,
+    cluster_options,
     cycle_settings,
     naming_what_was_typed,
+    output_option,
+    planner_options,
     policy_option,
     run_options,
     settings_to_run,
+    write_described,
 )
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, measure_cluster

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from berth_descheduler.cli.output import Output, output_option, write_described
+from berth_descheduler.options import Output, output_option, write_described
 from berth_sandbox.bootstrap import BERTH_ACCOUNTS
 from berth_sandbox.sandbox import DEFAULT_NAME, Sandbox
 from berth_sandbox.settings import SandboxSettings, ScoringStrategy

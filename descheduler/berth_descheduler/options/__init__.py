@@ -2,3 +2,49 @@
 
 Here is also what they say when something is wrong.
 """
+
+from berth_descheduler.options.command import (
+    cluster_options,
+    duration_option,
+    duration_option_or_none,
+    naming_options,
+    option_of,
+    planner_options,
+    with_options,
+)
+from berth_descheduler.options.output import Output, output_option, write_described
+from berth_descheduler.options.policy import (
+    capacity_options,
+    capacity_settings,
+    cycle_settings,
+    naming_what_was_typed,
+    policy_option,
+    run_options,
+    run_planner_settings,
+    settings_to_plan,
+    settings_to_run,
+    settings_to_serve,
+)
+
+__all__ = [
+    "Output",
+    "capacity_options",
+    "capacity_settings",
+    "cluster_options",
+    "cycle_settings",
+    "duration_option",
+    "duration_option_or_none",
+    "naming_options",
+    "naming_what_was_typed",
+    "option_of",
+    "output_option",
+    "planner_options",
+    "policy_option",
+    "run_options",
+    "run_planner_settings",
+    "settings_to_plan",
+    "settings_to_run",
+    "settings_to_serve",
+    "with_options",
+    "write_described",
+]
