@@ -15,7 +15,7 @@ import kopf
 import msgspec
 import structlog
 
-from berth_core import MAX_DEPTH
+from berth_core.unreadable import MAX_DEPTH
 from berth_kube import RESERVATIONS, Call, decode_event, decode_item, decode_page
 from berth_operator import telemetry
 from berth_operator.app import App

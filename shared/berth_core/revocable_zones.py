@@ -23,9 +23,6 @@ from berth_core.pod_groups import volcano_group_of
 from berth_core.reservations import Condition
 from berth_core.unreadable import read_or_stand_in
 
-ZONE_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
-ZONE_KIND: Final = "RevocableZone"
-
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _LONGEST_GRACE_SECONDS: Final = 600
 

@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
 
 import msgspec
 
-from berth_core import (
-    DeschedulerPolicy,
-    InputError,
-    MigrationPlan,
-    cut,
-    is_cut,
-    is_too_deep,
-    mark,
-    stand_in,
-    why_unreadable,
-)
+from berth_core import DeschedulerPolicy, InputError, MigrationPlan, mark
+from berth_core.unreadable import cut, is_cut, is_too_deep, stand_in, why_unreadable
 from berth_kube.errors import Call, GoneError, KubeError, Status, UnexpectedObjectError, error_from_decoding
 
 # --- decoding --------------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from typing import Any, Final
 import pytest
 from hypothesis import strategies as st
 
-from berth_core import InputError, Occurrence, ReservationWindowSpec, requests_of_slot
+from berth_core import InputError, Occurrence, requests_of_slot
 from berth_core.schedules import WindowSchedule
+from berth_core.windows import ReservationWindowSpec
 from properties import holds_for
 
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Santiago", "Asia/Kathmandu")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from berth_core import InputError, RevocableZoneSpec, time_to_leave
+from berth_core import InputError
 from berth_core.objects import Pod
-from berth_core.revocable_zones import Weekday
+from berth_core.revocable_zones import RevocableZoneSpec, Weekday, time_to_leave
 from berth_core.schedules import ZoneSchedule, read_evict_period
 from builders import pod
 

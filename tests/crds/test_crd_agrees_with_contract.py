@@ -16,8 +16,6 @@ from berth_core import (
     RESERVATION_KIND,
     WINDOW_API_VERSION,
     WINDOW_KIND,
-    ZONE_API_VERSION,
-    ZONE_KIND,
     gated_queues,
     migration_plans,
     policies,
@@ -26,6 +24,7 @@ from berth_core import (
     windows,
 )
 from berth_core.objects import PodTemplate
+from berth_kube import REVOCABLE_ZONES
 from conventions.tracked import ROOT
 
 CONTRACTS: Final = {
@@ -147,7 +146,7 @@ def test_every_field_is_described(plural: str) -> None:
         ("migrationplans", PLAN_API_VERSION, PLAN_KIND),
         ("deschedulerpolicies", POLICY_API_VERSION, POLICY_KIND),
         ("reservationwindows", WINDOW_API_VERSION, WINDOW_KIND),
-        ("revocablezones", ZONE_API_VERSION, ZONE_KIND),
+        ("revocablezones", REVOCABLE_ZONES.api_version, REVOCABLE_ZONES.kind),
         ("queues", QUEUE_API_VERSION, QUEUE_KIND),
     ],
     ids=["rsv", "mplan", "dpol", "rsvw", "rvz", "bq"],

@@ -6,13 +6,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from berth_core import (
-    WINDOW_API_VERSION,
-    WINDOW_KIND,
-    Missed,
-    ReservationWindow,
-    ReservationWindowSpec,
-)
+from berth_core import WINDOW_API_VERSION, WINDOW_KIND, ReservationWindow
+from berth_core.windows import Missed, ReservationWindowSpec
 from plain_api import PlainApi
 
 pytestmark = pytest.mark.cluster

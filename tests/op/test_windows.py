@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from berth_core import (
-    MAXIMUM_RUNTIME_ANNOTATION,
     MAY_MOVE_ANNOTATION,
     POLICY_API_VERSION,
     POLICY_KIND,
@@ -18,6 +17,7 @@ from berth_core import (
     WindowReason,
     WindowState,
 )
+from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_core.schedules import WindowSchedule
 from berth_kube import DESCHEDULER_POLICIES, JOBS, PODS, RESERVATION_WINDOWS, RESERVATIONS, VOLCANO_POD_GROUPS
 from berth_kube.errors import ServerError

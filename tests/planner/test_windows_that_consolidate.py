@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from berth_core import (
-    MAXIMUM_RUNTIME_ANNOTATION,
     MAY_MOVE_ANNOTATION,
     WINDOW_MOVES,
     WINDOW_START_ANNOTATION,
@@ -24,6 +23,7 @@ from berth_core import (
     Snapshot,
     format_timestamp,
 )
+from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins import ReservationWindows, default_plugins, settings_with

@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from berth_core import (
-    MAXIMUM_RUNTIME_ANNOTATION,
     WINDOW_API_VERSION,
     WINDOW_KIND,
     Reservation,
@@ -17,6 +16,7 @@ from berth_core import (
     format_timestamp,
     parse_timestamp,
 )
+from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_kube import PODS, RESERVATION_WINDOWS, RESERVATIONS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode

@@ -16,12 +16,9 @@ from berth_core import (
     LabelSelector,
     Namespace,
     Node,
-    NodeCondition,
-    NodeStatus,
     ObjectMeta,
     OwnerReference,
     Pod,
-    PodCondition,
     PodSpec,
     PodStatus,
     ResourceAmounts,
@@ -31,6 +28,7 @@ from berth_core import (
     WorkloadSpec,
     WorkloadStatus,
 )
+from berth_core.objects import NodeCondition, NodeStatus, PodCondition
 from berth_descheduler.snapshots import write_snapshot_file
 
 NODES: Final = 60

@@ -13,17 +13,14 @@ import msgspec
 from berth_core import (
     HANDOVER_GATE,
     HANDOVER_TAINT,
-    MANAGED_BY_DESCHEDULER,
     MANAGED_LABEL,
     MOVE_ANNOTATION,
     PLAN_API_VERSION,
     PLAN_KIND,
     PLAN_LABEL,
     POLICY_LABEL,
-    PREFIX,
     RESERVATION_API_VERSION,
     RESERVATION_KIND,
-    ROOM_ANNOTATION,
     ROOM_TAINT,
     STARVING_JOB_LABEL,
     Capacity,
@@ -46,6 +43,7 @@ from berth_core import (
     parse_timestamp,
     reservation_name,
 )
+from berth_core.labels import MANAGED_BY_DESCHEDULER, PREFIX, ROOM_ANNOTATION
 
 # --- reservation templates -------------------------------------------------------------------------------------------
 # What a Reservation's template keeps of a live pod: what scheduling sees, and nothing secret.

@@ -16,8 +16,6 @@ from berth_core import (
     DAEMON_POD_LABEL,
     PREEMPTABLE_LABEL,
     REVOCABLE_ZONE_LABEL,
-    ZONE_API_VERSION,
-    ZONE_KIND,
     BerthError,
     ObjectMeta,
     ObjectReference,
@@ -239,7 +237,7 @@ class ZoneController:
         if status.state == zone.status.state or (not zone.status.state and status.state == ZoneState.CLOSED):
             return
         reason, text = EVENTS.get(ZoneState(status.state), ("", ""))
-        regarding = ObjectReference.of(ZONE_API_VERSION, ZONE_KIND, zone.metadata)
+        regarding = ObjectReference.of(REVOCABLE_ZONES.api_version, REVOCABLE_ZONES.kind, zone.metadata)
         if reason:
             until = f" until {status.closes_at}" if status.closes_at else ""
             self._recorder.record(RecordedEvent(regarding, "Normal", reason, f"{text}{until}"))

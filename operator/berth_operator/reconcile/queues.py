@@ -17,22 +17,15 @@ from berth_core import (
     GatedQueue,
     GatedQueueState,
     GatedQueueStatus,
-    NamespaceChoice,
     Queue,
     QueueCondition,
-    QueueReason,
-    QueueRoom,
     QueueState,
-    QueueUse,
     ResourceAmounts,
-    choose_namespaces,
     count,
-    deserved_shares,
     first_few,
-    guaranteed,
-    real_capability,
-    uncovered,
 )
+from berth_core.gated_queues import NamespaceChoice, QueueReason, choose_namespaces
+from berth_core.queue_shares import QueueRoom, QueueUse, deserved_shares, guaranteed, real_capability, uncovered
 from berth_operator.reconcile.manifests import build_webhook_configuration
 
 QUEUE_PATH: Final = "/queue"

@@ -20,10 +20,8 @@ from berth_core import (
     Condition,
     InputError,
     MayMove,
-    Missed,
     Movers,
     Occurrence,
-    PastOccurrence,
     Reservation,
     ReservationPhase,
     ReservationReason,
@@ -33,7 +31,6 @@ from berth_core import (
     WindowCondition,
     WindowReason,
     WindowState,
-    WindowTimes,
     count,
     effective_requests,
     first_few,
@@ -42,6 +39,7 @@ from berth_core import (
     read_whole_number,
 )
 from berth_core.schedules import WindowSchedule
+from berth_core.windows import Missed, PastOccurrence, WindowTimes
 from berth_operator.reconcile.window_reservations import pod_spec_of
 
 MOST_OPEN: Final = 8

@@ -16,16 +16,14 @@ from berth_core import (
     Pod,
     RevocableZone,
     RevocableZoneStatus,
-    ZoneCondition,
-    ZoneReason,
     ZoneState,
     count,
     first_few,
     format_duration,
     format_timestamp,
     read_timestamp,
-    time_to_leave,
 )
+from berth_core.revocable_zones import ZoneCondition, ZoneReason, time_to_leave
 from berth_core.schedules import Opening, ZoneSchedule, read_evict_before, read_evict_period
 
 _NODES_NAMED: Final = 5

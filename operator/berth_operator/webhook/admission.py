@@ -17,18 +17,8 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from berth_core import (
-    HANDOVER_GATE,
-    KUEUE_GATE,
-    KUEUE_MANAGED_LABEL,
-    PROBE_LABEL,
-    QUEUE_GATE,
-    RESERVATION_LABEL,
-    VERSION_ANNOTATION,
-    InputError,
-    Pod,
-    Reservation,
-)
+from berth_core import HANDOVER_GATE, QUEUE_GATE, RESERVATION_LABEL, InputError, Pod, Reservation
+from berth_core.labels import KUEUE_GATE, KUEUE_MANAGED_LABEL, PROBE_LABEL, VERSION_ANNOTATION
 from berth_operator.cache import Cache, SlotFinder, has_name_of
 from berth_operator.reconcile import QUEUE_PATH, holds_our_gate
 
