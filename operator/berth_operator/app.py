@@ -14,7 +14,7 @@ from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFo
 from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, apply_event, read_reservation
 from berth_operator.controller import Controller
-from berth_operator.executor import WebhookRegistration
+from berth_operator.executor import ReserveableGroups, WebhookRegistration
 from berth_operator.settings import OperatorSettings
 from berth_operator.webhook import REFETCH_SECONDS, Admission, CertificateManager, VolcanoExtender, WebhookServer
 from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind, WorkQueue
@@ -85,7 +85,8 @@ class App:
         self._queue = WorkQueue()
         self._cache = Cache(self._queue.add)
         self._keeper = CertificateManager(client, settings)
-        admission = Admission(self._cache, on_not_gated=self._note_not_gated, refetch=self._refetch)
+        groups = ReserveableGroups(client.within(REFETCH_SECONDS))
+        admission = Admission(self._cache, on_not_gated=self._note_not_gated, refetch=self._refetch, groups=groups)
         self._webhook = WebhookServer(admission, self._keeper, settings)
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for kopf's events
         address = settings.volcano_extender

@@ -178,6 +178,8 @@ from berth_core.pod_groups import (
     PodGroup,
     PodGroupWorkload,
     VolcanoJob,
+    as_reserveable,
+    takes_word_of_group,
     volcano_group_of,
 )
 from berth_core.pod_requests import ONE_POD, effective_requests, is_best_effort, occupied_requests, readable_requests
@@ -497,6 +499,7 @@ __all__ = [
     "WorkloadStatus",
     "ZoneState",
     "api_group",
+    "as_reserveable",
     "count",
     "counts_for_queues",
     "deployment_name",
@@ -563,6 +566,7 @@ __all__ = [
     "share_of",
     "span_in_words",
     "standing_fence_name",
+    "takes_word_of_group",
     "tolerates",
     "untolerated_taint",
     "volcano_group_of",

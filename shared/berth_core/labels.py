@@ -127,7 +127,7 @@ MAXIMUM_RUNTIME_ANNOTATION: Final = "volcano.sh/maximum-runtime"
 """On a pod or its pod group: how long the pod runs at most, as a Go duration such as `500s`."""
 
 RESERVEABLE_ANNOTATION: Final = "volcano.sh/reserveable"
-"""On a pod, value `true`: it may take a slot of a ReservationWindow."""
+"""On a pod or its pod group, value `true`: it may take a slot of a ReservationWindow."""
 
 REVOCABLE_ZONE_LABEL: Final = "volcano.sh/revocable-zone"
 """On a node, as Volcano reads it: the name of the RevocableZone by whose times it is lent."""

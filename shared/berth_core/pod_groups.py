@@ -8,6 +8,9 @@ The pods of a group run together or not at all. Volcano has its Job and its PodG
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
+from berth_core.labels import RESERVEABLE_ANNOTATION
 from berth_core.objects import ApiStruct, ObjectMeta, Pod, api_group
 
 VOLCANO_JOB_API_VERSION: Final = "batch.volcano.sh/v1alpha1"
@@ -149,6 +152,20 @@ def volcano_group_of(pod: Pod) -> str:
     """Return the name of a pod's Volcano PodGroup, "" without one."""
     notes = pod.metadata.annotations
     return next((notes[key] for key in _GROUP_NAME_ANNOTATIONS if notes.get(key)), "") if notes else ""
+
+
+def takes_word_of_group(pod: Pod) -> bool:
+    """Return whether a pod's Volcano PodGroup says if the pod may take a slot of a window.
+
+    The pod's own annotation, whatever its value, comes first.
+    """
+    return RESERVEABLE_ANNOTATION not in pod.metadata.annotations and bool(volcano_group_of(pod))
+
+
+def as_reserveable(pod: Pod) -> Pod:
+    """Return a pod with the annotation by which it may take a slot of a window."""
+    notes = {**pod.metadata.annotations, RESERVEABLE_ANNOTATION: "true"}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
 
 
 POD_GROUP_TYPES: Final = (VolcanoJob, PodGroup, PodGroupWorkload)

@@ -23,6 +23,7 @@ from berth_core.labels import (
     PREEMPTABLE_LABEL,
     QUEUE_GATE,
     RESERVATION_LABEL,
+    RESERVEABLE_ANNOTATION,
     SLOT_ANNOTATION,
 )
 from berth_core.objects import Pod
@@ -38,6 +39,7 @@ from berth_operator.executor.context import Context
 from berth_operator.executor.events import EventRecorder
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard
+from berth_operator.executor.pending_owners import PendingOwners
 from berth_operator.executor.queues import QueueController
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.executor.zones import PreemptablePods
@@ -147,6 +149,11 @@ def _let_in(client: KubeClient, seen: Raw) -> None:
 def _let_onto_lent_nodes(client: KubeClient, seen: Raw) -> None:
     context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
     PreemptablePods(context)._label(msgspec.convert(seen, Pod))
+
+
+def _annotate_by_group(client: KubeClient, seen: Raw) -> None:
+    context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
+    PendingOwners(context, lambda _key, _seconds: None)._annotate(msgspec.convert(seen, Pod), [])
 
 
 def _let_go_by_queue(client: KubeClient, seen: Raw) -> None:
@@ -316,6 +323,12 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         act=_let_onto_lent_nodes,
         done=lambda raw: _labels(raw).get(PREEMPTABLE_LABEL) == "true",
     ),
+    "a pod says what its group says": ForeignPatch(
+        site="berth_operator.executor.pending_owners._annotate",
+        before=lambda: pod_body(labelled=False, gated=False),
+        act=_annotate_by_group,
+        done=lambda raw: _notes(raw).get(RESERVEABLE_ANNOTATION) == "true",
+    ),
     "a node is guarded": ForeignPatch(
         site="berth_operator.executor.guards._guard",
         before=node_body,
@@ -378,8 +391,14 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
     ),
 }
 
-WITHIN: Final = frozenset({"berth_descheduler.migration.nodes.change_node", "berth_kube.events._change_taints"})
-"""Send the patches of others in this table."""
+WITHIN: Final = frozenset(
+    {
+        "berth_descheduler.migration.nodes.change_node",
+        "berth_kube.events._change_taints",
+        "berth_operator.executor.context.write_status",
+    }
+)
+"""Send the patches of others in this table, or those of objects of our own."""
 
 OF_OUR_OWN: Final = frozenset(
     {

@@ -1,4 +1,4 @@
-"""Which labels of Berth's accounts may give to pods under the admission policies, as tables of calls."""
+"""Which labels Berth's accounts may give pods under the admission policies, and which word on windows."""
 
 from account_calls import NAMESPACE, OTHER_GATE, ApiCall, Body, changed, create, patch_pod, tenants_pod
 from berth_core.labels import (
@@ -9,6 +9,7 @@ from berth_core.labels import (
     HANDOVER_GATE,
     PREEMPTABLE_LABEL,
     RESERVATION_LABEL,
+    RESERVEABLE_ANNOTATION,
     STANDING_FENCE_LABEL,
     SUCCESSOR_LABEL,
 )
@@ -45,6 +46,10 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
     "a pod with requests let past fences": (
         patch_pod(OPERATOR, {"metadata": {"labels": {BEST_EFFORT_LABEL: "true"}}}),
         "only a pod without requests and limits",
+    ),
+    "a pod said to take no slot of windows": (
+        patch_pod(OPERATOR, {"metadata": {"annotations": {RESERVEABLE_ANNOTATION: "false"}}}),
+        "of annotations only",
     ),
     **{
         f"another's pod with {label}": (create(ANOTHER, PODS, labelled_pod(label), NAMESPACE), "only Berth's operator")
@@ -93,6 +98,9 @@ ALLOWED_LABELS: dict[str, ApiCall] = {
     ),
     "a preemptable pod let onto lent nodes": patch_pod(
         OPERATOR, {"metadata": {"labels": {PREEMPTABLE_LABEL: "true"}}}, of=(NAMESPACE, "idle")
+    ),
+    "what its group says of a pod": patch_pod(
+        OPERATOR, {"metadata": {"annotations": {RESERVEABLE_ANNOTATION: "true"}}}, of=(NAMESPACE, "idle")
     ),
     "another's pod that was let past fences": patch_pod(
         ANOTHER, {"metadata": {"labels": {"app": "other"}}}, of=(NAMESPACE, "idle")

@@ -6,7 +6,7 @@ from berth_operator.executor.executor import ActionExecutor, find_pod
 from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
 from berth_operator.executor.guards import BestEffortPods, FenceManager, LentFences, NodeGuard, StandingFences
 from berth_operator.executor.node_chooser import NodeChooser
-from berth_operator.executor.pending_owners import PendingOwners
+from berth_operator.executor.pending_owners import PendingOwners, ReserveableGroups
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.queues import (
     QueueController,
@@ -33,6 +33,7 @@ __all__ = [
     "PriorityClasses",
     "QueueController",
     "QuotaAdmission",
+    "ReserveableGroups",
     "Resync",
     "StandingFences",
     "TemplateRefusals",

@@ -17,6 +17,12 @@ NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of pods that may hold something of a node."""
 
 
+class Annotated(msgspec.Struct, frozen=True):
+    """The part of an object that its annotations are in, whatever its kind."""
+
+    metadata: ObjectMeta
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """The client, the cache, the settings and the clock of one operator."""

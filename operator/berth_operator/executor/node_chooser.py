@@ -9,8 +9,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, Generic, Protocol, TypeVar
 
-import msgspec
-
 from berth_core import (
     FENCE_LABEL,
     INDEX_ANNOTATION,
@@ -31,7 +29,7 @@ from berth_core import (
 )
 from berth_kube import JOBS, PODS, VOLCANO_POD_GROUPS, KubeClient, Resource
 from berth_operator.cache import GuardableNode, reservation_uid
-from berth_operator.executor.context import NOT_ENDED, Context
+from berth_operator.executor.context import NOT_ENDED, Annotated, Context
 from berth_operator.reconcile import (
     Candidate,
     EndingPod,
@@ -58,19 +56,13 @@ _SHARED_TIMES: Final = 4.0
 """They share it for so many times as long as it took, if that is more."""
 
 
-class _Group(msgspec.Struct, frozen=True):
-    """The part of a pod group that says how long its pods run."""
-
-    metadata: ObjectMeta
-
-
 class ExpectedEnds:
     """Reads when pods are expected to end, as they, their groups or their Jobs say; thread-safe."""
 
     def __init__(self, context: Context) -> None:
         self._clock = context.clock
         self._jobs = _Reader(context.client, JOBS, TimedJob)
-        self._groups = _Reader(context.client, VOLCANO_POD_GROUPS, _Group)
+        self._groups = _Reader(context.client, VOLCANO_POD_GROUPS, Annotated)
 
     def of(self, pods: Iterable[Pod]) -> dict[str, datetime]:
         """Return the expected ends of pods by uid.

@@ -1,24 +1,90 @@
 """Search for pods that waited before their Reservation had a slot.
 
-Such pods lack our gate.
+Such pods lack our gate. One whose Volcano PodGroup says that it may take a slot of a window is annotated so itself
+before it is given one, so that whoever reads the pod knows it.
 """
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
-from berth_core import RESERVATION_LABEL, BerthError, Pod, Reservation, SlotState, is_unschedulable
-from berth_kube import PODS
+from berth_core import (
+    RESERVATION_LABEL,
+    RESERVEABLE_ANNOTATION,
+    BerthError,
+    PermanentError,
+    Pod,
+    Reservation,
+    SlotState,
+    as_reserveable,
+    is_unschedulable,
+    takes_word_of_group,
+    volcano_group_of,
+)
+from berth_kube import PODS, VOLCANO_POD_GROUPS, ConflictError, KubeClient, NotFoundError
 from berth_operator.cache import OwnerIndex, age_order
-from berth_operator.executor.context import WITHOUT_NODE, Context
+from berth_operator.executor.context import WITHOUT_NODE, Annotated, Context
 from berth_operator.reconcile import choose_task
 from berth_operator.workqueue import WAITING_KEY, Key
 
 _PAUSE_SECONDS: Final = 1.0
 """Between two searches, however many Reservations request one."""
 _MOST_NAMESPACES: Final = 5
+_GROUP_SECONDS: Final = 10.0
+"""How long what a pod group was read to say counts."""
+
+
+class ReserveableGroups:
+    """Reads which pod groups say that their pods may take slots of windows; thread-safe.
+
+    A group that does not exist or cannot be read says nothing.
+    """
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str], tuple[float, bool]] = {}
+        """By namespace and name: until when it counts, in monotonic seconds, and what the group said."""
+
+    def say(self, pod: Pod) -> bool | None:
+        """Return whether the pod's group says so; None if it has to be read first."""
+        with self._lock:
+            known = self._known.get(_group_of(pod))
+        return known[1] if known is not None and time.monotonic() < known[0] else None
+
+    def read(self, pod: Pod) -> None:
+        """Read the group of a pod."""
+        namespace, name = _group_of(pod)
+        said = False
+        with suppress(BerthError):
+            said = _says(self._client.get(VOLCANO_POD_GROUPS, name, namespace=namespace, type=Annotated))
+        self._learn({(namespace, name): said})
+
+    def read_all(self, pods: Iterable[Pod], places: Iterable[str | None]) -> None:
+        """Read the groups of pods that are in these namespaces, None for all."""
+        said = dict.fromkeys(map(_group_of, pods), False)
+        with suppress(BerthError):
+            for place in places:
+                listed = self._client.list(VOLCANO_POD_GROUPS, namespace=place, type=Annotated).items
+                said |= {(one.metadata.namespace, one.metadata.name): True for one in listed if _says(one)}
+        self._learn(said)
+
+    def _learn(self, said: Mapping[tuple[str, str], bool]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            recent = {name: known for name, known in self._known.items() if now < known[0]}
+            self._known = recent | {name: (now + _GROUP_SECONDS, one) for name, one in said.items()}
+
+
+def _group_of(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.namespace, volcano_group_of(pod)
+
+
+def _says(group: Annotated) -> bool:
+    return group.metadata.annotations.get(RESERVEABLE_ANNOTATION) == "true"
 
 
 class PendingOwners:
@@ -35,6 +101,7 @@ class PendingOwners:
     ) -> None:
         """`consider` gets the waiting pods without a slot."""
         self._client = context.client
+        self._groups = ReserveableGroups(context.client)
         self._consider = consider
         self._cache = context.cache
         self._enqueue = enqueue
@@ -71,26 +138,58 @@ class PendingOwners:
             with self._lock:
                 self._asking |= asking
             raise
+        by_group = self._reserveable_by_group(known, waiting)
+        waiting = tuple(by_group.get(pod.metadata.uid, pod) for pod in waiting)
         found, untried = distribute(known, waiting)
+        refusals: list[PermanentError] = []
         for reservation in known:
-            self._cache.put_waiting(reservation.metadata.uid, found.get(reservation.metadata.uid, ()))
+            pods = found.get(reservation.metadata.uid, ())
+            annotated = (self._annotate(pod, refusals) if pod.metadata.uid in by_group else pod for pod in pods)
+            self._cache.put_waiting(reservation.metadata.uid, [pod for pod in annotated if pod is not None])
         for uid in untried:
             self.request(uid)
         served = {pod.metadata.uid for pods in found.values() for pod in pods}
         self._consider(pod for pod in waiting if pod.metadata.uid not in served)
+        if refusals:
+            raise refusals[0]
+
+    def _reserveable_by_group(self, reservations: Iterable[Reservation], pods: Iterable[Pod]) -> dict[str, Pod]:
+        """Return by uid the pods that their group alone lets take slots, as they are with the annotation."""
+        homes = {one.metadata.namespace for one in reservations if _is_for_reserveable(one)}
+        asking = [pod for pod in pods if pod.metadata.namespace in homes and takes_word_of_group(pod)]
+        if any(self._groups.say(pod) is None for pod in asking):
+            self._groups.read_all(asking, _places(homes))
+        return {pod.metadata.uid: as_reserveable(pod) for pod in asking if self._groups.say(pod)}
+
+    def _annotate(self, pod: Pod, refusals: list[PermanentError]) -> Pod | None:
+        """Write onto a pod what its group says; return None for one that is gone or may not be written."""
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid, "annotations": {RESERVEABLE_ANNOTATION: "true"}}}
+        try:
+            return self._client.merge_patch(PODS, meta.name, body, namespace=meta.namespace, type=Pod)
+        except (NotFoundError, ConflictError):
+            return None
+        except PermanentError as error:
+            refusals.append(error)
+            return None
 
     def _list_waiting(self, namespaces: set[str]) -> tuple[Pod, ...]:
-        """List the pods without a node in these namespaces.
-
-        For many namespaces, one list of the whole cluster replaces theirs.
-        """
-        places = sorted(namespaces) if len(namespaces) <= _MOST_NAMESPACES else [None]
+        """List the pods without a node in these namespaces."""
         unsent = f"!{RESERVATION_LABEL}"
         listings = (
             self._client.list(PODS, namespace=place, field_selector=WITHOUT_NODE, label_selector=unsent, type=Pod)
-            for place in places
+            for place in _places(namespaces)
         )
         return tuple(pod for listing in listings for pod in listing.items)
+
+
+def _places(namespaces: set[str]) -> list[str] | list[None]:
+    """Return where to list: one list of the whole cluster replaces those of many namespaces."""
+    return sorted(namespaces) if len(namespaces) <= _MOST_NAMESPACES else [None]
+
+
+def _is_for_reserveable(reservation: Reservation) -> bool:
+    return any(RESERVEABLE_ANNOTATION in owner.annotations for owner in reservation.spec.owners)
 
 
 def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[dict[str, list[Pod]], set[str]]:

@@ -11,16 +11,31 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from berth_core import HANDOVER_GATE, QUEUE_GATE, RESERVATION_LABEL, InputError, Pod, Reservation
-from berth_core.labels import KUEUE_GATE, KUEUE_MANAGED_LABEL, PROBE_LABEL, VERSION_ANNOTATION
+from berth_core import (
+    HANDOVER_GATE,
+    QUEUE_GATE,
+    RESERVATION_LABEL,
+    RESERVEABLE_ANNOTATION,
+    InputError,
+    Pod,
+    Reservation,
+    as_reserveable,
+    takes_word_of_group,
+)
+from berth_core.labels import (
+    KUEUE_GATE,
+    KUEUE_MANAGED_LABEL,
+    PROBE_LABEL,
+    VERSION_ANNOTATION,
+)
 from berth_operator.cache import Cache, SlotFinder, has_name_of
-from berth_operator.reconcile import QUEUE_PATH, holds_our_gate
+from berth_operator.reconcile import QUEUE_PATH, holds_our_gate, may_own
 
 # --- webhook limits --------------------------------------------------------------------------------------------------
 # Limits on connections, bodies, slow callers and the time of searches.
@@ -235,6 +250,12 @@ class Answer:
     """Whether the pod got the gate of queues."""
     unsure: tuple[Reservation, ...] = ()
     """Reservations to fetch before the pod is allowed without a slot."""
+    asks_group: Pod | None = None
+    """The pod whose group has to be read first: it may say that the pod may take a slot."""
+
+    @property
+    def is_final(self) -> bool:
+        return not self.unsure and self.asks_group is None
 
     @property
     def verdict(self) -> str:
@@ -272,6 +293,16 @@ def read_review(raw: bytes) -> AdmissionReview:
     return review
 
 
+class Groups(Protocol):
+    """Says of pod groups whether their pods may take slots of windows."""
+
+    def say(self, pod: Pod) -> bool | None:
+        """Return whether the pod's group says so; None if it has to be read first."""
+
+    def read(self, pod: Pod) -> None:
+        """Read the group of a pod."""
+
+
 class Admission:
     """Answers reviews from the cache; thread-safe."""
 
@@ -282,6 +313,7 @@ class Admission:
         *,
         on_not_gated: Callable[[Pod], None] = lambda _: None,
         refetch: Callable[[Reservation], None] | None = None,
+        groups: Groups | None = None,
     ) -> None:
         """`on_not_gated` gets ungated pods that a Reservation may be for.
 
@@ -290,6 +322,7 @@ class Admission:
         self._cache = cache
         self._on_not_gated = on_not_gated
         self._refetch = refetch
+        self._groups = groups
         self._lock = threading.Lock()
         self._promises: dict[str, list[_Promise]] = {}
         self._promised = 0
@@ -302,8 +335,8 @@ class Admission:
     def answer(self, review: AdmissionReview, *, is_last: bool = False) -> Answer:
         """Return the answer, which always allows the pod.
 
-        It is patched if the pod must wait for its slot. An `unsure` answer is followed by `refetch_unsure` and one more
-        call with `is_last`.
+        It is patched if the pod must wait for its slot. An answer that is not final is followed by `refetch_unsure` and
+        another call, with `is_last` if it was `unsure`.
         """
         request = review.request
         pod = _read_pod(request)
@@ -315,10 +348,26 @@ class Admission:
             return _gate(request.uid, pod, probed) if known else allow(request.uid)
         if holds_our_gate(pod) or RESERVATION_LABEL in pod.metadata.labels:
             return allow(request.uid)
-        return self._gate_if_owner(request, pod, is_last=is_last or self._refetch is None)
+        by_group = False
+        if self._groups is not None and self._may_own_by_group(pod):
+            said = self._groups.say(pod)
+            if said is None and not is_last:
+                return Answer(_response(request.uid), pod=_name_of(pod), asks_group=pod)
+            by_group = bool(said)
+        is_last = is_last or self._refetch is None
+        return self._gate_if_owner(request, pod, is_last=is_last, by_group=by_group)
+
+    def _may_own_by_group(self, pod: Pod) -> bool:
+        """Return whether the word of its group would make a pod an owner of a live Reservation."""
+        if not takes_word_of_group(pod):
+            return False
+        allowed = as_reserveable(pod)
+        return any(may_own(one, allowed) and not may_own(one, pod) for one in self._cache.candidates(allowed))
 
     def refetch_unsure(self, answer: Answer) -> None:
-        """Refresh the Reservations of an unsure answer; raises the API server's error."""
+        """Read what an answer that is not final asks for; raises the API server's error."""
+        if answer.asks_group is not None and self._groups is not None:
+            self._groups.read(answer.asks_group)
         for reservation in answer.unsure[:_MOST_READ]:
             if self._refetch is not None:
                 self._refetch(reservation)
@@ -328,8 +377,9 @@ class Admission:
         reservation = self._cache.reservation(uid)
         return reservation is not None and reservation.is_live and self._cache.knows_reservation(uid, version)
 
-    def _gate_if_owner(self, request: AdmissionRequest, pod: Pod, *, is_last: bool) -> Answer:
+    def _gate_if_owner(self, request: AdmissionRequest, pod: Pod, *, is_last: bool, by_group: bool) -> Answer:
         """Search within the namespace's budget, and promise the slot found."""
+        pod = as_reserveable(pod) if by_group else pod
         begun, is_over = self._search_time.busy_seconds(), self._search_time.begin(pod.metadata.namespace)
         try:
             while True:
@@ -348,7 +398,7 @@ class Admission:
                         break
         finally:
             self._search_time.spend(pod.metadata.namespace, self._search_time.busy_seconds() - begun)
-        return _gate(request.uid, pod, reservation.metadata.uid)
+        return _gate(request.uid, pod, reservation.metadata.uid, by_group=by_group)
 
     def _promised_pods(self, uid: str) -> list[Pod]:
         """Return a Reservation's gated pods that are not cached yet."""
@@ -435,14 +485,19 @@ def gate_for_queue(review: AdmissionReview) -> Answer:
     return Answer(_patched(request.uid, [_adding_gate(pod, QUEUE_GATE)]), pod=_name_of(pod), is_queued=True)
 
 
-def _gate(uid: str, pod: Pod, reservation_uid: str) -> Answer:
-    """Return the answer that adds only our gate and label."""
-    label_path = "/metadata/labels/" + RESERVATION_LABEL.replace("~", "~0").replace("/", "~1")
+_LABEL_PATH: Final = "/metadata/labels/" + RESERVATION_LABEL.replace("/", "~1")
+_RESERVEABLE_PATH: Final = "/metadata/annotations/" + RESERVEABLE_ANNOTATION.replace("/", "~1")
+
+
+def _gate(uid: str, pod: Pod, reservation_uid: str, *, by_group: bool = False) -> Answer:
+    """Return the answer that adds only our gate and label, and what the pod's group says of it."""
     operations: list[dict[str, Any]] = []
     if pod.metadata.labels:
-        operations.append({"op": "add", "path": label_path, "value": reservation_uid})
+        operations.append({"op": "add", "path": _LABEL_PATH, "value": reservation_uid})
     else:
         operations.append({"op": "add", "path": "/metadata/labels", "value": {RESERVATION_LABEL: reservation_uid}})
+    if by_group:  # such a pod has annotations: one names its group
+        operations.append({"op": "add", "path": _RESERVEABLE_PATH, "value": "true"})
     operations.append(_adding_gate(pod, HANDOVER_GATE))
     return Answer(_patched(uid, operations), reservation_uid, _name_of(pod))
 

@@ -164,9 +164,8 @@ class WebhookServer:
         """Return the answer to a review; any failure allows the pod."""
         try:
             answer = gate_for_queue(review) if for_queue else self._admission.answer(review)
-            if answer.unsure:
-                await self._refetch_unsure(answer)
-                answer = self._admission.answer(review, is_last=True)
+            if not answer.is_final:
+                answer = await self._read_and_answer(review, answer)
         except Exception:  # noqa: BLE001 - logged; the pod is allowed whatever went wrong
             metrics.WEBHOOK_REVIEWS.labels(verdict="failed").inc()
             _LOG.exception(telemetry.WEBHOOK_FAILED)
@@ -181,14 +180,18 @@ class WebhookServer:
             )
         return answer
 
-    async def _refetch_unsure(self, answer: Answer) -> None:
-        """Fetch the Reservations of an unsure answer.
+    async def _read_and_answer(self, review: AdmissionReview, answer: Answer) -> Answer:
+        """Read what an answer asks for, and answer again.
 
-        After the time limit the review goes on without them.
+        After the time limit the review goes on without it.
         """
         try:
             async with asyncio.timeout(REFETCH_SECONDS):
-                await asyncio.to_thread(self._admission.refetch_unsure, answer)
+                while not answer.is_final:
+                    await asyncio.to_thread(self._admission.refetch_unsure, answer)
+                    answer = self._admission.answer(review, is_last=bool(answer.unsure))
         except (BerthError, TimeoutError) as error:
             told = {telemetry.KEY_ACTION: "read anew", telemetry.KEY_POD: answer.pod, telemetry.KEY_ERROR: str(error)}
             _LOG.warning(telemetry.ACTION_FAILED, **told)
+            return self._admission.answer(review, is_last=True)
+        return answer
