@@ -76,6 +76,7 @@ from berth_core.labels import (
 )
 from berth_core.matching import DEPLOYMENT, deployment_name, owner_matches
 from berth_core.migration_plans import (
+    LENT_NODES,
     PLAN_API_VERSION,
     PLAN_KIND,
     STARVING_JOBS,
@@ -244,7 +245,10 @@ from berth_core.revocable_zones import (
     ZoneState,
     has_to_leave,
     is_lent_fence,
+    is_place_of_preemptable,
+    is_preemptable,
     job_of,
+    preemptable_groups,
     says_preemptable,
     share_of,
 )
@@ -323,6 +327,7 @@ __all__ = [
     "LAST_DEFRAGMENTED_ANNOTATION",
     "LAST_MOVED_ANNOTATION",
     "LATEST_UNIX_SECONDS",
+    "LENT_NODES",
     "LONGEST_GRACE",
     "LONGEST_LABEL_VALUE",
     "MANAGED_BY_OPERATOR",
@@ -526,6 +531,8 @@ __all__ = [
     "is_lent_fence",
     "is_marked_as_freed",
     "is_over",
+    "is_place_of_preemptable",
+    "is_preemptable",
     "is_room_taint_of",
     "is_scheduled_plan",
     "is_unschedulable",
@@ -546,6 +553,7 @@ __all__ = [
     "percent",
     "placeholder_name",
     "policies_that_move",
+    "preemptable_groups",
     "printable_line",
     "printable_text",
     "priority_class_name",

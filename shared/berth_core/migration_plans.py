@@ -164,6 +164,9 @@ PLAN_KIND: Final = "MigrationPlan"
 STARVING_JOBS: Final = "StarvingJobs"
 """The plugin that keeps nodes for starving jobs, and what its plans record as their strategy."""
 
+LENT_NODES: Final = "LentNodes"
+"""The plugin for lent nodes, and what its plans record as their strategy where it makes room."""
+
 WINDOW_MOVES: Final = "ReservationWindows"
 """The plugin that moves pods off the nodes of windows, and what its plans record as their strategy."""
 

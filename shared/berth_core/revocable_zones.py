@@ -5,7 +5,7 @@ The names and the meaning come from Volcano's proposal for time division. A node
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -15,12 +15,14 @@ import msgspec
 from berth_core.labels import (
     DAEMON_POD_LABEL,
     JDB_MAX_UNAVAILABLE_ANNOTATION,
+    MOVE_ANNOTATION,
     PREEMPTABLE_ANNOTATION,
+    PREEMPTABLE_LABEL,
     STANDING_FENCE_LABEL,
 )
 from berth_core.objects import ObjectMeta, Pod
 from berth_core.pod_groups import volcano_group_of
-from berth_core.reservations import Condition
+from berth_core.reservations import Condition, Reservation, ReservationTask
 from berth_core.unreadable import read_or_stand_in
 
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
@@ -163,6 +165,30 @@ def is_lent_fence(pod: Pod) -> bool:
 def says_preemptable(metadata: ObjectMeta) -> bool:
     """Return whether a pod or its group says that it may be preempted, by annotation or by label."""
     return "true" in {metadata.annotations.get(PREEMPTABLE_ANNOTATION), metadata.labels.get(PREEMPTABLE_ANNOTATION)}
+
+
+def preemptable_groups(groups: Iterable[ObjectMeta]) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of the groups that say so."""
+    return frozenset((meta.namespace, meta.name) for meta in groups if says_preemptable(meta))
+
+
+def is_preemptable(pod: Pod, groups: Collection[tuple[str, str]]) -> bool:
+    """Return whether a pod may use lent nodes: it says that it may be preempted, or one of these groups is its own.
+
+    The label is the operator's, which has asked already.
+    """
+    if says_preemptable(pod.metadata) or PREEMPTABLE_LABEL in pod.metadata.labels:
+        return True
+    return bool(groups) and (pod.metadata.namespace, volcano_group_of(pod)) in groups
+
+
+def is_place_of_preemptable(reservation: Reservation, task: ReservationTask) -> bool:
+    """Return whether a place is for a preemptable pod that a plan moves, so that open lent nodes let it in.
+
+    Whoever could claim that of a pod could as well make the pod preemptable.
+    """
+    is_move = bool(reservation.plan) and MOVE_ANNOTATION in reservation.metadata.annotations
+    return is_move and says_preemptable(task.template.metadata)
 
 
 def has_to_leave(pod: Pod) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from berth_core import RevocableZone
+from berth_core import POLICY_API_VERSION, POLICY_KIND, DeschedulerPolicy, RevocableZone
 from berth_core.labels import REVOCABLE_ZONE_LABEL
 from berth_core.objects import Pod
 from berth_kube.resources import (
@@ -30,6 +30,7 @@ DOCS: Final = Path(__file__).parents[2] / "descheduler" / "docs"
 ALWAYS: Final = {"windows": ["0:00-24:00"]}
 PREEMPTABLE: Final = {"volcano.sh/preemptable": "true"}
 LONG_SECONDS: Final = 120
+APPS: Final = ("batch", "service")
 
 
 @pytest.fixture
@@ -167,9 +168,61 @@ def test_pods_have_left_a_closed_node_one_after_the_other(
     eventually("the zone says so", lambda: read(stage, zone).status.pods == 0, seconds=LONG_SECONDS)
 
 
-def placed(stage: Stage) -> list[str]:
-    """Return the nodes of the pods of the Deployment that run."""
-    found = stage.client.list(PODS, namespace=stage.namespace, label_selector="app=batch", type=Pod).items
+@pytest.mark.deep
+def test_preemptable_pods_make_room_for_others_by_moving_to_open_lent_nodes(
+    sandbox: Sandbox, stage: Stage, zone: str, tmp_path: Path
+) -> None:
+    usual, lent = stage.nodes
+    for name, said in (("batch", {"annotations": PREEMPTABLE}), ("service", {})):
+        template = stage.template({"app": name}, cpu="1")
+        template["metadata"] |= said
+        spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template}
+        head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}}
+        stage.client.create(DEPLOYMENTS, {**head, "spec": spec}, namespace=stage.namespace)
+    eventually(
+        "they fill the node", lambda: [placed(stage, n) for n in APPS] == [[usual] * 2] * 2, seconds=LONG_SECONDS
+    )
+    services = uids(stage, "service")
+    create(stage, "web", cpu="2")
+    eventually("no node takes web", lambda: is_refused(stage, "web"), seconds=LONG_SECONDS)
+
+    only = {"namespaces": {"include": [stage.namespace]}}
+    profile = {
+        "name": "default",
+        "pluginConfig": [{"name": "LentNodes", "args": only}, {"name": "DefaultEvictor", "args": only}],
+        "plugins": {"balance": {"enabled": ["LentNodes"]}},
+    }
+    spec = {"trigger": {"interval": "10s"}, "mode": "Auto", "limits": {"podCoolDown": "0s"}, "profiles": [profile]}
+    head = {"apiVersion": POLICY_API_VERSION, "kind": POLICY_KIND, "metadata": {"name": zone}}
+    try:
+        with DeschedulerReplica(sandbox, tmp_path):
+            stage.client.create(DESCHEDULER_POLICIES, {**head, "spec": spec})
+            eventually("a run finds no place for batch", lambda: has_run(stage, zone), seconds=LONG_SECONDS)
+            assert [placed(stage, name) for name in APPS] == [[usual] * 2] * 2, "nothing moves to a closed node"
+            switch(stage, zone, "Open", suspend=False)
+            wait_for_node(stage, "web", usual)
+            eventually("batch is on the lent node", lambda: placed(stage) == [lent] * 2, seconds=LONG_SECONDS)
+    finally:
+        delete_if_there(stage.client, DESCHEDULER_POLICIES, zone)
+        for plan in stage.client.list(MIGRATION_PLANS).items:
+            delete_if_there(stage.client, MIGRATION_PLANS, plan["metadata"]["name"])
+    assert uids(stage, "service") == services, "no other pod was touched"
+
+
+def has_run(stage: Stage, policy: str) -> bool:
+    """Return whether a policy has run and moved nothing."""
+    status = stage.client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy).status
+    return bool(status.last_run_time) and status.last_verdict == "NothingToMove"
+
+
+def uids(stage: Stage, app: str) -> set[str]:
+    found = stage.client.list(PODS, namespace=stage.namespace, label_selector=f"app={app}", type=Pod).items
+    return {pod.metadata.uid for pod in found}
+
+
+def placed(stage: Stage, app: str = "batch") -> list[str]:
+    """Return the nodes of the pods of a Deployment that run."""
+    found = stage.client.list(PODS, namespace=stage.namespace, label_selector=f"app={app}", type=Pod).items
     return sorted(pod.spec.node_name for pod in found if pod.is_ready and not pod.is_terminating)
 
 

@@ -189,3 +189,12 @@ def test_a_plan_of_the_most_moves_fits_into_an_object_of_etcd_with_long_names_an
 def _size(body: object) -> int:
     """Return the bytes of an object as the API server writes it to etcd."""
     return len(json.dumps(body, separators=(",", ":")))
+
+
+def test_the_template_of_a_preemptable_pod_says_so_whoever_said_it_of_the_pod() -> None:
+    raw = pod("web-1", "web", "low", cpu="1")
+    for preemptable in (True, False):
+        body = build_reservation(PLAN, 3, MOVE, raw, timedelta(minutes=10), is_preemptable=preemptable)
+        metadata = Reservation.from_api(body).spec.tasks[0].template.metadata
+        assert (metadata.annotations == {"volcano.sh/preemptable": "true"}) is preemptable
+        assert metadata.labels == Reservation.from_api(built(raw)).spec.tasks[0].template.metadata.labels

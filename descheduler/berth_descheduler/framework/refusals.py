@@ -115,7 +115,7 @@ class RefusalReason(StrEnum):
     CONTROL_PLANE_NODE = "ControlPlaneNode"
     """The node belongs to the control plane and takes no moved pods by default."""
     LENT_NODE = "LentNode"
-    """The node is lent by the clock and takes no moved pods, as no place is held there."""
+    """The node is lent by the clock: it takes only preemptable pods that `LentNodes` moves, while it is open."""
     SAME_NODE = "SameNode"
     """The pod is on the node already."""
     INSUFFICIENT_RESOURCES = "InsufficientResources"

@@ -43,7 +43,7 @@ from berth_core import (
     parse_timestamp,
     reservation_name,
 )
-from berth_core.labels import MANAGED_BY_DESCHEDULER, PREFIX, ROOM_ANNOTATION
+from berth_core.labels import MANAGED_BY_DESCHEDULER, PREEMPTABLE_ANNOTATION, PREFIX, ROOM_ANNOTATION
 
 # --- reservation templates -------------------------------------------------------------------------------------------
 # What a Reservation's template keeps of a live pod: what scheduling sees, and nothing secret.
@@ -291,15 +291,25 @@ def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
 
 
 def build_reservation(
-    plan: PlanIdentity, index: int, move: PlannedMove, raw_pod: RawObject, ttl: timedelta
+    plan: PlanIdentity,
+    index: int,
+    move: PlannedMove,
+    raw_pod: RawObject,
+    ttl: timedelta,
+    *,
+    is_preemptable: bool = False,
 ) -> dict[str, Any]:
     """Return the Reservation of one move, built from the live pod.
 
-    Raises `ValueError` for a pod without a controller.
+    The template of a preemptable pod says so by an annotation, whoever said it of the pod: by that lent nodes let the
+    placeholder in. Raises `ValueError` for a pod without a controller.
     """
     owner = controller_reference(raw_pod)
     if owner is None:
         raise ValueError(f"pod {move.namespace}/{move.pod} has no controller that would make it again")
+    template = build_template(raw_pod)
+    if is_preemptable:
+        template["metadata"] = {**template.get("metadata", {}), "annotations": {PREEMPTABLE_ANNOTATION: "true"}}
     return {
         "apiVersion": RESERVATION_API_VERSION,
         "kind": RESERVATION_KIND,
@@ -308,7 +318,7 @@ def build_reservation(
             "schedulerName": raw_pod["spec"].get("schedulerName", "default-scheduler"),
             "owners": [{"object": msgspec.to_builtins(one)} for one in _move_owners(owner, raw_pod)],
             "ttl": format_duration(ttl),
-            "tasks": [build_task(TASK_NAME, build_template(raw_pod), replicas=1, node=move.target)],
+            "tasks": [build_task(TASK_NAME, template, replicas=1, node=move.target)],
         },
     }
 

@@ -5,10 +5,12 @@ leaves Reservations and evicted pods, and the next run continues from what it ob
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, assert_never
 
+import msgspec
 import structlog
 
 from berth_core import (
@@ -19,7 +21,12 @@ from berth_core import (
     MoveStatus,
     PermanentError,
     PlannedMove,
+    Pod,
+    PodGroup,
     RetryableError,
+    is_preemptable,
+    preemptable_groups,
+    volcano_group_of,
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan, PlanContext
@@ -41,6 +48,7 @@ from berth_descheduler.migration.validation import PreEvictionCheck
 from berth_kube import (
     PODS,
     RESERVATIONS,
+    VOLCANO_POD_GROUPS,
     AlreadyExistsError,
     ConflictError,
     EvictionBlockedError,
@@ -109,9 +117,22 @@ def reserve(client: KubeClient, plan: PlanIdentity, index: int, move: PlannedMov
         return ReserveAnswer(refusal=MoveReason.RESERVATION_FAILED, detail=str(error))
     except RetryableError as error:
         return ReserveAnswer(detail=str(error))
-    return why_not_movable(raw_pod, move) or _create(
-        client, raw_pod, build_reservation(plan, index, move, raw_pod, ttl)
-    )
+    if (refused := why_not_movable(raw_pod, move)) is not None:
+        return refused
+    preemptable = _is_preemptable(client, raw_pod)
+    return _create(client, raw_pod, build_reservation(plan, index, move, raw_pod, ttl, is_preemptable=preemptable))
+
+
+def _is_preemptable(client: KubeClient, raw_pod: dict[str, Any]) -> bool:
+    """Return whether a pod or its group says so; the group is read only where the pod does not."""
+    with suppress(BerthError, msgspec.ValidationError):
+        pod = msgspec.convert(raw_pod, Pod)
+        if is_preemptable(pod, ()):
+            return True
+        if group := volcano_group_of(pod):
+            found = client.get(VOLCANO_POD_GROUPS, group, namespace=pod.metadata.namespace, type=PodGroup)
+            return is_preemptable(pod, preemptable_groups([found.metadata]))
+    return False
 
 
 def _create(client: KubeClient, raw_pod: dict[str, Any], body: dict[str, Any]) -> ReserveAnswer:

@@ -33,8 +33,9 @@ from berth_descheduler.planner.settings import (
     parse_percentage,
     plain_percentage,
 )
-from berth_descheduler.planner.simulation.cluster import NodeIndex
-from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
+from berth_descheduler.planner.simulation.pod_classes import odd_requests
+from berth_descheduler.planner.simulation.state import State, Step
 from berth_descheduler.planner.starvation import (
     find_pending_jobs,
     pods_kept_off,
@@ -71,6 +72,7 @@ __all__ = [
     "NodeUsage",
     "Plan",
     "PlannerSettings",
+    "PodIndex",
     "Problem",
     "Proposal",
     "Prover",
@@ -84,6 +86,7 @@ __all__ = [
     "StarvationRules",
     "StarvingJobsStrategy",
     "State",
+    "Step",
     "StrandedPart",
     "Strategy",
     "Threshold",
@@ -100,6 +103,7 @@ __all__ = [
     "measure_queues",
     "most_fenced_nodes",
     "nodes_for_waiting_pods",
+    "odd_requests",
     "parse_percentage",
     "plain_percentage",
     "plan",

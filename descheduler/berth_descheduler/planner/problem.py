@@ -147,7 +147,12 @@ class Problem:
         """
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
         closed = frozenset() if settings.control_plane_nodes else _control_plane(cluster)
-        cluster = replace(cluster, in_cooldown=_nodes_in_cooldown(cluster, settings), closed_to_plans=closed)
+        cluster = replace(
+            cluster,
+            in_cooldown=_nodes_in_cooldown(cluster, settings),
+            closed_to_plans=closed,
+            lent=cluster.lent if settings.lent_nodes else dict.fromkeys(cluster.lent, False),
+        )
         allowed = Evictability(snapshot, settings.evictable_namespaces, settings.own_namespace, settings.max_grace)
         return cls(cluster, settings, allowed)
 

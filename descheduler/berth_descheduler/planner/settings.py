@@ -189,6 +189,9 @@ class PlannerSettings:
     control_plane_nodes: bool = False
     """Whether pods are moved to control-plane nodes; the operator has to hold places there, too."""
 
+    lent_nodes: bool = False
+    """Whether preemptable pods are moved to lent nodes that are open."""
+
     waves: WaveLimits = field(default_factory=WaveLimits)
 
     pods_in_cooldown: Mapping[PodName, datetime] = field(default_factory=dict)

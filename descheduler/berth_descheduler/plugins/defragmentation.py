@@ -10,6 +10,7 @@ from typing import Any, Final, assert_never
 
 from berth_core import (
     CPU,
+    LENT_NODES,
     STARVING_JOBS,
     WINDOW_MOVES,
     Deadline,
@@ -136,8 +137,9 @@ def goal_of(objective: Objective) -> Goal:
     """
     if objective.strategy in {SINGLE_PODS, WINDOW_MOVES}:
         return Goal.MOVE_PODS
-    goals = {STARVING_JOBS: Goal.MAKE_ROOM, **{name.value: name.goal for name in StrategyName}}
-    return goals.get(objective.strategy, Goal.FREE_NODES)
+    if objective.strategy in {STARVING_JOBS, LENT_NODES}:
+        return Goal.MAKE_ROOM
+    return {name.value: name.goal for name in StrategyName}.get(objective.strategy, Goal.FREE_NODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,4 +439,5 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
         protection=protection,
         cool_down=cool_down,
         named_resources=named,
+        lent_nodes=plugins.balance.name == LENT_NODES,
     )

@@ -1,45 +1,87 @@
-"""The plugin `LentNodes`: pods leave lent nodes that are closed.
+"""The plugin `LentNodes`: pods leave lent nodes that are closed, and make room on the others by open ones.
 
 A node is lent if it carries the label of a zone, and closed while the operator's fence lets in DaemonSet pods only:
 before the window of its zone ends, and until the next one begins. A run names as many pods of a job as its budget
-allows, by default one, and none while another is missing.
+allows, by default one, and none while another is missing. As a balance plugin it moves preemptable pods off the nodes
+that are not lent where other pods wait for room there.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any, Final
 
 from berth_core import (
     JDB_MAX_UNAVAILABLE_ANNOTATION,
     JDB_MIN_AVAILABLE_ANNOTATION,
+    LENT_NODES,
+    RESERVATION_LABEL,
     REVOCABLE_ZONE_LABEL,
     STANDING_FENCE_LABEL,
+    Deadline,
     InputError,
     LentFence,
+    Objective,
     ObjectMeta,
     Pod,
     Snapshot,
     has_to_leave,
+    is_preemptable,
+    is_unschedulable,
     job_of,
+    preemptable_groups,
+    refuse_unknown,
     share_of,
     volcano_group_of,
 )
-from berth_descheduler.framework import Candidate, ClusterView
+from berth_descheduler.framework import Candidate, ClusterView, Refusal, RefusalReason
+from berth_descheduler.planner import (
+    EvictableNamespaces,
+    NodeIndex,
+    PodIndex,
+    Problem,
+    Proposal,
+    State,
+    Step,
+    Strategy,
+    is_pending,
+    odd_requests,
+)
 
-LENT_NODES: Final = "LentNodes"
+ARGUMENTS: Final[Mapping[str, str]] = {
+    "namespaces": "Namespaces whose pods get room (`balance`): a list `include` or a list `exclude`; all by default.",
+}
+"""Each argument with its meaning, as the reference page shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LentNodes:
-    """Names the pods that have to leave lent nodes now."""
+    """Names the pods that have to leave lent nodes now, and makes room by open ones."""
+
+    namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "LentNodes":
-        """Return the plugin; raises `InputError` for any argument: zones say all."""
-        if args:
-            raise InputError("args", min(args), "nothing: RevocableZones say which nodes are closed, and when")
-        return cls()
+        """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
+        refuse_unknown("args", args, ARGUMENTS)
+        return cls(EvictableNamespaces.of_argument(args.get("namespaces")))
+
+    def strategy(self, deadline: Deadline) -> Strategy:
+        """Return the strategy that makes room.
+
+        Raises `InputError` if a package that it needs is not installed.
+        """
+        if find_spec("numpy") is None:
+            raise InputError("plugins.balance", LENT_NODES, "numpy installed (berth[descheduler])")
+        from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - needs numpy, an extra
+
+        return _RoomForOthers(MakeRoom(deadline=deadline), self.namespaces)
+
+    @property
+    def objective(self) -> Objective:
+        """Return what is asked for, as a MigrationPlan records it."""
+        return Objective(plugin=LENT_NODES, strategy=LENT_NODES, args={"namespaces": self.namespaces.to_mapping()})
 
     def deschedule(self, view: ClusterView) -> Iterator[Candidate]:
         """Yield the pods that may leave closed lent nodes now, by job."""
@@ -84,3 +126,78 @@ def _said(key: str, members: list[Pod], group: ObjectMeta | None) -> int | None:
         if meta is not None and key in meta.annotations:
             return share_of(meta.annotations[key], len(members))
     return None
+
+
+# --- room for others -------------------------------------------------------------------------------------------------
+# Pods that are not preemptable and fit nowhere get room: preemptable pods move to lent nodes that are open, and to
+# other nodes where these do not take them.
+
+_NOT_PREEMPTABLE: Final = Refusal(RefusalReason.REFUSED_BY_PLUGIN, f"{LENT_NODES}: the pod is not preemptable")
+_LENT_ALREADY: Final = Refusal(RefusalReason.REFUSED_BY_PLUGIN, f"{LENT_NODES}: the pod is on a lent node")
+
+
+@dataclass(frozen=True, slots=True)
+class _RoomForOthers:
+    """Asks `MakeRoom` for moves of preemptable pods by which others fit."""
+
+    make_room: Strategy
+    namespaces: EvictableNamespaces
+
+    def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
+        """Return the pods that no node takes, the preemptable ones left out: these use lent nodes themselves."""
+        groups = _groups(snapshot)
+        return tuple(
+            pod
+            for pod in snapshot.pods
+            if is_pending(pod)
+            and is_unschedulable(pod)
+            and not (pod.status.nominated_node_name or RESERVATION_LABEL in pod.metadata.labels)
+            and self.namespaces.allows(pod.metadata.namespace)
+            and not is_preemptable(pod, groups)
+            and not odd_requests(pod)
+        )
+
+    def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
+        """Return the nodes from which pods may be taken."""
+        lent = problem.cluster.lent
+        return tuple(node for node in self.make_room.possible_sources(problem) if node not in lent)
+
+    def propose(self, problem: Problem, state: State) -> Proposal:
+        """Return the fewest moves of preemptable pods by which others fit, to open lent nodes where these take them."""
+        if problem.cluster.waiting_node is None:
+            return Proposal((), ())
+        groups = _groups(problem.cluster.snapshot)
+        staying = {
+            PodIndex(index): _LENT_ALREADY if placed.node in problem.cluster.lent else _NOT_PREEMPTABLE
+            for index, placed in enumerate(problem.cluster.pods)
+            if placed.node in problem.cluster.lent or not is_preemptable(placed.pod, groups)
+            if placed.node != problem.cluster.waiting_node
+        }
+        before = state.mark()
+        found = self.make_room.propose(problem.keeping(staying), state)
+        state.undo_to(before)
+        return replace(found, steps=_to_lent_nodes(state, found.steps))
+
+
+def _groups(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
+    return preemptable_groups(one.metadata for one in snapshot.pod_groups)
+
+
+def _to_lent_nodes(state: State, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Make the steps in the state, to lent nodes wherever one takes the pod, and return them.
+
+    Where the other steps do not go together with that, all are made as they are.
+    """
+    lent = [node for node, is_open in state.cluster.lent.items() if is_open]
+    moves = Counter(step.pod for step in steps)
+    before = state.mark()
+    for step in steps:
+        others = lent if moves[step.pod] == 1 else []
+        target = next((one for one in (*others, step.target) if state.refusal(step.pod, one) is None), None)
+        if target is None:
+            state.undo_to(before)
+            for one in steps:
+                state.move(one.pod, one.target)
+            break
+        state.move(step.pod, target)
+    return state.steps[before:]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
-from berth_core import STARVING_JOBS, WINDOW_MOVES, InputError
+from berth_core import LENT_NODES, STARVING_JOBS, WINDOW_MOVES, InputError
 from berth_descheduler.framework.interfaces import Enabled, PluginSet, PluginType
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
@@ -20,7 +20,7 @@ from berth_descheduler.plugins.defragmentation import (
     settings_with,
 )
 from berth_descheduler.plugins.ends_soon import ENDS_SOON, EndsSoon
-from berth_descheduler.plugins.lent_nodes import LENT_NODES, LentNodes
+from berth_descheduler.plugins.lent_nodes import LentNodes
 from berth_descheduler.plugins.reservation_windows import ReservationWindows
 from berth_descheduler.plugins.starving_jobs import StarvingJobs
 

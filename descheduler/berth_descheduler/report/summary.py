@@ -93,7 +93,7 @@ def _summarise_room(plan: Plan) -> str:
 
 def _summarise_made(plan: Plan) -> str:
     if not plan.room:
-        return "Nothing waits for room."
+        return _summarise_single(plan) if plan.moves else "Nothing waits for room."
     fitted, wanted = sum(room.fitted for room in plan.room), [room.wanted for room in plan.room]
     what = plan.room[0].name if len(plan.room) == 1 else count(len(plan.room), "kind") + " of pods"
     of = "" if None in wanted else f" of {sum(count or 0 for count in wanted)}"

@@ -21,6 +21,7 @@ from berth_core import (
     FENCE_LABEL,
     HANDOVER_TAINT,
     LATEST_UNIX_SECONDS,
+    PREEMPTABLE_LABEL,
     RESERVATION_LABEL,
     REVOCABLE_ZONE_LABEL,
     STANDING_FENCE_LABEL,
@@ -409,12 +410,18 @@ class LentFences:
         return {node: kinds[node] == {wanted.value} for node in nodes}
 
     def reconcile(self, node: str, now: datetime) -> None:
-        """Give a node the fence that it should have, then take off the others."""
+        """Give a node the fence that it should have, then take off the others; places go when it is closed."""
         if not self._cache.zones.are_known:
             return
+        wanted = self.wanted(node, now)
+        self._fence(node, wanted, now)
+        standing = {_kind(one) for one in self._cache.zones.fences_on(node) if not one.is_terminal}
+        if wanted is LentFence.CLOSED and wanted in standing:
+            self._give_up_places(node)
+
+    def _fence(self, node: str, wanted: LentFence | None, now: datetime) -> None:
         found = self._cache.zones.fences_on(node)
         standing = [one for one in found if not one.is_terminal]
-        wanted = self.wanted(node, now)
         for ended in found:
             if ended.is_terminal and (wanted is None or _age_seconds(ended, now) >= _REFUSED_SECONDS):
                 self._delete(ended)  # the next one may have its name
@@ -437,6 +444,17 @@ class LentFences:
         for fence in standing:
             if fence.metadata.name not in {one.metadata.name for one in lasting}:
                 self._delete(fence)
+
+    def _give_up_places(self, node: str) -> None:
+        """Delete the placeholders that came while a node was open: the pods that they wait for may not come any more.
+
+        Their Reservations make them again, and the fence keeps these off.
+        """
+        for pod in self._cache.placeholders():
+            if pod.spec.node_name == node and PREEMPTABLE_LABEL in pod.metadata.labels and not pod.is_terminating:
+                meta = pod.metadata
+                with suppress(NotFoundError):
+                    self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
 
     def _create(self, node: str, kind: LentFence, now: datetime) -> Pod | None:
         """Create the fence of a node; return None if there cannot be one, or if it exists already."""

@@ -25,8 +25,9 @@ from berth_core import (
     RevocableZoneStatus,
     ZoneState,
     has_to_leave,
+    is_preemptable,
     is_unschedulable,
-    says_preemptable,
+    preemptable_groups,
     volcano_group_of,
 )
 from berth_kube import (
@@ -108,22 +109,15 @@ class PreemptablePods:
 
     def _preemptable(self, pods: Sequence[Pod]) -> list[Pod]:
         """Return the pods that say so themselves, or whose group does, the oldest first."""
-        named = {(pod.metadata.namespace, volcano_group_of(pod)) for pod in pods if volcano_group_of(pod)}
-        groups = self._preemptable_groups() if named else set()
-        found = [
-            pod
-            for pod in pods
-            if says_preemptable(pod.metadata) or (pod.metadata.namespace, volcano_group_of(pod)) in groups
-        ]
+        groups = self._groups() if any(map(volcano_group_of, pods)) else frozenset()
+        found = [pod for pod in pods if is_preemptable(pod, groups)]
         return sorted(found, key=lambda pod: pod.metadata.creation_timestamp or "")
 
-    def _preemptable_groups(self) -> set[tuple[str, str]]:
-        """Return namespace and name of the pod groups that say so; none where they cannot be listed."""
+    def _groups(self) -> frozenset[tuple[str, str]]:
+        """Return the pod groups that say so; none where they cannot be listed."""
         with suppress(BerthError):
-            listed = self._client.list(VOLCANO_POD_GROUPS, type=_Group).items
-            said = (group.metadata for group in listed if says_preemptable(group.metadata))
-            return {(meta.namespace, meta.name) for meta in said}
-        return set()
+            return preemptable_groups(one.metadata for one in self._client.list(VOLCANO_POD_GROUPS, type=_Group).items)
+        return frozenset()
 
 
 # --- zones -----------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from berth_core import (
     Reservation,
     ReservationTask,
     effective_requests,
+    is_place_of_preemptable,
     placeholder_name,
     priority_class_name,
     probe_name,
@@ -120,6 +121,7 @@ def build_placeholder(
                 RESERVATION_LABEL: meta.uid,
                 MANAGED_LABEL: MANAGED_BY_OPERATOR,
                 **({AWAITS_CAPACITY_LABEL: "true"} if node else {}),
+                **({PREEMPTABLE_LABEL: "true"} if is_place_of_preemptable(reservation, task) else {}),
             },
             "annotations": {
                 RESERVATION_NAME_ANNOTATION: reservation.key,

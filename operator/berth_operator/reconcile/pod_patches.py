@@ -13,11 +13,13 @@ import msgspec
 from berth_core import (
     HANDOVER_GATE,
     PLACEHOLDER_LABEL,
+    PREEMPTABLE_LABEL,
     RESERVATION_LABEL,
     SLOT_ANNOTATION,
     Pod,
     Reservation,
     Toleration,
+    is_place_of_preemptable,
 )
 from berth_operator.reconcile.manifests import handover_toleration, room_tolerations
 from berth_operator.reconcile.observation import Assignment
@@ -41,8 +43,8 @@ def _is_as_read(pod: Pod) -> Operations:
 def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation) -> Operations:
     """Return the patch that notes a slot and adds needed tolerations.
 
-    A pod that was not gated for the Reservation also gets its label, and must be unchanged: it may be bound by now, or
-    have another slot.
+    A preemptable pod that a plan moves gets the label by which open lent nodes let it in. A pod that was not gated for
+    the Reservation also gets its label, and must be unchanged: it may be bound by now, or have another slot.
     """
     meta, reservation_uid = pod.metadata, reservation.metadata.uid
     is_sent = meta.labels.get(RESERVATION_LABEL) == reservation_uid
@@ -53,6 +55,9 @@ def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation)
         operations += _is_as_read(pod)
     if not is_sent:
         operations += _adding("labels", meta.labels, RESERVATION_LABEL, reservation_uid)
+    task = next((one for one in reservation.spec.tasks if one.name == assignment.task), None)
+    if task is not None and is_place_of_preemptable(reservation, task) and PREEMPTABLE_LABEL not in meta.labels:
+        operations.append({"op": "add", "path": _pointer("metadata", "labels", PREEMPTABLE_LABEL), "value": "true"})
     operations += _adding("annotations", meta.annotations, SLOT_ANNOTATION, assignment.to_annotation())
     if pod.spec.tolerations:
         operations += [{"op": "add", "path": "/spec/tolerations/-", "value": one} for one in missing]

@@ -3,6 +3,7 @@
 What is odd about the data is said here, not repaired.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -20,9 +21,12 @@ from berth_core import (
     PLACEHOLDER_LABEL,
     PODS,
     RESERVATION_LABEL,
+    REVOCABLE_ZONE_LABEL,
+    STANDING_FENCE_LABEL,
     Affinity,
     InputError,
     LabelSelector,
+    LentFence,
     Node,
     NodeSelector,
     ObjectMeta,
@@ -35,8 +39,11 @@ from berth_core import (
     Slot,
     SlotState,
     Snapshot,
+    is_lent_fence,
+    is_preemptable,
     matches_labels,
     placeholder_name,
+    preemptable_groups,
 )
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses
 from berth_descheduler.planner.simulation.volumes import attach_columns
@@ -193,6 +200,9 @@ class Cluster:
     closed_to_plans: frozenset[NodeIndex] = frozenset()
     """Control-plane nodes, where these give pods and take none: the operator holds no place there."""
 
+    lent: Mapping[NodeIndex, bool] = field(default_factory=dict)
+    """Nodes that are lent, and whether each takes preemptable pods now; it takes no others."""
+
     @classmethod
     def from_snapshot(
         cls, snapshot: Snapshot, waiting: Sequence[Pod] = (), node_selectors: Sequence[LabelSelector] = ()
@@ -203,7 +213,11 @@ class Cluster:
         they are put on a virtual node, the last one. Only nodes that all `node_selectors` select give and take pods.
         """
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
-        pods, classes, elsewhere = _place_pods(nodes, (*snapshot.pods, *reserved_slots(snapshot)), waiting)
+        lent = _lent_nodes(snapshot)
+        groups = preemptable_groups(one.metadata for one in snapshot.pod_groups) if lent else ()
+        pod_classes = PodClasses(lambda pod: is_preemptable(pod, groups)) if lent else PodClasses()
+        listed = (*snapshot.pods, *reserved_slots(snapshot))
+        pods, classes, elsewhere = _place_pods(nodes, listed, waiting, pod_classes)
         allocatable, unreadable = _read_allocatable(nodes)
         resources = _resource_names((*allocatable, *(one.amounts for one in classes)))
         attached = attach_columns(snapshot, nodes, classes, [(one.pod, one.class_index) for one in pods])
@@ -220,6 +234,7 @@ class Cluster:
             elsewhere=elsewhere,
             waiting_node=NodeIndex(len(snapshot.nodes)) if waiting else None,
             left_out=_left_out(snapshot.nodes, node_selectors),
+            lent=lent,
         )
 
     @cached_property
@@ -265,6 +280,23 @@ class Cluster:
         return self.classes[self.pods[pod].class_index].amounts
 
 
+def _lent_nodes(snapshot: Snapshot) -> dict[NodeIndex, bool]:
+    """Return the lent nodes, and whether each has the fence of an open one and no other.
+
+    A node that is not labelled any more is lent until its fence is gone, and one that has no fence yet is closed.
+    """
+    fences: defaultdict[str, set[str]] = defaultdict(set)
+    for pod in snapshot.pods:
+        if STANDING_FENCE_LABEL in pod.metadata.labels and is_lent_fence(pod) and not pod.is_terminal:
+            fences[pod.spec.node_name].add(pod.metadata.labels[STANDING_FENCE_LABEL])
+    named = ((NodeIndex(index), node.metadata) for index, node in enumerate(snapshot.nodes))
+    return {
+        index: REVOCABLE_ZONE_LABEL in meta.labels and fences.get(meta.name) == {LentFence.OPEN}
+        for index, meta in named
+        if REVOCABLE_ZONE_LABEL in meta.labels or meta.name in fences
+    }
+
+
 def _left_out(nodes: Sequence[Node], selectors: Sequence[LabelSelector]) -> frozenset[NodeIndex]:
     return frozenset(
         NodeIndex(index)
@@ -274,11 +306,10 @@ def _left_out(nodes: Sequence[Node], selectors: Sequence[LabelSelector]) -> froz
 
 
 def _place_pods(
-    nodes: tuple[Node, ...], pods: Iterable[Pod], waiting: Sequence[Pod]
+    nodes: tuple[Node, ...], pods: Iterable[Pod], waiting: Sequence[Pod], pod_classes: PodClasses
 ) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...], tuple[Pod, ...]]:
     apart = {pod.key for pod in waiting}
     numbers = {node.metadata.name: NodeIndex(index) for index, node in enumerate(nodes)}
-    pod_classes = PodClasses()
     placed, elsewhere = [], []
     for pod in pods:
         name, presence = _node_and_presence(pod)

@@ -61,9 +61,14 @@ def target_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
     if number in cluster.closed_to_plans:
         text = "it is a control-plane node, where no place is held (--control-plane-nodes)"
         return Refusal(RefusalReason.CONTROL_PLANE_NODE, text)
-    if zone := cluster.nodes[number].metadata.labels.get(REVOCABLE_ZONE_LABEL):
-        return Refusal(RefusalReason.LENT_NODE, f"the node belongs to the revocable zone {zone}")
+    if not cluster.lent.get(number, True):
+        return Refusal(RefusalReason.LENT_NODE, f"{_lent_text(cluster.nodes[number])}, to which no pod is moved now")
     return None
+
+
+def _lent_text(node: Node) -> str:
+    zone = node.metadata.labels.get(REVOCABLE_ZONE_LABEL, "")
+    return f"the node belongs to the revocable zone {zone}"
 
 
 def _closed_refusal(node: Node) -> Refusal | None:
@@ -104,6 +109,9 @@ class NodeTies:
     """Only the fields that are about nodes."""
 
     volumes: tuple[BoundVolume, ...]
+
+    is_preemptable: bool = False
+    """Whether lent nodes take the pods while they are open."""
 
     def refusal(self, node: Node) -> Refusal | None:
         """Return why the ties keep the pods off a node.
@@ -170,7 +178,11 @@ class NodeFit:
         number = self._profile_of[class_index]
         known = self._known[number]
         if node not in known:
-            known[node] = self._profiles[number].refusal(self._cluster.nodes[node])
+            ties, found = self._profiles[number], self._cluster.nodes[node]
+            if node in self._cluster.lent and not ties.is_preemptable:
+                known[node] = Refusal(RefusalReason.LENT_NODE, f"{_lent_text(found)}, and the pod is not preemptable")
+            else:
+                known[node] = ties.refusal(found)
         return known[node]
 
     def _intern(self, pods: PodClass, volume_index: VolumeIndex) -> int:
@@ -180,11 +192,12 @@ class NodeFit:
             volumes = ()
         spec = node_part(pods.example.spec)
         key = msgspec.json.encode(
-            (spec, pods.namespace if volumes else "", [one.claim for one in volumes]), order="sorted"
+            (spec, pods.namespace if volumes else "", [one.claim for one in volumes], pods.is_preemptable),
+            order="sorted",
         )
         if key not in self._numbers:
             self._numbers[key] = len(self._profiles)
-            self._profiles.append(NodeTies(spec, volumes))
+            self._profiles.append(NodeTies(spec, volumes, pods.is_preemptable))
         return self._numbers[key]
 
 

@@ -17,6 +17,7 @@ from berth_core import (
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
     STANDING_FENCE_LABEL,
+    LentFence,
 )
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
@@ -129,7 +130,7 @@ class InterPodAffinity:
     def _read_class(self, index: ClassIndex) -> None:
         pods = self._cluster.classes[index]
         affinity = pods.example.spec.affinity
-        if affinity is None or _is_of_handover(pods.labels):
+        if affinity is None or _is_of_handover(pods.labels) or _is_of_lent_node(pods.labels):
             return
         wanted = [resolve_term(term, pods.namespace, pods.labels) for term in required_affinity(affinity)]
         if wanted:
@@ -234,6 +235,11 @@ def _is_alone(domain_counts: tuple[DomainCounts, ...], source: NodeIndex, target
             return False
     domains = [(counts.domain(source), counts.domain(target)) for counts in domain_counts]
     return all(old is None for old, _ in domains) or all(old == new for old, new in domains)
+
+
+def _is_of_lent_node(labels: Mapping[str, str]) -> bool:
+    """Return whether labels are of the fence of a lent node, of which `node_fit` knows whom it lets in."""
+    return labels.get(STANDING_FENCE_LABEL) in set(LentFence)
 
 
 def _is_of_handover(labels: Mapping[str, str]) -> bool:

@@ -1,7 +1,7 @@
 """Classes of pods with the same owner, labels, requests and constraints."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NewType
 
@@ -58,6 +58,9 @@ class PodClass:
     odd: str = ""
     """Why the pods' requests are unreadable; they then count as zero, which no rule may rely on."""
 
+    is_preemptable: bool = False
+    """Whether lent nodes take the pods while they are open; not asked where no node is lent."""
+
     @property
     def namespace(self) -> str:
         """Return the namespace of the class's pods."""
@@ -81,8 +84,9 @@ class PodClasses:
     Classes are numbered in the order in which they are first met.
     """
 
-    def __init__(self) -> None:
-        self._by_owner: defaultdict[tuple[str, str, str], list[PodClass]] = defaultdict(list)
+    def __init__(self, is_preemptable: Callable[[Pod], bool] = lambda _: False) -> None:
+        self._is_preemptable = is_preemptable
+        self._by_owner: defaultdict[tuple[object, ...], list[PodClass]] = defaultdict(list)
         self._classes: list[PodClass] = []
 
     @property
@@ -92,11 +96,12 @@ class PodClasses:
 
     def class_of(self, pod: Pod) -> ClassIndex:
         """Return the pod's class, a new one if none is like it."""
-        alike = self._by_owner[_owner_key(pod)]
+        is_preemptable = self._is_preemptable(pod)
+        alike = self._by_owner[*_owner_key(pod), is_preemptable]
         for known in alike:
             if _is_like(known.example, pod):
                 return known.index
-        added = _class_for(pod, ClassIndex(len(self._classes)))
+        added = _class_for(pod, ClassIndex(len(self._classes)), is_preemptable=is_preemptable)
         alike.append(added)
         self._classes.append(added)
         return added.index
@@ -168,7 +173,7 @@ def _granted(pod: Pod) -> list[tuple[object, ...]]:
     return [(one.name, one.resources, one.allocated_resources) for one in pod.status.container_statuses]
 
 
-def _class_for(pod: Pod, index: ClassIndex) -> PodClass:
+def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool) -> PodClass:
     """Return a class made after a pod."""
     amounts, odd = _amounts(pod)
     return PodClass(
@@ -178,6 +183,7 @@ def _class_for(pod: Pod, index: ClassIndex) -> PodClass:
         host_ports=host_ports(pod.spec),
         claims=claim_names(pod),
         odd=odd,
+        is_preemptable=is_preemptable,
     )
 
 

@@ -1,0 +1,191 @@
+"""`LentNodes` as a balance plugin: preemptable pods make room for others by moving to open lent nodes first."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+
+from berth_core import LENT_NODES, InputError, Node, Pod, PodGroup, Snapshot
+from berth_core.objects import PodCondition, PodStatus
+from berth_descheduler.framework import RefusalReason
+from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate, starved_pods
+from berth_descheduler.plugins import default_plugins, goal_of, settings_with
+from berth_descheduler.plugins.defragmentation import Goal
+from berth_descheduler.plugins.lent_nodes import LentNodes
+from berth_descheduler.plugins.registry import installed_plugins
+from berth_descheduler.policy.profiles import read_profile
+from builders import bare_pod, node, owner, pod, volcano_pod_group
+
+SAYS_SO: Final = {"volcano.sh/preemptable": "true"}
+GROUPED: Final = {"scheduling.k8s.io/group-name": "group"}
+UNPLACED: Final = (PodCondition(type="PodScheduled", status="False", reason="Unschedulable"),)
+
+
+def lent(name: str = "lent", cpu: str = "4") -> Node:
+    return node(name, cpu=cpu, labels={"volcano.sh/revocable-zone": "rz1"})
+
+
+def usual(name: str = "usual", cpu: str = "4") -> Node:
+    return node(name, cpu=cpu)
+
+
+def fence(on: str = "lent", kind: str = "lent-open") -> Pod:
+    labels = {"berth.volcano.sh/fence": "true", "berth.volcano.sh/standing-fence": kind}
+    return bare_pod(f"fence-{on}-{kind}", namespace="berth-system", node=on, labels=labels, cpu=None, memory=None)
+
+
+def batch(number: int = 0, on: str = "usual", **rest: Any) -> Pod:  # noqa: ANN401 - a builder passes on
+    said = {"annotations": SAYS_SO, "cpu": "2", **rest}
+    return pod(f"batch-{number}", node=on, controller=owner("ReplicaSet", "batch"), memory=None, **said)
+
+
+def service(number: int = 0, on: str = "usual", cpu: str = "2") -> Pod:
+    return pod(f"service-{number}", node=on, controller=owner("ReplicaSet", "service"), cpu=cpu, memory=None)
+
+
+def waiting(name: str = "web", cpu: str = "2", **rest: Any) -> Pod:  # noqa: ANN401 - a builder passes on
+    made = bare_pod(name, cpu=cpu, memory=None, **rest)
+    return msgspec.structs.replace(made, status=PodStatus(phase="Pending", conditions=UNPLACED))
+
+
+def settings(**args: Any) -> PlannerSettings:  # noqa: ANN401 - arguments of the plugin
+    plugins = replace(default_plugins(), balance=Enabled(LENT_NODES, LentNodes.parse(args)))
+    return settings_with(PlannerSettings(plugins=plugins), plugins)
+
+
+def planned(pods: Sequence[Pod], *nodes: Node, groups: tuple[PodGroup, ...] = (), **args: Any) -> Plan:  # noqa: ANN401
+    return plan(snapshot(pods, *nodes, groups=groups), settings(**args))
+
+
+def snapshot(pods: Sequence[Pod], *nodes: Node, groups: tuple[PodGroup, ...] = ()) -> Snapshot:
+    return Snapshot(nodes=nodes or (usual(), lent()), pods=tuple(pods), pod_groups=groups)
+
+
+def moves(found: Plan) -> list[tuple[str, str]]:
+    return [(move.pod, move.target) for move in found.moves]
+
+
+def test_a_preemptable_pod_moves_to_the_open_lent_node_for_one_that_waits() -> None:
+    found = planned([fence(), batch(0), service(), waiting()])
+    assert moves(found) == [("batch-0", "lent")]
+    (room,) = found.rooms
+    assert (room.name, room.nodes) == ("default/web", ("usual",))
+    assert goal_of(found.objective) is Goal.MAKE_ROOM
+
+
+def test_lent_nodes_come_before_others_that_have_room() -> None:
+    full, half = usual("full"), usual("half", "6")
+    pods = [fence(), batch(0, "full"), batch(1, "full"), service(0, "half"), service(1, "half", "1500m")]
+    found = planned([*pods, waiting(cpu="4")], full, half, lent())
+    assert moves(found) == [("batch-0", "lent"), ("batch-1", "lent")]
+
+
+def test_pods_that_no_lent_node_takes_move_to_others() -> None:
+    full, half = usual("full"), usual("half")
+    pods = [batch(0, "full"), service(0, "full", "1"), service(1, "half", "1500m"), waiting(cpu="3")]
+    assert moves(planned([fence(kind="lent-closed"), *pods], full, half, lent())) == [("batch-0", "half")]
+    assert moves(planned([fence(), *pods], full, half, lent(cpu="1"))) == [("batch-0", "half")]
+
+
+def test_only_preemptable_pods_move() -> None:
+    found = planned([fence(), service(0), service(1), waiting()])
+    assert not found.moves
+    assert any("not preemptable" in one.message for one in found.refused)
+
+
+def test_no_pod_leaves_a_lent_node_for_others() -> None:
+    pods = [fence(), batch(0, "lent"), batch(1, "lent"), batch(2, "usual"), service(), waiting()]
+    assert not planned(pods).moves
+
+
+@pytest.mark.parametrize("kinds", [("lent-closed",), ("lent-open", "lent-closed"), ()], ids=str)
+def test_nothing_moves_to_a_lent_node_that_is_closed_or_about_to_be(kinds: tuple[str, ...]) -> None:
+    fences = [fence(kind=kind) for kind in kinds]
+    found = planned([*fences, batch(0), service(), waiting()])
+    assert not found.moves
+
+
+def test_a_pod_may_be_preemptable_by_its_label_or_by_its_group() -> None:
+    assert moves(planned([fence(), batch(0, annotations={}, labels=SAYS_SO), service(), waiting()]))
+    group = volcano_pod_group("group")
+    said = msgspec.structs.replace(group, metadata=msgspec.structs.replace(group.metadata, annotations=SAYS_SO))
+    pods = [fence(), batch(0, annotations=GROUPED), service(), waiting()]
+    assert moves(planned(pods, groups=(said,))) == [("batch-0", "lent")]
+    assert not planned(pods, groups=(group,)).moves
+
+
+NOBODY: Final = {
+    "that is preemptable itself": waiting(annotations=SAYS_SO),
+    "that no scheduler has refused": msgspec.structs.replace(waiting(), status=PodStatus(phase="Pending")),
+    "that is gated": waiting(gates=("example.com/later",)),
+    "of a namespace that is left out": waiting(namespace="left-out"),
+}
+
+
+@pytest.mark.parametrize("one", NOBODY.values(), ids=NOBODY)
+def test_nothing_moves_for_a_pod(one: Pod) -> None:
+    found = planned([fence(), batch(0), service(), one], namespaces={"exclude": ["left-out"]})
+    assert not found.moves
+
+
+def test_other_plans_move_no_pod_to_an_open_lent_node() -> None:
+    default = default_plugins()
+    others = settings_with(PlannerSettings(plugins=default), default)
+    pods = [fence(), batch(0, "low", cpu="100m"), service()]
+    assert not plan(snapshot(pods, usual("low"), lent()), others).moves
+
+
+def test_a_move_to_a_lent_node_falls_when_that_closes() -> None:
+    pods = [batch(0), service(), waiting()]
+    found = planned([fence(), *pods])
+    open_, closed = snapshot([fence(), *pods]), snapshot([fence(kind="lent-closed"), *pods])
+    assert not revalidate(open_, found.moves, settings(), emptied=())
+    (why,) = revalidate(closed, found.moves, settings(), emptied=()).values()
+    assert "revocable zone rz1" in why.message
+
+
+def test_a_preemptable_pod_that_waits_has_the_room_of_an_open_lent_node_first() -> None:
+    pods = [fence(), batch(0), service(), waiting()]
+    found = planned(pods, usual(), lent(cpu="2"))
+    hungry = waiting("hungry", annotations=SAYS_SO)
+    assert [one.metadata.name for one in starved_pods(snapshot([*pods, hungry], usual(), lent(cpu="2")), found.moves)]
+    plain = waiting("plain")
+    assert not starved_pods(snapshot([*pods, plain], usual(), lent(cpu="2")), found.moves)
+
+
+def test_both_kinds_of_moves_go_into_one_plan() -> None:
+    made = settings()
+    plugins = replace(made.plugins, deschedule=(Enabled(LENT_NODES, LentNodes()),))
+    made = settings_with(made, plugins)
+    pods = [fence(), fence("shut", "lent-closed"), batch(0), service(), waiting(), service(1, "shut")]
+    nodes = (usual(), lent(), lent("shut"), usual("spare", "2"))
+    found = plan(Snapshot(nodes=nodes, pods=tuple(pods)), made)
+    assert moves(found) == [("service-1", "spare"), ("batch-0", "lent")]
+    assert [move.stands_alone for move in found.moves] == [True, False]
+
+
+def test_the_example_of_the_page_makes_room() -> None:
+    path = Path(__file__).parents[2] / "descheduler" / "docs" / "room-by-lent-nodes.yaml"
+    body: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    (profile,) = body["spec"]["profiles"]
+    read = read_profile(profile, installed_plugins())
+    assert read.plugins.balance.name == LENT_NODES
+    assert not read.warnings
+
+
+def test_its_argument_is_checked() -> None:
+    with pytest.raises(InputError, match="zone"):
+        LentNodes.parse({"zone": "rz1"})
+    with pytest.raises(InputError, match="namespaces"):
+        LentNodes.parse({"namespaces": ["web"]})
+
+
+def test_why_a_pod_gets_no_room_names_the_lent_node() -> None:
+    found = planned([fence(), service(0), service(1), waiting()])
+    reasons = {one.node: one.reason for one in found.refused if one.node}
+    assert reasons["lent"] is RefusalReason.LENT_NODE
