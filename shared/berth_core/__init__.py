@@ -236,6 +236,7 @@ from berth_core.resources import (
     ResourceAmounts,
     format_amount,
     parse_quantity,
+    read_percentage,
     read_whole_number,
 )
 from berth_core.revocable_zones import (
@@ -558,6 +559,7 @@ __all__ = [
     "printable_text",
     "priority_class_name",
     "probe_name",
+    "read_percentage",
     "read_selector",
     "read_timestamp",
     "read_whole_number",

@@ -3,7 +3,6 @@
 The fields have the names of Volcano's Queue. Amounts may also be percentages of what the cluster's nodes offer.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,7 +20,7 @@ from berth_core.objects import (
 )
 from berth_core.queues import Queue, QueueGuarantee, QueueSource, QueueState
 from berth_core.reservations import Condition
-from berth_core.resources import ResourceAmounts, parse_quantity
+from berth_core.resources import ResourceAmounts, read_percentage
 from berth_core.selectors import matches_labels
 from berth_core.unreadable import read_or_stand_in
 
@@ -30,7 +29,6 @@ QUEUE_API_VERSION: Final = "berth.volcano.sh/v1alpha1"
 NOT_OF_TENANTS: Final = frozenset({"kube-system", "kube-public", "kube-node-lease"})
 """Namespaces that no queue takes, beside Berth's own."""
 
-_PERCENTAGE: Final = re.compile(r"([0-9]{1,3})(?:[.]([0-9]{1,3}))?%")
 _NONE: Final[Quantities] = {}
 
 
@@ -240,9 +238,7 @@ def _amounts(field: str, quantities: Quantities, total: ResourceAmounts) -> Reso
 
 def _part(field: str, text: str, whole: int) -> int:
     """Return a percentage of a whole, rounded down; raises `InputError`."""
-    if _PERCENTAGE.fullmatch(text) is None:
-        raise InputError(field, text, "a quantity, or a percentage such as 20% or 12.5%")
-    thousandths = parse_quantity(text[:-1]).milli()
-    if thousandths > 100_000:  # noqa: PLR2004 - of a percentage
-        raise InputError(field, text, "at most 100%")
-    return whole * thousandths // 100_000
+    percentage = read_percentage(text)
+    if percentage is None:
+        raise InputError(field, text, "a quantity, or a percentage up to 100% such as 20% or 12.5%")
+    return int(whole * percentage / 100)

@@ -3,11 +3,23 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
 from berth_core.errors import InputError
 from berth_core.objects import Quantities, RawQuantity
+
+_PERCENTAGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)%?")
+_WHOLE: Final = 100
+
+
+def read_percentage(text: str) -> Fraction | None:
+    """Return a percentage from 0 to 100 exactly as written, None for anything else."""
+    found = _PERCENTAGE.fullmatch(text)
+    percentage = Fraction(found[1]) if found is not None else None
+    return None if percentage is None or percentage > _WHOLE else percentage
+
 
 # --- quantity --------------------------------------------------------------------------------------------------------
 # Kubernetes quantities (`500m`, `1.5Gi`, `1e3`) as exact numbers.

@@ -1,6 +1,5 @@
 """The planner's settings: scope, limits and time."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -8,14 +7,21 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
-from berth_core import CPU, DEFAULT_NAMESPACE, LONGEST_GRACE, InputError, LabelSelector, format_duration
+from berth_core import (
+    CPU,
+    DEFAULT_NAMESPACE,
+    LONGEST_GRACE,
+    InputError,
+    LabelSelector,
+    format_duration,
+    read_percentage,
+)
 from berth_descheduler.framework.interfaces import PluginSet
 
 _POSITIVE = "a whole number from 1 on"
 
 WHOLE: Final = 100
 _EXPECTED: Final = "a percentage from 0 to 100"
-_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +62,8 @@ def parse_percentage(field: str, raw: object) -> Fraction:
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise InputError(field, raw, _EXPECTED)
     # The shortest text of a float is the number that was written; its binary value is not.
-    written = str(raw).strip().removesuffix("%")
-    percentage = Fraction(written) if _DECIMAL.fullmatch(written) else Fraction(-1)
-    if not 0 <= percentage <= WHOLE:
+    percentage = read_percentage(str(raw).strip())
+    if percentage is None:
         raise InputError(field, raw, _EXPECTED)
     return percentage
 

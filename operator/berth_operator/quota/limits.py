@@ -16,6 +16,7 @@ from berth_core import (
     Toleration,
     effective_requests,
     format_amount,
+    read_percentage,
 )
 
 SLOTS: Final = "slots"
@@ -198,10 +199,10 @@ def _parse_fenced(text: str | None, default: NamespaceLimit) -> tuple[int | None
 def _parse_percent(text: str) -> float | None:
     if text == "none":
         return None
-    percent = float(text.removesuffix("%"))
-    if not text.endswith("%") or not 0 <= percent <= _WHOLE_PERCENT:
+    percentage = read_percentage(text) if text.endswith("%") else None
+    if percentage is None:
         raise ValueError(text)
-    return percent
+    return float(percentage)
 
 
 # --- what a Reservation holds ---------------------------------------------------------------------------------------
