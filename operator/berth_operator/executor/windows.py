@@ -76,8 +76,6 @@ _SURVEY_SECONDS: Final = 5.0
 """How long a list of all pods serves the windows that open."""
 _WITHOUT_NODES_SECONDS: Final = 10.0
 """Between two looks for a node that a window may use."""
-_MOVERS_SECONDS: Final = 30.0
-"""Between two looks for a policy that moves pods for a window that waits for it."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -179,7 +177,6 @@ class WindowController:
         if window is None:
             return
         decision = decision_before = self._decide(window)
-        waits = self._waits_for_moves(window)
         for reservation in decision.closes:
             self._close(window, reservation)
         for reservation, end in decision.retimed:
@@ -190,16 +187,13 @@ class WindowController:
         self._write_status(window, decision.status)
         self._report(window, decision_before)
         if decision.wake_seconds is not None:
-            most = _WITHOUT_NODES_SECONDS if lacking else _MOVERS_SECONDS if waits else decision.wake_seconds
+            most = _WITHOUT_NODES_SECONDS if lacking else decision.wake_seconds
             self._enqueue(key, min(decision.wake_seconds, most))
 
     def _decide(self, window: ReservationWindow, *, without_nodes: bool = False) -> WindowDecision:
         found = self._cache.reservations_of_window(window.metadata.uid)
-        movers = self._movers() if self._waits_for_moves(window) else Movers()
+        movers = self._movers() if any(map(waits_for_moves, found)) else Movers()
         return decide_window(window, found, self._clock.now(), without_nodes=without_nodes, movers=movers)
-
-    def _waits_for_moves(self, window: ReservationWindow) -> bool:
-        return any(map(waits_for_moves, self._cache.reservations_of_window(window.metadata.uid)))
 
     def _movers(self) -> Movers:
         """Return the policies by which a descheduler moves pods for windows, as they were a moment ago."""

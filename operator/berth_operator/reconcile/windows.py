@@ -51,6 +51,8 @@ put back."""
 _MOST_SLOTS: Final = 1000
 _NODES_NAMED: Final = 5
 _POLICIES_NAMED: Final = 3
+_MOVERS_SECONDS: Final = 30.0
+"""Between two looks for a policy that moves pods for a window that waits for it."""
 _NO_MOVERS: Final = Movers()
 
 
@@ -175,7 +177,9 @@ def _decide_scheduled(
         opens=due.opens,
         missed=due.missed,
         left_out=due.left_out,
-        wake_seconds=_seconds_to_next(status, following, now),
+        wake_seconds=min(
+            [_seconds_to_next(status, following, now), *(_MOVERS_SECONDS for _, one in kept if waits_for_moves(one))]
+        ),
     )
 
 
