@@ -1,6 +1,7 @@
 """`berth demo`: its options, what it prints and its exit code."""
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from importlib.resources import as_file, files
 
@@ -75,22 +76,34 @@ def demo_command(
         _refuse_options_of_consolidate(context, scene)
         return _play(scene, keep=keep, output=output, console=console)
     settings = SandboxSettings(nodes=nodes, name=_KEPT_NAME if keep else None)
+    with _own_cluster(settings, console, keep=keep) as (narrator, sandbox):
+        if sandbox is None:
+            narrator.say("planning on the bundled snapshot instead; nothing is evicted")
+            return _plan_only(output, report)
+        made = run_demo(sandbox, seed=seed, narrator=narrator)
+    _print(made.result, output, console)
+    if report is not None:
+        report.write(build_demo_page(made))
+    return 0 if made.result.succeeded else _FAILED
+
+
+@contextmanager
+def _own_cluster(
+    settings: SandboxSettings, console: Console, *, keep: bool
+) -> Iterator[tuple[ConsoleNarrator, Sandbox | None]]:
+    """Yield a narrator and a new cluster, None for a cluster where none can be started."""
     with interrupt_on_signals(), ExitStack() as stack:
         narrator = stack.enter_context(ConsoleNarrator(console))
         try:
             sandbox = stack.enter_context(Sandbox.start(settings, progress=narrator.say))
         except SandboxUnavailableError as error:
             narrator.say(f"no real cluster can be started here: {error}")
-            narrator.say("planning on the bundled snapshot instead; nothing is evicted")
-            return _plan_only(output, report)
-        made = run_demo(sandbox, seed=seed, narrator=narrator)
+            yield narrator, None
+            return
+        yield narrator, sandbox
         if keep:
             sandbox.detach()
             _say_how_to_look(console, sandbox)
-    _print(made.result, output, console)
-    if report is not None:
-        report.write(build_demo_page(made))
-    return 0 if made.result.succeeded else _FAILED
 
 
 def _refuse_options_of_consolidate(context: click.Context, scene: str) -> None:
@@ -102,17 +115,10 @@ def _refuse_options_of_consolidate(context: click.Context, scene: str) -> None:
 def _play(name: str, *, keep: bool, output: Output, console: Console) -> int:
     """Play a scene on a cluster of its own, and say what it has shown."""
     settings = SandboxSettings(nodes=SCENES[name].nodes, name=_KEPT_NAME if keep else None)
-    with interrupt_on_signals(), ExitStack() as stack:
-        narrator = stack.enter_context(ConsoleNarrator(console))
-        try:
-            sandbox = stack.enter_context(Sandbox.start(settings, progress=narrator.say))
-        except SandboxUnavailableError as error:
-            narrator.say(f"no real cluster can be started here: {error}")
+    with _own_cluster(settings, console, keep=keep) as (narrator, sandbox):
+        if sandbox is None:
             return _NO_CLUSTER
         result = play_scene(name, sandbox, narrator)
-        if keep:
-            sandbox.detach()
-            _say_how_to_look(console, sandbox)
     _print_scene(result, output)
     return 0 if result.shown else _FAILED
 
