@@ -258,33 +258,24 @@ def test_the_examples_leave_no_field_out(status: msgspec.Struct) -> None:
 
 
 @pytest.mark.cluster
-def test_a_full_reservation_status_comes_back_whole(api: PlainApi, stored: Store) -> None:
-    path = stored(RESERVATIONS, RESERVATION)
-    answer = api.merge_patch(f"{path}/status", {"status": as_json(RESERVATION_STATUS)})
+@pytest.mark.parametrize(
+    ("place", "kept", "read", "status"),
+    [
+        (RESERVATIONS, RESERVATION, Reservation.from_api, RESERVATION_STATUS),
+        (WINDOWS, WINDOW, ReservationWindow.read, WINDOW_STATUS),
+        (ZONES, ZONE, RevocableZone.read, ZONE_STATUS),
+    ],
+    ids=["Reservation", "ReservationWindow", "RevocableZone"],
+)
+def test_a_full_status_comes_back_whole(
+    api: PlainApi, stored: Store, place: str, kept: dict[str, Any], read: Callable[[Any], Any], status: msgspec.Struct
+) -> None:
+    path = stored(place, kept)
+    answer = api.merge_patch(f"{path}/status", {"status": as_json(status)})
     assert not answer.refused, answer.message
     body = api.get(path).body
-    assert body["status"] == as_json(RESERVATION_STATUS)
-    assert Reservation.from_api(body).status == RESERVATION_STATUS
-
-
-@pytest.mark.cluster
-def test_a_full_window_status_comes_back_whole(api: PlainApi, stored: Store) -> None:
-    path = stored(WINDOWS, WINDOW)
-    answer = api.merge_patch(f"{path}/status", {"status": as_json(WINDOW_STATUS)})
-    assert not answer.refused, answer.message
-    body = api.get(path).body
-    assert body["status"] == as_json(WINDOW_STATUS)
-    assert ReservationWindow.read(body).status == WINDOW_STATUS
-
-
-@pytest.mark.cluster
-def test_a_full_zone_status_comes_back_whole(api: PlainApi, stored: Store) -> None:
-    path = stored(ZONES, ZONE)
-    answer = api.merge_patch(f"{path}/status", {"status": as_json(ZONE_STATUS)})
-    assert not answer.refused, answer.message
-    body = api.get(path).body
-    assert body["status"] == as_json(ZONE_STATUS)
-    assert RevocableZone.read(body).status == ZONE_STATUS
+    assert body["status"] == as_json(status)
+    assert read(body).status == status
 
 
 @pytest.mark.cluster
