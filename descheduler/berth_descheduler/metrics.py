@@ -75,7 +75,7 @@ class CapacityMetrics:
         self._guarantees = Gauge(
             QUEUE_GUARANTEE,
             "What a queue is guaranteed, what is left, and what of that its pods could use, or have room for.",
-            ["queue", "resource", "part"],
+            ["source", "queue", "resource", "part"],
             registry=registry,
         )
         self._seconds = Gauge(CAPACITY_SECONDS, "How long it took to measure all this.", registry=registry)
@@ -114,8 +114,9 @@ class CapacityMetrics:
                 "placeable": one.placeable,
             }
             for part, amounts in parts.items():
+                labels = {"source": one.queue.source.value, "queue": one.queue.name, "part": part}
                 for name in one.queue.guarantee:
-                    self._guarantees.labels(queue=one.queue.name, resource=name, part=part).set(amounts.get(name))
+                    self._guarantees.labels(**labels, resource=name).set(amounts.get(name))
 
     def show_nodes(self, found: Fragmentation) -> None:
         """Show how pods are spread over the nodes, without shapes."""

@@ -15,7 +15,9 @@ from berth_core import (
     POD_GROUP_TYPES,
     BerthError,
     CSINode,
+    GatedQueue,
     InputError,
+    LocalQueue,
     MigrationPlan,
     Namespace,
     Node,
@@ -42,6 +44,7 @@ from berth_kube import (
     CSI_NODES,
     DEPLOYMENTS,
     JOBS,
+    KUEUE_LOCAL_QUEUES,
     MIGRATION_PLANS,
     NAMESPACES,
     NODES,
@@ -52,6 +55,7 @@ from berth_kube import (
     PRIORITY_CLASSES,
     PVCS,
     PVS,
+    QUEUES,
     REPLICA_SETS,
     RESERVATIONS,
     STATEFUL_SETS,
@@ -83,7 +87,7 @@ _GZIP_SUFFIX: Final = ".gz"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAKERS: Final = (REPLICA_SETS, STATEFUL_SETS, JOBS)
 _NOT_EVERYWHERE: Final = frozenset(
-    {RESERVATIONS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, *POD_GROUPS, POD_GROUP_WORKLOADS, VOLCANO_QUEUES}
+    {RESERVATIONS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, *POD_GROUPS, POD_GROUP_WORKLOADS, VOLCANO_QUEUES, QUEUES}
 )
 """Kinds that a cluster may lack."""
 _WRITTEN: Final = (
@@ -104,9 +108,19 @@ _WRITTEN: Final = (
     POD_GROUPS,
     POD_GROUP_WORKLOADS,
     VOLCANO_QUEUES,
+    QUEUES,
+    KUEUE_LOCAL_QUEUES,
     PODS,
 )
 """What a snapshot file has, in its order; pods last, so that every node they are on was read before."""
+
+_OF_QUEUES: Final[Mapping[Resource | tuple[Resource, ...], SnapshotKind]] = {
+    VOLCANO_QUEUES: SnapshotKind.VOLCANO_QUEUES,
+    QUEUES: SnapshotKind.QUEUES,
+    KUEUE_LOCAL_QUEUES: SnapshotKind.KUEUE_LOCAL_QUEUES,
+    NAMESPACES: SnapshotKind.NAMESPACES,
+}
+"""Kinds without which only questions about queues are open, for an account that may not list them."""
 
 _STAND_INS: Final = (Pod, Node, dict)
 """Types whose unreadable objects do not prevent planning on the others."""
@@ -125,7 +139,8 @@ def read_snapshot_file(name: str, stated: Iterable[SnapshotKind] = ()) -> Snapsh
 
 def read_live_snapshot(client: KubeClient) -> Snapshot:
     """Return what the planner needs from the live cluster; raises `KubeError`."""
-    queues, unread = _list_queues(client)
+    unread: list[SnapshotKind] = []
+    own_queues = _list_gated_queues(client, unread)
     return Snapshot(
         nodes=_list(client, NODES, Node),
         pods=_list(client, PODS, Pod),
@@ -138,12 +153,14 @@ def read_live_snapshot(client: KubeClient) -> Snapshot:
         volume_attachments=_list(client, VOLUME_ATTACHMENTS, VolumeAttachment),
         priority_classes=_list(client, PRIORITY_CLASSES, PriorityClass),
         namespaces=_list(client, NAMESPACES, Namespace),
+        local_queues=_list_of_queues(client, KUEUE_LOCAL_QUEUES, LocalQueue, unread) if own_queues else (),
         reservations=tuple(map(Reservation.read, _list(client, RESERVATIONS, dict))),
         volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob),
         pod_groups=_list_pod_groups(client),
         pod_group_workloads=_list(client, POD_GROUP_WORKLOADS, PodGroupWorkload),
-        queue_objects=queues,
-        unread=unread,
+        queue_objects=_list_volcano_queues(client, unread),
+        gated_queues=own_queues,
+        unread=tuple(unread),
     )
 
 
@@ -167,16 +184,21 @@ def read_capacity(client: KubeClient) -> Snapshot:
     """
     nodes, pods = _list(client, NODES, Node), _list(client, PODS, Pod)
     reservations = tuple(map(Reservation.read, _list(client, RESERVATIONS, dict)))
-    queues, unread = _list_queues(client)
+    unread: list[SnapshotKind] = []
+    queues, own_queues = _list_volcano_queues(client, unread), _list_gated_queues(client, unread)
     has_guarantees = any(one.spec.guarantee.resource for one in queues)
+    has_own = any(one.spec.guarantee.resource for one in own_queues)
     return Snapshot(
         nodes=nodes,
         pods=pods,
+        namespaces=_list_of_queues(client, NAMESPACES, Namespace, unread) if has_own else (),
         reservations=reservations,
         volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob) if has_guarantees else (),
         pod_groups=_list_pod_groups(client) if has_guarantees else (),
         queue_objects=queues,
-        unread=unread,
+        gated_queues=own_queues,
+        local_queues=_list_of_queues(client, KUEUE_LOCAL_QUEUES, LocalQueue, unread) if has_own else (),
+        unread=tuple(unread),
     )
 
 
@@ -185,8 +207,15 @@ def dump_cluster(client: KubeClient) -> bytes:
 
     Objects are as the API server has them, without managed fields.
     """
-    items = [item for kind in _WRITTEN for item in _raw_items(client, kind)]
+    items: list[dict[str, Any]] = []
     kinds = list(SnapshotKind)
+    for kind in _WRITTEN:
+        try:
+            items += _raw_items(client, kind)
+        except ForbiddenError:
+            if kind not in _OF_QUEUES or kind == NAMESPACES:
+                raise
+            kinds.remove(_OF_QUEUES[kind])
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "kinds": kinds, "items": items}) + b"\n"
 
 
@@ -301,17 +330,29 @@ def _list_pod_groups(client: KubeClient, namespace: str | None = None) -> tuple[
     return tuple(found)
 
 
-def _list_queues(client: KubeClient) -> tuple[tuple[QueueObject, ...], tuple[SnapshotKind, ...]]:
-    """Return the queues, and the kinds of queues that this account may not read.
-
-    A queue that cannot be read says so. Few plans look at queues, so none else fails without the right to list them.
-    """
+def _list_volcano_queues(client: KubeClient, unread: list[SnapshotKind]) -> tuple[QueueObject, ...]:
     head = {"apiVersion": VOLCANO_QUEUES.api_version, "kind": VOLCANO_QUEUES.kind}
+    found = _list_of_queues(client, VOLCANO_QUEUES, dict, unread)
+    return tuple(QueueObject.read({**one, **head}) for one in found)
+
+
+def _list_gated_queues(client: KubeClient, unread: list[SnapshotKind]) -> tuple[GatedQueue, ...]:
+    return tuple(map(GatedQueue.read, _list_of_queues(client, QUEUES, dict, unread)))
+
+
+def _list_of_queues(
+    client: KubeClient, kind: Resource | tuple[Resource, ...], item_type: type[T], unread: list[SnapshotKind]
+) -> tuple[T, ...]:
+    """Return the objects of a kind that only questions about queues depend on; notes one that may not be listed.
+
+    Few plans look at queues, so none else fails without the right to list them.
+    """
+    versions = kind if isinstance(kind, tuple) else (kind,)
     try:
-        found = _list(client, VOLCANO_QUEUES, dict)
+        return _list_first_served(client, versions, item_type)[1]
     except ForbiddenError:
-        return (), (SnapshotKind.VOLCANO_QUEUES,)
-    return tuple(QueueObject.read({**one, **head}) for one in found), ()
+        unread.append(_OF_QUEUES[kind])
+        return ()
 
 
 def _said_to_be(group: PodGroup, resource: Resource) -> PodGroup:
@@ -410,7 +451,7 @@ class WatchedCluster:
                 raise kind.error
 
     def snapshot(self) -> Snapshot:
-        unread = (SnapshotKind.VOLCANO_QUEUES,)
+        unread = (SnapshotKind.VOLCANO_QUEUES, SnapshotKind.QUEUES)
         return Snapshot(nodes=self._nodes.objects(), pods=self._pods.objects(), unread=unread)
 
     def plans(self) -> tuple[MigrationPlan, ...]:

@@ -26,8 +26,10 @@ from berth_core.gated_queues import (
     GatedQueue,
     GatedQueueState,
     GatedQueueStatus,
+    LocalQueue,
     QueueCondition,
-    counts_for_queues,
+    choose_namespaces,
+    offered_to_queues,
 )
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
@@ -199,7 +201,14 @@ from berth_core.policies import (
     Trigger,
     policies_that_move,
 )
-from berth_core.queues import DEFAULT_QUEUE, QUEUE_KIND, Queue, QueueObject, QueueState
+from berth_core.queues import (
+    DEFAULT_QUEUE,
+    QUEUE_KIND,
+    Queue,
+    QueueObject,
+    QueueSource,
+    QueueState,
+)
 from berth_core.reservations import (
     HIGHEST_SLOT_INDEX,
     RESERVATION_API_VERSION,
@@ -413,6 +422,7 @@ __all__ = [
     "LentFence",
     "LifecyclePolicy",
     "Limits",
+    "LocalQueue",
     "MayMove",
     "MigrationPlan",
     "MigrationPlanSpec",
@@ -458,6 +468,7 @@ __all__ = [
     "Queue",
     "QueueCondition",
     "QueueObject",
+    "QueueSource",
     "QueueState",
     "Reservation",
     "ReservationOwner",
@@ -506,8 +517,8 @@ __all__ = [
     "ZoneState",
     "api_group",
     "as_reserveable",
+    "choose_namespaces",
     "count",
-    "counts_for_queues",
     "deployment_name",
     "effective_requests",
     "expected_end",
@@ -545,6 +556,7 @@ __all__ = [
     "matches_labels",
     "matches_node_affinity",
     "occupied_requests",
+    "offered_to_queues",
     "owner_matches",
     "parse_duration",
     "parse_kinds",

@@ -3,8 +3,9 @@
 The fields have the names of Volcano's Queue. Amounts may also be percentages of what the cluster's nodes offer.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
@@ -12,6 +13,7 @@ import msgspec
 
 from berth_core.errors import InputError
 from berth_core.objects import (
+    ApiStruct,
     LabelSelector,
     NodeSpec,
     ObjectMeta,
@@ -160,6 +162,23 @@ class GatedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         except InputError as error:
             return Queue(name=name, state=state, source=QueueSource.BERTH, unreadable=str(error.within("spec")))
 
+    def counted(self, total: ResourceAmounts) -> Queue:
+        """Return the queue in amounts, without a guarantee that is switched off or that the operator refused."""
+        one = self.in_amounts(total)
+        told = self.condition(QueueCondition.ACCEPTED)
+        why = "spec.suspend switches the queue off" if self.spec.suspend else ""
+        if told is not None and told.status == "False" and told.observed_generation == self.metadata.generation:
+            why = why or told.message
+        if not why or not one.guarantee:
+            return one
+        return replace(one, guarantee=ResourceAmounts.empty(), refused=why)
+
+
+class LocalQueue(ApiStruct, frozen=True, kw_only=True):
+    """A LocalQueue of Kueue, which manages the pods of its namespace."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
 
 class _Sign(Protocol):
     """A condition of a node."""
@@ -171,15 +190,43 @@ class _Sign(Protocol):
     def status(self) -> str: ...
 
 
-def counts_for_queues(
-    metadata: ObjectMeta, spec: NodeSpec, signs: Iterable[_Sign], *, control_plane: bool = False
-) -> bool:
-    """Return whether what a node offers is a part of the total: ready, not cordoned, not of the control plane.
+class _NodeStatus(Protocol):
+    """What a node offers, and how it is."""
 
-    A node without conditions counts as ready. `control_plane`: nodes of the control plane count, too.
+    @property
+    def allocatable(self) -> Quantities: ...
+
+    @property
+    def conditions(self) -> Sequence[_Sign]: ...
+
+
+class _Node(Protocol):
+    """The part of a node that is looked at."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+    @property
+    def spec(self) -> NodeSpec: ...
+
+    @property
+    def status(self) -> _NodeStatus: ...
+
+
+def offered_to_queues(nodes: Iterable[_Node], *, control_plane: bool = False) -> dict[str, ResourceAmounts]:
+    """Return by name what the nodes offer that count: ready, not cordoned, not of the control plane.
+
+    A node without conditions counts as ready, one with odd amounts does not count. `control_plane`: nodes of the
+    control plane count, too.
     """
-    is_ready = all(sign.status == "True" for sign in signs if sign.type == "Ready")
-    return is_ready and not spec.unschedulable and (control_plane or not is_control_plane_node(metadata, spec))
+    found = {}
+    for node in nodes:
+        is_ready = all(sign.status == "True" for sign in node.status.conditions if sign.type == "Ready")
+        is_others = is_control_plane_node(node.metadata, node.spec) and not control_plane
+        if is_ready and not node.spec.unschedulable and not is_others:
+            with suppress(InputError):
+                found[node.metadata.name] = ResourceAmounts.from_quantities(node.status.allocatable)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,14 @@ class QueueSource(StrEnum):
     VOLCANO = "Volcano"
     BERTH = "Berth"
 
+    @property
+    def resource(self) -> str:
+        """Return the kind's name for `kubectl get`."""
+        return f"queues.{_GROUPS[self]}"
+
+
+_GROUPS: Final = {QueueSource.VOLCANO: "scheduling.volcano.sh", QueueSource.BERTH: "berth.volcano.sh"}
+
 
 class QueueGuarantee(ApiStruct, frozen=True, kw_only=True):
     """What is reserved for a queue."""
@@ -104,6 +112,18 @@ class Queue:
     source: QueueSource = QueueSource.VOLCANO
     unreadable: str = ""
     """Why its amounts are not known; "" if they are."""
+    refused: str = ""
+    """Why its guarantee does not count, and is left out; "" if it does or there is none."""
+
+    @property
+    def key(self) -> tuple[QueueSource, str]:
+        """Return what no other queue has: a name may be used once in each source."""
+        return self.source, self.name
+
+    @property
+    def full_name(self) -> str:
+        """Return the name with its kind, as kubectl reads it."""
+        return f"{self.source.resource}/{self.name}"
 
     @classmethod
     def of(cls, found: QueueObject) -> "Queue":

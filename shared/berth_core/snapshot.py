@@ -5,7 +5,7 @@ It is immutable and sorted.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from berth_core.errors import InputError
+from berth_core.gated_queues import QUEUE_API_VERSION, GatedQueue, LocalQueue, offered_to_queues
 from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from berth_core.pod_groups import (
     POD_GROUP_API_VERSIONS,
@@ -62,6 +63,8 @@ Listed: TypeAlias = (
     | PodGroup
     | PodGroupWorkload
     | QueueObject
+    | GatedQueue
+    | LocalQueue
 )
 """An object of a kind that Berth reads."""
 
@@ -88,19 +91,23 @@ _TYPES: Final[Mapping[tuple[str, str], type[Listed]]] = {
     **{(api_version, POD_GROUP_KIND): PodGroup for api_version in POD_GROUP_API_VERSIONS},
     (POD_GROUP_WORKLOAD_API_VERSION, POD_GROUP_WORKLOAD_KIND): PodGroupWorkload,
     (VOLCANO_QUEUE_API_VERSION, QUEUE_KIND): QueueObject,
+    (QUEUE_API_VERSION, QUEUE_KIND): GatedQueue,
+    **{(api_version, "LocalQueue"): LocalQueue for api_version in ("kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2")},
 }
 _SAYING_THEIR_KIND: Final = (Workload, PodGroup, QueueObject)
 """Types of several kinds or groups, which carry their kind themselves."""
 _KINDS: Final = {type_: kind for kind, type_ in _TYPES.items() if type_ not in _SAYING_THEIR_KIND}
 _DECODERS: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in _TYPES.items()}
 _AT_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
-_STAND_INS: Final = (Node, Pod, Reservation, QueueObject)
+_QUEUES: Final = (QueueObject, GatedQueue)
+_STAND_INS: Final = (Node, Pod, Reservation, *_QUEUES)
 """One unreadable object of these kinds does not keep Berth from planning on the others."""
 _LIST_LEVELS: Final = 2
 """How much deeper an object is nested in a List."""
 _WITHOUT_SCHEMA: Final = re.compile(r"`\$\.spec\.tasks\[\d+]\.template\b")
 """A place in a Reservation without a schema in the API server: any value may be there."""
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
+_WITHOUT_NAMESPACES: Final = "the labels of namespaces were not read, so it is not known which pods are its own"
 _WRONG_TYPE: Final = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`")
 
 
@@ -240,7 +247,7 @@ def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed | N
         try:
             return _DECODERS[head.api_version, head.kind].decode(raw)
         except msgspec.ValidationError as error:
-            may_be_odd = type_ is QueueObject or (type_ is Reservation and _WITHOUT_SCHEMA.search(str(error)))
+            may_be_odd = type_ in _QUEUES or (type_ is Reservation and _WITHOUT_SCHEMA.search(str(error)))
             if not may_be_odd and type_ not in POD_GROUP_TYPES:
                 raise
             why = str(error)
@@ -296,6 +303,8 @@ _FIELDS: Final[Mapping[type[Listed], str]] = {
     PodGroup: "pod_groups",
     PodGroupWorkload: "pod_group_workloads",
     QueueObject: "queue_objects",
+    GatedQueue: "gated_queues",
+    LocalQueue: "local_queues",
 }
 
 
@@ -323,10 +332,12 @@ class Snapshot:
     pod_groups: tuple[PodGroup, ...] = ()
     pod_group_workloads: tuple[PodGroupWorkload, ...] = ()
     queue_objects: tuple[QueueObject, ...] = ()
+    gated_queues: tuple[GatedQueue, ...] = ()
+    local_queues: tuple[LocalQueue, ...] = ()
     missing: tuple[SnapshotKind, ...] = ()
     """Kinds that plans for these pods depend on and that were not read."""
     unread: tuple[SnapshotKind, ...] = ()
-    """Kinds that plans depend on only if they are asked about them, and that were not read."""
+    """Kinds that plans depend on only if they are asked about queues, and that were not read."""
 
     def __post_init__(self) -> None:
         """Sort every tuple."""
@@ -400,8 +411,17 @@ class Snapshot:
 
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
-        """Return the queues by name, whatever their source."""
-        return tuple(map(Queue.of, self.queue_objects))
+        """Return the queues of Volcano and Berth by name; of Berth's without guarantees that do not count."""
+        total = ResourceAmounts.total(self.offered_to_queues.values())
+        own = (one.counted(total) for one in self.gated_queues)
+        if SnapshotKind.NAMESPACES in self.unread:
+            own = (replace(one, unreadable=one.unreadable or _WITHOUT_NAMESPACES) for one in own)
+        return tuple(sorted((*map(Queue.of, self.queue_objects), *own), key=lambda one: (one.name, one.source)))
+
+    @cached_property
+    def offered_to_queues(self) -> Mapping[str, ResourceAmounts]:
+        """Return by node what percentages of Berth's queues are a part of; their pods on other nodes do not count."""
+        return offered_to_queues(self.nodes)
 
     @cached_property
     def nodes_by_name(self) -> Mapping[str, Node]:

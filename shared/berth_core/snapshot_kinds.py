@@ -44,6 +44,8 @@ class SnapshotKind(StrEnum):
     POD_GROUPS = "podgroups.scheduling.k8s.io"
     WORKLOADS = "workloads.scheduling.k8s.io"
     VOLCANO_QUEUES = "queues.scheduling.volcano.sh"
+    QUEUES = "queues.berth.volcano.sh"
+    KUEUE_LOCAL_QUEUES = "localqueues.kueue.x-k8s.io"
 
     @property
     def assumed(self) -> str:
@@ -133,12 +135,20 @@ _NEEDS: Final[Mapping[SnapshotKind, _Need]] = {
         "scheduling.k8s.io", "Workload", lambda pod: pod.spec.workload_ref is not None, _GANGS
     ),
     SnapshotKind.VOLCANO_QUEUES: _Need(
-        "scheduling.volcano.sh", "Queue", lambda _pod: False, "that no queue has a guarantee"
+        "scheduling.volcano.sh", "Queue", lambda _pod: False, "that no queue of Volcano has a guarantee"
+    ),
+    SnapshotKind.QUEUES: _Need(
+        "berth.volcano.sh", "Queue", lambda _pod: False, "that no queue of Berth has a guarantee"
+    ),
+    SnapshotKind.KUEUE_LOCAL_QUEUES: _Need(
+        "kueue.x-k8s.io", "LocalQueue", lambda _pod: False, "that Kueue manages no namespace"
     ),
 }
 _ALWAYS: Final = frozenset({SnapshotKind.NODES, SnapshotKind.PODS})
-_IF_ASKED: Final = (SnapshotKind.VOLCANO_QUEUES,)
+_IF_ASKED: Final = (SnapshotKind.VOLCANO_QUEUES, SnapshotKind.QUEUES)
 """Kinds that matter for questions about them, and for no other plan."""
+_FOR_QUEUES: Final = (SnapshotKind.NAMESPACES, SnapshotKind.KUEUE_LOCAL_QUEUES)
+"""Kinds that say which pods are in Berth's queues."""
 _CLUSTERS_MAY_LACK: Final = frozenset(
     {
         SnapshotKind.RESERVATIONS,
@@ -146,6 +156,7 @@ _CLUSTERS_MAY_LACK: Final = frozenset(
         SnapshotKind.VOLCANO_POD_GROUPS,
         SnapshotKind.POD_GROUPS,
         SnapshotKind.WORKLOADS,
+        SnapshotKind.KUEUE_LOCAL_QUEUES,
         *_IF_ASKED,
     }
 )
@@ -184,8 +195,10 @@ def missing_kinds(
 
 
 def unread_kinds(present: Collection[tuple[str, str]], stated: Collection[SnapshotKind]) -> tuple[SnapshotKind, ...]:
-    """Return the kinds that are neither `present` nor `stated` and matter only if they are asked about."""
-    return tuple(kind for kind in _lacking(present, stated) if kind in _IF_ASKED)
+    """Return the kinds that are neither `present` nor `stated` and matter only if queues are asked about."""
+    lacking = _lacking(present, stated)
+    has_queues = SnapshotKind.QUEUES not in lacking
+    return tuple(kind for kind in lacking if kind in _IF_ASKED or (has_queues and kind in _FOR_QUEUES))
 
 
 def _lacking(present: Collection[tuple[str, str]], stated: Collection[SnapshotKind]) -> tuple[SnapshotKind, ...]:

@@ -15,6 +15,7 @@ from builders import (
     claim,
     container,
     disruption_budget,
+    gated_queue,
     list_file,
     namespace,
     node,
@@ -57,6 +58,13 @@ def everything() -> list[dict[str, Any]]:
         as_api(pod_group()),
         as_api(pod_group_workload(worker=2), api_version="scheduling.k8s.io/v1alpha1", kind="Workload"),
         as_api(queue()),
+        as_api(gated_queue(), api_version="berth.volcano.sh/v1alpha1", kind="Queue"),
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta1",
+            "kind": "LocalQueue",
+            "metadata": {"name": "batch", "namespace": "another"},
+            "spec": {"clusterQueue": "all"},
+        },
         {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
@@ -88,6 +96,8 @@ def test_a_list_becomes_objects_in_order() -> None:
     assert snapshot.pod_groups == (pod_group(), volcano_pod_group())
     assert snapshot.pod_group_workloads == (pod_group_workload(worker=2),)
     assert snapshot.queue_objects == (queue(),)
+    assert snapshot.gated_queues == (gated_queue(),)
+    assert [one.metadata.namespace for one in snapshot.local_queues] == ["another"]
 
 
 def test_the_order_of_the_file_means_nothing() -> None:

@@ -31,6 +31,8 @@ _NOT_EVERYWHERE: Final = {
     "scheduling.k8s.io/v1alpha2 PodGroup": "/apis/scheduling.k8s.io/v1alpha2/podgroups",
     "scheduling.k8s.io/v1alpha1 Workload": "/apis/scheduling.k8s.io/v1alpha1/workloads",
     "scheduling.volcano.sh/v1beta1 Queue": "/apis/scheduling.volcano.sh/v1beta1/queues",
+    "berth.volcano.sh/v1alpha1 Queue": "/apis/berth.volcano.sh/v1alpha1/queues",
+    "kueue.x-k8s.io/v1beta2 LocalQueue": "/apis/kueue.x-k8s.io/v1beta2/localqueues",
 }
 PATHS: Final = {**_CORE, **_NOT_EVERYWHERE}
 """By kind, with its apiVersion where the kind alone says too little."""

@@ -38,6 +38,7 @@ from berth_kube.resources import (
     RESERVATIONS,
     VOLCANO_JOBS,
     VOLCANO_POD_GROUPS,
+    VOLCANO_QUEUES,
     Resource,
 )
 from berth_kube.watching import Changed, Listed, Removed
@@ -49,9 +50,16 @@ Raw = dict[str, Any]
 Key = tuple[str, str]
 
 
+_KEPT_AS = {
+    VOLCANO_JOBS: "volcanojobs",
+    VOLCANO_POD_GROUPS: "volcanopodgroups",
+    VOLCANO_QUEUES: "volcanoqueues",
+}
+
+
 def kept_as(resource: Resource) -> str:
     """Return the plural of a kind, or another name where two kinds share one."""
-    return {VOLCANO_JOBS: "volcanojobs", VOLCANO_POD_GROUPS: "volcanopodgroups"}.get(resource, resource.plural)
+    return _KEPT_AS.get(resource, resource.plural)
 
 
 def failure(status: int, message: str = "") -> Failure:

@@ -48,6 +48,8 @@ class ReviewingCluster(FakeCluster):
             "reader": {(verb, MIGRATION_PLANS.plural) for verb in ("get", "list", "watch")},
         }
         self.rights["admin"] |= {("list", NODES.plural), ("list", PODS.plural), ("list", VOLCANO_QUEUES.plural)}
+        self.forbidden: set[tuple[str, str]] = set()
+        """Groups and plurals of kinds that nobody may use."""
         self.audiences: list[str] | None = None
         self.delayed = 0
         self.guesses: tuple[threading.Event, float] | None = None
@@ -98,6 +100,8 @@ class ReviewingCluster(FakeCluster):
 
     def _may(self, spec: Raw) -> Raw:
         wanted = spec["resourceAttributes"]
+        if (wanted["group"], wanted["resource"]) in self.forbidden:
+            return {"allowed": False}
         return {"allowed": (wanted["verb"], wanted["resource"]) in self.rights.get(spec["user"], set())}
 
 

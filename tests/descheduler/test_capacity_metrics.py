@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from berth_core.errors import InputError
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlanPhase
+from berth_core.queues import QueueSource
 from berth_core.snapshot import Snapshot
 from berth_descheduler.metrics import (
     CAPACITY_SECONDS,
@@ -32,7 +33,7 @@ from berth_descheduler.planner.queue_guarantees import measure_queues
 from berth_descheduler.planner.stranded_capacity import CapacityShape, read_shape, report_capacity
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
-from builders import FakeClock, node, pod, queue
+from builders import FakeClock, gated_queue, node, pod, queue
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 from waiting import eventually
 
@@ -98,7 +99,8 @@ def test_the_parts_of_a_guarantee_are_shown_until_the_queue_has_none() -> None:
     made.show_queues(measure_queues(snapshot))
 
     def part(name: str) -> float | None:
-        return registry.get_sample_value(QUEUE_GUARANTEE, {"queue": "ml", "resource": "cpu", "part": name})
+        labels = {"source": "Volcano", "queue": "ml", "resource": "cpu", "part": name}
+        return registry.get_sample_value(QUEUE_GUARANTEE, labels)
 
     assert {name: part(name) for name in ("guaranteed", "left", "usable", "placeable")} == {
         "guaranteed": 24_000,
@@ -111,6 +113,21 @@ def test_the_parts_of_a_guarantee_are_shown_until_the_queue_has_none() -> None:
     assert part("left") is None
 
 
+def test_queues_of_one_name_in_both_kinds_are_shown_apart() -> None:
+    registry = CollectorRegistry()
+    several = Snapshot(
+        nodes=SNAPSHOT.nodes,
+        queue_objects=(queue(guarantee={"cpu": 24}),),
+        gated_queues=(gated_queue(guarantee={"cpu": 16}),),
+    )
+
+    measured(registry).show_queues(measure_queues(several))
+
+    labels = {"queue": "ml", "resource": "cpu", "part": "guaranteed"}
+    found = {one: registry.get_sample_value(QUEUE_GUARANTEE, {"source": one, **labels}) for one in QueueSource}
+    assert found == {QueueSource.VOLCANO: 24_000, QueueSource.BERTH: 16_000}
+
+
 # --- the meter --------------------------------------------------------------------------------------------------------
 
 
@@ -118,14 +135,14 @@ def lists(cluster: FakeCluster) -> list[str]:
     return [plural for verb, plural, _ in cluster.calls if verb == "list"]
 
 
-def test_the_meter_measures_at_once_and_reads_four_lists() -> None:
+def test_the_meter_measures_at_once_and_reads_five_lists() -> None:
     cluster, registry = fragmented_cluster(), CollectorRegistry()
     settings = CapacitySettings(every_seconds=3600.0)
 
     with CapacityMeter(cluster, FakeClock(), CapacityMetrics(registry), settings):  # type: ignore[arg-type]
         eventually("the nodes are counted", lambda: registry.get_sample_value(NODES) == 4, seconds=60)
 
-    assert lists(cluster) == ["nodes", "pods", "reservations", "queues"]
+    assert lists(cluster) == ["nodes", "pods", "reservations", "volcanoqueues", "queues"]
 
 
 def test_the_meter_goes_on_after_an_error() -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cli.main import run
-from builders import as_api, list_file, node, pod, queue
+from builders import as_api, gated_queue, list_file, namespace, node, pod, queue
 from descheduler.cluster_script import serve
 from scripted_server import ScriptedServer, refusal, write_kubeconfig
 
@@ -20,7 +21,8 @@ SNAPSHOT = Snapshot(
     pods=(pod("web-0", node="a", cpu="10", memory="8Gi"), pod("waits", cpu="12", memory="16Gi")),
 )
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
-LOOKED_AT = {"/api/v1/nodes", "/api/v1/pods", "/apis/batch.volcano.sh/v1alpha1/reservations", QUEUES}
+OWN_QUEUES = "/apis/berth.volcano.sh/v1alpha1/queues"
+LOOKED_AT = {"/api/v1/nodes", "/api/v1/pods", "/apis/batch.volcano.sh/v1alpha1/reservations", QUEUES, OWN_QUEUES}
 
 Captured = pytest.CaptureFixture[str]
 
@@ -62,6 +64,15 @@ WITH_QUEUE = Snapshot(
     ),
     queue_objects=(queue(guarantee={"cpu": "32"}), queue("idle", guarantee={"cpu": 1}), queue("odd", weight="x")),
 )
+
+
+WITH_OWN_QUEUE = Snapshot(
+    nodes=(node("a"), node("b")),
+    pods=(pod("waits", cpu="8", memory="16Gi"),),
+    namespaces=(namespace(labels={"team": "ml"}),),
+    gated_queues=(gated_queue(guarantee={"cpu": "25%"}),),
+)
+"""A queue of Berth with 8 of 32 cores."""
 
 
 @pytest.fixture
@@ -112,11 +123,44 @@ def test_a_file_without_queues_says_that_nothing_is_known_of_them(capsys: Captur
 
 def test_an_account_that_may_not_list_queues_is_told_everything_else(capsys: Captured, tmp_path: Path) -> None:
     with ScriptedServer() as server:
-        serve(server, SNAPSHOT).on("GET", QUEUES, refusal(403, "Forbidden", "queues are forbidden"))
+        serve(server, SNAPSHOT)
+        for path in (QUEUES, OWN_QUEUES):
+            server.on("GET", path, refusal(403, "Forbidden", "queues are forbidden"))
         text = shown(capsys, "--kubeconfig", server.kubeconfig(tmp_path))
 
     assert "Queues were not read" in text
     assert "3 nodes, 2 of them empty" in text
+
+
+def test_an_account_that_may_list_one_kind_of_queues_is_told_which_is_missing(capsys: Captured, tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        serve(server, WITH_OWN_QUEUE).on("GET", QUEUES, refusal(403, "Forbidden", "queues are forbidden"))
+        text = shown(capsys, "--kubeconfig", server.kubeconfig(tmp_path))
+
+    assert "Not read: queues.scheduling.volcano.sh. This assumes that no queue of Volcano has a guarantee." in text
+    assert "ml: cpu=8,memory=16Gi (1 waiting): 1 of 1 more pod can be placed." in text
+
+
+def test_without_the_labels_of_namespaces_a_queue_of_berth_says_that_its_pods_are_not_known(
+    capsys: Captured, tmp_path: Path
+) -> None:
+    refused = refusal(403, "Forbidden", "forbidden")
+    with ScriptedServer() as server:
+        serve(server, WITH_OWN_QUEUE, Namespace=refused)
+        server.on("GET", "/apis/kueue.x-k8s.io/v1beta2/localqueues", refused)
+        text = shown(capsys, "--kubeconfig", server.kubeconfig(tmp_path))
+
+    assert "ml: cannot be read (the labels of namespaces were not read" in text
+    assert "Not read: localqueues.kueue.x-k8s.io. This assumes that Kueue manages no namespace." in text
+
+
+def test_queues_of_both_kinds_with_one_name_are_told_apart(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "both.json"
+    path.write_bytes(replace(WITH_OWN_QUEUE, queue_objects=(queue(guarantee={"cpu": "32"}),)).to_json())
+    text = shown(capsys, "--snapshot", str(path))
+
+    names = [line.split()[0] for line in text.splitlines() if line.startswith("queues.")]
+    assert names[:2] == ["queues.berth.volcano.sh/ml", "queues.scheduling.volcano.sh/ml"]
 
 
 def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:

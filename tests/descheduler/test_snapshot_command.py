@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from berth_core.gated_queues import LocalQueue
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler.cli.main import run
@@ -16,6 +17,8 @@ from builders import (
     claim,
     csi_node,
     disruption_budget,
+    gated_queue,
+    meta,
     namespace,
     node,
     owner,
@@ -31,7 +34,7 @@ from builders import (
     workload,
 )
 from descheduler.cluster_script import serve
-from scripted_server import ScriptedServer
+from scripted_server import ScriptedServer, refusal
 
 EVERYTHING = Snapshot(
     nodes=(node("b"), node("a")),
@@ -53,6 +56,8 @@ EVERYTHING = Snapshot(
     pod_groups=(pod_group(min_count=2), volcano_pod_group()),
     pod_group_workloads=(pod_group_workload(worker=2),),
     queue_objects=(queue(guarantee={"cpu": "4"}),),
+    gated_queues=(gated_queue(guarantee={"cpu": "20%"}),),
+    local_queues=(LocalQueue(metadata=meta("batch", namespace="kueue")),),
 )
 
 
@@ -104,6 +109,20 @@ def test_what_the_cluster_has_none_of_is_not_missing(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "snapshot.json").read_bytes())
     assert document["kinds"] == [kind.value for kind in SnapshotKind]
     assert read_snapshot_file(str(tmp_path / "snapshot.json")).missing == ()
+
+
+def test_queues_that_may_not_be_listed_are_left_out_and_the_file_does_not_say_that_there_are_none(
+    tmp_path: Path,
+) -> None:
+    name = str(tmp_path / "snapshot.json")
+    with ScriptedServer() as server:
+        serve(server, EVERYTHING)
+        for path in ("berth.volcano.sh/v1alpha1/queues", "kueue.x-k8s.io/v1beta2/localqueues"):
+            server.on("GET", f"/apis/{path}", refusal(403, "Forbidden", "forbidden"))
+        assert run(["snapshot", "--kubeconfig", server.kubeconfig(tmp_path), "-o", name]) == 0
+
+    assert read_snapshot_file(name).unread == (SnapshotKind.QUEUES,)
+    assert read_snapshot_file(name).queue_objects
 
 
 def test_a_cluster_without_reservations_has_none(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from datetime import timedelta
 import pytest
 
 from berth_core.errors import RetryableError
+from berth_core.gated_queues import QUEUE_API_VERSION
+from berth_core.queues import QUEUE_KIND
 from berth_core.reservations import Reservation, ReservationReason
 from berth_kube.errors import ForbiddenError, KubeError, NotFoundError
-from berth_kube.resources import VOLCANO_QUEUES
+from berth_kube.resources import QUEUES, VOLCANO_QUEUES
 from berth_operator.reconcile.actions import Validate
 from berth_operator.reconcile.observation import Observation
 from berth_operator.reconcile.reconcile import decide
@@ -72,6 +74,26 @@ def test_a_queue_that_comes_a_moment_later_is_as_good(harness: OperatorHarness) 
     validate(harness)
 
     assert (observed(harness).validated, observed(harness).verdict) == (True, None)
+
+
+OWN = {"apiVersion": QUEUE_API_VERSION, "kind": QUEUE_KIND, "metadata": {"name": "ml"}, "spec": {}}
+
+
+def test_a_queue_of_berth_beside_those_of_volcano_is_as_good(harness: OperatorHarness) -> None:
+    harness.api.put(VOLCANO_QUEUES, as_api(queue("default")))
+    harness.api.put(QUEUES, OWN)
+
+    validate(harness)
+
+    assert (observed(harness).validated, observed(harness).verdict) == (True, None)
+
+
+def test_volcano_knows_no_queue_of_berth(harness: OperatorHarness) -> None:
+    harness.api.put(VOLCANO_QUEUES, as_api(queue("default")))
+    harness.api.put(QUEUES, OWN)
+
+    with pytest.raises(RetryableError):
+        validate(harness, place(queue="ml", scheduler_name="volcano"))
 
 
 def test_after_a_minute_without_its_queue_it_is_invalid(harness: OperatorHarness) -> None:

@@ -8,13 +8,28 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth_core.gated_queues import LocalQueue
 from berth_core.labels import INDEX_ANNOTATION, PLACEHOLDER_LABEL, RESERVATION_LABEL, TASK_ANNOTATION
-from berth_core.objects import Pod, Taint
-from berth_core.queues import QueueObject
+from berth_core.objects import Node, Pod, Taint
+from berth_core.queues import QueueObject, QueueSource
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.queue_guarantees import QueueCapacity, measure_queues
-from builders import bare_pod, node, pod, queue, reservation, task, volcano_job, volcano_owner, volcano_pod_group
+from builders import (
+    bare_pod,
+    gated_queue,
+    meta,
+    namespace,
+    node,
+    owner,
+    pod,
+    queue,
+    reservation,
+    task,
+    volcano_job,
+    volcano_owner,
+    volcano_pod_group,
+)
 
 IN_ML = {"scheduling.volcano.sh/queue-name": "ml"}
 HALF = "8"
@@ -198,3 +213,103 @@ def test_without_guarantees_the_cluster_is_not_even_looked_at() -> None:
     odd = Snapshot(nodes=(node("a"), node("a")), queue_objects=(queue(),))
 
     assert measure_queues(odd) == ()
+
+
+# --- queues of Berth -------------------------------------------------------------------------------------------------
+
+TEAM = {"team": "ml"}
+
+
+def measured_own(*pods: Pod, nodes: tuple[Node, ...] = (), accepted: str = "", **rest: Any) -> QueueCapacity:
+    """Return a queue of Berth with half of two nodes of 16 cores."""
+    (found,) = measure_queues(
+        Snapshot(
+            nodes=nodes or (node("n0"), node("n1")),
+            pods=pods,
+            **{
+                "namespaces": (namespace(labels=TEAM), namespace("others")),
+                "gated_queues": (gated_queue(guarantee={"cpu": "50%"}, accepted=accepted),),
+                **rest,
+            },
+        )
+    )
+    return found
+
+
+def test_pods_are_in_the_queue_of_their_namespace_whatever_queue_of_volcano_they_name() -> None:
+    found = measured_own(
+        bare_pod("a", node="n0", cpu="4", annotations={"scheduling.volcano.sh/queue-name": "other"}),
+        bare_pod("b", node="n1", cpu="8", namespace="others"),
+    )
+
+    assert (found.queue.source, found.queue.guarantee, found.left) == (QueueSource.BERTH, cpu(16), cpu(12))
+    assert (found.wanted, found.placed) == (3, 3)
+
+
+def test_a_pod_may_count_in_a_queue_of_each_kind() -> None:
+    snapshot = Snapshot(
+        nodes=(node("n0"),),
+        pods=(of_ml("a", on="n0"),),
+        namespaces=(namespace(labels=TEAM),),
+        queue_objects=(queue(guarantee={"cpu": "8"}),),
+        gated_queues=(gated_queue(guarantee={"cpu": "8"}),),
+    )
+
+    assert [(one.queue.source, one.allocated["cpu"]) for one in measure_queues(snapshot)] == [
+        (QueueSource.BERTH, 8000),
+        (QueueSource.VOLCANO, 8000),
+    ]
+
+
+def test_percentages_are_of_the_nodes_that_count_and_pods_elsewhere_use_nothing_of_them() -> None:
+    closed = node("cordoned", unschedulable=True)
+    control_plane = node("control", labels={"node-role.kubernetes.io/control-plane": ""})
+
+    found = measured_own(
+        bare_pod("a", node="cordoned", cpu="8"),
+        bare_pod("b", node="control", cpu="8"),
+        nodes=(node("n0"), closed, control_plane),
+    )
+
+    assert (found.queue.guarantee, found.allocated) == (cpu(8), ResourceAmounts())
+
+
+LEFT_OUT: dict[str, dict[str, Any]] = {
+    "its namespace is Kueue's": {"local_queues": (LocalQueue(metadata=meta("batch", namespace="default")),)},
+    "an older queue has its namespace": {
+        "gated_queues": (
+            gated_queue(guarantee={"cpu": "50%"}),
+            gated_queue("all", namespaceSelector={}),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("rest", LEFT_OUT.values(), ids=LEFT_OUT)
+def test_a_pod_is_in_no_queue_that_does_not_have_its_namespace(rest: dict[str, Any]) -> None:
+    assert not measured_own(bare_pod("a", node="n0", cpu="4"), **rest).allocated
+
+
+def test_a_placeholder_counts_in_the_queue_of_its_reservations_namespace() -> None:
+    held = reservation(uid="uid-place", tasks=(task("worker", cpu="8"),))
+
+    assert measured_own(placeholder("n0"), reservations=(held,)).allocated["cpu"] == 8000
+
+
+def test_pods_of_daemons_are_in_no_queue() -> None:
+    assert not measured_own(pod("a", node="n0", cpu="4", controller=owner("DaemonSet", "log"))).allocated
+
+
+def test_a_guarantee_that_the_operator_refused_does_not_count() -> None:
+    found = measured_own(bare_pod("a", cpu="4"), accepted="False")
+
+    assert (found.queue.guarantee, found.queue.refused) == (ResourceAmounts(), "as it says")
+    assert not measured_own(bare_pod("a", cpu="4"), accepted="True").queue.refused
+
+
+def test_a_number_of_pods_may_be_guaranteed() -> None:
+    of_pods = gated_queue(guarantee={"pods": 3})
+
+    found = measured_own(bare_pod("a", node="n0", cpu="4"), gated_queues=(of_pods,))
+
+    assert (found.allocated["pods"], found.left["pods"], found.placeable["pods"]) == (1, 2, 2)

@@ -8,7 +8,7 @@ from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.planner.rooms import RoomRequest
-from builders import node, owner, pod, queue
+from builders import gated_queue, namespace, node, owner, pod, queue
 from planner.clusters import making_room
 
 IN_ML = {"scheduling.volcano.sh/queue-name": "ml"}
@@ -85,8 +85,72 @@ def test_a_queue_that_promises_nothing_is_refused_by_name(name: str, want: str) 
 
 
 def test_without_queues_in_the_snapshot_nothing_is_guessed() -> None:
-    with pytest.raises(InputError, match="queues that can be read"):
-        plan(Snapshot(nodes=(node("a"),), unread=(SnapshotKind.VOLCANO_QUEUES,)), making_room(room={"queue": "ml"}))
+    with pytest.raises(InputError, match="the snapshot has no queues"):
+        plan(Snapshot(nodes=(node("a"),), unread=(SnapshotKind.QUEUES,)), making_room(room={"queue": "ml"}))
+
+
+# --- queues of Berth -------------------------------------------------------------------------------------------------
+
+
+def planned_own(*pods: Pod, guarantee: str = "20%", name: str = "ml", **room: object) -> Plan:
+    """Return the plan for a queue of Berth over the namespaces `default` and `more`, of 40 cores in all."""
+    snapshot = Snapshot(
+        nodes=tuple(node(one, cpu="10") for one in "abcd"),
+        pods=pods,
+        namespaces=tuple(namespace(one, labels={"team": "ml"}) for one in ("default", "more")),
+        queue_objects=(queue(guarantee={"cpu": "8"}), queue("bare")),
+        gated_queues=(
+            gated_queue(guarantee={"cpu": guarantee}),
+            gated_queue("off", guarantee={"cpu": 1}, suspend=True),
+        ),
+    )
+    return plan(snapshot, making_room(room={"queue": name, **room}))
+
+
+OTHERS = tuple(
+    pod(f"o{on}", namespace="others", node=on, cpu="4", memory=None, controller=owner(name=f"o{on}")) for on in "abcd"
+)
+WAITS = pod("waits", cpu="8", memory=None, controller=owner(name="waits"))
+OWN = "queues.berth.volcano.sh/ml"
+
+
+def test_room_for_a_queue_of_berth_is_in_its_namespaces_and_names_no_queue_of_volcano() -> None:
+    found = planned_own(WAITS, *OTHERS, guarantee="40%", name=OWN)
+
+    assert [(room.name, room.namespace, room.queue) for room in found.rooms] == [
+        ("cpu=8", "default", ""),
+        ("default/waits", "default", ""),
+    ]
+
+
+def test_a_queue_of_volcano_is_meant_by_its_kind() -> None:
+    waits = of_ml("waits")
+    found = planned_own(waits, *OTHERS, name="queues.scheduling.volcano.sh/ml")
+
+    assert [(room.name, room.queue) for room in found.rooms] == [("default/waits", "ml")]
+
+
+REFUSED = {
+    "a name that both kinds have": (
+        {"name": "ml"},
+        "expected one of the two: queues.berth.volcano.sh/ml or queues.scheduling.volcano.sh/ml",
+    ),
+    "one that is switched off": ({"name": "off"}, "spec.suspend switches the queue off"),
+    "one that is not known": (
+        {"name": "none"},
+        "expected the name of a queue: bare, queues.berth.volcano.sh/ml, queues.scheduling.volcano.sh/ml, off",
+    ),
+    "owners outside it": (
+        {"name": OWN, "owners": {"namespace": "others", "selector": "app=train"}},
+        "room.owners.namespace is 'others'; expected a namespace of the queue: default, more",
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "want"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_meant_is_refused_with_what_can(asked: dict[str, object], want: str) -> None:
+    with pytest.raises(InputError, match=want):
+        planned_own(WAITS, *OTHERS, **asked)  # type: ignore[arg-type]  # the case's own
 
 
 def test_a_request_for_a_queue_reads_back_as_it_was_and_names_nothing_else() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from berth_core.gated_queues import GatedQueue
 from berth_core.objects import (
     Affinity,
     Container,
@@ -380,6 +381,21 @@ def queue(
             "metadata": {"name": name, "uid": f"uid-queue-{name}"},
             "spec": {"weight": 1, **reserved, **spec},
             "status": {"state": state},
+        }
+    )
+
+
+def gated_queue(
+    name: str = "ml", *, guarantee: Mapping[str, Any] | None = None, accepted: str = "", **spec: Any
+) -> GatedQueue:
+    """A Queue of Berth over the namespaces with its name as `team`; `accepted` is what the operator says of it."""
+    reserved = {} if guarantee is None else {"guarantee": {"resource": dict(guarantee)}}
+    told = {"type": "Accepted", "status": accepted, "message": "as it says", "observedGeneration": 1}
+    return GatedQueue.read(
+        {
+            "metadata": {"name": name, "uid": f"uid-own-queue-{name}", "generation": 1, "creationTimestamp": NOON_TEXT},
+            "spec": {"namespaceSelector": {"matchLabels": {"team": name}}, **reserved, **spec},
+            "status": {"conditions": [told] if accepted else []},
         }
     )
 

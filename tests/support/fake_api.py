@@ -22,7 +22,7 @@ from berth_kube.errors import (
     NotFoundError,
 )
 from berth_kube.listing import Listing
-from berth_kube.resources import Resource
+from berth_kube.resources import QUEUES, Resource
 from builders import NOON_TEXT
 from json_patches import apply
 
@@ -76,6 +76,7 @@ class FakeApi:
             self._decoded(body, type)
             for (plural, within, _), body in self.objects.items()
             if plural == resource.plural and namespace in (None, within) and has_fields(body, field_selector)
+            if plural != QUEUES.plural or body.get("apiVersion", resource.api_version) == resource.api_version
         ]
         return Listing(tuple(items), str(self.version))
 

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +14,7 @@ import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, RunMode, Snapshot
+from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, RunMode, Snapshot, SnapshotKind
 from berth_descheduler.api.auth import Authority
 from berth_descheduler.api.concurrency import TtlCache, Workers
 from berth_descheduler.api.limits import RequestContext
@@ -23,7 +24,7 @@ from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind
 from berth_descheduler.api.schemas import RequestedRun, StreamedEvent, describe_request
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.migration import abort, approve, request_run
-from berth_descheduler.planner import CapacityShape, measure_queues, read_shape, report_capacity
+from berth_descheduler.planner import CapacityShape, QueueCapacity, measure_queues, read_shape, report_capacity
 from berth_descheduler.report import (
     Capacity,
     ListedPlan,
@@ -44,6 +45,7 @@ from berth_kube import (
     MIGRATION_PLANS,
     NODES,
     PODS,
+    QUEUES,
     VOLCANO_QUEUES,
     Access,
     KubeClient,
@@ -94,9 +96,18 @@ def describe_fragmentation(measured: Measurement, shapes: tuple[CapacityShape, .
     return describe_capacity(report_capacity(measured.snapshot, shapes), measured.at)
 
 
-def describe_guarantees(measured: Measurement) -> QueueList:
+@dataclass(frozen=True)
+class MeasuredQueues:
+    """What is guaranteed, as it was measured at one time."""
+
+    queues: tuple[QueueCapacity, ...]
+    unread: frozenset[SnapshotKind]
+    at: datetime
+
+
+def measure_guarantees(measured: Measurement) -> MeasuredQueues:
     read = measured.snapshot
-    return describe_queues(None if read.unread else measure_queues(read), measured.at)
+    return MeasuredQueues(measure_queues(read), frozenset(read.unread), measured.at)
 
 
 # --- fragmentation ---------------------------------------------------------------------------------------------------
@@ -113,19 +124,21 @@ class FragmentationQueries:
         self._seconds = settings.times.capacity_seconds
         self._workers = Workers(1, settings.times.request_seconds)
         self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
-        self._queues: TtlCache[str, QueueList] = TtlCache(clock, 1)
+        self._queues: TtlCache[str, MeasuredQueues] = TtlCache(clock, 1)
         self._counted: TtlCache[tuple[str, ...], Capacity] = TtlCache(clock, _ANSWERS)
 
     async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
         key = tuple(shape.name for shape in shapes)
         return await self._counted.answer(key, lambda: self._count(shapes), lambda _: self._seconds)
 
-    async def queues(self) -> QueueList:
-        return await self._queues.answer("", self._measure_queues, lambda _: self._seconds)
+    async def queues(self, hidden: AbstractSet[SnapshotKind]) -> QueueList:
+        """Return the guarantees of the queues of kinds that are not hidden from the caller."""
+        found = await self._queues.answer("", self._measure_queues, lambda _: self._seconds)
+        return describe_queues(found.queues, found.unread | hidden, found.at)
 
-    async def _measure_queues(self) -> QueueList:
+    async def _measure_queues(self) -> MeasuredQueues:
         measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
-        return await self._workers.run(lambda: describe_guarantees(measured))
+        return await self._workers.run(lambda: measure_guarantees(measured))
 
     async def _count(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
         measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
@@ -286,6 +299,21 @@ class ApiContext:
         for access in needed:
             await self.authority.require(subject, access)
         return subject
+
+    async def hidden_queues(self, request: Request) -> frozenset[SnapshotKind]:
+        """Return the kinds of queues that the caller may not list; raises `ProblemError` if it may list none."""
+        refused: dict[SnapshotKind, ProblemError] = {}
+        kinds = {SnapshotKind.VOLCANO_QUEUES: VOLCANO_QUEUES, SnapshotKind.QUEUES: QUEUES}
+        for kind, resource in kinds.items():
+            try:
+                await self.admit(request, Access("list", resource))
+            except ProblemError as error:
+                if error.kind is not ProblemKind.FORBIDDEN:
+                    raise
+                refused[kind] = error
+        if len(refused) == len(kinds):
+            raise refused[SnapshotKind.VOLCANO_QUEUES]
+        return frozenset(refused)
 
 
 def build_routes(api: ApiContext) -> APIRouter:
@@ -472,16 +500,17 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
     @router.get(
         "/queues",
         summary="Say how much of the guarantees of queues is placeable",
-        description="Needs the rights to list nodes, pods and Volcano's queues. Lists the queues with a guarantee, "
-        "what is left of it, and what of that pods of the queue's own shapes could use now. An answer may be a few "
-        "seconds old.",
+        description="Needs the rights to list nodes, pods, and queues of Volcano or of Berth; those of the other kind "
+        "are left out otherwise. Lists the queues with a guarantee, what is left of it, and what of that pods of the "
+        "queue's own shapes could use now. An answer may be a few seconds old.",
         tags=["cluster"],
         **answers(QueueList, "The queues.", missing=False),
     )
     async def queues(request: Request) -> Response:
         refuse_unknown(dict(request.query_params), set())
-        await api.admit(request, Access("list", NODES), Access("list", PODS), Access("list", VOLCANO_QUEUES))
-        return _answer(await api.capacity.queues())
+        await api.admit(request, Access("list", NODES), Access("list", PODS))
+        hidden = await api.hidden_queues(request)
+        return _answer(await api.capacity.queues(hidden))
 
     @router.get(
         "/policies",

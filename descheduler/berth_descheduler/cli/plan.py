@@ -153,12 +153,12 @@ def fragmentation_command(
     with working("reading the cluster"):
         read = _read_for_capacity(snapshot, kubeconfig, context)
         found = report_capacity(read, shapes)
-        queues = None if read.unread else measure_queues(read)
+        queues, unread = measure_queues(read), frozenset(read.unread)
     if output is Output.TABLE:
-        output_console().print(render_capacity(found), render_queues(queues))
+        output_console().print(render_capacity(found), render_queues(queues, unread))
     else:
         at = None if snapshot is not None else SystemClock().now()
-        write_described(describe_capacity_and_queues(found, queues, at), output)
+        write_described(describe_capacity_and_queues(found, queues, unread, at), output)
 
 
 def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: str | None) -> Snapshot:

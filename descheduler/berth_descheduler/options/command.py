@@ -233,7 +233,8 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
         click.option(
             "--queue",
             metavar="NAME",
-            help="make-room: the queue for what is left of whose guarantee room is made, instead of --shape and --pod.",
+            help="make-room: the queue for what is left of whose guarantee room is made, instead of --shape and --pod. "
+            "Where Volcano and Berth have one of that name, queues.GROUP/NAME.",
         ),
         click.option(
             "--pod",

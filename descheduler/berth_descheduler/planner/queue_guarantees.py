@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from berth_core import (
+    DEFAULT_NAMESPACE,
     DEFAULT_QUEUE,
     PLACEHOLDER_LABEL,
     PODS,
@@ -25,8 +26,12 @@ from berth_core import (
     Pod,
     PodSpec,
     Queue,
+    QueueSource,
     ResourceAmounts,
     Snapshot,
+    SnapshotKind,
+    choose_namespaces,
+    first_few,
     readable_requests,
     volcano_group_of,
 )
@@ -39,18 +44,27 @@ _VOLCANO_SCHEDULER: Final = "volcano"
 _JOB_QUEUE: Final = "volcano.sh/queue-name"
 """Annotation and label on a pod of a Volcano Job: its queue."""
 
+_NAMED: Final = 5
 _MOST: Final = 8
 """The most shapes of a queue; those of waiting pods come first, then the most frequent."""
 
 
 _NONE: Final = Fraction(0)
+_ONE_POD: Final = ResourceAmounts({PODS: 1})
+"""What every pod takes beside its requests, where a queue is guaranteed a number of pods."""
+
+QueueKey: TypeAlias = tuple[QueueSource, str]
+"""What no two queues have in common, `Queue.key`."""
 
 
 # --- whose pod it is --------------------------------------------------------------------------------------------------
 
 
 class QueueMembers:
-    """Knows the queue of each pod: that of its group, of its Reservation, or the one that it names."""
+    """Knows the queues of each pod: one of Volcano by its group, Reservation or annotation, one of Berth by namespace.
+
+    A pod may be in one of each.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._of_group = {
@@ -59,14 +73,35 @@ class QueueMembers:
             if one.api_version == VOLCANO_POD_GROUP_API_VERSION
         }
         self._of_job = {one.metadata.uid: one.spec.queue or DEFAULT_QUEUE for one in snapshot.volcano_jobs}
-        self._of_reservation = {one.metadata.uid: one.spec.queue for one in snapshot.reservations}
+        self._of_reservation = {one.metadata.uid: one for one in snapshot.reservations}
+        labels = {one.metadata.name: one.metadata.labels for one in snapshot.namespaces}
+        of_kueue = {one.metadata.namespace: one.metadata.name for one in snapshot.local_queues}
+        self._of_namespace = choose_namespaces(snapshot.gated_queues, labels, of_kueue, DEFAULT_NAMESPACE).queue_of
 
-    def queue_of(self, pod: Pod) -> str:
-        """Return the name of a pod's queue, "" for a pod in none."""
+    def queues_of(self, pod: Pod) -> tuple[QueueKey, ...]:
+        """Return the keys of a pod's queues."""
+        found = ((QueueSource.VOLCANO, self._of_volcano(pod)), (QueueSource.BERTH, self._of_berth(pod)))
+        return tuple(key for key in found if key[1])
+
+    def namespaces_of(self, queue: Queue) -> tuple[str, ...]:
+        """Return the namespaces of a queue of Berth in order."""
+        return tuple(sorted(name for name, has in self._of_namespace.items() if has == queue.name))
+
+    def _of_berth(self, pod: Pod) -> str:
+        """Return the queue of a pod's namespace; a placeholder is in that of its Reservation."""
+        if pod.belongs_to_node:
+            return ""
+        labels, home = pod.metadata.labels, pod.metadata.namespace
+        if PLACEHOLDER_LABEL in labels and (held := self._of_reservation.get(labels.get(RESERVATION_LABEL, ""))):
+            home = held.metadata.namespace
+        return self._of_namespace.get(home, "")
+
+    def _of_volcano(self, pod: Pod) -> str:
         meta = pod.metadata
         named = meta.annotations.get(QUEUE_ANNOTATION) or meta.annotations.get(_JOB_QUEUE, "")
         if PLACEHOLDER_LABEL in meta.labels:
-            return self._of_reservation.get(meta.labels.get(RESERVATION_LABEL, ""), named)
+            holds = self._of_reservation.get(meta.labels.get(RESERVATION_LABEL, ""))
+            return named if holds is None else holds.spec.queue
         controller = pod.controller.uid if pod.controller else ""
         by_default = DEFAULT_QUEUE if pod.spec.scheduler_name == _VOLCANO_SCHEDULER else ""
         return (
@@ -76,16 +111,40 @@ class QueueMembers:
         )
 
 
-def _families(queues: Iterable[Queue]) -> Mapping[str, tuple[str, ...]]:
+def _families(queues: Iterable[Queue]) -> Mapping[QueueKey, tuple[QueueKey, ...]]:
     """Return the queues above each queue, itself first: its pods count in all of them."""
-    parents = {queue.name: queue.parent for queue in queues}
-    families: dict[str, tuple[str, ...]] = {}
-    for name in parents:
-        above = [name]
-        while (parent := parents.get(above[-1], "")) and parent not in above:
+    parents = {queue.key: (queue.source, queue.parent) for queue in queues}
+    families: dict[QueueKey, tuple[QueueKey, ...]] = {}
+    for key in parents:
+        above = [key]
+        while (parent := parents.get(above[-1])) and parent in parents and parent not in above:
             above.append(parent)
-        families[name] = tuple(above)
+        families[key] = tuple(above)
     return families
+
+
+def find_queue(snapshot: Snapshot, text: str) -> Queue:
+    """Return the queue of a name, with its kind before it where both kinds have one of that name.
+
+    Raises `InputError` for one that is not known.
+    """
+    found = [one for one in snapshot.queues if text in {one.name, one.full_name}]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        expected = f"one of the two: {' or '.join(one.full_name for one in found)}"
+        raise InputError("room.queue", text, expected)
+    unread = [source.resource for source in QueueSource if SnapshotKind(source.resource) in snapshot.unread]
+    if unread:
+        raise InputError("room.queue", text, f"a queue that can be read: the snapshot has no {' and no '.join(unread)}")
+    names = ", ".join(label_queues(snapshot.queues).values())
+    raise InputError("room.queue", text, f"the name of a queue: {names or 'there is none'}")
+
+
+def label_queues(queues: Iterable[Queue]) -> Mapping[QueueKey, str]:
+    """Return what people call each queue: its name, with the kind before it where both kinds have one of that name."""
+    several = Counter(one.name for one in queues)
+    return {one.key: one.name if several[one.name] == 1 else one.full_name for one in queues}
 
 
 # --- what is left, and what of it can be used -------------------------------------------------------------------------
@@ -112,6 +171,8 @@ class QueueCapacity:
     """A queue's guarantee, what its pods have of it, and what of the rest they could use now."""
 
     queue: Queue
+    label: str
+    """Its name, with its kind where another kind has a queue of that name."""
     allocated: ResourceAmounts
     """Requests of the queue's pods on nodes, placeholders included."""
 
@@ -126,12 +187,12 @@ class QueueCapacity:
     @property
     def usable(self) -> ResourceAmounts:
         """Return what whole pods of the shapes would use of what is left, had every node room."""
-        return self._of_guarantee(one.shape.amounts.times(one.wanted) for one in self.shapes)
+        return self._of_guarantee(one.shape.amounts.plus(_ONE_POD).times(one.wanted) for one in self.shapes)
 
     @property
     def placeable(self) -> ResourceAmounts:
         """Return what the pods that the nodes have room for would use of what is left."""
-        return self._of_guarantee(one.shape.amounts.times(one.placeable) for one in self.shapes)
+        return self._of_guarantee(one.shape.amounts.plus(_ONE_POD).times(one.placeable) for one in self.shapes)
 
     def share(self, resource: str) -> Fraction | None:
         """Return the placeable share of what is usable.
@@ -188,20 +249,23 @@ def _name_of(key: _Key) -> tuple[str, bytes]:
     return write_shape(key[0]), key[1]
 
 
-def measure_queues(snapshot: Snapshot, only: str | None = None) -> tuple[QueueCapacity, ...]:
-    """Return the queues that have a guarantee, and those that cannot be read; or `only` one of them.
+def measure_queues(snapshot: Snapshot, only: Queue | None = None) -> tuple[QueueCapacity, ...]:
+    """Return the queues that have a guarantee, and those whose is not known or does not count; or `only` one of them.
 
-    Of the snapshot nodes, pods, reservations and groups are looked at. Costs nothing without such queues.
+    Of the snapshot nodes, pods, namespaces, reservations and groups are looked at. Costs nothing without such queues.
     """
     queues = snapshot.queues
-    asked = [one for one in queues if (one.guarantee or one.unreadable) and only in (None, one.name)]
+    asked = [one for one in queues if one.guarantee or one.unreadable or one.refused]
+    asked = [one for one in asked if only is None or one.key == only.key]
     if not asked:
         return ()
     cluster = Cluster.from_snapshot(snapshot)
     free = [list(map(int.__sub__, have, used)) for have, used in zip(cluster.capacity, cluster.taken, strict=True)]
     closed = [node_refusal(cluster, NodeIndex(node)) is not None for node in range(len(free))]
-    uses = _uses(cluster, _families(queues), frozenset(one.name for one in asked))
-    return tuple(_measure(cluster, free, closed, one, uses[one.name]) for one in asked)
+    uses = _uses(cluster, _families(queues), frozenset(one.key for one in asked))
+    labels = label_queues(queues)
+    begun = (QueueCapacity(one, labels[one.key], ResourceAmounts.total(uses[one.key].allocated), ()) for one in asked)
+    return tuple(_measure(cluster, free, closed, one, uses[one.queue.key]) for one in begun)
 
 
 def room_of_guarantee(snapshot: Snapshot, request: RoomRequest) -> RoomRequest:
@@ -211,17 +275,18 @@ def room_of_guarantee(snapshot: Snapshot, request: RoomRequest) -> RoomRequest:
     meant as shapes. Of these only those go to any node that pods without constraints go to. Raises `InputError` for a
     queue that is not known or has no guarantee.
     """
-    known = {one.name: one for one in snapshot.queues}
-    queue = known.get(request.queue)
-    if snapshot.unread:
-        raise InputError("room.queue", request.queue, "queues that can be read: the snapshot has none")
-    if queue is None:
-        raise InputError("room.queue", request.queue, f"the name of a queue: {', '.join(known) or 'there is none'}")
+    queue = find_queue(snapshot, request.queue)
     if queue.unreadable or not queue.guarantee:
-        raise InputError("room.queue", request.queue, queue.unreadable or "a queue with a guarantee")
+        refused = f"a guarantee that counts: {queue.refused}" if queue.refused else "a queue with a guarantee"
+        raise InputError("room.queue", request.queue, queue.unreadable or refused)
+    if request.owners is not None and queue.source is QueueSource.BERTH:
+        namespaces = QueueMembers(snapshot).namespaces_of(queue)
+        if request.owners.namespace not in namespaces:
+            expected = f"a namespace of the queue: {first_few(namespaces, _NAMED) or 'it has none'}"
+            raise InputError("room.owners.namespace", request.owners.namespace, expected)
     pods: list[tuple[str, str]] = []
     shapes: list[Shape] = []
-    for one in measure_queues(snapshot, request.queue)[0].shapes:
+    for one in measure_queues(snapshot, queue)[0].shapes:
         waiting = [pod for pod in one.waiting if is_pending(pod) and not pod.status.nominated_node_name][: one.wanted]
         pods += ((pod.metadata.namespace, pod.metadata.name) for pod in waiting)
         rest = one.wanted - max(len(waiting), min(one.wanted, len(one.waiting)))
@@ -230,14 +295,29 @@ def room_of_guarantee(snapshot: Snapshot, request: RoomRequest) -> RoomRequest:
     return replace(request, pods=tuple(pods), shapes=tuple(shapes))
 
 
-def _uses(cluster: Cluster, families: Mapping[str, tuple[str, ...]], asked: frozenset[str]) -> Mapping[str, _Use]:
+def reserved_queue(snapshot: Snapshot, text: str) -> tuple[str, str]:
+    """Return the queue that Reservations for a queue name, and the namespace where one without owners is.
+
+    What a Reservation holds counts in Volcano's queue that it names, and in Berth's queue of its namespace.
+    """
+    queue = find_queue(snapshot, text)
+    if queue.source is QueueSource.VOLCANO:
+        return queue.name, ""
+    return "", next(iter(QueueMembers(snapshot).namespaces_of(queue)), "")
+
+
+def _uses(
+    cluster: Cluster, families: Mapping[QueueKey, tuple[QueueKey, ...]], asked: frozenset[QueueKey]
+) -> Mapping[QueueKey, _Use]:
     members = QueueMembers(cluster.snapshot)
     templates = _templates(cluster.snapshot)
-    uses = {name: _Use() for name in asked}
+    uses = {key: _Use() for key in asked}
     for pod, node in _pods(cluster):
-        queue = members.queue_of(pod)
-        for name in asked.intersection(families.get(queue, (queue,))):
-            _add(uses[name], pod, node, templates)
+        for queue in members.queues_of(pod):
+            # Of what pods use elsewhere Berth's queues are guaranteed nothing.
+            counts = queue[0] is QueueSource.VOLCANO or pod.spec.node_name in cluster.snapshot.offered_to_queues
+            for key in asked.intersection(families.get(queue, (queue,))):
+                _add(uses[key], pod, node, templates, counts=counts)
     return uses
 
 
@@ -254,14 +334,16 @@ def _templates(snapshot: Snapshot) -> Mapping[tuple[str, str], PodSpec]:
     }
 
 
-def _add(use: _Use, pod: Pod, node: NodeIndex | None, templates: Mapping[tuple[str, str], PodSpec]) -> None:
+def _add(
+    use: _Use, pod: Pod, node: NodeIndex | None, templates: Mapping[tuple[str, str], PodSpec], *, counts: bool
+) -> None:
     amounts = readable_requests(pod)
     waits = not pod.spec.node_name
     if waits and RESERVATION_LABEL in pod.metadata.labels and PLACEHOLDER_LABEL not in pod.metadata.labels:
         return  # its place is the placeholder's
-    if not waits:
-        use.allocated.append(amounts)
-    elif node is not None:
+    if not waits and counts:
+        use.allocated.append(amounts.plus(_ONE_POD))
+    if waits and node is not None:
         use.promised.append((node, amounts))
     if not amounts:
         return
@@ -277,12 +359,11 @@ def _add(use: _Use, pod: Pod, node: NodeIndex | None, templates: Mapping[tuple[s
 
 
 def _measure(
-    cluster: Cluster, free: Sequence[Sequence[int]], closed: Sequence[bool], queue: Queue, use: _Use
+    cluster: Cluster, free: Sequence[Sequence[int]], closed: Sequence[bool], found: QueueCapacity, use: _Use
 ) -> QueueCapacity:
     """Return what the pods of a queue could use of its guarantee."""
-    found = QueueCapacity(queue, ResourceAmounts.total(use.allocated), ())
     keys = use.ordered()
-    wanted = _wanted(queue, found.left, keys, use)
+    wanted = _wanted(found.queue, found.left, keys, use)
     rows = [list(row) for row in free]
     for node, amounts in use.promised:
         _give_back(cluster, rows[node], amounts)
@@ -315,12 +396,13 @@ def _wanted(queue: Queue, left: ResourceAmounts, keys: Sequence[_Key], use: _Use
             holds = _holds(queue.guarantee, left, key[0])
             number = min(holds, len(use.waiting.get(key, ()))) if of_waiting else holds
             wanted[key] += number
-            left = left.minus(key[0].times(number))
+            left = left.minus(key[0].plus(_ONE_POD).times(number))
     return wanted
 
 
 def _holds(guarantee: ResourceAmounts, left: ResourceAmounts, amounts: ResourceAmounts) -> int:
     """Return how many pods of a shape the rest holds, 0 for a shape without a guaranteed resource."""
+    amounts = amounts.plus(_ONE_POD)
     pairs = ((left.get(name), amounts.get(name)) for name, _ in guarantee.items())
     return min((max(0, have) // need for have, need in pairs if need > 0), default=0)
 

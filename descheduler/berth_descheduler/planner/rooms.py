@@ -220,7 +220,10 @@ class RoomMade:
     """Of a shape: what each of its pods would ask for, quantities by resource."""
 
     queue: str = ""
-    """The queue whose guarantee the room is a part of."""
+    """The queue of Volcano whose guarantee the room is a part of."""
+
+    namespace: str = ""
+    """Where a shape without owners is held, so that it counts in a queue of Berth; "" for Berth's own namespace."""
 
 
 def _read_count(text: object, raw: str | None) -> int | None:
@@ -285,7 +288,7 @@ def _of_shape(
         return ()
     whole = Room(
         name=made.name,
-        namespace=owners.namespace if owners else own_namespace,
+        namespace=owners.namespace if owners else made.namespace or own_namespace,
         requests=dict(made.requests),
         selector=owners.selector if owners else "",
         slots=tuple(RoomSlot(node=node) for node in nodes),

@@ -1,6 +1,7 @@
 """Fragmentation as a document for programs and as tables for people."""
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final
 
@@ -15,6 +16,7 @@ from berth_core import (
     HUGE_PAGES_PREFIX,
     MEMORY,
     PODS,
+    SnapshotKind,
     count,
     format_amount,
     format_timestamp,
@@ -33,6 +35,9 @@ from berth_descheduler.report.documents import (
 )
 
 _LISTED_PARTS: Final = 8
+_SAID: Final = frozenset({SnapshotKind.NAMESPACES})
+"""Each queue that needs them says that they were not read."""
+_QUEUE_KINDS: Final = frozenset({SnapshotKind.VOLCANO_QUEUES, SnapshotKind.QUEUES})
 _BINARY_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _WORDS: Final = {
     RefusalReason.NODE_NOT_READY: "nodes that are not ready",
@@ -80,16 +85,20 @@ class QueueDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     state: str
     unreadable: str
     """Why its amounts are not known; empty if they are."""
+    refused: str
+    """Why its guarantee does not count; empty if it does."""
     resources: tuple[QueueResource, ...]
     shapes: tuple[QueueShapeCapacity, ...]
 
 
 class QueueList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The queues that have a guarantee, and those that cannot be read."""
+    """The queues that have a guarantee, and those whose is not known or does not count."""
 
     measured_at: str | None
     items: tuple[QueueDocument, ...] | None
-    """null: this account may not list queues."""
+    """null: this account may list no kind of queues."""
+    unread: tuple[str, ...]
+    """Kinds that were not read, by their names for kubectl."""
 
 
 class CapacityAndQueues(Capacity, frozen=True, kw_only=True, rename="camel"):
@@ -97,6 +106,8 @@ class CapacityAndQueues(Capacity, frozen=True, kw_only=True, rename="camel"):
 
     queues: tuple[QueueDocument, ...] | None
     """null: they were not read."""
+    queues_unread: tuple[str, ...]
+    """Kinds that the queues depend on and that were not read, by their names for kubectl."""
 
 
 def describe_capacity(report: CapacityReport, measured_at: datetime | None = None) -> Capacity:
@@ -112,26 +123,35 @@ def describe_capacity(report: CapacityReport, measured_at: datetime | None = Non
 
 
 def describe_capacity_and_queues(
-    report: CapacityReport, queues: Sequence[QueueCapacity] | None, measured_at: datetime | None = None
+    report: CapacityReport,
+    queues: Sequence[QueueCapacity],
+    unread: AbstractSet[SnapshotKind],
+    measured_at: datetime | None = None,
 ) -> CapacityAndQueues:
-    """Return the document of a report with the queues, None if they were not read."""
+    """Return the document of a report with the queues, whose kinds may be `unread`."""
     whole = describe_capacity(report, measured_at)
-    documents = None if queues is None else tuple(map(_describe_queue, queues))
-    return CapacityAndQueues(**msgspec.structs.asdict(whole), queues=documents)
+    items = None if unread >= _QUEUE_KINDS else tuple(map(_describe_queue, queues))
+    return CapacityAndQueues(**msgspec.structs.asdict(whole), queues=items, queues_unread=tuple(sorted(unread)))
 
 
-def describe_queues(queues: Sequence[QueueCapacity] | None, measured_at: datetime) -> QueueList:
-    """Return the document of queues, None if they could not be read."""
-    items = None if queues is None else tuple(map(_describe_queue, queues))
-    return QueueList(measured_at=format_timestamp(measured_at), items=items)
+def describe_queues(
+    queues: Sequence[QueueCapacity], unread: AbstractSet[SnapshotKind], measured_at: datetime
+) -> QueueList:
+    """Return the document of queues, whose kinds may be `unread`; leaves those of unread kinds out."""
+    shown = tuple(_describe_queue(one) for one in queues if one.queue.source.resource not in unread)
+    items = None if unread >= _QUEUE_KINDS else shown
+    return QueueList(measured_at=format_timestamp(measured_at), items=items, unread=tuple(sorted(unread)))
 
 
-def render_queues(queues: Sequence[QueueCapacity] | None) -> RenderableType:
-    """Return a table of guarantees, and a line per shape; nothing without any."""
-    if queues is None:
+def render_queues(queues: Sequence[QueueCapacity], unread: AbstractSet[SnapshotKind]) -> RenderableType:
+    """Return a table of guarantees, a line per shape and per `unread` kind; nothing without any."""
+    if unread >= _QUEUE_KINDS:
         return Text("\nQueues were not read, so nothing is known of what they are guaranteed.")
-    if not queues:
-        return Group()
+    missing = Group(*(Text(f"\nNot read: {kind}. This assumes {kind.assumed}.") for kind in sorted(unread - _SAID)))
+    return Group(_queue_table(queues), missing) if queues else missing
+
+
+def _queue_table(queues: Sequence[QueueCapacity]) -> RenderableType:
     table = Table("queue", "resource", box=None, padding=(0, 2, 0, 0))
     for heading in ("guaranteed", "allocated", "left", "usable", "placeable", ""):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -140,22 +160,24 @@ def render_queues(queues: Sequence[QueueCapacity] | None) -> RenderableType:
             parts = (one.queue.guarantee, one.allocated, one.left, one.usable, one.placeable)
             share = one.share(name)
             amounts = (readable(name, part.get(name)) for part in parts)
-            table.add_row(one.queue.name, name, *amounts, "not known" if share is None else percent(share))
+            table.add_row(one.label, name, *amounts, "not known" if share is None else percent(share))
     return Group(Text("\nWhat queues are guaranteed:", style="bold"), table, *map(Text, _queue_lines(queues)))
 
 
 def _queue_lines(queues: Sequence[QueueCapacity]) -> Iterator[str]:
     for one in queues:
         if one.queue.unreadable:
-            yield f"{one.queue.name}: cannot be read ({one.queue.unreadable})."
+            yield f"{one.label}: cannot be read ({one.queue.unreadable})."
+        elif one.queue.refused:
+            yield f"{one.label}: its guarantee does not count ({one.queue.refused})."
         elif one.left and not one.shapes:
-            yield f"{one.queue.name}: no pod says in which pieces it needs what is left."
+            yield f"{one.label}: no pod says in which pieces it needs what is left."
         for shape in one.shapes:
             if shape.wanted:
                 pods = f"{shape.placeable} of {count(shape.wanted, 'more pod')} can be placed"
-                yield f"{one.queue.name}: {shape.shape.name} ({shape.shape.asked_by}): {pods}."
+                yield f"{one.label}: {shape.shape.name} ({shape.shape.asked_by}): {pods}."
             elif one.left:
-                yield f"{one.queue.name}: {shape.shape.name} ({shape.shape.asked_by}): too large for what is left."
+                yield f"{one.label}: {shape.shape.name} ({shape.shape.asked_by}): too large for what is left."
 
 
 def render_capacity(report: CapacityReport) -> RenderableType:
@@ -227,6 +249,7 @@ def _describe_queue(one: QueueCapacity) -> QueueDocument:
         source=one.queue.source.value,
         state=one.queue.state.value,
         unreadable=one.queue.unreadable,
+        refused=one.queue.refused,
         resources=tuple(_describe_guarantee(one, name) for name in one.queue.guarantee),
         shapes=tuple(
             QueueShapeCapacity(

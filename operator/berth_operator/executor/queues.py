@@ -19,7 +19,6 @@ from berth_core import (
     GatedQueue,
     GatedQueueState,
     GatedQueueStatus,
-    InputError,
     Namespace,
     ObjectMeta,
     ObjectReference,
@@ -27,7 +26,7 @@ from berth_core import (
     Pod,
     QueueCondition,
     ResourceAmounts,
-    counts_for_queues,
+    offered_to_queues,
 )
 from berth_kube import (
     KUEUE_LOCAL_QUEUES,
@@ -272,17 +271,7 @@ class QueueController:
             raise failed
 
     def _nodes(self) -> dict[str, ResourceAmounts]:
-        """Return what the nodes offer that count: ready, not cordoned, not of the control plane."""
-        found = {}
-        for node in self._cache.nodes():
-            if counts_for_queues(
-                node.metadata, node.spec, node.status.conditions, control_plane=self._allows_control_plane
-            ):
-                try:
-                    found[node.metadata.name] = ResourceAmounts.from_quantities(node.status.allocatable)
-                except InputError:
-                    continue
-        return found
+        return offered_to_queues(self._cache.nodes(), control_plane=self._allows_control_plane)
 
     def _clear_away(self, term: int) -> None:
         """Remove the webhook and all gates: there is no queue."""

@@ -22,6 +22,7 @@ from berth_core import (
 )
 from berth_kube import (
     PODS,
+    QUEUES,
     RESERVATIONS,
     VOLCANO_QUEUES,
     ForbiddenError,
@@ -29,6 +30,7 @@ from berth_kube import (
     KubeError,
     NotFoundError,
     RefusedError,
+    Resource,
 )
 from berth_operator.cache import ClusterRules, templates_digest
 from berth_operator.executor.context import Context
@@ -50,12 +52,14 @@ from berth_operator.quota import (
     why_refused,
 )
 from berth_operator.reconcile import (
+    VOLCANO_SCHEDULER,
     Body,
     NodeChoice,
     Verdict,
     build_admission_pod,
     build_validation_pod,
     refuse_requests,
+    scheduler_of,
 )
 
 _SYSTEM_NAMESPACE: Final = "kube-system"
@@ -306,7 +310,7 @@ class Validator:
         A Reservation that is young is left Pending: what is applied together may come in any order.
         """
         name = reservation.spec.queue
-        known = self._queues() if name else None
+        known = self._queues(reservation) if name else None
         if known is None or name in known:
             return None
         text = (
@@ -324,10 +328,21 @@ class Validator:
             self._cache.put_choice(uid, NodeChoice(reason=ReservationReason.UNKNOWN_QUEUE, message=told))
         raise RetryableError(text)
 
-    def _queues(self) -> tuple[str, ...] | None:
-        """Return the names of all queues, None where there is no such kind or it may not be listed."""
+    def _queues(self, reservation: Reservation) -> tuple[str, ...] | None:
+        """Return the names of all queues that a Reservation may name, None where any name will do.
+
+        It will where there are no queues of Volcano, or they may not be listed. Volcano knows no queue of Berth.
+        """
+        known = self._names_of(VOLCANO_QUEUES)
+        schedulers = {scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
+        if known is None or VOLCANO_SCHEDULER in schedulers:
+            return known
+        return tuple(sorted({*known, *(self._names_of(QUEUES) or ())}))
+
+    def _names_of(self, resource: Resource) -> tuple[str, ...] | None:
+        """Return the names of a kind's objects, None where there is no such kind or it may not be listed."""
         try:
-            found = self._client.list(VOLCANO_QUEUES).items
+            found = self._client.list(resource).items
         except (NotFoundError, ForbiddenError):
             return None
         return tuple(sorted(one["metadata"]["name"] for one in found))

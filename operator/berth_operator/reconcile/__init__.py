@@ -24,6 +24,7 @@ from berth_operator.reconcile.handover import HandoverStage, stage_of
 from berth_operator.reconcile.manifests import (
     ANY_REGISTRATION,
     FENCE_PRIORITY,
+    VOLCANO_SCHEDULER,
     Body,
     FenceKind,
     build_admission_pod,
@@ -42,6 +43,7 @@ from berth_operator.reconcile.manifests import (
     join_pod_group,
     placeholder_priority,
     pod_group_name,
+    scheduler_of,
 )
 from berth_operator.reconcile.node_choice import (
     Candidate,
@@ -129,6 +131,7 @@ __all__ = [
     "MOST_OPEN",
     "QUEUE_PATH",
     "TEMPLATE_DIFFERS",
+    "VOLCANO_SCHEDULER",
     "Action",
     "AssignSlot",
     "Assignment",
@@ -219,6 +222,7 @@ __all__ = [
     "pod_group_name",
     "pod_spec_of",
     "refuse_requests",
+    "scheduler_of",
     "slot_requests",
     "slots_by_key",
     "stage_of",

@@ -21,10 +21,11 @@ from berth_core import (
     QueueCondition,
     QueueState,
     ResourceAmounts,
+    choose_namespaces,
     count,
     first_few,
 )
-from berth_core.gated_queues import NamespaceChoice, QueueReason, choose_namespaces
+from berth_core.gated_queues import NamespaceChoice, QueueReason
 from berth_core.queue_shares import QueueRoom, QueueUse, deserved_shares, guaranteed, real_capability, uncovered
 from berth_operator.reconcile.manifests import build_webhook_configuration
 

@@ -27,7 +27,7 @@ from berth_descheduler.planner.problem import (
     find_sources,
     source_refusal,
 )
-from berth_descheduler.planner.queue_guarantees import room_of_guarantee
+from berth_descheduler.planner.queue_guarantees import reserved_queue, room_of_guarantee
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest, WaitingPod
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver import (
@@ -306,7 +306,9 @@ class _MakeRoomRun:
         quality = self._quality(chosen, exact)
         room = reports.made(chosen.places)
         refused = reports.why_not_more(room, quality, self._moves_needed(quality))
-        room = tuple(replace(one, queue=self._request.queue) for one in room)
+        if self._request.queue:
+            queue, home = reserved_queue(self._problem.cluster.snapshot, self._request.queue)
+            room = tuple(replace(one, queue=queue, namespace=home) for one in room)
         return Proposal(self._state.steps, refused, quality, room, self._request.owners)
 
     # --- what is wanted ---------------------------------------------------------------------------------------------
