@@ -6,8 +6,19 @@ from typing import Any, Final
 
 import pytest
 
-from berth_core import QUEUE_API_VERSION, QUEUE_GATE, QUEUE_KIND, GatedQueue, Pod, QueueCondition, ResourceAmounts
-from berth_kube.client import KubeClient
+from berth_core import (
+    QUEUE_API_VERSION,
+    QUEUE_GATE,
+    QUEUE_KIND,
+    GatedQueue,
+    Pod,
+    QueueCondition,
+    QueueSource,
+    ResourceAmounts,
+)
+from berth_descheduler.planner import measure_queues
+from berth_descheduler.snapshots import read_capacity
+from berth_kube.client import KubeClient, connect
 from berth_kube.resources import NAMESPACES, NODES, PODS, QUEUES
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
@@ -97,7 +108,19 @@ def users(sandbox: Sandbox) -> Iterator[Users]:
             delete_if_there(found.client, NAMESPACES, f"of-{queue}")
 
 
-def test_the_proposals_queues_share_1000m_of_which_200m_are_guaranteed_to_the_second(users: Users) -> None:
+def left_of_guarantee(sandbox: Sandbox, queue: str) -> tuple[int, int]:
+    """Return what of a guarantee is used and left, in millions of bytes, as the descheduler's account measures it."""
+    with connect(kubeconfig=str(sandbox.service_account_kubeconfig("berth-descheduler"))) as client:
+        read = read_capacity(client)
+    assert read.unread == ()
+    (found,) = measure_queues(read)
+    assert (found.queue.name, found.queue.source) == (queue, QueueSource.BERTH)
+    return found.allocated["memory"] // 1_000_000, found.left["memory"] // 1_000_000
+
+
+def test_the_proposals_queues_share_1000m_of_which_200m_are_guaranteed_to_the_second(
+    users: Users, sandbox: Sandbox
+) -> None:
     users.write(QUEUE_1)
     users.write(QUEUE_2, guarantee={"resource": {"memory": "200M"}})
     for queue in (QUEUE_1, QUEUE_2):
@@ -111,10 +134,12 @@ def test_the_proposals_queues_share_1000m_of_which_200m_are_guaranteed_to_the_se
     assert memory(first.deserved) == 800
     assert (memory(second.deserved), second.allocated) == (200, {}), "200M without a job"
     assert users.says(QUEUE_2, QueueCondition.COVERED) == ("True", "Free")
+    assert left_of_guarantee(sandbox, QUEUE_2) == (0, 200)
 
     users.submit(QUEUE_2, 2)
     eventually("the second queue gets its guarantee at once", lambda: users.running(QUEUE_2) == 2, seconds=60)
     assert (users.running(QUEUE_1), users.gated(QUEUE_1)) == (8, 4)
+    assert left_of_guarantee(sandbox, QUEUE_2) == (200, 0)
 
     users.client.delete(PODS, "job-0", namespace="of-q1", grace_seconds=0)
     eventually("what ends gives back", lambda: users.gated(QUEUE_1) == 3, seconds=60)
