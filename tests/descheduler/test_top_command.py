@@ -208,6 +208,7 @@ def test_where_there_is_no_terminal_one_frame_is_shown(cluster: FakeCluster, cap
         "pods",
         "reservations",
         "queues",
+        "volcanoqueues",
         "migrationplans",
     }
 
