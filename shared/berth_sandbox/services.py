@@ -15,10 +15,10 @@ from typing import Final, Self
 from berth_sandbox.errors import ServiceError
 from berth_sandbox.ports import LOOPBACK
 
-_READY_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 20.0
+_READY_SECONDS: Final = 180.0
+_STOP_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
-_ANSWER_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 20.0
 _TAIL_LINES: Final = 15
 
 _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))

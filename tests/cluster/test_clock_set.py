@@ -97,7 +97,7 @@ def test_a_hand_over_in_whose_middle_it_is_set_keeps_no_pod_back(
     begin(stage)
     with held(proxy, HoldPlan(deletes_the_placeholder, FaultKind.PAUSE)) as hold:
         stage.create_pod("owner")
-        assert hold.reached.wait(45)
+        assert hold.reached.wait(120)
         hands.shift(seconds)
 
     eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=60)

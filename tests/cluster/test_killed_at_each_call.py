@@ -52,14 +52,14 @@ def test_a_hand_over_is_ended_although_the_operator_is_killed_before_and_after(
     before, after = HoldPlan(wanted, FaultKind.HOLD_BEFORE), HoldPlan(wanted, FaultKind.HOLD_AFTER)
     proxy.plan = before
     stage.create_pod("owner")
-    assert before.held.reached.wait(45), "the call is made"
+    assert before.held.reached.wait(120), "the call is made"
     operator.kill()
     proxy.plan = after
     before.held.released.set()
     operator.start()
 
     if wanted not in NOT_REPEATED:
-        assert after.held.reached.wait(45), "the call is made again"
+        assert after.held.reached.wait(120), "the call is made again"
         operator.kill()
         proxy.plan = NoFaults()
         after.held.released.set()

@@ -90,7 +90,7 @@ def test_a_place_that_is_free_for_its_owner_is_kept_while_there_is_stopped(
     deletion = HoldPlan(deletes_the_placeholder, FaultKind.HOLD_AFTER)
     proxy.plan = deletion
     stage.create_pod("owner")
-    assert deletion.held.reached.wait(45)
+    assert deletion.held.reached.wait(120)
     eventually("the placeholder is gone", lambda: not stage.placeholders(), seconds=60)
     assert is_gated(stage.pod("owner"))
 

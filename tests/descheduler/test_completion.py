@@ -15,7 +15,7 @@ from scripted_server import ScriptedServer, Silence, page, refusal, write_kubeco
 
 PLANS = "/apis/berth.volcano.sh/v1alpha1/migrationplans"
 POLICIES = "/apis/berth.volcano.sh/v1alpha1/deschedulerpolicies"
-TIME_FOR_THE_REST = 30.0
+TIME_FOR_THE_REST = 100.0
 """Above what completion waits: for click, imports and a busy machine; what does not answer takes longer."""
 
 

@@ -195,8 +195,8 @@ def test_the_slow_do_not_keep_out_the_others(cluster: ReviewingCluster) -> None:
             connection.close()
 
 
-def test_an_idle_connection_is_closed(impatient: str) -> None:
-    with closing(connected(impatient)) as connection:
+def test_an_idle_connection_is_closed(cluster: ReviewingCluster) -> None:
+    with serving(cluster, hurried(quick(), idle_seconds=1)) as url, closing(connected(url)) as connection:
         connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
         received = 0
         begun_at = time.monotonic()
@@ -221,7 +221,7 @@ def test_who_does_not_read_is_cut_off(cluster: ReviewingCluster) -> None:
     raw = cluster.objects[MIGRATION_PLANS.plural]["", "plan-waiting"]
     message = "x" * 16_000_000  # more than what is between the two takes up
     cluster.merge_patch(MIGRATION_PLANS, "plan-waiting", {"status": {**raw["status"], "message": message}})
-    with serving(cluster, hurried(quick(streams=1), write_seconds=2)) as url, closing(connected(url)) as connection:
+    with serving(cluster, hurried(quick(streams=1), write_seconds=5)) as url, closing(connected(url)) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         lines = b"GET /v1/plans/plan-waiting/events HTTP/1.1\r\nHost: x\r\n"
         connection.sendall(lines + TOKEN + b"\r\n")

@@ -290,7 +290,7 @@ def test_a_busy_stream_ends_as_well_when_its_reader_may_not_read_on(cluster: Rev
 
 
 def test_a_stream_that_lasts_too_long_ends_and_can_be_resumed(cluster: ReviewingCluster) -> None:
-    with serving(cluster, hurried(quick(), stream_seconds=1)) as url:
+    with serving(cluster, hurried(quick(), stream_seconds=2)) as url:
         with following(url) as reader:
             (first,) = reader.rest()
         with following(url, last_id=first.id) as reader:
@@ -307,8 +307,8 @@ def test_the_services_end_ends_streams_well_and_soon(cluster: ReviewingCluster) 
             rest.start()
             begun_at = time.monotonic()
             service.close()
-            rest.join(30)
-            assert time.monotonic() - begun_at < 30
+            rest.join(120)
+            assert time.monotonic() - begun_at < 120
     assert told == []
     assert reader.remarks == [": the service ends, ask again"]
 

@@ -11,7 +11,7 @@ from berth_kube.watching import WatchSettings
 from scripted_server import ScriptedServer
 
 QUICK = ClientSettings(
-    retries=RetryPolicy(attempts=4, deadline_seconds=5, backoff=Backoff(first_seconds=0.01)),
+    retries=RetryPolicy(attempts=4, deadline_seconds=60, backoff=Backoff(first_seconds=0.01)),
     watches=WatchSettings(backoff=Backoff(first_seconds=0.02, longest_seconds=0.2)),
 )
 

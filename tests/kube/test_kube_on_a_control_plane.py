@@ -194,7 +194,7 @@ def test_a_watch_sees_what_happens_and_ends_when_told(admin: KubeClient, namespa
     started = time.monotonic()
     stop.set()
     assert list(items) == []
-    assert time.monotonic() - started < 10  # the server would say nothing for a minute
+    assert time.monotonic() - started < 45  # the server would say nothing for a minute
 
 
 # --- leases and events ----------------------------------------------------------------------------------------------

@@ -339,7 +339,7 @@ def test_a_silent_server_is_given_up(server: ScriptedServer, tmp_path: Path) -> 
         started = time.monotonic()
         with pytest.raises(UnreachableError, match="timed out"):
             client.get(PODS, "web-0", namespace="default")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 100
 
 
 def test_a_hurried_client_gives_up_sooner(client: KubeClient, server: ScriptedServer) -> None:

@@ -216,7 +216,7 @@ def watching(client: KubeClient) -> Iterator[None]:
         assert not consumer.is_alive()
 
 
-_AT_ONCE_SECONDS = 15
+_AT_ONCE_SECONDS = 60
 """On a busy machine; far from the time for which the servers below say nothing."""
 _SILENT_SECONDS = 120
 

@@ -56,7 +56,7 @@ class PlainApi:
         data = None if body is None else json.dumps(body)
         query = ({"dryRun": "All"} if dry_run else {}) | ({"fieldValidation": "Strict"} if strict else {})
         url = f"{self._client.url}/{path}"
-        answer = self._client.session.request(method, url, data=data, headers=headers, params=query, timeout=30)
+        answer = self._client.session.request(method, url, data=data, headers=headers, params=query, timeout=120)
         return Answer(answer.status_code, answer.json())
 
     def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False, strict: bool = False) -> Answer:

@@ -51,7 +51,7 @@ class Reservation(NamespacedAPIObject):
 
 def connect(kubeconfig: Path) -> pykube.HTTPClient:
     """Return a client of the kubeconfig's cluster, whose session the caller closes."""
-    client = pykube.HTTPClient(pykube.KubeConfig.from_file(str(kubeconfig)), timeout=30)
+    client = pykube.HTTPClient(pykube.KubeConfig.from_file(str(kubeconfig)), timeout=120)
     # The environment's proxies and REQUESTS_CA_BUNDLE must not override the kubeconfig.
     client.session.trust_env = False
     return client
