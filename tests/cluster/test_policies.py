@@ -104,7 +104,7 @@ def serving(sandbox: Sandbox, folder: Path, *options: str) -> Iterator[Deschedul
 @pytest.fixture
 def service(cluster: Sandbox, client: KubeClient, tmp_path: Path) -> Iterator[DeschedulerReplica]:
     del client  # what the service leaves is cleared away after it
-    with serving(cluster, tmp_path, "--lease-seconds=3") as replica:
+    with serving(cluster, tmp_path) as replica:
         replica.wait_until_leading(replica.health_port)
         yield replica
 
@@ -371,7 +371,7 @@ def test_plans_that_an_older_crd_let_through_are_failed_and_others_carried_out_w
     client.merge_patch(CRDS, name, {"spec": {"versions": checked}})
     body = hand_made("y" * 64)
     eventually("the CRD checks again", lambda: not is_created(client, body, dry_run=True), seconds=60)
-    with serving(cluster, tmp_path, "--lease-seconds=3") as replica:
+    with serving(cluster, tmp_path) as replica:
         replica.wait_until_leading(replica.health_port)
         good = ask(client, "beside", RunMode.AUTO)
         reaches(client, good, PlanPhase.SUCCEEDED, seconds=120)
@@ -383,7 +383,7 @@ def test_plans_that_an_older_crd_let_through_are_failed_and_others_carried_out_w
     over = {"metadata": {"annotations": {COOLING_UNTIL_ANNOTATION: "2020-01-01T00:00:00Z"}}}
     for node in used:
         client.merge_patch(NODES, node, over)
-    with serving(cluster, tmp_path, "--lease-seconds=3"):  # sweeps at its start, and then every half a minute
+    with serving(cluster, tmp_path):  # sweeps at its start, and then every half a minute
         eventually("nodes that have rested say so", lambda: not cooling(client), seconds=120)
     stray = read_plan(client, "a-stray").status
     assert [(move.state, move.reason) for move in stray.moves] == [(MoveState.SKIPPED, MoveReason.INVALID_NAME)]

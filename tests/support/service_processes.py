@@ -21,7 +21,6 @@ class OperatorProcess(ServiceProcess):
             f"--kubeconfig={sandbox.service_account_kubeconfig('berth-operator')}",
             "--webhook-port=0",
             f"--health-address=127.0.0.1:{self.health_port}",
-            "--lease-seconds=3",
             "--drain-seconds=0.2",
             "--limit=slots=none,share=none",
             "--cluster-limit=share=none",
