@@ -1,6 +1,5 @@
 """A run on a real control plane is safe: pending pods come first, limits hold, no ping-pong."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,7 +12,7 @@ from berth_kube.errors import NotFoundError
 from berth_kube.resources import CRDS, DAEMON_SETS, EVENTS, MIGRATION_PLANS, NODES, PODS, VOLCANO_JOBS
 from berth_sandbox.invariants import Invariant
 from churn import Churn, soak
-from cluster_objects import is_gone, pod_template
+from cluster_objects import is_gone, let_the_scheduler_hear, pod_template
 from descheduling_stage import Scene
 from waiting import eventually
 
@@ -110,7 +109,7 @@ def test_a_run_leaves_a_pod_that_waits_its_room_and_begins_when_it_has_gone(scen
 
 @pytest.mark.deep
 def test_a_wave_leaves_a_pod_that_waits_its_room(scene: Scene) -> None:
-    run = scene.start("--pending-wait=2s")
+    run = scene.start("--pending-wait=2s", "--per-wave=1")
     scene.wait_for("the first wave has begun", scene.has_begun)
     scene.create_pod("hungry", cpu="5", schedulerName=NO_SCHEDULER)
     assert run.wait() == 1
@@ -129,6 +128,7 @@ def test_freed_nodes_are_spared_while_they_can_be_and_given_back_when_they_are_n
     assert scene.run("--taint-freed", f"--annotate-freed={REMOVE}=false")["achieved"]["landedOnTarget"] == 4
     assert taints_of_runs(scene) == {node: [FREED_TAINT] for node in scene.low}
 
+    let_the_scheduler_hear(scene.client, scene.namespace, scene.high[0])
     scene.deploy("small", replicas=2, cpu="500m")
     assert all(scene.pods_on(node) == [] for node in scene.low), "small pods go where others are"
     scene.require_peace(pods=8)
@@ -149,7 +149,7 @@ def test_freed_nodes_are_spared_while_they_can_be_and_given_back_when_they_are_n
 def test_a_run_whose_gain_was_undone_is_not_begun_again_and_moved_pods_rest(scene: Scene) -> None:
     assert scene.run("--pod-cool-down=1h")["achieved"]["landedOnTarget"] == 4
     scene.cordon(*scene.high)
-    time.sleep(1)  # schedulers hear of nodes and of pods separately
+    let_the_scheduler_hear(scene.client, scene.namespace, scene.low[0])
     scene.deploy("spread", replicas=2, cpu="500m")
     scene.cordon(*scene.high, closed=False)
 
@@ -194,7 +194,7 @@ def test_a_limit_per_namespace_holds(scene: Scene) -> None:
 
 @pytest.mark.deep
 def test_a_plan_that_is_aborted_in_its_middle_leaves_nothing(scene: Scene) -> None:
-    run = scene.start("--taint-freed")
+    run = scene.start("--taint-freed", "--per-wave=1")
     scene.wait_for("a pod is evicted", scene.has_evicted)
     scene.client.merge_patch(MIGRATION_PLANS, scene.plans()[0].metadata.name, {"spec": {"aborted": True}})
     assert run.wait() == 1

@@ -1,14 +1,15 @@
 """Hungry pods of any priority and of both schedulers wait at a slot when it changes hands: its owner gets it."""
 
+from contextlib import suppress
 from typing import Final
 
 import pytest
 
 from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_kube.errors import AlreadyExistsError
-from berth_kube.resources import DEPLOYMENTS, PRIORITY_CLASSES
+from berth_kube.resources import DEPLOYMENTS
 from berth_sandbox.faults import FaultKind, FaultProxy, HoldPlan
-from cluster_objects import build_deployment, overbooked_nodes, pods
+from cluster_objects import build_deployment, make_priority_class, overbooked_nodes, pods
 from handover_calls import deletes_the_placeholder
 from proxied_operator import held, operator, proxy, undisturbed
 from reservation_stage import Stage
@@ -29,11 +30,8 @@ HIGH: Final = "matrix-high"
 @pytest.fixture(autouse=True)
 def high(stage: Stage) -> None:
     """Have a priority class above the default."""
-    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": 1000}
-    try:
-        stage.client.create(PRIORITY_CLASSES, body)
-    except AlreadyExistsError:
-        return
+    with suppress(AlreadyExistsError):
+        make_priority_class(stage.client, HIGH, 1000)
 
 
 def fill_the_other_node(stage: Stage) -> None:
@@ -119,7 +117,7 @@ def test_pods_of_higher_priority_wait_until_a_hand_over_is_done(
     fill_the_other_node(stage)
     with held(proxy, HoldPlan(deletes_the_placeholder, FaultKind.PAUSE)) as hold:
         stage.create_pod("owner")
-        assert hold.reached.wait(45)
+        assert hold.reached.wait(120)
         hungry = create_hungry_pods(stage, HIGH, (scheduler,))
         wait_until_refused(stage, hungry)
 

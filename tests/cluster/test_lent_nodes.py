@@ -20,6 +20,7 @@ from berth_kube.resources import (
     REVOCABLE_ZONES,
 )
 from berth_sandbox.sandbox import Sandbox
+from cluster_objects import let_the_scheduler_hear
 from policy_scenes import DeschedulerReplica
 from reservation_stage import Stage, delete_all, delete_if_there
 from waiting import eventually
@@ -37,6 +38,7 @@ APPS: Final = ("batch", "service")
 def zone(stage: Stage) -> Iterator[str]:
     """Yield the zone of the stage's second node, which is closed."""
     name = f"zone-{stage.namespace}"
+    let_the_scheduler_hear(stage.client, stage.namespace, stage.nodes[0])  # it is to choose between the two
     stage.client.merge_patch(NODES, stage.nodes[1], {"metadata": {"labels": {REVOCABLE_ZONE_LABEL: name}}})
     body = {
         "apiVersion": "berth.volcano.sh/v1alpha1",
@@ -159,7 +161,7 @@ def test_pods_have_left_a_closed_node_one_after_the_other(
                 fewest = min(fewest, len(placed(stage)))
                 return placed(stage) == [usual] * 2
 
-            eventually("all have left it", has_left, seconds=LONG_SECONDS)
+            eventually("all have left it", has_left, seconds=2 * LONG_SECONDS)
     finally:
         delete_if_there(stage.client, DESCHEDULER_POLICIES, zone)
         for plan in stage.client.list(MIGRATION_PLANS).items:

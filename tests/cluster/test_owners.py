@@ -29,6 +29,7 @@ from cluster_objects import (
     build_reservation,
     is_gone,
     label_owner,
+    make_priority_class,
     overbooked_nodes,
     pod_template,
     pods,
@@ -240,8 +241,7 @@ def idle_daemon_set(stage: Stage) -> dict[str, Any]:
 def test_the_status_says_which_pod_took_the_place_of_the_owner(stage: Stage) -> None:
     """An urgent pod that tolerates every taint and is labelled as a DaemonSet's passes both guard and fence."""
     urgent = f"urgent-{stage.namespace}"
-    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": urgent}, "value": 1000}
-    stage.client.create(PRIORITY_CLASSES, body | {"preemptionPolicy": "Never"})
+    make_priority_class(stage.client, urgent, 1000, preemptionPolicy="Never")
     try:
         fill(stage, 1)
         hold(stage, "place")

@@ -10,10 +10,11 @@ import pytest
 from berth_core.labels import QUEUE_ANNOTATION
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, SlotState
+from berth_kube.errors import ForbiddenError
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS, RESOURCE_QUOTAS
 from berth_sandbox.builds import find_kubectl
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import build_reservation, told_reasons
+from cluster_objects import build_reservation, make_priority_class, told_reasons
 from reservation_stage import WHOLE_NODE, Stage
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
@@ -21,6 +22,7 @@ from waiting import eventually
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
 FINALIZER: Final = "example.com/not-yet"
+RESTRICTED: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def reason(stage: Stage, name: str = "place") -> tuple[str, str]:
@@ -70,22 +72,17 @@ def test_without_a_place_for_too_long_it_fails_in_the_scheduler_s_words(
 def test_a_quota_on_the_placeholders_forbids_it(stage: Stage) -> None:
     value = 4711
     name = f"quoted-{stage.namespace}"
-    scope = {"scopeName": "PriorityClass", "operator": "In", "values": [f"berth-placeholder-{value}"]}
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": [f"berth-placeholder-{value}", name]}
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": name},
         "spec": {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}},
     }
-    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
-    stage.client.create(PRIORITY_CLASSES, urgent)
+    make_priority_class(stage.client, name, value)
     stage.client.create(RESOURCE_QUOTAS, quota, namespace=DEFAULT_NAMESPACE)
     try:
-        eventually(
-            "the quota counts",
-            lambda: stage.client.get(RESOURCE_QUOTAS, name, namespace=DEFAULT_NAMESPACE).get("status", {}).get("hard"),
-            seconds=30,
-        )
+        eventually("the quota counts", lambda: is_above_quota(stage, name), seconds=60)
         stage.reserve(template=stage.template(priorityClassName=name))
         ended = stage.wait_for(ReservationPhase.FAILED)
         assert ended.status.state is not None
@@ -95,6 +92,19 @@ def test_a_quota_on_the_placeholders_forbids_it(stage: Stage) -> None:
     finally:
         stage.client.delete(RESOURCE_QUOTAS, name, namespace=DEFAULT_NAMESPACE)
         stage.client.delete(PRIORITY_CLASSES, name)
+
+
+def is_above_quota(stage: Stage, priority_class: str) -> bool:
+    """Return whether admission refuses a pod of a class in Berth's own namespace for its quota."""
+    container = {"name": "main", "image": "pause", "securityContext": RESTRICTED}
+    pod_security = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"containers": [container], "securityContext": pod_security, "priorityClassName": priority_class}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asked"}, "spec": spec}
+    try:
+        stage.client.create(PODS, body, namespace=DEFAULT_NAMESPACE, dry_run=True)
+    except ForbiddenError as error:
+        return "exceeded quota" in error.message
+    return False
 
 
 def test_an_owner_of_another_namespace_is_refused_in_clear_words(stage: Stage) -> None:
@@ -113,8 +123,7 @@ def test_an_owner_of_another_namespace_is_refused_in_clear_words(stage: Stage) -
 def test_a_slot_more_than_is_wanted_may_be_lost(stage: Stage) -> None:
     """A pod of higher priority takes the place of one of two; the other stays, and the first is held again."""
     urgent = f"urgent-{stage.namespace}"
-    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": urgent}, "value": 1000}
-    stage.client.create(PRIORITY_CLASSES, body)
+    make_priority_class(stage.client, urgent, 1000)
     try:
         stage.reserve(replicas=2, minAvailable=1)
         eventually("both are held", lambda: counts(stage) == (2, 0), seconds=60)
@@ -138,12 +147,12 @@ def counts(stage: Stage) -> tuple[int | None, int | None]:
 
 def test_kubectl_waits_for_the_condition(stage: Stage, sandbox: Sandbox) -> None:
     command = [str(find_kubectl(print)), "--kubeconfig", str(sandbox.kubeconfig), "-n", stage.namespace]
-    wait = [*command, "wait", "reservation/place", "--timeout=60s"]
+    wait = [*command, "wait", "reservation/place", "--timeout=180s"]
     stage.reserve(nodes=[stage.nodes[0]])
     for condition in ("Available", "HandoverReady"):
-        subprocess.run([*wait, f"--for=condition={condition}"], timeout=90, check=True)
+        subprocess.run([*wait, f"--for=condition={condition}"], timeout=240, check=True)
     stage.create_pod("owner")
-    subprocess.run([*wait, "--for=condition=Succeeded"], timeout=90, check=True)
+    subprocess.run([*wait, "--for=condition=Succeeded"], timeout=240, check=True)
 
     ended = stage.read()
     assert {c.observed_generation for c in ended.status.conditions} == {ended.metadata.generation}

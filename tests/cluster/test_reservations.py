@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import pytest
 
-from berth_core.clock import format_timestamp
+from berth_core.clock import format_timestamp, parse_timestamp
 from berth_core.labels import HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_CONFIGURATION
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, SlotState
 from berth_kube.resources import JOBS, MUTATING_WEBHOOKS, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_sandbox.builds import find_kubectl
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import is_gone, overbooked_nodes, pods
+from cluster_objects import is_gone, make_priority_class, overbooked_nodes, pods
 from reservation_stage import Stage, is_gated
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
@@ -25,7 +25,7 @@ from waiting import eventually
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
 JOB_LABEL: Final = "volcano.sh/reservation-job"
-LIFE_SECONDS: Final = 15
+LIFE: Final = timedelta(minutes=10)
 """A lifetime in which a place is surely found."""
 
 
@@ -113,26 +113,33 @@ def test_pods_of_a_job_take_the_slots_of_both_tasks(stage: Stage) -> None:
 
 @pytest.mark.deep
 def test_what_is_held_ends_with_the_lifetime(stage: Stage) -> None:
-    end = format_timestamp(datetime.now(UTC) + timedelta(seconds=LIFE_SECONDS))
     small = stage.template(cpu="1")
-    stage.reserve("by-length", template=small, ttl=f"{LIFE_SECONDS}s")
-    stage.reserve("by-time", template=small, ttl=None, expires=end)
+    stage.reserve("by-length", template=small, ttl=f"{LIFE.total_seconds():g}s")
+    stage.reserve("by-time", template=small, ttl=None, expires=format_timestamp(datetime.now(UTC) + LIFE))
     stage.reserve("for-ever", template=small, ttl="0s")
     for name in ("by-length", "by-time", "for-ever"):
-        stage.wait_for(ReservationPhase.AVAILABLE, name, seconds=LIFE_SECONDS)
+        stage.wait_for(ReservationPhase.AVAILABLE, name)
     limits = {name: stage.placeholders(name)[0] for name in ("by-length", "by-time", "for-ever")}
     raw = {
         name: stage.client.get(PODS, pod.metadata.name, namespace=DEFAULT_NAMESPACE)["spec"]
         for name, pod in limits.items()
     }
 
-    for name in ("by-length", "by-time"):
-        ended = stage.wait_for(ReservationPhase.FAILED, name, seconds=LIFE_SECONDS + 15)
+    created = parse_timestamp(stage.read("by-length").metadata.creation_timestamp or "")
+    soon = datetime.now(UTC) + timedelta(seconds=2)
+    ends = {
+        "by-length": {"ttl": f"{(soon - created).total_seconds():.0f}s"},
+        "by-time": {"expires": format_timestamp(soon)},
+    }
+    for name, end in ends.items():
+        stage.client.merge_patch(RESERVATIONS, name, {"spec": end}, namespace=stage.namespace)
+    for name in ends:
+        ended = stage.wait_for(ReservationPhase.FAILED, name)
         assert ended.status.state is not None
         assert ended.status.state.reason == "Expired"
         assert ended.status.slots[0].state is SlotState.RELEASED
         stage.wait_until_empty(name)
-        assert 1 <= raw[name]["activeDeadlineSeconds"] <= LIFE_SECONDS + 60
+        assert 1 <= raw[name]["activeDeadlineSeconds"] <= LIFE.total_seconds() + 60
     assert "activeDeadlineSeconds" not in raw["for-ever"]
     endless = stage.read("for-ever")
     assert (endless.phase, endless.status.expires_at) == (ReservationPhase.AVAILABLE, None)
@@ -246,13 +253,7 @@ def test_a_placeholder_that_somebody_deletes_is_made_again(stage: Stage) -> None
 
 def test_a_pod_of_higher_priority_ends_the_reservation(stage: Stage) -> None:
     urgent = f"urgent-{stage.namespace}"
-    body = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": urgent},
-        "value": 1000,
-    }
-    stage.client.create(PRIORITY_CLASSES, body)
+    make_priority_class(stage.client, urgent, 1000)
     try:
         stage.reserve(replicas=2)
         stage.wait_for(ReservationPhase.AVAILABLE)
@@ -377,14 +378,14 @@ def is_told(operator: OperatorProcess, series: str) -> bool:
 
 def fetch(operator: OperatorProcess, path: str) -> str:
     url = f"http://127.0.0.1:{operator.health_port}/{path}"
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=120) as answer:
         return str(answer.read().decode())
 
 
 def test_kubectl_shows_people_where_things_stand(stage: Stage, sandbox: Sandbox) -> None:
     def kubectl(*arguments: str) -> str:
         command = [str(find_kubectl(print)), "--kubeconfig", str(sandbox.kubeconfig), "-n", stage.namespace, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
 
     stage.reserve(nodes=[stage.nodes[0]])
     stage.reserve("hungry", template=stage.template(cpu="64"))
@@ -402,7 +403,7 @@ def test_kubectl_shows_people_where_things_stand(stage: Stage, sandbox: Sandbox)
     assert {line.split()[-1] for line in wide[1:]} == {"OwnersRunning", "UnschedulableYet"}
     told = kubectl("describe", "reservation", "hungry")
     assert "Insufficient cpu" in told
-    assert kubectl("wait", "--for=condition=Succeeded", "reservation/place", "--timeout=30s")
+    assert kubectl("wait", "--for=condition=Succeeded", "reservation/place", "--timeout=120s")
 
 
 def reason(reservation: Reservation) -> str:

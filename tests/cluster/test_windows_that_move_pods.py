@@ -19,7 +19,7 @@ from berth_core import (
 from berth_core.clock import parse_timestamp
 from berth_kube.resources import DEPLOYMENTS, DESCHEDULER_POLICIES, MIGRATION_PLANS, PODS, RESERVATION_WINDOWS
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import build_deployment, pod_template, reservations
+from cluster_objects import build_deployment, let_the_scheduler_hear, pod_template, reservations
 from policy_scenes import DeschedulerReplica, read_policy
 from reservation_stage import WHOLE_NODE, Stage, delete_all, delete_if_there
 from waiting import eventually
@@ -33,6 +33,7 @@ WINDOW: Final = "nightly"
 @pytest.fixture
 def half_full(sandbox: Sandbox, stage: Stage, tmp_path: Path) -> Iterator[Stage]:
     """Yield two nodes of 4 cpu, on each a pod of 2 cpu that never ends, beside a service that serves policies."""
+    let_the_scheduler_hear(stage.client, stage.namespace, stage.nodes[0])
     web = build_deployment("web", replicas=2, cpu="2", nodeSelector=stage.selector)
     stage.client.create(DEPLOYMENTS, web, namespace=stage.namespace)
     eventually("the pods are spread", lambda: web_nodes(stage) == sorted(stage.nodes), seconds=LONG_SECONDS)
@@ -119,7 +120,8 @@ def test_it_holds_its_place_before_the_start_where_one_that_may_not_move_pods_wa
     close_window(stage)
 
     open_window(stage, "Consolidate")
-    eventually("the place is held", lambda: [o.held for o in read(stage).status.active] == [1], seconds=LONG_SECONDS)
+    is_held = lambda: [o.held for o in read(stage).status.active] == [1]  # noqa: E731 - a name for a claim
+    eventually("the place is held", is_held, seconds=2 * LONG_SECONDS)
     assert read(stage).status.state == "Reserving"
     eventually("both pods run on one node", lambda: len(web_nodes(stage)) == 2, seconds=LONG_SECONDS)
     (left,) = set(web_nodes(stage))

@@ -30,7 +30,15 @@ from berth_sandbox.invariants import Invariant, Violation, find_troubles, monito
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_reservation, is_gone, label_owner, make_namespace, pod_template, read_reservation
+from cluster_objects import (
+    PATIENCE,
+    build_reservation,
+    is_gone,
+    label_owner,
+    make_namespace,
+    pod_template,
+    read_reservation,
+)
 from descheduling_stage import Scene
 from service_processes import running_operator
 from waiting import eventually
@@ -41,7 +49,7 @@ OWNER: Final = "owner of what changes hands"
 WITNESS: Final = "witness"
 """A pod without a Reservation, made when the component is back: schedulers and kubelets are when it runs and all nodes
 are ready."""
-PATIENCE_SECONDS: Final = 200.0
+PATIENCE_SECONDS: Final = 400.0
 """Clients of the API server that failed for long wait up to a minute before they try again, and may fail once more."""
 AWAY_SECONDS: Final = 60.0
 RUN_SECONDS: Final = 300.0
@@ -129,11 +137,11 @@ def _watch_recovery(client: KubeClient, namespace: str) -> Recovery:
             if checks[name]():
                 seconds[name] = time.monotonic() - returned
         time.sleep(0.1)
-    breaches = monitor_invariants(lambda: _troubles(client), SystemClock())
+    breaches = monitor_invariants(lambda: _troubles(client), SystemClock(), bounds=PATIENCE)
     _create_pod(client, namespace, HELD)
     handed_over = False
     with suppress(AssertionError):
-        eventually("", lambda: _phases(client, namespace)[HELD] is ReservationPhase.SUCCEEDED, seconds=45)
+        eventually("", lambda: _phases(client, namespace)[HELD] is ReservationPhase.SUCCEEDED, seconds=120)
         handed_over = True
     return Recovery(
         seconds=seconds,

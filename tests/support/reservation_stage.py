@@ -20,7 +20,7 @@ from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import ClusterState, Invariant, Violation, find_violations, monitor_invariants, read_state
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_reservation, label_owner, make_namespace, pod_template, read_reservation
+from cluster_objects import PATIENCE, build_reservation, label_owner, make_namespace, pod_template, read_reservation
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
 
@@ -104,7 +104,9 @@ class Stage:
         """Fail if anything on this stage is not as it must be for longer than it may; that pods wait is theirs."""
         waiting = {Invariant.POD_PENDING, Invariant.WORKLOAD_SHORT}
         clock = SystemClock()
-        breaches = monitor_invariants(lambda: [v for v in self._violations() if v.invariant not in waiting], clock)
+        breaches = monitor_invariants(
+            lambda: [v for v in self._violations() if v.invariant not in waiting], clock, bounds=PATIENCE
+        )
         assert not breaches, "\n".join(map(str, breaches))
 
     def _violations(self) -> tuple[Violation, ...]:
