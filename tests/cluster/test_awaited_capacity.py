@@ -78,13 +78,13 @@ def test_what_ends_on_the_chosen_node_goes_to_the_slot_and_then_to_its_owner(sta
 
 
 def test_pods_without_requests_get_onto_a_fenced_node(stage: Stage) -> None:
-    """The other node is closed, so that only the fenced one is left."""
+    """They may use no other node."""
     fill(stage, one="", another="1h")
-    stage.client.merge_patch(NODES, stage.nodes[0], {"spec": {"unschedulable": True}})
     stage.reserve(capacity="WhenFree", fence="Node")
     eventually("the other node is fenced", lambda: fenced(stage) == [stage.nodes[1]])
 
     idle = {"apiVersion": "v1", "kind": "Pod", **stage.template({"app": "idle"})}
+    idle["spec"]["nodeSelector"] = {"kubernetes.io/hostname": stage.nodes[1]}
     idle["metadata"]["name"] = "idle"
     del idle["spec"]["containers"][0]["resources"]
     stage.client.create(PODS, idle, namespace=stage.namespace)

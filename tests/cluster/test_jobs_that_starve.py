@@ -138,7 +138,7 @@ def test_the_picture_of_the_proposal_pod_4_runs_before_pod_6_and_pod_7(world: Wo
 
     world.end("pod-4")
     world.await_running("pod-6", "pod-7", "best-effort")
-    assert world.fenced() == set()
+    eventually("no fence is left", lambda: not world.fenced(), seconds=90)
 
 
 @pytest.mark.deep
@@ -151,7 +151,7 @@ def test_a_fence_goes_when_its_job_or_its_policy_does(world: World) -> None:
     eventually("the node is kept", lambda: world.fenced() == {world.node}, seconds=90)
     world.switch_off()
     eventually("the policy is gone, and so is the fence", lambda: not world.fenced(), seconds=90)
-    assert world.reservations() == []
+    eventually("and its Reservation", lambda: world.reservations() == [], seconds=90)
 
     world.switch_on(giveUpAfter="1h")
     eventually("the node is kept again", lambda: world.fenced() == {world.node}, seconds=90)
@@ -176,6 +176,6 @@ def test_gangs_that_starve_beside_small_pods_all_run_within_the_percentage(
                 gangs.starve()
                 client.create(DESCHEDULER_POLICIES, starving_policy(10, threshold_seconds=6))
                 eventually("every gang has run", lambda: gangs.have_all_run, seconds=240)
-            assert gangs.seen.most_fenced == 2
+            assert 0 < gangs.seen.most_fenced <= 2, "one, where its pods end before the other is fenced"
         finally:
             clear(client, mark, nodes)

@@ -128,12 +128,20 @@ def test_the_proposals_queues_share_1000m_of_which_200m_are_guaranteed_to_the_se
 
     users.submit(QUEUE_1, 12)
     eventually("the first queue has what it may", lambda: users.running(QUEUE_1) == 8, seconds=60)
-    eventually("its status says so", lambda: memory(users.read(QUEUE_1).status.allocated) == 800, seconds=60)
-    first, second = users.read(QUEUE_1).status, users.read(QUEUE_2).status
-    assert (memory(first.real_capability), memory(first.request), first.waiting) == (800, 1200, 4)
-    assert memory(first.deserved) == 800
-    assert (memory(second.deserved), second.allocated) == (200, {}), "200M without a job"
-    assert users.says(QUEUE_2, QueueCondition.COVERED) == ("True", "Free")
+
+    def first_is_told() -> bool:
+        told = users.read(QUEUE_1).status
+        amounts = [memory(one) for one in (told.allocated, told.real_capability, told.request, told.deserved)]
+        return (*amounts, told.waiting) == (800, 800, 1200, 800, 4)
+
+    def second_is_told() -> bool:
+        """Return whether it has 200M without a job."""
+        told = users.read(QUEUE_2).status
+        covered = users.says(QUEUE_2, QueueCondition.COVERED)
+        return (memory(told.deserved), told.allocated, covered) == (200, {}, ("True", "Free"))
+
+    eventually("its status says so", first_is_told, seconds=60)
+    eventually("and that of the other", second_is_told, seconds=60)
     assert left_of_guarantee(sandbox, QUEUE_2) == (0, 200)
 
     users.submit(QUEUE_2, 2)

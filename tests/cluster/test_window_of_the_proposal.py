@@ -27,6 +27,7 @@ def books(sandbox: Sandbox, stage: Stage) -> Iterator[tuple[str, ...]]:
     names = sandbox.add_nodes(6, NodeShape(labels=label), prefix=f"{stage.namespace}-ebook-")
     for name in names[2:]:
         create_pod(stage, f"low-{name}", cpu="8", nodeName=name)
+    eventually("the low pods run", lambda: len(running_on(stage, "low-")) == 4, seconds=LONG_SECONDS)
     yield names
     delete_all(stage.client, RESERVATION_WINDOWS, stage.namespace)
     delete_all(stage.client, PODS, stage.namespace)

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,11 +20,12 @@ from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from cluster_reports import note_operator
 from service_processes import script
+from waiting import eventually
 
 _LOOK_SECONDS: Final = 0.2
-_ANSWER_SECONDS: Final = 10.0
-_PROBE_SECONDS: Final = 1.0
-_READY_SECONDS: Final = 60.0
+_ANSWER_SECONDS: Final = 30.0
+_PROBE_SECONDS: Final = 3.0
+_READY_SECONDS: Final = 180.0
 
 
 class Replica(ServiceProcess):
@@ -63,11 +65,12 @@ class Replica(ServiceProcess):
     def _state(self, within_seconds: float) -> dict[str, Any]:
         url = f"http://{LOOPBACK}:{self.health_port}/readyz"
         try:
-            with urllib.request.urlopen(url, timeout=within_seconds) as answer:
-                state: dict[str, Any] = json.load(answer)
-        except urllib.error.HTTPError as error:
-            state = json.load(error)
-        except OSError:
+            try:
+                with urllib.request.urlopen(url, timeout=within_seconds) as answer:
+                    state: dict[str, Any] = json.load(answer)
+            except urllib.error.HTTPError as error:
+                state = json.load(error)
+        except (OSError, HTTPException, ValueError):  # it may be killed in the middle of its answer
             return {}
         return state
 
@@ -96,6 +99,10 @@ class Balancer:
         self._listener.close()
         for thread in self._threads:
             thread.join(5)
+
+    def sends_to(self, replica: Replica) -> bool:
+        """Return whether new connections may lead to a replica."""
+        return replica in self._ready
 
     def add(self, replica: Replica) -> None:
         self._replicas.append(replica)
@@ -186,6 +193,10 @@ class Replicas:
     @property
     def follower(self) -> Replica:
         return self._soon("no replica is ready besides the leader", self._ready_followers)
+
+    def wait_until_left_out(self, replica: Replica) -> None:
+        """Wait until no new connection leads to a replica that is not ready any more."""
+        eventually("it is left out", lambda: not self._balancer.sends_to(replica))
 
     def _ready_followers(self) -> list[Replica]:
         leader = self.leader
