@@ -35,6 +35,9 @@ QUEUE_AMOUNTS: Final = Gauge(
     ["queue", "resource", "kind"],
     registry=REGISTRY,
 )
+QUEUE_SLOTS: Final = Gauge(
+    "berth_queue_slots", "Slots of a queue's guarantee: held or waiting", ["queue", "state"], registry=REGISTRY
+)
 QUEUE_ADMISSIONS: Final = Counter("berth_queue_admissions", "Pods that queues admitted", registry=REGISTRY)
 WASTED_SECONDS: Final = Counter(
     "berth_reserved_wasted_seconds",

@@ -30,6 +30,7 @@ from berth_core.gated_queues import (
     QueueCondition,
     choose_namespaces,
     offered_to_queues,
+    queue_of_slot,
 )
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
@@ -247,6 +248,7 @@ from berth_core.resources import (
     parse_quantity,
     read_percentage,
     read_whole_number,
+    readable_quantities,
 )
 from berth_core.revocable_zones import (
     LentFence,
@@ -571,10 +573,12 @@ __all__ = [
     "printable_text",
     "priority_class_name",
     "probe_name",
+    "queue_of_slot",
     "read_percentage",
     "read_selector",
     "read_timestamp",
     "read_whole_number",
+    "readable_quantities",
     "readable_requests",
     "refuse_unknown",
     "refuse_unreadable",

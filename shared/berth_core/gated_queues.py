@@ -17,11 +17,13 @@ from berth_core.objects import (
     LabelSelector,
     NodeSpec,
     ObjectMeta,
+    PodTemplate,
     Quantities,
+    api_group,
     is_control_plane_node,
 )
-from berth_core.queues import Queue, QueueGuarantee, QueueSource, QueueState
-from berth_core.reservations import Condition
+from berth_core.queues import QUEUE_KIND, Queue, QueueGuarantee, QueueSource, QueueState
+from berth_core.reservations import Condition, Fence, Reservation
 from berth_core.resources import ResourceAmounts, read_percentage
 from berth_core.selectors import matches_labels
 from berth_core.unreadable import read_or_stand_in
@@ -43,6 +45,8 @@ class QueueCondition(StrEnum):
     """Whether the pods of every chosen namespace wait for room in the queue."""
     COVERED = "Covered"
     """Whether what the queue is guaranteed and does not use is free; Unknown without a guarantee that counts."""
+    HELD = "Held"
+    """Whether slots hold what the queue is guaranteed and does not use; only with `enforcement: Held`."""
 
 
 class QueueReason(StrEnum):
@@ -74,6 +78,28 @@ class QueueReason(StrEnum):
     """Not covered: pods of no queue, or more pods of another queue than it may have, use a part."""
     NODES_LACK = "NodesLack"
     """Not covered: the nodes offer less than all queues are guaranteed."""
+    SLOTS_HELD = "SlotsHeld"
+    """Held: slots hold what is guaranteed and not used."""
+    IN_USE = "InUse"
+    """Held: the queue's pods use what is guaranteed, or leave less than a slot."""
+    REMAINDER = "Remainder"
+    """Held, but for a part of the guarantee that no whole slot covers."""
+    NOT_HELD_YET = "NotHeldYet"
+    """Unknown whether held: slots wait, and have done so for less than a minute."""
+    WAITING = "Waiting"
+    """Not held: slots wait for room; the message has the number and what the oldest says."""
+    SLOTS_REFUSED = "SlotsRefused"
+    """Not held: a limit, a quota or the namespace's admission refuses slots; they are tried again."""
+    NO_SHAPE = "NoShape"
+    """Not held: `held` does not say what a slot requests, or what it says cannot be read."""
+    SHAPE_TOO_LARGE = "ShapeTooLarge"
+    """Not held: a slot is larger than the guarantee, or than each node."""
+    SHAPE_LACKS = "ShapeLacks"
+    """Not held: a slot requests nothing of a resource that is guaranteed."""
+    TOO_MANY_SLOTS = "TooManySlots"
+    """Not held: more slots would be needed than a queue may have."""
+    NO_NAMESPACE = "NoNamespace"
+    """Not held: the queue does not have the namespace for the slots, or has several and `held` names none."""
 
 
 class GatedQueueState(StrEnum):
@@ -87,6 +113,27 @@ class GatedQueueState(StrEnum):
     """Its guarantee does not count; its pods are admitted within what the others leave."""
 
 
+class Enforcement(StrEnum):
+    """How a queue's guarantee is kept."""
+
+    GATED = "Gated"
+    """By arithmetic: pods of queues wait behind a gate."""
+    HELD = "Held"
+    """By slots, too: Reservations hold what is guaranteed and not used."""
+
+
+class HeldGuarantee(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The slots that hold what is left of a guarantee."""
+
+    shape: Quantities = _NONE
+    """What one slot requests, for pods that ask for nothing else."""
+    template: PodTemplate | None = None
+    """The pods that may take a slot, in the place of a shape."""
+    namespace: str = ""
+    """Where the slots are; may be left out by a queue of one namespace."""
+    fence: Fence = Fence.NONE
+
+
 class GatedQueueSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Share, limits and guarantee of a queue, and the namespaces whose pods are its own."""
 
@@ -97,6 +144,8 @@ class GatedQueueSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     reclaimable: bool = True
     """As in Volcano's Queue; nothing is preempted, so it changes nothing here."""
     namespace_selector: LabelSelector | None = None
+    enforcement: Enforcement = Enforcement.GATED
+    held: HeldGuarantee = HeldGuarantee()
     suspend: bool = False
 
 
@@ -117,6 +166,11 @@ class GatedQueueStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     deserved: dict[str, str] = {}
     allocated: dict[str, str] = {}
     request: dict[str, str] = {}
+    held: dict[str, str] = {}
+    """What slots hold of the guarantee beside what is allocated."""
+    held_slots: int = 0
+    waiting_slots: int = 0
+    """How many slots are wanted and not held."""
     conditions: tuple[Condition, ...] = ()
 
 
@@ -265,6 +319,14 @@ def choose_namespaces(
         for queue in choosing[1:]:
             choice.of_another.setdefault(queue, []).append(f"{name} ({choosing[0]})")
     return choice
+
+
+def queue_of_slot(reservation: Reservation) -> str:
+    """Return the uid of the queue that controls a Reservation, "" without one."""
+    owners = reservation.metadata.owner_references
+    group = QUEUE_API_VERSION.partition("/")[0]
+    of_queues = (one for one in owners if one.kind == QUEUE_KIND and api_group(one.api_version) == group)
+    return next((one.uid for one in of_queues if one.controller), "")
 
 
 def _amounts(field: str, quantities: Quantities, total: ResourceAmounts) -> ResourceAmounts:

@@ -114,6 +114,9 @@ QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 WINDOW_LABEL: Final = f"{PREFIX}/window"
 """On a Reservation of a ReservationWindow: the name of the window."""
 
+QUEUE_SLOT_LABEL: Final = f"{PREFIX}/queue-slot"
+"""On a Reservation that holds a part of a Queue's guarantee: the name of the queue, cut to 63 characters."""
+
 WINDOW_START_ANNOTATION: Final = f"{PREFIX}/window-start"
 """On the same Reservation: the RFC 3339 time at which its occurrence starts."""
 

@@ -32,6 +32,7 @@ LONGEST_SUBDOMAIN: Final = 253
 
 _HASH_LENGTH: Final = 10
 _LONGEST_NAME: Final = 63
+_MOST_DIGITS: Final = 6
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DNS_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL.pattern}(\.{_DNS_LABEL.pattern})*")
 
@@ -143,6 +144,27 @@ def window_reservation_name(window: str, window_uid: str, start: str) -> str:
     """
     suffix = f"-{re.sub('[-:Z]', '', start).lower()[:13]}-{_short_hash(window_uid, start)}"
     return f"{_readable(window, reserve=len(suffix))}{suffix}"
+
+
+def queue_slot_name(queue: str, queue_uid: str, number: int) -> str:
+    """Return the name of a Reservation that holds a slot of a queue's guarantee.
+
+    A queue made anew under its old name has others.
+    """
+    suffix = f"-held-{number}-{_short_hash(queue, queue_uid)}"
+    return f"{_readable(queue, reserve=len(suffix))}{suffix}"
+
+
+def queue_slot_number(name: str, queue: str, queue_uid: str) -> int | None:
+    """Return the number in the name of a queue's slot, None if another made up the name."""
+    number = name.removesuffix(f"-{_short_hash(queue, queue_uid)}").rpartition("-held-")[2]
+    is_plain = number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
+    return int(number) if is_plain and name == queue_slot_name(queue, queue_uid, int(number)) else None
+
+
+def readable_label(name: str) -> str:
+    """Return a name, cut to fit a label."""
+    return _readable(name, reserve=0)
 
 
 def room_taint_value(plan: str, node: str) -> str:

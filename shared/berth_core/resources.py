@@ -130,6 +130,7 @@ The planner adds and weighs amounts in 64 bits: those of 8,000 nodes must fit.
 
 _SHORTENED_FROM: Final = 10**24
 _BINARY_UNITS: Final = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_DECIMAL_UNITS: Final = (("G", 10**9), ("M", 10**6))
 _MILLI: Final = 1_000
 
 
@@ -263,6 +264,19 @@ class ResourceAmounts:
 
 
 _EMPTY: Final = ResourceAmounts()
+
+
+def readable_quantities(amounts: ResourceAmounts) -> dict[str, str]:
+    """Return amounts as people write them: 200M, and not nine digits."""
+    return {name: _decimal(amounts[name], usual) for name, usual in amounts.to_quantities().items()}
+
+
+def _decimal(amount: int, usual: str) -> str:
+    """Return a large amount with a decimal unit if that is shorter than usual."""
+    if usual != str(amount) and not usual.endswith("i"):
+        return usual  # cores, which are counted in thousandths
+    found = next((f"{amount // size}{unit}" for unit, size in _DECIMAL_UNITS if amount % size == 0), usual)
+    return found if len(found) < len(usual) else usual
 
 
 def format_amount(name: str, amount: int) -> str:

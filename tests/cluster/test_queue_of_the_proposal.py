@@ -7,19 +7,23 @@ from typing import Any, Final
 import pytest
 
 from berth_core import (
+    HANDOVER_GATE,
     QUEUE_API_VERSION,
     QUEUE_GATE,
     QUEUE_KIND,
+    ConditionType,
     GatedQueue,
     Pod,
     QueueCondition,
     QueueSource,
+    Reservation,
     ResourceAmounts,
+    is_unschedulable,
 )
 from berth_descheduler.planner import measure_queues
 from berth_descheduler.snapshots import read_capacity
 from berth_kube.client import KubeClient, connect
-from berth_kube.resources import NAMESPACES, NODES, PODS, QUEUES
+from berth_kube.resources import NAMESPACES, NODES, PODS, QUEUES, RESERVATIONS
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import make_namespace, pod_template
@@ -69,18 +73,30 @@ class Users:
     def gated(self, queue: str) -> int:
         return sum(any(gate.name == QUEUE_GATE for gate in pod.spec.scheduling_gates) for pod in self.pods(queue))
 
-    def wait_until_gating(self, queue: str) -> None:
+    def refused(self, queue: str) -> list[Pod]:
+        """Return the pods that a scheduler has found no place for."""
+        return [pod for pod in self.pods(queue) if is_unschedulable(pod)]
+
+    def held(self) -> int:
+        """Return how many slots of the second queue are held."""
+        return self.read(QUEUE_2).status.held_slots
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        listed = self.client.list(RESERVATIONS, namespace=f"of-{QUEUE_2}").items
+        return tuple(map(Reservation.read, listed))
+
+    def wait_until_gating(self, queue: str, gate: str = QUEUE_GATE) -> None:
         """Wait until the API server gates new pods of a queue, which dry runs show."""
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "dry"},
-            "spec": pod_template({}, cpu="1")["spec"],
+            "spec": pod_template({}, cpu="100m", memory="100M")["spec"],
         }
 
         def is_gated() -> bool:
             made = self.client.create(PODS, body, namespace=f"of-{queue}", dry_run=True, type=Pod)
-            return any(gate.name == QUEUE_GATE for gate in made.spec.scheduling_gates)
+            return any(one.name == gate for one in made.spec.scheduling_gates)
 
         eventually(f"pods of {queue} are gated", is_gated, seconds=60)
 
@@ -166,3 +182,36 @@ def test_the_proposals_queues_share_1000m_of_which_200m_are_guaranteed_to_the_se
         users.change(queue, suspend=True)
     eventually("no gate is left", lambda: not users.gated(QUEUE_1), seconds=60)
     eventually("it says so", lambda: users.read(QUEUE_1).status.state == "Suspended", seconds=60)
+
+
+def test_held_slots_keep_200m_of_1000m_from_pods_of_no_queue_until_pods_of_the_queue_take_them(users: Users) -> None:
+    held = {"shape": {"cpu": "100m", "memory": "100M"}}
+    users.write(QUEUE_2, guarantee={"resource": {"memory": "200M"}}, enforcement="Held", held=held)
+    eventually("both slots are held", lambda: users.held() == 2, seconds=90)
+    eventually("it says so", lambda: users.says(QUEUE_2, QueueCondition.HELD) == ("True", "SlotsHeld"), seconds=60)
+
+    users.submit(QUEUE_1, 12)  # no queue has their namespace
+    eventually("eight have a place", lambda: users.running(QUEUE_1) == 8, seconds=60)
+    eventually("the others have none", lambda: len(users.refused(QUEUE_1)) == 4, seconds=60)
+    assert users.gated(QUEUE_1) == 0
+
+    def is_ready() -> bool:
+        return all(one.condition(ConditionType.HANDOVER_READY) for one in users.reservations())
+
+    eventually("slots can change hands", is_ready, seconds=60)
+    users.wait_until_gating(QUEUE_2)
+    users.wait_until_gating(QUEUE_2, HANDOVER_GATE)
+    users.submit(QUEUE_2, 2)
+    eventually("the queue's pods have its guarantee", lambda: users.running(QUEUE_2) == 2, seconds=90)
+    eventually("it counts once", lambda: memory(users.read(QUEUE_2).status.allocated) == 200, seconds=60)
+    eventually("no slot is left", lambda: not users.reservations(), seconds=60)
+    assert users.running(QUEUE_1) == 8
+
+    for pod in users.refused(QUEUE_1):  # they would compete for what the queue's pods leave
+        users.client.delete(PODS, pod.metadata.name, namespace="of-q1", grace_seconds=0)
+    delete_all(users.client, PODS, "of-q2")
+    eventually("what they leave is held again", lambda: users.held() == 2, seconds=90)
+    assert users.running(QUEUE_1) == 8
+
+    users.change(QUEUE_2, enforcement="Gated")
+    eventually("switched off, nothing is held", lambda: not users.reservations(), seconds=60)

@@ -6,8 +6,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from berth_core import QUEUE_API_VERSION, QUEUE_KIND, GatedQueue
-from berth_core.gated_queues import GatedQueueSpec
+from berth_core import QUEUE_API_VERSION, QUEUE_KIND, Fence, GatedQueue
+from berth_core.gated_queues import Enforcement, GatedQueueSpec, HeldGuarantee
 from berth_core.objects import LabelSelector, LabelSelectorRequirement
 from berth_core.queues import QueueGuarantee
 from plain_api import PlainApi
@@ -28,6 +28,10 @@ SPEC: Final = GatedQueueSpec(
         match_labels={"team": "ml"},
         match_expressions=(LabelSelectorRequirement(key="stage", operator="In", values=("test",)),),
     ),
+    enforcement=Enforcement.HELD,
+    held=HeldGuarantee(
+        shape={"cpu": "500m", "memory": "1.5Gi", "example.com/gpu": 1}, namespace="ml", fence=Fence.NODE
+    ),
     suspend=True,
 )
 
@@ -43,7 +47,11 @@ def test_a_queue_is_kept_as_it_was_given(api: PlainApi, stored: Store) -> None:
 
 def test_a_queue_of_volcanos_fields_says_what_it_means(api: PlainApi, stored: Store) -> None:
     given = {"reclaimable": True, "weight": 1, "guarantee": {"resource": {"cpu": 2, "memory": "4G"}}}
-    assert api.get(stored(QUEUES, queue(**given))).body["spec"] == {**given, "suspend": False}
+    assert api.get(stored(QUEUES, queue(**given))).body["spec"] == {
+        **given,
+        "enforcement": "Gated",
+        "suspend": False,
+    }
 
 
 REFUSED: Final = {
@@ -51,6 +59,14 @@ REFUSED: Final = {
     "a text": {"guarantee": {"resource": {"memory": "much"}}},
     "more than all": {"guarantee": {"resource": {"memory": "101%"}}},
     "no weight": {"weight": 0},
+    "held without a shape": {"enforcement": "Held"},
+    "held with an empty shape": {"enforcement": "Held", "held": {"shape": {}}},
+    "a shape of nothing": {"held": {"shape": {"memory": "0"}}},
+    "a shape of zero point nothing": {"held": {"shape": {"memory": "0.00Gi"}}},
+    "a shape of the number zero": {"held": {"shape": {"memory": 0}}},
+    "a shape in percent": {"held": {"shape": {"memory": "10%"}}},
+    "a shape and a template": {"held": {"shape": {"cpu": "1"}, "template": {"spec": {}}}},
+    "another enforcement": {"enforcement": "Softly"},
     "a selector without values": {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
 }
 

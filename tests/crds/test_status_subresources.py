@@ -212,6 +212,9 @@ QUEUE_STATUS: Final = GatedQueueStatus(
     deserved={"memory": "200M"},
     allocated={"memory": "100M", "cpu": "1"},
     request={"memory": "300M"},
+    held={"memory": "100M"},
+    held_slots=1,
+    waiting_slots=1,
     conditions=(CONDITION,),
 )
 
@@ -298,6 +301,8 @@ def test_a_full_queue_status_comes_back_whole_and_is_shown(api: PlainApi, stored
         "Enforced": None,
         "Allocated Cpu": "1",
         "Allocated Memory": "100M",
+        "Held Slots": 1,
+        "Waiting Slots": 1,
     }
 
 

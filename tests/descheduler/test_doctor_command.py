@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from berth_core.gated_queues import GatedQueue
 from berth_core.labels import FENCE_LIMITS_ANNOTATION, HANDOVER_GATE, RESERVATION_LABEL, STARVING_JOB_LABEL
 from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import PodStatus
@@ -156,6 +157,28 @@ def test_a_window_that_will_not_have_its_capacity_is_told(
 def test_a_cluster_without_windows_has_no_trouble_with_them(tmp_path: Path) -> None:
     with ScriptedServer() as server, connect(kubeconfig=server.kubeconfig(tmp_path)) as client:
         assert not tuple(doctor.find_window_troubles(client))
+
+
+# --- queues ----------------------------------------------------------------------------------------------------------
+
+QUEUES: Final = {
+    "one that holds its guarantee": (("True", "SlotsHeld"), False),
+    "one that has only begun": (("Unknown", "NotHeldYet"), False),
+    "one that is switched off": (("Unknown", "Suspended"), False),
+    "one that waits for long": (("False", "Waiting"), True),
+    "one whose slots a limit refuses": (("False", "SlotsRefused"), True),
+    "one with a shape larger than the guarantee": (("False", "ShapeTooLarge"), True),
+    "one whose slots leave a rest": (("True", "Remainder"), True),
+}
+
+
+@pytest.mark.parametrize(("said", "is_told"), QUEUES.values(), ids=QUEUES)
+def test_a_queue_whose_slots_do_not_hold_its_guarantee_is_told(said: tuple[str, str], *, is_told: bool) -> None:
+    condition = {"type": "Held", "status": said[0], "reason": said[1], "message": "as it says"}
+    body = {"metadata": {"name": "ml"}, "spec": {"enforcement": "Held"}, "status": {"conditions": [condition]}}
+    state = ClusterState(queues=(GatedQueue.read(body),))
+    found = [(one.invariant, one.target) for one in doctor.find_queue_troubles(state)]
+    assert found == ([(Invariant.QUEUE_NOT_HELD, "queue ml")] if is_told else [])
 
 
 # --- starving jobs ---------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from conventions.tracked import ROOT
 from fake_api import error
 from queue_simulation import GUARANTEE, QueueSimulation, megabytes, memory_node, simulated
 
-ACCEPTED, ENFORCED, COVERED = QueueCondition
+ACCEPTED, ENFORCED, COVERED, _ = QueueCondition
 
 
 def test_the_proposals_numbers() -> None:
@@ -565,5 +565,5 @@ def test_the_example_of_the_page_is_the_file_beside_it() -> None:
     examples = [yaml.safe_load(text) for text in blocks("yaml")]
     beside = list(yaml.safe_load_all((docs / "guaranteed-queue.yaml").read_text(encoding="utf-8")))
     assert [one for one in examples if one in beside]
-    for body in beside:
+    for body in (*beside, yaml.safe_load((docs / "held-queue.yaml").read_text(encoding="utf-8"))):
         assert not GatedQueue.read(body).in_amounts(ResourceAmounts({"memory": 10**12})).unreadable

@@ -478,15 +478,15 @@ REFUSED: dict[str, tuple[ApiCall, str]] = {
     ),
     "a Reservation of no window": (
         create(OPERATOR, RESERVATIONS, plans_reservation("x"), NAMESPACE),
-        "only Reservations that a ReservationWindow controls",
+        "only Reservations that a ReservationWindow or a Queue controls",
     ),
     "a window's Reservation without an end": (
         create(OPERATOR, RESERVATIONS, without_end(windows_reservation("x")), NAMESPACE),
-        "a Reservation of a window has an end",
+        "a Reservation of a window or a queue has an end",
     ),
     "a tenant's Reservation ended by the operator": (
         patch_reservation("theirs", {"spec": {"ttl": "20m"}}, by=OPERATOR),
-        "only Reservations of a ReservationWindow",
+        "only Reservations of a ReservationWindow or a Queue",
     ),
     "a label of a window's Reservation": (
         patch_reservation("of-a-window", {"metadata": {"labels": {"a": "b"}}}, by=OPERATOR),

@@ -1,6 +1,16 @@
 """Which labels Berth's accounts may give pods under the admission policies, and which word on windows."""
 
-from account_calls import NAMESPACE, OTHER_GATE, ApiCall, Body, changed, create, patch_pod, tenants_pod
+from account_calls import (
+    NAMESPACE,
+    OTHER_GATE,
+    ApiCall,
+    Body,
+    changed,
+    create,
+    patch_pod,
+    tenants_pod,
+    windows_reservation,
+)
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
     BEST_EFFORT_LABEL,
@@ -8,12 +18,14 @@ from berth_core.labels import (
     FENCE_LABEL,
     HANDOVER_GATE,
     PREEMPTABLE_LABEL,
+    QUEUE_SLOT_LABEL,
     RESERVATION_LABEL,
     RESERVEABLE_ANNOTATION,
     STANDING_FENCE_LABEL,
     SUCCESSOR_LABEL,
+    WINDOW_LABEL,
 )
-from berth_kube.resources import PODS
+from berth_kube.resources import PODS, RESERVATIONS
 from berth_sandbox.bootstrap import OPERATOR
 
 ANOTHER = "another"
@@ -42,7 +54,19 @@ def controller(kind: str) -> Body:
     return {"apiVersion": "apps/v1", "kind": kind, "name": "theirs", "uid": uid, "controller": True}
 
 
+def queue_slot(label: str) -> Body:
+    """Return a Reservation for a slot of a queue with one label."""
+    body = windows_reservation("slot")
+    body["metadata"]["labels"] = {label: "ml"}
+    body["metadata"]["ownerReferences"][0] |= {"kind": "Queue", "name": "ml"}
+    return body
+
+
 REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
+    "a slot of a queue with the label of a window": (
+        create(OPERATOR, RESERVATIONS, queue_slot(WINDOW_LABEL), NAMESPACE),
+        "only Reservations that a ReservationWindow or a Queue controls",
+    ),
     "a pod with requests let past fences": (
         patch_pod(OPERATOR, {"metadata": {"labels": {BEST_EFFORT_LABEL: "true"}}}),
         "only a pod without requests and limits",
@@ -93,6 +117,7 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
 }
 
 ALLOWED_LABELS: dict[str, ApiCall] = {
+    "a slot of a queue": create(OPERATOR, RESERVATIONS, queue_slot(QUEUE_SLOT_LABEL), NAMESPACE, dry_run=True),
     "a pod without requests let past fences": patch_pod(
         OPERATOR, {"metadata": {"labels": {BEST_EFFORT_LABEL: "true"}}}, of=(NAMESPACE, "idle")
     ),

@@ -35,6 +35,7 @@ from berth_core import (
     Clock,
     DeschedulerPolicy,
     InputError,
+    QueueCondition,
     Reservation,
     ReservationPhase,
     ReservationReason,
@@ -45,6 +46,7 @@ from berth_core import (
     printable_line,
     read_whole_number,
 )
+from berth_core.gated_queues import QueueReason
 from berth_descheduler.options import Output, cluster_options, output_option, write_described
 from berth_descheduler.plugins import StarvingJobsArgs
 from berth_descheduler.report import Terminal
@@ -252,6 +254,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         to_do="Mend what the event says, or delete the Reservation that gave up to have the job tried again:",
         command="kubectl -n {namespace} describe pod {name}",
     ),
+    Invariant.QUEUE_NOT_HELD: Advice(
+        what="A part of what a queue is guaranteed is neither used by its pods nor held by its slots.",
+        why="Other pods may use it, also those of no queue.",
+        to_do="The reason says whether it waits for room, or what to change (held.shape, held.namespace, limits):",
+        command="kubectl describe bq {name}",
+    ),
     Invariant.WINDOW_INVALID: Advice(
         what="A ReservationWindow cannot open.",
         why="Nothing is reserved for its pods, and they wait like all others.",
@@ -336,7 +344,11 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
 
     def look() -> tuple[Violation, ...]:
         state = read_state(client, own_namespace=namespace)
-        of_features = (*find_window_troubles(client), *find_starving_troubles(client, state))
+        of_features = (
+            *find_window_troubles(client),
+            *find_queue_troubles(state),
+            *find_starving_troubles(client, state),
+        )
         return *find_troubles(state, now=clock.now()), *of_features
 
     with console.status("reading the cluster") as status:
@@ -369,6 +381,14 @@ def find_window_troubles(client: KubeClient) -> Iterator[Violation]:
         if sufficient is not None and sufficient.status == "False":
             invariant = _INSUFFICIENT.get(sufficient.reason, Invariant.WINDOW_SHORT)
             yield Violation(invariant, target, f"{sufficient.reason}: {sufficient.message}")
+
+
+def find_queue_troubles(state: ClusterState) -> Iterator[Violation]:
+    """Yield the queues whose slots do not hold what is left of the guarantee, for now or ever."""
+    for queue in state.active_queues:
+        held = queue.condition(QueueCondition.HELD)
+        if held is not None and (held.status == "False" or held.reason == QueueReason.REMAINDER):
+            yield Violation(Invariant.QUEUE_NOT_HELD, f"queue {queue.metadata.name}", f"{held.reason}: {held.message}")
 
 
 # --- starving jobs ---------------------------------------------------------------------------------------------------

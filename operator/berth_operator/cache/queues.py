@@ -1,7 +1,7 @@
 """Cached Queues, and the namespaces and pods that they are decided by."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from berth_core import (
     HANDOVER_GATE,
@@ -15,6 +15,7 @@ from berth_core import (
     GatedQueue,
     Namespace,
     Pod,
+    Reservation,
     ResourceAmounts,
     readable_requests,
 )
@@ -32,7 +33,7 @@ def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
     gates = [gate.name for gate in spec.scheduling_gates]
     uid = meta.labels.get(RESERVATION_LABEL, "")
     holds = meta.namespace == own_namespace and PLACEHOLDER_LABEL in meta.labels
-    home, _, _ = meta.annotations.get(RESERVATION_NAME_ANNOTATION, "").partition("/")
+    home, _, reservation_name = meta.annotations.get(RESERVATION_NAME_ANNOTATION, "").partition("/")
     return QueuePod(
         uid=meta.uid,
         namespace=home if holds and home else meta.namespace,
@@ -44,6 +45,7 @@ def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
         created=meta.creation_timestamp or "",
         gate_index=gates.index(QUEUE_GATE) if QUEUE_GATE in gates else None,
         reservation=uid if holds or HANDOVER_GATE in gates else "",
+        reservation_name=reservation_name if holds else "",
         slot=_slot_of(pod, holds=holds),
         is_placeholder=holds,
         is_of_node=pod.belongs_to_node,
@@ -150,8 +152,13 @@ class QueueStore:
         with self._lock:
             return any(pod.is_gated for pod in self._pods.values())
 
-    def view(self, nodes: Mapping[str, ResourceAmounts]) -> QueueView:
-        """Return what decisions are made from, with what the nodes offer that count."""
+    def view(
+        self,
+        nodes: Mapping[str, ResourceAmounts],
+        reservations: Sequence[Reservation] = (),
+        labelled: frozenset[str] = frozenset(),
+    ) -> QueueView:
+        """Return what decisions are made from, with what the nodes offer that count, and with Reservations."""
         with self._lock:
             return QueueView(
                 queues=tuple(self._queues.values()),
@@ -160,6 +167,8 @@ class QueueStore:
                 pods=tuple(self._pods.values()),
                 nodes=nodes,
                 own_namespace=self._own_namespace,
+                reservations=reservations,
+                labelled=labelled,
             )
 
     def _replace(self, pods: Iterable[Pod], version: float) -> None:

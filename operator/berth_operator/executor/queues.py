@@ -6,7 +6,8 @@ server holds: which pods have the gate. A leader first lists all pods, and so kn
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol, TypeVar
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -15,6 +16,7 @@ from berth_core import (
     CPU,
     QUEUE_API_VERSION,
     QUEUE_KIND,
+    RESERVATION_LABEL,
     BerthError,
     GatedQueue,
     GatedQueueState,
@@ -25,6 +27,7 @@ from berth_core import (
     PermanentError,
     Pod,
     QueueCondition,
+    Reservation,
     ResourceAmounts,
     offered_to_queues,
 )
@@ -33,6 +36,8 @@ from berth_kube import (
     NAMESPACES,
     PODS,
     QUEUES,
+    RESERVATIONS,
+    AlreadyExistsError,
     Informer,
     InvalidObjectError,
     KubeClient,
@@ -41,12 +46,22 @@ from berth_kube import (
     WatchItem,
 )
 from berth_operator import metrics, telemetry
-from berth_operator.cache import QueueStore, read_queue_pod
+from berth_operator.cache import QueueStore, read_queue_pod, read_reservation
 from berth_operator.executor.context import NOT_ENDED, WITHOUT_NODE, Context, require_lease, write_status
 from berth_operator.executor.events import EventRecorder, RecordedEvent
 from berth_operator.executor.webhook_registration import WebhookRegistration
-from berth_operator.reconcile import QueueDecision, QueuePod, build_queue_ungating, decide_queues
-from berth_operator.workqueue import QUEUES_KEY, Key
+from berth_operator.reconcile import (
+    QueueDecision,
+    QueuePod,
+    SlotDecision,
+    build_queue_ungating,
+    build_slot,
+    decide_queues,
+    may_be_slot,
+    slot_end,
+    takes_slot,
+)
+from berth_operator.workqueue import QUEUES_KEY, Key, KeyKind
 
 TOO_LARGE: Final = "QueueTooSmall"
 """The event on a pod that is larger than its queue may ever use."""
@@ -54,6 +69,7 @@ _EVENTS: Final = {
     QueueCondition.ACCEPTED: ("QueueAccepted", "QueueRefused"),
     QueueCondition.ENFORCED: ("QueueEnforced", "QueueNotEnforced"),
     QueueCondition.COVERED: ("QueueCovered", "QueueNotCovered"),
+    QueueCondition.HELD: ("QueueHeld", "QueueNotHeld"),
 }
 """The events on a queue whose condition becomes true or false."""
 
@@ -165,6 +181,8 @@ class QueueController:
         self._listed_at = self._kueue_at = self._seen_at = self._next_pass = -_LINGER_SECONDS
         self._written: dict[str, float] = {}
         """Monotonic time of the last status, by uid."""
+        self._templates: dict[tuple[str, int | None], dict[str, Any] | None] = {}
+        """Templates of slots as written, by uid and generation of their queue."""
         self._told: set[str] = set()
         """Uids of pods with an event that they are too large."""
 
@@ -211,7 +229,12 @@ class QueueController:
             bodies = self._client.list(QUEUES).items
         except NotFoundError:  # the CRD is not installed
             bodies = ()
-        self.store.replace_queues([GatedQueue.read(body) for body in bodies])
+        queues = [GatedQueue.read(body) for body in bodies]
+        self.store.replace_queues(queues)
+        self._templates = {
+            (one.metadata.uid, one.metadata.generation): body.get("spec", {}).get("held", {}).get("template")
+            for one, body in zip(queues, bodies, strict=True)
+        }
         states = Counter(queue.status.state for queue in self.store.queues)
         for state in GatedQueueState:
             metrics.QUEUES.labels(state=state.value).set(states[state.value])
@@ -249,7 +272,9 @@ class QueueController:
         if begun < self._next_pass:
             self._enqueue(QUEUES_KEY, self._next_pass - begun)
             return
-        decision = decide_queues(self.store.view(self._nodes()), self._clock.now())
+        reservations = self._reservations()
+        labelled = frozenset(one.metadata.uid for one in reservations if self._cache.pods_of(one.metadata.uid)[1])
+        decision = decide_queues(self.store.view(self._nodes(), reservations, labelled), self._clock.now())
         ended = self._clock.monotonic()
         self._next_pass = ended + min(_REST * (ended - begun), _LONGEST_REST)
         self._require(term)
@@ -261,6 +286,7 @@ class QueueController:
         failed = self._ungate_all((*decision.releases, *decision.admits), term) or failed
         if decision.admits:
             metrics.QUEUE_ADMISSIONS.inc(len(decision.admits))
+        failed = self._hold_all(decision.slots, term) or failed
         for queue in self.store.queues:
             self._write_status(queue, decision.statuses.get(queue.metadata.uid), term)
         self._report(decision)
@@ -272,6 +298,92 @@ class QueueController:
 
     def _nodes(self) -> dict[str, ResourceAmounts]:
         return offered_to_queues(self._cache.nodes(), control_plane=self._allows_control_plane)
+
+    # --- slots of queues with `enforcement: Held`
+
+    def _reservations(self) -> tuple[Reservation, ...]:
+        """Return the Reservations with names as slots of queues have them."""
+        return tuple(one for one in self._cache.reservations() if may_be_slot(one))
+
+    def _hold_all(self, decisions: Iterable[SlotDecision], term: int) -> BerthError | None:
+        """Create, renew and end slots; what goes wrong for one queue does not stop others, and is returned."""
+        failed: BerthError | None = None
+        for one in decisions:
+            try:
+                self._hold(one, term)
+            except BerthError as error:
+                failed = failed or error
+        return failed
+
+    def _hold(self, decision: SlotDecision, term: int) -> None:
+        for reservation in (*decision.ends, *self._surplus(decision)):
+            self._end_slot(reservation, term)
+        for reservation in decision.renews:
+            self._renew_slot(reservation, term)
+        if decision.creates:
+            self._create_slots(decision, term)
+
+    def _surplus(self, decision: SlotDecision) -> tuple[Reservation, ...]:
+        """Return the held slots that no waiting pod may take.
+
+        A pod that came while the webhook was away has no slot yet, but would lose the room to others if its slot went.
+        """
+        if not decision.spare:
+            return ()
+        listed = self._client.list(
+            PODS, namespace=decision.slots.namespace, field_selector=WITHOUT_NODE, type=Pod
+        ).items
+        takers = sum(
+            RESERVATION_LABEL not in pod.metadata.labels
+            and not pod.is_terminating
+            and not read_queue_pod(pod, self._own_namespace).is_gated
+            and takes_slot(decision.slots.queue, pod)
+            for pod in listed
+        )
+        kept = max(0, len(decision.spare) - takers)
+        for reservation in decision.spare[kept:]:
+            self._enqueue(Key(KeyKind.RESERVATION, reservation.metadata.uid), 0.0)  # looks for such pods
+        return decision.spare[:kept]
+
+    def _create_slots(self, decision: SlotDecision, term: int) -> None:
+        """Create Reservations under the names of their numbers; one that is there already is read."""
+        queue, namespace = decision.slots.queue, decision.slots.namespace
+        version = (queue.metadata.uid, queue.metadata.generation)
+        if version not in self._templates:
+            return  # it has changed, and the next list has its template
+        template = self._templates[version]
+        for number in decision.creates:
+            self._require(term)
+            made = build_slot(queue, template, namespace, number, expires=slot_end(self._clock.now()))
+            try:
+                created = self._client.create(RESERVATIONS, made, namespace=namespace)
+            except AlreadyExistsError:
+                created = self._client.get(RESERVATIONS, made["metadata"]["name"], namespace=namespace)
+            else:
+                _LOG.info(telemetry.QUEUE_SLOT_CREATED, **{telemetry.KEY_RESERVATION: created["metadata"]["name"]})
+            self._cache.put_reservation(read_reservation(created))
+
+    def _end_slot(self, reservation: Reservation, term: int) -> None:
+        self._require(term)
+        meta = reservation.metadata
+        with suppress(NotFoundError):
+            self._client.delete(RESERVATIONS, meta.name, namespace=meta.namespace, uid=meta.uid)
+        self._cache.remove_reservation(meta.uid)
+        _LOG.info(telemetry.QUEUE_SLOT_ENDED, **{telemetry.KEY_RESERVATION: reservation.key})
+
+    def _renew_slot(self, reservation: Reservation, term: int) -> None:
+        self._require(term)
+        meta = reservation.metadata
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+            {"op": "add", "path": "/spec/expires", "value": slot_end(self._clock.now())},
+        ]
+        try:
+            body = self._client.json_patch(RESERVATIONS, meta.name, operations, namespace=meta.namespace)
+        except NotFoundError:
+            self._cache.remove_reservation(meta.uid)
+        else:
+            self._cache.put_reservation(read_reservation(body))
 
     def _clear_away(self, term: int) -> None:
         """Remove the webhook and all gates: there is no queue."""
@@ -308,7 +420,7 @@ class QueueController:
             self._require(term)
             try:
                 changed = self._client.json_patch(
-                    PODS, pod.name, build_queue_ungating(pod), namespace=pod.namespace, type=Pod
+                    PODS, pod.name, build_queue_ungating(pod.uid, pod.gate_index), namespace=pod.namespace, type=Pod
                 )
             except NotFoundError:
                 self.store.remove_pod(pod.uid)
@@ -386,12 +498,15 @@ class QueueController:
         self._told = {pod.uid for pod, _ in decision.too_large}
         metrics.QUEUE_PODS.clear()
         metrics.QUEUE_AMOUNTS.clear()
+        metrics.QUEUE_SLOTS.clear()
         for queue in self.store.queues:
             status, name = decision.statuses.get(queue.metadata.uid), queue.metadata.name
             if status is None:
                 continue
             for state, number in (("admitted", status.admitted), ("waiting", status.waiting)):
                 metrics.QUEUE_PODS.labels(queue=name, state=state).set(number)
+            for state, number in (("held", status.held_slots), ("waiting", status.waiting_slots)):
+                metrics.QUEUE_SLOTS.labels(queue=name, state=state).set(number)
             of_kinds = {"guarantee": status.guarantee, "deserved": status.deserved, "allocated": status.allocated}
             for kind, quantities in of_kinds.items():
                 for resource, amount in ResourceAmounts.from_quantities(quantities).items():

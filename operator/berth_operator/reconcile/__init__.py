@@ -21,6 +21,13 @@ from berth_operator.reconcile.actions import (
 )
 from berth_operator.reconcile.forged_status import without_forged_claims
 from berth_operator.reconcile.handover import HandoverStage, stage_of
+from berth_operator.reconcile.held_slots import (
+    SlotDecision,
+    build_slot,
+    may_be_slot,
+    slot_end,
+    takes_slot,
+)
 from berth_operator.reconcile.manifests import (
     ANY_REGISTRATION,
     FENCE_PRIORITY,
@@ -80,6 +87,7 @@ from berth_operator.reconcile.pod_patches import (
     build_assignment,
     build_extension,
     build_move,
+    build_queue_ungating,
     build_release,
     build_shortening,
     build_ungating,
@@ -91,7 +99,6 @@ from berth_operator.reconcile.queues import (
     QueuePod,
     QueueView,
     build_queue_registration,
-    build_queue_ungating,
     decide_queues,
 )
 from berth_operator.reconcile.reconcile import Decision, decide
@@ -166,6 +173,7 @@ __all__ = [
     "Release",
     "RenewPlaceholder",
     "ShortenPlaceholder",
+    "SlotDecision",
     "SlotId",
     "Survey",
     "SurveyNode",
@@ -191,6 +199,7 @@ __all__ = [
     "build_queue_ungating",
     "build_release",
     "build_shortening",
+    "build_slot",
     "build_standing_fence",
     "build_successor",
     "build_survey",
@@ -216,6 +225,7 @@ __all__ = [
     "join_pod_group",
     "label_of",
     "lent_fence",
+    "may_be_slot",
     "may_own",
     "newly_lost",
     "placeholder_priority",
@@ -223,10 +233,12 @@ __all__ = [
     "pod_spec_of",
     "refuse_requests",
     "scheduler_of",
+    "slot_end",
     "slot_requests",
     "slots_by_key",
     "stage_of",
     "take_slots",
+    "takes_slot",
     "trusted_assignment",
     "waits_for_moves",
     "warn_of_endless_hold",

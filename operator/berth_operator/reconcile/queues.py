@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from berth_core import (
-    QUEUE_GATE,
     QUEUE_WEBHOOK_CONFIGURATION,
     Condition,
     GatedQueue,
@@ -20,13 +19,17 @@ from berth_core import (
     Queue,
     QueueCondition,
     QueueState,
+    Reservation,
     ResourceAmounts,
     choose_namespaces,
     count,
     first_few,
+    queue_of_slot,
+    readable_quantities,
 )
-from berth_core.gated_queues import NamespaceChoice, QueueReason
+from berth_core.gated_queues import Enforcement, NamespaceChoice, QueueReason
 from berth_core.queue_shares import QueueRoom, QueueUse, deserved_shares, guaranteed, real_capability, uncovered
+from berth_operator.reconcile.held_slots import QueueSlots, SlotDecision, decide_slots, read_slots
 from berth_operator.reconcile.manifests import build_webhook_configuration
 
 QUEUE_PATH: Final = "/queue"
@@ -34,7 +37,6 @@ QUEUE_PATH: Final = "/queue"
 _MOST_AT_ONCE: Final = 200
 """Admissions of one pass; the next one follows at once."""
 _NAMED: Final = 5
-_UNITS: Final = (("G", 10**9), ("M", 10**6))
 
 _NOTHING: Final = ResourceAmounts.empty()
 
@@ -56,6 +58,8 @@ class QueuePod:
     """Where in its scheduling gates that of queues is, None without it."""
     reservation: str = ""
     """Uid of the Reservation that it holds a slot of, or waits for a slot of; "" for none."""
+    reservation_name: str = ""
+    """Name of the Reservation of a placeholder."""
     slot: str = ""
     """Which slot of it it holds or was given; "" for none."""
     is_placeholder: bool = False
@@ -92,6 +96,10 @@ class QueueView:
     nodes: Mapping[str, ResourceAmounts]
     """What the nodes offer that count: ready, not cordoned, not of the control plane."""
     own_namespace: str
+    reservations: Sequence[Reservation] = ()
+    """Those with names as slots of queues have them, whoever made them."""
+    labelled: frozenset[str] = frozenset()
+    """Uids of Reservations that a pod waits for, or takes a slot of."""
 
     @property
     def total(self) -> ResourceAmounts:
@@ -111,8 +119,10 @@ class QueueDecision:
     """Pods that could never be admitted, each with the reason."""
     statuses: Mapping[str, GatedQueueStatus]
     """By uid of the queue."""
+    slots: tuple[SlotDecision, ...] = ()
+    """Of the queues with `enforcement: Held`, and of those whose slots are left."""
     is_whole: bool = True
-    """Whether everything that fits is admitted; else the next pass follows at once."""
+    """Whether everything that fits is admitted and held; else the next pass follows at once."""
 
 
 def build_queue_registration(
@@ -135,28 +145,31 @@ def build_queue_registration(
     return body | {"metadata": metadata, "webhooks": [for_pods | {"name": "queue.berth.volcano.sh"}]}
 
 
-def build_queue_ungating(pod: QueuePod) -> list[dict[str, Any]]:
-    """Return the patch that takes the gate of queues off a pod; it fails for one whose gates have changed."""
-    path = f"/spec/schedulingGates/{pod.gate_index}"
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": pod.uid},
-        {"op": "test", "path": f"{path}/name", "value": QUEUE_GATE},
-        {"op": "remove", "path": path},
-    ]
-
-
 def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
     """Return who is admitted, which gates come off, and what the statuses say."""
     total = view.total
     accepted = _accept(view.queues, total)
     choice = choose_namespaces(view.queues, view.namespaces, view.of_kueue, view.own_namespace)
     queues = [one for one in accepted.queues if one.state is QueueState.OPEN]
-    tally = _Tally(view, choice.queue_of)
+    slots = _read_slots(view, accepted, choice)
+    tally = _Tally(view, choice.queue_of, slots)
     uses = {queue.name: tally.use(queue.name) for queue in queues}
     releases = tuple(pod for pod in view.pods if pod.is_gated and pod.namespace not in choice.queue_of)
     admission = _admit(queues, uses, total, tally)
     free = total.minus(tally.used_by_others).minus(ResourceAmounts.total(use.allocated for use in uses.values()))
     requests = {name: use.request for name, use in uses.items()}
+    held = {
+        name: decide_slots(
+            one,
+            accepted.guarantees[name],
+            tally.use(name).allocated,
+            tuple(view.nodes.values()),
+            coming=tally.coming,
+            labelled=view.labelled,
+            now=now,
+        )
+        for name, one in slots.items()
+    }
     outcome = _Outcome(
         view=view,
         total=total,
@@ -168,6 +181,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
         tally=tally,
         admission=admission,
         lacks=uncovered(queues, uses, free),
+        slots=held,
     )
     return QueueDecision(
         gated=frozenset(choice.queue_of),
@@ -175,7 +189,8 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
         admits=tuple(admission.admits),
         too_large=tuple(admission.too_large),
         statuses={queue.metadata.uid: _status(queue, outcome, now) for queue in view.queues},
-        is_whole=admission.is_whole,
+        slots=tuple(held.values()),
+        is_whole=admission.is_whole and all(one.is_whole for one in held.values()),
     )
 
 
@@ -188,6 +203,10 @@ class _Accepted:
 
     queues: tuple[Queue, ...]
     refusals: Mapping[str, Condition]
+
+    @property
+    def guarantees(self) -> dict[str, ResourceAmounts]:
+        return {one.name: one.guarantee for one in self.queues}
 
 
 def _accept(queues: Sequence[GatedQueue], total: ResourceAmounts) -> _Accepted:
@@ -229,6 +248,18 @@ def _was_accepted(queue: GatedQueue) -> bool:
     return known is not None and known.status == "True" and known.observed_generation == queue.metadata.generation
 
 
+def _read_slots(view: QueueView, accepted: _Accepted, choice: NamespaceChoice) -> dict[str, QueueSlots]:
+    """Return the slots of the queues that hold any, or have some left, by name of the queue."""
+    with_slots = {queue_of_slot(one) for one in view.reservations}
+    chosen = [one for one in view.queues if one.spec.enforcement is Enforcement.HELD or one.metadata.uid in with_slots]
+    found = {}
+    for queue in chosen:
+        name = queue.metadata.name
+        namespaces = [one for one, has in choice.queue_of.items() if has == name]
+        found[name] = read_slots(queue, namespaces, accepted.guarantees[name], view.reservations)
+    return found
+
+
 @dataclass(slots=True)
 class _Sum:
     """Amounts that are added up in place; there may be a hundred thousand pods."""
@@ -249,23 +280,32 @@ class _Slots:
     """One Reservation: what its placeholders hold, and its pods ask for that are admitted and not handed over.
 
     A pod takes the place of a placeholder, so the larger of the two counts. One whose placeholder is deleted already,
-    while its gate is still on, counts beside them.
+    while its gate is still on, counts beside them. A slot of the queue's own guarantee counts once a pod takes it.
     """
 
     queue: str
+    is_of_guarantee: bool = False
     held: _Sum = field(default_factory=_Sum)
     coming: _Sum = field(default_factory=_Sum)
 
     @property
     def counted(self) -> ResourceAmounts:
+        if self.is_of_guarantee and not self.coming.amounts:
+            return _NOTHING
         return self.held.total.largest(self.coming.total)
 
 
 class _Tally:
     """What the pods of each queue use and ask for, and what pods of no queue use."""
 
-    def __init__(self, view: QueueView, queue_of: Mapping[str, str]) -> None:
+    def __init__(self, view: QueueView, queue_of: Mapping[str, str], slots: Mapping[str, QueueSlots]) -> None:
         self.queue_of = queue_of
+        self._takers = {pod: uid for one in slots.values() for pod, uid in one.takers.items()}
+        self._of_guarantees = {
+            (pod.namespace, pod.reservation)
+            for pod in (view.pods if slots else ())
+            if pod.is_placeholder and _holds_slot(pod, slots.get(queue_of.get(pod.namespace, "")))
+        }
         self.waiting: list[QueuePod] = []
         self.admitted: Counter[str] = Counter()
         self._allocated: defaultdict[str, _Sum] = defaultdict(_Sum)
@@ -290,17 +330,27 @@ class _Tally:
                 self._waiting[queue].add(pod.requests)
             return
         self.admitted[queue] += not pod.is_placeholder
-        if not counts:
+        key = self._slots_of(pod)
+        if not counts and not (pod.is_placeholder and key in self._of_guarantees):
             self._elsewhere[queue].add(pod.requests)
-        elif self._is_of_slots(pod):
-            slots = self._slots.setdefault((pod.namespace, pod.reservation), _Slots(queue))
+        elif key is not None:
+            slots = self._slots.setdefault(key, _Slots(queue, key in self._of_guarantees))
             (slots.held if pod.is_placeholder else slots.coming).add(pod.requests)
         else:
             self._allocated[queue].add(pod.requests)
 
-    def _is_of_slots(self, pod: QueuePod) -> bool:
-        """Return whether a pod is a placeholder, or takes the place of one that is still there or to come."""
-        return bool(pod.reservation) and (pod.is_placeholder or not pod.slot or pod.place in self._held)
+    def _slots_of(self, pod: QueuePod) -> tuple[str, str] | None:
+        """Return the Reservation of a placeholder, or of one that is there or to come and whose place a pod takes."""
+        if pod.reservation and (pod.is_placeholder or not pod.slot or pod.place in self._held):
+            return pod.namespace, pod.reservation
+        # A pod that waited without the gate of hand-overs is on its way into a slot, too.
+        key = (pod.namespace, self._takers.get(pod.uid, ""))
+        return key if key in self._of_guarantees else None
+
+    @property
+    def coming(self) -> frozenset[str]:
+        """Return the uids of Reservations whose slots admitted pods are about to take."""
+        return frozenset(uid for (_, uid), one in self._slots.items() if one.coming.amounts)
 
     @property
     def used_by_others(self) -> ResourceAmounts:
@@ -315,16 +365,20 @@ class _Tally:
 
     def cost(self, pod: QueuePod) -> ResourceAmounts:
         """Return what the admission of a pod adds: less where a placeholder holds its place already."""
-        slots = self._slots.get((pod.namespace, pod.reservation))
-        if slots is None or not self._is_of_slots(pod):
+        slots = self._slots.get(self._slots_of(pod) or ("", ""))
+        if slots is None:
             return pod.requests
         return slots.held.total.largest(slots.coming.total.plus(pod.requests)).minus(slots.counted)
 
     def take(self, pod: QueuePod) -> None:
         """Count a pod of a Reservation as admitted."""
-        slots = self._slots.get((pod.namespace, pod.reservation))
-        if slots is not None and self._is_of_slots(pod):
+        slots = self._slots.get(self._slots_of(pod) or ("", ""))
+        if slots is not None:
             slots.coming.add(pod.requests)
+
+
+def _holds_slot(pod: QueuePod, slots: QueueSlots | None) -> bool:
+    return slots is not None and slots.holds(pod.reservation, pod.reservation_name, pod.requests)
 
 
 # --- admission -------------------------------------------------------------------------------------------------------
@@ -381,16 +435,20 @@ class _Outcome:
     tally: _Tally
     admission: _Admission
     lacks: Mapping[str, ResourceAmounts]
+    slots: Mapping[str, SlotDecision]
 
 
 def _status(queue: GatedQueue, seen: _Outcome, now: datetime) -> GatedQueueStatus:
     name = queue.metadata.name
     one = next((other for other in seen.queues if other.name == name), None)
-    conditions = (
+    conditions = [
         (QueueCondition.ACCEPTED, _accepted(queue, seen)),
         (QueueCondition.ENFORCED, _enforced(queue, seen)),
         (QueueCondition.COVERED, _covered(one, seen)),
-    )
+    ]
+    slots = seen.slots.get(name)
+    if slots is not None and slots.verdict is not None:
+        conditions.append((QueueCondition.HELD, _condition(*slots.verdict)))
     dated = tuple(told.dated(type_, queue.metadata, queue.status.conditions, now) for type_, told in conditions)
     if one is None:
         return GatedQueueStatus(
@@ -404,11 +462,14 @@ def _status(queue: GatedQueue, seen: _Outcome, now: datetime) -> GatedQueueStatu
         admitted=seen.tally.admitted[name],
         waiting=sum(queue_of[pod.namespace] == name for pod in seen.tally.waiting),
         too_large=sum(queue_of[pod.namespace] == name for pod, _ in seen.admission.too_large),
-        guarantee=_quantities(one.guarantee),
-        real_capability=_quantities(real_capability(one, seen.queues, seen.total)),
-        deserved=_quantities(seen.shares[name]),
-        allocated=_quantities(use.allocated.plus(use.elsewhere)),
-        request=_quantities(use.request),
+        guarantee=readable_quantities(one.guarantee),
+        real_capability=readable_quantities(real_capability(one, seen.queues, seen.total)),
+        deserved=readable_quantities(seen.shares[name]),
+        allocated=readable_quantities(use.allocated.plus(use.elsewhere)),
+        request=readable_quantities(use.request),
+        held=readable_quantities(slots.held_amounts) if slots is not None else {},
+        held_slots=slots.held if slots is not None else 0,
+        waiting_slots=slots.waiting if slots is not None else 0,
         conditions=dated,
     )
 
@@ -468,25 +529,12 @@ def _beyond(queue: Queue, seen: _Outcome, named: Iterable[str]) -> ResourceAmoun
 
 
 def _left(guarantee: ResourceAmounts, free: ResourceAmounts, name: str) -> str:
-    left = _quantities(ResourceAmounts({name: max(0, free[name])})).get(name, "0")
-    return f"{left} left for {_quantities(guarantee)[name]}"
+    left = readable_quantities(ResourceAmounts({name: max(0, free[name])})).get(name, "0")
+    return f"{left} left for {readable_quantities(guarantee)[name]}"
 
 
 def _amounts(amounts: ResourceAmounts) -> str:
-    return ", ".join(f"{quantity} {name}" for name, quantity in _quantities(amounts).items()) or "nothing"
-
-
-def _quantities(amounts: ResourceAmounts) -> dict[str, str]:
-    """Return amounts as people write them: 200M, and not nine digits."""
-    return {name: _decimal(amounts[name], usual) for name, usual in amounts.to_quantities().items()}
-
-
-def _decimal(amount: int, usual: str) -> str:
-    """Return a large amount with a decimal unit if that is shorter than usual."""
-    if usual != str(amount) and not usual.endswith("i"):
-        return usual  # cores, which are counted in thousandths
-    found = next((f"{amount // size}{unit}" for unit, size in _UNITS if amount % size == 0), usual)
-    return found if len(found) < len(usual) else usual
+    return ", ".join(f"{quantity} {name}" for name, quantity in readable_quantities(amounts).items()) or "nothing"
 
 
 def _condition(status: str, reason: QueueReason, message: str) -> Condition:

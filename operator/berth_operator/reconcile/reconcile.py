@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from berth_core import Capacity, ReservationPhase, ReservationStatus, SlotState, expires_at, parse_timestamp
+from berth_core import (
+    Capacity,
+    ReservationPhase,
+    ReservationStatus,
+    SlotState,
+    expires_at,
+    parse_timestamp,
+    queue_of_slot,
+)
 from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,
@@ -79,7 +87,8 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
 
 def _patience_seconds(seen: Observation, settings: OperatorSettings) -> float:
     """Return how long schedulers may find no place, 0 for any time."""
-    return 0.0 if seen.reservation.spec.capacity is Capacity.WHEN_FREE else settings.unschedulable_seconds
+    is_patient = seen.reservation.spec.capacity is Capacity.WHEN_FREE or queue_of_slot(seen.reservation)
+    return 0.0 if is_patient else settings.unschedulable_seconds
 
 
 # --- a live Reservation ----------------------------------------------------------------------------------------------

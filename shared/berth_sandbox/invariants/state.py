@@ -204,6 +204,8 @@ class Invariant(StrEnum):
     """All places for a starving job are held, and its pods do not take them."""
     STARVES_FOR_GOOD = "StarvesForGood"
     """A job starves, and no waiting helps it."""
+    QUEUE_NOT_HELD = "QueueNotHeld"
+    """A part of what a Queue is guaranteed is neither used nor held by its slots."""
     WINDOW_INVALID = "WindowInvalid"
     """A ReservationWindow cannot open."""
     WINDOW_OVERLAPS = "WindowOverlaps"
@@ -239,6 +241,7 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.ROOM_UNFENCED: 60.0,
     Invariant.ROOM_UNCLAIMED: 60.0,
     Invariant.STARVES_FOR_GOOD: 0.0,
+    Invariant.QUEUE_NOT_HELD: 0.0,
     Invariant.WINDOW_INVALID: 0.0,
     Invariant.WINDOW_OVERLAPS: 0.0,
     Invariant.WINDOW_WITHOUT_MOVES: 0.0,
