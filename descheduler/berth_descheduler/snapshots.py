@@ -71,6 +71,7 @@ from berth_kube import (
     Resource,
     Store,
     WatchItem,
+    stop_informers,
 )
 
 STANDARD_STREAM: Final = "-"
@@ -426,10 +427,7 @@ class WatchedCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for informer in self._informers:
-            informer.stop()
-        for informer in self._informers:
-            informer.join(_END_SECONDS)
+        stop_informers(self._informers, _END_SECONDS)
 
     def await_first_look(self, seconds: float) -> None:
         """Wait until everything was listed once.

@@ -17,7 +17,7 @@ from berth_kube.errors import (
     UnreachableError,
 )
 from berth_kube.events import EventType, put_taint, record_event, remove_taint
-from berth_kube.informer import HasMetadata, Informer, Store
+from berth_kube.informer import HasMetadata, Informer, Store, stop_informers
 from berth_kube.leases import Lease, LeaseHolder, LeaseSpec
 from berth_kube.listing import Listing, T, decode_event, decode_item, decode_page
 from berth_kube.resources import (
@@ -163,4 +163,5 @@ __all__ = [
     "remove_taint",
     "review_access",
     "review_token",
+    "stop_informers",
 ]

@@ -4,8 +4,8 @@ Each informer is a thread.
 """
 
 import threading
-from collections.abc import Callable, Iterable
-from typing import Final, Generic, Protocol, Self, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from berth_core import BerthError, ObjectMeta
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
@@ -132,3 +132,11 @@ class Informer(Generic[Item]):
             if self._retry_seconds is None:
                 return
             self._stopped.wait(self._retry_seconds)
+
+
+def stop_informers(informers: Sequence[Informer[Any]], seconds: float = _JOIN_SECONDS) -> None:
+    """Stop informers at once, then wait up to `seconds` for each."""
+    for informer in informers:
+        informer.stop()
+    for informer in informers:
+        informer.join(seconds)

@@ -16,7 +16,16 @@ from berth_descheduler.migration import announce
 from berth_descheduler.plugins import PluginRegistry
 from berth_descheduler.policy import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.telemetry import PolicyEventReason
-from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, Informer, KubeClient, Resource, Store, WatchItem
+from berth_kube import (
+    DESCHEDULER_POLICIES,
+    MIGRATION_PLANS,
+    Informer,
+    KubeClient,
+    Resource,
+    Store,
+    WatchItem,
+    stop_informers,
+)
 
 _LOG = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 0.1
@@ -100,10 +109,7 @@ class PolicyStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for informer in self._informers:
-            informer.stop()
-        for informer in self._informers:
-            informer.join()
+        stop_informers(self._informers)
 
     def _informer(self, resource: Resource, kind: type[T], store: Store[T]) -> Informer[T]:
         def handle(event: WatchItem[T]) -> None:

@@ -25,6 +25,7 @@ from berth_kube import (
     Resource,
     Store,
     WatchItem,
+    stop_informers,
 )
 
 
@@ -118,10 +119,7 @@ class Observation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for informer in self._informers:
-            informer.stop()
-        for informer in self._informers:
-            informer.join()
+        stop_informers(self._informers)
 
     def look(self) -> ObservedPlan:
         """Return the current observation; raises the error that ended a watch."""

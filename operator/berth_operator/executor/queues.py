@@ -44,6 +44,7 @@ from berth_kube import (
     NotFoundError,
     ServerError,
     WatchItem,
+    stop_informers,
 )
 from berth_operator import metrics, telemetry
 from berth_operator.cache import QueueStore, read_queue_pod, read_reservation
@@ -139,10 +140,7 @@ class QueueWatches:
             informer.start()
 
     def stop(self) -> None:
-        for informer in self._informers:
-            informer.stop()
-        for informer in self._informers:
-            informer.join()
+        stop_informers(self._informers)
         self._informers = ()
 
     def _hear(self, take: Callable[[WatchItem[Item]], None], item: WatchItem[Item]) -> None:
