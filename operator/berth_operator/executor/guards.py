@@ -339,20 +339,22 @@ class BestEffortPods:
         waiting = [
             pod for pod in listed if is_best_effort(pod.spec) and is_unschedulable(pod) and not pod.is_terminating
         ]
-        refused: PermanentError | None = None
-        for pod in sorted(waiting, key=lambda pod: pod.metadata.creation_timestamp or "")[:_MOST_LET_IN]:
-            try:
-                self._label(pod)
-            except (NotFoundError, ConflictError):
-                continue  # it is gone
-            except PermanentError as error:
-                refused = refused or error
-        if refused is not None:
-            raise refused
+        label_oldest(self._client, waiting, BEST_EFFORT_LABEL)
 
-    def _label(self, pod: Pod) -> None:
-        body = {"metadata": {"uid": pod.metadata.uid, "labels": {BEST_EFFORT_LABEL: "true"}}}
-        self._client.merge_patch(PODS, pod.metadata.name, body, namespace=pod.metadata.namespace)
+
+def label_oldest(client: KubeClient, pods: Iterable[Pod], label: str) -> None:
+    """Give the oldest pods a label that lets them past fences; raises the first refusal at the end."""
+    refused: PermanentError | None = None
+    for pod in sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "")[:_MOST_LET_IN]:
+        body = {"metadata": {"uid": pod.metadata.uid, "labels": {label: "true"}}}
+        try:
+            client.merge_patch(PODS, pod.metadata.name, body, namespace=pod.metadata.namespace)
+        except (NotFoundError, ConflictError):
+            continue  # it is gone
+        except PermanentError as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
 
 
 def _standing_name(node: str, kind: str, now: datetime) -> str:

@@ -19,7 +19,6 @@ from berth_core import (
     BerthError,
     ObjectMeta,
     ObjectReference,
-    PermanentError,
     Pod,
     RevocableZone,
     RevocableZoneStatus,
@@ -30,19 +29,12 @@ from berth_core import (
     preemptable_groups,
     volcano_group_of,
 )
-from berth_kube import (
-    PODS,
-    REVOCABLE_ZONES,
-    VOLCANO_POD_GROUPS,
-    ConflictError,
-    KubeClient,
-    NotFoundError,
-)
+from berth_kube import PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS, KubeClient, NotFoundError
 from berth_operator import metrics
 from berth_operator.cache import Cache
 from berth_operator.executor.context import WITHOUT_NODE, Context, require_lease, write_status
 from berth_operator.executor.events import EventRecorder, RecordedEvent
-from berth_operator.executor.guards import LentFences
+from berth_operator.executor.guards import LentFences, label_oldest
 from berth_operator.reconcile import decide_zone
 
 EVENTS: Final = {
@@ -61,8 +53,6 @@ _MANY_NODES: Final = 50
 """The pods of more nodes are counted by one list of all pods."""
 _COUNT_SECONDS_OF_MANY: Final = 60.0
 _LET_IN_SECONDS: Final = 3.0
-_MOST_LET_IN: Final = 100
-"""At most so many pods are let in after one search."""
 
 
 # --- pods ------------------------------------------------------------------------------------------------------------
@@ -92,26 +82,9 @@ class PreemptablePods:
         labels = f"!{PREEMPTABLE_LABEL},!{DAEMON_POD_LABEL}"
         listed = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=labels, type=Pod).items
         refused = [pod for pod in listed if is_unschedulable(pod) and not pod.is_terminating]
-        problem: PermanentError | None = None
-        for pod in self._preemptable(refused)[:_MOST_LET_IN]:
-            try:
-                self._label(pod)
-            except (NotFoundError, ConflictError):
-                continue  # it is gone
-            except PermanentError as error:
-                problem = problem or error
-        if problem is not None:
-            raise problem
-
-    def _label(self, pod: Pod) -> None:
-        body = {"metadata": {"uid": pod.metadata.uid, "labels": {PREEMPTABLE_LABEL: "true"}}}
-        self._client.merge_patch(PODS, pod.metadata.name, body, namespace=pod.metadata.namespace)
-
-    def _preemptable(self, pods: Sequence[Pod]) -> list[Pod]:
-        """Return the pods that say so themselves, or whose group does, the oldest first."""
-        groups = self._groups() if any(map(volcano_group_of, pods)) else frozenset()
-        found = [pod for pod in pods if is_preemptable(pod, groups)]
-        return sorted(found, key=lambda pod: pod.metadata.creation_timestamp or "")
+        groups = self._groups() if any(map(volcano_group_of, refused)) else frozenset()
+        preemptable = [pod for pod in refused if is_preemptable(pod, groups)]
+        label_oldest(self._client, preemptable, PREEMPTABLE_LABEL)
 
     def _groups(self) -> frozenset[tuple[str, str]]:
         """Return the pod groups that say so; none where they cannot be listed."""
