@@ -212,12 +212,12 @@ def test_pods_of_daemon_sets_and_static_pods_are_not_counted(harness: OperatorHa
 
 def set_phase(harness: OperatorHarness, phase: str) -> None:
     """Have the kubelet report a phase of the one fence."""
-    (fence,) = harness.cache.zones.fences()
+    (fence,) = harness.cache.zones.fences.all()
     body = harness.api.get(PODS, fence.metadata.name, namespace="berth-system", type=dict[str, Any])
     body["metadata"]["creationTimestamp"] = "2026-11-21T00:00:00Z"
     harness.api.put(PODS, {**body, "status": {"phase": phase}})
     found = harness.api.get(PODS, fence.metadata.name, namespace="berth-system", type=Pod)
-    harness.cache.zones.put_fence(found)
+    harness.cache.zones.fences.put(found)
 
 
 def test_a_fence_that_the_kubelet_ends_is_made_again(harness: OperatorHarness) -> None:
@@ -225,7 +225,7 @@ def test_a_fence_that_the_kubelet_ends_is_made_again(harness: OperatorHarness) -
     live_at(harness, at(-1))
     set_phase(harness, "Failed")
     live_at(harness, at(-0.9))
-    (fence,) = harness.cache.zones.fences()
+    (fence,) = harness.cache.zones.fences.all()
     assert not fence.is_terminal
     assert fences(harness) == [("node-a", "lent-closed")]
 

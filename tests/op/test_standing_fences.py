@@ -97,7 +97,7 @@ def test_a_fence_is_renewed_before_it_ends_and_the_old_one_goes_after_it(harness
         if STANDING_FENCE_LABEL in body["metadata"]["labels"]:
             assert body["spec"]["activeDeadlineSeconds"] == 3600
             stamped = body["metadata"] | {"creationTimestamp": "2026-11-21T12:00:00Z"}
-            harness.cache.put_fence(msgspec.convert(body | {"metadata": stamped | {"resourceVersion": "900"}}, Pod))
+            harness.cache.fences.put(msgspec.convert(body | {"metadata": stamped | {"resourceVersion": "900"}}, Pod))
     created = datetime.fromisoformat("2026-11-21T12:00:00+00:00")
     reconcile(harness, now=created + timedelta(seconds=1799))
     before = {name for _, _, name in harness.api.objects if name.startswith("standing-fence")}
@@ -111,11 +111,11 @@ def test_a_fence_stays_whatever_the_clock_of_the_api_server_says(harness: Operat
     know_nodes(harness, "node-a")
     harness.know(awaiting(), of=AWAITING)
     keeper = reconcile(harness)
-    for fence in harness.cache.standing_fences("node-a"):
+    for fence in harness.cache.fences.on("node-a"):
         behind = msgspec.structs.replace(
             fence.metadata, creation_timestamp="2026-11-21T11:10:00Z", resource_version="900"
         )
-        harness.cache.put_fence(msgspec.structs.replace(fence, metadata=behind))
+        harness.cache.fences.put(msgspec.structs.replace(fence, metadata=behind))
     harness.api.calls.clear()
     keeper.reconcile("node-a", NOON)
     assert [call for call in harness.api.calls if call.startswith("delete")] == []
@@ -126,16 +126,16 @@ def test_a_fence_that_system_pods_preempt_is_made_again_only_once_it_is_gone(har
     know_nodes(harness, "node-a")
     harness.know(awaiting(), of=AWAITING)
     keeper = reconcile(harness)
-    (victim, _) = harness.cache.standing_fences("node-a")
+    (victim, _) = harness.cache.fences.on("node-a")
     leaving = msgspec.structs.replace(
         victim.metadata, deletion_timestamp="2026-11-21T12:00:00Z", resource_version="900"
     )
-    harness.cache.put_fence(msgspec.structs.replace(victim, metadata=leaving))
+    harness.cache.fences.put(msgspec.structs.replace(victim, metadata=leaving))
     harness.api.calls.clear()
     keeper.reconcile("node-a", NOON)
     assert [call for call in harness.api.calls if call.startswith("create pods")] == []
     harness.api.delete(PODS, victim.metadata.name, namespace="berth-system")
-    harness.cache.remove_fence(victim)
+    harness.cache.fences.remove(victim)
     keeper.reconcile("node-a", NOON)
     assert fences(harness) == BOTH
 

@@ -23,7 +23,7 @@ from berth_core import (
     is_unschedulable,
 )
 from berth_operator.cache.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys
-from berth_operator.cache.pods import PodIndex, PodStore, by_slot, reservation_key, reservation_uid
+from berth_operator.cache.pods import PodStore, by_slot, reservation_key, reservation_uid
 from berth_operator.cache.reservations import (
     ReservationStore,
     Tombstones,
@@ -33,7 +33,7 @@ from berth_operator.cache.reservations import (
     version_of,
     was_due,
 )
-from berth_operator.cache.windows import ListedObjects, ZoneStore
+from berth_operator.cache.windows import FenceStore, ListedObjects, ZoneStore
 from berth_operator.reconcile import (
     Assignment,
     NodeChoice,
@@ -66,7 +66,7 @@ class Cache:
         self._pods = PodStore(self._tombstones)
         self._nodes = NodeIndex()
         self._surveys = NodeSurveys()
-        self._fences = PodIndex(lambda pod: pod.metadata.name)
+        self.fences = FenceStore(enqueue, BEST_EFFORT_KEY)
         """Standing fences."""
         self._unfenced: dict[str, str] = {}
         """Node whose capacity is awaited to why it has no fence."""
@@ -223,36 +223,6 @@ class Cache:
 
     # --- standing fences
 
-    def put_fence(self, pod: Pod) -> None:
-        with self._lock:
-            known = self._fences.get(pod.metadata.name)
-            if self._tombstones.covers(pod.metadata) or (known and not is_newer(pod.metadata, known.metadata)):
-                return
-            self._fences.put(pod)
-        self._enqueue(Key(KeyKind.NODE, pod.spec.node_name), BEST_EFFORT_KEY)
-
-    def remove_fence(self, pod: Pod) -> None:
-        with self._lock:
-            self._tombstones.add(pod.metadata.uid)
-            known = self._fences.get(pod.metadata.name)
-            if known is None or known.metadata.uid != pod.metadata.uid:
-                return
-            self._fences.remove(pod.metadata.name)
-        self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
-
-    def replace_fences(self, listed: Iterable[Pod], version: str) -> None:
-        for pod in _put_all(listed, self.put_fence, lambda: tuple(self._fences), version):
-            self.remove_fence(pod)
-
-    def standing_fences(self, node: str) -> tuple[Pod, ...]:
-        with self._lock:
-            return self._fences.on(node)
-
-    def has_fences(self) -> bool:
-        """Return whether any node has a standing fence."""
-        with self._lock:
-            return any(True for _ in self._fences)
-
     def fence_users(self, node: str) -> tuple[Reservation, ...]:
         """Return the Reservations for which a node should be fenced.
 
@@ -270,7 +240,7 @@ class Cache:
         With `awaited` nodes that are about to be fenced count, too.
         """
         with self._lock:
-            fenced = {pod.spec.node_name for pod in self._fences if not pod.is_terminal}
+            fenced = {pod.spec.node_name for pod in self.fences.all() if not pod.is_terminal}
             known = {
                 node: {reservation_uid(pod) for pod in self._pods.placeholders.awaiting(node)}
                 for node in self._pods.placeholders.awaited_nodes()
@@ -298,7 +268,7 @@ class Cache:
     def awaited_nodes(self) -> set[str]:
         """Return the nodes with a standing fence, or whose capacity is awaited."""
         with self._lock:
-            return {*self._pods.placeholders.awaited_nodes(), *(pod.spec.node_name for pod in self._fences)}
+            return {*self._pods.placeholders.awaited_nodes(), *(pod.spec.node_name for pod in self.fences.all())}
 
     # --- owner pods
 

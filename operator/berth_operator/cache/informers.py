@@ -154,15 +154,15 @@ class Informers:
         return tuple(name for name, event in self._listed.items() if not event.is_set())
 
     def _handle_fence(self, item: WatchItem[Pod]) -> None:
-        zones = self._cache.zones
+        standing, lent = self._cache.fences, self._cache.zones.fences
         match item:
             case Listed(items, version):
-                self._cache.replace_fences([pod for pod in items if not is_lent_fence(pod)], version)
-                zones.replace_fences(filter(is_lent_fence, items), version)
+                standing.replace([pod for pod in items if not is_lent_fence(pod)], version)
+                lent.replace(filter(is_lent_fence, items), version)
             case Changed(pod):
-                (zones if is_lent_fence(pod) else self._cache).put_fence(pod)
+                (lent if is_lent_fence(pod) else standing).put(pod)
             case Removed(pod):
-                (zones if is_lent_fence(pod) else self._cache).remove_fence(pod)
+                (lent if is_lent_fence(pod) else standing).remove(pod)
             case Bookmark():
                 pass
 

@@ -1,11 +1,11 @@
-"""Cached ReservationWindows and RevocableZones, which are listed, and the fences of lent nodes."""
+"""Cached ReservationWindows and RevocableZones, which are listed, and fences."""
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from berth_core import ObjectMeta, Pod, RevocableZone
+from berth_operator.cache.pods import PodIndex
 from berth_operator.cache.reservations import Tombstones, is_newer, was_due
 from berth_operator.workqueue import Key, KeyKind
 
@@ -61,6 +61,52 @@ class ListedObjects(Generic[T]):
                 self.remove(known.metadata.uid)
 
 
+class FenceStore:
+    """Fences by name; each change queues the node, and each fence a further key. Thread-safe."""
+
+    def __init__(self, enqueue: Callable[[Key], None], *further: Key) -> None:
+        self._enqueue = enqueue
+        self._further = further
+        self._lock = threading.Lock()
+        self._tombstones = Tombstones()
+        self._pods = PodIndex(lambda pod: pod.metadata.name)
+
+    def all(self) -> tuple[Pod, ...]:
+        with self._lock:
+            return tuple(self._pods)
+
+    def on(self, node: str) -> tuple[Pod, ...]:
+        with self._lock:
+            return self._pods.on(node)
+
+    def put(self, pod: Pod) -> None:
+        with self._lock:
+            known = self._pods.get(pod.metadata.name)
+            if self._tombstones.covers(pod.metadata) or (known and not is_newer(pod.metadata, known.metadata)):
+                return
+            self._pods.put(pod)
+        for key in (Key(KeyKind.NODE, pod.spec.node_name), *self._further):
+            self._enqueue(key)
+
+    def remove(self, pod: Pod) -> None:
+        with self._lock:
+            self._tombstones.add(pod.metadata.uid)
+            known = self._pods.get(pod.metadata.name)
+            if known is None or known.metadata.uid != pod.metadata.uid:
+                return
+            self._pods.remove(pod.metadata.name)
+        self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
+
+    def replace(self, listed: Iterable[Pod], version: str) -> None:
+        """Store a complete list, and remove the fences that it lacks."""
+        present = {pod.metadata.uid: pod for pod in listed}
+        for pod in present.values():
+            self.put(pod)
+        for pod in self.all():
+            if pod.metadata.uid not in present and was_due(pod.metadata, version):
+                self.remove(pod)
+
+
 class ZoneStore(ListedObjects[RevocableZone]):
     """All known zones, and the fences on lent nodes. Thread-safe."""
 
@@ -68,8 +114,7 @@ class ZoneStore(ListedObjects[RevocableZone]):
         super().__init__(KeyKind.ZONE, enqueue)
         self.are_known = False
         """Whether the zones were listed once; until then no fence of a lent node is taken off."""
-        self._fences: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
-        """By node, and by name."""
+        self.fences = FenceStore(enqueue)
 
     def named(self, name: str) -> RevocableZone | None:
         """Return the zone of a name, None for none."""
@@ -84,39 +129,3 @@ class ZoneStore(ListedObjects[RevocableZone]):
         """Queue nodes whose fences are not as they should be."""
         for name in names:
             self._enqueue(Key(KeyKind.NODE, name))
-
-    def put_fence(self, pod: Pod) -> None:
-        with self._lock:
-            known = self._fences.get(pod.spec.node_name, {}).get(pod.metadata.name)
-            if self._tombstones.covers(pod.metadata) or (known and not is_newer(pod.metadata, known.metadata)):
-                return
-            self._fences[pod.spec.node_name][pod.metadata.name] = pod
-        self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
-
-    def remove_fence(self, pod: Pod) -> None:
-        with self._lock:
-            self._tombstones.add(pod.metadata.uid)
-            there = self._fences.get(pod.spec.node_name, {})
-            known = there.get(pod.metadata.name)
-            if known is None or known.metadata.uid != pod.metadata.uid:
-                return
-            del there[pod.metadata.name]
-            if not there:
-                del self._fences[pod.spec.node_name]
-        self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
-
-    def replace_fences(self, listed: Iterable[Pod], version: str) -> None:
-        present = {pod.metadata.uid: pod for pod in listed}
-        for pod in present.values():
-            self.put_fence(pod)
-        for pod in self.fences():
-            if pod.metadata.uid not in present and was_due(pod.metadata, version):
-                self.remove_fence(pod)
-
-    def fences(self) -> tuple[Pod, ...]:
-        with self._lock:
-            return tuple(pod for there in self._fences.values() for pod in there.values())
-
-    def fences_on(self, node: str) -> tuple[Pod, ...]:
-        with self._lock:
-            return tuple(self._fences.get(node, {}).values())

@@ -122,7 +122,7 @@ class Resync:
                 self._enqueue(Key(KeyKind.WINDOW, window.metadata.uid))
         self._enqueue(STRAYS_KEY)
         self._enqueue(BEST_EFFORT_KEY)
-        lent = {pod.spec.node_name for pod in self._cache.zones.fences()}
+        lent = {pod.spec.node_name for pod in self._cache.zones.fences.all()}
         for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find() | lent:
             self._enqueue(Key(KeyKind.NODE, node))
         self._scope.refresh()

@@ -251,7 +251,7 @@ class StandingFences:
     def reconcile(self, node: str, now: datetime) -> None:
         """Fence a node while a Reservation awaits its capacity."""
         users = self._cache.fence_users(node)
-        standing = self._cache.standing_fences(node)
+        standing = self._cache.fences.on(node)
         lasting = {_kind(one): one for one in standing if _lasts(one, now)} if users else {}
         missing = [kind for kind in FenceKind if kind not in lasting] if users else []
         if any(one.is_terminating for one in standing) and missing:
@@ -291,7 +291,7 @@ class StandingFences:
             made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
             return None
-        self._cache.put_fence(made)
+        self._cache.fences.put(made)
         return made
 
     def _why_not(self, node: str, namespaces: set[str]) -> str:
@@ -299,14 +299,14 @@ class StandingFences:
         refusals = [self._budget(one, awaited=False).why_not(node) for one in sorted(namespaces)]
         if all(refusals):
             return refusals[0]
-        is_fenced = bool(self._cache.standing_fences(node))
+        is_fenced = bool(self._cache.fences.on(node))
         return "" if is_fenced or _has_room(self._client, self._cache, node, len(FenceKind)) else _NO_POD_SLOT
 
     def _delete(self, fence: Pod) -> None:
         meta = fence.metadata
         with suppress(NotFoundError):
             self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
-        self._cache.remove_fence(fence)
+        self._cache.fences.remove(fence)
 
 
 class BestEffortPods:
@@ -325,7 +325,7 @@ class BestEffortPods:
 
         Raises the first refusal at the end.
         """
-        if not self._cache.has_fences():
+        if not self._cache.fences.all():
             return
         with self._lock:
             left = self._next - time.monotonic()
@@ -405,7 +405,7 @@ class LentFences:
     def standing(self, zone: RevocableZone, nodes: Iterable[str], now: datetime) -> dict[str, bool]:
         """Return whether each node of a zone has the fence that it should have, and no other."""
         kinds: defaultdict[str, set[str]] = defaultdict(set)
-        for fence in self._cache.zones.fences():
+        for fence in self._cache.zones.fences.all():
             if not fence.is_terminal and not fence.is_terminating:
                 kinds[fence.spec.node_name].add(_kind(fence))
         wanted = lent_fence(zone, now)
@@ -417,12 +417,12 @@ class LentFences:
             return
         wanted = self.wanted(node, now)
         self._fence(node, wanted, now)
-        standing = {_kind(one) for one in self._cache.zones.fences_on(node) if not one.is_terminal}
+        standing = {_kind(one) for one in self._cache.zones.fences.on(node) if not one.is_terminal}
         if wanted is LentFence.CLOSED and wanted in standing:
             self._give_up_places(node)
 
     def _fence(self, node: str, wanted: LentFence | None, now: datetime) -> None:
-        found = self._cache.zones.fences_on(node)
+        found = self._cache.zones.fences.on(node)
         standing = [one for one in found if not one.is_terminal]
         for ended in found:
             if ended.is_terminal and (wanted is None or _age_seconds(ended, now) >= _REFUSED_SECONDS):
@@ -470,7 +470,7 @@ class LentFences:
         except BerthError:
             self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
             raise
-        self._cache.zones.put_fence(made)
+        self._cache.zones.fences.put(made)
         if _requests_anything(made):
             self._delete(made)
             _note_omission(node, _REQUESTS_ADDED)
@@ -482,7 +482,7 @@ class LentFences:
         meta = fence.metadata
         with suppress(NotFoundError):
             self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
-        self._cache.zones.remove_fence(fence)
+        self._cache.zones.fences.remove(fence)
 
 
 def _lent_name(node: str, kind: LentFence, now: datetime) -> str:

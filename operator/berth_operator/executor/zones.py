@@ -118,7 +118,7 @@ def list_zones(client: KubeClient, cache: Cache) -> None:
     names = {zone.metadata.name for zone in zones}
     nodes = (node.metadata for node in cache.nodes()) if zones else ()
     lent = {meta.name for meta in nodes if meta.labels.get(REVOCABLE_ZONE_LABEL) in names}
-    cache.zones.queue_nodes({pod.spec.node_name for pod in cache.zones.fences()} - lent)
+    cache.zones.queue_nodes({pod.spec.node_name for pod in cache.zones.fences.all()} - lent)
 
 
 class ZoneController:
