@@ -35,8 +35,10 @@ from berth_kube.resources import NODES, PODS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.cache.queues import read_queue_pod
-from berth_operator.executor.context import Context
-from berth_operator.executor.events import EventRecorder
+from berth_operator.executor.context import (
+    Context,
+    EventRecorder,
+)
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard
 from berth_operator.executor.pending_owners import PendingOwners

@@ -12,8 +12,10 @@ from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, R
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.executor.context import Context
-from berth_operator.executor.events import EventRecorder
+from berth_operator.executor.context import (
+    Context,
+    EventRecorder,
+)
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import StandingFences
 from berth_operator.executor.node_chooser import NodeChooser

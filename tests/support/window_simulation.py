@@ -20,8 +20,10 @@ from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_kube import PODS, RESERVATION_WINDOWS, RESERVATIONS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.context import Context
-from berth_operator.executor.events import EventRecorder
+from berth_operator.executor.context import (
+    Context,
+    EventRecorder,
+)
 from berth_operator.executor.windows import WindowController
 from berth_operator.settings import OperatorSettings
 from berth_operator.workqueue import Key, KeyKind

@@ -36,8 +36,7 @@ from berth_kube import (
 )
 from berth_operator import metrics, telemetry
 from berth_operator.cache import SlotFinder, read_reservation, reservation_uid
-from berth_operator.executor.context import Context, require_lease, write_status
-from berth_operator.executor.events import EventRecorder, RecordedEvent
+from berth_operator.executor.context import Context, EventRecorder, RecordedEvent, require_lease, write_status
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import Validator

@@ -48,8 +48,15 @@ from berth_kube import (
 )
 from berth_operator import metrics, telemetry
 from berth_operator.cache import QueueStore, read_queue_pod, read_reservation
-from berth_operator.executor.context import NOT_ENDED, WITHOUT_NODE, Context, require_lease, write_status
-from berth_operator.executor.events import EventRecorder, RecordedEvent
+from berth_operator.executor.context import (
+    NOT_ENDED,
+    WITHOUT_NODE,
+    Context,
+    EventRecorder,
+    RecordedEvent,
+    require_lease,
+    write_status,
+)
 from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile import (
     QueueDecision,

@@ -47,8 +47,14 @@ from berth_kube import (
 )
 from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, GuardableNode, read_reservation
-from berth_operator.executor.context import NOT_ENDED, Context, require_lease, write_status
-from berth_operator.executor.events import EventRecorder, RecordedEvent
+from berth_operator.executor.context import (
+    NOT_ENDED,
+    Context,
+    EventRecorder,
+    RecordedEvent,
+    require_lease,
+    write_status,
+)
 from berth_operator.executor.node_chooser import ExpectedEnds
 from berth_operator.reconcile import (
     NodeUse,

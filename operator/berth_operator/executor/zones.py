@@ -32,8 +32,14 @@ from berth_core import (
 from berth_kube import PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS, KubeClient, NotFoundError
 from berth_operator import metrics
 from berth_operator.cache import Cache
-from berth_operator.executor.context import WITHOUT_NODE, Context, require_lease, write_status
-from berth_operator.executor.events import EventRecorder, RecordedEvent
+from berth_operator.executor.context import (
+    WITHOUT_NODE,
+    Context,
+    EventRecorder,
+    RecordedEvent,
+    require_lease,
+    write_status,
+)
 from berth_operator.executor.guards import LentFences, label_oldest
 from berth_operator.reconcile import decide_zone
 

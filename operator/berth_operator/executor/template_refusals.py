@@ -1,15 +1,14 @@
-"""Events, written in order by a thread of their own.
+"""Events on pods that match an owner but no template, so that users see why a place stays free.
 
-So no other work waits for them.
+The webhook reports pods that it did not gate; they have no uid yet, and mostly no name, so a search finds them once
+they are stored. `pending_owners` reports the waiting ones. Each pod gets one event per Reservation, and a namespace
+a few per minute: a user who may create pods cannot have events written at will.
 """
 
-import queue
 import threading
-import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, NamedTuple
@@ -26,78 +25,10 @@ from berth_core import (
     SlotState,
     parse_timestamp,
 )
-from berth_kube import PODS, EventType, KubeClient, record_event
+from berth_kube import PODS
 from berth_operator import telemetry
-from berth_operator.executor.context import Context
+from berth_operator.executor.context import Context, EventRecorder, RecordedEvent
 from berth_operator.reconcile import TEMPLATE_DIFFERS, why_not_fitting
-
-_KEPT: Final = 10_000
-_WAIT_SECONDS: Final = 0.5
-_BUSY_PAUSE_SECONDS: Final = 0.2
-_DRAIN_SECONDS: Final = 2.0
-
-_LOG = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedEvent:
-    """One event to write."""
-
-    regarding: ObjectReference
-    type: EventType
-    reason: str
-    message: str
-
-
-class EventRecorder:
-    """Writes events one by one; thread-safe.
-
-    It drops events while thousands wait, and writes few per second while the operator is busy.
-    """
-
-    def __init__(self, client: KubeClient, is_busy: Callable[[], bool] = lambda: False) -> None:
-        self._client = client
-        self._is_busy = is_busy
-        self._waiting: queue.Queue[RecordedEvent] = queue.Queue(_KEPT)
-
-    def record(self, event: RecordedEvent) -> None:
-        try:
-            self._waiting.put_nowait(event)
-        except queue.Full:
-            _LOG.warning(telemetry.EVENT_LEFT_OUT, **{telemetry.KEY_REASON: event.reason})
-
-    def run(self, stop: threading.Event) -> None:
-        """Write events until stopped, then drain the queue for two seconds."""
-        while not stop.is_set():
-            if self.write_next(wait_seconds=_WAIT_SECONDS) and self._is_busy():
-                stop.wait(_BUSY_PAUSE_SECONDS)
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        while time.monotonic() < deadline and self.write_next():
-            pass
-
-    def write_next(self, *, wait_seconds: float = 0.0) -> bool:
-        """Write the next event; return whether there was one."""
-        try:
-            one = self._waiting.get(block=wait_seconds > 0, timeout=wait_seconds or None)
-        except queue.Empty:
-            return False
-        record_event(
-            self._client,
-            regarding=one.regarding,
-            reason=one.reason,
-            message=one.message,
-            type=one.type,
-            reporting_component="berth-operator",
-        )
-        return True
-
-
-# --- template refusals -----------------------------------------------------------------------------------------------
-# Events on pods that match an owner but no template, so that users see why a place stays free.
-#
-# The webhook reports pods that it did not gate; they have no uid yet, and mostly no name, so a search finds them once
-# they are stored. `pending_owners` reports the waiting ones. Each pod gets one event per Reservation, and a namespace
-# a few per minute: a user who may create pods cannot have events written at will.
 
 _WAITS_SECONDS: Final = (2.0, 10.0)
 """Delays until the searches for an owner's pods: a pod is stored a moment after its review."""
@@ -112,6 +43,8 @@ _MOST_A_MINUTE: Final = 10
 _MINUTE_SECONDS: Final = 60.0
 _YOUNG: Final = timedelta(minutes=2)
 _MOST_LABELS: Final = 3
+
+_LOG = structlog.get_logger(__name__)
 
 
 class _Owner(NamedTuple):
