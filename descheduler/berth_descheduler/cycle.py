@@ -323,7 +323,7 @@ class Cycle:
             operator=OperatorLiveness(self._client, self._context.clock, chosen.settings.namespace),
             reviewer=PlanValidator(one, planner, self._read_snapshot, blocked_reason=chosen.blocked_reason),
             pre_eviction_check=PreEvictionCheck(
-                planner.plugins, self._read_snapshot, self._read_gangs, self._context.clock
+                planner.plugins, self._read_snapshot, self._read_gangs, self._context.clock, planner.own_namespace
             ),
         )
         return execute_plan(context, one, adopted=adopted)
@@ -383,8 +383,9 @@ def limit_moves(planner: PlannerSettings) -> PlannerSettings:
 def _forecast(found: Plan) -> Forecast:
     return Forecast(
         nodes=len(found.before.nodes),
-        moves=len(found.moves),
+        moves=len(found.moves) - found.evictions,
         waves=found.waves,
+        evictions=found.evictions,
         freed_nodes=found.freed_nodes,
         refused=len(found.refused),
         summary=summarise_plan(found),

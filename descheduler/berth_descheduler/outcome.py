@@ -29,7 +29,7 @@ def conclude_rooms(rooms: Sequence[RoomStatus], statuses: Sequence[MoveStatus]) 
     failed = any(room.state is RoomState.FAILED for room in rooms)
     if not failed and not any(status.state in _UNWANTED for status in statuses):
         return PlanPhase.SUCCEEDED
-    landed = any(status.state is MoveState.LANDED for status in statuses)
+    landed = any(status.state.succeeded for status in statuses)
     return PlanPhase.PARTIAL if landed or any(room.state in _MADE for room in rooms) else PlanPhase.FAILED
 
 
@@ -176,6 +176,9 @@ class PlanOutcome:
     rooms: tuple[RoomStatus, ...] = ()
     """The final statuses of the plan's rooms."""
 
+    evictions: int = 0
+    """How many of the moves have no target: they only evict."""
+
     def count(self, state: MoveState) -> int:
         """Return how many moves are in a state."""
         return sum(status.state is state for status in self.statuses)
@@ -184,6 +187,11 @@ class PlanOutcome:
     def landed_on_target(self) -> int:
         """Return how many replacements run on their planned node."""
         return self.count(MoveState.LANDED)
+
+    @property
+    def evicted(self) -> int:
+        """Return how many pods left their node without a place elsewhere, as planned."""
+        return self.count(MoveState.REMOVED)
 
     @property
     def clean(self) -> bool:
@@ -199,7 +207,8 @@ class PlanOutcome:
     def achieved(self) -> Achieved:
         """Return the numbers for the plan's status."""
         return Achieved(
-            moves=len(self.statuses),
+            moves=len(self.statuses) - self.evictions,
+            evictions=self.evicted,
             landed_on_target=self.landed_on_target,
             elsewhere=self.count(MoveState.ELSEWHERE),
             skipped=self.count(MoveState.SKIPPED),
@@ -213,13 +222,15 @@ class PlanOutcome:
     @property
     def sentence(self) -> str:
         """Return how it went, for people."""
-        total = len(self.statuses)
+        total = len(self.statuses) - self.evictions
         parts = [
             f"{self.landed_on_target} of {count(total, 'pod')} landed on {'its' if total == 1 else 'their'} target"
         ]
         parts[0] += "" if total == 1 else "s"
         if not total and self.rooms:
             parts = ["No pod had to move"]
+        if self.evictions:
+            parts = [*parts[: bool(total)], f"{self.evicted} of {count(self.evictions, 'pod')} evicted without a place"]
         for state, word in (
             (MoveState.ELSEWHERE, "elsewhere"),
             (MoveState.SKIPPED, "skipped"),
@@ -267,6 +278,7 @@ class Forecast:
 
     proven_optimal: bool | None = None
     room: tuple[RoomForecast, ...] = ()
+    evictions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,14 +346,14 @@ class Outcome:
             f"{room.fitted}{'' if room.wanted is None else f' of {room.wanted}'} x {room.name}"
             for room in self.forecast.room
         )
-        if plan.landed_on_target == len(plan.statuses):
+        if plan.landed_on_target + plan.evicted == len(plan.statuses):
             return f" Now there is room for {rooms}."
         return f" Not every pod landed on its target, so there may be less room than planned: {rooms}."
 
 
 def conclude(statuses: Sequence[MoveStatus], rooms: Sequence[RoomStatus] = (), *, interrupted: bool) -> PlanPhase:
     """Return the phase in which a plan ends."""
-    landed = sum(status.state is MoveState.LANDED for status in statuses)
+    landed = sum(status.state.succeeded for status in statuses)
     if interrupted:
         return PlanPhase.ABORTED
     if rooms:

@@ -1,6 +1,6 @@
 """The MigrationPlan contract (`berth.volcano.sh/v1alpha1`): moves, phases and results."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from berth_core.errors import InputError
 from berth_core.names import LONGEST_LABEL_VALUE, is_dns_label, is_dns_subdomain
 from berth_core.objects import ObjectMeta
 from berth_core.reservations import Capacity, Condition, ObjectReference
+from berth_core.text import count
 
 # --- nodes before ----------------------------------------------------------------------------------------------------
 # The part of the MigrationPlan contract with the usage of nodes before the plan.
@@ -223,6 +224,8 @@ class MoveState(StrEnum):
     """The replacement runs on the planned node."""
     ELSEWHERE = "Elsewhere"
     """The replacement runs, but not on the planned node."""
+    REMOVED = "Removed"
+    """The pod of a move without a target has left its node; its controller makes it again."""
     SKIPPED = "Skipped"
     """Not begun, and nothing was touched."""
     FAILED = "Failed"
@@ -231,7 +234,12 @@ class MoveState(StrEnum):
     @property
     def terminal(self) -> bool:
         """Return whether the move is over."""
-        return self in {MoveState.LANDED, MoveState.ELSEWHERE, MoveState.SKIPPED, MoveState.FAILED}
+        return self.succeeded or self in {MoveState.ELSEWHERE, MoveState.SKIPPED, MoveState.FAILED}
+
+    @property
+    def succeeded(self) -> bool:
+        """Return whether the move ended as planned."""
+        return self in {MoveState.LANDED, MoveState.REMOVED}
 
 
 class MoveReason(StrEnum):
@@ -295,6 +303,10 @@ class MoveReason(StrEnum):
     """A filter, the pod's gang or its annotations keep the pod; the message says which."""
     REPLACEMENT_TIMEOUT = "ReplacementTimeout"
     """The pod was evicted, and no replacement took its place in time; the place is released."""
+    POD_STAYS = "PodStays"
+    """The pod was evicted, and has not ended in time."""
+    NODE_NOT_CLOSED = "NodeNotClosed"
+    """Only a preemptable pod on a lent node that is closed is evicted without a target, and this one is not."""
     SIBLING_NOT_READY = "SiblingNotReady"
     """A replacement of an earlier wave is not Ready, so this pod of the controller stays."""
     PODS_WAITING = "PodsWaiting"
@@ -312,7 +324,7 @@ _SUBDOMAIN: Final = "a DNS-1123 subdomain: up to 253 of a-z, 0-9, - and . betwee
 
 
 class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One pod's move from its source node to its target.
+    """One pod's move from its source node to its target, or its eviction where no node takes it.
 
     `requests` are quantities; `wave` counts from 1.
     """
@@ -322,7 +334,8 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     pod_uid: str = msgspec.field(name="podUID", default="")
     owner: ObjectReference | None = None
     source: str
-    target: str
+    target: str = ""
+    """"" evicts the pod without a place elsewhere."""
     requests: dict[str, str] = {}
     wave: int = 1
     reason: str = ""
@@ -331,14 +344,33 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     @property
     def stands_alone(self) -> bool:
         """Return whether the move helps without the other moves off its source."""
-        return bool(self.reason)
+        return bool(self.reason) or self.is_eviction
+
+    @property
+    def is_eviction(self) -> bool:
+        """Return whether the pod leaves its node without a place elsewhere."""
+        return not self.target
+
+    @staticmethod
+    def count_all(moves: "Sequence[PlannedMove]") -> str:
+        """Return how many moves and how many evictions there are, for a sentence."""
+        evictions = sum(move.is_eviction for move in moves)
+        if not evictions:
+            return count(len(moves), "move")
+        others = [count(len(moves) - evictions, "move")] if evictions < len(moves) else []
+        return " and ".join([*others, count(evictions, "eviction")])
+
+    @property
+    def destination(self) -> str:
+        """Return where the move leads, for people."""
+        return self.target or "nowhere: evicted"
 
     @property
     def fault(self) -> InputError | None:
         """Return the error of the first invalid name, None without one."""
         if not is_dns_label(self.namespace):
             return InputError("namespace", self.namespace, _LABEL)
-        names = {"pod": self.pod, "source": self.source, "target": self.target}
+        names = {"pod": self.pod, "source": self.source, "target": self.target or self.source}
         wrong = next((field for field, name in names.items() if not is_dns_subdomain(name)), None)
         return None if wrong is None else InputError(wrong, names[wrong], _SUBDOMAIN)
 
@@ -349,6 +381,8 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: int
     moves: int
     waves: int
+    evictions: int = 0
+    """Pods that leave their node without a place elsewhere; they are not among the moves."""
     freed_nodes: tuple[str, ...] = ()
 
 
@@ -357,6 +391,8 @@ class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     moves: int = 0
     landed_on_target: int = 0
+    evictions: int = 0
+    """Pods that left their node without a place elsewhere, as planned."""
     elsewhere: int = 0
     skipped: int = 0
     failed: int = 0

@@ -18,12 +18,20 @@ from berth_core.labels import (
     MOVE_ANNOTATION,
     PREEMPTABLE_ANNOTATION,
     PREEMPTABLE_LABEL,
+    PREFIX,
+    REVOCABLE_ZONE_LABEL,
     STANDING_FENCE_LABEL,
 )
-from berth_core.objects import ObjectMeta, Pod
+from berth_core.objects import Node, ObjectMeta, Pod
 from berth_core.pod_groups import volcano_group_of
 from berth_core.reservations import Condition, Reservation, ReservationTask
 from berth_core.unreadable import read_or_stand_in
+
+EVICT_PERIOD_ANNOTATION: Final = f"{PREFIX}/evict-period"
+"""On the fence of a closed lent node: how long apart the evictions of one job are."""
+
+EMPTY_BY_ANNOTATION: Final = f"{PREFIX}/empty-by"
+"""On the fence of a lent node whose window ends soon: when it ends."""
 
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _LONGEST_GRACE_SECONDS: Final = 600
@@ -197,6 +205,30 @@ def has_to_leave(pod: Pod) -> bool:
     stays = DAEMON_POD_LABEL in meta.labels or STANDING_FENCE_LABEL in meta.labels
     is_daemon = pod.controller is not None and pod.controller.kind == "DaemonSet"
     return not (stays or is_daemon or _MIRROR_ANNOTATION in meta.annotations or pod.is_terminal)
+
+
+def may_lose_its_place(pod: Pod, groups: Collection[tuple[str, str]]) -> bool:
+    """Return whether a pod is evicted from a closed lent node even if no other node takes it.
+
+    It is preemptable, as `is_preemptable` has it, and a controller makes it again.
+    """
+    return pod.controller is not None and has_to_leave(pod) and is_preemptable(pod, groups)
+
+
+def closed_lent_nodes(nodes: Iterable[Node], pods: Iterable[Pod], namespace: str) -> dict[str, Pod]:
+    """Return the lent nodes that are closed, each with its fence in Berth's namespace: others prove nothing."""
+    lent = {node.metadata.name for node in nodes if REVOCABLE_ZONE_LABEL in node.metadata.labels}
+    return {name: fence for name, fence in closed_fences(pods, namespace).items() if name in lent}
+
+
+def closed_fences(pods: Iterable[Pod], namespace: str) -> dict[str, Pod]:
+    """Return the fences in Berth's namespace that let in nothing, by node."""
+    return {
+        pod.spec.node_name: pod
+        for pod in pods
+        if pod.metadata.labels.get(STANDING_FENCE_LABEL) == LentFence.CLOSED
+        if pod.metadata.namespace == namespace and not pod.is_terminal and not pod.is_terminating
+    }
 
 
 def job_of(pod: Pod) -> str:

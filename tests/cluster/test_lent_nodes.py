@@ -1,13 +1,14 @@
 """Lent nodes admit preemptable pods while their zone is open, and nobody else, on an unmodified kube-scheduler."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
-from berth_core import POLICY_API_VERSION, POLICY_KIND, DeschedulerPolicy, RevocableZone
+from berth_core import POLICY_API_VERSION, POLICY_KIND, DeschedulerPolicy, MigrationPlan, RevocableZone
 from berth_core.labels import REVOCABLE_ZONE_LABEL
 from berth_core.objects import Pod
 from berth_kube.resources import (
@@ -138,36 +139,72 @@ def test_pods_have_left_a_closed_node_one_after_the_other(
 ) -> None:
     usual, lent = stage.nodes
     switch(stage, zone, "Open", suspend=False)
+    start_batch(stage, lent)
+    fewest = 2
+    with emptying(sandbox, stage, zone, tmp_path):
+
+        def has_left() -> bool:
+            nonlocal fewest
+            fewest = min(fewest, len(placed(stage)))
+            return placed(stage) == [usual] * 2
+
+        eventually("all have left it", has_left, seconds=2 * LONG_SECONDS)
+    assert fewest >= 1, "one at a time"
+    eventually("the zone says so", lambda: read(stage, zone).status.pods == 0, seconds=LONG_SECONDS)
+
+
+@pytest.mark.deep
+def test_pods_that_no_other_node_takes_are_evicted_and_wait(
+    sandbox: Sandbox, stage: Stage, zone: str, tmp_path: Path
+) -> None:
+    usual, lent = stage.nodes
+    stage.client.merge_patch(REVOCABLE_ZONES, zone, {"spec": {"evictPeriod": "5s"}})
+    create(stage, "service", cpu="4")
+    wait_for_node(stage, "service", usual)
+    switch(stage, zone, "Open", suspend=False)
+    start_batch(stage, lent, cpu="2")
+    with emptying(sandbox, stage, zone, tmp_path):
+        eventually("none runs any more", lambda: placed(stage) == [], seconds=2 * LONG_SECONDS)
+        eventually("the zone says so", lambda: read(stage, zone).status.pods == 0, seconds=LONG_SECONDS)
+
+        def evictions() -> int:
+            """Return how many pods the plans that are over say they have evicted."""
+            found = [plan.status.achieved for plan in stage.client.list(MIGRATION_PLANS, type=MigrationPlan).items]
+            return sum(one.evictions for one in found if one is not None)
+
+        eventually("the plans say so", lambda: evictions() == 2, seconds=LONG_SECONDS)
+    assert node_of(stage, "service") == usual
+    switch(stage, zone, "Open", suspend=False)
+    eventually("they run again when it opens", lambda: placed(stage) == [lent] * 2, seconds=LONG_SECONDS)
+
+
+def start_batch(stage: Stage, lent: str, *, cpu: str = "1") -> None:
+    """Have a Deployment of two preemptable pods on the lent node."""
     labels = {"app": "batch", **PREEMPTABLE}
-    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": stage.template(labels, cpu="1")}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": stage.template(labels, cpu=cpu)}
     head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "batch"}}
     stage.client.create(DEPLOYMENTS, {**head, "spec": spec}, namespace=stage.namespace)
     eventually("all are on the lent node", lambda: placed(stage) == [lent] * 2, seconds=LONG_SECONDS)
 
+
+@contextmanager
+def emptying(sandbox: Sandbox, stage: Stage, zone: str, folder: Path) -> Iterator[None]:
+    """Close the zone with a descheduler that empties its node."""
     policy = yaml.safe_load((DOCS / "lent-nodes.yaml").read_text(encoding="utf-8"))
     policy["metadata"]["name"] = zone
     policy["spec"]["trigger"] = {"interval": "10s"}
     policy["spec"]["profiles"][0]["pluginConfig"] = [
         {"name": "DefaultEvictor", "args": {"namespaces": {"include": [stage.namespace]}}}
     ]
-    fewest = 2
     try:
-        with DeschedulerReplica(sandbox, tmp_path):
+        with DeschedulerReplica(sandbox, folder):
             stage.client.create(DESCHEDULER_POLICIES, policy)
             switch(stage, zone, "Suspended", suspend=True)
-
-            def has_left() -> bool:
-                nonlocal fewest
-                fewest = min(fewest, len(placed(stage)))
-                return placed(stage) == [usual] * 2
-
-            eventually("all have left it", has_left, seconds=2 * LONG_SECONDS)
+            yield
     finally:
         delete_if_there(stage.client, DESCHEDULER_POLICIES, zone)
         for plan in stage.client.list(MIGRATION_PLANS).items:
             delete_if_there(stage.client, MIGRATION_PLANS, plan["metadata"]["name"])
-    assert fewest >= 1, "one at a time"
-    eventually("the zone says so", lambda: read(stage, zone).status.pods == 0, seconds=LONG_SECONDS)
 
 
 @pytest.mark.deep

@@ -140,6 +140,7 @@ PLAN_STATUS: Final = MigrationPlanStatus(
     achieved=Achieved(
         moves=41,
         landed_on_target=40,
+        evictions=5,
         elsewhere=1,
         skipped=2,
         failed=3,
@@ -379,6 +380,7 @@ def test_kubectl_shows_a_plan(api: PlainApi, stored: Store) -> None:
         "Strategy": "Threshold",
         "Moves": 41,
         "Landed": 40,
+        "Evicted": 5,
         "Freed": 1,
         "Message": "40 of 41 moves landed",
     }

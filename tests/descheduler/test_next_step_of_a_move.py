@@ -350,8 +350,67 @@ CASES = {
     ),
 }
 
+NOWHERE = MoveFacts(target="")
+REMOVED = replace(NOWHERE, presence=Presence.GONE, eviction=Eviction.SENT, since=Since(evicted=980, gone=996))
+EVICTIONS = {
+    "a pod that no node takes is evicted without a Reservation": Case(NOWHERE, Evict),
+    "one that a budget keeps is asked for again later": Case(
+        replace(NOWHERE, eviction=Eviction.BLOCKED, eviction_detail="none", retry_eviction_at=NOW + 1),
+        Wait,
+        MoveState.PENDING,
+        want_words="none",
+    ),
+    "and fails when the budget keeps it for long": Case(
+        replace(NOWHERE, eviction=Eviction.BLOCKED, since=Since(blocked=NOW - 120)),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.EVICTION_BLOCKED,
+        RELEASED,
+    ),
+    "one that a rule keeps is left alone": Case(
+        replace(NOWHERE, refusal=MoveReason.FILTERED, refusal_detail="its job spares no pod now"),
+        Finish,
+        MoveState.SKIPPED,
+        MoveReason.FILTERED,
+        RELEASED,
+        "spares no pod",
+    ),
+    "it is not begun in a plan that stops": Case(
+        replace(NOWHERE, stop=MoveReason.ABORTED), Finish, MoveState.SKIPPED, MoveReason.ABORTED, RELEASED
+    ),
+    "one that left by itself was not evicted": Case(
+        replace(NOWHERE, presence=Presence.GONE), Finish, MoveState.SKIPPED, MoveReason.POD_GONE, RELEASED
+    ),
+    "an evicted pod has to end": Case(replace(REMOVED, presence=Presence.LEAVING), Wait, MoveState.EVICTED),
+    "one that does not end in time fails": Case(
+        replace(REMOVED, presence=Presence.LEAVING, grace_seconds=10, since=Since(evicted=NOW - 100)),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.POD_STAYS,
+        KEPT,
+    ),
+    "a process that ends waits a moment for it": Case(
+        replace(REMOVED, presence=Presence.LEAVING, stop=MoveReason.INTERRUPTED, since=Since(stopping=NOW - 15)),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.INTERRUPTED,
+        KEPT,
+    ),
+    "its controller has a moment to make it again": Case(REMOVED, Wait, MoveState.EVICTED),
+    "it is over when its replacement waits": Case(
+        replace(REMOVED, replacement=Replacement("web-1", "", ready=False)),
+        Finish,
+        MoveState.REMOVED,
+        want_words="web-1 waits for a node",
+    ),
+    "or runs": Case(replace(REMOVED, replacement=RUNNING_ON_TARGET), Finish, MoveState.REMOVED, want_words="on target"),
+    "or when there is none after a moment": Case(
+        replace(REMOVED, since=Since(evicted=980, gone=995)), Finish, MoveState.REMOVED, want_words="no other pod yet"
+    ),
+}
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+@pytest.mark.parametrize("case", (CASES | EVICTIONS).values(), ids=CASES | EVICTIONS)
 def test_what_is_seen_decides_the_next_step(case: Case) -> None:
     step = next_step(case.facts, TIMEOUTS, NOW)
 
@@ -368,9 +427,10 @@ def test_every_move_ends_when_all_its_deadlines_are_over() -> None:
     long_ago = Since(reserving=0, blocked=0, evicted=0, gone=0, taken=0, stopping=0)
     stops = (MoveReason.NONE, MoveReason.PLAN_STOPPED, MoveReason.INTERRUPTED)
     unending = []
-    for presence, place, eviction, stop in product(Presence, ReservationProgress, Eviction, stops):
+    targets = ("target", "")
+    for target, presence, place, eviction, stop in product(targets, Presence, ReservationProgress, Eviction, stops):
         facts = MoveFacts(
-            target="target",
+            target=target,
             presence=presence,
             place=place,
             eviction=eviction,

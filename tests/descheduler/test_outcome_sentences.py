@@ -142,6 +142,7 @@ def test_the_json_says_the_same_in_numbers() -> None:
     assert said["achieved"] == {
         "moves": 3,
         "landedOnTarget": 1,
+        "evictions": 0,
         "elsewhere": 0,
         "skipped": 1,
         "failed": 1,
@@ -150,7 +151,7 @@ def test_the_json_says_the_same_in_numbers() -> None:
         "pendingPods": 1,
         "seconds": 12.34,
     }
-    assert said["predicted"] == {"nodes": 9, "moves": 3, "waves": 2, "freedNodes": ["a", "b"]}
+    assert said["predicted"] == {"nodes": 9, "moves": 3, "waves": 2, "evictions": 0, "freedNodes": ["a", "b"]}
     assert said["refusedCount"] == 4
     assert (said["seconds"], said["secondsByStep"]) == (13.568, {"move": 12.346})
     assert [one["reason"] for one in said["notLanded"]] == ["EvictionBlocked", "SourceNotEmptiable"]

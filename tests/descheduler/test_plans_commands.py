@@ -151,8 +151,10 @@ def test_a_plan_in_the_list_is_told_in_short(cluster: FakeCluster, capsys: Captu
         "startTime": None,
         "completionTime": None,
         "plannedMoves": 2,
+        "plannedEvictions": 0,
         "states": {"Landed": 1, "Failed": 1},
         "landedOnTarget": 1,
+        "evictions": 0,
         "freedNodeCount": 0,
     }
 

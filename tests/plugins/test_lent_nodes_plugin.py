@@ -1,6 +1,7 @@
 """The plugin `LentNodes` names what has to leave closed lent nodes, by the budgets of the jobs."""
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,13 +9,14 @@ import msgspec
 import pytest
 import yaml
 
-from berth_core import InputError, Node, Pod, Snapshot
-from berth_descheduler.framework import ClusterView, RefusalReason
+from berth_core import InputError, Node, Pod, Snapshot, format_timestamp
+from berth_descheduler.framework import Candidate, ClusterView, RefusalReason
 from berth_descheduler.framework.interfaces import Enabled
-from berth_descheduler.planner import plan
+from berth_descheduler.planner import Plan, plan, revalidate
 from berth_descheduler.plugins.lent_nodes import LentNodes
 from berth_descheduler.plugins.registry import default_settings
-from builders import node, pod, volcano_pod_group
+from berth_descheduler.report.summary import summarise_plan
+from builders import NOON, bare_pod, node, owner, pod, volcano_pod_group
 
 GROUP: Final = {"scheduling.k8s.io/group-name": "train"}
 
@@ -33,11 +35,22 @@ def members(count: int, *, on: str = "lent", first: int = 0, **notes: str) -> li
     return [pod(f"train-{number}", node=on, annotations=said) for number in range(first, first + count)]
 
 
-def named(*pods: Pod, nodes: tuple[Node, ...] = (), group: dict[str, str] | None = None) -> list[str]:
+def dated_fence(hour: datetime, period: str = "1m") -> Pod:
+    notes = {"berth.volcano.sh/evict-period": period, "berth.volcano.sh/empty-by": format_timestamp(hour)}
+    return msgspec.structs.replace(fence(), metadata=msgspec.structs.replace(fence().metadata, annotations=notes))
+
+
+def named(*pods: Pod, **rest: Any) -> list[str]:  # noqa: ANN401 - as for `candidates`
+    return [one.name for one in candidates(*pods, **rest)]
+
+
+def candidates(
+    *pods: Pod, nodes: tuple[Node, ...] = (), group: dict[str, str] | None = None, now: datetime | None = None
+) -> list[Candidate]:
     train = volcano_pod_group("train")
     train = msgspec.structs.replace(train, metadata=msgspec.structs.replace(train.metadata, annotations=group or {}))
     snapshot = Snapshot(nodes=nodes or (lent(), node("usual")), pods=pods, pod_groups=(train,))
-    return [one.name for one in LentNodes.parse({}).deschedule(ClusterView.of(snapshot))]
+    return list(LentNodes.parse({}).deschedule(ClusterView.of(snapshot, now)))
 
 
 def test_one_pod_of_each_job_leaves_a_closed_node() -> None:
@@ -51,9 +64,52 @@ def test_none_leaves_an_open_node_or_one_that_is_not_lent() -> None:
     assert named(fence(), *members(3), nodes=(node("lent"),)) == []
 
 
-def test_none_leaves_while_another_of_its_job_is_missing() -> None:
-    leaving = pod("train-9", node="usual", annotations=GROUP, ready=False)
-    assert named(fence(), *members(3), leaving) == []
+def test_a_fence_of_a_tenant_closes_no_node() -> None:
+    forged = msgspec.structs.replace(fence(), metadata=msgspec.structs.replace(fence().metadata, namespace="tenant"))
+    assert named(forged, *members(3)) == []
+
+
+MISSING: Final[dict[str, tuple[Pod, float, int]]] = {
+    "one that is about to run is waited for": (pod("train-9", annotations=GROUP), 30, 0),
+    "one that has waited for a node for a period is not": (pod("train-9", annotations=GROUP), 60, 1),
+    "nor if the run begins a little early": (pod("train-9", annotations=GROUP), 55, 1),
+    "one on a node that is not Ready is waited for": (
+        pod("train-9", node="usual", annotations=GROUP, ready=False),
+        600,
+        0,
+    ),
+    "until the hour": (pod("train-9", node="usual", annotations=GROUP, ready=False), 3600, 1),
+}
+
+
+@pytest.mark.parametrize(("missing", "seconds", "want"), MISSING.values(), ids=MISSING)
+def test_the_next_of_a_job_waits_for_the_one_before(missing: Pod, seconds: float, want: int) -> None:
+    now = NOON + timedelta(seconds=seconds)
+    assert len(named(dated_fence(hour=NOON + timedelta(hours=1)), *members(3), missing, now=now)) == want
+
+
+def test_without_a_time_a_missing_pod_is_waited_for() -> None:
+    assert named(fence(), *members(3), pod("train-9", annotations=GROUP)) == []
+
+
+def test_only_preemptable_pods_with_a_controller_lose_their_place() -> None:
+    said = {"volcano.sh/preemptable": "true"}
+    by_label = pod("a", node="lent", labels=said, controller=owner(name="a"))
+    by_note = pod("b", node="lent", annotations=said, controller=owner(name="b"))
+    bare = bare_pod("d", node="lent", labels=said)
+    found = candidates(fence(), by_label, by_note, pod("c", node="lent"), bare)
+    assert {one.name: one.or_evict for one in found} == {"a": True, "b": True, "c": False, "d": False}
+    of_group = candidates(fence(), *members(1), group=said)
+    assert [one.or_evict for one in of_group] == [True]
+
+
+def test_after_the_hour_they_are_evicted_at_once_and_others_are_still_moved() -> None:
+    preemptable = pod("a", node="lent", labels={"volcano.sh/preemptable": "true"}, controller=owner(name="a"))
+    pods = (preemptable, pod("c", node="lent"))
+    for minutes, want in ((59, None), (60, frozenset[str]())):
+        fenced = dated_fence(hour=NOON + timedelta(hours=1))
+        found = candidates(fenced, *pods, now=NOON + timedelta(minutes=minutes))
+        assert {one.name: one.nodes for one in found} == {"a": want, "c": None}
 
 
 BUDGETS: Final[dict[str, tuple[dict[str, str], int]]] = {
@@ -99,6 +155,58 @@ def test_a_plan_brings_them_to_other_nodes_and_to_no_lent_one() -> None:
     assert not nowhere.moves
     (stays,) = (one for one in nowhere.refused if one.name == "web-0")
     assert "revocable zone" in stays.message or stays.reason is RefusalReason.LENT_NODE
+
+
+PREEMPTABLE: Final = {"volcano.sh/preemptable": "true"}
+
+
+def planned(*pods: Pod, nodes: tuple[Node, ...] = (), **fields: Any) -> Plan:  # noqa: ANN401 - fields of the settings
+    settings = replace(default_settings(), **fields)
+    plugins = replace(settings.plugins, deschedule=(Enabled("LentNodes", LentNodes()),))
+    snapshot = Snapshot(nodes=nodes or (lent(), lent("lent-2")), pods=(fence(), fence(on="lent-2"), *pods))
+    return plan(snapshot, replace(settings, plugins=plugins))
+
+
+def test_a_plan_evicts_what_no_node_takes_if_it_is_preemptable() -> None:
+    jobs = [pod(name, node="lent", labels=PREEMPTABLE, controller=owner(name=name)) for name in ("a", "b")]
+    usual = pod("usual", node="lent", controller=owner(name="c"))
+    found = planned(*jobs, usual)
+    moves = {move.pod: (move.target, move.reason) for move in found.moves}
+    assert moves == dict.fromkeys(("a", "b"), ("", "LentNodes: the lent node lent is closed"))
+    assert (found.predicted.moves, found.predicted.evictions) == (0, 2)
+    assert summarise_plan(found).startswith("2 evictions in 1 wave")
+    (stays,) = (one for one in found.refused if one.name == "usual")
+    assert stays.reason is RefusalReason.LENT_NODE or "no other node takes it" in stays.message
+
+
+def test_a_target_comes_before_an_eviction_and_siblings_wait_for_the_one_that_moves() -> None:
+    notes = {"volcano.sh/jdb-max-unavailable": "2"}
+    pods = [pod(f"web-{n}", node="lent", labels=PREEMPTABLE, annotations=notes, cpu="2") for n in range(2)]
+    found = planned(*pods, nodes=(lent(), node("usual", cpu="3")))
+    assert [(move.pod, move.target) for move in found.moves] == [("web-0", "usual")]
+
+
+def test_evictions_count_for_the_limits_of_a_plan() -> None:
+    jobs = [pod(name, node="lent", labels=PREEMPTABLE, controller=owner(name=name)) for name in "abc"]
+    assert len(planned(*jobs, max_moves=2).moves) == 2
+    assert len(planned(*jobs, max_moves_per_node=1).moves) == 1
+    assert len(planned(*jobs, max_moves_per_namespace=1).moves) == 1
+
+
+def test_a_plan_made_by_hand_evicts_nothing_from_nodes_that_are_open_or_not_lent() -> None:
+    job = pod("a", node="lent", labels=PREEMPTABLE)
+    found = planned(job)
+    settings = found.settings
+
+    def invalid(*pods: Pod, nodes: tuple[Node, ...] = (lent(),)) -> list[str]:
+        later = Snapshot(nodes=nodes, pods=pods)
+        return [one.reason.value for one in revalidate(later, found.moves, settings).values()]
+
+    assert invalid(job, fence()) == []
+    assert invalid(job, fence("lent-open")) == ["NodeNotClosed"]
+    assert invalid(job) == ["NodeNotClosed"]
+    assert invalid(job, fence(), nodes=(node("lent"),)) == ["NodeNotClosed"]
+    assert invalid(pod("a", node="lent"), fence()) == ["NodeNotClosed"]
 
 
 def test_the_example_of_the_page_enables_it() -> None:

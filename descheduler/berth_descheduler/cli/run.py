@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from berth_core import BerthError, MigrationPlan, MoveState, SystemClock
+from berth_core import BerthError, MigrationPlan, SystemClock
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.options import (
     Output,
@@ -104,7 +104,7 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
         return
     if outcome.plan.freed_nodes:
         console.print(f"freed: {', '.join(outcome.plan.freed_nodes)}", highlight=False)
-    others = [status for status in outcome.plan.statuses if status.state is not MoveState.LANDED]
+    others = [status for status in outcome.plan.statuses if not status.state.succeeded]
     if not others:
         return
     table = Table("pod", "state", "reason", "message", box=None, padding=(0, 2, 0, 0))

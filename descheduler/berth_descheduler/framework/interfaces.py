@@ -13,7 +13,17 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from berth_core import Deadline, InputError, LabelSelector, Objective, PermanentError, Pod, RetryableError, Snapshot
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    Deadline,
+    InputError,
+    LabelSelector,
+    Objective,
+    PermanentError,
+    Pod,
+    RetryableError,
+    Snapshot,
+)
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 
 StrategyT_co = TypeVar("StrategyT_co", covariant=True)
@@ -35,15 +45,21 @@ class ClusterView:
     What is not looked at is not read.
     """
 
-    def __init__(self, read: Callable[[], Snapshot], now: datetime | None) -> None:
+    def __init__(
+        self, read: Callable[[], Snapshot], now: datetime | None, own_namespace: str = DEFAULT_NAMESPACE
+    ) -> None:
         self._read = read
         self.now = now
         """None where a plan counts from no time."""
+        self.own_namespace = own_namespace
+        """Berth's namespace, in which only Berth makes pods."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, now: datetime | None = None) -> "ClusterView":
+    def of(
+        cls, snapshot: Snapshot, now: datetime | None = None, own_namespace: str = DEFAULT_NAMESPACE
+    ) -> "ClusterView":
         """Return the view of a snapshot."""
-        return cls(lambda: snapshot, now)
+        return cls(lambda: snapshot, now, own_namespace)
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -69,6 +85,12 @@ class Candidate:
 
     nodes: frozenset[str] | None = None
     """Names of the nodes that would do; None: any other that takes it."""
+
+    or_evict: bool = False
+    """Whether it is evicted where no node takes it.
+
+    Counts for preemptable pods on lent nodes that are closed; every other pod keeps its place.
+    """
 
 
 @runtime_checkable

@@ -19,9 +19,9 @@ from berth_core import (
     MoveState,
     MoveStatus,
     PermanentError,
+    PlannedMove,
     PlanPhase,
     RoomState,
-    count,
     format_timestamp,
     parse_timestamp,
 )
@@ -132,7 +132,7 @@ def _begin(context: PlanContext, plan: MigrationPlan, *, adopted: bool) -> Migra
         raise PlanDeletedError(f"plan {plan.metadata.name} was deleted before it began") from error
     reason = EventReason.ADOPTED if adopted else EventReason.STARTED
     what = "Continuing what an interrupted run began" if adopted else "Moving"
-    announce(context.client, context.clock, plan, reason, f"{what}: {count(len(plan.spec.moves), 'move')}")
+    announce(context.client, context.clock, plan, reason, f"{what}: {PlannedMove.count_all(plan.spec.moves)}")
     if adopted:
         _LOG.warning(telemetry.PLAN_ADOPTED, **{telemetry.KEY_PLAN: plan.metadata.name})
     context.observer.plan_begun(plan.metadata.name, len(plan.spec.moves))
@@ -148,12 +148,15 @@ def _execute(
 
 
 def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, seconds: float) -> PlanOutcome:
-    evicted = [move for move, gone in zip(plan.spec.moves, execution.evicted, strict=True) if gone]
+    evicted = [
+        move for move, gone in zip(plan.spec.moves, execution.evicted, strict=True) if gone and not move.is_eviction
+    ]
     since = parse_timestamp(plan.status.start_time) if plan.status.start_time else context.clock.now()
     return PlanOutcome(
         plan=plan.metadata.name,
         phase=conclude(execution.statuses, execution.rooms, interrupted=_is_interrupted(execution)),
         statuses=execution.statuses,
+        evictions=sum(move.is_eviction for move in plan.spec.moves),
         freed_nodes=read_freed(context.client, plan.spec.moves),
         pending=count_pending(context.client, evicted, since),
         seconds=seconds,

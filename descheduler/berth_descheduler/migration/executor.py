@@ -389,7 +389,7 @@ class PlanExecutor:
         They lack it because an earlier move off them did not land.
         """
         over = [one for one in self._progress if one.finished]
-        missed = {one.move.source for one in over if one.status.state is not MoveState.LANDED}
+        missed = {one.move.source for one in over if not one.status.state.succeeded}
         doubtful = [one for one in wave if not one.finished and one.move.target in missed]
         if not doubtful:
             return
@@ -430,5 +430,5 @@ class PlanExecutor:
 
 def _has_left(progress: MoveProgress) -> bool:
     """Return whether this plan evicted the pod, in any run."""
-    landed = progress.status.state in {MoveState.LANDED, MoveState.ELSEWHERE}
+    landed = progress.status.state.succeeded or progress.status.state is MoveState.ELSEWHERE
     return landed or progress.eviction in {Eviction.SENT, Eviction.UNANSWERED}

@@ -95,4 +95,5 @@ def _follow(plans: Iterable[MigrationPlan]) -> dict[PodName, _Arrival]:
 
 def _was_brought(status: MoveStatus) -> bool:
     """Return whether a move evicted a pod and its replacement is known."""
-    return bool(status.replacement) and status.state in {MoveState.LANDED, MoveState.ELSEWHERE, MoveState.FAILED}
+    evicted = status.state.succeeded or status.state in {MoveState.ELSEWHERE, MoveState.FAILED}
+    return bool(status.replacement) and evicted

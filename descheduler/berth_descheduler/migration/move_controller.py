@@ -6,7 +6,7 @@ leaves Reservations and evicted pods, and the next run continues from what it ob
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final, assert_never
 
@@ -38,10 +38,22 @@ from berth_descheduler.migration.move_facts import (
     derive_facts,
     note_unready_replicas,
     observe_wave,
+    owner_key,
     start_progress,
     was_evicted,
 )
-from berth_descheduler.migration.moves import Evict, Eviction, Finish, Reserve, Step, Wait, keeps_its_node, next_step
+from berth_descheduler.migration.moves import (
+    Evict,
+    Eviction,
+    Finish,
+    Presence,
+    Replacement,
+    Reserve,
+    Step,
+    Wait,
+    keeps_its_node,
+    next_step,
+)
 from berth_descheduler.migration.operator_liveness import OperatorLiveness
 from berth_descheduler.migration.plans import announce_eviction
 from berth_descheduler.migration.validation import PreEvictionCheck
@@ -93,6 +105,7 @@ class EvictAnswer:
     """Set where Berth itself refused and requested nothing."""
 
     retry_after_seconds: float | None = None
+    grace_seconds: float = _DEFAULT_GRACE_SECONDS
 
 
 def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
@@ -144,12 +157,12 @@ def _create(client: KubeClient, raw_pod: dict[str, Any], body: dict[str, Any]) -
         return ReserveAnswer(refusal=MoveReason.RESERVATION_FAILED, detail=str(error))
     except RetryableError as error:
         return ReserveAnswer(detail=str(error))
+    return ReserveAnswer(created=True, was_ready=_is_ready(raw_pod), grace_seconds=_grace_seconds(raw_pod))
+
+
+def _grace_seconds(raw_pod: dict[str, Any]) -> float:
     grace = raw_pod["spec"].get("terminationGracePeriodSeconds")
-    return ReserveAnswer(
-        created=True,
-        was_ready=_is_ready(raw_pod),
-        grace_seconds=_DEFAULT_GRACE_SECONDS if grace is None else float(grace),
-    )
+    return _DEFAULT_GRACE_SECONDS if grace is None else float(grace)
 
 
 def why_not_movable(raw_pod: dict[str, Any], move: PlannedMove) -> ReserveAnswer | None:
@@ -179,18 +192,19 @@ def _is_ready(raw_pod: dict[str, Any]) -> bool:
 def evict(
     client: KubeClient, move: PlannedMove, operator: OperatorLiveness, pre_eviction_check: PreEvictionCheck
 ) -> EvictAnswer:
-    """Evict exactly the planned pod while an operator is alive.
+    """Evict exactly the planned pod while an operator is alive, which hands its place over.
 
-    The operator hands its place over. Asks the rules and filters once more before, about the pod as it is now.
+    A pod without a place needs none. Asks the rules and filters once more before, about the pod as it is now.
     """
-    silent = operator.problem()
+    silent = "" if move.is_eviction else operator.problem()
     if silent:
         return EvictAnswer(Eviction.BLOCKED, silent)
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
         if raw_pod["metadata"]["uid"] == move.pod_uid:
-            with pre_eviction_check.eviction_lock(raw_pod):
-                return _ask_rules(raw_pod, pre_eviction_check) or _ask_for_eviction(client, move)
+            with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction):
+                refused = _ask_rules(raw_pod, move, pre_eviction_check)
+                return refused or replace(_ask_for_eviction(client, move), grace_seconds=_grace_seconds(raw_pod))
     except NotFoundError:
         pass  # the eviction reports what became of it
     except PermanentError as error:
@@ -200,12 +214,14 @@ def evict(
     return _ask_for_eviction(client, move)
 
 
-def _ask_rules(raw_pod: dict[str, Any], pre_eviction_check: PreEvictionCheck) -> EvictAnswer | None:
+def _ask_rules(raw_pod: dict[str, Any], move: PlannedMove, pre_eviction_check: PreEvictionCheck) -> EvictAnswer | None:
     """Return why the pod may not be evicted, None if it may.
 
     Raises `BerthError` where that is unknown.
     """
-    found = pre_eviction_check.refusals(raw_pod)
+    if move.is_eviction and (changed := why_not_movable(raw_pod, move)) is not None:
+        return EvictAnswer(Eviction.NOT_SENT, changed.detail, refusal=changed.refusal)
+    found = pre_eviction_check.refusals(raw_pod, has_place=not move.is_eviction)
     if not found:
         return None
     return EvictAnswer(Eviction.NOT_SENT, "; ".join(one.message for one in found), refusal=MoveReason.FILTERED)
@@ -227,6 +243,29 @@ def _ask_for_eviction(client: KubeClient, move: PlannedMove) -> EvictAnswer:
     except PermanentError as error:
         return EvictAnswer(Eviction.REFUSED, str(error))
     return EvictAnswer(Eviction.SENT)
+
+
+def find_successors(
+    wave: Sequence[MoveProgress], observed_wave: WaveObservation, observed: ObservedPlan, begun: str
+) -> None:
+    """Give each pod that is gone without a place one that its controller has made since the plan began."""
+    gone = [one for one in wave if one.move.is_eviction and _is_gone(observed_wave, one)]
+    known = {one.move.pod_uid for one in wave}
+    made: dict[OwnerKey, list[Pod]] = {one.replicas: [] for one in gone}
+    for pod in sorted(observed.pods.values(), key=lambda one: one.key) if gone else ():
+        is_new = pod.metadata.uid not in known and (pod.metadata.creation_timestamp or "") >= begun
+        if is_new and not pod.is_terminating and (replicas := owner_key(pod)) in made:
+            made[replicas].append(pod)
+    for one in gone:
+        if made[one.replicas]:
+            pod = made[one.replicas].pop()
+            seen = Replacement(pod.metadata.name, pod.spec.node_name, pod.is_ready)
+            observation = observed_wave.observations[one.index]
+            observed_wave.observations[one.index] = replace(observation, replacement=seen)
+
+
+def _is_gone(observed_wave: WaveObservation, progress: MoveProgress) -> bool:
+    return observed_wave.observations[progress.index].presence is Presence.GONE
 
 
 _LOG = structlog.get_logger(__name__)
@@ -264,6 +303,7 @@ class MoveController:
         self._settings = context.execution
         self._calls = calls
         self._plan = PlanIdentity.of(plan)
+        self._begun = plan.status.start_time or plan.metadata.creation_timestamp or ""
         self._moves = moves
         self.lost_sources = {one.move.source for one in moves if one.finished and _keeps_its_node(one.status)}
         """Sources on which a planned pod has to stay."""
@@ -278,6 +318,7 @@ class MoveController:
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
         observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
+        find_successors(wave, observed_wave, observed, self._begun)
         counts = _count_open(wave)
         for progress in wave:
             if progress.finished or progress.in_flight:
@@ -373,6 +414,9 @@ class MoveController:
         match answer.eviction:
             case Eviction.SENT:
                 progress.evicted_since = now
+                if progress.move.is_eviction:
+                    longest = self._settings.max_grace.total_seconds()
+                    progress.grace_seconds = min(answer.grace_seconds, longest)
                 self._set_status(progress, MoveState.EVICTED)
                 _LOG.info(telemetry.EVICTED, **self._keys(progress))
                 client, clock = self._context.client, self._context.clock
@@ -497,7 +541,8 @@ def _keeps_its_node(status: MoveStatus) -> bool:
 
     The move ended before this run.
     """
-    evicted = status.reason == MoveReason.REPLACEMENT_TIMEOUT or bool(status.replacement)
+    late = {MoveReason.REPLACEMENT_TIMEOUT, MoveReason.POD_STAYS}
+    evicted = status.reason in late or bool(status.replacement)
     known = (MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED)
     reason = next((one for one in known if one == status.reason), MoveReason.NONE)
     return keeps_its_node(status.state, reason, evicted=evicted)

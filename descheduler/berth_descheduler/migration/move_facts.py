@@ -152,6 +152,8 @@ class WaveObservation:
 
     def count_eviction(self, progress: MoveProgress) -> None:
         """Count an eviction for the decisions that follow on the same observation."""
+        if progress.move.is_eviction:
+            return
         counter = self.replicas_by_owner[progress.replicas]
         counter.awaiting_replacement += 1
         counter.not_evicted -= 1
@@ -422,7 +424,7 @@ def _note_times(progress: MoveProgress, observation: MoveObservation, now: float
     if (
         progress.adopted
         and observation.presence is not Presence.ON_SOURCE
-        and observation.place is not ReservationProgress.NOT_CREATED
+        and (progress.move.is_eviction or observation.place is not ReservationProgress.NOT_CREATED)
     ):
         _assume_evicted(progress, now)
 
@@ -436,6 +438,8 @@ def _assume_evicted(progress: MoveProgress, now: float) -> None:
 
 def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: MoveObservation) -> None:
     counter = observed_wave.replicas_by_owner.setdefault(progress.replicas, ReplicaCounter())
+    if progress.move.is_eviction:
+        return  # no sibling waits for its place, and it takes none
     claimed = observation.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}
     left = was_evicted(progress, observation) or (observation.presence is not Presence.ON_SOURCE and claimed)
     if progress.finished:
@@ -588,8 +592,8 @@ def find_unready(
 def _was_evicted_earlier(progress: MoveProgress) -> bool:
     """Return whether a finished move evicted its pod, in any run."""
     status = progress.status
-    if not progress.finished or status.state is MoveState.SKIPPED:
-        return False
+    if not progress.finished or status.state is MoveState.SKIPPED or progress.move.is_eviction:
+        return False  # a pod without a place may wait for long
     if status.state in {MoveState.LANDED, MoveState.ELSEWHERE} or progress.eviction is Eviction.SENT:
         return True
     return bool(status.replacement) or status.reason in _AFTER_EVICTION

@@ -106,6 +106,7 @@ class MoveFacts:
     """All facts of one move at one instant."""
 
     target: str
+    """"" if the pod is evicted without a place."""
     presence: Presence = Presence.ON_SOURCE
     place: ReservationProgress = ReservationProgress.NOT_CREATED
     place_detail: str = ""
@@ -181,7 +182,7 @@ def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     `now` is in the monotonic seconds of `facts.since`.
     """
     if facts.evicted:
-        return _after_eviction(facts, timeouts, now)
+        return _after_eviction(facts, timeouts, now) if facts.target else _until_gone(facts, timeouts, now)
     match facts.presence:
         case Presence.ON_SOURCE:
             return _before_eviction(facts, timeouts, now)
@@ -207,7 +208,10 @@ def _left_by_itself(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
 
 
 def _before_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    return _given_up(facts) or _behind_siblings(facts, timeouts, now) or _by_place(facts, timeouts, now)
+    step = _given_up(facts) or _behind_siblings(facts, timeouts, now)
+    if step is not None:
+        return step
+    return _by_place(facts, timeouts, now) if facts.target else _without_place(facts, timeouts, now)
 
 
 def _given_up(facts: MoveFacts) -> Step | None:
@@ -270,11 +274,8 @@ def _await_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 
 
 def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    if _elapsed(facts.since.blocked, timeouts.evict_seconds, now):
-        message = _joined(f"the eviction was refused for {timeouts.evict_seconds:g} s", facts.eviction_detail)
-        webhook = facts.eviction is Eviction.INTERCEPTED
-        reason = MoveReason.EVICTION_INTERCEPTED if webhook else MoveReason.EVICTION_BLOCKED
-        return Finish(MoveState.FAILED, reason, message, release=True)
+    if (blocked := _blocked_for_long(facts, timeouts, now)) is not None:
+        return blocked
     if not facts.source_ready:
         return Wait(MoveState.RESERVED, "waits until every pod of its source has a place")
     if facts.replicas.held <= facts.replicas.awaiting_replacement:
@@ -282,6 +283,16 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
     if facts.retry_eviction_at is not None and now < facts.retry_eviction_at:
         return Wait(MoveState.RESERVED, facts.eviction_detail)
     return Evict()
+
+
+def _blocked_for_long(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finish | None:
+    """Return the end of a move whose eviction was refused until its deadline, else None."""
+    if not _elapsed(facts.since.blocked, timeouts.evict_seconds, now):
+        return None
+    message = _joined(f"the eviction was refused for {timeouts.evict_seconds:g} s", facts.eviction_detail)
+    webhook = facts.eviction is Eviction.INTERCEPTED
+    reason = MoveReason.EVICTION_INTERCEPTED if webhook else MoveReason.EVICTION_BLOCKED
+    return Finish(MoveState.FAILED, reason, message, release=True)
 
 
 def _without_spare_place(facts: MoveFacts) -> Step:
@@ -381,6 +392,40 @@ def _landing_clock(facts: MoveFacts, timeouts: MoveTimeouts) -> tuple[float | No
     if facts.presence is Presence.GONE and facts.since.gone is not None:
         return facts.since.gone, timeouts.land_seconds
     return facts.since.evicted, timeouts.land_seconds + facts.grace_seconds
+
+
+# --- evictions without a target --------------------------------------------------------------------------------------
+# The pod leaves a node that it may not stay on, and no place is held for it: it is over when the pod is gone.
+
+
+def _without_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    if (blocked := _blocked_for_long(facts, timeouts, now)) is not None:
+        return blocked
+    if facts.retry_eviction_at is not None and now < facts.retry_eviction_at:
+        return Wait(MoveState.PENDING, facts.eviction_detail)
+    return Evict()
+
+
+def _until_gone(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    """Decide for an evicted pod: it has to go, and its controller has some seconds to make it again."""
+    if facts.presence is Presence.GONE:
+        return _removed(facts, timeouts, now)
+    if facts.stop is MoveReason.INTERRUPTED and _elapsed(facts.since.stopping, timeouts.shutdown_seconds, now):
+        return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, "stopped while the pod was ending")
+    if _elapsed(facts.since.evicted, timeouts.land_seconds + facts.grace_seconds, now):
+        message = f"the pod was evicted and had not ended {timeouts.land_seconds:g} s after its grace period"
+        return Finish(MoveState.FAILED, MoveReason.POD_STAYS, message)
+    return Wait(MoveState.EVICTED, "waits until the pod has ended")
+
+
+def _removed(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    seen = facts.replacement
+    if seen is not None:
+        where = f"runs on {seen.node}" if seen.node else "waits for a node"
+        return Finish(MoveState.REMOVED, message=f"its replacement {seen.name} {where}")
+    if _elapsed(facts.since.gone, timeouts.gap_seconds, now) or facts.stop is MoveReason.INTERRUPTED:
+        return Finish(MoveState.REMOVED, message="its controller has made no other pod yet")
+    return Wait(MoveState.EVICTED, "waits until its controller makes it again")
 
 
 def _elapsed(since: float | None, seconds: float, now: float) -> bool:

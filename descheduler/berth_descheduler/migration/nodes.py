@@ -64,8 +64,9 @@ def nodes_to_empty(moves: Iterable[PlannedMove]) -> tuple[str, ...]:
     """
     sources, targets = set(), set()
     for move in moves:
-        sources.add(move.source)
-        targets.add(move.target)
+        if not move.is_eviction:  # its node has a fence
+            sources.add(move.source)
+            targets.add(move.target)
     return tuple(sorted(sources - targets))
 
 

@@ -165,14 +165,17 @@ def announce(
 def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: PlannedMove) -> None:
     """Record an event on an evicted pod and on its controller.
 
-    It names the source, the target and the plan.
+    It names the source, the target or why there is none, and the plan.
     """
     pod = ObjectReference(api_version="v1", kind="Pod", namespace=move.namespace, name=move.pod, uid=move.pod_uid)
     regarded = [(pod, "evicted")]
     if move.owner is not None:
         regarded.append((replace(move.owner, namespace=move.namespace), f"pod {move.pod} was evicted"))
     for regarding, what in regarded:
-        message = f"{what} from {move.source} by the plan {plan}; its replacement has a place on {move.target}"
+        place = (
+            f"its replacement has a place on {move.target}" if move.target else f"no other node takes it: {move.reason}"
+        )
+        message = f"{what} from {move.source} by the plan {plan}; {place}"
         _announce_on(client, clock, regarding, PodEventReason.EVICTED, message)
 
 

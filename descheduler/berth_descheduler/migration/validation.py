@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from berth_core import (
+    DEFAULT_NAMESPACE,
     MOVE_ANNOTATION,
     PLACEHOLDER_LABEL,
     PLAN_LABEL,
@@ -57,7 +58,7 @@ from berth_descheduler.planner import (
     starved_pods,
     wish_refusals,
 )
-from berth_descheduler.plugins import Goal, goal_of
+from berth_descheduler.plugins import Goal, goal_of, why_not_evicted
 from berth_descheduler.settings import CycleSettings
 from berth_kube import NODES, PODS, KubeClient
 
@@ -291,7 +292,9 @@ class PreEvictionCheck:
         read_snapshot: Callable[[], Snapshot],
         read_gangs: Callable[[str], Snapshot],
         clock: Clock,
+        own_namespace: str = DEFAULT_NAMESPACE,
     ) -> None:
+        self._own_namespace = own_namespace
         self._plugins = plugins
         self._read_snapshot = read_snapshot
         self._read_gangs = read_gangs
@@ -301,18 +304,20 @@ class PreEvictionCheck:
         self._refusing: Refusing | None = None
         self._made_at = 0.0
 
-    def eviction_lock(self, raw_pod: dict[str, Any]) -> AbstractContextManager[Any]:
+    def eviction_lock(self, raw_pod: dict[str, Any], *, has_place: bool = True) -> AbstractContextManager[Any]:
         """Return the lock to hold until the eviction is over.
 
-        Pods of gangs go one by one.
+        Pods of gangs go one by one, and those without a place: budgets of jobs count pods.
         """
+        if not has_place:
+            return self._gang_lock
         try:
             in_gang = bool(gangs_of(msgspec.convert(raw_pod, Pod)))
         except msgspec.ValidationError:
             in_gang = True
         return self._gang_lock if in_gang else nullcontext()
 
-    def refusals(self, raw_pod: dict[str, Any]) -> tuple[Refusal, ...]:
+    def refusals(self, raw_pod: dict[str, Any], *, has_place: bool = True) -> tuple[Refusal, ...]:
         """Return all refusals to evict a pod now.
 
         Raises `RetryableError` if the cluster cannot be read.
@@ -320,9 +325,16 @@ class PreEvictionCheck:
         try:
             pod = msgspec.convert(raw_pod, Pod)
             of_gang = Gangs(self._read_gangs(pod.metadata.namespace)).refusals(pod) if gangs_of(pod) else ()
-            return (*of_gang, *wish_refusals(pod), *self._ask_filters(pod))
+            of_node = () if has_place else self._lent_node_refusals(pod)
+            return (*of_node, *of_gang, *wish_refusals(pod), *self._ask_filters(pod))
         except (InputError, msgspec.ValidationError) as error:
             return (Refusal(RefusalReason.PLUGIN_FAILED, str(error)),)
+
+    def _lent_node_refusals(self, pod: Pod) -> tuple[Refusal, ...]:
+        """Return why a pod may not be evicted without a place: its node is open again, or its job spares none."""
+        own, neighbours = self._read_gangs(self._own_namespace), self._read_gangs(pod.metadata.namespace)
+        why = why_not_evicted(pod, neighbours, own, self._own_namespace, self._clock.now())
+        return (Refusal(RefusalReason.REFUSED_BY_PLUGIN, why),) if why else ()
 
     def _ask_filters(self, pod: Pod) -> tuple[Refusal, ...]:
         if not self._plugins.pre_eviction_filters:
@@ -337,7 +349,9 @@ class PreEvictionCheck:
         """
         now = self._clock.monotonic()
         if self._refusing is None or now - self._made_at > _OLDEST_VIEW_SECONDS:
-            self._refusing = self._plugins.refusing_eviction(ClusterView(self._read_snapshot, self._clock.now()))
+            self._refusing = self._plugins.refusing_eviction(
+                ClusterView(self._read_snapshot, self._clock.now(), self._own_namespace)
+            )
             self._made_at = now
         return self._refusing
 
@@ -356,7 +370,8 @@ def insufficient_targets(client: KubeClient, moves: Mapping[int, PlannedMove]) -
     """
     to_target: defaultdict[str, list[int]] = defaultdict(list)
     for index in sorted(moves):
-        to_target[moves[index].target].append(index)
+        if not moves[index].is_eviction:
+            to_target[moves[index].target].append(index)
     lacking: dict[int, tuple[str, ...]] = {}
     for target, indices in sorted(to_target.items()):
         try:

@@ -119,9 +119,10 @@ def measure(problem: Problem, steps: Sequence[Step]) -> Fragmentation:
     for step in steps:
         row = cluster.requests[cluster.pods[step.pod].class_index]
         _shift(totals[step.source], row, -1)
-        _shift(totals[step.target], row, 1)
         pods[step.source] -= 1
-        pods[step.target] += 1
+        if step.target != step.source:  # else the pod is evicted and goes nowhere
+            _shift(totals[step.target], row, 1)
+            pods[step.target] += 1
     real = (node for node in range(len(totals)) if node != cluster.waiting_node)
     usages = (_usage(cluster, NodeIndex(node), totals[node], pods[NodeIndex(node)]) for node in real)
     return Fragmentation(tuple(usages))
@@ -170,7 +171,7 @@ def record_nodes(
     if not before.nodes:
         return None
     freed_names = set(freed)
-    touched = {name for move in moves for name in (move.source, move.target)}
+    touched = {name for move in moves for name in (move.source, move.target) if name}
     ordered = sorted(
         before.nodes,
         key=lambda one: (

@@ -94,7 +94,7 @@ def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> di
     if settings.max_moves_per_node is None and settings.max_moves_per_namespace is None:
         return {}
     groups: defaultdict[NodeIndex, list[Step]] = defaultdict(list)
-    for step in proposal.steps:
+    for step in (*proposal.steps, *proposal.evictions):
         groups[step.source].append(step)
     accepted = _Accepted(settings)
     surplus: dict[PodIndex, Refusal] = {}
@@ -173,6 +173,7 @@ class Plan:
 
     settings: PlannerSettings
     moves: tuple[PlannedMove, ...]
+    """With the evictions, which have no target."""
     freed_nodes: tuple[str, ...]
     refused: tuple[Refused, ...]
     before: Fragmentation
@@ -207,6 +208,11 @@ class Plan:
         return max((move.wave for move in self.moves), default=0)
 
     @property
+    def evictions(self) -> int:
+        """Return how many of the moves have no target."""
+        return sum(move.is_eviction for move in self.moves)
+
+    @property
     def does_nothing(self) -> bool:
         """Return whether the plan neither moves a pod nor waits for room."""
         return not self.moves and not self.waits
@@ -225,7 +231,11 @@ class Plan:
     def predicted(self) -> Predicted:
         """Return what the plan achieves if every move lands."""
         return Predicted(
-            nodes=len(self.before.nodes), moves=len(self.moves), waves=self.waves, freed_nodes=self.freed_nodes
+            nodes=len(self.before.nodes),
+            moves=len(self.moves) - self.evictions,
+            waves=self.waves,
+            evictions=self.evictions,
+            freed_nodes=self.freed_nodes,
         )
 
 
@@ -240,12 +250,13 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     named = name_pods(snapshot, settings)
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
     problem, state, proposal = propose_within(problem, lambda kept: _propose(strategy, kept, named))
-    waves = assign_waves(problem, state, proposal.steps)
+    steps = (*proposal.steps, *proposal.evictions)
+    waves = assign_waves(problem, state, steps)
     moves = tuple(
         _planned(problem, step, wave + 1, proposal.reasons.get(step.pod, ""))
-        for step, wave in zip(proposal.steps, waves, strict=True)
+        for step, wave in zip(steps, waves, strict=True)
     )
-    before, after = measure(problem, ()), measure(problem, proposal.steps)
+    before, after = measure(problem, ()), measure(problem, steps)
     freed = tuple(sorted(set(after.empty_nodes) - set(before.empty_nodes)))
     return Plan(
         settings=settings,
@@ -260,7 +271,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         room=proposal.room,
         waits=proposal.waits[:MOST_ROOMS],
         starving=proposal.starving,
-        cost=_cost(problem, proposal.steps),
+        cost=_cost(problem, steps),
         missing_kinds=snapshot.missing,
         competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),
         control_plane_only=0 < len(snapshot.nodes) == len(problem.cluster.closed_to_plans),
@@ -276,7 +287,7 @@ def _propose(strategy: Strategy, problem: Problem, named: Named) -> tuple[Propos
         state = State(problem.cluster, strategy.possible_sources(problem))
         return strategy.propose(problem, state), state
     first, state = propose_for_named(problem, named)
-    after = problem_after(problem, first.steps, strategy.waiting_pods(problem.cluster.snapshot))
+    after = problem_after(problem, first, strategy.waiting_pods(problem.cluster.snapshot))
     second = strategy.propose(after, State(after.cluster, strategy.possible_sources(after)))
     return joined(first, second), state
 
@@ -319,7 +330,7 @@ def _planned(problem: Problem, step: Step, wave: int, reason: str) -> PlannedMov
         pod_uid=pod.metadata.uid,
         owner=_reference(pod, pod.controller),
         source=_name(problem, step.source),
-        target=_name(problem, step.target),
+        target="" if step.target == step.source else _name(problem, step.target),
         requests=problem.cluster.amounts_of(step.pod).to_quantities(),
         wave=wave,
         reason=reason,

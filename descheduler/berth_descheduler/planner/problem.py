@@ -1,7 +1,7 @@
 """The input of every strategy: cluster, settings, movable pods, nodes to drain, and what a move costs."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -21,7 +21,9 @@ from berth_core import (
     format_timestamp,
     is_control_plane_node,
     parse_timestamp,
+    preemptable_groups,
 )
+from berth_core.revocable_zones import closed_lent_nodes, may_lose_its_place
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.evictability import Evictability
@@ -109,13 +111,16 @@ class Proposal:
     """Whose pods may take the room of shapes."""
 
     reasons: Mapping[PodIndex, str] = field(default_factory=dict)
-    """Why single pods move whose moves are independent."""
+    """Why single pods move whose moves are independent, and why others are evicted."""
 
     waits: tuple[Room, ...] = ()
     """Rooms that no move makes: they wait until pods on their nodes have ended."""
 
     starving: Mapping[str, int] = field(default_factory=dict)
     """How many jobs starve, by what is done for them, with a strategy that looks for such."""
+
+    evictions: tuple[Step, ...] = ()
+    """Pods that leave their node without a target: the step's own source stands in its place."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +193,20 @@ class Problem:
             return None
         text = f"a plan brought it to its node at {format_timestamp(moved_at)}"
         return Refusal(RefusalReason.POD_COOLING_DOWN, text)
+
+    def may_lose_its_place(self, pod: PodIndex) -> bool:
+        """Return whether a pod may be evicted without a target: off a lent node that is closed, if preemptable."""
+        placed = self.cluster.pods[pod]
+        is_closed = self.cluster.node_name(placed.node) in self._closed_lent_nodes
+        return is_closed and may_lose_its_place(placed.pod, self._preemptable_groups)
+
+    @cached_property
+    def _closed_lent_nodes(self) -> Collection[str]:
+        return closed_lent_nodes(self.cluster.nodes, self.cluster.snapshot.pods, self.settings.own_namespace)
+
+    @cached_property
+    def _preemptable_groups(self) -> Collection[tuple[str, str]]:
+        return preemptable_groups(one.metadata for one in self.cluster.snapshot.pod_groups)
 
     def pods_to_move(self, node: NodeIndex) -> tuple[PodIndex, ...]:
         """Return the pods that must leave a node to free it."""

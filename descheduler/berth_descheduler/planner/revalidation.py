@@ -37,6 +37,8 @@ _OF_NODES: Final = {
 }
 
 
+_NOT_CLOSED: Final = "it is preemptable no more, or the lent node {} is not closed: no pod leaves it without a place"
+
 Limited: TypeAlias = tuple[MoveReason, str]
 """What is limited, and of which node, namespace, wave, or controller in a wave."""
 
@@ -104,7 +106,7 @@ class _Review:
         """Return the invalid moves."""
         for index, move in enumerate(self._moves):
             self._note(index, self._why_not_movable(move) or self._why_no_source(move))
-            self._reached[move.namespace, move.pod] = move.target
+            self._reached[move.namespace, move.pod] = move.target or move.source
         for source in sorted(self._emptied):
             self._check_source(source)
         while self._walk():
@@ -253,6 +255,11 @@ class _Review:
         for index, move in enumerate(self._moves):
             pod = self._pod(move)
             if index in self._invalid or pod is None:
+                continue
+            if move.is_eviction:
+                if not self._problem.may_lose_its_place(pod):
+                    self._note(index, Invalid(MoveReason.NODE_NOT_CLOSED, _NOT_CLOSED.format(move.source)))
+                    return True
                 continue
             target = cluster.node_numbers.get(move.target)
             refusal = self._refusal(state, pod, target)

@@ -55,7 +55,9 @@ def assign_waves(problem: Problem, state: State, steps: Sequence[Step]) -> tuple
 
 
 def _place(step: Step, table: _Timetable, group: ClassIndex | None, limits: dict[Limited, int]) -> int:
-    after = [table.left_node.get(step.target, -1), table.moved_pod.get(step.pod, -1)]
+    after = [table.moved_pod.get(step.pod, -1)]
+    if step.target != step.source:  # else the pod is evicted and goes nowhere
+        after.append(table.left_node.get(step.target, -1))
     if group is not None:
         after.append(table.moved_group.get(group, -1))
     wave = max(max(after) + 1, *(table.first_open.get(limited, 0) for limited in limits))

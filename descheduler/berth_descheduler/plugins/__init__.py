@@ -20,6 +20,9 @@ from berth_descheduler.plugins.defragmentation import (
     settings_with,
     with_defragmentation,
 )
+from berth_descheduler.plugins.lent_nodes import (
+    why_not_evicted,
+)
 from berth_descheduler.plugins.registry import PluginRegistry, default_plugins, default_settings, installed_plugins
 from berth_descheduler.plugins.reservation_windows import (
     ReservationWindows,
@@ -50,5 +53,6 @@ __all__ = [
     "installed_plugins",
     "label_selectors",
     "settings_with",
+    "why_not_evicted",
     "with_defragmentation",
 ]

@@ -2,13 +2,14 @@
 
 A node is lent if it carries the label of a zone, and closed while the operator's fence lets in DaemonSet pods only:
 before the window of its zone ends, and until the next one begins. A run names as many pods of a job as its budget
-allows, by default one, and none while another is missing. As a balance plugin it moves preemptable pods off the nodes
-that are not lent where other pods wait for room there.
+allows, by default one in each period. A preemptable pod that no other node takes is evicted all the same. As a balance
+plugin it moves preemptable pods off the nodes that are not lent where other pods wait for room there.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -17,11 +18,8 @@ from berth_core import (
     JDB_MIN_AVAILABLE_ANNOTATION,
     LENT_NODES,
     RESERVATION_LABEL,
-    REVOCABLE_ZONE_LABEL,
-    STANDING_FENCE_LABEL,
     Deadline,
     InputError,
-    LentFence,
     Objective,
     ObjectMeta,
     Pod,
@@ -30,10 +28,19 @@ from berth_core import (
     is_preemptable,
     is_unschedulable,
     job_of,
+    parse_duration,
     preemptable_groups,
+    read_timestamp,
     refuse_unknown,
     share_of,
     volcano_group_of,
+)
+from berth_core.revocable_zones import (
+    EMPTY_BY_ANNOTATION,
+    EVICT_PERIOD_ANNOTATION,
+    closed_fences,
+    closed_lent_nodes,
+    may_lose_its_place,
 )
 from berth_descheduler.framework import Candidate, ClusterView, Refusal, RefusalReason
 from berth_descheduler.planner import (
@@ -53,6 +60,10 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "namespaces": "Namespaces whose pods get room (`balance`): a list `include` or a list `exclude`; all by default.",
 }
 """Each argument with its meaning, as the reference page shows it."""
+
+_DEFAULT_PERIOD: Final = timedelta(minutes=1)
+_JITTER: Final = timedelta(seconds=10)
+"""How much earlier than a period after the last one a run may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +96,10 @@ class LentNodes:
 
     def deschedule(self, view: ClusterView) -> Iterator[Candidate]:
         """Yield the pods that may leave closed lent nodes now, by job."""
-        closed = _closed_nodes(view.snapshot)
+        closed = closed_lent_nodes(view.snapshot.nodes, view.snapshot.pods, view.own_namespace)
         if not closed:
             return
-        groups = {(one.metadata.namespace, one.metadata.name): one.metadata for one in view.snapshot.pod_groups}
+        groups = _groups(view.snapshot)
         jobs: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in view.snapshot.pods:
             if has_to_leave(pod):
@@ -96,28 +107,89 @@ class LentNodes:
         for _, members in sorted(jobs.items()):
             leaving = [pod for pod in members if pod.spec.node_name in closed and not pod.is_terminating]
             if leaving:
-                group = groups.get((leaving[0].metadata.namespace, volcano_group_of(leaving[0])))
-                for pod in sorted(leaving, key=lambda one: one.key)[: _allowed(members, group)]:
-                    node = pod.spec.node_name
-                    yield Candidate(pod.metadata.namespace, pod.metadata.name, f"the lent node {node} is closed")
+                group = _group_of(leaving[0], view.snapshot)
+                fence = closed[leaving[0].spec.node_name]
+                leaving.sort(key=lambda one: (one.status.phase != "Running", one.key))
+                for pod in leaving[: spare_pods(members, group, fence, view.now)]:
+                    or_evict = may_lose_its_place(pod, groups)
+                    yield _candidate(pod, closed[pod.spec.node_name], view.now, or_evict=or_evict)
 
 
-def _closed_nodes(snapshot: Snapshot) -> set[str]:
-    """Return the lent nodes with the fence of a closed one."""
-    lent = {node.metadata.name for node in snapshot.nodes if REVOCABLE_ZONE_LABEL in node.metadata.labels}
-    fences = (pod for pod in snapshot.pods if pod.metadata.labels.get(STANDING_FENCE_LABEL) == LentFence.CLOSED)
-    return lent & {pod.spec.node_name for pod in fences if not pod.is_terminal}
+def _candidate(pod: Pod, fence: Pod, now: datetime | None, *, or_evict: bool) -> Candidate:
+    """Return a pod that has to leave; after the hour a preemptable one is not kept until a place is held for it."""
+    return Candidate(
+        pod.metadata.namespace,
+        pod.metadata.name,
+        f"the lent node {pod.spec.node_name} is closed",
+        nodes=frozenset() if or_evict and _is_late(fence, now) else None,
+        or_evict=or_evict,
+    )
 
 
-def _allowed(members: list[Pod], group: ObjectMeta | None) -> int:
+def _group_of(pod: Pod, snapshot: Snapshot) -> ObjectMeta | None:
+    key = pod.metadata.namespace, volcano_group_of(pod)
+    groups = (one.metadata for one in snapshot.pod_groups)
+    return next((meta for meta in groups if (meta.namespace, meta.name) == key), None)
+
+
+def why_not_evicted(pod: Pod, neighbours: Snapshot, own: Snapshot, own_namespace: str, now: datetime) -> str:
+    """Return why a pod may not be evicted without a place now, "" if it may.
+
+    `neighbours` has the pods and groups of its namespace, `own` the pods of Berth's.
+    """
+    fence = closed_fences(own.pods, own_namespace).get(pod.spec.node_name)
+    if fence is None:
+        return f"the lent node {pod.spec.node_name} is not closed any more"
+    group = _group_of(pod, neighbours)
+    if not may_lose_its_place(pod, _groups(neighbours)):
+        return "it does not say that it is preemptable"
+    members = [one for one in neighbours.pods if has_to_leave(one) and job_of(one) == job_of(pod)]
+    if spare_pods(members, group, fence, now) < 1:
+        return "its job spares no pod now"
+    return ""
+
+
+# --- budgets ---------------------------------------------------------------------------------------------------------
+
+
+def spare_pods(members: list[Pod], group: ObjectMeta | None, fence: Pod, now: datetime | None) -> int:
     """Return how many pods of a job may leave now."""
     available = sum(pod.is_ready and not pod.is_terminating for pod in members)
     missing = len(members) - available
     most = _said(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
     least = _said(JDB_MIN_AVAILABLE_ANNOTATION, members, group)
-    if most is None and least is not None:
+    if most is not None:
+        return max(0, most - missing)
+    if least is not None:
         return max(0, available - least)
-    return max(0, (1 if most is None else most) - missing)
+    return 0 if any(_is_awaited(pod, fence, now) for pod in members) else 1
+
+
+def _is_awaited(pod: Pod, fence: Pod, now: datetime | None) -> bool:
+    """Return whether a pod is missing in such a way that the next of its job waits for it.
+
+    One that has waited for a node for a period may wait for long, and after the hour none waits for any other.
+    """
+    if pod.is_ready and not pod.is_terminating:
+        return False
+    created = read_timestamp(pod.metadata.creation_timestamp)
+    period = _period(fence)
+    if now is None or created is None or now - created < period - min(_JITTER, period / 2):
+        return True
+    return bool(pod.spec.node_name) and not _is_late(fence, now)
+
+
+def _period(fence: Pod) -> timedelta:
+    try:
+        return parse_duration(fence.metadata.annotations[EVICT_PERIOD_ANNOTATION])
+    except (KeyError, InputError):
+        return _DEFAULT_PERIOD
+
+
+def _is_late(fence: Pod, now: datetime | None) -> bool:
+    """Return whether the end of the window that emptied a node is past."""
+    hour = read_timestamp(fence.metadata.annotations.get(EMPTY_BY_ANNOTATION))
+    return now is not None and hour is not None and hour <= now
 
 
 def _said(key: str, members: list[Pod], group: ObjectMeta | None) -> int | None:

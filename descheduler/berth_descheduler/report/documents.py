@@ -67,6 +67,7 @@ class ProposedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     owner: ObjectReference | None
     source: str
     target: str
+    """"" if no node takes the pod, which is evicted without a place."""
     requests: dict[str, str]
     wave: int
     """From 1."""
@@ -224,9 +225,13 @@ class ListedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     start_time: str | None
     completion_time: str | None
     planned_moves: int
+    planned_evictions: int
+    """Pods that leave their node without a place elsewhere; they are not among the moves."""
     states: dict[MoveState, int]
     """How many moves are in each state; states that none is in are left out."""
     landed_on_target: int
+    evictions: int
+    """Pods that left their node without a place elsewhere, as planned."""
     freed_node_count: int
 
 
@@ -550,7 +555,7 @@ def rounded(share: Fraction) -> float:
 def describe_run(outcome: Outcome) -> RunDocument:
     """Return what a run did."""
     done, planned = outcome.plan, outcome.forecast
-    missed = [status for status in done.statuses if status.state is not MoveState.LANDED] if done else []
+    missed = [status for status in done.statuses if not status.state.succeeded] if done else []
     return RunDocument(
         plan=done.plan if done else outcome.published,
         phase=done.phase if done else None,
@@ -576,7 +581,8 @@ def describe_run(outcome: Outcome) -> RunDocument:
 
 
 def _describe_forecast(planned: Forecast) -> Predicted:
-    return Predicted(nodes=planned.nodes, moves=planned.moves, waves=planned.waves, freed_nodes=planned.freed_nodes)
+    names = ("nodes", "moves", "waves", "evictions", "freed_nodes")
+    return Predicted(**{name: getattr(planned, name) for name in names})
 
 
 def result_fields(status: MoveStatus) -> dict[str, Any]:

@@ -199,9 +199,10 @@ def forecast(now: Fragmentation, moves: Sequence[PlannedMove]) -> Fragmentation:
     for move in moves:
         amounts = ResourceAmounts.from_quantities(move.requests).plus(ResourceAmounts({"pods": 1}))
         changes[move.source] = changes[move.source].minus(amounts)
-        changes[move.target] = changes[move.target].plus(amounts)
         pods[move.source] -= 1
-        pods[move.target] += 1
+        if move.target:
+            changes[move.target] = changes[move.target].plus(amounts)
+            pods[move.target] += 1
     return Fragmentation(
         tuple(
             NodeUsage(
@@ -247,11 +248,11 @@ def _resource(plan: MigrationPlan) -> str:
 def _headline(plan: MigrationPlan) -> str:
     if plan.phase is PlanPhase.REQUESTED:
         return f"A run of policy {plan.spec.policy} was asked for; it is not planned yet."
-    planned = plan.spec.predicted
+    planned, moves = plan.spec.predicted, PlannedMove.count_all(plan.spec.moves)
     if planned is None:
-        return f"{count(len(plan.spec.moves), 'move')}."
+        return f"{moves}."
     freed = f" free {len(planned.freed_nodes)} of {count(planned.nodes, 'node')}" if planned.freed_nodes else ""
-    return f"{count(planned.moves, 'move')} in {count(planned.waves, 'wave')}{freed}."
+    return f"{moves} in {count(planned.waves, 'wave')}{freed}."
 
 
 def _origin(plan: MigrationPlan) -> str:
@@ -263,7 +264,11 @@ def _origin(plan: MigrationPlan) -> str:
 def _figures(plan: MigrationPlan) -> Iterator[Figure]:
     planned, done = plan.spec.predicted, plan.status.achieved
     landed = sum(status.state is MoveState.LANDED for status in plan.move_statuses)
-    yield Figure("landed on target", str(landed), f"of {count(len(plan.spec.moves), 'pod')}")
+    evictions = sum(move.is_eviction for move in plan.spec.moves)
+    yield Figure("landed on target", str(landed), f"of {count(len(plan.spec.moves) - evictions, 'pod')}")
+    if evictions:
+        evicted = sum(status.state is MoveState.REMOVED for status in plan.move_statuses)
+        yield Figure("evicted without a place", str(evicted), f"of {count(evictions, 'pod')}")
     if planned is not None and planned.freed_nodes:
         freed = len(done.freed_nodes) if done else 0
         yield Figure("nodes freed", str(freed), f"of {len(planned.freed_nodes)} planned")

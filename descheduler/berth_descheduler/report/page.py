@@ -11,7 +11,9 @@ from typing import Any, Final
 from berth_core import MoveState, MoveStatus, PlannedMove, count, format_duration, format_timestamp, percent
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, Prover, RoomMade, requested_share
-from berth_descheduler.report.documents import describe_settings
+from berth_descheduler.report.documents import (
+    describe_settings,
+)
 from berth_descheduler.report.node_map import NodeMaps, draw_maps
 from berth_descheduler.report.summary import (
     compare_states,
@@ -278,7 +280,9 @@ def _figures_of_run(outcome: Outcome, plan: Plan | None) -> tuple[Figure, ...]:
 
 
 def _done_figures(done: PlanOutcome, plan: Plan) -> Iterator[Figure]:
-    yield Figure("landed on target", str(done.landed_on_target), f"of {count(len(done.statuses), 'pod')}")
+    yield Figure("landed on target", str(done.landed_on_target), f"of {count(done.achieved.moves, 'pod')}")
+    if done.evictions:
+        yield Figure("evicted without a place", str(done.evicted), f"of {count(done.evictions, 'pod')}")
     if done.frees_nodes or done.freed_nodes:
         yield Figure("nodes freed", str(len(done.freed_nodes)), f"of {len(plan.freed_nodes)} planned")
     yield Figure("pods without a node", str(done.pending), "at the end")
@@ -289,7 +293,7 @@ def _done_figures(done: PlanOutcome, plan: Plan) -> Iterator[Figure]:
 
 
 def _promises(plan: Plan, done: PlanOutcome, measured: Fragmentation | None) -> tuple[Promise, ...]:
-    moves, freed = len(plan.moves), len(plan.freed_nodes)
+    moves, freed = len(plan.moves) - plan.evictions, len(plan.freed_nodes)
     none_wanted = (
         ("ran elsewhere", done.count(MoveState.ELSEWHERE)),
         ("skipped", done.count(MoveState.SKIPPED)),
@@ -298,6 +302,9 @@ def _promises(plan: Plan, done: PlanOutcome, measured: Fragmentation | None) -> 
     )
     landed = done.landed_on_target
     rows = [Promise("pods landed on their target", str(moves), str(landed), landed >= moves)]
+    if plan.evictions:
+        wanted, evicted = str(plan.evictions), str(done.evicted)
+        rows.append(Promise("pods evicted without a place", wanted, evicted, done.evicted >= plan.evictions))
     if done.frees_nodes or done.freed_nodes:
         rows.append(Promise("nodes freed", str(freed), str(len(done.freed_nodes)), len(done.freed_nodes) >= freed))
     rows += [Promise(label, "0", str(number), number == 0) for label, number in none_wanted]
@@ -313,9 +320,9 @@ def _not_freed(plan: Plan, done: PlanOutcome) -> tuple[str, ...]:
 
 
 def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> tuple[MoveRow, ...]:
-    """Return the moves that did not land on their target."""
+    """Return the moves that did not end as planned."""
     rows = (_row(move, status) for move, status in zip(moves, statuses, strict=False))
-    return tuple(row for row in rows if row.state is not MoveState.LANDED)[:LISTED_MOVES]
+    return tuple(row for row in rows if row.state is None or not row.state.succeeded)[:LISTED_MOVES]
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -374,12 +381,12 @@ def _counted(rows: Sequence[MoveRow]) -> str:
 
 
 def _row(move: PlannedMove, status: MoveStatus | None) -> MoveRow:
-    node = status.node if status is not None and status.node != move.target else ""
+    node = status.node if status is not None and move.target and status.node != move.target else ""
     return MoveRow(
         pod=f"{move.namespace}/{move.pod}",
         requests=", ".join(f"{name} {amount}" for name, amount in move.requests.items()),
         source=move.source,
-        target=move.target,
+        target=move.destination,
         state=status.state if status is not None else None,
         reason=status.reason if status is not None else "",
         message=status.message if status is not None else "",

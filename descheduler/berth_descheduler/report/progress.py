@@ -25,6 +25,7 @@ _SHOWN: Final = (
     MoveState.EVICTED,
     MoveState.LANDED,
     MoveState.ELSEWHERE,
+    MoveState.REMOVED,
     MoveState.SKIPPED,
     MoveState.FAILED,
 )

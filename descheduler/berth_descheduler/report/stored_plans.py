@@ -16,13 +16,13 @@ from berth_core import (
     MigrationPlanSpec,
     MoveState,
     ObjectMeta,
+    PlannedMove,
     PlanPhase,
     Predicted,
     Reservation,
     Room,
     RoomStatus,
     RunMode,
-    count,
     fails_unread,
     parse_timestamp,
     read_timestamp,
@@ -43,8 +43,9 @@ from berth_descheduler.report.documents import (
 
 _LISTED_MOVES: Final = 200
 _LANDED: Final = "pods landed on their target"
+_EVICTED: Final = "pods evicted without a place"
 _FREED: Final = "nodes freed"
-WISHED: Final = frozenset({_LANDED, _FREED})
+WISHED: Final = frozenset({_LANDED, _EVICTED, _FREED})
 """Labels for which more is better; for the others less is."""
 
 _PHASE_STYLES: Final = {
@@ -56,6 +57,7 @@ _PHASE_STYLES: Final = {
 }
 _STATE_STYLES: Final = {
     MoveState.LANDED: "green",
+    MoveState.REMOVED: "green",
     MoveState.ELSEWHERE: "yellow",
     MoveState.FAILED: "red",
     MoveState.SKIPPED: "magenta",
@@ -153,9 +155,9 @@ def describe_rooms(plan: MigrationPlan) -> tuple[PlanRoom, ...]:
 def _head_fields(plan: PlanHead | MigrationPlan) -> dict[str, Any]:
     spec, status = plan.spec, plan.status
     achieved = status.achieved
-    planned = spec.predicted.moves if spec.predicted else 0
+    planned, evictions = (spec.predicted.moves, spec.predicted.evictions) if spec.predicted else (0, 0)
     states = Counter(move.state for move in status.moves)
-    states[MoveState.PENDING] += max(0, planned - len(status.moves))
+    states[MoveState.PENDING] += max(0, planned + evictions - len(status.moves))
     return {
         "name": plan.metadata.name,
         "created": plan.metadata.creation_timestamp,
@@ -173,8 +175,10 @@ def _head_fields(plan: PlanHead | MigrationPlan) -> dict[str, Any]:
         "start_time": status.start_time,
         "completion_time": status.completion_time,
         "planned_moves": planned,
+        "planned_evictions": evictions,
         "states": {state: states[state] for state in MoveState if states[state]},
         "landed_on_target": achieved.landed_on_target if achieved else 0,
+        "evictions": achieved.evictions if achieved else 0,
         "freed_node_count": len(achieved.freed_nodes) if achieved else 0,
     }
 
@@ -201,13 +205,16 @@ def render_plan_list(plans: Sequence[MigrationPlan], now: datetime) -> Renderabl
     table = Table("plan", "policy", "mode", "phase", box=None, padding=(0, 2, 0, 0))
     table.add_column("moves", justify="right", no_wrap=True)
     table.add_column("landed", justify="right", no_wrap=True)
+    table.add_column("evicted", justify="right", no_wrap=True)
     table.add_column("age", justify="right", no_wrap=True)
     table.add_column("outcome", overflow="fold")
     for plan in newest_first(plans):
         landed = sum(status.state is MoveState.LANDED for status in plan.status.moves)
         mode = plan.spec.mode.value if plan.spec.mode else plan.spec.trigger
-        moves = "" if plan.phase is PlanPhase.REQUESTED else str(len(plan.spec.moves))
-        row = (plan.metadata.name, plan.spec.policy, mode, phase_in_words(plan), moves, str(landed))
+        evicted = sum(status.state is MoveState.REMOVED for status in plan.status.moves)
+        moves = sum(not move.is_eviction for move in plan.spec.moves)
+        numbers = ("" if plan.phase is PlanPhase.REQUESTED else str(moves), str(landed), str(evicted or ""))
+        row = (plan.metadata.name, plan.spec.policy, mode, phase_in_words(plan), *numbers)
         table.add_row(*row, _age(plan.metadata.creation_timestamp, now), plan.status.message)
     return table
 
@@ -324,7 +331,10 @@ def promises(plan: MigrationPlan) -> Iterator[tuple[str, str, str]]:
     if planned is None:
         return
     states = Counter(status.state for status in plan.move_statuses)
-    yield _LANDED, str(planned.moves), str(states[MoveState.LANDED])
+    if planned.moves or not planned.evictions:
+        yield _LANDED, str(planned.moves), str(states[MoveState.LANDED])
+    if planned.evictions:
+        yield _EVICTED, str(planned.evictions), str(states[MoveState.REMOVED])
     if planned.freed_nodes or (done and done.freed_nodes):
         freed = "" if done is None else str(len(done.freed_nodes))
         yield _FREED, f"{len(planned.freed_nodes)} of {planned.nodes}", freed
@@ -350,7 +360,7 @@ def _rooms_table(plan: MigrationPlan) -> Table:
 
 def _moves_table(plan: MigrationPlan) -> Table:
     moves = plan.spec.moves
-    table = Table(title=count(len(moves), "move"), title_justify="left", title_style="bold")
+    table = Table(title=PlannedMove.count_all(moves), title_justify="left", title_style="bold")
     table.add_column("wave", justify="right", no_wrap=True)
     for heading in ("pod", "from", "to", "state", "reason", "message"):
         table.add_column(heading, overflow="fold")
@@ -360,7 +370,8 @@ def _moves_table(plan: MigrationPlan) -> Table:
         elsewhere = f" (on {how.node})" if how.state is MoveState.ELSEWHERE and how.node else ""
         name = f"{move.namespace}/{move.pod}"
         said = how.message or move.reason
-        table.add_row(str(move.wave), name, move.source, move.target + elsewhere, state, how.reason, said)
+        where = move.destination + elsewhere
+        table.add_row(str(move.wave), name, move.source, where, state, how.reason, said)
     if len(moves) > _LISTED_MOVES:
         table.caption = f"and {len(moves) - _LISTED_MOVES} more; {ALL_IN_JSON}"
     return table

@@ -5,7 +5,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core import CPU, MEMORY, STARVING_JOBS, count, first_few, format_amount, kubectl_command, percent
+from berth_core import (
+    CPU,
+    MEMORY,
+    STARVING_JOBS,
+    PlannedMove,
+    count,
+    first_few,
+    format_amount,
+    kubectl_command,
+    percent,
+)
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner import Fragmentation, Plan, Prover, Quality, requested_share
 from berth_descheduler.plugins import Goal, goal_of
@@ -43,7 +53,7 @@ def _summarise_freed(plan: Plan) -> str:
         within = "" if limit is None else f" within {count(limit, 'move')}"
         what = f"no pod of the {nodes} nodes can be moved" if single else f"none of the {nodes} nodes can be emptied"
         return f"Nothing to move: {what} by these rules{within}."
-    moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
+    moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
     freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}"
     number = len(plan.after.empty_nodes)
     empty = f"{number} {'is' if number == 1 else 'are'} empty then"
@@ -66,7 +76,7 @@ def _summarise_single(plan: Plan) -> str:
     staying = f" {count(stay, 'pod')} {'stays' if stay == 1 else 'stay'} that could not be moved." if stay else ""
     if not plan.moves:
         return f"Nothing to move: {plan.objective.plugin} {'could move no pod' if stay else 'names no pod'}.{staying}"
-    moves, waves = count(len(plan.moves), "move"), count(plan.waves, "wave")
+    moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
     return f"{moves} in {waves} for pods that {plan.objective.plugin} names.{staying}"
 
 
@@ -100,7 +110,7 @@ def _summarise_made(plan: Plan) -> str:
     if not plan.moves:
         return f"Nothing to move: {fitted}{of} fit as it is ({what})."
     waves = count(plan.waves, "wave")
-    return f"{count(len(plan.moves), 'move')} in {waves} make room: {fitted}{of} fit then ({what})."
+    return f"{PlannedMove.count_all(plan.moves)} in {waves} make room: {fitted}{of} fit then ({what})."
 
 
 def missing_in_words(plan: Plan) -> tuple[str, ...]:

@@ -16,10 +16,17 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from berth_core import PlannedMove, count, first_few, printable_text
+from berth_core import (
+    PlannedMove,
+    count,
+    first_few,
+    printable_text,
+)
 from berth_descheduler.framework.refusals import Refused
 from berth_descheduler.planner import Plan
-from berth_descheduler.report.documents import ALL_IN_JSON
+from berth_descheduler.report.documents import (
+    ALL_IN_JSON,
+)
 from berth_descheduler.report.node_map import draw_nodes, nodes_per_sign
 from berth_descheduler.report.summary import (
     compare_states,
@@ -137,7 +144,7 @@ def _fragmentation_table(plan: Plan) -> Table:
 
 def _moves_table(moves: Sequence[PlannedMove]) -> Table:
     """Return the moves in the order of their waves."""
-    table = Table(title=count(len(moves), "move"), title_justify="left", title_style="bold")
+    table = Table(title=PlannedMove.count_all(moves), title_justify="left", title_style="bold")
     table.add_column("wave", justify="right", no_wrap=True)
     why = ("why",) if any(move.reason for move in moves) else ()
     for heading in ("pod", "requests", "from", "to", *why):
@@ -145,7 +152,8 @@ def _moves_table(moves: Sequence[PlannedMove]) -> Table:
     for move in sorted(moves, key=lambda one: one.wave)[:_LISTED_MOVES]:
         requests = " ".join(f"{name}={amount}" for name, amount in move.requests.items())
         reason = (move.reason,) if why else ()
-        table.add_row(str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, move.target, *reason)
+        where = move.destination
+        table.add_row(str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, where, *reason)
     if len(moves) > _LISTED_MOVES:
         table.caption = f"and {len(moves) - _LISTED_MOVES} more; {ALL_IN_JSON}"
     return table

@@ -32,7 +32,10 @@ from berth_core import (
     percent,
 )
 from berth_descheduler.planner import Fragmentation, NodeUsage, is_pending, measure_nodes, requested_share
-from berth_descheduler.report.documents import ListedPlan, rounded
+from berth_descheduler.report.documents import (
+    ListedPlan,
+    rounded,
+)
 from berth_descheduler.report.node_map import PER_LINE, draw_nodes, nodes_per_sign
 from berth_descheduler.report.stored_plans import list_plan, newest_first, phase_in_words, what_to_do
 
@@ -297,5 +300,6 @@ def _render_plan(plan: MigrationPlan) -> Sequence[RenderableType]:
     in_progress = [pair for pair in pairs if pair[1].state in _OPEN_STATES]
     in_progress.sort(key=lambda pair: _OPEN_STATES.index(pair[1].state))
     for move, how in in_progress[:_LISTED_MOVES]:
-        parts.append(Text(f"  {how.state.value:9} {move.namespace}/{move.pod}  {move.source} -> {move.target}"))
+        where = move.destination
+        parts.append(Text(f"  {how.state.value:9} {move.namespace}/{move.pod}  {move.source} -> {where}"))
     return parts

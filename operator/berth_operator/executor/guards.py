@@ -53,6 +53,7 @@ from berth_operator.reconcile import (
     build_lent_fence,
     build_standing_fence,
     lent_fence,
+    lent_fence_notes,
 )
 from berth_operator.workqueue import BEST_EFFORT_KEY, Key
 
@@ -395,12 +396,13 @@ class LentFences:
 
     def wanted(self, node: str, now: datetime) -> LentFence | None:
         """Return the fence that a node should have, None for a node that is not lent."""
-        if not self._cache.zones.all():
-            return None
+        zone = self._zone_of(node) if self._cache.zones.all() else None
+        return lent_fence(zone, now) if zone is not None and not zone.metadata.deletion_timestamp else None
+
+    def _zone_of(self, node: str) -> RevocableZone | None:
         known = self._cache.node(node)
         label = known.metadata.labels.get(REVOCABLE_ZONE_LABEL) if known is not None else None
-        zone = self._cache.zones.named(label) if label else None
-        return lent_fence(zone, now) if zone is not None and not zone.metadata.deletion_timestamp else None
+        return self._cache.zones.named(label) if label else None
 
     def standing(self, zone: RevocableZone, nodes: Iterable[str], now: datetime) -> dict[str, bool]:
         """Return whether each node of a zone has the fence that it should have, and no other."""
@@ -461,7 +463,9 @@ class LentFences:
     def _create(self, node: str, kind: LentFence, now: datetime) -> Pod | None:
         """Create the fence of a node; return None if there cannot be one, or if it exists already."""
         name = _lent_name(node, kind, now)
-        body = build_lent_fence(node, name, kind, seconds=_LENT_FENCE_SECONDS, settings=self._settings)
+        zone = self._zone_of(node)
+        notes = lent_fence_notes(zone) if zone is not None else {}
+        body = build_lent_fence(node, name, kind, notes, seconds=_LENT_FENCE_SECONDS, settings=self._settings)
         try:
             self._priorities.ensure(FENCE_PRIORITY)
             made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)

@@ -130,6 +130,7 @@ from berth_operator.reconcile.zones import (
     ZoneDecision,
     decide_zone,
     lent_fence,
+    lent_fence_notes,
 )
 
 __all__ = [
@@ -225,6 +226,7 @@ __all__ = [
     "join_pod_group",
     "label_of",
     "lent_fence",
+    "lent_fence_notes",
     "may_be_slot",
     "may_own",
     "newly_lost",

@@ -226,14 +226,18 @@ def build_standing_fence(node: str, name: str, kind: FenceKind, *, seconds: int,
     return _fence(node, name, labels, term, seconds=seconds, settings=settings)
 
 
-def build_lent_fence(node: str, name: str, kind: LentFence, *, seconds: int, settings: PlaceholderSettings) -> Body:
+def build_lent_fence(
+    node: str, name: str, kind: LentFence, notes: Mapping[str, str], *, seconds: int, settings: PlaceholderSettings
+) -> Body:
     """Return the pod that keeps others off a lent node.
 
     The fence of an open node prefers preemptable pods beside it, as schedulers score a node by what its pods prefer.
     """
     labels = {STANDING_FENCE_LABEL: kind.value}
     if kind is LentFence.CLOSED:
-        return _fence(node, name, labels, _NOT_OF_DAEMONS, seconds=seconds, settings=settings)
+        body = _fence(node, name, labels, _NOT_OF_DAEMONS, seconds=seconds, settings=settings)
+        body["metadata"]["annotations"] = dict(notes)
+        return body
     body = _fence(node, name, labels, _NOT_PREEMPTABLE, seconds=seconds, settings=settings)
     terms = [_on_same_node((one,)) | {"namespaceSelector": {}} for one in _PREEMPTABLE]
     preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]

@@ -23,7 +23,13 @@ from berth_core import (
     format_timestamp,
     read_timestamp,
 )
-from berth_core.revocable_zones import ZoneCondition, ZoneReason, time_to_leave
+from berth_core.revocable_zones import (
+    EMPTY_BY_ANNOTATION,
+    EVICT_PERIOD_ANNOTATION,
+    ZoneCondition,
+    ZoneReason,
+    time_to_leave,
+)
 from berth_core.schedules import Opening, ZoneSchedule, read_evict_before, read_evict_period
 
 _NODES_NAMED: Final = 5
@@ -54,6 +60,12 @@ class _Times:
 def lent_fence(zone: RevocableZone, now: datetime) -> LentFence:
     """Return the fence that the nodes of a zone should have; what is wrong or unknown keeps them closed."""
     return LentFence.OPEN if _times(zone, now).state is ZoneState.OPEN else LentFence.CLOSED
+
+
+def lent_fence_notes(zone: RevocableZone) -> dict[str, str]:
+    """Return what the fence of a closed node says to those who empty it."""
+    hour = zone.status.closes_at
+    return {EVICT_PERIOD_ANNOTATION: zone.spec.evict_period} | ({EMPTY_BY_ANNOTATION: hour} if hour else {})
 
 
 def decide_zone(zone: RevocableZone, fenced: Mapping[str, bool], left: Sequence[Pod], now: datetime) -> ZoneDecision:

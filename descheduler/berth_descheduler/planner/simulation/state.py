@@ -17,7 +17,10 @@ from berth_descheduler.planner.simulation.topology_spread import PodTopologySpre
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One pod from its source to its target, in numbers."""
+    """One pod from its source to its target, in numbers.
+
+    A target that is the source stands for an eviction without one; no state makes such a step.
+    """
 
     pod: PodIndex
     source: NodeIndex

@@ -2,7 +2,8 @@
 
 Decides which of them are made, where to, and why not the others. Each pod goes to the fullest node that takes it, by
 the rules by which every other move is made, in the order in which they are named. It counts as moved for what is
-planned afterwards, and is not moved a second time by the same plan.
+planned afterwards, and is not moved a second time by the same plan. A preemptable pod on a closed lent node that no
+node takes is evicted without a target, if its plugin asks for that.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ def name_pods(snapshot: Snapshot, settings: PlannerSettings) -> Named:
 
     Raises `PluginError`.
     """
-    return settings.plugins.candidates(ClusterView.of(snapshot, settings.now))
+    return settings.plugins.candidates(ClusterView.of(snapshot, settings.now, settings.own_namespace))
 
 
 def propose_for_named(problem: Problem, named: Named) -> tuple[Proposal, State]:
@@ -39,16 +40,19 @@ def propose_for_named(problem: Problem, named: Named) -> tuple[Proposal, State]:
     return run.propose(), run.state
 
 
-def problem_after(problem: Problem, steps: Sequence[Step], waiting: Sequence[Pod]) -> Problem:
-    """Return the problem after some moves, whose pods then stay."""
-    cluster = problem.cluster
+def problem_after(problem: Problem, proposal: Proposal, waiting: Sequence[Pod]) -> Problem:
+    """Return the problem after some moves and evictions, whose pods then stay."""
+    cluster, steps = problem.cluster, proposal.steps
+    taken = len(steps) + len(proposal.evictions)
     targets = {cluster.pods[step.pod].pod.key: cluster.node_name(step.target) for step in steps}
     pods = tuple(_on_node(pod, targets.get(pod.key)) for pod in cluster.snapshot.pods)
     left = problem.settings.max_moves
-    settings = problem.settings if left is None else replace(problem.settings, max_moves=max(0, left - len(steps)))
+    settings = problem.settings if left is None else replace(problem.settings, max_moves=max(0, left - taken))
     after = Problem.from_snapshot(replace(cluster.snapshot, pods=pods), settings, waiting)
     moved = Refusal(RefusalReason.MOVED_ALREADY, "this plan brings it to its node")
-    return after.keeping({**problem.kept, **{step.pod: moved for step in steps}})
+    evicted = Refusal(RefusalReason.MOVED_ALREADY, "this plan evicts it")
+    kept = {**{step.pod: moved for step in steps}, **{step.pod: evicted for step in proposal.evictions}}
+    return after.keeping({**problem.kept, **kept})
 
 
 def for_single_pods(problem: Problem) -> Problem:
@@ -69,6 +73,7 @@ class _SinglePodsRun:
         self._named = named
         self.state = State(self._problem.cluster)
         self._refused: list[Refused] = []
+        self._evictions: list[Step] = []
         self._reasons: dict[PodIndex, str] = {}
 
     def propose(self) -> Proposal:
@@ -79,11 +84,14 @@ class _SinglePodsRun:
             refusal = self._unknown(one) if pod is None else self._refusal(pod)
             if pod is not None and refusal is None:
                 refusal = self._move(pod, candidate)
+                if refusal is not None and candidate.or_evict:
+                    refusal = self._evict(pod, refusal)
             if refusal is None and pod is not None:
                 self._reasons[pod] = f"{one.name}: {candidate.reason}"
             elif refusal is not None:
                 self._refuse(one, pod, refusal)
-        return Proposal(self.state.steps, tuple(sorted(self._refused)), reasons=self._reasons)
+        refused = tuple(sorted(self._refused))
+        return Proposal(self.state.steps, refused, evictions=tuple(self._evictions), reasons=self._reasons)
 
     def _move(self, pod: PodIndex, candidate: Candidate) -> Refusal | None:
         """Move a pod to the fullest node that takes it.
@@ -100,6 +108,21 @@ class _SinglePodsRun:
                 self.state.move(pod, target)
                 return None
         return refusing.summary(f"no other node takes it: {refusing.in_words()}", Blockers(self.state))
+
+    def _evict(self, pod: PodIndex, no_target: Refusal) -> Refusal | None:
+        """Evict a pod that no node takes; return why it stays instead, None if it goes.
+
+        Its replacement would take the place of a pod of the same controller that is moved: that one goes first.
+        """
+        cluster = self._problem.cluster
+        placed = cluster.pods[pod]
+        if not self._problem.may_lose_its_place(pod):
+            return no_target
+        siblings = (cluster.pods[step.pod].pod for step in self.state.steps)
+        if any(one.controller == placed.pod.controller for one in siblings if one.key != placed.pod.key):
+            return no_target
+        self._evictions.append(Step(pod, placed.node, placed.node))
+        return None
 
     @cached_property
     def _fullest_first(self) -> tuple[NodeIndex, ...]:
@@ -128,7 +151,7 @@ class _SinglePodsRun:
             return of_node
         if (untouchable := source_refusal(self._problem, placed.node)) is not None:
             return untouchable
-        if settings.max_moves is not None and self.state.mark() >= settings.max_moves:
+        if settings.max_moves is not None and self.state.mark() + len(self._evictions) >= settings.max_moves:
             return Refusal(RefusalReason.MOVE_LIMIT, f"no more than {settings.max_moves} moves are allowed")
         return None
 
@@ -149,4 +172,5 @@ def joined(first: Proposal, second: Proposal) -> Proposal:
     others = tuple(one for one in second.refused if (one.kind, one.namespace, one.name) not in seen)
     steps = (*first.steps, *second.steps)
     reasons = {**first.reasons, **second.reasons}
-    return replace(second, steps=steps, refused=(*first.refused, *others), reasons=reasons)
+    refused = (*first.refused, *others)
+    return replace(second, steps=steps, refused=refused, evictions=first.evictions, reasons=reasons)
