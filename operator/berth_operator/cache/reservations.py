@@ -528,6 +528,8 @@ class ReservationStore:
         uid = reservation.metadata.uid
         self._by_uid[uid] = reservation
         window = window_of(reservation)
+        if known is not None and window_of(known) != window:
+            self._forget_window(known)  # any user may write that reference
         if window:
             self._by_window.setdefault(window, set()).add(uid)
         self.on_version(reservation)

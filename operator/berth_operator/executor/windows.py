@@ -6,7 +6,8 @@ creates nothing. Nodes are chosen from one list of all pods, which windows that 
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from berth_core import (
     Movers,
     ObjectReference,
     Occurrence,
+    PermanentError,
     Pod,
     PodSpec,
     Reservation,
@@ -157,6 +159,14 @@ class WindowNodeChooser:
         return use
 
 
+@contextmanager
+def _collecting(refusals: list[PermanentError]) -> Iterator[None]:
+    try:
+        yield
+    except PermanentError as refusal:
+        refusals.append(refusal)
+
+
 class WindowController:
     """Carries out what a window's decision says, and writes its status."""
 
@@ -178,15 +188,21 @@ class WindowController:
         self._policies_listed_at = -_SURVEY_SECONDS - 1
 
     def reconcile(self, key: Key) -> None:
-        """Reconcile a window, and queue it for the time at which it is due again."""
+        """Reconcile a window, and queue it for the time at which it is due again.
+
+        A Reservation that may not be changed keeps no other from being opened; the refusal is raised at the end.
+        """
         window = self._cache.windows.get(key.name)
         if window is None:
             return
         decision = decision_before = self._decide(window)
+        refusals: list[PermanentError] = []
         for reservation in decision.closes:
-            self._close(window, reservation)
+            with _collecting(refusals):
+                self._close(window, reservation)
         for reservation, end in decision.retimed:
-            self._retime(reservation, end)
+            with _collecting(refusals):
+                self._retime(reservation, end)
         lacking = [one for one in decision.opens if not self._open(window, one)]
         if decision.closes or decision.retimed or decision.opens:
             decision = self._decide(window, without_nodes=bool(lacking))
@@ -195,6 +211,8 @@ class WindowController:
         if decision.wake_seconds is not None:
             most = _WITHOUT_NODES_SECONDS if lacking else decision.wake_seconds
             self._enqueue(key, min(decision.wake_seconds, most))
+        if refusals:
+            raise refusals[0]
 
     def _decide(self, window: ReservationWindow, *, without_nodes: bool = False) -> WindowDecision:
         found = self._cache.reservations_of_window(window.metadata.uid)
@@ -271,12 +289,9 @@ class WindowController:
     def _retime(self, reservation: Reservation, end: datetime) -> None:
         require_lease(self._leads)
         meta = reservation.metadata
-        operations = [
-            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
-            {"op": "add", "path": "/spec/expires", "value": format_timestamp(end)},
-        ]
+        patch = {"metadata": {"uid": meta.uid}, "spec": {"expires": format_timestamp(end), "ttl": None}}
         try:
-            body = self._client.json_patch(RESERVATIONS, meta.name, operations, namespace=meta.namespace)
+            body = self._client.merge_patch(RESERVATIONS, meta.name, patch, namespace=meta.namespace)
         except NotFoundError:
             self._cache.remove_reservation(meta.uid)
         else:
