@@ -26,7 +26,7 @@ from berth_kube.client import KubeClient, connect
 from berth_kube.resources import NAMESPACES, NODES, PODS, QUEUES, RESERVATIONS
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import make_namespace, pod_template
+from cluster_objects import is_gone, make_namespace, pod_template
 from reservation_stage import delete_all, delete_if_there
 from waiting import eventually
 
@@ -112,8 +112,9 @@ def users(sandbox: Sandbox) -> Iterator[Users]:
         found = Users(client)
         eventually("no other node is there", lambda: not found.client.list(NODES).items, seconds=90)
         nodes = sandbox.add_nodes(2, NodeShape(memory="500M"), prefix="of-queues-")
-        for queue in (QUEUE_1, QUEUE_2):
-            make_namespace(found.client, f"of-{queue}")
+        for name in (f"of-{queue}" for queue in (QUEUE_1, QUEUE_2)):
+            eventually(f"{name} is not left", lambda name=name: is_gone(client, NAMESPACES, name), seconds=90)
+            make_namespace(client, name)
         yield found
         for queue in (QUEUE_1, QUEUE_2):
             delete_if_there(found.client, QUEUES, queue)
@@ -207,8 +208,9 @@ def test_held_slots_keep_200m_of_1000m_from_pods_of_no_queue_until_pods_of_the_q
     eventually("no slot is left", lambda: not users.reservations(), seconds=60)
     assert users.running(QUEUE_1) == 8
 
-    for pod in users.refused(QUEUE_1):  # they would compete for what the queue's pods leave
-        users.client.delete(PODS, pod.metadata.name, namespace="of-q1", grace_seconds=0)
+    for pod in users.pods(QUEUE_1):
+        if not pod.spec.node_name:  # it would compete for what the queue's pods leave
+            users.client.delete(PODS, pod.metadata.name, namespace="of-q1", grace_seconds=0)
     delete_all(users.client, PODS, "of-q2")
     eventually("what they leave is held again", lambda: users.held() == 2, seconds=90)
     assert users.running(QUEUE_1) == 8

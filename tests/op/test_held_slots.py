@@ -8,8 +8,9 @@ import pytest
 
 from berth_core import QUEUE_API_VERSION, QUEUE_KIND, QueueCondition, RetryableError
 from berth_core.names import queue_slot_name, queue_slot_number
-from berth_kube import RESERVATIONS
+from berth_kube import PODS, RESERVATIONS
 from berth_kube.errors import ServerError
+from builders import NOON_TEXT
 from fake_api import error
 from held_slot_simulation import HELD, SHAPE, HeldSimulation, simulated_slots
 from queue_simulation import megabytes
@@ -86,6 +87,25 @@ def test_a_slot_is_kept_for_a_pod_that_waits_and_may_take_it_and_not_for_another
     one.submit("larger", "b", memory="150M")
     one.settle()
     assert (one.allocated(), one.live()) == (150, []), "nothing else would give it room"
+
+
+def test_what_a_terminating_pod_leaves_is_asked_for_before_it_has_ended() -> None:
+    one = simulated_slots()
+    one.total = 200
+    one.come_for("first", "q2-held-0")
+    one.settle()
+    one.hand_over("first", "q2-held-0")
+    one.submit("next", "b")
+    one.settle()
+    assert (one.allocated(), len(one.live())) == (200, 1), "kept for the next, and for no more"
+    found = one.api.objects[PODS.plural, "b", "first"]
+    found["metadata"] = {**found["metadata"], "deletionTimestamp": NOON_TEXT}
+    one.api.put(PODS, found)
+    one.settle()
+    assert (one.allocated(), len(one.live())) == (200, 1)
+    one.end("next", "b")
+    one.settle()
+    assert (one.allocated(), len(one.live()), one.held()) == (100, 2, 1)
 
 
 def test_pods_beyond_the_guarantee_are_admitted_like_those_of_any_queue() -> None:

@@ -162,7 +162,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
         name: decide_slots(
             one,
             accepted.guarantees[name],
-            tally.use(name).allocated,
+            tally.staying(name),
             tuple(view.nodes.values()),
             coming=tally.coming,
             labelled=view.labelled,
@@ -311,6 +311,7 @@ class _Tally:
         self._allocated: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._elsewhere: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._waiting: defaultdict[str, _Sum] = defaultdict(_Sum)
+        self._ending: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._others = _Sum()
         self._slots: dict[tuple[str, str], _Slots] = {}
         """By namespace, too: any user may write the uid of another's Reservation into a label."""
@@ -338,6 +339,8 @@ class _Tally:
             (slots.held if pod.is_placeholder else slots.coming).add(pod.requests)
         else:
             self._allocated[queue].add(pod.requests)
+            if pod.is_terminating:
+                self._ending[queue].add(pod.requests)
 
     def _slots_of(self, pod: QueuePod) -> tuple[str, str] | None:
         """Return the Reservation of a placeholder, or of one that is there or to come and whose place a pod takes."""
@@ -362,6 +365,10 @@ class _Tally:
         allocated = ResourceAmounts.total([self._allocated[queue].total, *of_slots])
         elsewhere = self._elsewhere[queue].total
         return QueueUse(allocated, elsewhere, allocated.plus(elsewhere).plus(self._waiting[queue].total))
+
+    def staying(self, queue: str) -> ResourceAmounts:
+        """Return what a queue uses, without the pods that terminate: what they leave is held as early as can be."""
+        return self.use(queue).allocated.minus(self._ending[queue].total)
 
     def cost(self, pod: QueuePod) -> ResourceAmounts:
         """Return what the admission of a pod adds: less where a placeholder holds its place already."""
