@@ -5,7 +5,7 @@ The names and the meaning come from Volcano's proposal for time division. A node
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -15,6 +15,7 @@ import msgspec
 from berth_core.labels import (
     DAEMON_POD_LABEL,
     JDB_MAX_UNAVAILABLE_ANNOTATION,
+    JDB_MIN_AVAILABLE_ANNOTATION,
     MOVE_ANNOTATION,
     PREEMPTABLE_ANNOTATION,
     PREEMPTABLE_LABEL,
@@ -238,26 +239,45 @@ def job_of(pod: Pod) -> str:
     return pod.controller.uid if pod.controller is not None else pod.metadata.uid
 
 
-def time_to_leave(pods: Iterable[Pod], period: timedelta) -> timedelta:
-    """Return how long pods need to leave, by what they say themselves: one of a job in each period by default.
+def time_to_leave(
+    pods: Iterable[Pod], period: timedelta, groups: Mapping[tuple[str, str], ObjectMeta] | None = None
+) -> timedelta:
+    """Return how long pods need to leave, by the budgets of their jobs: one of a job in each period by default.
 
-    No pods need no time. A period is added, for evictions that are refused once.
+    No pods need no time. A period is added, as a run may begin that much later, or be refused once. `groups` are by
+    namespace and name.
     """
+    known = groups or {}
     jobs: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         jobs[job_of(pod)].append(pod)
     if not jobs:
         return timedelta(0)
-    rounds = max(-(-len(members) // _at_once(members)) for members in jobs.values())
+    rounds = max(-(-len(members) // _at_once(members, known.get(group_key(members[0])))) for members in jobs.values())
     graces = [one.spec.termination_grace_period_seconds for members in jobs.values() for one in members]
     longest = max((min(30 if one is None else one, _LONGEST_GRACE_SECONDS) for one in graces), default=0)
-    return period * rounds + timedelta(seconds=longest)
+    return period * (rounds + 1) + timedelta(seconds=longest)
 
 
-def _at_once(members: list[Pod]) -> int:
-    """Return how many pods of a job may leave in one period, as they say themselves."""
-    said = members[0].metadata.annotations.get(JDB_MAX_UNAVAILABLE_ANNOTATION, "")
-    return max(1, share_of(said, len(members)) or 0)
+def group_key(pod: Pod) -> tuple[str, str]:
+    """Return namespace and name of a pod's Volcano PodGroup; the name is "" without one."""
+    return pod.metadata.namespace, volcano_group_of(pod)
+
+
+def _at_once(members: list[Pod], group: ObjectMeta | None) -> int:
+    """Return how many pods of a job may leave in one period, as if the others of it were all there."""
+    most = budget_of(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
+    if most is None and (least := budget_of(JDB_MIN_AVAILABLE_ANNOTATION, members, group)) is not None:
+        most = len(members) - least
+    return max(1, most or 0)
+
+
+def budget_of(key: str, members: Sequence[Pod], group: ObjectMeta | None) -> int | None:
+    """Return the budget of a job that an annotation of its pods or their group has, None for none that can be read."""
+    for meta in (members[0].metadata, group):
+        if meta is not None and key in meta.annotations:
+            return share_of(meta.annotations[key], len(members))
+    return None
 
 
 def share_of(text: str, total: int) -> int | None:

@@ -9,7 +9,7 @@ from berth_core import InputError
 from berth_core.objects import Pod
 from berth_core.revocable_zones import RevocableZoneSpec, Weekday, time_to_leave
 from berth_core.schedules import ZoneSchedule, read_evict_period
-from builders import pod
+from builders import meta, pod
 
 
 def spec(*windows: str, **rest: Any) -> RevocableZoneSpec:  # noqa: ANN401 - a field of the spec
@@ -108,6 +108,12 @@ def members(*, count: int, **annotations: str) -> list[Pod]:
 def test_pods_need_a_period_each_or_as_their_job_says() -> None:
     minute = timedelta(minutes=1)
     assert time_to_leave([], minute) == timedelta(0)
-    assert timedelta(minutes=5) <= time_to_leave(members(count=5), minute) < timedelta(minutes=6)
+    assert timedelta(minutes=6) <= time_to_leave(members(count=5), minute) < timedelta(minutes=7)
     half = members(count=5, **{"jdb-max-unavailable": "50%"})
-    assert timedelta(minutes=3) <= time_to_leave(half, minute) < timedelta(minutes=4)
+    assert timedelta(minutes=4) <= time_to_leave(half, minute) < timedelta(minutes=5)
+    most = members(count=5, **{"jdb-min-available": "3"})
+    assert timedelta(minutes=4) <= time_to_leave(most, minute) < timedelta(minutes=5)
+    group = {("default", "job"): meta("job", annotations={"volcano.sh/jdb-max-unavailable": "5"})}
+    assert timedelta(minutes=2) <= time_to_leave(members(count=5), minute, group) < timedelta(minutes=3)
+    none = members(count=5, **{"jdb-max-unavailable": "0"})
+    assert time_to_leave(none, minute) == time_to_leave(members(count=5), minute)

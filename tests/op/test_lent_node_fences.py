@@ -15,7 +15,7 @@ from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUP
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.executor.guards import LentFences
 from berth_operator.executor.zones import PreemptablePods, ZoneController, list_zones
-from berth_operator.reconcile.zones import decide_zone
+from berth_operator.reconcile.zones import PodsLeft, decide_zone
 from berth_operator.workqueue import Key, KeyKind
 from builders import as_api, pod
 from operator_harness import OperatorHarness, harness
@@ -23,6 +23,7 @@ from operator_harness import OperatorHarness, harness
 __all__ = ["harness"]
 
 NIGHT: Final = datetime(2026, 11, 21, 1, tzinfo=UTC)
+GIVEN_REQUESTS: Final = {"name": "fence", "resources": {"requests": {"cpu": "100m"}}}
 REFUSED: Final = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
 
 
@@ -98,7 +99,7 @@ def test_what_is_wrong_or_switched_off_keeps_the_nodes_closed(harness: OperatorH
     assert live_at(harness, at(1)).status.state == "Suspended"
     assert fences(harness) == [("node-a", "lent-closed")]
     broken = RevocableZone.read(zone_body(windows=["1:00-1:00"]))
-    status = decide_zone(broken, {"node-a": True}, [], at(1)).status
+    status = decide_zone(broken, {"node-a": True}, PodsLeft(), at(1)).status
     assert status.state == "Invalid"
     assert "windows[0]" in status.conditions[0].message
 
@@ -127,9 +128,9 @@ def test_nothing_is_taken_off_before_the_zones_are_known(harness: OperatorHarnes
     assert fences(harness) == [("node-a", "lent-closed")]
 
 
-def left(count: int) -> list[Pod]:
+def left(count: int) -> PodsLeft:
     notes = {"scheduling.k8s.io/group-name": "job"}
-    return [pod(f"pod-{number}", annotations=notes, node="node-a") for number in range(count)]
+    return PodsLeft(tuple(pod(f"pod-{number}", annotations=notes, node="node-a") for number in range(count)))
 
 
 def test_no_pod_comes_any_more_once_those_there_need_the_rest_of_the_time() -> None:
@@ -137,13 +138,58 @@ def test_no_pod_comes_any_more_once_those_there_need_the_rest_of_the_time() -> N
     early = decide_zone(zone, {"node-a": True}, left(5), at(1)).status
     assert early.state == "Open"
     from_ = datetime.fromisoformat(early.evict_from or "")
-    assert timedelta(minutes=5) <= at(3) - from_ < timedelta(minutes=6)
+    assert timedelta(minutes=6) <= at(3) - from_ < timedelta(minutes=7)
     late = decide_zone(zone, {"node-a": True}, left(5), from_ + timedelta(seconds=1)).status
     assert (late.state, late.conditions[2].status) == ("Emptying", "True")
     known = msgspec.structs.replace(zone, status=late)
     later = decide_zone(known, {"node-a": True}, left(1), from_ + timedelta(minutes=2)).status
     assert (later.state, later.evict_from) == ("Emptying", early.evict_from), "it does not open again"
-    assert decide_zone(known, {"node-a": True}, [], at(3)).status.state == "Closed"
+    assert decide_zone(known, {"node-a": True}, PodsLeft(), at(3)).status.state == "Closed"
+
+
+def test_the_budget_of_a_group_says_how_long_its_pods_need(harness: OperatorHarness) -> None:
+    lend(harness, "node-a")
+    for one in left(6).pods:
+        harness.api.put(PODS, as_api(one))
+    harness.api.put(VOLCANO_POD_GROUPS, {"metadata": {"name": "job", "namespace": "default", "uid": "uid-group"}})
+    alone = live_at(harness, at(0.5)).status.evict_from
+    notes = {"volcano.sh/jdb-min-available": "3"}
+    meta = {"name": "job", "namespace": "default", "uid": "uid-group", "annotations": notes}
+    harness.api.put(VOLCANO_POD_GROUPS, {"metadata": meta})
+    together = live_at(harness, at(1)).status.evict_from
+    assert [str(alone)[11:16], str(together)[11:16]] == ["03:52", "03:56"]
+
+
+def test_a_fence_that_admission_gives_requests_is_tried_again_after_a_minute(harness: OperatorHarness) -> None:
+    lend(harness, "node-a")
+    create, tried = harness.api.create, []
+
+    def create_with_requests(resource: Any, body: Any, **rest: Any) -> Any:  # noqa: ANN401 - the client's
+        if resource is PODS:
+            tried.append(body["metadata"]["name"])
+            body = {**body, "spec": {**body["spec"], "containers": [GIVEN_REQUESTS]}}
+        return create(resource, body, **rest)
+
+    harness.api.create = create_with_requests  # type: ignore[method-assign]
+    fences_of_lent = LentFences(harness.context, harness.priorities)
+    list_zones(harness.context.client, harness.cache)
+    for seconds in (0, 3, 59, 60, 63):
+        fences_of_lent.reconcile("node-a", at(-1) + timedelta(seconds=seconds))
+    assert len(tried) == 2
+    assert fences_of_lent.refused(["node-a"], at(-1) + timedelta(seconds=90)) == {"node-a"}
+    zone = RevocableZone.read(zone_body())
+    status = decide_zone(zone, {"node-a": False}, PodsLeft(), at(-1), refused={"node-a"}).status
+    assert "admission gives the fence of node-a requests" in status.conditions[1].message
+
+
+def test_the_fence_of_a_node_that_is_emptied_says_until_when(harness: OperatorHarness) -> None:
+    lend(harness, "node-a", evictBefore="10m", evictPeriod="2m")
+    live_at(harness, at(0))
+    live_at(harness, at(2.9))
+    (fence,) = harness.api.list(PODS, namespace="berth-system", type=Pod).items
+    notes = fence.metadata.annotations
+    assert notes["berth.volcano.sh/evict-period"] == "2m"
+    assert notes["berth.volcano.sh/empty-by"] == "2026-11-21T04:00:00Z"
 
 
 def test_a_zone_says_when_its_nodes_will_not_be_empty_in_time() -> None:

@@ -32,14 +32,14 @@ from berth_core import (
     preemptable_groups,
     read_timestamp,
     refuse_unknown,
-    share_of,
-    volcano_group_of,
 )
 from berth_core.revocable_zones import (
     EMPTY_BY_ANNOTATION,
     EVICT_PERIOD_ANNOTATION,
+    budget_of,
     closed_fences,
     closed_lent_nodes,
+    group_key,
     may_lose_its_place,
 )
 from berth_descheduler.framework import Candidate, ClusterView, Refusal, RefusalReason
@@ -127,9 +127,8 @@ def _candidate(pod: Pod, fence: Pod, now: datetime | None, *, or_evict: bool) ->
 
 
 def _group_of(pod: Pod, snapshot: Snapshot) -> ObjectMeta | None:
-    key = pod.metadata.namespace, volcano_group_of(pod)
     groups = (one.metadata for one in snapshot.pod_groups)
-    return next((meta for meta in groups if (meta.namespace, meta.name) == key), None)
+    return next((meta for meta in groups if (meta.namespace, meta.name) == group_key(pod)), None)
 
 
 def why_not_evicted(pod: Pod, neighbours: Snapshot, own: Snapshot, own_namespace: str, now: datetime) -> str:
@@ -156,8 +155,8 @@ def spare_pods(members: list[Pod], group: ObjectMeta | None, fence: Pod, now: da
     """Return how many pods of a job may leave now."""
     available = sum(pod.is_ready and not pod.is_terminating for pod in members)
     missing = len(members) - available
-    most = _said(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
-    least = _said(JDB_MIN_AVAILABLE_ANNOTATION, members, group)
+    most = budget_of(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
+    least = budget_of(JDB_MIN_AVAILABLE_ANNOTATION, members, group)
     if most is not None:
         return max(0, most - missing)
     if least is not None:
@@ -190,14 +189,6 @@ def _is_late(fence: Pod, now: datetime | None) -> bool:
     """Return whether the end of the window that emptied a node is past."""
     hour = read_timestamp(fence.metadata.annotations.get(EMPTY_BY_ANNOTATION))
     return now is not None and hour is not None and hour <= now
-
-
-def _said(key: str, members: list[Pod], group: ObjectMeta | None) -> int | None:
-    """Return what the pods or their group say, None for nothing that can be read."""
-    for meta in (members[0].metadata, group):
-        if meta is not None and key in meta.annotations:
-            return share_of(meta.annotations[key], len(members))
-    return None
 
 
 # --- room for others -------------------------------------------------------------------------------------------------

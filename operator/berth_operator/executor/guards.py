@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -381,6 +381,8 @@ def _lasts(fence: Pod, now: datetime) -> bool:
 
 _LENT_FENCE_SECONDS: Final = 24 * 3600
 _LENT_PERIOD_SECONDS: Final = _LENT_FENCE_SECONDS // 2
+_ADMISSION_PAUSE_SECONDS: Final = 60
+"""So long after admission gave a fence requests, and it was deleted, the next one is tried."""
 _REFUSED_SECONDS: Final = 30
 """So long after it was made a fence that a kubelet ended is made again."""
 
@@ -389,6 +391,8 @@ class LentFences:
     """Reconciles the fence of a lent node with its zone; thread-safe."""
 
     def __init__(self, context: Context, priorities: PriorityClasses) -> None:
+        self._refused: dict[str, datetime] = {}
+        """When admission last gave the fence of a node requests."""
         self._client = context.client
         self._cache = context.cache
         self._priorities = priorities
@@ -398,6 +402,11 @@ class LentFences:
         """Return the fence that a node should have, None for a node that is not lent."""
         zone = self._zone_of(node) if self._cache.zones.all() else None
         return lent_fence(zone, now) if zone is not None and not zone.metadata.deletion_timestamp else None
+
+    def refused(self, nodes: Iterable[str], now: datetime) -> set[str]:
+        """Return the nodes whose fence admission gave requests a moment ago."""
+        pause = timedelta(seconds=_ADMISSION_PAUSE_SECONDS)
+        return {node for node in nodes if node in self._refused and now - self._refused[node] < pause}
 
     def _zone_of(self, node: str) -> RevocableZone | None:
         known = self._cache.node(node)
@@ -433,6 +442,8 @@ class LentFences:
             one for one in standing if wanted is not None and _kind(one) == wanted and _lent_lasts(one, wanted, now)
         ]
         if wanted is not None and not lasting:
+            if self.refused([node], now):
+                return
             if any(one.is_terminating and _kind(one) == wanted for one in standing):
                 return  # system pods are on their way in: a fence made now would be preempted, too
             if not _has_room(self._client, self._cache, node):
@@ -477,8 +488,10 @@ class LentFences:
         self._cache.zones.fences.put(made)
         if _requests_anything(made):
             self._delete(made)
+            self._refused[node] = now
             _note_omission(node, _REQUESTS_ADDED)
             return None
+        self._refused.pop(node, None)
         _LOG.info(telemetry.LENT_FENCED, **{telemetry.KEY_NODE: node, telemetry.KEY_STATE: kind.value})
         return made
 

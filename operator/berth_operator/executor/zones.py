@@ -14,6 +14,8 @@ import msgspec
 
 from berth_core import (
     DAEMON_POD_LABEL,
+    JDB_MAX_UNAVAILABLE_ANNOTATION,
+    JDB_MIN_AVAILABLE_ANNOTATION,
     PREEMPTABLE_LABEL,
     REVOCABLE_ZONE_LABEL,
     BerthError,
@@ -41,7 +43,7 @@ from berth_operator.executor.context import (
     write_status,
 )
 from berth_operator.executor.guards import LentFences, label_oldest
-from berth_operator.reconcile import decide_zone
+from berth_operator.reconcile import PodsLeft, decide_zone
 
 EVENTS: Final = {
     ZoneState.OPEN: ("ZoneOpened", "preemptable pods may use the nodes"),
@@ -143,7 +145,7 @@ class ZoneController:
         self._recorder = recorder
         self._leads = leads
         self._pods = PreemptablePods(context)
-        self._counts: dict[str, tuple[float, tuple[Pod, ...]]] = {}
+        self._counts: dict[str, tuple[float, PodsLeft]] = {}
         """By uid of a zone the pods on its nodes, and the monotonic time of that."""
         self.fences = fences
 
@@ -156,13 +158,14 @@ class ZoneController:
         now = self._clock.now()
         nodes = self._nodes_of(zone.metadata.name)
         left = self._left_on(zone, nodes)
-        before = decide_zone(zone, self.fences.standing(zone, nodes, now), left, now)
+        refused = self.fences.refused(nodes, now)
+        before = decide_zone(zone, self.fences.standing(zone, nodes, now), left, now, refused=refused)
         written = self._write_status(zone, before.status)
         if written is None:
             return
         fenced = self.fences.standing(written, nodes, now)
         self._cache.zones.queue_nodes(node for node, stands in fenced.items() if not stands)
-        decision = decide_zone(written, fenced, left, now)
+        decision = decide_zone(written, fenced, left, now, refused=refused)
         self._report(zone, decision.status)
         if decision.status.state == ZoneState.OPEN and nodes:
             self._pods.let_in()
@@ -174,9 +177,9 @@ class ZoneController:
         labelled = (one.metadata for one in self._cache.nodes())
         return sorted(meta.name for meta in labelled if meta.labels.get(REVOCABLE_ZONE_LABEL) == zone)
 
-    def _left_on(self, zone: RevocableZone, nodes: Sequence[str]) -> tuple[Pod, ...]:
+    def _left_on(self, zone: RevocableZone, nodes: Sequence[str]) -> PodsLeft:
         """Return the pods on a zone's nodes that leave when it closes, as they were a moment ago."""
-        counted, known = self._counts.get(zone.metadata.uid, (0.0, ()))
+        counted, known = self._counts.get(zone.metadata.uid, (0.0, PodsLeft()))
         period = _COUNT_SECONDS if len(nodes) <= _MANY_NODES else _COUNT_SECONDS_OF_MANY
         if counted and time.monotonic() - counted < period:
             return known
@@ -188,8 +191,19 @@ class ZoneController:
             for pod in self._client.list(PODS, field_selector=selector, type=Pod).items
             if pod.spec.node_name in wanted and has_to_leave(pod)
         )
-        self._counts[zone.metadata.uid] = time.monotonic(), found
-        return found
+        left = PodsLeft(found, self._groups_of(found))
+        self._counts[zone.metadata.uid] = time.monotonic(), left
+        return left
+
+    def _groups_of(self, pods: Sequence[Pod]) -> dict[tuple[str, str], ObjectMeta]:
+        """Return the PodGroups of pods that do not have the budget of their job themselves; none if not listed."""
+        budgets = {JDB_MAX_UNAVAILABLE_ANNOTATION, JDB_MIN_AVAILABLE_ANNOTATION}
+        if not any(volcano_group_of(pod) and budgets.isdisjoint(pod.metadata.annotations) for pod in pods):
+            return {}
+        with suppress(BerthError):
+            listed = self._client.list(VOLCANO_POD_GROUPS, type=_Group).items
+            return {(one.metadata.namespace, one.metadata.name): one.metadata for one in listed}
+        return {}
 
     def _write_status(self, zone: RevocableZone, status: RevocableZoneStatus) -> RevocableZone | None:
         """Write the status if it differs; return the zone with it, None if the zone is gone."""

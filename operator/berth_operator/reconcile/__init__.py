@@ -127,6 +127,7 @@ from berth_operator.reconcile.windows import (
     waits_for_moves,
 )
 from berth_operator.reconcile.zones import (
+    PodsLeft,
     ZoneDecision,
     decide_zone,
     lent_fence,
@@ -166,6 +167,7 @@ __all__ = [
     "Nominate",
     "Observation",
     "Operations",
+    "PodsLeft",
     "Probe",
     "ProbeResult",
     "QueueDecision",

@@ -4,15 +4,16 @@ Everything follows from the schedule, the clock, and one time in the status: fro
 any more. It is not put off once it has come, as fewer pods need less time and the nodes would fill again.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
 from berth_core import (
     Condition,
     InputError,
     LentFence,
+    ObjectMeta,
     Pod,
     RevocableZone,
     RevocableZoneStatus,
@@ -68,11 +69,26 @@ def lent_fence_notes(zone: RevocableZone) -> dict[str, str]:
     return {EVICT_PERIOD_ANNOTATION: zone.spec.evict_period} | ({EMPTY_BY_ANNOTATION: hour} if hour else {})
 
 
-def decide_zone(zone: RevocableZone, fenced: Mapping[str, bool], left: Sequence[Pod], now: datetime) -> ZoneDecision:
+@dataclass(frozen=True, slots=True)
+class PodsLeft:
+    """The pods on a zone's nodes that leave when it closes."""
+
+    pods: tuple[Pod, ...] = ()
+    groups: Mapping[tuple[str, str], ObjectMeta] = field(default_factory=dict)
+    """The Volcano PodGroups that may have the budgets of their jobs, by namespace and name."""
+
+    def time_needed(self, zone: RevocableZone) -> timedelta:
+        """Return how long they need to leave by the budgets of their jobs."""
+        return time_to_leave(self.pods, read_evict_period(zone.spec), self.groups)
+
+
+def decide_zone(
+    zone: RevocableZone, fenced: Mapping[str, bool], left: PodsLeft, now: datetime, *, refused: Collection[str] = ()
+) -> ZoneDecision:
     """Return the status of a zone.
 
-    `fenced` has its nodes and whether each has the fence that it should have; `left` are the pods there that leave when
-    the zone closes.
+    `fenced` has its nodes and whether each has the fence that it should have, `refused` those whose fence admission has
+    given requests.
     """
     times = _times(zone, now)
     evict_from = None if times.problem else _evict_from(zone, times, left)
@@ -81,7 +97,7 @@ def decide_zone(zone: RevocableZone, fenced: Mapping[str, bool], left: Sequence[
     closes_at = times.opening.end if times.opening is not None and times.closes else None
     conditions = (
         (ZoneCondition.SCHEDULED, _scheduled(times)),
-        (ZoneCondition.FENCED, _fenced(fenced)),
+        (ZoneCondition.FENCED, _fenced(fenced, refused)),
         (ZoneCondition.EMPTY_IN_TIME, _empty_in_time(zone, times, left, now)),
     )
     status = RevocableZoneStatus(
@@ -91,7 +107,7 @@ def decide_zone(zone: RevocableZone, fenced: Mapping[str, bool], left: Sequence[
         closes_at=None if closes_at is None else format_timestamp(closes_at),
         evict_from=None if evict_from is None else format_timestamp(evict_from),
         nodes=len(fenced),
-        pods=len(left),
+        pods=len(left.pods),
         conditions=tuple(told.dated(type_, zone.metadata, zone.status.conditions, now) for type_, told in conditions),
     )
     coming = [one for one in (evict_from, closes_at, times.following and times.following.start) if one and one > now]
@@ -127,14 +143,14 @@ def _is_emptying(zone: RevocableZone, opening: Opening, now: datetime) -> bool:
     return is_same and evict_from is not None and evict_from <= now
 
 
-def _evict_from(zone: RevocableZone, times: _Times, left: Sequence[Pod]) -> datetime | None:
+def _evict_from(zone: RevocableZone, times: _Times, left: PodsLeft) -> datetime | None:
     """Return from when the present opening takes no pods any more, None for one without an end."""
     if times.opening is None or not times.closes:
         return None
     if times.state is ZoneState.EMPTYING:
         return read_timestamp(zone.status.evict_from)
     said = read_evict_before(zone.spec)
-    lead = said if said is not None else time_to_leave(left, read_evict_period(zone.spec))
+    lead = said if said is not None else left.time_needed(zone)
     return min(max(times.opening.end - lead, times.opening.start), times.opening.end)
 
 
@@ -153,33 +169,37 @@ def _scheduled(times: _Times) -> Condition:
     return Condition(type="", status="True", reason=ZoneReason.ON_SCHEDULE, message=text)
 
 
-def _fenced(fenced: Mapping[str, bool]) -> Condition:
+def _fenced(fenced: Mapping[str, bool], refused: Collection[str]) -> Condition:
     lacking = sorted(name for name, stands in fenced.items() if not stands)
     if not fenced:
         return Condition(
             type="", status="Unknown", reason=ZoneReason.NO_NODES, message="no node has the label of this zone"
         )
     if lacking:
+        changed = sorted(set(lacking).intersection(refused))
+        why = f"; admission gives the fence of {first_few(changed, _NODES_NAMED)} requests" if changed else ""
         text = f"{len(lacking)} of {count(len(fenced), 'node')} lack their fence: {first_few(lacking, _NODES_NAMED)}"
+        text += why
         return Condition(type="", status="False", reason=ZoneReason.WITHOUT_FENCE, message=text)
     return Condition(
         type="", status="True", reason=ZoneReason.FENCED, message=f"{count(len(fenced), 'node')} have their fences"
     )
 
 
-def _empty_in_time(zone: RevocableZone, times: _Times, left: Sequence[Pod], now: datetime) -> Condition:
-    if not left:
+def _empty_in_time(zone: RevocableZone, times: _Times, left: PodsLeft, now: datetime) -> Condition:
+    pods = count(len(left.pods), "pod")
+    if not left.pods:
         told = ("True", ZoneReason.EMPTY, "no pod has to leave")
     elif times.opening is None:
-        nodes = {pod.spec.node_name for pod in left}
-        told = ("False", ZoneReason.LEFT_OVER, f"{count(len(left), 'pod')} left on {count(len(nodes), 'closed node')}")
+        nodes = {pod.spec.node_name for pod in left.pods}
+        told = ("False", ZoneReason.LEFT_OVER, f"{pods} left on {count(len(nodes), 'closed node')}")
     elif not times.closes:
         told = ("Unknown", ZoneReason.IN_TIME, "the zone does not close")
     else:
         period = read_evict_period(zone.spec)
-        needed = time_to_leave(left, period)
+        needed = left.time_needed(zone)
         begins = max(now, _evict_from(zone, times, left) or now)
         is_late = begins + needed > times.opening.end + period  # the pods of the present period may just be leaving
-        text = f"{count(len(left), 'pod')} need {format_duration(needed)} before {format_timestamp(times.opening.end)}"
+        text = f"{pods} need {format_duration(needed)} before {format_timestamp(times.opening.end)}"
         told = ("False", ZoneReason.TOO_LATE, text) if is_late else ("True", ZoneReason.IN_TIME, text)
     return Condition(type="", status=told[0], reason=told[1], message=told[2])
