@@ -306,7 +306,7 @@ class MoveReason(StrEnum):
     POD_STAYS = "PodStays"
     """The pod was evicted, and has not ended in time."""
     NODE_NOT_CLOSED = "NodeNotClosed"
-    """Only a preemptable pod on a lent node that is closed is evicted without a target, and this one is not."""
+    """Without a target only a preemptable pod is evicted, off a closed lent node or for a pod that waits."""
     SIBLING_NOT_READY = "SiblingNotReady"
     """A replacement of an earlier wave is not Ready, so this pod of the controller stays."""
     PODS_WAITING = "PodsWaiting"

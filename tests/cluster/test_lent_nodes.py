@@ -212,40 +212,64 @@ def test_preemptable_pods_make_room_for_others_by_moving_to_open_lent_nodes(
     sandbox: Sandbox, stage: Stage, zone: str, tmp_path: Path
 ) -> None:
     usual, lent = stage.nodes
+    services = fill(stage)
+    with making_room(sandbox, stage, zone, tmp_path):
+        eventually("a run finds no place for batch", lambda: has_run(stage, zone), seconds=LONG_SECONDS)
+        assert [placed(stage, name) for name in APPS] == [[usual] * 2] * 2, "nothing moves to a closed node"
+        switch(stage, zone, "Open", suspend=False)
+        wait_for_node(stage, "web", usual)
+        eventually("batch is on the lent node", lambda: placed(stage) == [lent] * 2, seconds=LONG_SECONDS)
+    assert uids(stage, "service") == services, "no other pod was touched"
+
+
+@pytest.mark.deep
+def test_preemptable_pods_are_evicted_for_others_where_no_node_takes_them(
+    sandbox: Sandbox, stage: Stage, zone: str, tmp_path: Path
+) -> None:
+    usual, lent = stage.nodes
+    services = fill(stage)
+    with making_room(sandbox, stage, zone, tmp_path, evictions="LastResort"):
+        wait_for_node(stage, "web", usual)
+        assert placed(stage) == [], "they wait for a node"
+    assert uids(stage, "service") == services, "no other pod was touched"
+    switch(stage, zone, "Open", suspend=False)
+    eventually("batch is on the lent node", lambda: placed(stage) == [lent] * 2, seconds=LONG_SECONDS)
+
+
+def fill(stage: Stage) -> set[str]:
+    """Fill the usual node, half of it preemptable, and have a pod wait; return the uids of the other half."""
     for name, said in (("batch", {"annotations": PREEMPTABLE}), ("service", {})):
         template = stage.template({"app": name}, cpu="1")
         template["metadata"] |= said
         spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template}
         head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}}
         stage.client.create(DEPLOYMENTS, {**head, "spec": spec}, namespace=stage.namespace)
-    eventually(
-        "they fill the node", lambda: [placed(stage, n) for n in APPS] == [[usual] * 2] * 2, seconds=LONG_SECONDS
-    )
-    services = uids(stage, "service")
+    full = [[stage.nodes[0]] * 2] * 2
+    eventually("they fill the node", lambda: [placed(stage, name) for name in APPS] == full, seconds=LONG_SECONDS)
     create(stage, "web", cpu="2")
     eventually("no node takes web", lambda: is_refused(stage, "web"), seconds=LONG_SECONDS)
+    return uids(stage, "service")
 
+
+@contextmanager
+def making_room(sandbox: Sandbox, stage: Stage, zone: str, folder: Path, **args: str) -> Iterator[None]:
+    """Have a descheduler that makes room in this stage's namespace."""
     only = {"namespaces": {"include": [stage.namespace]}}
     profile = {
         "name": "default",
-        "pluginConfig": [{"name": "LentNodes", "args": only}, {"name": "DefaultEvictor", "args": only}],
+        "pluginConfig": [{"name": "LentNodes", "args": {**only, **args}}, {"name": "DefaultEvictor", "args": only}],
         "plugins": {"balance": {"enabled": ["LentNodes"]}},
     }
     spec = {"trigger": {"interval": "10s"}, "mode": "Auto", "limits": {"podCoolDown": "0s"}, "profiles": [profile]}
     head = {"apiVersion": POLICY_API_VERSION, "kind": POLICY_KIND, "metadata": {"name": zone}}
     try:
-        with DeschedulerReplica(sandbox, tmp_path):
+        with DeschedulerReplica(sandbox, folder):
             stage.client.create(DESCHEDULER_POLICIES, {**head, "spec": spec})
-            eventually("a run finds no place for batch", lambda: has_run(stage, zone), seconds=LONG_SECONDS)
-            assert [placed(stage, name) for name in APPS] == [[usual] * 2] * 2, "nothing moves to a closed node"
-            switch(stage, zone, "Open", suspend=False)
-            wait_for_node(stage, "web", usual)
-            eventually("batch is on the lent node", lambda: placed(stage) == [lent] * 2, seconds=LONG_SECONDS)
+            yield
     finally:
         delete_if_there(stage.client, DESCHEDULER_POLICIES, zone)
         for plan in stage.client.list(MIGRATION_PLANS).items:
             delete_if_there(stage.client, MIGRATION_PLANS, plan["metadata"]["name"])
-    assert uids(stage, "service") == services, "no other pod was touched"
 
 
 def has_run(stage: Stage, policy: str) -> bool:

@@ -70,7 +70,7 @@ def test_a_place_gets_past_the_fence_of_an_open_node(one: Reservation, *, want: 
 
 def is_kept_off(kind: LentFence, labels: dict[str, str]) -> bool:
     """Return whether the fence of a lent node keeps off a pod with these labels."""
-    body = build_lent_fence("node-a", "fence", kind, seconds=60, settings=SETTINGS)
+    body = build_lent_fence("node-a", "fence", kind, {}, seconds=60, settings=SETTINGS)
     (term,) = body["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     expressions = [LabelSelectorRequirement(**one) for one in term["labelSelector"]["matchExpressions"]]
     return matches_labels(LabelSelector(match_expressions=tuple(expressions)), labels)

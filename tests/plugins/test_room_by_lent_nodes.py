@@ -16,10 +16,10 @@ from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate, starved_pods
 from berth_descheduler.plugins import default_plugins, goal_of, settings_with
 from berth_descheduler.plugins.defragmentation import Goal
-from berth_descheduler.plugins.lent_nodes import LentNodes
+from berth_descheduler.plugins.lent_nodes import LentNodes, why_not_evicted
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.profiles import read_profile
-from builders import bare_pod, node, owner, pod, volcano_pod_group
+from builders import NOON, bare_pod, node, owner, pod, volcano_pod_group
 
 SAYS_SO: Final = {"volcano.sh/preemptable": "true"}
 GROUPED: Final = {"scheduling.k8s.io/group-name": "group"}
@@ -189,3 +189,111 @@ def test_why_a_pod_gets_no_room_names_the_lent_node() -> None:
     found = planned([fence(), service(0), service(1), waiting()])
     reasons = {one.node: one.reason for one in found.refused if one.node}
     assert reasons["lent"] is RefusalReason.LENT_NODE
+
+
+# --- evictions -------------------------------------------------------------------------------------------------------
+
+LAST_RESORT: Final = {"evictions": "LastResort"}
+SHUT: Final = fence(kind="lent-closed")
+
+
+def test_a_preemptable_pod_is_evicted_for_others_only_where_the_policy_says_so() -> None:
+    pods = [SHUT, batch(0), service(), waiting()]
+    assert not planned(pods).moves
+    found = planned(pods, **LAST_RESORT)
+    assert moves(found) == [("batch-0", "")]
+    assert found.moves[0].reason == "default/web waits for usual"
+    assert [(room.name, room.nodes) for room in found.rooms] == [("default/web", ("usual",))]
+    assert not any(one.name == "web" for one in found.refused)
+
+
+def test_no_pod_is_evicted_where_moves_make_room() -> None:
+    pods = [fence(), batch(0), service(), waiting()]
+    assert moves(planned(pods, **LAST_RESORT)) == [("batch-0", "lent")]
+
+
+def test_of_the_pods_that_go_those_move_that_another_node_takes() -> None:
+    pods = [fence(), batch(0), batch(1), waiting(cpu="4")]
+    assert not planned(pods, usual(), lent(cpu="2")).moves
+    assert moves(planned(pods, usual(), lent(cpu="2"), **LAST_RESORT)) == [("batch-0", "lent"), ("batch-1", "")]
+
+
+def test_moves_and_evictions_serve_different_pods_of_one_plan() -> None:
+    first, second = usual("first"), usual("second")
+    pods = [fence(), batch(0, "first"), service(0, "first"), batch(1, "second"), service(1, "second")]
+    found = planned([*pods, waiting("one"), waiting("two")], first, second, lent(cpu="2"), **LAST_RESORT)
+    assert sorted(target for _, target in moves(found)) == ["", "lent"]
+    assert sorted(room.name for room in found.rooms) == ["default/one", "default/two"]
+    assert {name for room in found.rooms for name in room.nodes} == {"first", "second"}
+
+
+STAYING: Final = {
+    "of higher priority": batch(0, priority=7),
+    "that nothing makes again": bare_pod("batch-0", node="usual", annotations=SAYS_SO, cpu="2", memory=None),
+    "of a job that spares none": batch(0, annotations={**SAYS_SO, "volcano.sh/jdb-min-available": "100%"}),
+    "that is not preemptable": batch(0, annotations={}),
+}
+
+
+@pytest.mark.parametrize("one", STAYING.values(), ids=STAYING)
+def test_a_pod_is_not_evicted_for_others(one: Pod) -> None:
+    assert not planned([SHUT, one, service(), waiting()], **LAST_RESORT).moves
+
+
+def test_no_more_pods_of_a_job_are_evicted_than_it_spares() -> None:
+    said = {**SAYS_SO, "volcano.sh/jdb-max-unavailable": "1"}
+    pods = [SHUT, batch(0, annotations=said), batch(1, annotations=said)]
+    assert not planned([*pods, waiting(cpu="4")], **LAST_RESORT).moves
+    assert moves(planned([*pods, waiting(cpu="2")], **LAST_RESORT)) == [("batch-0", "")]
+
+
+def test_a_gang_gets_room_as_a_whole_or_none() -> None:
+    gang = [waiting(f"gang-{number}", annotations={"scheduling.k8s.io/group-name": "gang"}) for number in range(2)]
+    assert not planned([SHUT, batch(0), service(), *gang], **LAST_RESORT).moves
+    found = planned([SHUT, batch(0), batch(1), *gang], **LAST_RESORT)
+    assert sorted(moves(found)) == [("batch-0", ""), ("batch-1", "")]
+    (room,) = found.rooms
+    assert (room.gang, len(room.slots)) == ("gang", 2)
+
+
+def test_the_limit_on_moves_counts_evictions() -> None:
+    pods = [SHUT, batch(0), batch(1), waiting("one"), waiting("two")]
+    limited = replace(settings(**LAST_RESORT), max_moves=1)
+    assert len(plan(snapshot(pods), limited).moves) == 1
+
+
+def test_an_eviction_falls_once_the_policy_says_so_no_more_or_the_pod_is_not_preemptable() -> None:
+    pods = [SHUT, batch(0), service(), waiting()]
+    found = planned(pods, **LAST_RESORT)
+    assert not revalidate(snapshot(pods), found.moves, settings(**LAST_RESORT), emptied=())
+    assert revalidate(snapshot(pods), found.moves, settings(), emptied=())
+    changed = snapshot([SHUT, batch(0, annotations={}), service(), waiting()])
+    assert revalidate(changed, found.moves, settings(**LAST_RESORT), emptied=())
+
+
+EVICTIONS: Final = {
+    "for room": (batch(0), (), True, ""),
+    "not for room": (batch(0), (), False, "not closed"),
+    "of a pod that is not preemptable": (batch(0, annotations={}), (), True, "does not say that it is preemptable"),
+    "off a lent node that is open": (batch(0, "lent"), (fence(),), True, "not closed"),
+    "of a job that spares none": (
+        batch(0, annotations={**SAYS_SO, "volcano.sh/jdb-max-unavailable": "0"}),
+        (),
+        True,
+        "spares no pod",
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "fences", "for_room", "why"), EVICTIONS.values(), ids=EVICTIONS)
+def test_right_before_an_eviction_the_pod_is_looked_at_again(
+    one: Pod, fences: tuple[Pod, ...], why: str, *, for_room: bool
+) -> None:
+    own, neighbours = Snapshot(pods=fences), Snapshot(pods=(one,))
+    found = why_not_evicted(one, neighbours, own, "berth-system", NOON, for_room=for_room)
+    assert (why in found) if why else not found
+
+
+def test_what_is_no_word_of_the_argument_is_refused() -> None:
+    with pytest.raises(InputError, match="LastResort"):
+        LentNodes.parse({"evictions": "Always"})

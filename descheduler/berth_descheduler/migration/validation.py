@@ -58,7 +58,7 @@ from berth_descheduler.planner import (
     starved_pods,
     wish_refusals,
 )
-from berth_descheduler.plugins import Goal, goal_of, why_not_evicted
+from berth_descheduler.plugins import Goal, evicts_for_room, goal_of, why_not_evicted
 from berth_descheduler.settings import CycleSettings
 from berth_kube import NODES, PODS, KubeClient
 
@@ -333,7 +333,8 @@ class PreEvictionCheck:
     def _lent_node_refusals(self, pod: Pod) -> tuple[Refusal, ...]:
         """Return why a pod may not be evicted without a place: its node is open again, or its job spares none."""
         own, neighbours = self._read_gangs(self._own_namespace), self._read_gangs(pod.metadata.namespace)
-        why = why_not_evicted(pod, neighbours, own, self._own_namespace, self._clock.now())
+        for_room = evicts_for_room(self._plugins)
+        why = why_not_evicted(pod, neighbours, own, self._own_namespace, self._clock.now(), for_room=for_room)
         return (Refusal(RefusalReason.REFUSED_BY_PLUGIN, why),) if why else ()
 
     def _ask_filters(self, pod: Pod) -> tuple[Refusal, ...]:

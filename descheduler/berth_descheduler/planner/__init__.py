@@ -53,6 +53,7 @@ from berth_descheduler.planner.stranded_capacity import (
     report_capacity,
     write_shape,
 )
+from berth_descheduler.planner.strategies.room_by_eviction import with_evictions
 from berth_descheduler.planner.strategies.starving_jobs import (
     StarvationRules,
     StarvingJobsStrategy,
@@ -119,5 +120,6 @@ __all__ = [
     "starved_pods",
     "why_not_needed",
     "wish_refusals",
+    "with_evictions",
     "write_shape",
 ]

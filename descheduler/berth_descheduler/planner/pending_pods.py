@@ -4,7 +4,8 @@ Two simulated schedules are compared: on the cluster as it is, and after the mov
 their sources. The moves would take the room of a pod that has a place in the first only.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from berth_core import (
@@ -23,7 +24,7 @@ from berth_core import (
     Taint,
     untolerated_taint,
 )
-from berth_descheduler.planner.rooms import RoomMade, RoomRequest, Shape
+from berth_descheduler.planner.rooms import RoomMade, RoomRequest, Shape, WaitingPod
 from berth_descheduler.planner.simulation import ClassIndex, Cluster, NodeIndex, PodIndex, State, odd_requests
 
 # --- pods to fit -----------------------------------------------------------------------------------------------------
@@ -116,6 +117,29 @@ def pod_of_shape(shape: Shape) -> Pod:
     requests = ResourceRequirements(requests=shape.amounts.to_quantities())
     spec = PodSpec(containers=(Container(name="shape", resources=requests),))
     return Pod(metadata=ObjectMeta(namespace=SHAPE_NAMESPACE, name=shape.text), spec=spec)
+
+
+def room_on(pod: Pod, node: str) -> RoomMade:
+    """Return the room of a pending pod on a node."""
+    gang, meta = gang_of(pod), pod.metadata
+    return RoomMade(
+        name=pod.key,
+        wanted=1,
+        fitted=1,
+        fits_before=0,
+        fits_after=1,
+        nodes=(node,),
+        pods=(WaitingPod(meta.namespace, meta.name, meta.uid),),
+        gang=gang[1] if gang else "",
+    )
+
+
+def without_served(rooms: Iterable[RoomMade], served: Collection[str]) -> Iterator[RoomMade]:
+    """Yield rooms without the pods that did not fit and are served by now, by uid."""
+    for room in rooms:
+        left = tuple(pod for pod in room.pods[room.fitted :] if pod.uid not in served)
+        if wanted := room.fitted + len(left):
+            yield replace(room, wanted=wanted, pods=(*room.pods[: room.fitted], *left))
 
 
 _KEPT: Final = Taint(key=ROOM_TAINT, value="of another pod", effect="NoSchedule")

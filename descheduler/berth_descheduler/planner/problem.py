@@ -195,10 +195,14 @@ class Problem:
         return Refusal(RefusalReason.POD_COOLING_DOWN, text)
 
     def may_lose_its_place(self, pod: PodIndex) -> bool:
-        """Return whether a pod may be evicted without a target: off a lent node that is closed, if preemptable."""
+        """Return whether a preemptable pod may be evicted without a target.
+
+        That is off a lent node that is closed, or off another for room, if the policy says so.
+        """
         placed = self.cluster.pods[pod]
         is_closed = self.cluster.node_name(placed.node) in self._closed_lent_nodes
-        return is_closed and may_lose_its_place(placed.pod, self._preemptable_groups)
+        for_room = self.settings.evicts_for_room and placed.node not in self.cluster.lent
+        return (is_closed or for_room) and may_lose_its_place(placed.pod, self._preemptable_groups)
 
     @cached_property
     def _closed_lent_nodes(self) -> Collection[str]:

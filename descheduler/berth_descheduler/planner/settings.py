@@ -197,6 +197,9 @@ class PlannerSettings:
     lent_nodes: bool = False
     """Whether preemptable pods are moved to lent nodes that are open."""
 
+    evicts_for_room: bool = False
+    """Whether preemptable pods are evicted without a target where no moves make room for others."""
+
     waves: WaveLimits = field(default_factory=WaveLimits)
 
     pods_in_cooldown: Mapping[PodName, datetime] = field(default_factory=dict)

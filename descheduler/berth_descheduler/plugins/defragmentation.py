@@ -440,4 +440,11 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
         cool_down=cool_down,
         named_resources=named,
         lent_nodes=plugins.balance.name == LENT_NODES,
+        evicts_for_room=evicts_for_room(plugins),
     )
+
+
+def evicts_for_room(plugins: PluginSet) -> bool:
+    """Return whether preemptable pods are evicted without a target where no moves make room for others."""
+    balance = plugins.balance
+    return balance.name == LENT_NODES and balance.plugin.objective.args.get("evictions") == "LastResort"

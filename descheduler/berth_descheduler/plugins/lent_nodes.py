@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from berth_core import (
     Pod,
     Snapshot,
     has_to_leave,
+    is_lent_fence,
     is_preemptable,
     is_unschedulable,
     job_of,
@@ -54,12 +56,22 @@ from berth_descheduler.planner import (
     Strategy,
     is_pending,
     odd_requests,
+    with_evictions,
 )
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "namespaces": "Namespaces whose pods get room (`balance`): a list `include` or a list `exclude`; all by default.",
+    "evictions": "`LastResort` evicts preemptable pods where no moves make room (`balance`); `Never` by default.",
 }
 """Each argument with its meaning, as the reference page shows it."""
+
+
+class Evictions(StrEnum):
+    """Whether pods are evicted for others without a place for them."""
+
+    NEVER = "Never"
+    LAST_RESORT = "LastResort"
+
 
 _DEFAULT_PERIOD: Final = timedelta(minutes=1)
 _JITTER: Final = timedelta(seconds=10)
@@ -71,12 +83,16 @@ class LentNodes:
     """Names the pods that have to leave lent nodes now, and makes room by open ones."""
 
     namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
+    evictions: Evictions = Evictions.NEVER
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "LentNodes":
         """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
         refuse_unknown("args", args, ARGUMENTS)
-        return cls(EvictableNamespaces.of_argument(args.get("namespaces")))
+        raw = args.get("evictions", Evictions.NEVER.value)
+        if raw not in set(Evictions):
+            raise InputError("evictions", raw, f"one of {', '.join(Evictions)}")
+        return cls(EvictableNamespaces.of_argument(args.get("namespaces")), Evictions(raw))
 
     def strategy(self, deadline: Deadline) -> Strategy:
         """Return the strategy that makes room.
@@ -92,7 +108,8 @@ class LentNodes:
     @property
     def objective(self) -> Objective:
         """Return what is asked for, as a MigrationPlan records it."""
-        return Objective(plugin=LENT_NODES, strategy=LENT_NODES, args={"namespaces": self.namespaces.to_mapping()})
+        args = {"namespaces": self.namespaces.to_mapping(), "evictions": self.evictions.value}
+        return Objective(plugin=LENT_NODES, strategy=LENT_NODES, args=args)
 
     def deschedule(self, view: ClusterView) -> Iterator[Candidate]:
         """Yield the pods that may leave closed lent nodes now, by job."""
@@ -131,21 +148,24 @@ def _group_of(pod: Pod, snapshot: Snapshot) -> ObjectMeta | None:
     return next((meta for meta in groups if (meta.namespace, meta.name) == group_key(pod)), None)
 
 
-def why_not_evicted(pod: Pod, neighbours: Snapshot, own: Snapshot, own_namespace: str, now: datetime) -> str:
+def why_not_evicted(
+    pod: Pod, neighbours: Snapshot, own: Snapshot, own_namespace: str, now: datetime, *, for_room: bool = False
+) -> str:
     """Return why a pod may not be evicted without a place now, "" if it may.
 
-    `neighbours` has the pods and groups of its namespace, `own` the pods of Berth's.
+    `neighbours` has the pods and groups of its namespace, `own` the pods of Berth's. With `for_room` it may make room
+    for others on a node that is not lent.
     """
     fence = closed_fences(own.pods, own_namespace).get(pod.spec.node_name)
-    if fence is None:
+    is_lent = any(is_lent_fence(one) and one.spec.node_name == pod.spec.node_name for one in own.pods)
+    if fence is None and (is_lent or not for_room):
         return f"the lent node {pod.spec.node_name} is not closed any more"
     group = _group_of(pod, neighbours)
     if not may_lose_its_place(pod, _groups(neighbours)):
         return "it does not say that it is preemptable"
     members = [one for one in neighbours.pods if has_to_leave(one) and job_of(one) == job_of(pod)]
-    if spare_pods(members, group, fence, now) < 1:
-        return "its job spares no pod now"
-    return ""
+    spare = stated_spare(members, group) if fence is None else spare_pods(members, group, fence, now)
+    return "its job spares no pod now" if spare is not None and spare < 1 else ""
 
 
 # --- budgets ---------------------------------------------------------------------------------------------------------
@@ -153,15 +173,21 @@ def why_not_evicted(pod: Pod, neighbours: Snapshot, own: Snapshot, own_namespace
 
 def spare_pods(members: list[Pod], group: ObjectMeta | None, fence: Pod, now: datetime | None) -> int:
     """Return how many pods of a job may leave now."""
+    stated = stated_spare(members, group)
+    if stated is not None:
+        return stated
+    return 0 if any(_is_awaited(pod, fence, now) for pod in members) else 1
+
+
+def stated_spare(members: list[Pod], group: ObjectMeta | None) -> int | None:
+    """Return how many pods of a job may leave now as the job says, None if it says nothing."""
     available = sum(pod.is_ready and not pod.is_terminating for pod in members)
     missing = len(members) - available
     most = budget_of(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
     least = budget_of(JDB_MIN_AVAILABLE_ANNOTATION, members, group)
     if most is not None:
         return max(0, most - missing)
-    if least is not None:
-        return max(0, available - least)
-    return 0 if any(_is_awaited(pod, fence, now) for pod in members) else 1
+    return None if least is None else max(0, available - least)
 
 
 def _is_awaited(pod: Pod, fence: Pod, now: datetime | None) -> bool:
@@ -237,9 +263,23 @@ class _RoomForOthers:
             if placed.node != problem.cluster.waiting_node
         }
         before = state.mark()
-        found = self.make_room.propose(problem.keeping(staying), state)
+        problem = problem.keeping(staying)
+        found = self.make_room.propose(problem, state)
         state.undo_to(before)
-        return replace(found, steps=_to_lent_nodes(state, found.steps))
+        moved = replace(found, steps=_to_lent_nodes(state, found.steps))
+        if not problem.settings.evicts_for_room:
+            return moved
+        return with_evictions(problem, state, moved, _spare_by_job(problem.cluster.snapshot))
+
+
+def _spare_by_job(snapshot: Snapshot) -> dict[str, int]:
+    """Return how many pods may leave now of the jobs that say so."""
+    jobs: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in snapshot.pods:
+        if has_to_leave(pod):
+            jobs[job_of(pod)].append(pod)
+    said = {job: stated_spare(members, _group_of(members[0], snapshot)) for job, members in jobs.items()}
+    return {job: spare for job, spare in said.items() if spare is not None}
 
 
 def _groups(snapshot: Snapshot) -> frozenset[tuple[str, str]]:

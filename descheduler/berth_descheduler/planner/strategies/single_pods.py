@@ -172,5 +172,5 @@ def joined(first: Proposal, second: Proposal) -> Proposal:
     others = tuple(one for one in second.refused if (one.kind, one.namespace, one.name) not in seen)
     steps = (*first.steps, *second.steps)
     reasons = {**first.reasons, **second.reasons}
-    refused = (*first.refused, *others)
-    return replace(second, steps=steps, refused=refused, evictions=first.evictions, reasons=reasons)
+    refused, evictions = (*first.refused, *others), (*first.evictions, *second.evictions)
+    return replace(second, steps=steps, refused=refused, evictions=evictions, reasons=reasons)

@@ -1,0 +1,184 @@
+"""Makes room by evictions where no moves make any.
+
+For each pod that is still without room, the node is chosen where the fewest pods have to go, gangs whole. Of the pods
+that go, those that another node takes are moved there after all; the others are evicted without a target.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from berth_core import Pod, job_of
+from berth_descheduler.planner.pending_pods import gang_of, room_on, without_served
+from berth_descheduler.planner.problem import DisruptionCost, Problem, Proposal
+from berth_descheduler.planner.simulation import ClassIndex, NodeIndex, PodIndex, State, Step
+
+Placed: TypeAlias = tuple[PodIndex, NodeIndex]
+"""A waiting pod, and the node where it gets room."""
+
+
+def with_evictions(problem: Problem, state: State, moved: Proposal, spare: Mapping[str, int]) -> Proposal:
+    """Return a proposal of moves with the evictions by which more pods fit.
+
+    `spare` says how many pods of a job may go, of a job that it has. The moves are made in the state, as are those that
+    are added.
+    """
+    run = _Evictions(problem, moved, spare)
+    placed = tuple(run.place_all())
+    if not placed:
+        return moved
+    before, cluster = state.mark(), problem.cluster
+    run.move_where_possible(state)
+    metas = [cluster.pods[pod].pod.metadata for pod, _ in placed]
+    served, names = {meta.uid for meta in metas}, {(meta.namespace, meta.name) for meta in metas}
+    return replace(
+        moved,
+        steps=(*moved.steps, *state.steps[before:]),
+        evictions=tuple(run.evictions),
+        reasons={**moved.reasons, **run.reasons},
+        room=(
+            *without_served(moved.room, served),
+            *(room_on(cluster.pods[p].pod, cluster.node_name(n)) for p, n in placed),
+        ),
+        refused=tuple(one for one in moved.refused if one.node or (one.namespace, one.name) not in names),
+        quality=None,
+    )
+
+
+@dataclass
+class _Evictions:
+    """One search, in a state of its own: a pod that goes is put on the node of those that wait."""
+
+    problem: Problem
+    moved: Proposal
+    spare: Mapping[str, int]
+    evictions: list[Step] = field(default_factory=list)
+    reasons: dict[PodIndex, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Take the moves and their rooms as given."""
+        cluster = self.problem.cluster
+        self._kept = self.problem.pod_refusals
+        self._cost = DisruptionCost(cluster)
+        self._state = State(cluster)
+        self._gone: Counter[str] = Counter()
+        self._victims: dict[PodIndex, str] = {}
+        """The pods that go, each with the name of the one that gets its room."""
+        self._hopeless: set[ClassIndex] = set()
+        """Classes of which a pod found no room: those that come later have less."""
+        self._moved = {step.pod for step in self.moved.steps}
+        limit = self.problem.settings.max_moves
+        self._most = len(cluster.pods) if limit is None else limit - len(self.moved.steps)
+        for step in self.moved.steps:
+            self._state.move(step.pod, step.target)
+        uids = {cluster.pods[pod].pod.metadata.uid: pod for pod in self._waiting()}
+        for room in self.moved.room:
+            for one, node in zip(room.pods, room.nodes, strict=False):
+                self._state.move(uids.pop(one.uid), cluster.node_numbers[node])
+        self._left = sorted(uids.values())
+
+    def place_all(self) -> Iterator[Placed]:
+        """Yield the pods that get room, those of higher priority first."""
+        units: defaultdict[object, list[PodIndex]] = defaultdict(list)
+        for pod in self._left:
+            units[gang_of(self._pod(pod)) or pod].append(pod)
+        for unit in sorted(units.values(), key=lambda pods: (-max(map(self._priority, pods)), pods)):
+            mark, gone, victims = self._state.mark(), self._gone.copy(), dict(self._victims)
+            placed = [(pod, node) for pod in unit if (node := self._place(pod)) is not None]
+            if len(placed) == len(unit):
+                yield from placed
+            else:
+                self._state.undo_to(mark)
+                self._gone, self._victims = gone, victims
+
+    def move_where_possible(self, state: State) -> None:
+        """Move the pods that go to nodes that take them, lent ones first, and evict the others."""
+        cluster = self.problem.cluster
+        sources = {cluster.pods[pod].node for pod in self._victims}
+        open_ = [node for node, takes in cluster.lent.items() if takes]
+        others = [*open_, *(node for node in self._nodes() if node not in cluster.lent and node not in sources)]
+        for pod, waiting in sorted(self._victims.items()):
+            target = next((node for node in others if self._state.refusal(pod, node) is None), None)
+            if target is None or state.refusal(pod, target) is not None:
+                source = cluster.pods[pod].node
+                self.evictions.append(Step(pod, source, source))
+                self.reasons[pod] = f"{waiting} waits for {cluster.node_name(source)}"
+            else:
+                self._state.move(pod, target)
+                state.move(pod, target)
+
+    def _place(self, pod: PodIndex) -> NodeIndex | None:
+        """Put a waiting pod where the fewest and cheapest pods have to go; return the node, None if there is none."""
+        class_index = self.problem.cluster.pods[pod].class_index
+        if class_index in self._hopeless:
+            return None
+        best: tuple[int, int, NodeIndex, list[PodIndex]] | None = None
+        for node in self._nodes():
+            if self._state.node_fit.refusal(class_index, node) is not None:
+                continue
+            victims = self._victims_on(node, pod)
+            if victims is not None:
+                cost = sum(map(self._cost.weight, victims))
+                best = min(best or (len(victims), cost, node, victims), (len(victims), cost, node, victims))
+        if best is None:
+            self._hopeless.add(class_index)
+            return None
+        _, _, node, victims = best
+        for victim in victims:
+            self._remove(victim)
+            self._gone[job_of(self._pod(victim))] += 1
+            self._victims[victim] = self._pod(pod).key
+        self._state.move(pod, node)
+        return node
+
+    def _victims_on(self, node: NodeIndex, pod: PodIndex) -> list[PodIndex] | None:
+        """Return the pods that have to go from a node for a waiting one, None if that is not enough."""
+        mark, found = self._state.mark(), list[PodIndex]()
+        jobs = self._gone.copy()
+        refusal = self._state.refusal(pod, node)
+        for victim in self._candidates(node, pod) if refusal is not None else ():
+            job = job_of(self._pod(victim))
+            if len(self._victims) + len(found) >= self._most or jobs[job] >= self.spare.get(job, self._most):
+                continue
+            jobs[job] += 1
+            found.append(victim)
+            self._remove(victim)
+            refusal = self._state.refusal(pod, node)
+            if refusal is None:
+                break
+        self._state.undo_to(mark)
+        return found if refusal is None else None
+
+    def _candidates(self, node: NodeIndex, pod: PodIndex) -> list[PodIndex]:
+        """Return the pods on a node that may go for a waiting one, the cheapest first."""
+        if node in self.problem.cluster.lent:
+            return []
+        there = [
+            one
+            for one in self.problem.cluster.pods_on[node]
+            if one not in self._kept
+            and one not in self._victims
+            and one not in self._moved
+            and self._pod(one).controller is not None
+            and self._priority(one) <= self._priority(pod)
+        ]
+        return self._cost.cheapest_first(there)
+
+    def _remove(self, pod: PodIndex) -> None:
+        waiting = self.problem.cluster.waiting_node
+        if waiting is not None:
+            self._state.move(pod, waiting)
+
+    def _nodes(self) -> Iterator[NodeIndex]:
+        return (NodeIndex(node) for node in range(len(self.problem.cluster.snapshot.nodes)))
+
+    def _waiting(self) -> tuple[PodIndex, ...]:
+        waiting = self.problem.cluster.waiting_node
+        return () if waiting is None else self.problem.cluster.pods_on[waiting]
+
+    def _pod(self, pod: PodIndex) -> Pod:
+        return self.problem.cluster.pods[pod].pod
+
+    def _priority(self, pod: PodIndex) -> int:
+        return self._pod(pod).spec.priority or 0
