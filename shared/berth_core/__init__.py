@@ -24,12 +24,9 @@ from berth_core.errors import BerthError, InputError, PermanentError, RetryableE
 from berth_core.gated_queues import (
     QUEUE_API_VERSION,
     GatedQueue,
-    GatedQueueState,
-    GatedQueueStatus,
     LocalQueue,
     QueueCondition,
     choose_namespaces,
-    offered_to_queues,
     queue_of_slot,
 )
 from berth_core.labels import (
@@ -108,16 +105,12 @@ from berth_core.migration_plans import (
 from berth_core.names import (
     DEFAULT_NAMESPACE,
     DESCHEDULER_LEASE,
-    DO_NOT_DISRUPT_ANNOTATION,
-    EVICT_ANNOTATION,
     HANDOVER_SECONDS,
     LONGEST_LABEL_VALUE,
-    NO_EVICTION_ANNOTATION,
     OPERATOR_LEASE,
     OPERATOR_RENEWALS,
     PLACEHOLDER_IMAGE,
     QUEUE_WEBHOOK_CONFIGURATION,
-    SAFE_TO_EVICT_ANNOTATION,
     UNTRIED_SECONDS,
     WEBHOOK_CONFIGURATION,
     WEBHOOK_SECRET,
@@ -202,14 +195,7 @@ from berth_core.policies import (
     Trigger,
     policies_that_move,
 )
-from berth_core.queues import (
-    DEFAULT_QUEUE,
-    QUEUE_KIND,
-    Queue,
-    QueueObject,
-    QueueSource,
-    QueueState,
-)
+from berth_core.queues import DEFAULT_QUEUE, QUEUE_KIND, Queue, QueueObject, QueueSource, QueueState
 from berth_core.reservations import (
     HIGHEST_SLOT_INDEX,
     RESERVATION_API_VERSION,
@@ -261,7 +247,6 @@ from berth_core.revocable_zones import (
     is_preemptable,
     job_of,
     preemptable_groups,
-    says_preemptable,
     share_of,
 )
 from berth_core.selectors import (
@@ -318,10 +303,8 @@ __all__ = [
     "DEFAULT_QUEUE",
     "DEPLOYMENT",
     "DESCHEDULER_LEASE",
-    "DO_NOT_DISRUPT_ANNOTATION",
     "DRAINING_TAINT",
     "EPHEMERAL_STORAGE",
-    "EVICT_ANNOTATION",
     "FENCE_LABEL",
     "FENCE_LIMITS_ANNOTATION",
     "FREED_ANNOTATION",
@@ -347,7 +330,6 @@ __all__ = [
     "MAY_MOVE_ANNOTATION",
     "MEMORY",
     "MOVE_ANNOTATION",
-    "NO_EVICTION_ANNOTATION",
     "ONE_POD",
     "OPERATOR_LEASE",
     "OPERATOR_RENEWALS",
@@ -377,7 +359,6 @@ __all__ = [
     "RESERVEABLE_ANNOTATION",
     "REVOCABLE_ZONE_LABEL",
     "ROOM_TAINT",
-    "SAFE_TO_EVICT_ANNOTATION",
     "SCHEDULED",
     "SLOT_ANNOTATION",
     "STANDING_FENCE_LABEL",
@@ -416,8 +397,6 @@ __all__ = [
     "Fence",
     "FragmentationStatus",
     "GatedQueue",
-    "GatedQueueState",
-    "GatedQueueStatus",
     "InputError",
     "LabelSelector",
     "LabelSelectorRequirement",
@@ -558,7 +537,6 @@ __all__ = [
     "matches_labels",
     "matches_node_affinity",
     "occupied_requests",
-    "offered_to_queues",
     "owner_matches",
     "parse_duration",
     "parse_kinds",
@@ -587,7 +565,6 @@ __all__ = [
     "reservation_for",
     "reservation_name",
     "room_taint_value",
-    "says_preemptable",
     "scheduled_plan_name",
     "share_of",
     "span_in_words",

@@ -182,19 +182,3 @@ def is_room_taint_of(plan: str, value: str) -> bool:
 
 def _plan_part(plan: str) -> str:
     return _readable(plan, reserve=_HASH_LENGTH + 1)
-
-
-# --- annotations -----------------------------------------------------------------------------------------------------
-# Annotations with which users mark single pods, as upstream's descheduler and autoscalers define them.
-
-EVICT_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/evict"
-"""The pod may be moved, whatever `DefaultEvictor` requires of single pods."""
-
-NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-"""The pod should rather stay."""
-
-SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-"""With the value `false` the pod stays."""
-
-DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
-"""With the value `true` the pod stays."""

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from berth_core.names import NO_EVICTION_ANNOTATION
 from berth_core.objects import ContainerStatus, Node, Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import plan
+from berth_descheduler.planner import NO_EVICTION_ANNOTATION, plan
 from berth_descheduler.planner.problem import DisruptionCost
 from berth_descheduler.planner.simulation.cluster import Cluster
 from builders import node, owner, pod

@@ -4,7 +4,7 @@ Pure, without clock and I/O, and deterministic.
 """
 
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
-from berth_descheduler.planner.evictability import wish_refusals
+from berth_descheduler.planner.evictability import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION, wish_refusals
 from berth_descheduler.planner.fragmentation import (
     Fragmentation,
     NodeUsage,
@@ -18,11 +18,7 @@ from berth_descheduler.planner.gangs import Gangs, gangs_of
 from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting_pods, starved_pods
 from berth_descheduler.planner.planning import Plan, explain_kept_pods, measure_cluster, plan
 from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality, Strategy
-from berth_descheduler.planner.queue_guarantees import (
-    QueueCapacity,
-    QueueShape,
-    measure_queues,
-)
+from berth_descheduler.planner.queue_guarantees import QueueCapacity, QueueShape, measure_queues
 from berth_descheduler.planner.revalidation import Invalid, revalidate
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest
 from berth_descheduler.planner.settings import (
@@ -36,12 +32,7 @@ from berth_descheduler.planner.settings import (
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.pod_classes import odd_requests
 from berth_descheduler.planner.simulation.state import State, Step
-from berth_descheduler.planner.starvation import (
-    find_pending_jobs,
-    pods_kept_off,
-    standing_fences,
-    why_not_needed,
-)
+from berth_descheduler.planner.starvation import find_pending_jobs, pods_kept_off, standing_fences, why_not_needed
 from berth_descheduler.planner.stranded_capacity import (
     CapacityReport,
     CapacityShape,
@@ -54,14 +45,12 @@ from berth_descheduler.planner.stranded_capacity import (
     write_shape,
 )
 from berth_descheduler.planner.strategies.room_by_eviction import with_evictions
-from berth_descheduler.planner.strategies.starving_jobs import (
-    StarvationRules,
-    StarvingJobsStrategy,
-    most_fenced_nodes,
-)
+from berth_descheduler.planner.strategies.starving_jobs import StarvationRules, StarvingJobsStrategy, most_fenced_nodes
 from berth_descheduler.planner.strategies.threshold import Threshold, ThresholdRules
 
 __all__ = [
+    "EVICT_ANNOTATION",
+    "NO_EVICTION_ANNOTATION",
     "CapacityReport",
     "CapacityShape",
     "DisruptionBudgets",

@@ -11,11 +11,9 @@ from typing import Final, TypeAlias
 
 from berth_core import (
     DEFAULT_NAMESPACE,
-    DO_NOT_DISRUPT_ANNOTATION,
     LONGEST_GRACE,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
-    SAFE_TO_EVICT_ANNOTATION,
     OwnerReference,
     Pod,
     PodFailurePolicyRule,
@@ -29,6 +27,21 @@ from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND, Gangs
 from berth_descheduler.planner.settings import EvictableNamespaces
+
+# --- annotations -----------------------------------------------------------------------------------------------------
+# Annotations with which users mark single pods, as upstream's descheduler and autoscalers define them.
+
+EVICT_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/evict"
+"""The pod may be moved, whatever `DefaultEvictor` requires of single pods."""
+
+NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+"""The pod should rather stay."""
+
+SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+"""With the value `false` the pod stays."""
+
+DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
+"""With the value `true` the pod stays."""
 
 # --- job failures ----------------------------------------------------------------------------------------------------
 # Whether evictions could fail a pod's Job: each counts as a failure, unless the Job's policy ignores it.

@@ -12,7 +12,6 @@ from berth_core import (
     CRITICAL_NODE_LABEL,
     LAST_DEFRAGMENTED_ANNOTATION,
     LAST_MOVED_ANNOTATION,
-    NO_EVICTION_ANNOTATION,
     InputError,
     Node,
     Pod,
@@ -26,7 +25,7 @@ from berth_core import (
 from berth_core.revocable_zones import closed_lent_nodes, may_lose_its_place
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner.evictability import Evictability
+from berth_descheduler.planner.evictability import NO_EVICTION_ANNOTATION, Evictability
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation import (

@@ -9,19 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from berth_core import (
-    EVICT_ANNOTATION,
-    NO_EVICTION_ANNOTATION,
-    InputError,
-    LabelSelector,
-    OwnerReference,
-    Pod,
-    matches_labels,
-    parse_timestamp,
-)
+from berth_core import InputError, LabelSelector, OwnerReference, Pod, matches_labels, parse_timestamp
 from berth_descheduler.framework import ClusterView, PodFilter, Refusal, RefusalReason
 from berth_descheduler.framework.interfaces import PluginSet
-from berth_descheduler.planner import DisruptionBudgets, EvictableNamespaces
+from berth_descheduler.planner import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION, DisruptionBudgets, EvictableNamespaces
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs, NoEvictionPolicy, Protection
 
 EVICTOR_NAME: Final = "DefaultEvictor"

@@ -19,8 +19,6 @@ from berth_core import (
     RESERVATION_LABEL,
     BerthError,
     GatedQueue,
-    GatedQueueState,
-    GatedQueueStatus,
     Namespace,
     ObjectMeta,
     ObjectReference,
@@ -29,8 +27,8 @@ from berth_core import (
     QueueCondition,
     Reservation,
     ResourceAmounts,
-    offered_to_queues,
 )
+from berth_core.gated_queues import GatedQueueState, GatedQueueStatus, offered_to_queues
 from berth_kube import (
     KUEUE_LOCAL_QUEUES,
     NAMESPACES,
