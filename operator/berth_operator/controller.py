@@ -357,7 +357,7 @@ class Controller:
                 self._listed_anew.clear()
                 self._resync_known()
             if self._lease.held():
-                self._sweep.list_windows_and_zones()
+                self._sweep.listen(self._windows.refresh, self._zones.refresh)
                 self._queues.listen()
             else:
                 self._cache.start_epoch()

@@ -26,8 +26,6 @@ from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.executor.webhook_registration import WebhookRegistration
-from berth_operator.executor.windows import list_windows
-from berth_operator.executor.zones import list_zones
 from berth_operator.reconcile import holds_our_gate
 from berth_operator.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
 
@@ -90,7 +88,7 @@ class Resync:
         self._turn = 0
         self._listed_at = -_LIST_SECONDS
 
-    def list_windows_and_zones(self) -> None:
+    def listen(self, *refresh: Callable[[], None]) -> None:
         """Hear of new and changed windows and zones every three seconds.
 
         They do not come through kopf: of two kinds that it watches, one that ends while the other is cut leaves it
@@ -100,8 +98,8 @@ class Resync:
             return
         self._listed_at = time.monotonic()
         try:
-            list_windows(self._client, self._cache)
-            list_zones(self._client, self._cache)
+            for kind in refresh:
+                kind()
         except BerthError as error:
             _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
 

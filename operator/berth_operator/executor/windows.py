@@ -44,11 +44,10 @@ from berth_kube import (
     RESERVATIONS,
     AlreadyExistsError,
     EventType,
-    KubeClient,
     NotFoundError,
 )
 from berth_operator import metrics, telemetry
-from berth_operator.cache import Cache, GuardableNode, read_reservation
+from berth_operator.cache import GuardableNode, read_reservation
 from berth_operator.executor.context import (
     NOT_ENDED,
     Context,
@@ -86,18 +85,6 @@ _WITHOUT_NODES_SECONDS: Final = 10.0
 """Between two looks for a node that a window may use."""
 
 _LOG = structlog.get_logger(__name__)
-
-
-def list_windows(client: KubeClient, cache: Cache) -> None:
-    """Refresh all windows in the cache and their numbers; without the CRD there are none."""
-    try:
-        listing = client.list(RESERVATION_WINDOWS)
-    except NotFoundError:
-        return
-    cache.windows.replace([ReservationWindow.read(body) for body in listing.items], listing.resource_version)
-    states = Counter(window.status.state for window in cache.windows.all())
-    for state in WindowState:
-        metrics.WINDOWS.labels(state=state.value).set(states[state.value])
 
 
 class WindowNodeChooser:
@@ -186,6 +173,18 @@ class WindowController:
         self._nodes = WindowNodeChooser(context)
         self._policies: Sequence[Mapping[str, Any]] = ()
         self._policies_listed_at = -_SURVEY_SECONDS - 1
+
+    def refresh(self) -> None:
+        """Refresh all windows in the cache and their numbers; without the CRD there are none."""
+        try:
+            listing = self._client.list(RESERVATION_WINDOWS)
+        except NotFoundError:
+            return
+        found = [ReservationWindow.read(body) for body in listing.items]
+        self._cache.windows.replace(found, listing.resource_version)
+        states = Counter(window.status.state for window in self._cache.windows.all())
+        for state in WindowState:
+            metrics.WINDOWS.labels(state=state.value).set(states[state.value])
 
     def reconcile(self, key: Key) -> None:
         """Reconcile a window, and queue it for the time at which it is due again.

@@ -149,6 +149,9 @@ class ZoneController:
         """By uid of a zone the pods on its nodes, and the monotonic time of that."""
         self.fences = fences
 
+    def refresh(self) -> None:
+        list_zones(self._client, self._cache)
+
     def reconcile(self, uid: str, wake: Callable[[float], None]) -> None:
         """Reconcile a zone; `wake` gets the seconds until it opens or closes next."""
         zone = self._cache.zones.get(uid)
