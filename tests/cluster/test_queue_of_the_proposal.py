@@ -1,128 +1,25 @@
 """A Queue keeps what it guarantees for its pods, with the proposal's own numbers, on an unmodified kube-scheduler."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
-
 import pytest
 
 from berth_core import (
     HANDOVER_GATE,
-    QUEUE_API_VERSION,
-    QUEUE_GATE,
-    QUEUE_KIND,
     ConditionType,
-    GatedQueue,
-    Pod,
     QueueCondition,
     QueueSource,
-    Reservation,
-    ResourceAmounts,
-    is_unschedulable,
 )
 from berth_descheduler.planner import measure_queues
 from berth_descheduler.snapshots import read_capacity
-from berth_kube.client import KubeClient, connect
-from berth_kube.resources import NAMESPACES, NODES, PODS, QUEUES, RESERVATIONS
-from berth_sandbox.bootstrap import NodeShape
+from berth_kube.client import connect
+from berth_kube.resources import PODS
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import is_gone, make_namespace, pod_template
-from reservation_stage import delete_all, delete_if_there
+from queue_users import QUEUE_1, QUEUE_2, Users, memory, users
+from reservation_stage import delete_all
 from waiting import eventually
 
+__all__ = ["users"]
+
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.usefixtures("operator")]
-
-QUEUE_1: Final = "q1"
-QUEUE_2: Final = "q2"
-
-
-@dataclass(frozen=True)
-class Users:
-    """Two queues, each with a namespace of its own, on nodes of 1000M memory in all."""
-
-    client: KubeClient
-
-    def write(self, name: str, **spec: Any) -> None:  # noqa: ANN401 - a field of the spec
-        selector = {"matchLabels": {"kubernetes.io/metadata.name": f"of-{name}"}}
-        body = {"apiVersion": QUEUE_API_VERSION, "kind": QUEUE_KIND, "metadata": {"name": name}}
-        self.client.create(QUEUES, {**body, "spec": {"namespaceSelector": selector, **spec}})
-
-    def change(self, name: str, **spec: Any) -> None:  # noqa: ANN401 - a field of the spec
-        self.client.merge_patch(QUEUES, name, {"spec": spec})
-
-    def read(self, name: str) -> GatedQueue:
-        return GatedQueue.read(self.client.get(QUEUES, name))
-
-    def says(self, name: str, type_: QueueCondition) -> tuple[str, str]:
-        """Return status and reason of a condition of a queue."""
-        found = self.read(name).condition(type_)
-        return (found.status, found.reason) if found is not None else ("", "")
-
-    def submit(self, queue: str, count: int, *, prefix: str = "job", memory: str = "100M") -> None:
-        body = {"apiVersion": "v1", "kind": "Pod", **pod_template({}, cpu="100m", memory=memory)}
-        for number in range(count):
-            body["metadata"] = {"name": f"{prefix}-{number}"}
-            self.client.create(PODS, body, namespace=f"of-{queue}")
-
-    def pods(self, queue: str) -> tuple[Pod, ...]:
-        return self.client.list(PODS, namespace=f"of-{queue}", type=Pod).items
-
-    def running(self, queue: str) -> int:
-        return sum(pod.status.phase == "Running" for pod in self.pods(queue))
-
-    def gated(self, queue: str) -> int:
-        return sum(any(gate.name == QUEUE_GATE for gate in pod.spec.scheduling_gates) for pod in self.pods(queue))
-
-    def refused(self, queue: str) -> list[Pod]:
-        """Return the pods that a scheduler has found no place for."""
-        return [pod for pod in self.pods(queue) if is_unschedulable(pod)]
-
-    def held(self) -> int:
-        """Return how many slots of the second queue are held."""
-        return self.read(QUEUE_2).status.held_slots
-
-    def reservations(self) -> tuple[Reservation, ...]:
-        listed = self.client.list(RESERVATIONS, namespace=f"of-{QUEUE_2}").items
-        return tuple(map(Reservation.read, listed))
-
-    def wait_until_gating(self, queue: str, gate: str = QUEUE_GATE) -> None:
-        """Wait until the API server gates new pods of a queue, which dry runs show."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "dry"},
-            "spec": pod_template({}, cpu="100m", memory="100M")["spec"],
-        }
-
-        def is_gated() -> bool:
-            made = self.client.create(PODS, body, namespace=f"of-{queue}", dry_run=True, type=Pod)
-            return any(one.name == gate for one in made.spec.scheduling_gates)
-
-        eventually(f"pods of {queue} are gated", is_gated, seconds=60)
-
-
-def memory(amounts: dict[str, str]) -> int:
-    """Return an amount of memory in millions of bytes."""
-    return ResourceAmounts.from_quantities(amounts)["memory"] // 1_000_000
-
-
-@pytest.fixture
-def users(sandbox: Sandbox) -> Iterator[Users]:
-    with sandbox.connect() as client:
-        found = Users(client)
-        eventually("no other node is there", lambda: not found.client.list(NODES).items, seconds=90)
-        nodes = sandbox.add_nodes(2, NodeShape(memory="500M"), prefix="of-queues-")
-        for name in (f"of-{queue}" for queue in (QUEUE_1, QUEUE_2)):
-            eventually(f"{name} is not left", lambda name=name: is_gone(client, NAMESPACES, name), seconds=90)
-            make_namespace(client, name)
-        yield found
-        for queue in (QUEUE_1, QUEUE_2):
-            delete_if_there(found.client, QUEUES, queue)
-            delete_all(found.client, PODS, f"of-{queue}")
-        for name in nodes:
-            delete_if_there(found.client, NODES, name)
-        for queue in (QUEUE_1, QUEUE_2):
-            delete_if_there(found.client, NAMESPACES, f"of-{queue}")
 
 
 def left_of_guarantee(sandbox: Sandbox, queue: str) -> tuple[int, int]:
