@@ -10,7 +10,7 @@ from chart.charted import Helm, Manifest, apply_strictly
 from chart.conftest import RESTRICTED
 from chart.value_sets import VALUE_SETS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 
 def pods(manifests: list[Manifest]) -> list[Manifest]:

@@ -33,7 +33,7 @@ from monitoring_expressions import EXPRESSIONS, SELECTOR
 from reservation_stage import delete_if_there
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 STAGE: Final = {"stage": "chart"}
 OF_BERTH: Final = re.compile(r"[ /.]berth\b|volcano")

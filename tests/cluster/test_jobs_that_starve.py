@@ -21,7 +21,7 @@ from service_processes import OperatorProcess
 from starving_gangs import Load, StarvingGangs, starving_policy
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 
 POLICY = "starving-jobs"
 

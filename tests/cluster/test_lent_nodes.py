@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 DOCS: Final = Path(__file__).parents[2] / "descheduler" / "docs"
 ALWAYS: Final = {"windows": ["0:00-24:00"]}
 PREEMPTABLE: Final = {"volcano.sh/preemptable": "true"}
-LONG_SECONDS: Final = 120
+LONG_SECONDS: Final = 240
 APPS: Final = ("batch", "service")
 
 
@@ -148,7 +148,7 @@ def test_pods_have_left_a_closed_node_one_after_the_other(
             fewest = min(fewest, len(placed(stage)))
             return placed(stage) == [usual] * 2
 
-        eventually("all have left it", has_left, seconds=2 * LONG_SECONDS)
+        eventually("all have left it", has_left, seconds=LONG_SECONDS)
     assert fewest >= 1, "one at a time"
     eventually("the zone says so", lambda: read(stage, zone).status.pods == 0, seconds=LONG_SECONDS)
 
@@ -164,7 +164,7 @@ def test_pods_that_no_other_node_takes_are_evicted_and_wait(
     switch(stage, zone, "Open", suspend=False)
     start_batch(stage, lent, cpu="2")
     with emptying(sandbox, stage, zone, tmp_path):
-        eventually("none runs any more", lambda: placed(stage) == [], seconds=2 * LONG_SECONDS)
+        eventually("none runs any more", lambda: placed(stage) == [], seconds=LONG_SECONDS)
         eventually("the zone says so", lambda: read(stage, zone).status.pods == 0, seconds=LONG_SECONDS)
 
         def evictions() -> int:

@@ -43,7 +43,7 @@ from reservation_stage import delete_all, delete_if_there
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 NAMESPACE = "odd"
 NEIGHBOUR = "odd-neighbour"

@@ -42,7 +42,7 @@ from reservation_stage import Stage, make_stage
 from service_processes import running_operator
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 
 @dataclass(frozen=True, order=True)

@@ -44,7 +44,7 @@ from policy_scenes import (
 from service_processes import OperatorProcess
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 
 TAKEOVER_SECONDS: Final = 90
 ONE_BY_ONE: Final = {"maxMovesPerWave": 1}

@@ -36,7 +36,7 @@ from reservation_stage import delete_if_there
 from service_processes import script
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.cluster
 
 NAMESPACE: Final = "rest-callers"
 IDLE: Final = ("--interval=24h", "--include-namespace=no-such-namespace")

@@ -34,11 +34,11 @@ from replicas import Replica, Replicas, running_replicas
 from reservation_stage import WHOLE_NODE, Stage, is_gated
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 
 DRAIN_SECONDS = 300
 """Longer than everything that is waited for meanwhile."""
-LIFE_SECONDS = 8
+LIFE_SECONDS = 10
 """Of a certificate; three lives later the authority is renewed, too."""
 
 

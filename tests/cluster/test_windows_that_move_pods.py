@@ -26,7 +26,7 @@ from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.usefixtures("operator")]
 
-LONG_SECONDS: Final = 120
+LONG_SECONDS: Final = 240
 WINDOW: Final = "nightly"
 
 
@@ -121,7 +121,7 @@ def test_it_holds_its_place_before_the_start_where_one_that_may_not_move_pods_wa
 
     open_window(stage, "Consolidate")
     is_held = lambda: [o.held for o in read(stage).status.active] == [1]  # noqa: E731 - a name for a claim
-    eventually("the place is held", is_held, seconds=2 * LONG_SECONDS)
+    eventually("the place is held", is_held, seconds=LONG_SECONDS)
     assert read(stage).status.state == "Reserving"
     eventually("both pods run on one node", lambda: len(web_nodes(stage)) == 2, seconds=LONG_SECONDS)
     (left,) = set(web_nodes(stage))

@@ -24,7 +24,7 @@ from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.sandbox import Sandbox
 
 ORACLE_NAME = SECOND_SCHEDULER_NAME
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 PAUSE_SECONDS = 0.01
 
 
