@@ -47,6 +47,7 @@ from berth_core import (
     read_whole_number,
 )
 from berth_core.gated_queues import QueueReason
+from berth_descheduler.cli.lent_nodes import find_zone_troubles
 from berth_descheduler.options import Output, cluster_options, output_option, write_described
 from berth_descheduler.plugins import StarvingJobsArgs
 from berth_descheduler.report import Terminal
@@ -285,6 +286,48 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         to_do="Reserve earlier (startReserveAgo), choose other nodes, or let pods be moved (mayMove: Consolidate):",
         command="kubectl -n {namespace} edit reservationwindow {name}",
     ),
+    Invariant.ZONE_INVALID: Advice(
+        what="A RevocableZone cannot open.",
+        why="Its nodes stay closed to all pods but those of DaemonSets.",
+        to_do="Mend the field that is named:",
+        command="kubectl edit revocablezone {name}",
+    ),
+    Invariant.ZONE_UNKNOWN: Advice(
+        what="A node's label names a RevocableZone that does not exist.",
+        why="The node is open to all pods at all times, and nothing empties it; plans move no pod there.",
+        to_do="Make the zone, or mend or take off the label:",
+        command="kubectl label node {name} volcano.sh/revocable-zone-",
+    ),
+    Invariant.ZONE_WITHOUT_NODES: Advice(
+        what="No node has the label of a RevocableZone.",
+        why="It lends nothing.",
+        to_do="Label its nodes:",
+        command="kubectl label node NODE volcano.sh/revocable-zone={name}",
+    ),
+    Invariant.ZONE_UNFENCED: Advice(
+        what="Nodes of a RevocableZone lack the fence that they should have.",
+        why="Pods may come to them that should not, or preemptable pods may be kept off.",
+        to_do="A node without a spare pod slot gets none; else the operator's log says why:",
+        command=_OPERATOR_LOG,
+    ),
+    Invariant.ZONE_NOT_EMPTIED: Advice(
+        what="Pods have to leave the nodes of a RevocableZone, and no policy takes them off by itself.",
+        why="They are on the nodes when these are given back.",
+        to_do="Enable the deschedule plugin LentNodes in a policy of mode Auto, and run a descheduler:",
+        command="kubectl describe revocablezone {name}",
+    ),
+    Invariant.ZONE_LATE: Advice(
+        what="The nodes of a RevocableZone are not empty at the end of its window, or will not be.",
+        why="Whoever gets the nodes next finds pods there.",
+        to_do="Plans say which pods stay and why; let them leave earlier (evictBefore), or more at once (jdb budgets):",
+        command="kubectl describe revocablezone {name}",
+    ),
+    Invariant.DAEMON_KEPT_OFF: Advice(
+        what="A DaemonSet selects lent nodes and does not tolerate their taints.",
+        why="Its pods are missing there: logs, metrics or the network of pods on lent nodes may be, too.",
+        to_do="Let it tolerate the taint, or select other nodes:",
+        command="kubectl -n {namespace} edit daemonset {name}",
+    ),
 }
 """In the order in which they are told: what is the cause of others comes first."""
 
@@ -348,6 +391,7 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
             *find_window_troubles(client),
             *find_queue_troubles(state),
             *find_starving_troubles(client, state),
+            *find_zone_troubles(client, state, _read_policies(client)),
         )
         return *find_troubles(state, now=clock.now()), *of_features
 

@@ -214,6 +214,20 @@ class Invariant(StrEnum):
     """A ReservationWindow may move pods, and no policy does so."""
     WINDOW_SHORT = "WindowShort"
     """A ReservationWindow does not find its capacity by its start."""
+    ZONE_INVALID = "ZoneInvalid"
+    """A RevocableZone cannot open."""
+    ZONE_UNKNOWN = "ZoneUnknown"
+    """A node's label names a RevocableZone that does not exist."""
+    ZONE_WITHOUT_NODES = "ZoneWithoutNodes"
+    """No node has the label of a RevocableZone."""
+    ZONE_UNFENCED = "ZoneUnfenced"
+    """Nodes of a RevocableZone lack the fence that they should have."""
+    ZONE_NOT_EMPTIED = "ZoneNotEmptied"
+    """Pods have to leave the nodes of a RevocableZone, and no policy takes them off."""
+    ZONE_LATE = "ZoneLate"
+    """The nodes of a RevocableZone are not empty at the end of its window, or will not be."""
+    DAEMON_KEPT_OFF = "DaemonKeptOff"
+    """A DaemonSet selects lent nodes and does not tolerate their taints."""
 
 
 BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
@@ -246,6 +260,13 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.WINDOW_OVERLAPS: 0.0,
     Invariant.WINDOW_WITHOUT_MOVES: 0.0,
     Invariant.WINDOW_SHORT: 0.0,
+    Invariant.ZONE_INVALID: 0.0,
+    Invariant.ZONE_UNKNOWN: 0.0,
+    Invariant.ZONE_WITHOUT_NODES: 0.0,
+    Invariant.ZONE_UNFENCED: 30.0,
+    Invariant.ZONE_NOT_EMPTIED: 0.0,
+    Invariant.ZONE_LATE: 0.0,
+    Invariant.DAEMON_KEPT_OFF: 0.0,
 }
 """How long each may be broken while Berth works as it should."""
 

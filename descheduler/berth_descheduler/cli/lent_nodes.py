@@ -1,0 +1,135 @@
+"""What keeps lent nodes from being used and emptied by the clock, for `berth doctor`.
+
+RevocableZones say themselves what is wrong with their times, fences and pods. Here is also what they cannot know: a
+label that names no zone, a zone that no policy empties, and DaemonSets that taints keep off lent nodes.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from berth_core import (
+    DRAINING_TAINT,
+    HANDOVER_TAINT,
+    LENT_NODES,
+    REVOCABLE_ZONE_LABEL,
+    ROOM_TAINT,
+    DeschedulerPolicy,
+    Node,
+    ObjectMeta,
+    PodSpec,
+    RevocableZone,
+    RunMode,
+    Taint,
+    Toleration,
+    ZoneState,
+    count,
+    first_few,
+    matches_node_affinity,
+    untolerated_taint,
+)
+from berth_core.revocable_zones import ZoneCondition, ZoneReason
+from berth_kube import DAEMON_SETS, REVOCABLE_ZONES, KubeClient, NotFoundError
+from berth_sandbox.invariants import ClusterState, Invariant, Violation
+
+_NODES_NAMED: Final = 3
+_BY_CONDITION: Final = (
+    (ZoneCondition.FENCED, ZoneReason.NO_NODES, Invariant.ZONE_WITHOUT_NODES),
+    (ZoneCondition.SCHEDULED, ZoneReason.INVALID, Invariant.ZONE_INVALID),
+    (ZoneCondition.FENCED, ZoneReason.WITHOUT_FENCE, Invariant.ZONE_UNFENCED),
+    (ZoneCondition.EMPTY_IN_TIME, ZoneReason.TOO_LATE, Invariant.ZONE_LATE),
+    (ZoneCondition.EMPTY_IN_TIME, ZoneReason.LEFT_OVER, Invariant.ZONE_LATE),
+)
+_OF_PLANS: Final = {DRAINING_TAINT, HANDOVER_TAINT, ROOM_TAINT}
+"""Taints that Berth puts on nodes for a while."""
+
+_NODE_CONDITIONS: Final = ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure")
+_ALWAYS_TOLERATED: Final = tuple(
+    Toleration(key=f"node.kubernetes.io/{one}", operator="Exists")
+    for one in (*_NODE_CONDITIONS, "unschedulable", "network-unavailable")
+)
+"""What the controller of DaemonSets adds to their pods; the last only with `hostNetwork`, and it passes by itself."""
+
+
+class _Template(msgspec.Struct, frozen=True):
+    spec: PodSpec = PodSpec()
+
+
+class _DaemonSetSpec(msgspec.Struct, frozen=True):
+    template: _Template = _Template()
+
+
+class _DaemonSet(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: _DaemonSetSpec = _DaemonSetSpec()
+
+
+def find_zone_troubles(
+    client: KubeClient, state: ClusterState, policies: Sequence[DeschedulerPolicy]
+) -> Iterator[Violation]:
+    """Yield what keeps nodes from being lent and given back as their zones say."""
+    try:
+        zones = [RevocableZone.read(body) for body in client.list(REVOCABLE_ZONES).items]
+    except NotFoundError:
+        return
+    lent = [node for node in state.nodes if REVOCABLE_ZONE_LABEL in node.metadata.labels]
+    yield from _unknown_zones(zones, lent)
+    for zone in zones:
+        yield from _said_by_itself(zone)
+    if any(map(_has_to_be_emptied, zones)) and not any(map(_empties_lent_nodes, policies)):
+        for zone in filter(_has_to_be_emptied, zones):
+            text = f"{count(zone.status.nodes, 'node')} with {count(zone.status.pods, 'pod')} that have to leave"
+            yield Violation(Invariant.ZONE_NOT_EMPTIED, f"revocablezone {zone.metadata.name}", text)
+    if zones and lent:
+        yield from _daemons_kept_off(client.list(DAEMON_SETS, type=_DaemonSet).items, lent)
+
+
+def _unknown_zones(zones: Iterable[RevocableZone], lent: Iterable[Node]) -> Iterator[Violation]:
+    names = {zone.metadata.name for zone in zones}
+    for node in lent:
+        label = node.metadata.labels[REVOCABLE_ZONE_LABEL]
+        if label not in names:
+            yield Violation(Invariant.ZONE_UNKNOWN, f"node {node.metadata.name}", f"its label names {label!r}")
+
+
+def _said_by_itself(zone: RevocableZone) -> Iterator[Violation]:
+    """Yield what the conditions of a zone say; one that is switched off needs no nodes."""
+    for type_, reason, invariant in _BY_CONDITION:
+        found = zone.condition(type_)
+        is_off = zone.status.state == ZoneState.SUSPENDED and invariant is Invariant.ZONE_WITHOUT_NODES
+        if found is not None and found.reason == reason and not is_off:
+            yield Violation(invariant, f"revocablezone {zone.metadata.name}", found.message)
+
+
+def _has_to_be_emptied(zone: RevocableZone) -> bool:
+    """Return whether pods have to leave a zone's nodes, sooner or later."""
+    never_closes = zone.status.state == ZoneState.OPEN and zone.status.closes_at is None
+    return bool(zone.status.nodes and zone.status.pods) and not never_closes
+
+
+def _empties_lent_nodes(policy: DeschedulerPolicy) -> bool:
+    """Return whether a policy takes pods off lent nodes by itself."""
+    is_active = policy.spec.mode is RunMode.AUTO and not policy.spec.suspend
+    return is_active and any(LENT_NODES in one.plugins.deschedule.enabled for one in policy.spec.profiles)
+
+
+def _daemons_kept_off(daemon_sets: Iterable[_DaemonSet], lent: Iterable[Node]) -> Iterator[Violation]:
+    """Yield the DaemonSets that select lent nodes and do not tolerate their taints."""
+    for one in daemon_sets:
+        template = one.spec.template.spec
+        tolerations = (*template.tolerations, *_ALWAYS_TOLERATED)
+        kept_off: defaultdict[str, list[str]] = defaultdict(list)
+        for node in lent:
+            taint = untolerated_taint(tolerations, [one for one in node.spec.taints if one.key not in _OF_PLANS])
+            if taint is not None and matches_node_affinity(template, node):
+                kept_off[_in_words(taint)].append(node.metadata.name)
+        if kept_off:
+            told = (f"{taint} of {first_few(nodes, _NODES_NAMED)}" for taint, nodes in sorted(kept_off.items()))
+            target = f"daemonset {one.metadata.namespace}/{one.metadata.name}"
+            yield Violation(Invariant.DAEMON_KEPT_OFF, target, f"it does not tolerate {', nor '.join(told)}")
+
+
+def _in_words(taint: Taint) -> str:
+    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
