@@ -74,7 +74,12 @@ from berth_core.labels import (
     WINDOW_LABEL,
     WINDOW_START_ANNOTATION,
 )
-from berth_core.matching import DEPLOYMENT, deployment_name, owner_matches
+from berth_core.matching import (
+    DEPLOYMENT,
+    deployment_name,
+    owner_matches,
+    template_matches,
+)
 from berth_core.migration_plans import (
     LENT_NODES,
     PLAN_API_VERSION,
@@ -570,6 +575,7 @@ __all__ = [
     "span_in_words",
     "standing_fence_name",
     "takes_word_of_group",
+    "template_matches",
     "tolerates",
     "untolerated_taint",
     "volcano_group_of",

@@ -1,113 +1,30 @@
 """Jobs that starve: the proposal's own picture, and what becomes of a fence that is of no use any more."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from berth_core import POLICY_API_VERSION, POLICY_KIND, STANDING_FENCE_LABEL, STARVING_JOB_LABEL, Node, Pod, Reservation
-from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.reservations import ReservationPhase
-from berth_kube.client import KubeClient
-from berth_kube.resources import DESCHEDULER_POLICIES, EVENTS, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
+from berth_kube.resources import DESCHEDULER_POLICIES
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import make_namespace, pod_template
+from cluster_objects import make_namespace
 from policy_scenes import DeschedulerReplica
-from reservation_stage import delete_all, delete_if_there
 from service_processes import OperatorProcess
 from starving_gangs import Load, StarvingGangs, starving_policy
+from starving_world import World, clear, starving_world
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
-
-POLICY = "starving-jobs"
-
-
-class World:
-    """One node of 3 cpu and 3Gi, and a service with a policy for starving jobs."""
-
-    def __init__(self, client: KubeClient, namespace: str, node: str) -> None:
-        self.client = client
-        self.namespace = namespace
-        self.node = node
-
-    def create(self, name: str, cpu: str = "1", memory: str = "1Gi", **metadata: Any) -> None:  # noqa: ANN401 - of a pod
-        body = {"apiVersion": "v1", "kind": "Pod", **pod_template({"app": name}, cpu=cpu)}
-        requests = {"cpu": cpu, "memory": memory} if cpu != "0" else {}
-        for one in body["spec"]["containers"]:
-            one["resources"] = {"requests": requests}
-        body["spec"]["restartPolicy"] = "Never"
-        body["metadata"] |= {"name": name, **metadata}
-        self.client.create(PODS, body, namespace=self.namespace)
-
-    def end(self, *names: str) -> None:
-        for name in names:
-            self.client.delete(PODS, name, namespace=self.namespace, grace_seconds=0)
-
-    def on_the_node(self) -> set[str]:
-        found = self.client.list(PODS, namespace=self.namespace, type=Pod).items
-        return {pod.metadata.name for pod in found if pod.spec.node_name and pod.status.phase == "Running"}
-
-    def await_running(self, *names: str) -> None:
-        eventually(f"{names} run, and no others", lambda: self.on_the_node() == set(names), seconds=90)
-
-    def await_refused(self, *names: str) -> None:
-        pods = lambda: [self.client.get(PODS, name, namespace=self.namespace, type=Pod) for name in names]  # noqa: E731
-        refused = lambda: all(pod.condition("PodScheduled") == "False" for pod in pods())  # noqa: E731
-        eventually(f"the scheduler finds no place for {names}", refused, seconds=90)
-
-    def reservations(self) -> list[Reservation]:
-        found = self.client.list(RESERVATIONS, namespace=self.namespace, label_selector=STARVING_JOB_LABEL).items
-        return [Reservation.read(one) for one in found]
-
-    def fenced(self) -> set[str]:
-        found = self.client.list(PODS, namespace=DEFAULT_NAMESPACE, label_selector=STANDING_FENCE_LABEL, type=Pod).items
-        return {pod.spec.node_name for pod in found if not pod.is_terminating}
-
-    def events(self, pod: str) -> dict[str, str]:
-        found = self.client.list(EVENTS, namespace=self.namespace).items
-        return {one["reason"]: one["message"] for one in found if one["involvedObject"]["name"] == pod}
-
-    def switch_on(self, **args: Any) -> None:  # noqa: ANN401 - arguments of the plugin
-        asked = {"starvingJobTimeThreshold": 0, "reservedNodePercent": 50, "moves": "Never", **args}
-        profile = {
-            "name": "default",
-            "pluginConfig": [{"name": "StarvingJobs", "args": asked}],
-            "plugins": {"balance": {"enabled": ["StarvingJobs"]}},
-        }
-        spec = {"trigger": {"interval": "10s"}, "mode": "Auto", "profiles": [profile]}
-        body = {"apiVersion": POLICY_API_VERSION, "kind": POLICY_KIND, "metadata": {"name": POLICY}, "spec": spec}
-        self.client.create(DESCHEDULER_POLICIES, body)
-
-    def switch_off(self) -> None:
-        self.client.delete(DESCHEDULER_POLICIES, POLICY)
-
-
-def clear(client: KubeClient, namespace: str, nodes: Iterable[str]) -> None:
-    for resource in (DESCHEDULER_POLICIES, MIGRATION_PLANS, RESERVATIONS):
-        for item in client.list(resource).items:
-            delete_if_there(client, resource, item["metadata"]["name"], item["metadata"].get("namespace"))
-    delete_all(client, PODS, namespace)
-    delete_all(client, PODS, DEFAULT_NAMESPACE)
-    eventually("all pods are gone", lambda: not client.list(PODS, type=Pod).items, seconds=180)
-    for node in nodes:
-        delete_if_there(client, NODES, node)
 
 
 @pytest.fixture
 def world(cluster: Sandbox, serving_operator: OperatorProcess, tmp_path: Path) -> Iterator[World]:
     assert serving_operator.exit_code is None
-    (node,) = cluster.add_nodes(1, NodeShape(cpu="3", memory="3Gi"), prefix=f"starve-{time.monotonic_ns():x}-")
-    with cluster.connect() as client, DeschedulerReplica(cluster, tmp_path):
-        made = World(client, make_namespace(client, f"starve-{time.monotonic_ns():x}"), node)
-        eventually("the node is ready", lambda: client.get(NODES, node, type=Node).ready, seconds=60)
-        try:
-            yield made
-        finally:
-            clear(client, made.namespace, [node])
+    with starving_world(cluster, tmp_path, nodes=1) as (made, _):
+        yield made
 
 
 def test_the_picture_of_the_proposal_pod_4_runs_before_pod_6_and_pod_7(world: World) -> None:

@@ -283,11 +283,12 @@ ALLOWED: Final[dict[str, dict[str, Any]]] = {
     "a longer duration": {"ttl": "1200s"},
     "a time instead of the duration": {"ttl": REMOVED, "expires": "2030-01-01T12:00:00Z"},
     "no end at all": {"ttl": REMOVED},
+    "a lower minAvailable": {"minAvailable": 2},
 }
 
 
 @pytest.mark.parametrize("change", ALLOWED.values(), ids=ALLOWED)
-def test_the_end_of_a_reservation_may_be_changed(api: PlainApi, stored: Store, change: dict[str, Any]) -> None:
+def test_what_may_be_changed_of_a_reservation(api: PlainApi, stored: Store, change: dict[str, Any]) -> None:
     answer = api.merge_patch(stored(RESERVATIONS, good()), {"spec": change})
     assert not answer.refused, answer.message
 
@@ -296,6 +297,12 @@ def test_a_reservation_without_an_end_may_get_one(api: PlainApi, stored: Store) 
     path = stored(RESERVATIONS, good((("ttl",), ABSENT)))
     answer = api.merge_patch(path, {"spec": {"ttl": "600s"}})
     assert not answer.refused, answer.message
+
+
+def test_a_reservation_that_wants_all_slots_may_want_fewer(api: PlainApi, stored: Store) -> None:
+    path = stored(RESERVATIONS, good((("minAvailable",), ABSENT)))
+    assert not api.merge_patch(path, {"spec": {"minAvailable": 2}}).refused
+    assert api.merge_patch(path, {"spec": {"minAvailable": REMOVED}}, dry_run=True).code == 422
 
 
 def test_labels_of_a_reservation_may_be_changed(api: PlainApi, stored: Store) -> None:
@@ -308,8 +315,8 @@ IMMUTABLE: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "no scheduler": ({"schedulerName": REMOVED}, "schedulerName is immutable"),
     "another queue": ({"queue": "other"}, "queue is immutable"),
     "no queue": ({"queue": REMOVED}, "queue is immutable"),
-    "another minAvailable": ({"minAvailable": 2}, "minAvailable is immutable"),
-    "no minAvailable": ({"minAvailable": REMOVED}, "minAvailable is immutable"),
+    "a higher minAvailable": ({"minAvailable": 3}, "minAvailable may only be lowered"),
+    "no minAvailable": ({"minAvailable": REMOVED}, "minAvailable may only be lowered"),
     "another owner": ({"owners": [{"object": {"uid": "a"}}]}, "owners are immutable"),
     "no owners": ({"owners": REMOVED}, "owners are immutable"),
     "other tasks": ({"tasks": good()["spec"]["tasks"][:1], "minAvailable": 3}, "tasks are immutable"),
@@ -320,7 +327,8 @@ IMMUTABLE: Final[dict[str, tuple[dict[str, Any], str]]] = {
 def test_what_is_reserved_cannot_be_changed(
     api: PlainApi, stored: Store, change: dict[str, Any], want_message: str
 ) -> None:
-    answer = api.merge_patch(stored(RESERVATIONS, good()), {"spec": change}, dry_run=True)
+    known = good((("minAvailable",), 2))
+    answer = api.merge_patch(stored(RESERVATIONS, known), {"spec": change}, dry_run=True)
     assert answer.code == 422
     assert f"{want_message}: delete the Reservation and create another" in answer.message
 

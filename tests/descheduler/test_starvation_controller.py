@@ -20,7 +20,7 @@ from berth_descheduler.controller.starvation import StarvationController
 from berth_descheduler.plugins import PluginRegistry
 from berth_descheduler.plugins.registry import OWN_PLUGINS
 from berth_descheduler.policy import PolicyError, PolicyRun, RunDefaults, read_policy
-from berth_kube.errors import ServerError
+from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, ServerError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
 from builders import FakeClock, meta
 from descheduler.fake_cluster import FakeCluster, Raw, call, failure, node, pod
@@ -65,8 +65,15 @@ class World:
         raw["status"] = {"phase": "Pending", "conditions": UNPLACED}
         return self.cluster.add(PODS, raw)
 
-    def reserve(self, *, policy: str = POLICY, replicas: int = 1, **status: Any) -> None:  # noqa: ANN401 - a status
-        template = {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "10"}}}]}}
+    def reserve(
+        self,
+        *,
+        policy: str = POLICY,
+        replicas: int = 1,
+        together: bool = False,
+        **status: Any,  # noqa: ANN401 - a status
+    ) -> None:
+        template = {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "10", "memory": "1Gi"}}}]}}
         task = {"name": "a", "replicas": replicas, "template": template, "reservationNodeNames": ["n1"]}
         body = {
             "metadata": {
@@ -81,6 +88,7 @@ class World:
                 "tasks": [task],
                 "capacity": "WhenFree",
                 "fence": "Node",
+                "allOrNothing": together,
             },
             "status": {"state": {"phase": "Waiting"}, **status},
         }
@@ -98,6 +106,12 @@ class World:
     @property
     def is_kept(self) -> bool:
         return bool(self.cluster.objects["reservations"])
+
+    @property
+    def kept_spec(self) -> Raw:
+        (found,) = self.cluster.objects["reservations"].values()
+        spec: Raw = found["spec"]
+        return spec
 
     def events(self) -> list[tuple[str, str]]:
         return [(one["involvedObject"]["name"], one["reason"]) for one in self.cluster.objects["events"].values()]
@@ -176,6 +190,34 @@ def test_a_job_that_needs_another_number_of_slots_gets_a_new_reservation(world: 
     world.wait("large")
     world.reserve(replicas=2)
     world.passes(2)
+    assert not world.is_kept
+
+
+def wait_for_fewer(world: World) -> None:
+    world.wait("large")
+    world.reserve(replicas=2, together=True)
+    world.passes()
+    assert "minAvailable" not in world.kept_spec, "a pod may be replaced in between"
+    world.passes()
+
+
+def test_a_gang_whose_pods_were_partly_placed_elsewhere_keeps_its_reservation_and_wants_fewer_slots(
+    world: World,
+) -> None:
+    wait_for_fewer(world)
+    assert world.kept_spec["minAvailable"] == 1
+    before = len(world.cluster.calls)
+    world.passes(3)
+    assert not [one for one in world.cluster.calls[before:] if one[0] in {"patch", "delete"}]
+
+
+@pytest.mark.parametrize(("error", "status"), [(InvalidObjectError, 422), (ForbiddenError, 403)])
+def test_a_gang_gets_a_new_reservation_where_the_crd_or_the_rules_are_older(
+    world: World, error: type[KubeError], status: int
+) -> None:
+    refused = error(call("patch", RESERVATIONS, "starving-large"), failure(status))
+    world.cluster.faults["patch", "reservations"] = [refused]
+    wait_for_fewer(world)
     assert not world.is_kept
 
 

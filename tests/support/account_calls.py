@@ -492,6 +492,7 @@ REFUSED: dict[str, tuple[ApiCall, str]] = {
         patch_reservation("of-a-window", {"metadata": {"labels": {"a": "b"}}}, by=OPERATOR),
         "only the end may be changed",
     ),
+    "fewer places of a plan": (patch_reservation("of-a-plan", {"spec": {"minAvailable": 1}}), "only its time"),
     "a Reservation given to another": (
         patch_reservation("of-a-plan", {"metadata": {"labels": {"a": "b"}}}),
         "only its time",

@@ -18,6 +18,7 @@ from berth_core import (
     Clock,
     MigrationPlan,
     ObjectReference,
+    PermanentError,
     Reservation,
     ReservationPhase,
     ReservationReason,
@@ -26,10 +27,11 @@ from berth_core import (
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import ParsedPolicy
 from berth_descheduler.planner import (
+    SlotNeed,
     find_pending_jobs,
     pods_kept_off,
+    slots_needed,
     standing_fences,
-    why_not_needed,
 )
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import RESERVATIONS, ConflictError, KubeClient, NotFoundError, record_event
@@ -120,7 +122,7 @@ class StarvationController:
     # --- Reservations -------------------------------------------------------------------------------------------------
 
     def _release(self, found: Iterable[Reservation], snapshot: Snapshot, policies: Mapping[str, ParsedPolicy]) -> None:
-        jobs = find_pending_jobs(snapshot)
+        jobs = find_pending_jobs(snapshot, on_their_way=True)
         counts: dict[str, int] = {}
         for one in found:
             uid = one.metadata.uid
@@ -130,11 +132,29 @@ class StarvationController:
                 self._delete(one, f"it failed ({one.status.state.reason}), and the next run tries again")
             elif one.is_live and (why := _why_switched_off(one, policies)):
                 self._delete(one, why)
-            elif one.is_live and (why := why_not_needed(one, snapshot, jobs)):
+            elif one.is_live and (need := slots_needed(one, snapshot, jobs)) != SlotNeed():
                 counts[uid] = self._passes.get(uid, 0) + 1
                 if counts[uid] >= _PASSES:
-                    self._delete(one, why)
+                    self._adapt(one, need)
         self._passes = counts
+
+    def _adapt(self, reservation: Reservation, need: SlotNeed) -> None:
+        """Let the slots that a job needs suffice for a hand-over; delete a Reservation that cannot be of use so."""
+        if need.wanted is None:
+            self._delete(reservation, need.why_none)
+            return
+        meta = reservation.metadata
+        body = {"metadata": {"uid": meta.uid}, "spec": {"minAvailable": need.wanted}}
+        try:
+            self._client.merge_patch(RESERVATIONS, meta.name, body, namespace=meta.namespace)
+        except (NotFoundError, ConflictError):
+            return
+        except PermanentError as error:
+            self._delete(reservation, f"its job needs fewer slots by now, and the API server refuses that: {error}")
+            return
+        text = f"{need.wanted} of {reservation.spec.replicas}: pods of its job were placed elsewhere"
+        keys = {telemetry.KEY_RESERVATION: reservation.key, telemetry.KEY_MESSAGE: text}
+        _LOG.info(telemetry.FEWER_SUFFICE, **keys)
 
     def _delete(self, reservation: Reservation, why: str) -> None:
         meta = reservation.metadata

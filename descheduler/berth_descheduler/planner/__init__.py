@@ -32,7 +32,13 @@ from berth_descheduler.planner.settings import (
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.pod_classes import odd_requests
 from berth_descheduler.planner.simulation.state import State, Step
-from berth_descheduler.planner.starvation import find_pending_jobs, pods_kept_off, standing_fences, why_not_needed
+from berth_descheduler.planner.starvation import (
+    SlotNeed,
+    find_pending_jobs,
+    pods_kept_off,
+    slots_needed,
+    standing_fences,
+)
 from berth_descheduler.planner.stranded_capacity import (
     CapacityReport,
     CapacityShape,
@@ -73,6 +79,7 @@ __all__ = [
     "RoomMade",
     "RoomRequest",
     "ShapeFit",
+    "SlotNeed",
     "StarvationRules",
     "StarvingJobsStrategy",
     "State",
@@ -105,9 +112,9 @@ __all__ = [
     "requested_share",
     "resource_type_of",
     "revalidate",
+    "slots_needed",
     "standing_fences",
     "starved_pods",
-    "why_not_needed",
     "wish_refusals",
     "with_evictions",
     "write_shape",

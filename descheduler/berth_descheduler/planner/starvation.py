@@ -20,9 +20,11 @@ from berth_core import (
     VOLCANO_JOB_API_VERSION,
     VOLCANO_JOB_KIND,
     VOLCANO_TASK_ANNOTATION,
+    InputError,
     ObjectReference,
     Pod,
     Reservation,
+    ReservationTask,
     SlotState,
     Snapshot,
     is_best_effort,
@@ -31,12 +33,14 @@ from berth_core import (
     job_uid,
     owner_matches,
     parse_timestamp,
+    template_matches,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.gangs import Gang, GangKind, Gangs, gangs_of
 from berth_descheduler.planner.pending_pods import gang_of, is_pending
 from berth_descheduler.planner.simulation import Cluster, NodeIndex, PodIndex, State, odd_requests
 
+_VOLCANO: Final = "volcano"
 _OVER: Final = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
 
 
@@ -122,18 +126,17 @@ class _Members:
     placed_uids: set[str] = field(default_factory=set)
 
 
-def find_pending_jobs(snapshot: Snapshot, namespaces: Iterable[str] | None = None) -> tuple[PendingJob, ...]:
+def find_pending_jobs(snapshot: Snapshot, *, on_their_way: bool = False) -> tuple[PendingJob, ...]:
     """Return the jobs with waiting pods in the order in which they are served.
 
-    Only those of some namespaces, if these are given.
+    With `on_their_way` also those of which every pod that has no node is on its way to one.
     """
     directory = _Directory(snapshot)
-    wanted = None if namespaces is None else set(namespaces)
-    keys = {directory.key_of(pod) for pod in snapshot.pods if is_pending(pod)}
+    keys = {directory.key_of(pod) for pod in snapshot.pods if is_pending(pod) or (on_their_way and is_coming(pod))}
     members: dict[object, _Members] = {}
     for pod in snapshot.pods:
         key = directory.key_of(pod)
-        if key not in keys or (wanted is not None and pod.metadata.namespace not in wanted):
+        if key not in keys:
             continue
         if key not in members:
             members[key] = directory.describe(key, pod)
@@ -142,8 +145,8 @@ def find_pending_jobs(snapshot: Snapshot, namespaces: Iterable[str] | None = Non
     by_namespace: defaultdict[str, list[Reservation]] = defaultdict(list)
     for one in live:
         by_namespace[one.metadata.namespace].append(one)
-    jobs = (_job(one, by_namespace[one.reference.namespace]) for one in members.values() if one.waiting)
-    return tuple(sorted(jobs, key=order_of))
+    found = (one for one in members.values() if one.waiting or on_their_way)
+    return tuple(sorted((_job(one, by_namespace[one.reference.namespace]) for one in found), key=order_of))
 
 
 def _add(job: _Members, pod: Pod) -> None:
@@ -154,6 +157,12 @@ def _add(job: _Members, pod: Pod) -> None:
         task = pod.metadata.annotations.get(VOLCANO_TASK_ANNOTATION, "")
         job.placed.update({"": int(counts), **({task: int(counts)} if task else {})})
         job.placed_uids |= {pod.metadata.uid} if counts and not pod.is_terminal else set()
+
+
+def is_coming(pod: Pod) -> bool:
+    """Return whether a pod waits behind our gate, or in a hand-over, for a slot of a Reservation."""
+    waits = not pod.spec.node_name and not pod.is_terminal and not pod.is_terminating
+    return waits and RESERVATION_LABEL in pod.metadata.labels and PLACEHOLDER_LABEL not in pod.metadata.labels
 
 
 def _has_place(pod: Pod) -> bool:
@@ -167,12 +176,12 @@ def _job(members: _Members, reservations: Sequence[Reservation]) -> PendingJob:
     minimum = placed + len(waiting) if members.minimum is None else members.minimum
     missing = _missing(members, waiting, minimum)
     reference = members.reference
-    first = min(map(_created, waiting))
+    first = min(map(_created, waiting), default="")
     since = max((text for text in (first, members.created) if text), default=None)
     return PendingJob(
         reference=reference,
         uid=job_uid(reference),
-        priority=max(pod.spec.priority or 0 for pod in waiting),
+        priority=max((pod.spec.priority or 0 for pod in waiting), default=0),
         since=parse_timestamp(since) if since else None,
         minimum=minimum,
         placed=placed,
@@ -314,24 +323,71 @@ def pod_index(cluster: Cluster, pod: Pod) -> PodIndex:
 # Whether a Reservation for a starving job is still needed, and which pods the fences of such nodes keep off.
 
 
-def why_not_needed(reservation: Reservation, snapshot: Snapshot, jobs: Iterable[PendingJob]) -> str:
-    """Return why a live Reservation for a starving job is of no use any more, "" while it is.
+@dataclass(frozen=True, slots=True)
+class SlotNeed:
+    """What becomes of a live Reservation for a starving job."""
 
-    A hand-over under way is not interrupted, nor are its pods that wait for the others of their gang.
+    why_none: str = ""
+    """Why it is of no use any more, "" while it is."""
+    wanted: int | None = None
+    """How many of its slots suffice by now, None for as many as before."""
+
+
+def slots_needed(reservation: Reservation, snapshot: Snapshot, jobs: Iterable[PendingJob]) -> SlotNeed:
+    """Return what a job needs of its Reservation, from the jobs of the snapshot with those on their way.
+
+    A hand-over under way is not interrupted, nor are pods that wait behind our gate for the others of their gang. If
+    pods of the job were placed elsewhere, the slots that are left suffice with fewer.
     """
-    states = [slot.state for slot in reservation.status.slots]
-    uid = reservation.metadata.uid
-    if SlotState.HANDING_OVER in states or any(
-        pod.metadata.labels.get(RESERVATION_LABEL) == uid and not pod.spec.node_name for pod in snapshot.pods
-    ):
-        return ""
-    left = reservation.spec.replicas - sum(state in _OVER for state in states)
+    states = Counter(slot.state for slot in reservation.status.slots)
+    if states[SlotState.HANDING_OVER]:
+        return SlotNeed()
+    coming = [pod for pod in snapshot.pods if is_coming(pod) and _is_sent_to(reservation, pod)]
     job = next((one for one in jobs if one.uid == reservation.metadata.labels.get(STARVING_JOB_LABEL)), None)
-    if job is None or job.is_ready:
-        return "the job is gone, runs, or has no pod that waits"
-    if len(job.missing) != left:
-        return f"the job needs {len(job.missing)} slots by now, and {left} are kept for it"
-    return ""
+    if job is None or (job.is_ready and not coming):
+        return SlotNeed() if coming else SlotNeed("the job is gone, runs, or has no pod that waits")
+    needed = max(len(job.missing), job.minimum - job.placed) + len(coming)
+    left = reservation.spec.replicas - sum(states[one] for one in _OVER)
+    wanted = states[SlotState.TAKEN] + needed
+    if needed > left or wanted > reservation.spec.wanted:
+        if coming:
+            return SlotNeed()
+    elif needed == left or wanted == reservation.spec.wanted:
+        return SlotNeed()
+    elif _may_want_fewer(reservation, (*coming, *job.missing)):
+        return SlotNeed(wanted=wanted)
+    return SlotNeed(f"the job needs {needed} slots by now, and {left} are kept for it")
+
+
+def _is_sent_to(reservation: Reservation, pod: Pod) -> bool:
+    meta = reservation.metadata
+    return (pod.metadata.namespace, pod.metadata.labels[RESERVATION_LABEL]) == (meta.namespace, meta.uid)
+
+
+def _may_want_fewer(reservation: Reservation, pods: Sequence[Pod]) -> bool:
+    """Return whether these pods fit into slots that are left, each into one, and may have them without the others.
+
+    Volcano places the placeholders of a Reservation together.
+    """
+    spec = reservation.spec
+    if not spec.all_or_nothing or spec.scheduler_name == _VOLCANO:
+        return False
+    over = Counter(slot.task for slot in reservation.status.slots if slot.state in _OVER)
+    free = {task.name: task.replicas - over[task.name] for task in spec.tasks}
+    for pod in pods:
+        fitting = (one for one in spec.tasks if free[one.name] > 0 and _fits(one, pod, spec.scheduler_name))
+        task = next(fitting, None)
+        if task is None:
+            return False
+        free[task.name] -= 1
+    return True
+
+
+def _fits(task: ReservationTask, pod: Pod, scheduler_name: str) -> bool:
+    try:
+        return template_matches(task.template, pod, scheduler_name=scheduler_name)
+    except InputError:
+        return False
 
 
 def pods_kept_off(snapshot: Snapshot) -> tuple[tuple[Pod, str], ...]:

@@ -41,10 +41,10 @@ from berth_core import (
     queue_of_slot,
     read_timestamp,
     readable_quantities,
+    template_matches,
 )
 from berth_core.gated_queues import Enforcement, QueueReason
 from berth_core.labels import QUEUE_SLOT_LABEL
-from berth_core.matching import template_matches
 from berth_core.names import queue_slot_name, queue_slot_number, readable_label
 from berth_core.objects import PodTemplate
 
