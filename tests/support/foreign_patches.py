@@ -20,7 +20,6 @@ from berth_core.labels import (
     HANDOVER_GATE,
     HANDOVER_TAINT,
     LAST_DEFRAGMENTED_ANNOTATION,
-    PREEMPTABLE_LABEL,
     QUEUE_GATE,
     RESERVATION_LABEL,
     RESERVEABLE_ANNOTATION,
@@ -40,11 +39,10 @@ from berth_operator.executor.context import (
     EventRecorder,
 )
 from berth_operator.executor.executor import ActionExecutor
-from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard
+from berth_operator.executor.guards import FenceManager, NodeGuard, label_oldest
 from berth_operator.executor.pending_owners import PendingOwners
 from berth_operator.executor.queues import QueueController
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
-from berth_operator.executor.zones import PreemptablePods
 from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,
@@ -143,14 +141,7 @@ def guard_keeper(client: KubeClient) -> NodeGuard:
 
 
 def _let_in(client: KubeClient, seen: Raw) -> None:
-    context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
-    pods = BestEffortPods(context, lambda _key, _seconds: None)
-    pods._label(msgspec.convert(seen, Pod))
-
-
-def _let_onto_lent_nodes(client: KubeClient, seen: Raw) -> None:
-    context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
-    PreemptablePods(context)._label(msgspec.convert(seen, Pod))
+    label_oldest(client, [msgspec.convert(seen, Pod)], BEST_EFFORT_LABEL)
 
 
 def _annotate_by_group(client: KubeClient, seen: Raw) -> None:
@@ -289,6 +280,7 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
     ),
     "the gate of queues comes off": ForeignPatch(
         site="berth_operator.executor.queues._ungate",
+        builder="build_queue_ungating",
         before=queued_body,
         act=_let_go_by_queue,
         done=lambda raw: QUEUE_GATE not in gates(raw) and HANDOVER_GATE in gates(raw),
@@ -314,16 +306,10 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: raw["status"].get("nominatedNodeName") == NODE,
     ),
     "a pod without requests is let past fences": ForeignPatch(
-        site="berth_operator.executor.guards._label",
+        site="berth_operator.executor.guards.label_oldest",
         before=lambda: pod_body(labelled=False, gated=False),
         act=_let_in,
         done=lambda raw: _labels(raw).get(BEST_EFFORT_LABEL) == "true",
-    ),
-    "a preemptable pod is let onto lent nodes": ForeignPatch(
-        site="berth_operator.executor.zones._label",
-        before=lambda: pod_body(labelled=False, gated=False),
-        act=_let_onto_lent_nodes,
-        done=lambda raw: _labels(raw).get(PREEMPTABLE_LABEL) == "true",
     ),
     "a pod says what its group says": ForeignPatch(
         site="berth_operator.executor.pending_owners._annotate",
@@ -395,12 +381,13 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
 
 WITHIN: Final = frozenset(
     {
+        "berth_descheduler.demo.scenes._lend",
         "berth_descheduler.migration.nodes.change_node",
         "berth_kube.events._change_taints",
         "berth_operator.executor.context.write_status",
     }
 )
-"""Send the patches of others in this table, or those of objects of our own."""
+"""Send the patches of others in this table, those of objects of our own, or those of a demo on its own cluster."""
 
 OF_OUR_OWN: Final = frozenset(
     {
