@@ -253,7 +253,7 @@ class StandingFences:
         """Fence a node while a Reservation awaits its capacity."""
         users = self._cache.fence_users(node)
         standing = self._cache.fences.on(node)
-        lasting = {_kind(one): one for one in standing if _lasts(one, now)} if users else {}
+        lasting = {_kind(one): one for one in standing if _lasts(one, _STANDING_PERIOD_SECONDS, now)} if users else {}
         missing = [kind for kind in FenceKind if kind not in lasting] if users else []
         if any(one.is_terminating for one in standing) and missing:
             return  # system pods are on their way in: a fence made now would be preempted, too
@@ -286,7 +286,7 @@ class StandingFences:
 
     def _create_one(self, node: str, kind: FenceKind, now: datetime) -> Pod | None:
         """Create one fence; None if it exists: its watch reports what becomes of it."""
-        name = _standing_name(node, kind, now)
+        name = _name_now(node, kind, _STANDING_PERIOD_SECONDS, now)
         body = build_standing_fence(node, name, kind, seconds=_STANDING_SECONDS, settings=self._settings)
         try:
             made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
@@ -304,9 +304,7 @@ class StandingFences:
         return "" if is_fenced or _has_room(self._client, self._cache, node, len(FenceKind)) else _NO_POD_SLOT
 
     def _delete(self, fence: Pod) -> None:
-        meta = fence.metadata
-        with suppress(NotFoundError):
-            self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
+        _delete_at_once(self._client, fence)
         self._cache.fences.remove(fence)
 
 
@@ -358,21 +356,32 @@ def label_oldest(client: KubeClient, pods: Iterable[Pod], label: str) -> None:
         raise refused
 
 
-def _standing_name(node: str, kind: str, now: datetime) -> str:
-    return standing_fence_name(node, kind, int(now.timestamp()) // _STANDING_PERIOD_SECONDS)
+def _delete_at_once(client: KubeClient, pod: Pod) -> None:
+    """Delete this pod, and no other of its name, without waiting for a kubelet."""
+    meta = pod.metadata
+    with suppress(NotFoundError):
+        client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
 
 
-def _lasts(fence: Pod, now: datetime) -> bool:
+def _name_now(node: str, kind: str, period_seconds: int, now: datetime) -> str:
+    """Return the name of a fence that is made now: in each period there is one of a kind."""
+    return standing_fence_name(node, kind, int(now.timestamp()) // period_seconds)
+
+
+def _lasts(fence: Pod, period_seconds: int, now: datetime) -> bool:
     """Return whether a fence stands and has at least half of its time left.
 
     So has one of the present period, whatever the API server's clock says: there is no other name for the next one.
     """
     if fence.is_terminal or fence.is_terminating or not fence.metadata.creation_timestamp:
         return False
-    if fence.metadata.name == _standing_name(fence.spec.node_name, _kind(fence), now):
+    if fence.metadata.name == _name_now(fence.spec.node_name, _kind(fence), period_seconds, now):
         return True
-    age_seconds = (now - parse_timestamp(fence.metadata.creation_timestamp)).total_seconds()
-    return age_seconds < _STANDING_PERIOD_SECONDS
+    return _age_seconds(fence, now) < period_seconds
+
+
+def _age_seconds(fence: Pod, now: datetime) -> float:
+    return (now - parse_timestamp(fence.metadata.creation_timestamp or "")).total_seconds()
 
 
 # --- fences of lent nodes --------------------------------------------------------------------------------------------
@@ -428,37 +437,43 @@ class LentFences:
             return
         wanted = self.wanted(node, now)
         self._fence(node, wanted, now)
-        standing = {_kind(one) for one in self._cache.zones.fences.on(node) if not one.is_terminal}
+        standing = {_kind(one) for one in self._standing_on(node)}
         if wanted is LentFence.CLOSED and wanted in standing:
             self._give_up_places(node)
 
     def _fence(self, node: str, wanted: LentFence | None, now: datetime) -> None:
-        found = self._cache.zones.fences.on(node)
-        standing = [one for one in found if not one.is_terminal]
-        for ended in found:
+        for ended in self._cache.zones.fences.on(node):
             if ended.is_terminal and (wanted is None or _age_seconds(ended, now) >= _REFUSED_SECONDS):
                 self._delete(ended)  # the next one may have its name
-        lasting = [
-            one for one in standing if wanted is not None and _kind(one) == wanted and _lent_lasts(one, wanted, now)
-        ]
+        standing = self._standing_on(node)
+        lasting = [one for one in standing if _kind(one) == wanted and _lasts(one, _LENT_PERIOD_SECONDS, now)]
         if wanted is not None and not lasting:
-            if self.refused([node], now):
-                return
-            if any(one.is_terminating and _kind(one) == wanted for one in standing):
-                return  # system pods are on their way in: a fence made now would be preempted, too
-            if not _has_room(self._client, self._cache, node):
-                if not standing:
-                    _note_omission(node, _NO_POD_SLOT)
-                    return
-                while standing:  # a kubelet refuses a pod beyond the last slot
-                    self._delete(standing.pop())
-            made = self._create(node, wanted, now)
+            made = self._make_next(node, wanted, now)
             if made is None:
                 return
             lasting = [made]
-        for fence in standing:
-            if fence.metadata.name not in {one.metadata.name for one in lasting}:
+        names = {one.metadata.name for one in lasting}
+        for fence in self._standing_on(node):
+            if fence.metadata.name not in names:
                 self._delete(fence)
+
+    def _standing_on(self, node: str) -> list[Pod]:
+        return [one for one in self._cache.zones.fences.on(node) if not one.is_terminal]
+
+    def _make_next(self, node: str, wanted: LentFence, now: datetime) -> Pod | None:
+        """Make the next fence of a node, in the place of the present one if no other is free; None without one."""
+        standing = self._standing_on(node)
+        if self.refused([node], now):
+            return None
+        if any(one.is_terminating and _kind(one) == wanted for one in standing):
+            return None  # system pods are on their way in: a fence made now would be preempted, too
+        if not _has_room(self._client, self._cache, node):
+            if not standing:
+                _note_omission(node, _NO_POD_SLOT)
+                return None
+            for fence in standing:  # a kubelet refuses a pod beyond the last slot
+                self._delete(fence)
+        return self._create(node, wanted, now)
 
     def _give_up_places(self, node: str) -> None:
         """Delete the placeholders that came while a node was open: the pods that they wait for may not come any more.
@@ -467,13 +482,11 @@ class LentFences:
         """
         for pod in self._cache.placeholders():
             if pod.spec.node_name == node and PREEMPTABLE_LABEL in pod.metadata.labels and not pod.is_terminating:
-                meta = pod.metadata
-                with suppress(NotFoundError):
-                    self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
+                _delete_at_once(self._client, pod)
 
     def _create(self, node: str, kind: LentFence, now: datetime) -> Pod | None:
         """Create the fence of a node; return None if there cannot be one, or if it exists already."""
-        name = _lent_name(node, kind, now)
+        name = _name_now(node, kind, _LENT_PERIOD_SECONDS, now)
         zone = self._zone_of(node)
         notes = lent_fence_notes(zone) if zone is not None else {}
         body = build_lent_fence(node, name, kind, notes, seconds=_LENT_FENCE_SECONDS, settings=self._settings)
@@ -496,27 +509,8 @@ class LentFences:
         return made
 
     def _delete(self, fence: Pod) -> None:
-        meta = fence.metadata
-        with suppress(NotFoundError):
-            self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
+        _delete_at_once(self._client, fence)
         self._cache.zones.fences.remove(fence)
-
-
-def _lent_name(node: str, kind: LentFence, now: datetime) -> str:
-    return standing_fence_name(node, kind, int(now.timestamp()) // _LENT_PERIOD_SECONDS)
-
-
-def _lent_lasts(fence: Pod, kind: LentFence, now: datetime) -> bool:
-    """Return whether a fence stands and has at least half of its time left, or is the one of the present period."""
-    if fence.is_terminating or not fence.metadata.creation_timestamp:
-        return False
-    if fence.metadata.name == _lent_name(fence.spec.node_name, kind, now):
-        return True
-    return _age_seconds(fence, now) < _LENT_PERIOD_SECONDS
-
-
-def _age_seconds(fence: Pod, now: datetime) -> float:
-    return (now - parse_timestamp(fence.metadata.creation_timestamp or "")).total_seconds()
 
 
 # --- guards ----------------------------------------------------------------------------------------------------------
