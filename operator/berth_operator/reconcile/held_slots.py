@@ -16,9 +16,9 @@ import msgspec
 from berth_core import (
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
+    ONE_POD,
     PLACEHOLDER_IMAGE,
     PLACEHOLDER_LABEL,
-    PODS,
     QUEUE_API_VERSION,
     QUEUE_KIND,
     RESERVATION_API_VERSION,
@@ -64,7 +64,6 @@ _REST_SECONDS: Final = 10
 """How long nothing is made in the place of a slot that failed."""
 _ANY_POD: Final = {"labelSelector": {"matchExpressions": [{"key": PLACEHOLDER_LABEL, "operator": "DoesNotExist"}]}}
 """An owner that is any pod of the namespace: a selector must not be empty."""
-_ONE_POD: Final = ResourceAmounts({PODS: 1})
 _ON_THE_WAY: Final = frozenset({SlotState.HANDING_OVER, SlotState.TAKEN})
 
 Verdict = tuple[str, QueueReason, str]
@@ -133,7 +132,7 @@ class SlotDecision:
     @property
     def held_amounts(self) -> ResourceAmounts:
         """Return what the slots hold, without counting them as pods."""
-        return self.slots.slot.minus(_ONE_POD).times(self.held)
+        return self.slots.slot.minus(ONE_POD).times(self.held)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -228,7 +227,7 @@ def slot_requests_of(queue: GatedQueue) -> ResourceAmounts:
         raise error if error.field.startswith("spec.held") else error.within("spec.held.template") from error
     if not requests:
         raise InputError("spec.held.template", None, "a pod that requests something")
-    return requests.plus(_ONE_POD)
+    return requests.plus(ONE_POD)
 
 
 def _template_of(shape: Mapping[str, Any]) -> Body:

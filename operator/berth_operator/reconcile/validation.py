@@ -3,6 +3,7 @@
 `executor.quota_admission` asks the API server whether it accepts the pods.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from berth_core import Reservation, ReservationReason, ReservationTask, effective_requests
@@ -36,11 +37,7 @@ def refuse_size(reservation: Reservation) -> Verdict | None:
 
     Each node term of a template is tied to each node's name, because the API server allows one name per term.
     """
-    for number, task in enumerate(reservation.spec.tasks):
-        text = _why_too_large(f"spec.tasks[{number}]", task)
-        if text:
-            return Verdict(ReservationReason.INVALID, text)
-    return None
+    return _refuse_first(reservation, _why_too_large)
 
 
 def _why_too_large(path: str, task: ReservationTask) -> str:
@@ -66,11 +63,14 @@ def _why_too_large(path: str, task: ReservationTask) -> str:
 
 def refuse_requests(reservation: Reservation) -> Verdict | None:
     """Return which task's requests contradict its `requestsNothing`."""
-    for number, task in enumerate(reservation.spec.tasks):
-        text = _why_requests_are_odd(f"spec.tasks[{number}]", task)
-        if text:
-            return Verdict(ReservationReason.INVALID, text)
-    return None
+    return _refuse_first(reservation, _why_requests_are_odd)
+
+
+def _refuse_first(reservation: Reservation, why: Callable[[str, ReservationTask], str]) -> Verdict | None:
+    """Return the refusal of the first task that has a fault; `why` gets its path, too."""
+    texts = (why(f"spec.tasks[{number}]", task) for number, task in enumerate(reservation.spec.tasks))
+    text = next(filter(None, texts), "")
+    return Verdict(ReservationReason.INVALID, text) if text else None
 
 
 def _why_requests_are_odd(path: str, task: ReservationTask) -> str:
