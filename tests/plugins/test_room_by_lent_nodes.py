@@ -294,6 +294,11 @@ def test_right_before_an_eviction_the_pod_is_looked_at_again(
     assert (why in found) if why else not found
 
 
+def test_a_pod_that_the_list_of_its_neighbours_lacks_counts_as_its_whole_job() -> None:
+    one = batch(0, annotations={**SAYS_SO, "volcano.sh/jdb-min-available": "1"})
+    assert "spares no pod" in why_not_evicted(one, Snapshot(), Snapshot(), "berth-system", NOON, for_room=True)
+
+
 def test_what_is_no_word_of_the_argument_is_refused() -> None:
     with pytest.raises(InputError, match="LastResort"):
         LentNodes.parse({"evictions": "Always"})

@@ -116,15 +116,11 @@ class LentNodes:
         closed = closed_lent_nodes(view.snapshot.nodes, view.snapshot.pods, view.own_namespace)
         if not closed:
             return
-        groups = _groups(view.snapshot)
-        jobs: defaultdict[str, list[Pod]] = defaultdict(list)
-        for pod in view.snapshot.pods:
-            if has_to_leave(pod):
-                jobs[job_of(pod)].append(pod)
-        for _, members in sorted(jobs.items()):
+        groups, of_key = _groups(view.snapshot), _groups_by_key(view.snapshot)
+        for _, members in sorted(_jobs(view.snapshot).items()):
             leaving = [pod for pod in members if pod.spec.node_name in closed and not pod.is_terminating]
             if leaving:
-                group = _group_of(leaving[0], view.snapshot)
+                group = of_key.get(group_key(leaving[0]))
                 fence = closed[leaving[0].spec.node_name]
                 leaving.sort(key=lambda one: (one.status.phase != "Running", one.key))
                 for pod in leaving[: spare_pods(members, group, fence, view.now)]:
@@ -143,9 +139,17 @@ def _candidate(pod: Pod, fence: Pod, now: datetime | None, *, or_evict: bool) ->
     )
 
 
-def _group_of(pod: Pod, snapshot: Snapshot) -> ObjectMeta | None:
-    groups = (one.metadata for one in snapshot.pod_groups)
-    return next((meta for meta in groups if (meta.namespace, meta.name) == group_key(pod)), None)
+def _jobs(snapshot: Snapshot) -> Mapping[str, list[Pod]]:
+    """Return the pods of each job that have to leave a node when it closes."""
+    jobs: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in snapshot.pods:
+        if has_to_leave(pod):
+            jobs[job_of(pod)].append(pod)
+    return jobs
+
+
+def _groups_by_key(snapshot: Snapshot) -> Mapping[tuple[str, str], ObjectMeta]:
+    return {(one.metadata.namespace, one.metadata.name): one.metadata for one in snapshot.pod_groups}
 
 
 def why_not_evicted(
@@ -160,10 +164,9 @@ def why_not_evicted(
     is_lent = any(is_lent_fence(one) and one.spec.node_name == pod.spec.node_name for one in own.pods)
     if fence is None and (is_lent or not for_room):
         return f"the lent node {pod.spec.node_name} is not closed any more"
-    group = _group_of(pod, neighbours)
     if not may_lose_its_place(pod, _groups(neighbours)):
         return "it does not say that it is preemptable"
-    members = [one for one in neighbours.pods if has_to_leave(one) and job_of(one) == job_of(pod)]
+    members, group = _jobs(neighbours).get(job_of(pod), [pod]), _groups_by_key(neighbours).get(group_key(pod))
     spare = stated_spare(members, group) if fence is None else spare_pods(members, group, fence, now)
     return "its job spares no pod now" if spare is not None and spare < 1 else ""
 
@@ -274,11 +277,8 @@ class _RoomForOthers:
 
 def _spare_by_job(snapshot: Snapshot) -> dict[str, int]:
     """Return how many pods may leave now of the jobs that say so."""
-    jobs: defaultdict[str, list[Pod]] = defaultdict(list)
-    for pod in snapshot.pods:
-        if has_to_leave(pod):
-            jobs[job_of(pod)].append(pod)
-    said = {job: stated_spare(members, _group_of(members[0], snapshot)) for job, members in jobs.items()}
+    groups = _groups_by_key(snapshot)
+    said = {job: stated_spare(members, groups.get(group_key(members[0]))) for job, members in _jobs(snapshot).items()}
     return {job: spare for job, spare in said.items() if spare is not None}
 
 
