@@ -242,6 +242,7 @@ from berth_core.resources import (
     readable_quantities,
 )
 from berth_core.revocable_zones import (
+    EMPTY_BY_ANNOTATION,
     LentFence,
     RevocableZone,
     RevocableZoneStatus,
@@ -252,7 +253,6 @@ from berth_core.revocable_zones import (
     is_preemptable,
     job_of,
     preemptable_groups,
-    share_of,
 )
 from berth_core.selectors import (
     format_selector,
@@ -309,6 +309,7 @@ __all__ = [
     "DEPLOYMENT",
     "DESCHEDULER_LEASE",
     "DRAINING_TAINT",
+    "EMPTY_BY_ANNOTATION",
     "EPHEMERAL_STORAGE",
     "FENCE_LABEL",
     "FENCE_LIMITS_ANNOTATION",
@@ -571,7 +572,6 @@ __all__ = [
     "reservation_name",
     "room_taint_value",
     "scheduled_plan_name",
-    "share_of",
     "span_in_words",
     "standing_fence_name",
     "takes_word_of_group",

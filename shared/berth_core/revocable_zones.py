@@ -32,7 +32,7 @@ EVICT_PERIOD_ANNOTATION: Final = f"{PREFIX}/evict-period"
 """On the fence of a closed lent node: how long apart the evictions of one job are."""
 
 EMPTY_BY_ANNOTATION: Final = f"{PREFIX}/empty-by"
-"""On the fence of a lent node whose window ends soon: when it ends."""
+"""On the fence of a lent node: when the window ends that was known when it was made."""
 
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _LONGEST_GRACE_SECONDS: Final = 600

@@ -110,6 +110,19 @@ def test_nothing_moves_to_a_lent_node_that_is_closed_or_about_to_be(kinds: tuple
     assert not found.moves
 
 
+ENDS: Final = {"2026-11-21T12:09:00Z": False, "2026-11-21T12:11:00Z": True, "soon": True}
+
+
+@pytest.mark.parametrize(("end", "want"), ENDS.items(), ids=ENDS)
+def test_nothing_moves_to_a_lent_node_for_a_few_minutes_only(end: str, *, want: bool) -> None:
+    made = fence()
+    noted = {"berth.volcano.sh/empty-by": end}
+    made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=noted))
+    pods = [made, batch(0), service(), waiting()]
+    assert bool(plan(snapshot(pods), replace(settings(), now=NOON)).moves) is want
+    assert plan(snapshot(pods), settings()).moves, "the time is not known"
+
+
 def test_a_pod_may_be_preemptable_by_its_label_or_by_its_group() -> None:
     assert moves(planned([fence(), batch(0, annotations={}, labels=SAYS_SO), service(), waiting()]))
     group = volcano_pod_group("group")

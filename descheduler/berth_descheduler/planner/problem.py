@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from berth_core import (
     CRITICAL_NODE_LABEL,
+    EMPTY_BY_ANNOTATION,
     LAST_DEFRAGMENTED_ANNOTATION,
     LAST_MOVED_ANNOTATION,
     InputError,
@@ -19,8 +20,10 @@ from berth_core import (
     Snapshot,
     format_timestamp,
     is_control_plane_node,
+    is_lent_fence,
     parse_timestamp,
     preemptable_groups,
+    read_timestamp,
 )
 from berth_core.revocable_zones import closed_lent_nodes, may_lose_its_place
 from berth_descheduler.framework.interfaces import ClusterView
@@ -122,6 +125,10 @@ class Proposal:
     """Pods that leave their node without a target: the step's own source stands in its place."""
 
 
+_SHORTEST_STAY: Final = timedelta(minutes=10)
+"""A pod is moved to a lent node for at least so long."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One planning problem: the cluster and what is asked for."""
@@ -155,7 +162,7 @@ class Problem:
             cluster,
             in_cooldown=_nodes_in_cooldown(cluster, settings),
             closed_to_plans=closed,
-            lent=cluster.lent if settings.lent_nodes else dict.fromkeys(cluster.lent, False),
+            lent={node: is_open and _takes_moves(cluster, node, settings) for node, is_open in cluster.lent.items()},
         )
         allowed = Evictability(snapshot, settings.evictable_namespaces, settings.own_namespace, settings.max_grace)
         return cls(cluster, settings, allowed)
@@ -224,6 +231,15 @@ class Problem:
 def _control_plane(cluster: Cluster) -> frozenset[NodeIndex]:
     numbered = enumerate(cluster.nodes)
     return frozenset(NodeIndex(index) for index, one in numbered if is_control_plane_node(one.metadata, one.spec))
+
+
+def _takes_moves(cluster: Cluster, node: NodeIndex, settings: PlannerSettings) -> bool:
+    """Return whether preemptable pods are moved to a lent node that is open: not shortly before it closes."""
+    there = (cluster.pods[pod].pod for pod in cluster.pods_on[node])
+    said = (pod.metadata.annotations.get(EMPTY_BY_ANNOTATION) for pod in there if is_lent_fence(pod))
+    ends = [end for end in map(read_timestamp, said) if end is not None]
+    now = settings.now
+    return settings.lent_nodes and (now is None or all(end - now >= _SHORTEST_STAY for end in ends))
 
 
 def _nodes_in_cooldown(cluster: Cluster, settings: PlannerSettings) -> Mapping[NodeIndex, str]:

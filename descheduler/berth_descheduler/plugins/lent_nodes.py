@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from berth_core import (
+    EMPTY_BY_ANNOTATION,
     JDB_MAX_UNAVAILABLE_ANNOTATION,
     JDB_MIN_AVAILABLE_ANNOTATION,
     LENT_NODES,
@@ -36,7 +37,6 @@ from berth_core import (
     refuse_unknown,
 )
 from berth_core.revocable_zones import (
-    EMPTY_BY_ANNOTATION,
     EVICT_PERIOD_ANNOTATION,
     budget_of,
     closed_fences,

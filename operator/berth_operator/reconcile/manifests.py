@@ -234,11 +234,11 @@ def build_lent_fence(
     The fence of an open node prefers preemptable pods beside it, as schedulers score a node by what its pods prefer.
     """
     labels = {STANDING_FENCE_LABEL: kind.value}
+    kept_off = _NOT_OF_DAEMONS if kind is LentFence.CLOSED else _NOT_PREEMPTABLE
+    body = _fence(node, name, labels, kept_off, seconds=seconds, settings=settings)
+    body["metadata"]["annotations"] = dict(notes)
     if kind is LentFence.CLOSED:
-        body = _fence(node, name, labels, _NOT_OF_DAEMONS, seconds=seconds, settings=settings)
-        body["metadata"]["annotations"] = dict(notes)
         return body
-    body = _fence(node, name, labels, _NOT_PREEMPTABLE, seconds=seconds, settings=settings)
     terms = [_on_same_node((one,)) | {"namespaceSelector": {}} for one in _PREEMPTABLE]
     preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]
     body["spec"]["affinity"]["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}

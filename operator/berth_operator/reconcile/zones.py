@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from berth_core import (
+    EMPTY_BY_ANNOTATION,
     Condition,
     InputError,
     LentFence,
@@ -25,7 +26,6 @@ from berth_core import (
     read_timestamp,
 )
 from berth_core.revocable_zones import (
-    EMPTY_BY_ANNOTATION,
     EVICT_PERIOD_ANNOTATION,
     ZoneCondition,
     ZoneReason,
@@ -64,7 +64,7 @@ def lent_fence(zone: RevocableZone, now: datetime) -> LentFence:
 
 
 def lent_fence_notes(zone: RevocableZone) -> dict[str, str]:
-    """Return what the fence of a closed node says to those who empty it."""
+    """Return what the fence of a node says to those who empty it, and to those who move pods there."""
     hour = zone.status.closes_at
     return {EVICT_PERIOD_ANNOTATION: zone.spec.evict_period} | ({EMPTY_BY_ANNOTATION: hour} if hour else {})
 
