@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import pytest
 
-from berth_core import QUEUE_API_VERSION, QUEUE_KIND, QueueCondition, RetryableError
+from berth_core import QUEUE_API_VERSION, QUEUE_KIND, RESERVATION_LABEL, QueueCondition, RetryableError
 from berth_core.names import queue_slot_name, queue_slot_number
 from berth_kube import PODS, RESERVATIONS
 from berth_kube.errors import ServerError
 from builders import NOON_TEXT
 from fake_api import error
-from held_slot_simulation import HELD, SHAPE, HeldSimulation, simulated_slots
+from held_slot_simulation import HELD, HOME, SHAPE, HeldSimulation, simulated_slots
 from queue_simulation import megabytes
 
 SLOTS: Final = QueueCondition.HELD
@@ -74,6 +74,19 @@ def test_pods_that_waited_without_our_gate_use_up_one_slot_each_on_their_way() -
     owner = {"kind": "Pod", "namespace": "b", "name": "late", "uid": "uid-b-late"}
     one.report(one.reservation("q2-held-0"), "Available", "HandingOver", owner=owner)
     one.settle()
+    assert (one.allocated(), one.live()) == (100, ["held-0", "held-1"])
+
+
+def test_the_placeholder_that_takes_over_when_an_end_is_put_off_counts_no_second_time() -> None:
+    one = simulated_slots()
+    one.come_for("first", "q2-held-0")
+    one.settle()
+    uid = one.reservation("q2-held-0")["metadata"]["uid"]
+    before = one.api.objects[PODS.plural, HOME, f"holds-{one.reservation('q2-held-0')['metadata']['name']}"]
+    meta = {**before["metadata"], "name": "holds-next", "uid": "uid-next", "labels": before["metadata"]["labels"]}
+    one.api.put(PODS, {**before, "metadata": meta})
+    one.settle()
+    assert meta["labels"][RESERVATION_LABEL] == uid
     assert (one.allocated(), one.live()) == (100, ["held-0", "held-1"])
 
 

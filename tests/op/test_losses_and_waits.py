@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
-from berth_core.objects import Pod
+from berth_core import QUEUE_API_VERSION, QUEUE_KIND
+from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationState, SlotState
 from berth_operator.reconcile.observation import Observation, Survey
 from berth_operator.reconcile.reconcile import decide
@@ -81,6 +83,16 @@ def test_a_place_that_is_not_found_is_looked_at_again_when_patience_ends() -> No
         message=f"no place was found within 600 s: 0 of 1 slots are held; {UNSCHEDULABLE.message}",
         last_transition_time="2026-11-21T12:10:00Z",
     )
+
+
+def test_a_slot_of_a_queue_waits_for_as_long_as_the_queue_asks_for_it() -> None:
+    waiting = place(slot(SlotState.PENDING, node=""), phase=ReservationPhase.PENDING, reason="UnschedulableYet")
+    queue = OwnerReference(api_version=QUEUE_API_VERSION, kind=QUEUE_KIND, name="ml", uid="uid-ml", controller=True)
+    meta = msgspec.structs.replace(waiting.metadata, owner_references=(queue,))
+    waiting = msgspec.structs.replace(waiting, metadata=meta, spec=msgspec.structs.replace(waiting.spec, ttl=None))
+    decision = decide_now(observe(waiting, placeholder(node="", conditions=[UNSCHEDULABLE])), seconds=100_000)
+    assert decision.status.state is not None
+    assert decision.status.state.phase is ReservationPhase.PENDING
 
 
 # --- waiting for capacity

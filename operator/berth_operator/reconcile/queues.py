@@ -334,7 +334,10 @@ class _Tally:
             self._elsewhere[queue].add(pod.requests)
         elif key is not None:
             slots = self._slots.setdefault(key, _Slots(queue, key in self._of_guarantees))
-            (slots.held if pod.is_placeholder else slots.coming).add(pod.requests)
+            if pod.is_placeholder and slots.is_of_guarantee:  # the next one takes over when the end is put off
+                slots.held = _Sum(dict(slots.held.total.largest(pod.requests).amounts))
+            else:
+                (slots.held if pod.is_placeholder else slots.coming).add(pod.requests)
         else:
             self._allocated[queue].add(pod.requests)
             if pod.is_terminating:
