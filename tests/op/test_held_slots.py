@@ -371,7 +371,7 @@ HELD_IN_PART: Final = {
 
 @pytest.mark.parametrize(("changed", "said"), HELD_IN_PART.values(), ids=HELD_IN_PART)
 def test_what_slots_do_not_cover_is_said(changed: dict[str, Any], said: tuple[str, str]) -> None:
-    one = HeldSimulation(is_frozen="larger" in str(said))
+    one = HeldSimulation(is_frozen=said[1] in {"ShapeTooLarge", "TooManySlots"})
     one.total = 500 if said[1] == "ShapeTooLarge" else 1000
     one.namespace("b", team="q2")
     one.write("q2", **(HELD | changed))

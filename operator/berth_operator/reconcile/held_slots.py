@@ -430,6 +430,9 @@ def _free_numbers(slots: QueueSlots, many: int) -> tuple[int, ...]:
 
 def _judge(slots: QueueSlots, need: _Need, known: _Sorted, nodes: Sequence[ResourceAmounts], now: datetime) -> Verdict:
     """Return whether what is left of the guarantee is held."""
+    if need.possible > MOST_SLOTS:
+        text = f"{need.possible} slots would be needed, and a queue has at most {MOST_SLOTS}: use a larger shape"
+        return ("False", QueueReason.TOO_MANY_SLOTS, text)
     lacking = max(0, need.wanted - len(known.held))
     if not need.of_slot.times_within(need.guarantee):
         return ("False", QueueReason.SHAPE_TOO_LARGE, "a slot is larger than the guarantee")
@@ -440,9 +443,6 @@ def _judge(slots: QueueSlots, need: _Need, known: _Sorted, nodes: Sequence[Resou
 
 def _holds(need: _Need) -> Verdict:
     """Return what to say where every slot that is wanted is held."""
-    if need.possible > MOST_SLOTS:
-        text = f"{need.possible} slots would be needed, and a queue has at most {MOST_SLOTS}: use a larger shape"
-        return ("False", QueueReason.TOO_MANY_SLOTS, text)
     if lacks := [name for name in need.guarantee if not need.of_slot[name]]:
         return ("False", QueueReason.SHAPE_LACKS, f"a slot requests no {' and no '.join(lacks)}, which is guaranteed")
     held = f"{count(need.wanted, 'slot')} held" if need.wanted else "no slot fits beside what the queue's pods use"
