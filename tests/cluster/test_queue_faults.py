@@ -32,7 +32,7 @@ def test_killed_before_and_after_a_gate_is_off_and_before_the_status_it_admits_t
     users.submit(QUEUE_1, 12)
     for plan, following in pairwise((before, after, unsaid, None)):
         assert plan is not None
-        assert plan.held.reached.wait(60), "the call is made"
+        assert plan.held.reached.wait(120), "the call is made"
         operator.kill()
         proxy.plan = following or NoFaults()
         plan.held.released.set()

@@ -26,7 +26,7 @@ def test_when_the_leader_is_killed_among_admissions_the_other_admits_the_rest_an
             plan = HoldPlan(lets_go(3), FaultKind.HOLD_AFTER)
             proxy.plan = plan
             users.submit(QUEUE_1, 12)
-            assert plan.held.reached.wait(60), "the call is made"
+            assert plan.held.reached.wait(120), "the call is made"
             assert users.gated(QUEUE_1) > 4
             other = replicas.follower
             replicas.leader.kill()

@@ -29,6 +29,7 @@ from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import Invariant
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, pods, require_rest
+from descheduling_stage import LEASE_SECONDS
 from reservation_stage import delete_all, delete_if_there
 from service_processes import script
 from waiting import eventually
@@ -263,7 +264,7 @@ def test_a_killed_descheduler_is_taken_over_from_when_a_pod_was_evicted(world: W
     here = world(2)
     here.starve(DEFAULT, 1)
     names = here.wait_in_vain(2)
-    with here.making_room(*here.named(names), "--lease-seconds=5") as process:
+    with here.making_room(*here.named(names), f"--lease-seconds={LEASE_SECONDS}") as process:
         eventually("the run came so far", lambda: evicted(here), seconds=120, pause_seconds=0.02)
         process.kill()
         process.wait(10)

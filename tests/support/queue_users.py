@@ -149,9 +149,13 @@ def lets_go(number: int) -> Callable[[Call], bool]:
 def require_admitted(users: Users) -> None:
     """Fail unless of twelve pods of 100M eight are admitted and no more, and all once the guarantee is given up."""
     eventually("the queue has what it may", lambda: users.running(QUEUE_1) == 8, seconds=90)
-    eventually("its status says so", lambda: users.read(QUEUE_1).status.waiting == 4, seconds=60)
-    status = users.read(QUEUE_1).status
-    assert (memory(status.allocated), status.admitted, users.gated(QUEUE_1)) == (800, 8, 4)
+
+    def is_told() -> bool:
+        status = users.read(QUEUE_1).status
+        return (memory(status.allocated), status.admitted, status.waiting) == (800, 8, 4)
+
+    eventually("its status says so", is_told, seconds=60)
+    assert users.gated(QUEUE_1) == 4
 
     delete_if_there(users.client, QUEUES, QUEUE_2)
     eventually("no pod is left gated", lambda: not users.gated(QUEUE_1), seconds=60)
