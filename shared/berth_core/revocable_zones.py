@@ -233,10 +233,12 @@ def closed_fences(pods: Iterable[Pod], namespace: str) -> dict[str, Pod]:
 
 
 def job_of(pod: Pod) -> str:
-    """Return what a pod's job is called: its group, else its controller, else the pod."""
-    if group := volcano_group_of(pod):
-        return f"{pod.metadata.namespace}/{group}"
-    return pod.controller.uid if pod.controller is not None else pod.metadata.uid
+    """Return what a pod's job is called: its group, else its controller, else the pod.
+
+    The namespace comes first: any user may name the controller of another's pods as that of their own.
+    """
+    uid = pod.controller.uid if pod.controller is not None else pod.metadata.uid
+    return f"{pod.metadata.namespace}/{volcano_group_of(pod) or uid}"
 
 
 def time_to_leave(
@@ -281,8 +283,8 @@ def budget_of(key: str, members: Sequence[Pod], group: ObjectMeta | None) -> int
 
 
 def share_of(text: str, total: int) -> int | None:
-    """Return a number or a percentage of a total, rounded down; None for what is neither."""
+    """Return a number or a percentage of a total, rounded up as Volcano does; None for what is neither."""
     number = text.strip().removesuffix("%")
     if not number.isascii() or not number.isdigit() or len(number) > 9:  # noqa: PLR2004 - more is no count
         return None
-    return int(number) * total // 100 if text.strip().endswith("%") else int(number)
+    return -(-int(number) * total // 100) if text.strip().endswith("%") else int(number)

@@ -110,7 +110,7 @@ def test_pods_need_a_period_each_or_as_their_job_says() -> None:
     assert time_to_leave([], minute) == timedelta(0)
     assert timedelta(minutes=6) <= time_to_leave(members(count=5), minute) < timedelta(minutes=7)
     half = members(count=5, **{"jdb-max-unavailable": "50%"})
-    assert timedelta(minutes=4) <= time_to_leave(half, minute) < timedelta(minutes=5)
+    assert timedelta(minutes=3) <= time_to_leave(half, minute) < timedelta(minutes=4)
     most = members(count=5, **{"jdb-min-available": "3"})
     assert timedelta(minutes=4) <= time_to_leave(most, minute) < timedelta(minutes=5)
     group = {("default", "job"): meta("job", annotations={"volcano.sh/jdb-max-unavailable": "5"})}

@@ -125,6 +125,33 @@ def test_a_disruption_budget_is_asked_again_until_it_allows_the_eviction() -> No
     assert len(evicted(cluster)) == 5
 
 
+def test_no_more_than_the_allowed_number_is_under_way_at_once() -> None:
+    cluster = lent_cluster()
+    ending: list[str] = []
+    most = [0]
+    timers: list[threading.Timer] = []
+
+    def land(body: Raw) -> None:
+        ending.append(body["metadata"]["name"])
+        most[0] = max(most[0], len(ending))
+        cluster.terminate(body)
+
+        def gone() -> None:
+            with cluster.lock:
+                ending.remove(body["metadata"]["name"])
+                cluster.land_at_once(body)
+
+        timers.append(threading.Timer(0.1, gone))
+        timers[-1].start()
+
+    cluster.land = land
+    one_at_once = replace(SETTINGS, execution=replace(SETTINGS.execution, max_open_moves=1))
+    assert states(run(cluster, settings=one_at_once)) == {f"{name}-1": ("Removed", "") for name in JOBS}
+    assert most == [1]
+    for timer in timers:
+        timer.join()
+
+
 def test_a_pod_that_a_budget_keeps_for_long_stays_and_the_others_leave() -> None:
     cluster = lent_cluster()
     at_once = cluster.land

@@ -13,7 +13,7 @@ from berth_core import InputError, Node, Pod, Snapshot, format_timestamp
 from berth_descheduler.framework import Candidate, ClusterView, RefusalReason
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.planner import Plan, plan, revalidate
-from berth_descheduler.plugins.lent_nodes import LentNodes
+from berth_descheduler.plugins.lent_nodes import LentNodes, why_not_evicted
 from berth_descheduler.plugins.registry import default_settings
 from berth_descheduler.report.summary import summarise_plan
 from builders import NOON, bare_pod, node, owner, pod, volcano_pod_group
@@ -38,6 +38,15 @@ def members(count: int, *, on: str = "lent", first: int = 0, **notes: str) -> li
 def dated_fence(hour: datetime, period: str = "1m") -> Pod:
     notes = {"berth.volcano.sh/evict-period": period, "berth.volcano.sh/empty-by": format_timestamp(hour)}
     return msgspec.structs.replace(fence(), metadata=msgspec.structs.replace(fence().metadata, annotations=notes))
+
+
+def preemptable(one: Pod) -> Pod:
+    labels = {"volcano.sh/preemptable": "true"}
+    return msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, labels=labels))
+
+
+def around(*pods: Pod) -> tuple[Snapshot, Snapshot, str]:
+    return Snapshot(nodes=(), pods=pods), Snapshot(nodes=(), pods=(fence(),)), "berth-system"
 
 
 def named(*pods: Pod, **rest: Any) -> list[str]:  # noqa: ANN401 - as for `candidates`
@@ -88,6 +97,30 @@ def test_the_next_of_a_job_waits_for_the_one_before(missing: Pod, seconds: float
     assert len(named(dated_fence(hour=NOON + timedelta(hours=1)), *members(3), missing, now=now)) == want
 
 
+def test_pods_that_are_not_ready_on_closed_nodes_leave_first_and_keep_no_others() -> None:
+    broken = [pod(f"train-{number}", node="lent", annotations=GROUP, ready=False) for number in (7, 8)]
+    assert named(fence(), *members(3), *broken, now=NOON + timedelta(days=1)) == ["train-7"]
+    assert why_not_evicted(preemptable(broken[0]), *around(*members(3), *broken), NOON + timedelta(days=1)) == ""
+    ending = msgspec.structs.replace(broken[0].metadata, deletion_timestamp=format_timestamp(NOON))
+    broken[0] = msgspec.structs.replace(broken[0], metadata=ending)
+    assert named(fence(), *members(3), *broken) == []
+
+
+def test_a_pod_that_has_to_stay_keeps_the_others_of_its_job_for_a_period_only() -> None:
+    turns = [named(fence(), *members(3), now=NOON + timedelta(minutes=minute)) for minute in range(3)]
+    assert sorted(turns) == [["train-0"], ["train-1"], ["train-2"]]
+
+
+def test_a_pod_of_another_namespace_joins_no_job_by_naming_its_controller() -> None:
+    theirs = owner(name="web")
+    pods = [pod(f"web-{number}", node="lent", controller=theirs) for number in range(4)]
+    notes = {"volcano.sh/jdb-max-unavailable": "100%"}
+    generous = pod("aaa", namespace="a", node="usual", controller=theirs, annotations=notes)
+    assert len(named(fence(), generous, *pods)) == 1
+    missing = pod("aaa", namespace="a", controller=theirs)
+    assert len(named(fence(), missing, *pods)) == 1
+
+
 def test_without_a_time_a_missing_pod_is_waited_for() -> None:
     assert named(fence(), *members(3), pod("train-9", annotations=GROUP)) == []
 
@@ -116,6 +149,8 @@ BUDGETS: Final[dict[str, tuple[dict[str, str], int]]] = {
     "nothing said": ({}, 1),
     "two may be missing": ({"jdb_max_unavailable": "2"}, 2),
     "half may be missing": ({"jdb_max_unavailable": "50%"}, 3),
+    "a part of a pod counts as one": ({"jdb_max_unavailable": "1%"}, 1),
+    "also of those that must be there": ({"jdb_min_available": "51%"}, 2),
     "four must be there": ({"jdb_min_available": "4"}, 2),
     "all must be there": ({"jdb_min_available": "100%"}, 0),
     "none may be missing": ({"jdb_max_unavailable": "0"}, 0),

@@ -350,7 +350,7 @@ class MoveController:
             case Reserve():
                 self._begin_reserve(progress, counts)
             case Evict():
-                self._begin_evict(progress, observed_wave)
+                self._begin_evict(progress, observed_wave, counts)
             case Wait():
                 self._set_state(progress, observed_wave, step.state, message=step.message)
             case Finish():
@@ -393,11 +393,15 @@ class MoveController:
         if not answer.refusal:
             self._back_off(progress, answer.detail, None, telemetry.CALL_FAILED)
 
-    def _begin_evict(self, progress: MoveProgress, observed_wave: WaveObservation) -> None:
-        """Request the eviction of a move's pod.
+    def _begin_evict(self, progress: MoveProgress, observed_wave: WaveObservation, counts: _Counts) -> None:
+        """Request the eviction of a move's pod; one without a place begins with it, unless enough are under way.
 
         It counts as done for the siblings until the answer says otherwise.
         """
+        if progress.move.is_eviction and not _is_open(progress):
+            if counts.open_moves >= self._settings.max_open_moves:
+                return
+            counts.open_moves += 1
         observed_wave.count_eviction(progress)
         progress.eviction = Eviction.SENT
         self._calls.make_for(
@@ -532,8 +536,14 @@ def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopt
 
 def _count_open(wave: Sequence[MoveProgress]) -> _Counts:
     """Count the moves of a wave under way, with their sources."""
-    under_way = [one for one in wave if not one.finished and (one.reserving_since is not None or one.seen)]
-    return _Counts(len(under_way), {one.move.source for one in under_way})
+    under_way = [one for one in wave if not one.finished and _is_open(one)]
+    return _Counts(len(under_way), {one.move.source for one in under_way if not one.move.is_eviction})
+
+
+def _is_open(progress: MoveProgress) -> bool:
+    """Return whether a move was begun: a place or, without one, the eviction was asked for."""
+    was_asked = progress.move.is_eviction and progress.eviction is not Eviction.NOT_SENT
+    return was_asked or progress.reserving_since is not None or progress.seen
 
 
 def _keeps_its_node(status: MoveStatus) -> bool:

@@ -7,7 +7,7 @@ plugin it moves preemptable pods off the nodes that are not lent where other pod
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -122,10 +122,17 @@ class LentNodes:
             if leaving:
                 group = of_key.get(group_key(leaving[0]))
                 fence = closed[leaving[0].spec.node_name]
-                leaving.sort(key=lambda one: (one.status.phase != "Running", one.key))
-                for pod in leaving[: spare_pods(members, group, fence, view.now)]:
+                spare = spare_pods(members, group, fence, closed, view.now)
+                for pod in _in_turn(leaving, fence, view.now)[:spare]:
                     or_evict = may_lose_its_place(pod, groups)
                     yield _candidate(pod, closed[pod.spec.node_name], view.now, or_evict=or_evict)
+
+
+def _in_turn(leaving: list[Pod], fence: Pod, now: datetime | None) -> list[Pod]:
+    """Return pods that are not Ready first, and others first in each period: one that has to stay keeps no other."""
+    ordered = sorted(leaving, key=lambda one: one.key)
+    first = 0 if now is None else int(now.timestamp() // _period(fence).total_seconds()) % len(ordered)
+    return sorted((*ordered[first:], *ordered[:first]), key=lambda one: one.is_ready)
 
 
 def _candidate(pod: Pod, fence: Pod, now: datetime | None, *, or_evict: bool) -> Candidate:
@@ -160,26 +167,30 @@ def why_not_evicted(
     `neighbours` has the pods and groups of its namespace, `own` the pods of Berth's. With `for_room` it may make room
     for others on a node that is not lent.
     """
-    fence = closed_fences(own.pods, own_namespace).get(pod.spec.node_name)
+    closed = closed_fences(own.pods, own_namespace)
+    fence = closed.get(pod.spec.node_name)
     is_lent = any(is_lent_fence(one) and one.spec.node_name == pod.spec.node_name for one in own.pods)
     if fence is None and (is_lent or not for_room):
         return f"the lent node {pod.spec.node_name} is not closed any more"
     if not may_lose_its_place(pod, _groups(neighbours)):
         return "it does not say that it is preemptable"
     members, group = _jobs(neighbours).get(job_of(pod), [pod]), _groups_by_key(neighbours).get(group_key(pod))
-    spare = stated_spare(members, group) if fence is None else spare_pods(members, group, fence, now)
+    spare = stated_spare(members, group) if fence is None else spare_pods(members, group, fence, closed, now)
     return "its job spares no pod now" if spare is not None and spare < 1 else ""
 
 
 # --- budgets ---------------------------------------------------------------------------------------------------------
 
 
-def spare_pods(members: list[Pod], group: ObjectMeta | None, fence: Pod, now: datetime | None) -> int:
-    """Return how many pods of a job may leave now."""
+def spare_pods(
+    members: list[Pod], group: ObjectMeta | None, fence: Pod, closed: Collection[str], now: datetime | None
+) -> int:
+    """Return how many pods of a job may leave now; those that are not Ready on `closed` nodes are not waited for."""
     stated = stated_spare(members, group)
     if stated is not None:
         return stated
-    return 0 if any(_is_awaited(pod, fence, now) for pod in members) else 1
+    others = (pod for pod in members if pod.is_terminating or pod.spec.node_name not in closed)
+    return 0 if any(_is_awaited(pod, fence, now) for pod in others) else 1
 
 
 def stated_spare(members: list[Pod], group: ObjectMeta | None) -> int | None:
@@ -209,7 +220,7 @@ def _is_awaited(pod: Pod, fence: Pod, now: datetime | None) -> bool:
 
 def _period(fence: Pod) -> timedelta:
     try:
-        return parse_duration(fence.metadata.annotations[EVICT_PERIOD_ANNOTATION])
+        return parse_duration(fence.metadata.annotations[EVICT_PERIOD_ANNOTATION]) or _DEFAULT_PERIOD
     except (KeyError, InputError):
         return _DEFAULT_PERIOD
 
