@@ -508,7 +508,7 @@ class Controller:
 
     def _has_changed(self, pod: Pod) -> bool:
         """Refetch a pod; return whether its hand-over step changed."""
-        found = find_pod(self._client, pod)
+        found = find_pod(self._client, pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
         if found is None:
             self._cache.remove_pod(pod)
             return True

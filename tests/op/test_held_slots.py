@@ -20,7 +20,7 @@ SLOTS: Final = QueueCondition.HELD
 
 def changes(one: HeldSimulation) -> list[str]:
     """Return which Reservations were created, deleted or renewed since the last call."""
-    found = [call for call in one.api.calls if call.startswith(("create res", "delete res", "patch res"))]
+    found = [call for call in one.api.calls if call.startswith(("create res", "delete res", "merge res"))]
     one.api.calls.clear()
     return found
 
@@ -224,7 +224,7 @@ def test_slots_are_renewed_for_as_long_as_the_queue_asks_for_them() -> None:
     assert changes(one) == []
     one.clock.advance(timedelta(hours=2).total_seconds())
     one.settle()
-    assert changes(one) == [f"patch reservations {queue_slot_name('q2', 'uid-q2', n)}" for n in (0, 1)]
+    assert changes(one) == [f"merge reservations {queue_slot_name('q2', 'uid-q2', n)}" for n in (0, 1)]
     assert one.reservation("q2-held-0")["spec"]["expires"] > before
 
 

@@ -1,7 +1,7 @@
 """The part of the operator that changes objects in the cluster."""
 
-from berth_operator.executor.context import Context, EventRecorder
-from berth_operator.executor.executor import ActionExecutor, find_pod
+from berth_operator.executor.context import Context, EventRecorder, find_pod
+from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
 from berth_operator.executor.guards import BestEffortPods, FenceManager, LentFences, NodeGuard, StandingFences
 from berth_operator.executor.node_chooser import NodeChooser

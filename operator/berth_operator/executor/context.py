@@ -10,10 +10,19 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from berth_core import Clock, ObjectMeta, ObjectReference, RetryableError
-from berth_kube import EventType, KubeClient, Resource, record_event
+from berth_core import Clock, ObjectMeta, ObjectReference, Pod, Reservation, RetryableError
+from berth_kube import (
+    PODS,
+    RESERVATIONS,
+    AlreadyExistsError,
+    EventType,
+    KubeClient,
+    NotFoundError,
+    Resource,
+    record_event,
+)
 from berth_operator import telemetry
-from berth_operator.cache import Cache
+from berth_operator.cache import Cache, read_reservation
 from berth_operator.settings import OperatorSettings
 
 WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
@@ -55,6 +64,50 @@ def write_status(client: KubeClient, resource: Resource, meta: ObjectMeta, statu
         {"op": "add", "path": "/status", "value": msgspec.to_builtins(status)},
     ]
     return client.json_patch(resource, meta.name, operations, namespace=meta.namespace, subresource="status")
+
+
+# --- pods and Reservations -------------------------------------------------------------------------------------------
+
+
+def find_pod(client: KubeClient, namespace: str, name: str, uid: str) -> Pod | None:
+    """Fetch a pod; None if it is gone."""
+    # The account may list pods, but not get one by name.
+    listed = client.list(PODS, namespace=namespace, field_selector=f"metadata.name={name}", type=Pod)
+    return next((one for one in listed.items if one.metadata.uid == uid), None)
+
+
+def create_reservation(client: KubeClient, cache: Cache, body: dict[str, Any]) -> bool:
+    """Create a Reservation, or read the one that has its name; return whether it is new."""
+    name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+    try:
+        found, is_new = client.create(RESERVATIONS, body, namespace=namespace), True
+    except AlreadyExistsError:
+        found, is_new = client.get(RESERVATIONS, name, namespace=namespace), False
+    cache.put_reservation(read_reservation(found))
+    return is_new
+
+
+def set_expiry(client: KubeClient, cache: Cache, reservation: Reservation, expires: str) -> None:
+    """Set the end of a Reservation, unless it is gone; a `ttl` that was given to it goes."""
+    meta = reservation.metadata
+    patch = {"metadata": {"uid": meta.uid}, "spec": {"expires": expires, "ttl": None}}
+    try:
+        body = client.merge_patch(RESERVATIONS, meta.name, patch, namespace=meta.namespace)
+    except NotFoundError:
+        cache.remove_reservation(meta.uid)
+    else:
+        cache.put_reservation(read_reservation(body))
+
+
+def delete_reservation(client: KubeClient, cache: Cache, reservation: Reservation) -> bool:
+    """Delete a Reservation; return False for one that is gone already."""
+    meta, was_there = reservation.metadata, True
+    try:
+        client.delete(RESERVATIONS, meta.name, namespace=meta.namespace, uid=meta.uid)
+    except NotFoundError:
+        was_there = False
+    cache.remove_reservation(meta.uid)
+    return was_there
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

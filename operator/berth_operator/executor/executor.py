@@ -30,13 +30,20 @@ from berth_kube import (
     ConflictError,
     ForbiddenError,
     InvalidObjectError,
-    KubeClient,
     NotFoundError,
     RefusedError,
 )
 from berth_operator import metrics, telemetry
 from berth_operator.cache import SlotFinder, read_reservation, reservation_uid
-from berth_operator.executor.context import Context, EventRecorder, RecordedEvent, require_lease, write_status
+from berth_operator.executor.context import (
+    Context,
+    EventRecorder,
+    RecordedEvent,
+    delete_reservation,
+    find_pod,
+    require_lease,
+    write_status,
+)
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import Validator
@@ -397,7 +404,7 @@ class ActionExecutor:
             try:
                 return self._client.json_patch(PODS, name, operations, namespace=namespace, type=Pod)
             except (ConflictError, InvalidObjectError):
-                found = find_pod(self._client, as_is)
+                found = find_pod(self._client, namespace, name, as_is.metadata.uid)
                 if found is None:
                     return None
                 if not tries_left or found.metadata.resource_version == as_is.metadata.resource_version:
@@ -415,29 +422,11 @@ class ActionExecutor:
         self._cache.put_pods_of_node(node, listed.items, ends, asked_by=reservation.metadata.uid)
 
     def _delete(self, reservation: Reservation) -> None:
-        try:
-            self._client.delete(
-                RESERVATIONS,
-                reservation.metadata.name,
-                namespace=reservation.metadata.namespace,
-                uid=reservation.metadata.uid,
-            )
-        except NotFoundError:
-            pass
-        else:
+        if delete_reservation(self._client, self._cache, reservation):
             _LOG.info(telemetry.COLLECTED, **{telemetry.KEY_RESERVATION: reservation.key})
-        self._cache.remove_reservation(reservation.metadata.uid)
 
     def _now(self) -> datetime:
         return self._clock.now()
-
-
-def find_pod(client: KubeClient, pod: Pod) -> Pod | None:
-    """Fetch a pod; None if it is gone."""
-    # The account may list pods, but not get one by name.
-    name, namespace = pod.metadata.name, pod.metadata.namespace
-    listed = client.list(PODS, namespace=namespace, field_selector=f"metadata.name={name}", type=Pod)
-    return next((one for one in listed.items if one.metadata.uid == pod.metadata.uid), None)
 
 
 def _pod_uid(action: Action) -> str:

@@ -6,7 +6,6 @@ server holds: which pods have the gate. A leader first lists all pods, and so kn
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -34,8 +33,6 @@ from berth_kube import (
     NAMESPACES,
     PODS,
     QUEUES,
-    RESERVATIONS,
-    AlreadyExistsError,
     Informer,
     InvalidObjectError,
     KubeClient,
@@ -45,14 +42,18 @@ from berth_kube import (
     stop_informers,
 )
 from berth_operator import metrics, telemetry
-from berth_operator.cache import QueueStore, read_queue_pod, read_reservation
+from berth_operator.cache import QueueStore, read_queue_pod
 from berth_operator.executor.context import (
     NOT_ENDED,
     WITHOUT_NODE,
     Context,
     EventRecorder,
     RecordedEvent,
+    create_reservation,
+    delete_reservation,
+    find_pod,
     require_lease,
+    set_expiry,
     write_status,
 )
 from berth_operator.executor.webhook_registration import WebhookRegistration
@@ -358,35 +359,17 @@ class QueueController:
         for number in decision.creates:
             self._require(term)
             made = build_slot(queue, template, namespace, number, expires=slot_end(self._clock.now()))
-            try:
-                created = self._client.create(RESERVATIONS, made, namespace=namespace)
-            except AlreadyExistsError:
-                created = self._client.get(RESERVATIONS, made["metadata"]["name"], namespace=namespace)
-            else:
-                _LOG.info(telemetry.QUEUE_SLOT_CREATED, **{telemetry.KEY_RESERVATION: created["metadata"]["name"]})
-            self._cache.put_reservation(read_reservation(created))
+            if create_reservation(self._client, self._cache, made):
+                _LOG.info(telemetry.QUEUE_SLOT_CREATED, **{telemetry.KEY_RESERVATION: made["metadata"]["name"]})
 
     def _end_slot(self, reservation: Reservation, term: int) -> None:
         self._require(term)
-        meta = reservation.metadata
-        with suppress(NotFoundError):
-            self._client.delete(RESERVATIONS, meta.name, namespace=meta.namespace, uid=meta.uid)
-        self._cache.remove_reservation(meta.uid)
+        delete_reservation(self._client, self._cache, reservation)
         _LOG.info(telemetry.QUEUE_SLOT_ENDED, **{telemetry.KEY_RESERVATION: reservation.key})
 
     def _renew_slot(self, reservation: Reservation, term: int) -> None:
         self._require(term)
-        meta = reservation.metadata
-        operations = [
-            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
-            {"op": "add", "path": "/spec/expires", "value": slot_end(self._clock.now())},
-        ]
-        try:
-            body = self._client.json_patch(RESERVATIONS, meta.name, operations, namespace=meta.namespace)
-        except NotFoundError:
-            self._cache.remove_reservation(meta.uid)
-        else:
-            self._cache.put_reservation(read_reservation(body))
+        set_expiry(self._client, self._cache, reservation, slot_end(self._clock.now()))
 
     def _clear_away(self, term: int) -> None:
         """Remove the webhook and all gates: there is no queue."""
@@ -439,10 +422,7 @@ class QueueController:
                 return
 
     def _read_again(self, pod: QueuePod) -> QueuePod | None:
-        # The account may list pods, but not get one by name.
-        named = f"metadata.name={pod.name}"
-        listed = self._client.list(PODS, namespace=pod.namespace, field_selector=named, type=Pod).items
-        found = next((one for one in listed if one.metadata.uid == pod.uid), None)
+        found = find_pod(self._client, pod.namespace, pod.name, pod.uid)
         if found is None:
             self.store.remove_pod(pod.uid)
             return None

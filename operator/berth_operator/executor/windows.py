@@ -37,23 +37,18 @@ from berth_core import (
     policies_that_move,
     readable_requests,
 )
-from berth_kube import (
-    DESCHEDULER_POLICIES,
-    PODS,
-    RESERVATION_WINDOWS,
-    RESERVATIONS,
-    AlreadyExistsError,
-    EventType,
-    NotFoundError,
-)
+from berth_kube import DESCHEDULER_POLICIES, PODS, RESERVATION_WINDOWS, EventType, NotFoundError
 from berth_operator import metrics, telemetry
-from berth_operator.cache import GuardableNode, read_reservation
+from berth_operator.cache import GuardableNode
 from berth_operator.executor.context import (
     NOT_ENDED,
     Context,
     EventRecorder,
     RecordedEvent,
+    create_reservation,
+    delete_reservation,
     require_lease,
+    set_expiry,
     write_status,
 )
 from berth_operator.executor.node_chooser import ExpectedEnds
@@ -239,20 +234,15 @@ class WindowController:
             return False
         require_lease(self._leads)
         body = build_window_reservation(window, template, times, choice)
-        name, namespace = body["metadata"]["name"], window.metadata.namespace
-        try:
-            created = self._client.create(RESERVATIONS, body, namespace=namespace)
-        except AlreadyExistsError:
-            created = self._client.get(RESERVATIONS, name, namespace=namespace)
-        else:
+        if create_reservation(self._client, self._cache, body):
             late = (self._clock.now() - times.reserve_at).total_seconds()
             metrics.WINDOW_LATE_SECONDS.observe(max(0.0, late))
             metrics.WINDOW_OCCURRENCES.labels(result="opened").inc()
             self._log(telemetry.WINDOW_OPENED, window, times.start)
             slots = window.spec.pod_num_to_reserve
+            name = body["metadata"]["name"]
             text = f"holds {slots} places for the window from {_span(times)}: Reservation {name}"
             self._record(window, "Normal", OPENED, text)
-        self._cache.put_reservation(read_reservation(created))
         return True
 
     def _read_current(self, window: ReservationWindow) -> dict[str, Any] | None:
@@ -274,27 +264,14 @@ class WindowController:
 
     def _close(self, window: ReservationWindow, reservation: Reservation) -> None:
         require_lease(self._leads)
-        meta = reservation.metadata
-        try:
-            self._client.delete(RESERVATIONS, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except NotFoundError:
-            pass
-        else:
+        if delete_reservation(self._client, self._cache, reservation):
             self._log(telemetry.WINDOW_CLOSED, window, None)
             why = "it is switched off" if window.spec.suspend else "the schedule no longer has this time"
-            self._record(window, "Normal", CLOSED, f"Reservation {meta.name} was deleted: {why}")
-        self._cache.remove_reservation(meta.uid)
+            self._record(window, "Normal", CLOSED, f"Reservation {reservation.metadata.name} was deleted: {why}")
 
     def _retime(self, reservation: Reservation, end: datetime) -> None:
         require_lease(self._leads)
-        meta = reservation.metadata
-        patch = {"metadata": {"uid": meta.uid}, "spec": {"expires": format_timestamp(end), "ttl": None}}
-        try:
-            body = self._client.merge_patch(RESERVATIONS, meta.name, patch, namespace=meta.namespace)
-        except NotFoundError:
-            self._cache.remove_reservation(meta.uid)
-        else:
-            self._cache.put_reservation(read_reservation(body))
+        set_expiry(self._client, self._cache, reservation, format_timestamp(end))
 
     def _write_status(self, window: ReservationWindow, status: ReservationWindowStatus) -> None:
         """Write the status if it differs."""
