@@ -9,7 +9,7 @@ import pytest
 
 from berth_core import RESERVATION_LABEL, RESERVEABLE_ANNOTATION, Pod, Reservation, ReservationOwner, SlotState
 from berth_core.pod_groups import as_reserveable, takes_word_of_group
-from berth_kube.errors import ForbiddenError, NotFoundError, ServerError
+from berth_kube.errors import ForbiddenError, KubeError, NotFoundError, ServerError
 from berth_kube.resources import PODS, VOLCANO_POD_GROUPS
 from berth_operator.cache.cache import Cache
 from berth_operator.executor.context import Context
@@ -155,13 +155,14 @@ def test_groups_are_not_listed_for_reservations_of_other_owners() -> None:
     assert [call for call in world.api.calls if "podgroups" in call] == []
 
 
-def test_a_pod_that_may_not_be_annotated_gets_no_slot_and_the_refusal_is_raised() -> None:
-    world = World(group())
-    world.api.faults["merge pods member"] = error(ForbiddenError)
-    with pytest.raises(ForbiddenError):
-        world.waiting(refused())
+@pytest.mark.parametrize("kind", [ForbiddenError, ServerError])
+def test_a_pod_that_cannot_be_annotated_gets_no_slot_and_keeps_no_other_from_its_own(kind: type[KubeError]) -> None:
+    slots = [slot(SlotState.HELD, number) for number in range(2)]
+    world = World(group(), window=place(*slots, replicas=2, owners=OWNERS))
+    world.api.faults["merge pods a"] = error(kind)
+    assert [one.metadata.name for one in world.waiting(refused("a"), refused("b"))] == ["b"]
     world.api.faults.clear()
-    assert len(world.waiting()) == 1
+    assert len(world.waiting()) == 2
 
 
 def test_groups_may_be_asked_for_from_many_threads() -> None:

@@ -146,7 +146,7 @@ def _let_in(client: KubeClient, seen: Raw) -> None:
 
 def _annotate_by_group(client: KubeClient, seen: Raw) -> None:
     context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
-    PendingOwners(context, lambda _key, _seconds: None)._annotate(msgspec.convert(seen, Pod), [])
+    PendingOwners(context, lambda _key, _seconds: None)._annotate(msgspec.convert(seen, Pod))
 
 
 def _let_go_by_queue(client: KubeClient, seen: Raw) -> None:

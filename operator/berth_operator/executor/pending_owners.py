@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
+import structlog
+
 from berth_core import (
     RESERVATION_LABEL,
     RESERVEABLE_ANNOTATION,
     BerthError,
-    PermanentError,
     Pod,
     Reservation,
     SlotState,
@@ -25,6 +26,7 @@ from berth_core import (
     volcano_group_of,
 )
 from berth_kube import PODS, VOLCANO_POD_GROUPS, ConflictError, KubeClient, NotFoundError
+from berth_operator import telemetry
 from berth_operator.cache import OwnerIndex, age_order
 from berth_operator.executor.context import WITHOUT_NODE, Annotated, Context
 from berth_operator.reconcile import choose_task
@@ -33,6 +35,8 @@ from berth_operator.workqueue import WAITING_KEY, Key
 _PAUSE_SECONDS: Final = 1.0
 """Between two searches, however many Reservations request one."""
 _MOST_NAMESPACES: Final = 5
+_LOG = structlog.get_logger(__name__)
+
 _GROUP_SECONDS: Final = 10.0
 """How long what a pod group was read to say counts."""
 
@@ -141,17 +145,14 @@ class PendingOwners:
         by_group = self._reserveable_by_group(known, waiting)
         waiting = tuple(by_group.get(pod.metadata.uid, pod) for pod in waiting)
         found, untried = distribute(known, waiting)
-        refusals: list[PermanentError] = []
         for reservation in known:
             pods = found.get(reservation.metadata.uid, ())
-            annotated = (self._annotate(pod, refusals) if pod.metadata.uid in by_group else pod for pod in pods)
+            annotated = (self._annotate(pod) if pod.metadata.uid in by_group else pod for pod in pods)
             self._cache.put_waiting(reservation.metadata.uid, [pod for pod in annotated if pod is not None])
         for uid in untried:
             self.request(uid)
         served = {pod.metadata.uid for pods in found.values() for pod in pods}
         self._consider(pod for pod in waiting if pod.metadata.uid not in served)
-        if refusals:
-            raise refusals[0]
 
     def _reserveable_by_group(self, reservations: Iterable[Reservation], pods: Iterable[Pod]) -> dict[str, Pod]:
         """Return by uid the pods that their group alone lets take slots, as they are with the annotation."""
@@ -161,16 +162,20 @@ class PendingOwners:
             self._groups.read_all(asking, _places(homes))
         return {pod.metadata.uid: as_reserveable(pod) for pod in asking if self._groups.say(pod)}
 
-    def _annotate(self, pod: Pod, refusals: list[PermanentError]) -> Pod | None:
-        """Write onto a pod what its group says; return None for one that is gone or may not be written."""
+    def _annotate(self, pod: Pod) -> Pod | None:
+        """Write onto a pod what its group says; return None where that fails.
+
+        Rules of one namespace may forbid it, and the others are searched all the same.
+        """
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid, "annotations": {RESERVEABLE_ANNOTATION: "true"}}}
         try:
             return self._client.merge_patch(PODS, meta.name, body, namespace=meta.namespace, type=Pod)
         except (NotFoundError, ConflictError):
             return None
-        except PermanentError as error:
-            refusals.append(error)
+        except BerthError as error:
+            told = {telemetry.KEY_ACTION: "annotate", telemetry.KEY_POD: pod.key, telemetry.KEY_ERROR: str(error)}
+            _LOG.warning(telemetry.ACTION_FAILED, **told)
             return None
 
     def _list_waiting(self, namespaces: set[str]) -> tuple[Pod, ...]:
