@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 from rich.console import Console
 
+from berth_core import SystemClock, format_timestamp
 from berth_core.labels import REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
 from berth_core.migration_plans import MigrationPlan, RunMode
 from berth_descheduler.cycle import Cycle, CycleContext
@@ -38,7 +39,13 @@ JOBS: Final = ("ads", "etl", "web")
 def fence(kind: str = "lent-closed") -> Raw:
     labels = {"berth.volcano.sh/fence": "true", STANDING_FENCE_LABEL: kind}
     body = pod("fence", "nobody", "lent", cpu="0")
-    body["metadata"] |= {"namespace": "berth-system", "labels": labels, "ownerReferences": []}
+    made = format_timestamp(SystemClock().now())
+    body["metadata"] |= {
+        "namespace": "berth-system",
+        "labels": labels,
+        "ownerReferences": [],
+        "creationTimestamp": made,
+    }
     return body
 
 

@@ -106,6 +106,12 @@ def test_pods_that_are_not_ready_on_closed_nodes_leave_first_and_keep_no_others(
     assert named(fence(), *members(3), *broken) == []
 
 
+def test_a_node_that_was_closed_outside_of_a_window_is_emptied_too() -> None:
+    broken = pod("train-9", node="usual", annotations=GROUP, ready=False)
+    for minutes, want in ((9, 0), (10, 1)):
+        assert len(named(fence(), *members(3), broken, now=NOON + timedelta(minutes=minutes))) == want
+
+
 def test_a_pod_that_has_to_stay_keeps_the_others_of_its_job_for_a_period_only() -> None:
     turns = [named(fence(), *members(3), now=NOON + timedelta(minutes=minute)) for minute in range(3)]
     assert sorted(turns) == [["train-0"], ["train-1"], ["train-2"]]

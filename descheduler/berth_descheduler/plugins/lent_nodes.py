@@ -74,6 +74,8 @@ class Evictions(StrEnum):
 
 
 _DEFAULT_PERIOD: Final = timedelta(minutes=1)
+_WITHOUT_HOUR: Final = timedelta(minutes=10)
+"""After so long pods leave a node that was closed outside of a window as they do after the hour of one."""
 _JITTER: Final = timedelta(seconds=10)
 """How much earlier than a period after the last one a run may begin."""
 
@@ -226,8 +228,11 @@ def _period(fence: Pod) -> timedelta:
 
 
 def _is_late(fence: Pod, now: datetime | None) -> bool:
-    """Return whether the end of the window that emptied a node is past."""
+    """Return whether the end of the window that emptied a node is past; without one it comes after some minutes."""
     hour = read_timestamp(fence.metadata.annotations.get(EMPTY_BY_ANNOTATION))
+    begun = read_timestamp(fence.metadata.creation_timestamp)
+    if hour is None and begun is not None:
+        hour = begun + _WITHOUT_HOUR
     return now is not None and hour is not None and hour <= now
 
 
