@@ -1,0 +1,280 @@
+"""Measures a day of lent nodes in hurried time: 20 nodes, twelve of them in three zones with windows of their own.
+
+    python tests/benchmarks/lent_day.py [--minutes 12] [--seed 1] [--logs DIR]
+
+Only the schedule of the zones is hurried: one day passes in `--minutes`. Operator, descheduler, kube-scheduler and all
+budgets have true time, with an `evictPeriod` of 15 s. Deployments of preemptable pods want more room than the usual
+nodes have; some have disruption budgets, some budgets by `volcano.sh/jdb-*`. Deployments of other pods are churned and
+scaled all the time. A watch counts pods that are not preemptable on lent nodes, pods that are left there when a zone
+closes, and budgets that are not kept.
+"""
+
+# ruff: noqa: T201 - it prints
+
+import argparse
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from berth_core import BerthError, MigrationPlan, RevocableZone, has_to_leave, parse_timestamp
+from berth_core.objects import Pod
+from berth_core.revocable_zones import says_preemptable
+from berth_kube import KubeClient
+from berth_kube.resources import DEPLOYMENTS, DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PDBS, PODS, REVOCABLE_ZONES
+from berth_kube.watching import Changed, Listed, Removed
+from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.settings import SandboxSettings
+from cluster_objects import build_deployment, make_namespace
+from policy_scenes import DeschedulerReplica
+from service_processes import OperatorProcess
+from waiting import eventually
+
+ZONES: Final = {"night": ["22:00-6:00"], "day": ["8:00-18:00"], "twice": ["10:00-14:00", "16:00-20:00"]}
+LENT_PER_ZONE, USUAL, KEPT = 4, 6, 2
+NAMESPACE: Final = "busy"
+PREEMPTABLE: Final = {"volcano.sh/preemptable": "true"}
+PERIOD_SECONDS: Final = 15
+REPLICAS: Final = 4
+LEAST: Final = 2
+"""Ready pods that a Deployment with a budget keeps."""
+MINUTES_OF_A_DAY: Final = 24 * 60
+POLICY: Final[dict[str, Any]] = {
+    "apiVersion": "berth.volcano.sh/v1alpha1",
+    "kind": "DeschedulerPolicy",
+    "metadata": {"name": "lent-nodes"},
+    "spec": {
+        "trigger": {"interval": f"{PERIOD_SECONDS}s"},
+        "mode": "Auto",
+        "limits": {"maxMoves": 50, "podCoolDown": "0s"},
+        "plansKept": 100,
+        "profiles": [{"name": "default", "plugins": {"deschedule": {"enabled": ["LentNodes"]}}}],
+    },
+}
+
+
+class HurriedOperator(OperatorProcess):
+    """An operator for which a zone's day passes in some minutes."""
+
+    def __init__(self, sandbox: Sandbox, folder: Path, noon: datetime, speed: float) -> None:
+        super().__init__(sandbox, folder)
+        program = Path(__file__).resolve().parents[1] / "support" / "hurried_zones.py"
+        given = (f"NOON={noon.isoformat()}", f"SPEED={speed}")
+        self._command = ("env", *given, sys.executable, str(program), *self._command[1:])
+
+
+@dataclass
+class Seen:
+    """What the watch has seen."""
+
+    lent: dict[str, str]
+    """The zone of each lent node."""
+    pods: dict[str, Pod] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    intruders: set[str] = field(default_factory=set)
+    """Pods that are not preemptable and were on a lent node."""
+    broken: Counter[str] = field(default_factory=Counter)
+    """By Deployment, how often fewer of its pods were Ready than its budget says."""
+    guarded: frozenset[str] = frozenset()
+    """Deployments with a budget, once all their pods are Ready."""
+    lent_pods: set[str] = field(default_factory=set)
+    """All preemptable pods that were on a lent node."""
+    closings: list[tuple[str, int]] = field(default_factory=list)
+    """Zones that have closed, each with the pods that were left."""
+
+    def apply(self, event: object) -> None:
+        with self.lock:
+            match event:
+                case Listed(items=items):
+                    self.pods = {pod.metadata.uid: pod for pod in items}
+                case Changed(item=pod):
+                    self.pods[pod.metadata.uid] = pod
+                case Removed(item=pod):
+                    self.pods.pop(pod.metadata.uid, None)
+            self._judge()
+
+    def _judge(self) -> None:
+        ready: Counter[str] = Counter()
+        for pod in self.pods.values():
+            ready[pod.metadata.labels.get("app", "")] += pod.is_ready and not pod.is_terminating
+            if pod.spec.node_name not in self.lent or not has_to_leave(pod) or pod.metadata.namespace != NAMESPACE:
+                continue
+            (self.lent_pods if says_preemptable(pod.metadata) else self.intruders).add(pod.metadata.uid)
+        for name in self.guarded:
+            self.broken[name] += ready[name] < LEAST
+
+    def left_on(self, zone: str) -> int:
+        with self.lock:
+            on = (pod for pod in self.pods.values() if self.lent.get(pod.spec.node_name) == zone)
+            return sum(has_to_leave(pod) for pod in on)
+
+    def ready(self, name: str) -> int:
+        with self.lock:
+            found = (pod for pod in self.pods.values() if pod.metadata.labels.get("app") == name)
+            return sum(pod.is_ready and not pod.is_terminating for pod in found)
+
+
+@contextmanager
+def watching(client: KubeClient, seen: Seen) -> Iterator[None]:
+    """Watch all pods meanwhile."""
+    stop = threading.Event()
+
+    def follow() -> None:
+        for event in client.watch(PODS, type=Pod, stop=stop):
+            seen.apply(event)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+def make_nodes(sandbox: Sandbox, client: KubeClient) -> dict[str, str]:
+    """Make the nodes, and return the zones of the lent ones."""
+    taint = {"key": "kept", "value": "true", "effect": "NoSchedule"}
+    sandbox.add_nodes(KEPT, NodeShape(cpu="8", memory="64Gi", taints=(taint,)), prefix="kept-")
+    sandbox.add_nodes(USUAL, NodeShape(cpu="8", memory="64Gi"), prefix="usual-")
+    lent = {}
+    for zone in ZONES:
+        sandbox.add_nodes(LENT_PER_ZONE, NodeShape(cpu="8", memory="64Gi"), prefix=f"lent-{zone}-")
+    for node in client.list(NODES).items:
+        name = node["metadata"]["name"]
+        for zone in ZONES:
+            if name.startswith(f"lent-{zone}-"):
+                lent[name] = zone
+                client.merge_patch(NODES, name, {"metadata": {"labels": {"volcano.sh/revocable-zone": zone}}})
+    return lent
+
+
+def make_zones(client: KubeClient) -> None:
+    for name, windows in ZONES.items():
+        spec = {"windows": windows, "evictPeriod": f"{PERIOD_SECONDS}s"}
+        head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "RevocableZone", "metadata": {"name": name}}
+        client.create(REVOCABLE_ZONES, {**head, "spec": spec})
+
+    def are_fenced() -> bool:
+        found = [RevocableZone.read(body) for body in client.list(REVOCABLE_ZONES).items]
+        return all({one.type: one.status for one in zone.status.conditions}.get("Fenced") == "True" for zone in found)
+
+    eventually("all lent nodes have their fences", are_fenced, seconds=120)
+
+
+def make_workloads(client: KubeClient) -> frozenset[str]:
+    """Make the Deployments; return those with a budget."""
+    guarded = set()
+    for number in range(5):
+        deploy(client, f"plain-{number}", {})
+    for number in range(12):
+        deploy(client, f"batch-{number}", {"labels": PREEMPTABLE})
+    tolerations = [{"key": "kept", "operator": "Exists"}]
+    for name, notes in (("pdb", {}), ("jdb-least", {"volcano.sh/jdb-min-available": str(LEAST)})):
+        deploy(client, name, {"labels": PREEMPTABLE, "annotations": notes}, tolerations=tolerations)
+        guarded.add(name)
+    budget = {"minAvailable": LEAST, "selector": {"matchLabels": {"app": "pdb"}}}
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "pdb"}, "spec": budget}
+    client.create(PDBS, body, namespace=NAMESPACE)
+    notes = {"volcano.sh/jdb-max-unavailable": "50%"}
+    deploy(client, "jdb-most", {"labels": PREEMPTABLE, "annotations": notes}, tolerations=tolerations)
+    return frozenset({*guarded, "jdb-most"})
+
+
+def deploy(client: KubeClient, name: str, says: dict[str, Any], **spec: Any) -> None:  # noqa: ANN401 - a pod's spec
+    body = build_deployment(name, replicas=REPLICAS, cpu="1", **spec)
+    metadata = body["spec"]["template"]["metadata"]
+    metadata["labels"] |= says.get("labels", {})
+    metadata["annotations"] = says.get("annotations", {})
+    client.create(DEPLOYMENTS, body, namespace=NAMESPACE)
+
+
+def churn(client: KubeClient, rng: random.Random) -> None:
+    """Delete a pod without a budget, or scale a Deployment of plain pods."""
+    with suppress(BerthError):
+        if rng.random() < 0.2:
+            name = f"plain-{rng.randrange(5)}"
+            replicas = {"spec": {"replicas": rng.randint(2, 6)}}
+            client.merge_patch(DEPLOYMENTS, name, replicas, namespace=NAMESPACE)
+            return
+        found = client.list(PODS, namespace=NAMESPACE, type=Pod).items
+        free = [pod for pod in found if pod.metadata.labels.get("app", "").startswith(("plain", "batch"))]
+        client.delete(PODS, rng.choice(free).metadata.name, namespace=NAMESPACE)
+
+
+def live(client: KubeClient, seen: Seen, rng: random.Random, end: datetime) -> None:
+    """Let the day pass: churn, and count what is left whenever a zone closes."""
+    closes: dict[str, datetime] = {}
+    while (now := datetime.now(UTC)) < end:
+        for name in [name for name, at in closes.items() if now >= at]:
+            del closes[name]
+            seen.closings.append((name, seen.left_on(name)))
+            print(f"  {name} closed, {seen.closings[-1][1]} pods left", flush=True)
+        for body in client.list(REVOCABLE_ZONES).items:
+            zone = RevocableZone.read(body)
+            at = parse_timestamp(zone.status.closes_at) if zone.status.closes_at else None
+            if at is not None and at > now:
+                closes[zone.metadata.name] = at
+        churn(client, rng)
+        time.sleep(0.5)
+
+
+def measure(options: argparse.Namespace, folder: Path) -> tuple[Seen, Counter[str]]:
+    speed = MINUTES_OF_A_DAY / options.minutes
+    with Sandbox.start(SandboxSettings(nodes=0), progress=lambda _: None) as sandbox, sandbox.connect() as client:
+        make_namespace(client, NAMESPACE)
+        seen = Seen(make_nodes(sandbox, client))
+        noon = datetime.now(UTC).replace(microsecond=0)
+        with HurriedOperator(sandbox, folder, noon, speed), DeschedulerReplica(sandbox, folder):
+            make_zones(client)
+            client.create(DESCHEDULER_POLICIES, POLICY)
+            with watching(client, seen):
+                guarded = make_workloads(client)
+                for name in guarded:
+                    eventually(f"{name} is Ready", lambda one=name: seen.ready(one) == REPLICAS, seconds=120)
+                seen.guarded = guarded
+                begun = datetime.now(UTC)
+                chance = random.Random(options.seed)  # noqa: S311 - no secret
+                live(client, seen, chance, begun + timedelta(minutes=options.minutes))
+            plans = client.list(MIGRATION_PLANS, type=MigrationPlan).items
+    counts: Counter[str] = Counter(plans=len(plans))
+    for plan in plans:
+        if (achieved := plan.status.achieved) is not None:
+            counts.update(moved=achieved.landed_on_target, evicted=achieved.evictions, failed=achieved.failed)
+    return seen, counts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=12)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--logs", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = options.logs or Path(name)
+        folder.mkdir(exist_ok=True, parents=True)
+        seen, counts = measure(options, folder)
+    left = sum(count for _, count in seen.closings)
+    broken = sum(seen.broken.values())
+    print(f"windows that ended: {len(seen.closings)}, pods left at the hour: {left}")
+    print(f"preemptable pods that used lent nodes: {len(seen.lent_pods)}, others: {len(seen.intruders)}")
+    print(f"times a budget was not kept: {broken}")
+    print(
+        f"plans: {counts['plans']}, moved: {counts['moved']}, evicted: {counts['evicted']}, failed: {counts['failed']}"
+    )
+    return 0 if seen.closings and not left + len(seen.intruders) + broken else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
