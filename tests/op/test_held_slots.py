@@ -6,10 +6,17 @@ from typing import Any, Final
 
 import pytest
 
-from berth_core import QUEUE_API_VERSION, QUEUE_KIND, RESERVATION_LABEL, QueueCondition, RetryableError
+from berth_core import (
+    QUEUE_API_VERSION,
+    QUEUE_KIND,
+    RESERVATION_LABEL,
+    QueueCondition,
+    RetryableError,
+    format_timestamp,
+)
 from berth_core.names import queue_slot_name, queue_slot_number
 from berth_kube import PODS, RESERVATIONS
-from berth_kube.errors import ServerError
+from berth_kube.errors import ForbiddenError, ServerError
 from builders import NOON_TEXT
 from fake_api import error
 from held_slot_simulation import HELD, HOME, SHAPE, HeldSimulation, simulated_slots
@@ -325,6 +332,59 @@ def test_slots_that_wait_are_a_trouble_only_after_a_minute() -> None:
     assert one.live() == ["held-0", "held-1"], "they wait for as long as it takes"
 
 
+def test_a_quota_that_refuses_reservations_is_said_and_asked_again_after_a_minute() -> None:
+    one = HeldSimulation()
+    one.namespace("b", team="q2")
+    call = f"create reservations {queue_slot_name('q2', 'uid-q2', 1)}"
+    one.api.faults[call] = error(ForbiddenError)
+    one.write("q2", **HELD)
+    with pytest.raises(ForbiddenError):
+        one.settle()
+    one.settle()
+    assert one.says("q2", SLOTS) == ("False", "SlotsRefused")
+    assert "1 of 2 slots not held" in one.message("q2", SLOTS)
+    assert one.live() == ["held-0"]
+    one.api.faults.clear()
+    one.settle()
+    assert one.live() == ["held-0"], "not in each pass"
+    one.clock.advance(60)
+    one.settle()
+    assert (one.held(), one.says("q2", SLOTS)) == (2, ("True", "SlotsHeld"))
+
+
+def test_a_slot_that_may_not_be_renewed_keeps_no_other_from_it() -> None:
+    one = simulated_slots()
+    first = one.reservation("q2-held-0")["metadata"]["name"]
+    one.api.faults[f"merge reservations {first}"] = error(ForbiddenError)
+    one.clock.advance(timedelta(hours=13).total_seconds())
+    changes(one)
+    with pytest.raises(ForbiddenError):
+        one.settle()
+    assert f"merge reservations {queue_slot_name('q2', 'uid-q2', 1)}" in changes(one)
+
+
+def test_a_slot_that_lost_its_label_is_made_anew_before_it_would_have_to_be_renewed() -> None:
+    one = simulated_slots()
+    body = one.reservation("q2-held-0")
+    one.api.put(RESERVATIONS, {**body, "metadata": {**body["metadata"], "labels": {}}})
+    one.settle()
+    assert (one.live(), one.held()) == (["held-0", "held-1"], 2)
+    assert "berth.volcano.sh/queue-slot" in one.reservation("q2-held-0")["metadata"]["labels"]
+
+
+def test_a_pod_that_takes_a_year_to_terminate_is_not_held_a_second_time() -> None:
+    one = simulated_slots()
+    one.come_for("first", "q2-held-0")
+    one.settle()
+    one.hand_over("first", "q2-held-0")
+    found = one.api.objects[PODS.plural, "b", "first"]
+    in_a_year = format_timestamp(one.clock.now() + timedelta(days=365))
+    found["metadata"] = {**found["metadata"], "deletionTimestamp": in_a_year}
+    one.api.put(PODS, found)
+    one.settle()
+    assert (one.allocated(), len(one.live())) == (100, 1)
+
+
 # --- what cannot be held ---------------------------------------------------------------------------------------------
 
 CANNOT: Final = {
@@ -333,7 +393,7 @@ CANNOT: Final = {
     "a text": ({"held": {"shape": {"memory": "much"}}}, "NoShape"),
     "a template that asks for nothing": ({"held": {"template": {"spec": {"containers": [{"name": "c"}]}}}}, "NoShape"),
     "more than the guarantee": ({"held": {"shape": {"memory": "201M"}}}, "ShapeTooLarge"),
-    "nothing that is guaranteed": ({"held": {"shape": {"cpu": "1"}}}, "ShapeTooLarge"),
+    "nothing that is guaranteed": ({"held": {"shape": {"cpu": "1"}}}, "ShapeLacks"),
     "a namespace of another queue": ({"held": {"shape": SHAPE, "namespace": "a"}}, "NoNamespace"),
     "a guarantee that is refused": ({"guarantee": {"resource": {"memory": "2G"}}}, "NoGuarantee"),
 }

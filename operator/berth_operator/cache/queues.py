@@ -50,6 +50,7 @@ def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
         is_placeholder=holds,
         is_of_node=pod.belongs_to_node,
         is_terminating=pod.is_terminating,
+        ends_at=meta.deletion_timestamp or "",
     )
 
 
@@ -157,6 +158,7 @@ class QueueStore:
         nodes: Mapping[str, ResourceAmounts],
         reservations: Sequence[Reservation] = (),
         labelled: frozenset[str] = frozenset(),
+        refused: Mapping[str, str] | None = None,
     ) -> QueueView:
         """Return what decisions are made from, with what the nodes offer that count, and with Reservations."""
         with self._lock:
@@ -169,6 +171,7 @@ class QueueStore:
                 own_namespace=self._own_namespace,
                 reservations=reservations,
                 labelled=labelled,
+                refused=refused or {},
             )
 
     def _replace(self, pods: Iterable[Pod], version: float) -> None:

@@ -94,6 +94,8 @@ _LONGEST_REST: Final = 10.0
 """A process that was paused in the middle must not rest for long."""
 _FAILED_SECONDS: Final = 1.0
 """A pass rests for so long after a failure, however often pods change."""
+_REFUSED_SECONDS: Final = 60.0
+"""For so long no slots are created for a queue after one was refused."""
 _MOST_FAILURES: Final = 5
 """Pods of one namespace that the API server fails to change in a pass, before the rest of the namespace waits."""
 _WATCH_AGAIN_SECONDS: Final = 5.0
@@ -187,6 +189,8 @@ class QueueController:
         """Monotonic time of the last status, by uid."""
         self._templates: dict[tuple[str, int | None], dict[str, Any] | None] = {}
         """Templates of slots as written, by uid and generation of their queue."""
+        self._refused: dict[str, tuple[float, str]] = {}
+        """Monotonic time and text of the last refusal to create a slot, by uid of its queue."""
         self._told: set[str] = set()
         """Uids of pods with an event that they are too large."""
 
@@ -278,7 +282,8 @@ class QueueController:
             return
         reservations = self._reservations()
         labelled = frozenset(one.metadata.uid for one in reservations if self._cache.pods_of(one.metadata.uid)[1])
-        decision = decide_queues(self.store.view(self._nodes(), reservations, labelled), self._clock.now())
+        refused = {uid: why for uid, (_, why) in self._refused.items()}
+        decision = decide_queues(self.store.view(self._nodes(), reservations, labelled, refused), self._clock.now())
         ended = self._clock.monotonic()
         self._next_pass = ended + min(_REST * (ended - begun), _LONGEST_REST)
         self._require(term)
@@ -310,22 +315,39 @@ class QueueController:
         return tuple(one for one in self._cache.reservations() if may_be_slot(one))
 
     def _hold_all(self, decisions: Iterable[SlotDecision], term: int) -> BerthError | None:
-        """Create, renew and end slots; what goes wrong for one queue does not stop others, and is returned."""
+        """Create, renew and end slots; what goes wrong for one queue or slot does not stop others, and is returned."""
         failed: BerthError | None = None
+        kept: dict[str, tuple[float, str]] = {}
         for one in decisions:
+            uid = one.slots.queue.metadata.uid
             try:
-                self._hold(one, term)
+                failed = self._hold(one, term) or failed
             except BerthError as error:
                 failed = failed or error
+            if uid in self._refused and one.creates:
+                kept[uid] = self._refused[uid]
+        self._refused = kept
         return failed
 
-    def _hold(self, decision: SlotDecision, term: int) -> None:
-        for reservation in (*decision.ends, *self._surplus(decision)):
-            self._end_slot(reservation, term)
-        for reservation in decision.renews:
-            self._renew_slot(reservation, term)
-        if decision.creates:
-            self._create_slots(decision, term)
+    def _hold(self, decision: SlotDecision, term: int) -> BerthError | None:
+        """Do what is decided for a queue; return the first refusal to change a slot."""
+        failed: BerthError | None = None
+        changes = [(self._end_slot, one) for one in (*decision.ends, *self._surplus(decision))]
+        for change, reservation in (*changes, *((self._renew_slot, one) for one in decision.renews)):
+            try:
+                change(reservation, term)
+            except PermanentError as error:
+                failed = failed or error
+        uid, now = decision.slots.queue.metadata.uid, self._clock.monotonic()
+        before, _ = self._refused.get(uid, (-_REFUSED_SECONDS, ""))
+        if decision.creates and now - before >= _REFUSED_SECONDS:
+            try:
+                self._create_slots(decision, term)
+            except PermanentError as error:
+                self._refused[uid] = now, str(error)
+                raise
+            self._refused.pop(uid, None)
+        return failed
 
     def _surplus(self, decision: SlotDecision) -> tuple[Reservation, ...]:
         """Return the held slots that no waiting pod may take.
@@ -441,7 +463,7 @@ class QueueController:
             return
         uid, now = queue.metadata.uid, self._clock.monotonic()
         due = self._written.get(uid, -_STATUS_SECONDS) + _STATUS_SECONDS
-        if status.conditions == queue.status.conditions and status.state == queue.status.state and now < due:
+        if _signs(status) == _signs(queue.status) and now < due:
             self._enqueue(QUEUES_KEY, due - now)
             return
         self._require(term)
@@ -496,3 +518,8 @@ class QueueController:
                     metrics.QUEUE_AMOUNTS.labels(queue=name, resource=resource, kind=kind).set(
                         amount / _MILLI if resource == CPU else amount
                     )
+
+
+def _signs(status: GatedQueueStatus) -> tuple[object, ...]:
+    """Return what of a status is written at once when it changes: all but numbers, which messages have, too."""
+    return status.state, *((one.type, one.status, one.reason, one.observed_generation) for one in status.conditions)

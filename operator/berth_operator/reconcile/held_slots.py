@@ -88,6 +88,8 @@ class QueueSlots:
     """Uids of all Reservations with a slot's name, whoever made them."""
     numbers: frozenset[int] = frozenset()
     """Numbers of the names that are in use."""
+    refused: str = ""
+    """Why the API server creates no Reservation for a slot; "" unless it has refused one."""
 
     def holds(self, reservation: str, name: str, requests: ResourceAmounts) -> bool:
         """Return whether a placeholder holds a slot, given uid and name of its Reservation.
@@ -139,9 +141,13 @@ class SlotDecision:
 
 
 def read_slots(
-    queue: GatedQueue, namespaces: Sequence[str], guarantee: ResourceAmounts, reservations: Iterable[Reservation]
+    queue: GatedQueue,
+    namespaces: Sequence[str],
+    guarantee: ResourceAmounts,
+    reservations: Iterable[Reservation],
+    refused: str = "",
 ) -> QueueSlots:
-    """Return the slots of a queue; `namespaces` are those that it has."""
+    """Return the slots of a queue; `namespaces` are those that it has, `refused` why none is created."""
     name, uid = queue.metadata.name, queue.metadata.uid
     named = {
         one.metadata.uid: (one, number)
@@ -157,7 +163,8 @@ def read_slots(
         problem = problem or ("False", QueueReason.NO_SHAPE, str(error))
         return QueueSlots(queue=queue, problem=problem, unlike=tuple(made), known=frozenset(named))
     in_place = [one for one in made if one.metadata.namespace == namespace]
-    own = {one.metadata.uid: one for one in in_place if problem is None and _is_like(one, wanted)}
+    label = readable_label(name)
+    own = {one.metadata.uid: one for one in in_place if problem is None and _is_like(one, wanted, label)}
     return QueueSlots(
         queue=queue,
         namespace=namespace,
@@ -167,6 +174,7 @@ def read_slots(
         unlike=tuple(one for one in made if one.metadata.uid not in own),
         known=frozenset(named),
         numbers=frozenset(number for one, number in named.values() if one.metadata.namespace == namespace),
+        refused=refused,
     )
 
 
@@ -242,11 +250,13 @@ def _wanted_spec(queue: GatedQueue) -> ReservationSpec:
     return msgspec.structs.replace(msgspec.convert(body["spec"], ReservationSpec), expires=None)
 
 
-def _is_like(reservation: Reservation, wanted: ReservationSpec) -> bool:
+def _is_like(reservation: Reservation, wanted: ReservationSpec, label: str) -> bool:
     """Return whether a Reservation is as it would be created now, but for its end.
 
-    For one that is held the fence of others no longer matters.
+    For one that is held the fence of others no longer matters. One without its label could not be renewed.
     """
+    if reservation.metadata.labels.get(QUEUE_SLOT_LABEL) != label:
+        return False
     found = msgspec.structs.replace(reservation.spec, expires=None, ttl=None)
     if reservation.phase is ReservationPhase.AVAILABLE:
         found = msgspec.structs.replace(found, capacity=wanted.capacity, fence=wanted.fence)
@@ -434,6 +444,8 @@ def _judge(slots: QueueSlots, need: _Need, known: _Sorted, nodes: Sequence[Resou
         text = f"{need.possible} slots would be needed, and a queue has at most {MOST_SLOTS}: use a larger shape"
         return ("False", QueueReason.TOO_MANY_SLOTS, text)
     lacking = max(0, need.wanted - len(known.held))
+    if not need.of_slot:
+        return ("False", QueueReason.SHAPE_LACKS, f"a slot requests no {' and no '.join(need.guarantee)}")
     if not need.of_slot.times_within(need.guarantee):
         return ("False", QueueReason.SHAPE_TOO_LARGE, "a slot is larger than the guarantee")
     if lacking and nodes and not any(slots.slot.fits_within(node) for node in nodes):
@@ -457,8 +469,9 @@ def _lacks(slots: QueueSlots, lacking: int, wanted: int, known: _Sorted, now: da
     """Return what to say of slots that are not held: that they failed, wait for long, or have only begun."""
     head = f"{lacking} of {count(wanted, 'slot')} not held"
     refused = [one for one in known.resting if one.status.state and one.status.state.reason in _RESTS]
-    if refused:
-        return ("False", QueueReason.SLOTS_REFUSED, f"{head}: {_said(refused[0])}")
+    if refused or slots.refused:
+        why = _said(refused[0]) if refused else slots.refused
+        return ("False", QueueReason.SLOTS_REFUSED, f"{head}: {why}")
     oldest = min(known.waiting, key=lambda one: one.metadata.creation_timestamp or "", default=None)
     since = read_timestamp(oldest.metadata.creation_timestamp) if oldest is not None else None
     if oldest is not None and since is not None and now >= since + _SETTLING:

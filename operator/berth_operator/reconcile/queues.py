@@ -7,7 +7,7 @@ so that large pods do not starve behind small ones; other queues go on. One that
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from berth_core import (
@@ -22,6 +22,7 @@ from berth_core import (
     choose_namespaces,
     count,
     first_few,
+    format_timestamp,
     queue_of_slot,
     readable_quantities,
 )
@@ -35,6 +36,8 @@ QUEUE_PATH: Final = "/queue"
 _MOST_AT_ONCE: Final = 200
 """Admissions of one pass; the next one follows at once."""
 _NAMED: Final = 5
+_LONGEST_END: Final = timedelta(minutes=10)
+"""A pod may take a year to terminate, and its queue must not hold its share a second time meanwhile."""
 
 _NOTHING: Final = ResourceAmounts.empty()
 
@@ -64,6 +67,8 @@ class QueuePod:
     is_of_node: bool = False
     """Whether it comes and goes with its node, as pods of DaemonSets do: no queue counts it."""
     is_terminating: bool = False
+    ends_at: str = ""
+    """Until when a pod that terminates has time for that."""
 
     @property
     def is_gated(self) -> bool:
@@ -98,6 +103,8 @@ class QueueView:
     """Those with names as slots of queues have them, whoever made them."""
     labelled: frozenset[str] = frozenset()
     """Uids of Reservations that a pod waits for, or takes a slot of."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why the API server creates no slots, by uid of their queue."""
 
     @property
     def total(self) -> ResourceAmounts:
@@ -150,7 +157,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
     choice = choose_namespaces(view.queues, view.namespaces, view.of_kueue, view.own_namespace)
     queues = [one for one in accepted.queues if one.state is QueueState.OPEN]
     slots = _read_slots(view, accepted, choice)
-    tally = _Tally(view, choice.queue_of, slots)
+    tally = _Tally(view, choice.queue_of, slots, format_timestamp(now + _LONGEST_END))
     uses = {queue.name: tally.use(queue.name) for queue in queues}
     releases = tuple(pod for pod in view.pods if pod.is_gated and pod.namespace not in choice.queue_of)
     admission = _admit(queues, uses, total, tally)
@@ -254,7 +261,8 @@ def _read_slots(view: QueueView, accepted: _Accepted, choice: NamespaceChoice) -
     for queue in chosen:
         name = queue.metadata.name
         namespaces = [one for one, has in choice.queue_of.items() if has == name]
-        found[name] = read_slots(queue, namespaces, accepted.guarantees[name], view.reservations)
+        refused = view.refused.get(queue.metadata.uid, "")
+        found[name] = read_slots(queue, namespaces, accepted.guarantees[name], view.reservations, refused)
     return found
 
 
@@ -296,8 +304,10 @@ class _Slots:
 class _Tally:
     """What the pods of each queue use and ask for, and what pods of no queue use."""
 
-    def __init__(self, view: QueueView, queue_of: Mapping[str, str], slots: Mapping[str, QueueSlots]) -> None:
+    def __init__(self, view: QueueView, queue_of: Mapping[str, str], slots: Mapping[str, QueueSlots], end: str) -> None:
+        """`end` is until when pods end early enough that what they leave is asked for."""
         self.queue_of = queue_of
+        self._end = end
         self._takers = {pod: uid for one in slots.values() for pod, uid in one.takers.items()}
         self._of_guarantees = {
             (pod.namespace, pod.reservation)
@@ -340,7 +350,7 @@ class _Tally:
                 (slots.held if pod.is_placeholder else slots.coming).add(pod.requests)
         else:
             self._allocated[queue].add(pod.requests)
-            if pod.is_terminating:
+            if pod.is_terminating and pod.ends_at <= self._end:
                 self._ending[queue].add(pod.requests)
 
     def _slots_of(self, pod: QueuePod) -> tuple[str, str] | None:
@@ -368,7 +378,7 @@ class _Tally:
         return QueueUse(allocated, elsewhere, allocated.plus(elsewhere).plus(self._waiting[queue].total))
 
     def staying(self, queue: str) -> ResourceAmounts:
-        """Return what a queue uses, without the pods that terminate: what they leave is held as early as can be."""
+        """Return what a queue uses, without the pods that end soon: what they leave is held as early as can be."""
         return self.use(queue).allocated.minus(self._ending[queue].total)
 
     def cost(self, pod: QueuePod) -> ResourceAmounts:
