@@ -16,9 +16,9 @@ from service_processes import OperatorProcess
 from starving_world import World, starving_world
 from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
-LONG_SECONDS: Final = 120
+LONG_SECONDS: Final = 240
 TINY: Final = 18
 """With these, two nodes are the tenth part that may be fenced for a namespace."""
 GROUP: Final = {"scheduling.k8s.io/group-name": "train"}
@@ -62,7 +62,8 @@ def test_a_gang_keeps_its_nodes_though_the_operator_is_killed_and_a_pod_of_it_is
         world.await_running("small-1", "train-0", "train-1")
         eventually("nothing is kept any more", lambda: not world.reservations(), seconds=LONG_SECONDS)
         eventually("no node is fenced", lambda: not world.fenced(), seconds=LONG_SECONDS)
-        assert [(uid, one.spec.min_available) for uid, one in world.kept.items()] == [(kept.metadata.uid, 1)]
+        seen = lambda: [(uid, one.spec.min_available) for uid, one in world.kept.items()]  # noqa: E731 - a name for a claim
+        eventually("one was kept, and made smaller", lambda: seen() == [(kept.metadata.uid, 1)], seconds=LONG_SECONDS)
 
 
 def policy_of(world: World, uid: str) -> str:
@@ -88,6 +89,7 @@ def test_two_policies_keep_to_their_limits_together_and_a_killed_descheduler_mak
         for name in sorted(policies):
             world.switch_on(name, reservedNodePercent=5)
         eventually("one job has a room", lambda: len(world.kept) == 1, seconds=LONG_SECONDS)
+        eventually("its node is fenced", lambda: world.most_fenced == 1, seconds=LONG_SECONDS)
         (room,) = world.kept
         made_at = world.kept[room].metadata.creation_timestamp or ""
         for name in sorted(policies):
