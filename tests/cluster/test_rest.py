@@ -42,8 +42,6 @@ NAMESPACE: Final = "rest-callers"
 IDLE: Final = ("--interval=24h", "--include-namespace=no-such-namespace")
 """What lets a service find nothing to do of its own accord."""
 
-EVERY_OPERATION: Final = "Tested: 8"
-"""What the fuzzer says when it has come to all of them."""
 POLICY: Final = "rest-nightly"
 RIGHTS: Final[dict[str, list[dict[str, list[str]]]]] = {
     "runner": [

