@@ -208,6 +208,7 @@ def test_plans_and_moves_are_over_in_these() -> None:
     assert {state for state in MoveState if state.terminal} == {
         MoveState.LANDED,
         MoveState.ELSEWHERE,
+        MoveState.REMOVED,
         MoveState.SKIPPED,
         MoveState.FAILED,
     }
