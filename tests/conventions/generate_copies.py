@@ -86,6 +86,8 @@ The operator makes the certificate of its webhook, registers the webhook while a
 priority classes for placeholders. It removes registration and classes when no Reservation is live. The descheduler
 takes its marks off freed nodes when no policy wants them. So end everything while both still run:
 
+    kubectl delete queues.berth.volcano.sh,reservationwindows,revocablezones --all --all-namespaces
+    kubectl wait --for=delete mutatingwebhookconfiguration/berth-queues --timeout=60s
     kubectl delete deschedulerpolicies --all
     kubectl delete migrationplans --all
     kubectl delete reservations --all --all-namespaces
@@ -98,7 +100,20 @@ takes its marks off freed nodes when no policy wants them. So end everything whi
 Helm removes everything that it installed except the CRDs. The certificate's Secret and the Leases go with the
 namespace. A webhook registration without an operator only causes delay: pods of the namespaces that had a live
 Reservation are created five seconds later. `kubectl delete mutatingwebhookconfiguration berth-handover` ends that, and
-`berth doctor` finds what else is left and says how to remove it.
+`berth doctor` finds what else is left and says how to remove it. Pods that queues still held keep their gate, and no
+scheduler looks at them; this takes it off all of them:
+
+    gate=berth.volcano.sh/queue
+    kubectl delete mutatingwebhookconfiguration berth-queues || true
+    kubectl get pods --all-namespaces --output go-template='{{{{range .items}}}}{{{{$pod := .metadata -}}}}
+      {{{{range .spec.schedulingGates -}}}}
+        {{{{$pod.namespace}}}} {{{{$pod.name}}}} {{{{.name}}}}{{{{"\\n"}}}}
+      {{{{- end}}}}{{{{end}}}}' |
+      while read -r namespace pod name; do
+        [ "$name" = "$gate" ] || continue
+        kubectl --namespace "$namespace" patch pod "$pod" \\
+          -p "{{\\"spec\\": {{\\"schedulingGates\\": [{{\\"name\\": \\"$gate\\", \\"\\$patch\\": \\"delete\\"}}]}}}}"
+      done
 
 ## Monitoring
 

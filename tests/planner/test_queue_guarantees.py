@@ -313,3 +313,11 @@ def test_a_number_of_pods_may_be_guaranteed() -> None:
     found = measured_own(bare_pod("a", node="n0", cpu="4"), gated_queues=(of_pods,))
 
     assert (found.allocated["pods"], found.left["pods"], found.placeable["pods"]) == (1, 2, 2)
+
+
+def test_a_slot_that_the_queue_holds_counts_as_allocated_to_it() -> None:
+    slot = reservation(uid="uid-place", tasks=(task("slot", cpu="8"),))
+
+    found = measured_own(placeholder("n0"), reservations=(slot,))
+
+    assert (found.allocated["cpu"], found.left) == (8000, cpu(8))
