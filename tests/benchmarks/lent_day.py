@@ -1,12 +1,12 @@
 """Measures a day of lent nodes in hurried time: 20 nodes, twelve of them in three zones with windows of their own.
 
-    python tests/benchmarks/lent_day.py [--minutes 12] [--seed 1] [--logs DIR]
+    python tests/benchmarks/lent_day.py [--minutes 12] [--period 15s] [--seed 1] [--logs DIR]
 
 Only the schedule of the zones is hurried: one day passes in `--minutes`. Operator, descheduler, kube-scheduler and all
-budgets have true time, with an `evictPeriod` of 15 s. Deployments of preemptable pods want more room than the usual
-nodes have; some have disruption budgets, some budgets by `volcano.sh/jdb-*`. Deployments of other pods are churned and
-scaled all the time. A watch counts pods that are not preemptable on lent nodes, pods that are left there when a zone
-closes, and budgets that are not kept.
+budgets have true time, and `--period` is the `evictPeriod`. Deployments of preemptable pods want more room than the
+usual nodes have; some have disruption budgets, some budgets by `volcano.sh/jdb-*`. Deployments of other pods are
+churned and scaled all the time. A watch counts pods that are not preemptable on lent nodes, pods that are left there
+when a zone closes, and budgets that are not kept.
 """
 
 # ruff: noqa: T201 - it prints
@@ -27,7 +27,15 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from berth_core import BerthError, MigrationPlan, RevocableZone, has_to_leave, parse_timestamp
+from berth_core import (
+    POLICY_API_VERSION,
+    POLICY_KIND,
+    BerthError,
+    MigrationPlan,
+    RevocableZone,
+    has_to_leave,
+    parse_timestamp,
+)
 from berth_core.objects import Pod
 from berth_core.revocable_zones import says_preemptable
 from berth_kube import KubeClient
@@ -45,22 +53,17 @@ ZONES: Final = {"night": ["22:00-6:00"], "day": ["8:00-18:00"], "twice": ["10:00
 LENT_PER_ZONE, USUAL, KEPT = 4, 6, 2
 NAMESPACE: Final = "busy"
 PREEMPTABLE: Final = {"volcano.sh/preemptable": "true"}
-PERIOD_SECONDS: Final = 15
 REPLICAS: Final = 4
 LEAST: Final = 2
 """Ready pods that a Deployment with a budget keeps."""
 MINUTES_OF_A_DAY: Final = 24 * 60
+AFTER_BEGIN: Final = 5 / 24
+"""When it is noon, as a share of the day: it begins at seven, when all zones are closed."""
 POLICY: Final[dict[str, Any]] = {
-    "apiVersion": "berth.volcano.sh/v1alpha1",
-    "kind": "DeschedulerPolicy",
-    "metadata": {"name": "lent-nodes"},
-    "spec": {
-        "trigger": {"interval": f"{PERIOD_SECONDS}s"},
-        "mode": "Auto",
-        "limits": {"maxMoves": 50, "podCoolDown": "0s"},
-        "plansKept": 100,
-        "profiles": [{"name": "default", "plugins": {"deschedule": {"enabled": ["LentNodes"]}}}],
-    },
+    "mode": "Auto",
+    "limits": {"maxMoves": 50, "podCoolDown": "0s"},
+    "plansKept": 100,
+    "profiles": [{"name": "default", "plugins": {"deschedule": {"enabled": ["LentNodes"]}}}],
 }
 
 
@@ -160,9 +163,9 @@ def make_nodes(sandbox: Sandbox, client: KubeClient) -> dict[str, str]:
     return lent
 
 
-def make_zones(client: KubeClient) -> None:
+def make_zones(client: KubeClient, period: str) -> None:
     for name, windows in ZONES.items():
-        spec = {"windows": windows, "evictPeriod": f"{PERIOD_SECONDS}s"}
+        spec = {"windows": windows, "evictPeriod": period}
         head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "RevocableZone", "metadata": {"name": name}}
         client.create(REVOCABLE_ZONES, {**head, "spec": spec})
 
@@ -235,10 +238,12 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Seen, Counter[st
     with Sandbox.start(SandboxSettings(nodes=0), progress=lambda _: None) as sandbox, sandbox.connect() as client:
         make_namespace(client, NAMESPACE)
         seen = Seen(make_nodes(sandbox, client))
-        noon = datetime.now(UTC).replace(microsecond=0)
+        day = timedelta(minutes=options.minutes)
+        noon = (datetime.now(UTC) + day * AFTER_BEGIN).replace(microsecond=0)
         with HurriedOperator(sandbox, folder, noon, speed), DeschedulerReplica(sandbox, folder):
-            make_zones(client)
-            client.create(DESCHEDULER_POLICIES, POLICY)
+            make_zones(client, options.period)
+            policy = {"apiVersion": POLICY_API_VERSION, "kind": POLICY_KIND, "metadata": {"name": "lent-nodes"}}
+            client.create(DESCHEDULER_POLICIES, {**policy, "spec": {**POLICY, "trigger": {"interval": options.period}}})
             with watching(client, seen):
                 guarded = make_workloads(client)
                 for name in guarded:
@@ -246,7 +251,7 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Seen, Counter[st
                 seen.guarded = guarded
                 begun = datetime.now(UTC)
                 chance = random.Random(options.seed)  # noqa: S311 - no secret
-                live(client, seen, chance, begun + timedelta(minutes=options.minutes))
+                live(client, seen, chance, begun + day)
             plans = client.list(MIGRATION_PLANS, type=MigrationPlan).items
     counts: Counter[str] = Counter(plans=len(plans))
     for plan in plans:
@@ -258,6 +263,7 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Seen, Counter[st
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=12)
+    parser.add_argument("--period", default="15s")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--logs", type=Path)
     options = parser.parse_args()
