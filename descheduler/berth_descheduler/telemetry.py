@@ -111,7 +111,7 @@ class PodEventReason(StrEnum):
     """What happened to a pod, or to a pod of a controller."""
 
     EVICTED = "EvictedByPlan"
-    """A plan evicted the pod; the message names source, target and plan."""
+    """A plan evicted the pod; the message names source, plan, and target or why there is none."""
     RESOURCE_RESERVED = "NodeResourceReserved"
     """The pod would fit on a node that is kept for a starving job; the message names the node."""
     NODES_KEPT = "NodesKept"

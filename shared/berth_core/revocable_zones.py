@@ -61,7 +61,7 @@ class ZoneCondition(StrEnum):
     FENCED = "Fenced"
     """Whether every node of the zone has the fence that it should have."""
     EMPTY_IN_TIME = "EmptyInTime"
-    """Whether the nodes will be empty at the hour; Unknown while no pod has to leave."""
+    """Whether the nodes will be empty at the hour; Unknown for a zone that does not close."""
 
 
 class ZoneReason(StrEnum):

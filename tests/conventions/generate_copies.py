@@ -82,9 +82,10 @@ what the one before had begun.
 
 ## Uninstall
 
-The operator makes the certificate of its webhook, registers the webhook while a Reservation is live, and creates
-priority classes for placeholders. It removes registration and classes when no Reservation is live. The descheduler
-takes its marks off freed nodes when no policy wants them. So end everything while both still run:
+The operator makes the certificate of its webhook, registers the webhook while a Reservation is live or there are
+queues, and creates priority classes for placeholders and fences. It removes them when nothing needs them. The
+descheduler takes its marks off freed nodes when no policy wants them. So end everything while both still run, queues
+and windows before the Reservations that they make:
 
     kubectl delete queues.berth.volcano.sh,reservationwindows,revocablezones --all --all-namespaces
     kubectl wait --for=delete mutatingwebhookconfiguration/berth-queues --timeout=60s

@@ -160,8 +160,8 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         command=f"kubectl taint node {{name}} {HANDOVER_TAINT}-",
     ),
     Invariant.FENCE_LEFT: Advice(
-        what="A pod fences a node off as during a hand-over or for a Reservation that waits, and there is neither.",
-        why="No new pod but those of DaemonSets is scheduled to the node until it ends by itself, within an hour.",
+        what="A pod fences a node off for a hand-over, a Reservation that waits or a zone, and there is none.",
+        why="It keeps new pods off the node until it ends by itself: within an hour, for a zone within a day.",
         to_do="Delete the fence; it is only a pause container:",
         command="kubectl -n {namespace} delete pod {name}",
     ),
@@ -343,7 +343,7 @@ _CANNOT_LOOK: Final = 2
 )
 @output_option
 def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: str, output: Output) -> int:
-    """Look for what Berth should not have left behind, and explain what is found. Changes nothing.
+    """Look for what Berth should not have left behind or cannot do, and explain it. Changes nothing.
 
     One look is enough where all is well. What may still pass by itself is watched until it has, or has stood for
     longer than it may. Exit code 0: all is well; 1: something was found; 2: the cluster could not be looked at.
