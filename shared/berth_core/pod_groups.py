@@ -16,6 +16,7 @@ from berth_core.objects import ApiStruct, ObjectMeta, Pod, api_group
 VOLCANO_JOB_API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 VOLCANO_JOB_KIND: Final = "Job"
 VOLCANO_POD_GROUP_API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
+VOLCANO_SCHEDULER: Final = "volcano"
 POD_GROUP_API_VERSIONS: Final = (
     "scheduling.k8s.io/v1beta1",
     "scheduling.k8s.io/v1alpha3",

@@ -242,7 +242,6 @@ CONTEXT_PREFIX: Final = "berth-sandbox"
 """Prefix of every sandbox context; tests and the demo refuse other contexts."""
 
 SECOND_SCHEDULER_NAME: Final = "second-scheduler"
-VOLCANO_SCHEDULER_NAME: Final = "volcano"
 
 _SCHEDULER_QPS: Final = 1000
 _DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"

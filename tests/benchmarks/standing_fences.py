@@ -46,13 +46,14 @@ from berth_core.labels import (
     SUCCESSOR_LABEL,
 )
 from berth_core.objects import Node, Pod
+from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.events import put_taint, remove_taint
 from berth_kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS
 from berth_kube.watching import Changed, Removed
 from berth_operator.reconcile import FenceKind
-from berth_sandbox.components import SECOND_SCHEDULER_NAME, VOLCANO_SCHEDULER_NAME, Component
+from berth_sandbox.components import SECOND_SCHEDULER_NAME, Component
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace
@@ -179,7 +180,7 @@ def measure_intruders(bench: Bench) -> None:
 
 def measure_volcano(bench: Bench) -> None:
     chosen = (1, 3, 7, 14)
-    for hunger in (hungers(VOLCANO_SCHEDULER_NAME)[index] for index in chosen):
+    for hunger in (hungers(VOLCANO_SCHEDULER)[index] for index in chosen):
         for keeper in ("nothing", "taint", "fence"):
             _measure_hunger(bench, keeper, hunger, settle_seconds=bench.watch_seconds)
 

@@ -18,10 +18,10 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, RESERVATIONS
-from berth_sandbox.components import VOLCANO_SCHEDULER_NAME
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import (
@@ -37,7 +37,7 @@ from cluster_objects import (
 from service_processes import running_operator
 from waiting import eventually
 
-SCHEDULERS: Final = (VOLCANO_SCHEDULER_NAME, "default-scheduler")
+SCHEDULERS: Final = (VOLCANO_SCHEDULER, "default-scheduler")
 WHOLE_NODE: Final = "4"
 SPACE: Final = "contention"
 WITHIN_SECONDS: Final = 600.0

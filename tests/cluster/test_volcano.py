@@ -16,6 +16,7 @@ from berth_core.clock import parse_timestamp
 from berth_core.migration_plans import MoveState
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
+from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, ReservationReason
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.queue_guarantees import measure_queues
@@ -33,7 +34,7 @@ from berth_kube.resources import (
     Resource,
 )
 from berth_sandbox.bootstrap import OPERATOR, NodeShape
-from berth_sandbox.components import VOLCANO_SCHEDULER_NAME, Component
+from berth_sandbox.components import Component
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
@@ -118,7 +119,7 @@ class Ground:
     def create_pod(
         self, name: str, *, cpu: str = WHOLE_NODE, annotations: dict[str, str] | None = None, **spec: Any
     ) -> None:
-        template = pod_template({}, cpu=cpu, schedulerName=VOLCANO_SCHEDULER_NAME, **spec)
+        template = pod_template({}, cpu=cpu, schedulerName=VOLCANO_SCHEDULER, **spec)
         metadata = {"name": name, "annotations": annotations or {}}
         body = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}
 
@@ -191,7 +192,7 @@ def test_volcano_places_the_pods_that_name_it(volcano_sandbox: Sandbox, ground: 
 
 def test_slots_of_both_schedulers_go_to_their_owners_although_others_wait(ground: Ground) -> None:
     nodes = ground.add_nodes(6)
-    schedulers = (VOLCANO_SCHEDULER_NAME, DEFAULT_SCHEDULER)
+    schedulers = (VOLCANO_SCHEDULER, DEFAULT_SCHEDULER)
     for number, node in enumerate(nodes):
         scheduler = schedulers[number % 2]
         ground.reserve(f"slot-{number}", scheduler=scheduler, nodes=[node], app=f"owner-of-{scheduler}")
@@ -208,7 +209,7 @@ def test_slots_of_both_schedulers_go_to_their_owners_although_others_wait(ground
     eventually("the hungry pods of the stock scheduler found no place", stock_is_hungry, seconds=SOON)
     group_of_each = lambda: all(  # noqa: E731
         GROUP in p.metadata.annotations
-        for p in pods(ground.client, ground.namespace, app=f"hungry-{VOLCANO_SCHEDULER_NAME}")
+        for p in pods(ground.client, ground.namespace, app=f"hungry-{VOLCANO_SCHEDULER}")
     )
     eventually("those of Volcano are known to it", group_of_each, seconds=SOON)
     for scheduler in schedulers:
@@ -229,21 +230,21 @@ class VolcanoScene(Scene):
     """A fragmented cluster all of whose pods are Volcano's."""
 
     def deploy(self, name: str, *, replicas: int, cpu: str, wait: bool = True, **spec: Any) -> None:
-        super().deploy(name, replicas=replicas, cpu=cpu, wait=wait, schedulerName=VOLCANO_SCHEDULER_NAME, **spec)
+        super().deploy(name, replicas=replicas, cpu=cpu, wait=wait, schedulerName=VOLCANO_SCHEDULER, **spec)
 
     def create_pod(self, name: str, *, cpu: str, **spec: Any) -> None:
-        super().create_pod(name, cpu=cpu, schedulerName=VOLCANO_SCHEDULER_NAME, **spec)
+        super().create_pod(name, cpu=cpu, schedulerName=VOLCANO_SCHEDULER, **spec)
 
 
 def build_job(name: str, replicas: int) -> dict[str, Any]:
     """Return a Volcano Job that needs one of its pods, and does nothing but make an evicted one again."""
-    template = pod_template({"app": name}, cpu="100m", schedulerName=VOLCANO_SCHEDULER_NAME)
+    template = pod_template({"app": name}, cpu="100m", schedulerName=VOLCANO_SCHEDULER)
     return {
         "apiVersion": VOLCANO_JOBS.api_version,
         "kind": "Job",
         "metadata": {"name": name},
         "spec": {
-            "schedulerName": VOLCANO_SCHEDULER_NAME,
+            "schedulerName": VOLCANO_SCHEDULER,
             "queue": "default",
             "minAvailable": 1,
             "maxRetry": 3,
@@ -287,7 +288,7 @@ def test_the_slots_of_one_reservation_get_their_places_together_or_not_at_all(gr
     ground.add_nodes(3)
     ground.create_pod("in-the-way", cpu="1")
     eventually("a node is used", lambda: ground.pod("in-the-way").status.phase == "Running", seconds=SOON)
-    ground.reserve("gang", scheduler=VOLCANO_SCHEDULER_NAME, replicas=3, queue="default")
+    ground.reserve("gang", scheduler=VOLCANO_SCHEDULER, replicas=3, queue="default")
     name = f"berth-{ground.reservation('gang').metadata.uid}"
 
     def group() -> dict[str, Any]:
@@ -309,7 +310,7 @@ def test_the_slots_of_one_reservation_get_their_places_together_or_not_at_all(gr
     assert len({pod.spec.node_name for pod in ground.placeholders()}) == 3
     assert {pod.metadata.annotations[GROUP] for pod in ground.placeholders()} == {name}
 
-    ground.deploy("owner", replicas=3, scheduler=VOLCANO_SCHEDULER_NAME)
+    ground.deploy("owner", replicas=3, scheduler=VOLCANO_SCHEDULER)
     ground.wait_for("gang", ReservationPhase.SUCCEEDED)
     eventually(
         "its PodGroup goes", lambda: is_gone(ground.client, VOLCANO_POD_GROUPS, name, DEFAULT_NAMESPACE), seconds=SOON
@@ -393,7 +394,7 @@ def test_placeholders_are_victims_only_without_the_extender(
             ground.client.create(QUEUES, body | {"spec": {"weight": 1, "reclaimable": True}})
         of_queue = {"queue": "lender"}
     for number in range(2):
-        ground.reserve(f"held-{verb}-{number}", scheduler=VOLCANO_SCHEDULER_NAME, cpu="2", **of_queue)
+        ground.reserve(f"held-{verb}-{number}", scheduler=VOLCANO_SCHEDULER, cpu="2", **of_queue)
     ground.wait_until_proven()
     before = spared(operator_beside, verb)
     if verb == "preemptable":
@@ -420,14 +421,14 @@ def test_placeholders_are_victims_only_without_the_extender(
 def test_without_the_action_enqueue_a_full_cluster_hands_over_although_an_older_group_waits(ground: Ground) -> None:
     configure(ground.sandbox, None)
     ground.add_nodes(1)
-    ground.reserve("slot", scheduler=VOLCANO_SCHEDULER_NAME)
+    ground.reserve("slot", scheduler=VOLCANO_SCHEDULER)
     ground.wait_until_proven()
-    ground.deploy("hungry", replicas=3, scheduler=VOLCANO_SCHEDULER_NAME)
+    ground.deploy("hungry", replicas=3, scheduler=VOLCANO_SCHEDULER)
     found = lambda: pods(ground.client, ground.namespace, app="hungry")  # noqa: E731
     eventually(
         "they found no place", lambda: [p.condition("PodScheduled") for p in found()] == ["False"] * 3, seconds=SOON
     )
-    ground.deploy("owner", replicas=1, scheduler=VOLCANO_SCHEDULER_NAME)
+    ground.deploy("owner", replicas=1, scheduler=VOLCANO_SCHEDULER)
     ground.wait_for("slot", ReservationPhase.SUCCEEDED)
     assert [pod.spec.node_name for pod in found()] == [""] * 3
 
@@ -445,9 +446,9 @@ def test_an_older_group_and_the_action_enqueue(ground: Ground, extender_port: in
     configure(ground.sandbox, extender_port if with_extender else None, "enqueue, allocate, backfill")
     ground.add_nodes(1)
     slot = f"slot-{with_extender}".lower()
-    ground.reserve(slot, scheduler=VOLCANO_SCHEDULER_NAME)
+    ground.reserve(slot, scheduler=VOLCANO_SCHEDULER)
     ground.wait_until_proven()
-    ground.deploy("hungry", replicas=3, scheduler=VOLCANO_SCHEDULER_NAME)
+    ground.deploy("hungry", replicas=3, scheduler=VOLCANO_SCHEDULER)
 
     def phases(app: str) -> set[str]:
         """Return what Volcano says of the groups of pods; those of a Deployment are one group."""
@@ -457,7 +458,7 @@ def test_an_older_group_and_the_action_enqueue(ground: Ground, extender_port: in
 
     eventually("they wait to be let in", lambda: phases("hungry") == {"Pending"}, seconds=SOON)
     eventually("a younger group is younger by a second", lambda: youngest_age(ground) > 2, seconds=SOON)
-    ground.deploy("owner", replicas=1, scheduler=VOLCANO_SCHEDULER_NAME)
+    ground.deploy("owner", replicas=1, scheduler=VOLCANO_SCHEDULER)
     if with_extender:
         ground.wait_for(slot, ReservationPhase.SUCCEEDED)
     else:
@@ -475,7 +476,7 @@ def test_an_older_group_and_the_action_enqueue(ground: Ground, extender_port: in
 
 def test_a_reservation_waits_for_the_queue_that_it_names(ground: Ground) -> None:
     ground.add_nodes(1)
-    ground.reserve("early", scheduler=VOLCANO_SCHEDULER_NAME, cpu="1", queue="late")
+    ground.reserve("early", scheduler=VOLCANO_SCHEDULER, cpu="1", queue="late")
 
     def is_told() -> bool:
         state = ground.reservation("early").status.state

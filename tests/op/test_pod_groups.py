@@ -4,13 +4,14 @@ import pytest
 
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, KubeError, NotFoundError
 from berth_kube.resources import VOLCANO_POD_GROUPS
 from berth_operator.executor.garbage_collector import Resync
 from berth_operator.executor.guards import FenceManager
 from berth_operator.reconcile.actions import AssignSlot, CreatePlaceholder
-from berth_operator.reconcile.manifests import VOLCANO_SCHEDULER, build_pod_group, is_gang
+from berth_operator.reconcile.manifests import build_pod_group, is_gang
 from builders import task
 from fake_api import error
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot

@@ -16,12 +16,14 @@ import msgspec
 from berth_core import (
     DEFAULT_NAMESPACE,
     DEFAULT_QUEUE,
+    ONE_POD,
     PLACEHOLDER_LABEL,
     PODS,
     QUEUE_ANNOTATION,
     RESERVATION_LABEL,
     TASK_ANNOTATION,
     VOLCANO_POD_GROUP_API_VERSION,
+    VOLCANO_SCHEDULER,
     InputError,
     Pod,
     PodSpec,
@@ -40,7 +42,6 @@ from berth_descheduler.planner.rooms import RoomRequest, Shape
 from berth_descheduler.planner.simulation import Cluster, NodeIndex, NodeTies, node_part, node_refusal
 from berth_descheduler.planner.stranded_capacity import CapacityShape, write_shape
 
-_VOLCANO_SCHEDULER: Final = "volcano"
 _JOB_QUEUE: Final = "volcano.sh/queue-name"
 """Annotation and label on a pod of a Volcano Job: its queue."""
 
@@ -50,8 +51,6 @@ _MOST: Final = 8
 
 
 _NONE: Final = Fraction(0)
-_ONE_POD: Final = ResourceAmounts({PODS: 1})
-"""What every pod takes beside its requests, where a queue is guaranteed a number of pods."""
 
 QueueKey: TypeAlias = tuple[QueueSource, str]
 """What no two queues have in common, `Queue.key`."""
@@ -103,7 +102,7 @@ class QueueMembers:
             holds = self._of_reservation.get(meta.labels.get(RESERVATION_LABEL, ""))
             return named if holds is None else holds.spec.queue
         controller = pod.controller.uid if pod.controller else ""
-        by_default = DEFAULT_QUEUE if pod.spec.scheduler_name == _VOLCANO_SCHEDULER else ""
+        by_default = DEFAULT_QUEUE if pod.spec.scheduler_name == VOLCANO_SCHEDULER else ""
         return (
             self._of_group.get((meta.namespace, volcano_group_of(pod)), "")
             or named
@@ -187,12 +186,12 @@ class QueueCapacity:
     @property
     def usable(self) -> ResourceAmounts:
         """Return what whole pods of the shapes would use of what is left, had every node room."""
-        return self._of_guarantee(one.shape.amounts.plus(_ONE_POD).times(one.wanted) for one in self.shapes)
+        return self._of_guarantee(one.shape.amounts.plus(ONE_POD).times(one.wanted) for one in self.shapes)
 
     @property
     def placeable(self) -> ResourceAmounts:
         """Return what the pods that the nodes have room for would use of what is left."""
-        return self._of_guarantee(one.shape.amounts.plus(_ONE_POD).times(one.placeable) for one in self.shapes)
+        return self._of_guarantee(one.shape.amounts.plus(ONE_POD).times(one.placeable) for one in self.shapes)
 
     def share(self, resource: str) -> Fraction | None:
         """Return the placeable share of what is usable.
@@ -342,7 +341,7 @@ def _add(
     if waits and RESERVATION_LABEL in pod.metadata.labels and PLACEHOLDER_LABEL not in pod.metadata.labels:
         return  # its place is the placeholder's
     if not waits and counts:
-        use.allocated.append(amounts.plus(_ONE_POD))
+        use.allocated.append(amounts.plus(ONE_POD))
     if waits and node is not None:
         use.promised.append((node, amounts))
     if not amounts:
@@ -396,13 +395,13 @@ def _wanted(queue: Queue, left: ResourceAmounts, keys: Sequence[_Key], use: _Use
             holds = _holds(queue.guarantee, left, key[0])
             number = min(holds, len(use.waiting.get(key, ()))) if of_waiting else holds
             wanted[key] += number
-            left = left.minus(key[0].plus(_ONE_POD).times(number))
+            left = left.minus(key[0].plus(ONE_POD).times(number))
     return wanted
 
 
 def _holds(guarantee: ResourceAmounts, left: ResourceAmounts, amounts: ResourceAmounts) -> int:
     """Return how many pods of a shape the rest holds, 0 for a shape without a guaranteed resource."""
-    amounts = amounts.plus(_ONE_POD)
+    amounts = amounts.plus(ONE_POD)
     pairs = ((left.get(name), amounts.get(name)) for name, _ in guarantee.items())
     return min((max(0, have) // need for have, need in pairs if need > 0), default=0)
 

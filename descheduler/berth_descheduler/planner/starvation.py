@@ -19,6 +19,7 @@ from berth_core import (
     STARVING_JOB_LABEL,
     VOLCANO_JOB_API_VERSION,
     VOLCANO_JOB_KIND,
+    VOLCANO_SCHEDULER,
     VOLCANO_TASK_ANNOTATION,
     InputError,
     ObjectReference,
@@ -40,7 +41,6 @@ from berth_descheduler.planner.gangs import Gang, GangKind, Gangs, gangs_of
 from berth_descheduler.planner.pending_pods import gang_of, is_pending
 from berth_descheduler.planner.simulation import Cluster, NodeIndex, PodIndex, State, odd_requests
 
-_VOLCANO: Final = "volcano"
 _OVER: Final = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
 
 
@@ -370,7 +370,7 @@ def _may_want_fewer(reservation: Reservation, pods: Sequence[Pod]) -> bool:
     Volcano places the placeholders of a Reservation together.
     """
     spec = reservation.spec
-    if not spec.all_or_nothing or spec.scheduler_name == _VOLCANO:
+    if not spec.all_or_nothing or spec.scheduler_name == VOLCANO_SCHEDULER:
         return False
     over = Counter(slot.task for slot in reservation.status.slots if slot.state in _OVER)
     free = {task.name: task.replicas - over[task.name] for task in spec.tasks}

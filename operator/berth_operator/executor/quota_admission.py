@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from berth_core import (
+    VOLCANO_SCHEDULER,
     InputError,
     Pod,
     PodSpec,
@@ -52,7 +53,6 @@ from berth_operator.quota import (
     why_refused,
 )
 from berth_operator.reconcile import (
-    VOLCANO_SCHEDULER,
     Body,
     NodeChoice,
     Verdict,

@@ -31,7 +31,6 @@ from berth_operator.reconcile.held_slots import (
 from berth_operator.reconcile.manifests import (
     ANY_REGISTRATION,
     FENCE_PRIORITY,
-    VOLCANO_SCHEDULER,
     Body,
     FenceKind,
     build_admission_pod,
@@ -140,7 +139,6 @@ __all__ = [
     "MOST_OPEN",
     "QUEUE_PATH",
     "TEMPLATE_DIFFERS",
-    "VOLCANO_SCHEDULER",
     "Action",
     "AssignSlot",
     "Assignment",

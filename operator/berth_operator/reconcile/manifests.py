@@ -30,6 +30,7 @@ from berth_core import (
     STANDING_FENCE_LABEL,
     TASK_ANNOTATION,
     VOLCANO_POD_GROUP_API_VERSION,
+    VOLCANO_SCHEDULER,
     WEBHOOK_CONFIGURATION,
     LentFence,
     NodeSelectorTerm,
@@ -139,10 +140,6 @@ def build_placeholder(
     if deadline_seconds is not None:
         body["spec"]["activeDeadlineSeconds"] = max(1, deadline_seconds)
     return body
-
-
-VOLCANO_SCHEDULER: Final = "volcano"
-"""The `schedulerName` that Volcano serves, unless it is started with another one."""
 
 
 def is_gang(reservation: Reservation) -> bool:

@@ -16,8 +16,8 @@ from berth_core import (
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
     MAY_MOVE_ANNOTATION,
+    ONE_POD,
     PLACEHOLDER_IMAGE,
-    PODS,
     RESERVATION_API_VERSION,
     RESERVATION_KIND,
     RESERVEABLE_ANNOTATION,
@@ -41,8 +41,6 @@ Body = dict[str, Any]
 TASK: Final = "window"
 _MOST_NODES: Final = 1000
 """As many as a task may name."""
-_ONE_POD: Final = ResourceAmounts({PODS: 1})
-"""Each slot is also a pod."""
 
 
 @dataclass(slots=True)
@@ -75,7 +73,7 @@ def choose_window_nodes(nodes: Iterable[NodeUse], slot: ResourceAmounts, slots: 
     If all nodes together cannot, the most idle ones whose allocatable amounts can. Nodes on which no slot fits are left
     out.
     """
-    asked = slot.plus(_ONE_POD)
+    asked = slot.plus(ONE_POD)
     ranked = sorted(
         ((asked.times_within(one.idle_at(start)), asked.times_within(one.allocatable), one.name) for one in nodes),
         key=lambda one: (-one[0], -one[1], one[2]),
@@ -97,7 +95,7 @@ def take_slots(
 ) -> None:
     """Count the slots of an occurrence as taken, so that the next one is not given the same capacity."""
     left = slots
-    asked = slot.plus(_ONE_POD)
+    asked = slot.plus(ONE_POD)
     for of_whole in (False, True):
         for name in choice.nodes:
             use = nodes[name]
