@@ -119,8 +119,8 @@ class _Evictions:
                 continue
             victims = self._victims_on(node, pod)
             if victims is not None:
-                cost = sum(map(self._cost.weight, victims))
-                best = min(best or (len(victims), cost, node, victims), (len(victims), cost, node, victims))
+                found = (len(victims), sum(map(self._cost.weight, victims)), node, victims)
+                best = found if best is None else min(best, found)
         if best is None:
             self._hopeless.add(class_index)
             return None
