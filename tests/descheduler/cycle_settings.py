@@ -1,8 +1,12 @@
-"""The settings with which the tests run cycles: what comes is waited for, what never comes is soon given up."""
+"""The settings with which the tests run cycles: what comes is waited for, what never comes is soon given up.
+
+And what became of the moves of one.
+"""
 
 from dataclasses import replace
 
 from berth_core.clock import SystemClock
+from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import WaveLimits
 from berth_descheduler.planner.settings import Thresholds
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
@@ -49,3 +53,9 @@ UNPROTECTED = planner_settings(
     args=DefragmentationArgs(protection=Thresholds.of(cpu=100)), waves=WaveLimits(per_controller=5)
 )
 """What lets a plan fill its targets."""
+
+
+def states(outcome: Outcome) -> dict[str, tuple[str, str]]:
+    """Return what became of each move, with the reason, by pod."""
+    assert outcome.plan is not None
+    return {status.pod: (status.state.value, status.reason) for status in outcome.plan.statuses}

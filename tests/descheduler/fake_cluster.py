@@ -433,3 +433,8 @@ def fragmented_cluster() -> FakeCluster:
     cluster.add(PODS, pod("api-1", "api", "low-1", cpu="1"))
     cluster.add(PODS, pod("web-2", "web", "low-2", cpu="1"))
     return cluster
+
+
+def evicted(cluster: FakeCluster) -> list[str]:
+    """Return the names of the pods that were evicted, in order."""
+    return sorted(name for verb, _, name in cluster.calls if verb == "evict")

@@ -17,7 +17,7 @@ from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
 from berth_kube.resources import EVENTS, LEASES, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
-from descheduler.cycle_settings import PLANNER, SETTINGS, SINGLE_PODS, BriskClock, impatient
+from descheduler.cycle_settings import PLANNER, SETTINGS, SINGLE_PODS, BriskClock, impatient, states
 from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, failure, fragmented_cluster, intercepted, pod
 
 
@@ -36,11 +36,6 @@ def run(
 ) -> Outcome:
     around = CycleContext(cluster, BriskClock(), observer or SilentObserver(), stop or threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner).run()
-
-
-def states(outcome: Outcome) -> dict[str, tuple[str, str]]:
-    assert outcome.plan is not None
-    return {status.pod: (status.state.value, status.reason) for status in outcome.plan.statuses}
 
 
 def assert_nothing_is_left(cluster: FakeCluster) -> None:

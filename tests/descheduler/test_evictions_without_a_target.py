@@ -23,8 +23,8 @@ from berth_descheduler.report.stored_plans import describe_stored_plan, render_s
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
 from builders import NOON
-from descheduler.cycle_settings import SETTINGS, BriskClock, impatient
-from descheduler.fake_cluster import FakeCluster, Raw, blocked, node, pod, replica_set
+from descheduler.cycle_settings import SETTINGS, BriskClock, impatient, states
+from descheduler.fake_cluster import FakeCluster, Raw, blocked, evicted, node, pod, replica_set
 from descheduler.test_cycle_killed_anywhere import MortalProcess, is_killed
 from planner_settings import planner_settings, with_plugins
 
@@ -70,15 +70,6 @@ def lent_cluster(*, preemptable: bool = True, usual_cpu: str = "1") -> FakeClust
 def run(client: Any, clock: Any = None, settings: CycleSettings = SETTINGS) -> Outcome:  # noqa: ANN401 - doubles
     context = CycleContext(client, clock or BriskClock(), SilentObserver(), threading.Event())
     return Cycle(context, settings, PLANNER).run()
-
-
-def states(outcome: Outcome) -> dict[str, tuple[str, str]]:
-    assert outcome.plan is not None
-    return {status.pod: (status.state.value, status.reason) for status in outcome.plan.statuses}
-
-
-def evicted(cluster: FakeCluster) -> list[str]:
-    return sorted(name for verb, _, name in cluster.calls if verb == "evict")
 
 
 def test_pods_that_no_node_takes_leave_without_a_place_and_the_plan_says_so() -> None:

@@ -19,8 +19,8 @@ from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
-from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient
-from descheduler.fake_cluster import FakeCluster, Raw, fragmented_cluster, pod, replica_set
+from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient, states
+from descheduler.fake_cluster import FakeCluster, Raw, evicted, fragmented_cluster, pod, replica_set
 
 ONE_BY_ONE = replace(PLANNER, waves=WaveLimits(per_controller=1))
 RESTING = replace(SETTINGS, pod_cool_down=timedelta(hours=1))
@@ -34,15 +34,6 @@ def run(cluster: FakeCluster, settings: CycleSettings = SETTINGS, planner: Plann
 
 def with_execution(settings: CycleSettings = SETTINGS, **changes: Any) -> CycleSettings:  # noqa: ANN401 - of any field
     return replace(settings, execution=replace(settings.execution, **changes))
-
-
-def states(outcome: Outcome) -> dict[str, tuple[str, str]]:
-    assert outcome.plan is not None
-    return {status.pod: (status.state.value, status.reason) for status in outcome.plan.statuses}
-
-
-def evicted(cluster: FakeCluster) -> list[str]:
-    return [name for verb, _, name in cluster.calls if verb == "evict"]
 
 
 def waiting_pod(name: str, *, cpu: str) -> Raw:

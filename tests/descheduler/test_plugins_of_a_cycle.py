@@ -28,8 +28,8 @@ from berth_descheduler.snapshots import read_gangs
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS, VOLCANO_POD_GROUPS
 from builders import FakeClock
-from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient
-from descheduler.fake_cluster import FakeCluster, Raw, call, failure, fragmented_cluster, pod
+from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient, states
+from descheduler.fake_cluster import FakeCluster, Raw, call, evicted, failure, fragmented_cluster, pod
 from planner_settings import plugin_set, with_plugins
 
 
@@ -68,15 +68,6 @@ def naming(*names: str) -> PlannerSettings:
 def run(cluster: FakeCluster, planner: PlannerSettings, settings: CycleSettings = SETTINGS) -> Outcome:
     around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings, planner).run()
-
-
-def states(outcome: Outcome) -> dict[str, tuple[str, str]]:
-    assert outcome.plan is not None
-    return {status.pod: (status.state.value, status.reason) for status in outcome.plan.statuses}
-
-
-def evicted(cluster: FakeCluster) -> list[str]:
-    return sorted(name for verb, _, name in cluster.calls if verb == "evict")
 
 
 def held(cluster: FakeCluster) -> list[Raw]:

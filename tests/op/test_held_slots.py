@@ -16,7 +16,7 @@ from berth_core import (
 )
 from berth_core.names import queue_slot_name, queue_slot_number
 from berth_kube import PODS, RESERVATIONS
-from berth_kube.errors import ForbiddenError, ServerError
+from berth_kube.errors import ForbiddenError, KubeError, ServerError
 from builders import NOON_TEXT
 from fake_api import error
 from held_slot_simulation import HELD, HOME, SHAPE, HeldSimulation, simulated_slots
@@ -30,6 +30,15 @@ def changes(one: HeldSimulation) -> list[str]:
     found = [call for call in one.api.calls if call.startswith(("create res", "delete res", "merge res"))]
     one.api.calls.clear()
     return found
+
+
+def failing_creation(number: int, failure: type[KubeError]) -> HeldSimulation:
+    """Return a simulation in which the creation of one slot's Reservation fails."""
+    one = HeldSimulation()
+    one.namespace("b", team="q2")
+    one.api.faults[f"create reservations {queue_slot_name('q2', 'uid-q2', number)}"] = error(failure)
+    one.write("q2", **HELD)
+    return one
 
 
 def test_the_guarantee_is_held_in_slots_before_any_pod_comes_and_costs_others_no_more() -> None:
@@ -255,11 +264,7 @@ def test_a_slot_that_is_deleted_by_hand_is_made_again() -> None:
 
 @pytest.mark.parametrize("broken", [0, 1])
 def test_an_operator_killed_in_the_middle_doubles_no_slot(broken: int) -> None:
-    one = HeldSimulation()
-    one.namespace("b", team="q2")
-    call = f"create reservations {queue_slot_name('q2', 'uid-q2', broken)}"
-    one.api.faults[call] = error(ServerError)
-    one.write("q2", **HELD)
+    one = failing_creation(broken, ServerError)
     with pytest.raises(ServerError):
         one.settle()
     assert len(one.reservations()) == broken
@@ -333,11 +338,7 @@ def test_slots_that_wait_are_a_trouble_only_after_a_minute() -> None:
 
 
 def test_a_quota_that_refuses_reservations_is_said_and_asked_again_after_a_minute() -> None:
-    one = HeldSimulation()
-    one.namespace("b", team="q2")
-    call = f"create reservations {queue_slot_name('q2', 'uid-q2', 1)}"
-    one.api.faults[call] = error(ForbiddenError)
-    one.write("q2", **HELD)
+    one = failing_creation(1, ForbiddenError)
     with pytest.raises(ForbiddenError):
         one.settle()
     one.settle()
