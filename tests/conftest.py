@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,13 +14,20 @@ from log_lines import keep_quiet
 __all__ = ["pytest_collection_finish", "pytest_runtest_makereport", "sandbox"]
 
 
-def pytest_configure() -> None:
+ORDER: Final = 20_261
+"""The seed of the order in which tests run. `--randomly-seed=$RANDOM` looks for tests that depend on it."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C reach what is started, also where this run was told to ignore it, as in the background of a shell.
 
     A generated example may take as long as a busy machine needs: time is measured by benchmarks, not by tests. Each run
-    generates the same ones; `--hypothesis-profile=search` looks for new ones. What the tests start on this machine is
-    asked without the environment's proxy, which is for what they fetch.
+    generates the same ones, in the same order of tests; `--hypothesis-profile=search` looks for new ones. What the
+    tests start on this machine is asked without the environment's proxy, which is for what they fetch.
     """
+    if getattr(config.option, "randomly_seed", None) == "default":
+        config.option.randomly_seed = ORDER
     settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("berth", settings.get_profile("search"), derandomize=True)
     settings.load_profile("berth")

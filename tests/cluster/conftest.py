@@ -3,6 +3,7 @@
 import pytest
 
 from background_runs import early_runs, is_waiting
+from cluster_fixtures import nothing_is_left
 from contention import contention
 from demo_runs import demos
 from descheduling_stage import cluster, scene, serving_operator
@@ -14,6 +15,7 @@ __all__ = [
     "contention",
     "demos",
     "early_runs",
+    "nothing_is_left",
     "operator",
     "outage_in_a_run",
     "outages",

@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 NAMESPACE = "odd"
 NEIGHBOUR = "odd-neighbour"
-NODE = "odd-node-0"
+NODE = "odd-node-000"
 MOST_SLOTS = 50
 BATCH = 12
 REST_SECONDS = 4.0

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from berth_kube.resources import NODES, QUEUES, REVOCABLE_ZONES
 from berth_sandbox.builds import find_binaries
 from berth_sandbox.components import CONTEXT_PREFIX
 from berth_sandbox.errors import SandboxUnavailableError
@@ -40,6 +41,18 @@ def sandbox() -> Iterator[Sandbox]:
         yield started
         refused = refused_by_policies(started)
         assert not refused, "\n".join(refused)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail where a module leaves something on the shared control plane that counts for all pods of other modules."""
+    yield
+    own = (item for item in request.session.items if item.nodeid.startswith(request.node.nodeid))
+    if any("sandbox" in getattr(item, "fixturenames", ()) for item in own):
+        with request.getfixturevalue("sandbox").connect() as client:
+            found = [one for kind in (NODES, QUEUES, REVOCABLE_ZONES) for one in client.list(kind).items]
+            left = [one["metadata"]["name"] for one in found]
+        assert left == []
 
 
 def refused_by_policies(sandbox: Sandbox) -> list[str]:
