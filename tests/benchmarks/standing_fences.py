@@ -37,6 +37,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from berth_core import VOLCANO_SCHEDULER
 from berth_core.labels import (
     BEST_EFFORT_LABEL,
     DAEMON_POD_LABEL,
@@ -46,7 +47,6 @@ from berth_core.labels import (
     SUCCESSOR_LABEL,
 )
 from berth_core.objects import Node, Pod
-from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.events import put_taint, remove_taint
@@ -179,8 +179,7 @@ def measure_intruders(bench: Bench) -> None:
 
 
 def measure_volcano(bench: Bench) -> None:
-    chosen = (1, 3, 7, 14)
-    for hunger in (hungers(VOLCANO_SCHEDULER)[index] for index in chosen):
+    for hunger in (hungers(VOLCANO_SCHEDULER)[index] for index in (1, 3, 7, 14)):
         for keeper in ("nothing", "taint", "fence"):
             _measure_hunger(bench, keeper, hunger, settle_seconds=bench.watch_seconds)
 
