@@ -10,7 +10,16 @@ from typing import Final, Self
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from berth_core import BerthError, Clock, DeschedulerPolicyStatus, MoveReason, MoveState, MoveStatus, read_timestamp
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    BerthError,
+    Clock,
+    DeschedulerPolicyStatus,
+    MoveReason,
+    MoveState,
+    MoveStatus,
+    read_timestamp,
+)
 from berth_descheduler import telemetry
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
 from berth_descheduler.planner import (
@@ -74,7 +83,7 @@ class CapacityMetrics:
         )
         self._guarantees = Gauge(
             QUEUE_GUARANTEE,
-            "What a queue is guaranteed, what is left, and what of that its pods could use, or have room for.",
+            "What a queue is guaranteed, holds and has left, and what of that its pods could use, or have room for.",
             ["source", "queue", "resource", "part"],
             registry=registry,
         )
@@ -109,6 +118,7 @@ class CapacityMetrics:
         for one in queues:
             parts = {
                 "guaranteed": one.queue.guarantee,
+                "held": one.held,
                 "left": one.left,
                 "usable": one.usable,
                 "placeable": one.placeable,
@@ -225,6 +235,9 @@ class CapacitySettings:
     shapes: tuple[CapacityShape, ...] = ()
     """Default: a half, a quarter and an eighth of the most frequent size of node."""
 
+    namespace: str = DEFAULT_NAMESPACE
+    """Berth's own."""
+
 
 class CapacityMeter:
     """Measures capacity at once and then at an interval.
@@ -255,7 +268,7 @@ class CapacityMeter:
         begun_at = self._clock.monotonic()
         read = read_capacity(self._client)
         report = report_capacity(read, self._settings.shapes, sizes_of_nodes=True)
-        self._metrics.show_queues(measure_queues(read))
+        self._metrics.show_queues(measure_queues(read.within(self._settings.namespace)))
         self._metrics.show(report, self._clock.monotonic() - begun_at)
 
     def _run(self) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from berth_core.errors import InputError
 from berth_core.gated_queues import QUEUE_API_VERSION, GatedQueue, LocalQueue, offered_to_queues
+from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from berth_core.pod_groups import (
     POD_GROUP_API_VERSIONS,
@@ -338,11 +339,17 @@ class Snapshot:
     """Kinds that plans for these pods depend on and that were not read."""
     unread: tuple[SnapshotKind, ...] = ()
     """Kinds that plans depend on only if they are asked about queues, and that were not read."""
+    own_namespace: str = DEFAULT_NAMESPACE
+    """Berth's own, whose pods are in no queue."""
 
     def __post_init__(self) -> None:
         """Sort every tuple."""
         for name in _FIELDS.values():
             object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=_identity)))
+
+    def within(self, own_namespace: str) -> "Snapshot":
+        """Return this snapshot as one of a cluster where Berth has another namespace."""
+        return self if own_namespace == self.own_namespace else replace(self, own_namespace=own_namespace)
 
     @classmethod
     def empty(cls) -> "Snapshot":

@@ -171,7 +171,7 @@ def test_a_meter_that_is_to_measure_never_reads_nothing() -> None:
 
 
 def options(interval: str = "5m", *shapes: str) -> dict[str, object]:
-    return {"fragmentation_interval": interval, "fragmentation_shape": shapes}
+    return {"fragmentation_interval": interval, "fragmentation_shape": shapes, "namespace": "berth-system"}
 
 
 def test_the_options_say_how_often_and_for_which_shapes() -> None:

@@ -86,7 +86,7 @@ def test_people_are_told_how_much_of_a_guarantee_is_placeable(capsys: Captured, 
     text = shown(capsys, "--snapshot", with_queue)
 
     rows = [line.split() for line in text.splitlines()]
-    assert ["ml", "cpu", "32", "0", "32", "32", "16", "50.0", "%"] in rows
+    assert ["ml", "cpu", "32", "0", "0", "32", "32", "16", "50.0", "%"] in rows
     assert "ml: cpu=8,memory=16Gi (1 waiting): 2 of 4 more pods can be placed." in text
     assert "idle: no pod says in which pieces it needs what is left." in text
     assert "odd: cannot be read (Expected" in text
@@ -100,6 +100,7 @@ def test_machines_are_told_the_same_of_guarantees(capsys: Captured, with_queue: 
             "resource": "cpu",
             "guaranteed": "32",
             "allocated": "0",
+            "held": "0",
             "left": "32",
             "usable": "32",
             "placeable": "16",

@@ -491,6 +491,7 @@ NOTHING: Final[dict[str, Any]] = {
     "rest_certificate": None,
     "rest_key": None,
     "rest_audience": (),
+    "namespace": "berth-system",
 }
 
 

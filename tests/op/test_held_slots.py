@@ -309,6 +309,25 @@ def test_a_slot_that_was_preempted_is_made_again_after_a_pause() -> None:
     assert (len(one.live()), one.held()) == (2, 2)
 
 
+def test_a_clock_that_is_set_back_by_hours_makes_no_slot_rest_for_them() -> None:
+    one = simulated_slots()
+    one.fail("q2-held-0", "Preempted")
+    one.fail("q2-held-1", "Forbidden")
+    one.clock._now -= timedelta(hours=3)
+    one.settle()
+    assert (len(one.live()), one.held()) == (2, 2)
+
+
+def test_slots_that_wait_since_before_the_clock_was_set_back_are_a_trouble() -> None:
+    one = HeldSimulation(is_frozen=True)
+    one.namespace("b", team="q2")
+    one.write("q2", **HELD)
+    one.settle()
+    one.clock._now -= timedelta(hours=3)
+    one.settle()
+    assert one.says("q2", SLOTS) == ("False", "Waiting")
+
+
 def test_a_limit_that_refuses_a_slot_is_said_and_asked_again_after_a_minute() -> None:
     one = simulated_slots()
     one.events()

@@ -12,6 +12,7 @@ from berth_core.gated_queues import LocalQueue
 from berth_core.labels import INDEX_ANNOTATION, PLACEHOLDER_LABEL, RESERVATION_LABEL, TASK_ANNOTATION
 from berth_core.objects import Node, Pod, Taint
 from berth_core.queues import QueueObject, QueueSource
+from berth_core.reservations import Reservation, ReservationStatus, Slot, SlotState
 from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner.queue_guarantees import QueueCapacity, measure_queues
@@ -315,9 +316,47 @@ def test_a_number_of_pods_may_be_guaranteed() -> None:
     assert (found.allocated["pods"], found.left["pods"], found.placeable["pods"]) == (1, 2, 2)
 
 
-def test_a_slot_that_the_queue_holds_counts_as_allocated_to_it() -> None:
-    slot = reservation(uid="uid-place", tasks=(task("slot", cpu="8"),))
+def slot_of(queue_uid: str, state: SlotState = SlotState.HELD) -> Reservation:
+    slot = reservation(
+        uid="uid-place",
+        tasks=(task("worker", cpu="8"),),
+        status=ReservationStatus(slots=(Slot(task="worker", index=0, state=state),)),
+    )
+    owners = (owner("Queue", "ml", uid=queue_uid),)
+    owners = tuple(msgspec.structs.replace(one, api_version="berth.volcano.sh/v1alpha1") for one in owners)
+    return msgspec.structs.replace(slot, metadata=msgspec.structs.replace(slot.metadata, owner_references=owners))
 
+
+def test_a_slot_that_the_queue_holds_is_neither_allocated_nor_left() -> None:
+    found = measured_own(placeholder("n0"), reservations=(slot_of("uid-own-queue-ml"),))
+
+    assert (found.allocated["cpu"], found.held["cpu"], found.left) == (0, 8000, cpu(8))
+    assert [(one.shape.asked_by, one.wanted, one.placeable) for one in found.shapes] == [("1 held", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "slot",
+    [
+        slot_of("uid-own-queue-ml", SlotState.HANDING_OVER),
+        slot_of("uid-own-queue-ml", SlotState.TAKEN),
+        slot_of("uid-of-another"),
+        reservation(uid="uid-place", tasks=(task("worker", cpu="8"),)),
+    ],
+    ids=["a pod is about to take", "a pod has taken", "is another queue's", "is none"],
+)
+def test_what_a_placeholder_holds_counts_as_allocated_if_its_slot(slot: Reservation) -> None:
     found = measured_own(placeholder("n0"), reservations=(slot,))
 
-    assert (found.allocated["cpu"], found.left) == (8000, cpu(8))
+    assert (found.allocated["cpu"], found.held, found.left) == (8000, ResourceAmounts(), cpu(8))
+
+
+def test_pods_of_berths_own_namespace_are_in_no_queue_wherever_that_is() -> None:
+    everything = gated_queue(guarantee={"cpu": "50%"}, namespaceSelector={})
+    snapshot = Snapshot(
+        nodes=(node("n0"),),
+        pods=(bare_pod("a", node="n0", cpu="4"), bare_pod("berth", namespace="elsewhere", node="n0", cpu="1")),
+        namespaces=(namespace(), namespace("elsewhere")),
+        gated_queues=(everything,),
+    )
+
+    assert [measure_queues(one)[0].allocated["cpu"] for one in (snapshot, snapshot.within("elsewhere"))] == [5000, 4000]

@@ -88,8 +88,8 @@ class Measurement:
     at: datetime
 
 
-def measure(client: KubeClient, clock: Clock) -> Measurement:
-    return Measurement(read_capacity(client), clock.now())
+def measure(client: KubeClient, clock: Clock, own_namespace: str) -> Measurement:
+    return Measurement(read_capacity(client).within(own_namespace), clock.now())
 
 
 def describe_fragmentation(measured: Measurement, shapes: tuple[CapacityShape, ...]) -> Capacity:
@@ -122,6 +122,7 @@ class FragmentationQueries:
         self._client = client
         self._clock = clock
         self._seconds = settings.times.capacity_seconds
+        self._own_namespace = settings.namespace
         self._workers = Workers(1, settings.times.request_seconds)
         self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
         self._queues: TtlCache[str, MeasuredQueues] = TtlCache(clock, 1)
@@ -145,7 +146,7 @@ class FragmentationQueries:
         return await self._workers.run(lambda: describe_fragmentation(measured, shapes))
 
     async def _measure(self) -> Measurement:
-        found = await self._workers.run(lambda: measure(self._client, self._clock))
+        found = await self._workers.run(lambda: measure(self._client, self._clock, self._own_namespace))
         # By far the largest object here, and useless once it has expired.
         asyncio.get_running_loop().call_later(self._seconds, self._measured.forget, "")
         return found

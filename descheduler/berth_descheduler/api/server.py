@@ -422,6 +422,7 @@ def rest_settings(options: dict[str, Any]) -> RestSettings | None:
         certificate=options["rest_certificate"],
         key=options["rest_key"],
         audiences=tuple(options["rest_audience"]),
+        namespace=options["namespace"],
     )
 
 

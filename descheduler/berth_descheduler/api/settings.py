@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from berth_core import InputError, require_positive
+from berth_core import DEFAULT_NAMESPACE, InputError, require_positive
 from berth_kube import is_loopback
 
 
@@ -134,6 +134,9 @@ class RestSettings:
 
     key: Path | None = None
     """PEM file of the certificate's key."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    """Berth's own."""
 
     audiences: tuple[str, ...] = ()
     """Accepted audiences of tokens, any one is enough; none: the API server's own."""

@@ -36,6 +36,7 @@ from berth_core import (
     DeschedulerPolicy,
     InputError,
     QueueCondition,
+    QueueReason,
     Reservation,
     ReservationPhase,
     ReservationReason,
@@ -46,7 +47,6 @@ from berth_core import (
     printable_line,
     read_whole_number,
 )
-from berth_core.gated_queues import QueueReason
 from berth_descheduler.cli.lent_nodes import find_zone_troubles
 from berth_descheduler.options import Output, cluster_options, output_option, write_described
 from berth_descheduler.plugins import StarvingJobsArgs

@@ -12,7 +12,16 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from berth_core import ClockDeadline, InputError, MigrationPlan, Snapshot, SnapshotKind, SystemClock, parse_kinds
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    ClockDeadline,
+    InputError,
+    MigrationPlan,
+    Snapshot,
+    SnapshotKind,
+    SystemClock,
+    parse_kinds,
+)
 from berth_descheduler.options import (
     Output,
     cluster_options,
@@ -68,6 +77,7 @@ from berth_service.process import interrupt_on_signals
 @cluster_options
 @policy_option
 @planner_options
+@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Berth's own namespace.")
 @click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
 @output_option
 @click.option("--every-pod", is_flag=True, help="For machines: name each pod that is not moved, with the reason.")
@@ -139,9 +149,16 @@ def _read_for_plan(
     help="What a pod asks for, such as cpu=4,memory=8Gi; may be repeated. Default: what most pending pods ask for, "
     "else the largest pods that controllers make.",
 )
+@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Berth's own namespace.")
 @output_option
 def fragmentation_command(
-    *, snapshot: str | None, kubeconfig: str | None, context: str | None, shape: Sequence[str], output: Output
+    *,
+    snapshot: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    shape: Sequence[str],
+    namespace: str,
+    output: Output,
 ) -> None:
     """Show how many pods of a shape still fit, and how much of what is free is of no use to them, and why.
 
@@ -151,7 +168,7 @@ def fragmentation_command(
     with naming_options({"shape": tuple(shape)}):
         shapes = tuple(map(read_shape, shape))
     with working("reading the cluster"):
-        read = _read_for_capacity(snapshot, kubeconfig, context)
+        read = _read_for_capacity(snapshot, kubeconfig, context).within(namespace)
         found = report_capacity(read, shapes)
         queues, unread = measure_queues(read), frozenset(read.unread)
     if output is Output.TABLE:

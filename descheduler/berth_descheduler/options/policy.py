@@ -240,9 +240,10 @@ def settings_to_plan(options: dict[str, Any], policy: str | None, *, at: str | N
     the policy.
     """
     if policy is None:
-        return planner_settings(options, at=at)
+        return replace(planner_settings(options, at=at), own_namespace=options["namespace"])
     _refuse_given(PLANNED)
-    run = read_policy(read_policy_file(policy), RunDefaults(planner=_search(options)), installed_plugins())
+    planner = replace(_search(options), own_namespace=options["namespace"])
+    run = read_policy(read_policy_file(policy), RunDefaults(planner=planner), installed_plugins())
     return replace(run.planner, now=planning_time(at))
 
 
@@ -335,4 +336,4 @@ def capacity_settings(options: dict[str, Any]) -> CapacitySettings:
         shapes = tuple(map(read_shape, options["fragmentation_shape"]))
     except InputError as error:
         raise InputError(_SHAPE_OPTION, error.value, error.expected) from error
-    return CapacitySettings(every_seconds=every, shapes=shapes)
+    return CapacitySettings(every_seconds=every, shapes=shapes, namespace=options["namespace"])

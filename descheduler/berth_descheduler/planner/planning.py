@@ -247,6 +247,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     """
     balance = settings.plugins.balance.plugin
     strategy: Strategy = balance.strategy(deadline or NoDeadline())
+    snapshot = snapshot.within(settings.own_namespace)
     named = name_pods(snapshot, settings)
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
     problem, state, proposal = propose_within(problem, lambda kept: _propose(strategy, kept, named))

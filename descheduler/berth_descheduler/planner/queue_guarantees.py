@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 import msgspec
 
 from berth_core import (
-    DEFAULT_NAMESPACE,
     DEFAULT_QUEUE,
     ONE_POD,
     PLACEHOLDER_LABEL,
@@ -30,10 +29,12 @@ from berth_core import (
     Queue,
     QueueSource,
     ResourceAmounts,
+    SlotState,
     Snapshot,
     SnapshotKind,
     choose_namespaces,
     first_few,
+    queue_of_slot,
     readable_requests,
     volcano_group_of,
 )
@@ -51,6 +52,7 @@ _MOST: Final = 8
 
 
 _NONE: Final = Fraction(0)
+_ON_THE_WAY: Final = frozenset({SlotState.HANDING_OVER, SlotState.TAKEN})
 
 QueueKey: TypeAlias = tuple[QueueSource, str]
 """What no two queues have in common, `Queue.key`."""
@@ -75,7 +77,9 @@ class QueueMembers:
         self._of_reservation = {one.metadata.uid: one for one in snapshot.reservations}
         labels = {one.metadata.name: one.metadata.labels for one in snapshot.namespaces}
         of_kueue = {one.metadata.namespace: one.metadata.name for one in snapshot.local_queues}
-        self._of_namespace = choose_namespaces(snapshot.gated_queues, labels, of_kueue, DEFAULT_NAMESPACE).queue_of
+        choice = choose_namespaces(snapshot.gated_queues, labels, of_kueue, snapshot.own_namespace)
+        self._of_namespace = choice.queue_of
+        self._uids = {one.metadata.name: one.metadata.uid for one in snapshot.gated_queues}
 
     def queues_of(self, pod: Pod) -> tuple[QueueKey, ...]:
         """Return the keys of a pod's queues."""
@@ -85,6 +89,15 @@ class QueueMembers:
     def namespaces_of(self, queue: Queue) -> tuple[str, ...]:
         """Return the namespaces of a queue of Berth in order."""
         return tuple(sorted(name for name, has in self._of_namespace.items() if has == queue.name))
+
+    def is_held(self, pod: Pod, queue: QueueKey) -> bool:
+        """Return whether a pod is a slot that Berth's queue holds and no pod is about to take."""
+        if PLACEHOLDER_LABEL not in pod.metadata.labels or queue[0] is not QueueSource.BERTH:
+            return False
+        held = self._of_reservation.get(pod.metadata.labels.get(RESERVATION_LABEL, ""))
+        if held is None or queue_of_slot(held) != self._uids.get(queue[1], ""):
+            return False
+        return not any(slot.state in _ON_THE_WAY for slot in held.status.slots)
 
     def _of_berth(self, pod: Pod) -> str:
         """Return the queue of a pod's namespace; a placeholder is in that of its Reservation."""
@@ -173,14 +186,17 @@ class QueueCapacity:
     label: str
     """Its name, with its kind where another kind has a queue of that name."""
     allocated: ResourceAmounts
-    """Requests of the queue's pods on nodes, placeholders included."""
+    """Requests of the queue's pods on nodes, and of placeholders but for those that are held."""
+    held: ResourceAmounts
+    """Requests of the slots that the queue holds for its pods, on nodes."""
 
     shapes: tuple[QueueShape, ...]
 
     @property
     def left(self) -> ResourceAmounts:
-        """Return what is left of the guarantee."""
-        rest = {name: amount - self.allocated.get(name) for name, amount in self.queue.guarantee.items()}
+        """Return what of the guarantee is neither allocated nor held."""
+        have = self.allocated.plus(self.held)
+        rest = {name: amount - have.get(name) for name, amount in self.queue.guarantee.items()}
         return ResourceAmounts({name: max(0, amount) for name, amount in rest.items()})
 
     @property
@@ -225,23 +241,30 @@ class _Use:
     """The pods of one queue, by shape."""
 
     allocated: list[ResourceAmounts] = field(default_factory=list)
+    held: list[ResourceAmounts] = field(default_factory=list)
     ties: dict[_Key, PodSpec] = field(default_factory=dict)
     placed: Counter[_Key] = field(default_factory=Counter)
+    slots: Counter[_Key] = field(default_factory=Counter)
+    """Those that are held."""
     waiting: dict[_Key, list[Pod]] = field(default_factory=dict)
     promised: list[tuple[NodeIndex, ResourceAmounts]] = field(default_factory=list)
     """What waiting pods are promised on nodes: free for them alone."""
+
+    @property
+    def amounts(self) -> tuple[ResourceAmounts, ResourceAmounts]:
+        """Return what is allocated, and what is held."""
+        return ResourceAmounts.total(self.allocated), ResourceAmounts.total(self.held)
 
     def ordered(self) -> list[_Key]:
         """Return the shapes of waiting pods, then the others; of each the most frequent first."""
         return sorted(self.ties, key=lambda key: (key not in self.waiting, -self._number(key), _name_of(key)))[:_MOST]
 
     def describe(self, key: _Key) -> str:
-        waiting = len(self.waiting.get(key, ()))
-        parts = [f"{waiting} waiting"] * bool(waiting) + [f"{self.placed[key]} placed"] * bool(self.placed[key])
-        return " and ".join(parts)
+        numbers = {"waiting": len(self.waiting.get(key, ())), "placed": self.placed[key], "held": self.slots[key]}
+        return " and ".join(f"{number} {what}" for what, number in numbers.items() if number)
 
     def _number(self, key: _Key) -> int:
-        return self.placed[key] + len(self.waiting.get(key, ()))
+        return self.placed[key] + self.slots[key] + len(self.waiting.get(key, ()))
 
 
 def _name_of(key: _Key) -> tuple[str, bytes]:
@@ -263,8 +286,8 @@ def measure_queues(snapshot: Snapshot, only: Queue | None = None) -> tuple[Queue
     closed = [node_refusal(cluster, NodeIndex(node)) is not None for node in range(len(free))]
     uses = _uses(cluster, _families(queues), frozenset(one.key for one in asked))
     labels = label_queues(queues)
-    begun = (QueueCapacity(one, labels[one.key], ResourceAmounts.total(uses[one.key].allocated), ()) for one in asked)
-    return tuple(_measure(cluster, free, closed, one, uses[one.queue.key]) for one in begun)
+    begun = ((QueueCapacity(one, labels[one.key], *uses[one.key].amounts, ()), uses[one.key]) for one in asked)
+    return tuple(_measure(cluster, free, closed, one, use) for one, use in begun)
 
 
 def room_of_guarantee(snapshot: Snapshot, request: RoomRequest) -> RoomRequest:
@@ -315,8 +338,9 @@ def _uses(
         for queue in members.queues_of(pod):
             # Of what pods use elsewhere Berth's queues are guaranteed nothing.
             counts = queue[0] is QueueSource.VOLCANO or pod.spec.node_name in cluster.snapshot.offered_to_queues
+            is_held = members.is_held(pod, queue)
             for key in asked.intersection(families.get(queue, (queue,))):
-                _add(uses[key], pod, node, templates, counts=counts)
+                _add(uses[key], pod, node, templates, counts=counts, is_held=is_held)
     return uses
 
 
@@ -334,14 +358,20 @@ def _templates(snapshot: Snapshot) -> Mapping[tuple[str, str], PodSpec]:
 
 
 def _add(
-    use: _Use, pod: Pod, node: NodeIndex | None, templates: Mapping[tuple[str, str], PodSpec], *, counts: bool
+    use: _Use,
+    pod: Pod,
+    node: NodeIndex | None,
+    templates: Mapping[tuple[str, str], PodSpec],
+    *,
+    counts: bool,
+    is_held: bool,
 ) -> None:
     amounts = readable_requests(pod)
     waits = not pod.spec.node_name
     if waits and RESERVATION_LABEL in pod.metadata.labels and PLACEHOLDER_LABEL not in pod.metadata.labels:
         return  # its place is the placeholder's
     if not waits and counts:
-        use.allocated.append(amounts.plus(ONE_POD))
+        (use.held if is_held else use.allocated).append(amounts.plus(ONE_POD))
     if waits and node is not None:
         use.promised.append((node, amounts))
     if not amounts:
@@ -354,7 +384,7 @@ def _add(
     if waits:
         use.waiting.setdefault(key, []).append(pod)
     else:
-        use.placed[key] += 1
+        (use.slots if is_held else use.placed)[key] += 1
 
 
 def _measure(

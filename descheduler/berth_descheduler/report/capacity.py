@@ -56,9 +56,11 @@ class QueueResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resource: str
     guaranteed: str
     allocated: str
-    """Requests of the queue's pods on nodes, placeholders included."""
+    """Requests of the queue's pods on nodes, and of placeholders but for those that are held."""
+    held: str
+    """Requests of the slots that the queue holds for its pods."""
     left: str
-    """Of what is guaranteed."""
+    """Of what is guaranteed, neither allocated nor held."""
     usable: str
     """What whole pods of the queue's shapes would use of what is left, had every node room."""
     placeable: str
@@ -153,11 +155,11 @@ def render_queues(queues: Sequence[QueueCapacity], unread: AbstractSet[SnapshotK
 
 def _queue_table(queues: Sequence[QueueCapacity]) -> RenderableType:
     table = Table("queue", "resource", box=None, padding=(0, 2, 0, 0))
-    for heading in ("guaranteed", "allocated", "left", "usable", "placeable", ""):
+    for heading in ("guaranteed", "allocated", "held", "left", "usable", "placeable", ""):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in queues:
         for name in one.queue.guarantee:
-            parts = (one.queue.guarantee, one.allocated, one.left, one.usable, one.placeable)
+            parts = (one.queue.guarantee, one.allocated, one.held, one.left, one.usable, one.placeable)
             share = one.share(name)
             amounts = (readable(name, part.get(name)) for part in parts)
             table.add_row(one.label, name, *amounts, "not known" if share is None else percent(share))
@@ -270,6 +272,7 @@ def _describe_guarantee(one: QueueCapacity, name: str) -> QueueResource:
         resource=name,
         guaranteed=format_amount(name, one.queue.guarantee.get(name)),
         allocated=format_amount(name, one.allocated.get(name)),
+        held=format_amount(name, one.held.get(name)),
         left=format_amount(name, one.left.get(name)),
         usable=format_amount(name, one.usable.get(name)),
         placeable=format_amount(name, one.placeable.get(name)),

@@ -18,6 +18,8 @@ from berth_core import (
     RESERVATION_LABEL,
     BerthError,
     GatedQueue,
+    GatedQueueState,
+    GatedQueueStatus,
     Namespace,
     ObjectMeta,
     ObjectReference,
@@ -26,8 +28,8 @@ from berth_core import (
     QueueCondition,
     Reservation,
     ResourceAmounts,
+    offered_to_queues,
 )
-from berth_core.gated_queues import GatedQueueState, GatedQueueStatus, offered_to_queues
 from berth_kube import (
     KUEUE_LOCAL_QUEUES,
     NAMESPACES,

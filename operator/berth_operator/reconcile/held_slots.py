@@ -24,11 +24,13 @@ from berth_core import (
     RESERVATION_API_VERSION,
     RESERVATION_KIND,
     Capacity,
+    Enforcement,
     Fence,
     GatedQueue,
     InputError,
     Pod,
     QueueCondition,
+    QueueReason,
     Reservation,
     ReservationPhase,
     ReservationReason,
@@ -43,7 +45,6 @@ from berth_core import (
     readable_quantities,
     template_matches,
 )
-from berth_core.gated_queues import Enforcement, QueueReason
 from berth_core.labels import QUEUE_SLOT_LABEL
 from berth_core.names import queue_slot_name, queue_slot_number, readable_label
 from berth_core.objects import PodTemplate
@@ -57,7 +58,7 @@ _MOST_AT_ONCE: Final = 50
 _TASK: Final = "slot"
 _LIFETIME: Final = timedelta(hours=24)
 """For how long a slot is asked for at a time; it is renewed after half of it."""
-_SETTLING: Final = timedelta(seconds=60)
+_SETTLING_SECONDS: Final = 60
 """How long a slot may wait before the queue says that it lacks one."""
 _RESTS: Final = {ReservationReason.FORBIDDEN.value: 60, ReservationReason.INVALID.value: 60}
 _REST_SECONDS: Final = 10
@@ -416,7 +417,12 @@ def _rests(reservation: Reservation, now: datetime) -> bool:
     state = reservation.status.state
     since = read_timestamp(state.last_transition_time) if state is not None else None
     seconds = _RESTS.get(state.reason, _REST_SECONDS) if state is not None else 0
-    return since is not None and now < since + timedelta(seconds=seconds)
+    return since is not None and _is_within(seconds, since, now)
+
+
+def _is_within(seconds: float, since: datetime, now: datetime) -> bool:
+    """Return whether less than so long has passed; a time far ahead is left from before the clock was set back."""
+    return abs((now - since).total_seconds()) < seconds
 
 
 def _is_due(reservation: Reservation, now: datetime) -> bool:
@@ -474,7 +480,7 @@ def _lacks(slots: QueueSlots, lacking: int, wanted: int, known: _Sorted, now: da
         return ("False", QueueReason.SLOTS_REFUSED, f"{head}: {why}")
     oldest = min(known.waiting, key=lambda one: one.metadata.creation_timestamp or "", default=None)
     since = read_timestamp(oldest.metadata.creation_timestamp) if oldest is not None else None
-    if oldest is not None and since is not None and now >= since + _SETTLING:
+    if oldest is not None and since is not None and not _is_within(_SETTLING_SECONDS, since, now):
         return ("False", QueueReason.WAITING, f"{head}: {_said(oldest)}")
     before = slots.queue.condition(QueueCondition.HELD)
     is_tried_again = before is not None and before.reason in {QueueReason.WAITING, QueueReason.SLOTS_REFUSED}

@@ -13,9 +13,14 @@ from typing import Any, Final
 from berth_core import (
     QUEUE_WEBHOOK_CONFIGURATION,
     Condition,
+    Enforcement,
     GatedQueue,
+    GatedQueueState,
+    GatedQueueStatus,
+    NamespaceChoice,
     Queue,
     QueueCondition,
+    QueueReason,
     QueueState,
     Reservation,
     ResourceAmounts,
@@ -26,7 +31,6 @@ from berth_core import (
     queue_of_slot,
     readable_quantities,
 )
-from berth_core.gated_queues import Enforcement, GatedQueueState, GatedQueueStatus, NamespaceChoice, QueueReason
 from berth_core.queue_shares import QueueRoom, QueueUse, deserved_shares, guaranteed, real_capability, uncovered
 from berth_operator.reconcile.held_slots import QueueSlots, SlotDecision, decide_slots, read_slots
 from berth_operator.reconcile.manifests import build_webhook_configuration
