@@ -9,14 +9,31 @@ from typing import Any, Final, Literal, TypeVar
 
 import structlog
 
-from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation, SlotState
+from berth_core import (
+    OPERATOR_LEASE,
+    RESERVATION_LABEL,
+    BerthError,
+    Clock,
+    Pod,
+    Reservation,
+    SlotState,
+    volcano_group_of,
+)
 from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFoundError, await_rights
 from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, apply_event, read_reservation
 from berth_operator.controller import Controller
 from berth_operator.executor import ReserveableGroups, WebhookRegistration
 from berth_operator.settings import OperatorSettings
-from berth_operator.webhook import REFETCH_SECONDS, Admission, CertificateManager, VolcanoExtender, WebhookServer
+from berth_operator.webhook import (
+    REFETCH_SECONDS,
+    Admission,
+    CertificateManager,
+    Held,
+    VolcanoExtender,
+    WebhookServer,
+    uncounted_by_queue,
+)
 from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind, WorkQueue
 from berth_service.health import Answer, HealthServer
 
@@ -72,6 +89,9 @@ def loop_answers(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
 _LOOP_SECONDS: Final = 10.0
 """Longer than a kubelet waits for a probe: the loop may be busy for a while with a long list."""
 
+_HELD_SECONDS: Final = 0.5
+"""How long what is held in queues is not added up again: half of Volcano's usual session."""
+
 _LOG = structlog.get_logger(__name__)
 
 
@@ -90,7 +110,10 @@ class App:
         self._webhook = WebhookServer(admission, self._keeper, settings)
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for kopf's events
         address = settings.volcano_extender
-        self._extender = VolcanoExtender(*address, settings.placeholders.namespace, self._has_slot) if address else None
+        namespace = settings.placeholders.namespace
+        self._extender = VolcanoExtender(*address, namespace, self._has_slot, self._held_in) if address else None
+        self._held: dict[str, Held] = {}
+        self._held_until = 0.0
         self._extender_loop = LoopThread("volcano-extender")
         scope = WebhookRegistration(
             client,
@@ -193,6 +216,22 @@ class App:
         return any(
             one.state is SlotState.HANDING_OVER and one.owner is not None and one.owner.uid == pod for one in slots
         )
+
+    def _held_in(self, queue: str) -> Held:
+        """Return what is held in the name of a queue; Volcano asks for each job of a session anew."""
+        now = self._clock.monotonic()
+        if now >= self._held_until:
+            amounts = uncounted_by_queue(self._cache.placeholders())
+            coming = {self._queue_of_slot(pod) for pod in self._cache.owners() if volcano_group_of(pod)}
+            self._held = {name: Held(amounts[name], name in coming) for name in amounts}
+            self._held_until = now + _HELD_SECONDS
+        return self._held.get(queue, Held())
+
+    def _queue_of_slot(self, pod: Pod) -> str:
+        """Return the queue of the slot that is being handed to a pod without a node, "" for none."""
+        uid = pod.metadata.labels.get(RESERVATION_LABEL, "")
+        found = self._cache.reservation(uid) if uid and not pod.spec.node_name else None
+        return found.spec.queue if found is not None and self._has_slot(uid, pod.metadata.uid) else ""
 
     def _answer_probe(self, asked: Literal["healthy", "ready"]) -> Answer:
         """Answer a probe with health, readiness, leadership and what readiness waits for."""

@@ -92,7 +92,7 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
     default="",
     show_default=False,
     metavar="HOST:PORT",
-    help="Where Volcano's scheduler asks which pods it may evict, by HTTP; default: nowhere.",
+    help="Where Volcano's scheduler asks which pods it may evict or let in, by HTTP; default: nowhere.",
 )
 @click.option(
     "--retention", "retention_seconds", default=3600.0, help="Seconds that finished Reservations stay; 0: for ever."

@@ -342,6 +342,7 @@ def configure(sandbox: Sandbox, port: int | None, actions: str = "allocate, pree
         "extender.preemptableVerb": "preemptable",
         "extender.reclaimableVerb": "reclaimable",
         "extender.jobEnqueueableVerb": "jobEnqueueable",
+        "extender.queueOverusedVerb": "queueOverused",
         "extender.ignorable": True,
     }
     extender = [] if port is None else [{"name": "extender", "arguments": arguments}]
@@ -373,10 +374,10 @@ def own_configuration(volcano_sandbox: Sandbox) -> Iterator[None]:
     volcano_sandbox.restart(Component.VOLCANO_SCHEDULER)
 
 
-def spared(process: OperatorProcess, verb: str) -> float:
-    """Return how often the operator left a placeholder out of the victims."""
+def answers(process: OperatorProcess, verb: str, verdict: str = "spared") -> float:
+    """Return how often the operator gave an answer, by default that a placeholder is no victim."""
     text = urllib3.request("GET", f"http://127.0.0.1:{process.health_port}/metrics").data.decode()
-    start = f'berth_volcano_extender_answers_total{{verb="{verb}",verdict="spared"}} '
+    start = f'berth_volcano_extender_answers_total{{verb="{verb}",verdict="{verdict}"}} '
     return sum(float(line.removeprefix(start)) for line in text.splitlines() if line.startswith(start))
 
 
@@ -396,14 +397,14 @@ def test_placeholders_are_victims_only_without_the_extender(
     for number in range(2):
         ground.reserve(f"held-{verb}-{number}", scheduler=VOLCANO_SCHEDULER, cpu="2", **of_queue)
     ground.wait_until_proven()
-    before = spared(operator_beside, verb)
+    before = answers(operator_beside, verb)
     if verb == "preemptable":
         urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
         ground.client.create(PRIORITY_CLASSES, urgent | {"value": 1000})
         ground.create_pod("hungry", cpu="2", priorityClassName="urgent")
     else:
         ground.create_pod("hungry", cpu="2", annotations={"scheduling.volcano.sh/queue-name": "claimer"})
-    eventually("Volcano asked", lambda: spared(operator_beside, verb) >= before + 2, seconds=SOON)
+    eventually("Volcano asked", lambda: answers(operator_beside, verb) >= before + 2, seconds=SOON)
     assert [r.phase for r in reservations(ground.client, ground.namespace)] == [ReservationPhase.AVAILABLE] * 2
     assert not ground.pod("hungry").spec.node_name
 
@@ -488,6 +489,44 @@ def test_a_reservation_waits_for_the_queue_that_it_names(ground: Ground) -> None
         {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": "late"}} | {"spec": {"weight": 1}},
     )
     ground.wait_for("early", ReservationPhase.AVAILABLE)
+
+
+@pytest.mark.usefixtures("own_configuration")
+def test_a_queue_pays_for_the_places_of_the_stock_scheduler_only_with_the_extender(
+    ground: Ground, operator_beside: OperatorProcess, extender_port: int
+) -> None:
+    configure(ground.sandbox, None, "allocate, backfill")
+    capped = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": "capped"}}
+    ground.client.create(QUEUES, capped | {"spec": {"weight": 1, "capability": {"cpu": "4"}}})
+    ground.add_nodes(2)
+    ground.reserve("place", scheduler=DEFAULT_SCHEDULER, cpu="3", queue="capped")
+    ground.wait_until_proven()
+
+    def create(name: str) -> None:
+        ground.create_pod(name, cpu="1", annotations={"scheduling.volcano.sh/queue-name": "capped"})
+
+    runs = lambda name: ground.pod(name).status.phase == "Running"  # noqa: E731
+    for name in ("first", "second"):
+        create(name)
+        eventually(f"{name} runs, as Volcano counts no place of another scheduler", lambda: runs(name), seconds=SOON)  # noqa: B023 - called at once
+    counted = lambda: ground.client.get(QUEUES, "capped").get("status", {}).get("allocated", {}).get("cpu")  # noqa: E731
+    eventually("Volcano has counted both", lambda: counted() == "2", seconds=SOON)
+
+    configure(ground.sandbox, extender_port, "allocate, backfill")
+    create("third")
+
+    def is_considered() -> bool:
+        group = ground.pod("third").metadata.annotations.get(GROUP)
+        found = ground.client.list(VOLCANO_POD_GROUPS, namespace=ground.namespace).items
+        return any(one["metadata"]["name"] == group and one["status"]["phase"] == "Inqueue" for one in found)
+
+    eventually("Volcano has considered it", is_considered, seconds=SOON)
+    refused = lambda: answers(operator_beside, "queueOverused", "overused")  # noqa: E731
+    before = refused()
+    eventually("its queue was overused twice since", lambda: refused() >= before + 2, seconds=SOON)
+    assert not ground.pod("third").spec.node_name
+    ground.client.delete(RESERVATIONS, "place", namespace=ground.namespace)
+    eventually("it runs once the place is given back", lambda: runs("third"), seconds=SOON)
 
 
 def test_a_guarantee_in_useless_pieces_is_seen_and_could_be_put_together(ground: Ground) -> None:

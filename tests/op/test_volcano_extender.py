@@ -9,9 +9,22 @@ import msgspec
 import pytest
 
 from berth_core.errors import InputError
-from berth_core.labels import PLACEHOLDER_LABEL, RESERVATION_LABEL
+from berth_core.labels import PLACEHOLDER_LABEL, QUEUE_ANNOTATION, RESERVATION_LABEL
+from berth_core.objects import Pod
+from berth_core.pod_groups import GROUP_NAME_ANNOTATION
+from berth_core.resources import ResourceAmounts
 from berth_operator.metrics import REGISTRY
-from berth_operator.webhook.extender import ENQUEUEABLE, VERBS, VolcanoExtender, choose_victims, vote_on_job
+from berth_operator.webhook.extender import (
+    ENQUEUEABLE,
+    OVERUSED,
+    VERBS,
+    Held,
+    VolcanoExtender,
+    choose_victims,
+    judge_queue,
+    uncounted_by_queue,
+    vote_on_job,
+)
 
 OURS = "berth-system"
 
@@ -118,13 +131,90 @@ async def test_the_vote_is_given_over_http_and_what_cannot_be_read_gets_none() -
     assert {one: counted(ENQUEUEABLE, one) - count for one, count in before.items()} == dict.fromkeys(before, 1.0)
 
 
+# --- queues
+
+
+def queue(capability: dict[str, str] | None, allocated: dict[str, str] | None = None, name: str = "ml") -> bytes:
+    """A queue as Volcano writes it: Go's field names, with the whole object."""
+    spec = {"weight": 1} | ({"capability": capability} if capability is not None else {})
+    body = {"metadata": {"name": name}, "spec": spec, "status": {"state": "Open", "allocated": allocated}}
+    return msgspec.json.encode({"queue": {"UID": name, "Name": name, "Weight": 1, "Queue": body}})
+
+
+GPU = "nvidia.com/gpu"
+HELD_THINGS = {
+    "ml": Held(ResourceAmounts({"cpu": 2000, "memory": 2 << 30, GPU: 1})),
+    "letting": Held(ResourceAmounts({"cpu": 2000}), lets_in=True),
+}
+
+OVERUSES: dict[str, tuple[bytes, bool]] = {
+    "what is held fills its cpu up": (queue({"cpu": "8", "memory": "64Gi"}, {"cpu": "6", "memory": "8Gi"}), True),
+    "or its memory": (queue({"cpu": "80", "memory": "16Gi"}, {"cpu": "6", "memory": "14Gi"}), True),
+    "a thousandth is left": (queue({"cpu": "8001m", "memory": "64Gi"}, {"cpu": "6", "memory": "8Gi"}), False),
+    "what is held suffices by itself": (queue({"cpu": "1"}), True),
+    "a capability of nothing": (queue({"cpu": "0"}, {}), True),
+    "a queue whose GPUs are in use has room for pods without": (queue({"cpu": "80", GPU: "8"}, {GPU: "7"}), False),
+    "unless it is a queue of nothing but GPUs": (queue({GPU: "8"}, {GPU: "7"}), True),
+    "a resource of which nothing is held is Volcano's to count": (queue({"pods": "3"}, {"pods": "5"}), False),
+    "a queue in whose name nothing is held": (queue({"cpu": "8"}, {"cpu": "9"}, "other"), False),
+    "the owner of a slot must be let in": (queue({"cpu": "2"}, {"cpu": "2"}, "letting"), False),
+    "a queue without a capability": (queue(None, {"cpu": "999"}), False),
+    "a queue without an object": (b'{"queue": {"Name": "ml", "Queue": null}}', False),
+    "nothing": (b'{"queue": null}', False),
+}
+
+
+def held_in(name: str) -> Held:
+    return HELD_THINGS.get(name, Held())
+
+
+@pytest.mark.parametrize(("body", "want"), OVERUSES.values(), ids=OVERUSES.keys())
+def test_a_queue_is_overused_when_what_is_held_in_its_name_uses_it_up(body: bytes, want: bool) -> None:  # noqa: FBT001 - the case
+    assert judge_queue(body, held_in).overused is want
+
+
+def placeholder(*, queue: str = "ml", node: str = "node-a", group: str = "", phase: str = "Running") -> Pod:
+    notes = {QUEUE_ANNOTATION: queue} if queue else {}
+    notes |= {GROUP_NAME_ANNOTATION: group} if group else {}
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1500m", GPU: "1"}}}]
+    spec = {"containers": containers} | ({"nodeName": node} if node else {})
+    body = {"metadata": {"name": "p", "annotations": notes}, "spec": spec, "status": {"phase": phase}}
+    return msgspec.convert(body, Pod)
+
+
+def test_placeholders_count_in_the_queue_that_they_name_unless_volcano_counts_them() -> None:
+    there = [
+        placeholder(),
+        placeholder(),
+        placeholder(queue="web"),
+        placeholder(queue=""),
+        placeholder(group="berth-1"),
+        placeholder(node="", phase="Pending"),
+        placeholder(phase="Failed"),
+    ]
+    one = ResourceAmounts({"cpu": 1500, GPU: 1})
+    assert uncounted_by_queue(there) == {"ml": one.times(2), "web": one}
+
+
+@pytest.mark.asyncio
+async def test_overuse_is_said_over_http_and_what_cannot_be_read_is_none() -> None:
+    before = {verdict: counted(OVERUSED, verdict) for verdict in ("overused", "abstained", "refused")}
+    odd = queue({"cpu": "many"})
+    async with serving() as base, aiohttp.ClientSession() as session:
+        for body, overused in ((queue({"cpu": "1"}), True), (queue({"cpu": "9"}), False), (odd, False)):
+            async with session.post(f"{base}/{OVERUSED}", data=body) as response:
+                assert response.status == 200
+                assert await response.json() == {"overused": overused}
+    assert {one: counted(OVERUSED, one) - count for one, count in before.items()} == dict.fromkeys(before, 1.0)
+
+
 # --- over HTTP
 
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[str]:
     """Yield the address of an extender that listens."""
-    extender = VolcanoExtender("127.0.0.1", 0, OURS, has_slot)
+    extender = VolcanoExtender("127.0.0.1", 0, OURS, has_slot, held_in)
     await extender.start()
     try:
         yield f"http://{extender.address}"
@@ -164,4 +254,4 @@ async def test_an_address_that_is_taken_is_said_so() -> None:
     async with serving() as base:
         port = int(base.rpartition(":")[2])
         with pytest.raises(InputError, match="--volcano-extender-address"):
-            await VolcanoExtender("127.0.0.1", port, OURS, has_slot).start()
+            await VolcanoExtender("127.0.0.1", port, OURS, has_slot, held_in).start()

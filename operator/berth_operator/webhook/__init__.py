@@ -2,7 +2,15 @@
 
 from berth_operator.webhook.admission import Admission
 from berth_operator.webhook.certificates import CertificateManager
-from berth_operator.webhook.extender import VolcanoExtender
+from berth_operator.webhook.extender import Held, VolcanoExtender, uncounted_by_queue
 from berth_operator.webhook.server import REFETCH_SECONDS, WebhookServer
 
-__all__ = ["REFETCH_SECONDS", "Admission", "CertificateManager", "VolcanoExtender", "WebhookServer"]
+__all__ = [
+    "REFETCH_SECONDS",
+    "Admission",
+    "CertificateManager",
+    "Held",
+    "VolcanoExtender",
+    "WebhookServer",
+    "uncounted_by_queue",
+]

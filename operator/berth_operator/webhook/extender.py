@@ -1,23 +1,40 @@
-"""Volcano's extender verbs: no placeholder is a victim, and the owner of a held slot is let in at once.
+"""Volcano's extender verbs: placeholders are no victims, owners of slots are let in, and queues pay for what is held.
 
 Volcano's scheduler sends the candidates for eviction and evicts only those that every plugin of a tier answers; that
 answer depends on the request alone. Of a job that waits to be let in it sends the pods, and whether a slot is being
-handed to one is in the status of its Reservation. So every replica gives the same answers.
+handed to one is in the status of its Reservation. Of a queue it sends its capability and what it has allocated; what
+placeholders hold in its name besides, each replica watches. So every replica gives the same answers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, InputError
+from berth_core import (
+    CPU,
+    MEMORY,
+    PLACEHOLDER_LABEL,
+    QUEUE_ANNOTATION,
+    RESERVATION_LABEL,
+    InputError,
+    Pod,
+    Quantities,
+    ResourceAmounts,
+    readable_requests,
+    volcano_group_of,
+)
 from berth_operator import metrics
 from berth_operator.webhook.admission import IDLE_SECONDS, LARGEST_BODY_BYTES, BodyReader, BodyRefusedError
 
 VERBS: Final = ("preemptable", "reclaimable")
 ENQUEUEABLE: Final = "jobEnqueueable"
+OVERUSED: Final = "queueOverused"
+_OF_EVERY_POD: Final = frozenset({CPU, MEMORY})
+"""What practically every pod requests: once a queue has none of it left, none of its pods fits."""
 _PERMIT: Final = 1
 _ABSTAIN: Final = 0
 """Volcano's votes: the plugin answers victims, or has no part in the decision."""
@@ -58,6 +75,50 @@ class _Job(msgspec.Struct, frozen=True, rename="pascal"):
 
 class _JobRequest(msgspec.Struct, frozen=True):
     job: _Job | None = None
+
+
+class _QueueSpec(msgspec.Struct, frozen=True):
+    capability: Quantities | None = None
+
+
+class _QueueStatus(msgspec.Struct, frozen=True):
+    allocated: Quantities | None = None
+
+
+class _QueueObject(msgspec.Struct, frozen=True):
+    spec: _QueueSpec = _QueueSpec()
+    status: _QueueStatus = _QueueStatus()
+
+
+class _QueueInfo(msgspec.Struct, frozen=True, rename="pascal"):
+    """The read part of a queue: its object as of the start of Volcano's session."""
+
+    name: str = ""
+    queue: _QueueObject | None = None
+
+
+class _QueueRequest(msgspec.Struct, frozen=True):
+    queue: _QueueInfo | None = None
+
+
+class Overuse(msgspec.Struct, frozen=True):
+    """The answer to `queueOverused`: whether Volcano gives the queue nothing more for now."""
+
+    overused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is held in the name of a queue."""
+
+    amounts: ResourceAmounts = ResourceAmounts.empty()  # noqa: RUF009 - it never changes
+    """What placeholders hold that Volcano does not count."""
+    lets_in: bool = False
+    """Whether a slot is being handed to a pod of Volcano, which a queue that is stopped would keep out."""
+
+
+HeldIn = Callable[[str], Held]
+"""What is held in the name of a queue."""
 
 
 class Vote(msgspec.Struct, frozen=True):
@@ -108,6 +169,40 @@ def vote_on_job(body: bytes, has_slot: HasSlot) -> Vote:
     return Vote(_PERMIT if coming and placed + coming >= job.min_available else _ABSTAIN)
 
 
+def judge_queue(body: bytes, held_in: HeldIn) -> Overuse:
+    """Return whether a queue has used up its capability with what placeholders hold in its name; raises InputError.
+
+    That is so once cpu or memory reaches the capability, or all that the capability names. Of a GPU alone it is not:
+    pods that request none still fit. Where no such placeholder adds to it, Volcano counts by itself.
+    """
+    try:
+        queue = msgspec.json.decode(body, type=_QueueRequest).queue or _QueueInfo()
+        found = queue.queue or _QueueObject()
+        capability = ResourceAmounts.from_quantities(found.spec.capability or {})
+        allocated = ResourceAmounts.from_quantities(found.status.allocated or {})
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
+    held = held_in(queue.name)
+    used = allocated.plus(held.amounts)
+    named = set(found.spec.capability or {})
+    reached = {name for name in named if used[name] >= capability[name]}
+    ours = reached.intersection(held.amounts)
+    return Overuse(not held.lets_in and bool(ours) and (reached == named or not ours.isdisjoint(_OF_EVERY_POD)))
+
+
+def uncounted_by_queue(placeholders: Iterable[Pod]) -> dict[str, ResourceAmounts]:
+    """Return what placeholders hold in the name of each queue that Volcano does not count in it.
+
+    Volcano counts pods in the queue of their PodGroup, and only its own scheduler needs one.
+    """
+    found: dict[str, ResourceAmounts] = {}
+    for pod in placeholders:
+        queue = pod.metadata.annotations.get(QUEUE_ANNOTATION, "")
+        if queue and pod.spec.node_name and not pod.is_terminal and not volcano_group_of(pod):
+            found[queue] = found.get(queue, ResourceAmounts.empty()).plus(readable_requests(pod))
+    return found
+
+
 def _has_slot(pod: _Pod, has_slot: HasSlot) -> bool:
     uid = pod.metadata.labels.get(RESERVATION_LABEL, "")
     return bool(uid) and has_slot(uid, pod.metadata.uid)
@@ -123,9 +218,10 @@ def _is_placeholder(raw: msgspec.Raw, namespace: str) -> bool:
 class VolcanoExtender:
     """Serves the verbs over HTTP; Volcano's plugin trusts no certificate but public ones."""
 
-    def __init__(self, host: str, port: int, namespace: str, has_slot: HasSlot) -> None:
+    def __init__(self, host: str, port: int, namespace: str, has_slot: HasSlot, held_in: HeldIn) -> None:
         """`namespace` is the placeholders'."""
         self._has_slot = has_slot
+        self._held_in = held_in
         self._host = host
         self._port = port
         self._namespace = namespace
@@ -144,6 +240,7 @@ class VolcanoExtender:
         for verb in VERBS:
             app.router.add_post(f"/{verb}", partial(self._answer, verb))
         app.router.add_post(f"/{ENQUEUEABLE}", self._vote)
+        app.router.add_post(f"/{OVERUSED}", self._judge)
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=_STOP_SECONDS, keepalive_timeout=IDLE_SECONDS, auto_decompress=False
         )
@@ -183,6 +280,14 @@ class VolcanoExtender:
             return self._reply(ENQUEUEABLE, "refused", Vote(_ABSTAIN))
         return self._reply(ENQUEUEABLE, "permitted" if answer.status == _PERMIT else "abstained", answer)
 
-    def _reply(self, verb: str, verdict: str, answer: Victims | Vote) -> web.Response:
+    async def _judge(self, request: web.Request) -> web.Response:
+        """Answer whether a queue is overused; what cannot be read is not, as without an answer."""
+        try:
+            answer = judge_queue(await self._bodies.read(request), self._held_in)
+        except (BodyRefusedError, InputError):
+            return self._reply(OVERUSED, "refused", Overuse())
+        return self._reply(OVERUSED, "overused" if answer.overused else "abstained", answer)
+
+    def _reply(self, verb: str, verdict: str, answer: Victims | Vote | Overuse) -> web.Response:
         metrics.EXTENDER_ANSWERS.labels(verb=verb, verdict=verdict).inc()
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
