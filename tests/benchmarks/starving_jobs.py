@@ -15,6 +15,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -63,6 +64,9 @@ def report(title: str, options: argparse.Namespace, gangs: StarvingGangs, second
     print(f"  from creation to running: {_spread(seen.seconds_to_run())}")
     print(f"  most nodes fenced at once: {seen.most_fenced} of {options.nodes}")
     print(f"  small pods created meanwhile: {gangs.small_created}")
+    for whose, made in (("gangs", seen.made_for(gangs=True)), ("small pods", seen.made_for(gangs=False))):
+        print(f"  Reservations for {whose}: {made.total()} for {len(made)} jobs")
+    print(f"  how they ended: {dict(Counter(seen.ends.values()))}")
     for text, first, last in (
         ("from its Reservation to all slots held", "asked", "held"),
         ("from all slots held to the end of the Reservation", "held", "over"),

@@ -29,6 +29,7 @@ from cluster_objects import pod_template
 from waiting import eventually
 
 GROUP: Final = "scheduling.x-k8s.io/pod-group"
+GANG: Final = "gang-"
 _LOOK_SECONDS: Final = 0.25
 
 
@@ -59,14 +60,25 @@ class Seen:
     fenced: set[str] = field(default_factory=set)
     most_fenced: int = 0
     stages: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By Reservation: when it was asked for, when all its slots were held, and when it was over."""
+    """By uid of a Reservation: when it was asked for, when all its slots were held, and when it was over."""
+    names: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
+    """By uid of a Reservation: its name, and the phase in which it was over or deleted."""
 
     def seconds_to_run(self) -> list[float]:
         return sorted(at - self.created[gang] for gang, at in self.run.items())
 
+    def made_for(self, *, gangs: bool) -> Counter[str]:
+        """Count the Reservations by name: for gangs, or for small pods that had waited as long."""
+        return Counter(name for uid, name in self.names.items() if self._is_of_gang(uid) == gangs)
+
     def stage_seconds(self, first: str, last: str) -> list[float]:
-        both = (one for one in self.stages.values() if first in one and last in one)
+        """Return how long the Reservations of gangs took from one stage to another."""
+        both = (one for uid, one in self.stages.items() if self._is_of_gang(uid) and first in one and last in one)
         return sorted(one[last] - one[first] for one in both)
+
+    def _is_of_gang(self, uid: str) -> bool:
+        return self.names.get(uid, "").startswith(f"starving-{GANG}")
 
 
 class StarvingGangs:
@@ -112,7 +124,7 @@ class StarvingGangs:
     def starve(self) -> None:
         """Create the gangs."""
         for gang in range(self._load.gangs):
-            name = f"gang-{gang}"
+            name = f"{GANG}{gang}"
             self.seen.created[name] = time.monotonic()
             for member in range(self._load.gang_size):
                 self._create(f"{name}-{member}", self._load.node_cpus, {GROUP: name})
@@ -196,15 +208,19 @@ class StarvingGangs:
             case Changed(raw):
                 one = Reservation.read(raw)
             case Removed(raw):
-                self._stage(raw["metadata"]["uid"], "over")
+                one = Reservation.read(raw)
+                self.seen.ends.setdefault(one.metadata.uid, f"{one.phase}, deleted")
+                self._stage(one.metadata.uid, "over")
                 return
             case _:
                 return
+        self.seen.names[one.metadata.uid] = one.metadata.name
         self._stage(one.metadata.uid, "asked")
         states = [slot.state for slot in one.status.slots]
         if states and all(state is not SlotState.PENDING for state in states):
             self._stage(one.metadata.uid, "held")
         if one.phase.terminal:
+            self.seen.ends.setdefault(one.metadata.uid, str(one.phase))
             self._stage(one.metadata.uid, "over")
 
     def _stage(self, uid: str, name: str) -> None:
@@ -216,7 +232,7 @@ def _gang_of(pod: Pod) -> str:
 
 
 def starving_policy(percent: int, *, threshold_seconds: int) -> dict[str, Any]:
-    """Return a policy that helps jobs after a time for which no small pod waits."""
+    """Return a policy that helps jobs after a time for which few small pods wait; those that do are helped, too."""
     args = {"starvingJobTimeThreshold": threshold_seconds, "reservedNodePercent": percent, "moves": "Never"}
     profile = {
         "name": "default",
