@@ -5,7 +5,7 @@ They are validated when made, and passed in.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -110,6 +110,13 @@ class ExecutionSettings:
         for name in ("max_seconds", "wave_seconds"):
             if getattr(self, name) is not None:
                 require_positive(name, getattr(self, name))
+
+    def hurried(self, seconds: float) -> "ExecutionSettings":
+        """Return the same with no wait for a pod or a place that is longer than that."""
+        waits = ("reserve_seconds", "evict_seconds", "land_seconds", "ready_seconds")
+        shorter = {name: min(seconds, getattr(self.timeouts, name)) for name in waits}
+        pending = min(seconds, self.pending_wait_seconds)
+        return replace(self, timeouts=replace(self.timeouts, **shorter), pending_wait_seconds=pending)
 
     @property
     def ttl(self) -> timedelta:

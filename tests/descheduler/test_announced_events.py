@@ -112,6 +112,15 @@ def test_an_evicted_pod_and_its_controller_are_told_from_where_to_where_and_why(
     }
 
 
+def test_a_pod_that_is_evicted_without_a_target_is_told_why() -> None:
+    cluster = FakeCluster()
+    why = "LentNodes: the lent node node-a is due to be empty; no other node is tried"
+    move = msgspec.structs.replace(MOVE, owner=None, target="", reason=why)
+    announce_eviction(cluster, FakeClock(), "plan-1", move)  # type: ignore[arg-type]
+    (said,) = told(cluster).values()
+    assert said == f"evicted from node-a by the plan plan-1; it has no place elsewhere: {why}"
+
+
 def test_a_pod_whose_controller_is_not_known_is_told_alone() -> None:
     cluster = FakeCluster()
     announce_eviction(cluster, FakeClock(), "plan-1", msgspec.structs.replace(MOVE, owner=None))  # type: ignore[arg-type]

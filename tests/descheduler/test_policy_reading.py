@@ -115,6 +115,29 @@ def test_what_a_policy_does_not_say_is_the_programs() -> None:
     assert (run.planner.seed, run.planner.exact) == (7, False)
 
 
+WAITS: Final[dict[str, tuple[dict[str, str], float, float]]] = {
+    "half an interval": ({"interval": "40s"}, 20, 20),
+    "no less than ten seconds": ({"interval": "10s"}, 10, 10),
+    "no longer than others": ({"interval": "3m"}, 60, 90),
+    "half a minute by cron": ({"cron": "* * * * *"}, 30, 30),
+}
+
+
+@pytest.mark.parametrize(("trigger", "place", "ready"), WAITS.values(), ids=WAITS)
+def test_a_plan_that_empties_lent_nodes_waits_for_no_pod_for_long(
+    trigger: dict[str, str], place: float, ready: float
+) -> None:
+    profile: dict[str, Any] = {"name": "default", "plugins": {"deschedule": {"enabled": ["LentNodes"]}}}
+    raw = {**raw_policy(), "spec": {"trigger": trigger, "profiles": [profile]}}
+    execution, usual = read(raw).cycle.execution, CycleSettings().execution
+    waits = execution.timeouts
+    assert (waits.reserve_seconds, execution.pending_wait_seconds) == (place, place)
+    assert (waits.evict_seconds, waits.land_seconds, waits.ready_seconds) == (ready, ready, ready)
+    profile["plugins"]["deschedule"]["enabled"] = []
+    profile["plugins"]["balance"] = {"enabled": ["LentNodes"]}
+    assert read(raw).cycle.execution.timeouts == usual.timeouts
+
+
 def test_a_run_has_its_own_mode_trigger_and_time() -> None:
     run = read(raw_policy())
     asked = run.settings(RunMode.PLAN, "Request")

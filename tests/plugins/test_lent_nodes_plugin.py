@@ -35,9 +35,10 @@ def members(count: int, *, on: str = "lent", first: int = 0, **notes: str) -> li
     return [pod(f"train-{number}", node=on, annotations=said) for number in range(first, first + count)]
 
 
-def dated_fence(hour: datetime, period: str = "1m") -> Pod:
+def dated_fence(hour: datetime, period: str = "1m", on: str = "lent") -> Pod:
     notes = {"berth.volcano.sh/evict-period": period, "berth.volcano.sh/empty-by": format_timestamp(hour)}
-    return msgspec.structs.replace(fence(), metadata=msgspec.structs.replace(fence().metadata, annotations=notes))
+    made = fence(on=on)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=notes))
 
 
 def preemptable(one: Pod) -> Pod:
@@ -142,13 +143,52 @@ def test_only_preemptable_pods_with_a_controller_lose_their_place() -> None:
     assert [one.or_evict for one in of_group] == [True]
 
 
-def test_after_the_hour_they_are_evicted_at_once_and_others_are_still_moved() -> None:
-    preemptable = pod("a", node="lent", labels={"volcano.sh/preemptable": "true"}, controller=owner(name="a"))
-    pods = (preemptable, pod("c", node="lent"))
-    for minutes, want in ((59, None), (60, frozenset[str]())):
+def test_with_no_time_left_they_are_evicted_at_once_and_others_are_still_moved() -> None:
+    pods = (preemptable(pod("a", node="lent", controller=owner(name="a"))), pod("c", node="lent"))
+    for seconds, want in ((-91, None), (-90, frozenset[str]()), (0, frozenset[str]())):
         fenced = dated_fence(hour=NOON + timedelta(hours=1))
-        found = candidates(fenced, *pods, now=NOON + timedelta(minutes=minutes))
-        assert {one.name: one.nodes for one in found} == {"a": want, "c": None}
+        found = candidates(fenced, *pods, now=NOON + timedelta(hours=1, seconds=seconds))
+        assert {one.name: one.nodes for one in found} == {"a": want, "c": None}, seconds
+
+
+def lasting(count: int, *, now: float, on: str = "lent", **notes: str) -> bool:
+    """Return whether the pods of a job are moved only, so many seconds before the hour."""
+    hour = NOON + timedelta(hours=1)
+    pods = [preemptable(one) for one in members(count, on=on, **notes)]
+    fences = (dated_fence(hour=hour), dated_fence(hour=hour + timedelta(minutes=30), on="later"))
+    found = candidates(*fences, *pods, nodes=(lent(), lent("later")), now=hour - timedelta(seconds=now))
+    return [one.nodes for one in found][:1] == [None]
+
+
+def test_a_job_of_several_pods_has_no_time_left_so_much_earlier() -> None:
+    assert [lasting(3, now=seconds) for seconds in (211, 210)] == [True, False]
+    assert [lasting(4, now=seconds, jdb_max_unavailable="2") for seconds in (151, 150)] == [True, False]
+
+
+def test_pods_on_the_node_that_is_due_first_leave_first_and_only_these_are_late() -> None:
+    hour = NOON + timedelta(hours=1)
+    fences = (dated_fence(hour + timedelta(minutes=30), on="lent"), dated_fence(hour, on="sooner"))
+    pods = [preemptable(one) for one in (*members(2), *members(1, on="sooner", first=7))]
+    nodes = (lent(), lent("sooner"))
+    early = candidates(*fences, *pods, nodes=nodes, now=hour - timedelta(minutes=20))
+    assert [(one.name, one.nodes) for one in early] == [("train-7", None)]
+    late = candidates(*fences, *pods, nodes=nodes, now=hour - timedelta(seconds=80))
+    assert [(one.name, one.nodes) for one in late] == [("train-7", frozenset())]
+    gone = candidates(*fences, *pods[:2], nodes=nodes, now=hour)
+    assert [one.nodes for one in gone] == [None]
+
+
+def test_with_no_time_left_a_job_waits_no_longer_for_its_pods_elsewhere() -> None:
+    hour = NOON + timedelta(hours=1)
+    broken = pod("train-9", node="usual", annotations=GROUP, ready=False)
+    found = [named(dated_fence(hour), *members(3), broken, now=hour - timedelta(seconds=s)) for s in (211, 210)]
+    assert [len(one) for one in found] == [0, 1]
+    train = [preemptable(one) for one in (*members(3), broken)]
+    own = Snapshot(pods=(dated_fence(hour),))
+    for seconds, want in ((211, "spares no pod"), (210, "")):
+        why = why_not_evicted(train[0], Snapshot(pods=train), own, "berth-system", hour - timedelta(seconds=seconds))
+        assert want in why
+        assert bool(want) == bool(why)
 
 
 BUDGETS: Final[dict[str, tuple[dict[str, str], int]]] = {
@@ -213,11 +253,22 @@ def test_a_plan_evicts_what_no_node_takes_if_it_is_preemptable() -> None:
     usual = pod("usual", node="lent", controller=owner(name="c"))
     found = planned(*jobs, usual)
     moves = {move.pod: (move.target, move.reason) for move in found.moves}
-    assert moves == dict.fromkeys(("a", "b"), ("", "LentNodes: the lent node lent is closed"))
+    said = "LentNodes: the lent node lent is closed; no other node takes it"
+    assert moves == dict.fromkeys(("a", "b"), ("", said))
     assert (found.predicted.moves, found.predicted.evictions) == (0, 2)
     assert summarise_plan(found).startswith("2 evictions in 1 wave")
     (stays,) = (one for one in found.refused if one.name == "usual")
     assert stays.reason is RefusalReason.LENT_NODE or "no other node takes it" in stays.message
+
+
+def test_a_plan_says_that_it_has_tried_no_other_node_where_there_was_no_time() -> None:
+    due = dated_fence(NOON)
+    one = pod("a", node="lent", labels=PREEMPTABLE, controller=owner(name="a"))
+    settings = replace(default_settings(), now=NOON)
+    plugins = replace(settings.plugins, deschedule=(Enabled("LentNodes", LentNodes()),))
+    found = plan(Snapshot(nodes=(lent(), node("usual")), pods=(due, one)), replace(settings, plugins=plugins))
+    said = [(move.target, move.reason) for move in found.moves]
+    assert said == [("", "LentNodes: the lent node lent is due to be empty; no other node is tried")]
 
 
 def test_a_target_comes_before_an_eviction_and_siblings_wait_for_the_one_that_moves() -> None:

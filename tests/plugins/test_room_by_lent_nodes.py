@@ -215,7 +215,7 @@ def test_a_preemptable_pod_is_evicted_for_others_only_where_the_policy_says_so()
     assert not planned(pods).moves
     found = planned(pods, **LAST_RESORT)
     assert moves(found) == [("batch-0", "")]
-    assert found.moves[0].reason == "default/web waits for usual"
+    assert found.moves[0].reason == "default/web waits for usual; no other node takes it"
     assert [(room.name, room.nodes) for room in found.rooms] == [("default/web", ("usual",))]
     assert not any(one.name == "web" for one in found.refused)
 

@@ -173,7 +173,9 @@ def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: Planned
         regarded.append((replace(move.owner, namespace=move.namespace), f"pod {move.pod} was evicted"))
     for regarding, what in regarded:
         place = (
-            f"its replacement has a place on {move.target}" if move.target else f"no other node takes it: {move.reason}"
+            f"its replacement has a place on {move.target}"
+            if move.target
+            else f"it has no place elsewhere: {move.reason}"
         )
         message = f"{what} from {move.source} by the plan {plan}; {place}"
         _announce_on(client, clock, regarding, PodEventReason.EVICTED, message)

@@ -2,15 +2,17 @@
 
 A node is lent if it carries the label of a zone, and closed while the operator's fence lets in DaemonSet pods only:
 before the window of its zone ends, and until the next one begins. A run names as many pods of a job as its budget
-allows, by default one in each period. A preemptable pod that no other node takes is evicted all the same. As a balance
-plugin it moves preemptable pods off the nodes that are not lent where other pods wait for room there.
+allows, by default one in each period. A preemptable pod that no other node takes is evicted all the same, and without
+trying others once there is no time left for that. As a balance plugin it moves preemptable pods off the nodes that are
+not lent where other pods wait for room there.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -43,6 +45,7 @@ from berth_core.revocable_zones import (
     closed_lent_nodes,
     group_key,
     may_lose_its_place,
+    time_to_leave,
 )
 from berth_descheduler.framework import Candidate, ClusterView, Refusal, RefusalReason
 from berth_descheduler.planner import (
@@ -120,32 +123,18 @@ class LentNodes:
             return
         groups, of_key = _groups(view.snapshot), _groups_by_key(view.snapshot)
         for _, members in sorted(_jobs(view.snapshot).items()):
-            leaving = [pod for pod in members if pod.spec.node_name in closed and not pod.is_terminating]
-            if leaving:
-                group = of_key.get(group_key(leaving[0]))
-                fence = closed[leaving[0].spec.node_name]
-                spare = spare_pods(members, group, fence, closed, view.now)
-                for pod in _in_turn(leaving, fence, view.now)[:spare]:
-                    or_evict = may_lose_its_place(pod, groups)
-                    yield _candidate(pod, closed[pod.spec.node_name], view.now, or_evict=or_evict)
+            job = _Job(members, of_key.get(group_key(members[0])), closed, view.now)
+            for pod in job.in_turn()[: job.spare()] if job.leaving else ():
+                yield _candidate(job, pod, or_evict=may_lose_its_place(pod, groups))
 
 
-def _in_turn(leaving: list[Pod], fence: Pod, now: datetime | None) -> list[Pod]:
-    """Return pods that are not Ready first, and others first in each period: one that has to stay keeps no other."""
-    ordered = sorted(leaving, key=lambda one: one.key)
-    first = 0 if now is None else int(now.timestamp() // _period(fence).total_seconds()) % len(ordered)
-    return sorted((*ordered[first:], *ordered[:first]), key=lambda one: one.is_ready)
-
-
-def _candidate(pod: Pod, fence: Pod, now: datetime | None, *, or_evict: bool) -> Candidate:
-    """Return a pod that has to leave; after the hour a preemptable one is not kept until a place is held for it."""
-    return Candidate(
-        pod.metadata.namespace,
-        pod.metadata.name,
-        f"the lent node {pod.spec.node_name} is closed",
-        nodes=frozenset() if or_evict and _is_late(fence, now) else None,
-        or_evict=or_evict,
-    )
+def _candidate(job: "_Job", pod: Pod, *, or_evict: bool) -> Candidate:
+    """Return a pod that has to leave; a preemptable one is not kept for a place that there is no time to wait for."""
+    node, nodes = pod.spec.node_name, None
+    reason = f"the lent node {node} is closed"
+    if or_evict and job.is_late(job.closed[node]):
+        reason, nodes = f"the lent node {node} is due to be empty; no other node is tried", frozenset[str]()
+    return Candidate(pod.metadata.namespace, pod.metadata.name, reason, nodes=nodes, or_evict=or_evict)
 
 
 def _jobs(snapshot: Snapshot) -> Mapping[str, list[Pod]]:
@@ -177,25 +166,86 @@ def why_not_evicted(
     if not may_lose_its_place(pod, _groups(neighbours)):
         return "it does not say that it is preemptable"
     members, group = _jobs(neighbours).get(job_of(pod), [pod]), _groups_by_key(neighbours).get(group_key(pod))
-    spare = stated_spare(members, group) if fence is None else spare_pods(members, group, fence, closed, now)
+    spare = stated_spare(members, group) if fence is None else _Job(members, group, closed, now).spare()
     return "its job spares no pod now" if spare is not None and spare < 1 else ""
 
 
 # --- budgets ---------------------------------------------------------------------------------------------------------
 
 
-def spare_pods(
-    members: list[Pod], group: ObjectMeta | None, fence: Pod, closed: Collection[str], now: datetime | None
-) -> int:
-    """Return how many pods of a job may leave now; those that are not Ready on `closed` nodes are not waited for."""
-    stated = stated_spare(members, group)
-    if stated is not None:
-        return stated
-    others = (pod for pod in members if pod.is_terminating or pod.spec.node_name not in closed)
-    return 0 if any(_is_awaited(pod, fence, now) for pod in others) else 1
+@dataclass(frozen=True)
+class _Job:
+    """One job at an instant: which of its pods have to leave lent nodes, how soon, and how many may."""
+
+    members: Sequence[Pod]
+    group: ObjectMeta | None
+    closed: Mapping[str, Pod]
+    """The fences of the lent nodes that are closed."""
+    now: datetime | None
+
+    @cached_property
+    def leaving(self) -> list[Pod]:
+        """Return the pods that have to leave now."""
+        return [pod for pod in self.members if pod.spec.node_name in self.closed and not pod.is_terminating]
+
+    def in_turn(self) -> list[Pod]:
+        """Return them by the hour of their nodes, those that are not Ready first.
+
+        Others are first in each period, so that one that has to stay keeps no other.
+        """
+        ordered = sorted(self.leaving, key=lambda one: one.key)
+        turn = 0 if self.now is None else int(self.now.timestamp() // self._period.total_seconds()) % len(ordered)
+        return sorted((*ordered[turn:], *ordered[:turn]), key=lambda one: (self._hour_of(one), one.is_ready))
+
+    def spare(self) -> int:
+        """Return how many pods may leave now; those that are not Ready on closed nodes are not waited for."""
+        stated = stated_spare(self.members, self.group)
+        if stated is not None:
+            return stated
+        others = (pod for pod in self.members if pod.is_terminating or pod.spec.node_name not in self.closed)
+        return 0 if any(map(self._is_awaited, others)) else 1
+
+    def is_late(self, fence: Pod) -> bool:
+        """Return whether a node has to be empty before another period may be lost to moves that fail.
+
+        The pods that leave by the same hour need a period each, or what their budget says, and their grace period.
+        """
+        if self.now is None:
+            return False
+        hour = _hour(fence)
+        if EMPTY_BY_ANNOTATION not in fence.metadata.annotations:
+            return hour <= self.now
+        period = _period(fence)
+        due = [pod for pod in self.leaving if self._hour_of(pod) <= hour]
+        groups = {} if self.group is None else {(self.group.namespace, self.group.name): self.group}
+        return self.now + time_to_leave(due, period, groups) - period >= hour
+
+    def _is_awaited(self, pod: Pod) -> bool:
+        """Return whether a pod is missing in such a way that the next of its job waits for it.
+
+        One that has waited for a node for a period may wait for long, and when it is late none waits for any other.
+        """
+        if pod.is_ready and not pod.is_terminating:
+            return False
+        created = read_timestamp(pod.metadata.creation_timestamp)
+        period = self._period
+        if self.now is None or created is None or self.now - created < period - min(_JITTER, period / 2):
+            return True
+        return bool(pod.spec.node_name) and not any(
+            self.is_late(self.closed[one.spec.node_name]) for one in self.leaving
+        )
+
+    @property
+    def _period(self) -> timedelta:
+        """Return how long apart its evictions are: as the zone says whose nodes have to be empty first."""
+        fences = [self.closed[one.spec.node_name] for one in self.leaving]
+        return _period(min(fences, key=_hour)) if fences else _DEFAULT_PERIOD
+
+    def _hour_of(self, pod: Pod) -> datetime:
+        return _hour(self.closed[pod.spec.node_name])
 
 
-def stated_spare(members: list[Pod], group: ObjectMeta | None) -> int | None:
+def stated_spare(members: Sequence[Pod], group: ObjectMeta | None) -> int | None:
     """Return how many pods of a job may leave now as the job says, None if it says nothing."""
     available = sum(pod.is_ready and not pod.is_terminating for pod in members)
     missing = len(members) - available
@@ -206,20 +256,6 @@ def stated_spare(members: list[Pod], group: ObjectMeta | None) -> int | None:
     return None if least is None else max(0, available - least)
 
 
-def _is_awaited(pod: Pod, fence: Pod, now: datetime | None) -> bool:
-    """Return whether a pod is missing in such a way that the next of its job waits for it.
-
-    One that has waited for a node for a period may wait for long, and after the hour none waits for any other.
-    """
-    if pod.is_ready and not pod.is_terminating:
-        return False
-    created = read_timestamp(pod.metadata.creation_timestamp)
-    period = _period(fence)
-    if now is None or created is None or now - created < period - min(_JITTER, period / 2):
-        return True
-    return bool(pod.spec.node_name) and not _is_late(fence, now)
-
-
 def _period(fence: Pod) -> timedelta:
     try:
         return parse_duration(fence.metadata.annotations[EVICT_PERIOD_ANNOTATION]) or _DEFAULT_PERIOD
@@ -227,13 +263,11 @@ def _period(fence: Pod) -> timedelta:
         return _DEFAULT_PERIOD
 
 
-def _is_late(fence: Pod, now: datetime | None) -> bool:
-    """Return whether the end of the window that emptied a node is past; without one it comes after some minutes."""
+def _hour(fence: Pod) -> datetime:
+    """Return when the node of a fence has to be empty; without a window some minutes after it was closed."""
     hour = read_timestamp(fence.metadata.annotations.get(EMPTY_BY_ANNOTATION))
     begun = read_timestamp(fence.metadata.creation_timestamp)
-    if hour is None and begun is not None:
-        hour = begun + _WITHOUT_HOUR
-    return now is not None and hour is not None and hour <= now
+    return hour or (datetime.max.replace(tzinfo=UTC) if begun is None else begun + _WITHOUT_HOUR)
 
 
 # --- room for others -------------------------------------------------------------------------------------------------

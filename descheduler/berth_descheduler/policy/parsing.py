@@ -17,6 +17,7 @@ import msgspec.inspect
 import yaml
 
 from berth_core import (
+    LENT_NODES,
     POLICY_API_VERSION,
     POLICY_KIND,
     DeschedulerPolicy,
@@ -41,7 +42,7 @@ from berth_descheduler.plugins import (
     with_defragmentation,
 )
 from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
-from berth_descheduler.policy.schedule import Schedule, read_schedule
+from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, read_schedule
 from berth_descheduler.policy.upstream import is_upstream, not_installed, read_upstream
 from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
 from berth_kube import DESCHEDULER_POLICIES, KubeClient, NotFoundError, load_documents, read_bounded
@@ -58,6 +59,9 @@ _COUNTS: Final = {
     "minFreedNodes": (0, None),
 }
 """The limits that are whole numbers, with the least and the most; as the CRD has them."""
+_SCHEDULED_PERIOD: Final = timedelta(minutes=1)
+"""Taken for the period of a policy that empties lent nodes and runs at no interval."""
+_LEAST_WAIT_SECONDS: Final = 10.0
 
 
 class PolicyError(InputError):
@@ -136,6 +140,8 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
     plugins = attempt(lambda: _read_profiles(spec.profiles, registry))
     limits = attempt(lambda: _checked_limits(spec.limits)) or Limits()
     cycle = attempt(lambda: _read_cycle(policy, limits, defaults.cycle))
+    if cycle is not None and plugins is not None and any(one.name == LENT_NODES for one in plugins.plugins.deschedule):
+        cycle = replace(cycle, execution=cycle.execution.hurried(_longest_wait(schedule)))
     if errors or cycle is None or plugins is None:
         raise PolicyError(errors)
     return PolicyRun(
@@ -181,6 +187,12 @@ def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettin
             taint=spec.freed_nodes.taint is FreedTaint.PREFER_NO_SCHEDULE, annotations=spec.freed_nodes.annotations
         ),
     )
+
+
+def _longest_wait(schedule: Schedule | None) -> float:
+    """Return how many seconds a plan that empties lent nodes may wait for one pod: the others go by the clock."""
+    period = schedule.interval if isinstance(schedule, IntervalSchedule) else _SCHEDULED_PERIOD
+    return max(_LEAST_WAIT_SECONDS, period.total_seconds() / 2)
 
 
 def _read_limits(limits: Limits, defaults: PlannerSettings) -> PlannerSettings:

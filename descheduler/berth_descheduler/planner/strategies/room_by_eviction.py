@@ -103,7 +103,7 @@ class _Evictions:
             if target is None or state.refusal(pod, target) is not None:
                 source = cluster.pods[pod].node
                 self.evictions.append(Step(pod, source, source))
-                self.reasons[pod] = f"{waiting} waits for {cluster.node_name(source)}"
+                self.reasons[pod] = f"{waiting} waits for {cluster.node_name(source)}; no other node takes it"
             else:
                 self._state.move(pod, target)
                 state.move(pod, target)

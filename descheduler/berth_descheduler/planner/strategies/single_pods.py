@@ -87,7 +87,9 @@ class _SinglePodsRun:
                 if refusal is not None and candidate.or_evict:
                     refusal = self._evict(pod, refusal)
             if refusal is None and pod is not None:
-                self._reasons[pod] = f"{one.name}: {candidate.reason}"
+                is_tried = candidate.nodes is None and pod in {step.pod for step in self._evictions}
+                why = "; no other node takes it" if is_tried else ""
+                self._reasons[pod] = f"{one.name}: {candidate.reason}{why}"
             elif refusal is not None:
                 self._refuse(one, pod, refusal)
         refused = tuple(sorted(self._refused))
@@ -99,6 +101,7 @@ class _SinglePodsRun:
         Returns why no node takes it, None if it is moved.
         """
         refusing = NodeRefusalSummary(pod)
+        is_tried = candidate.nodes is None or bool(candidate.nodes)
         for target in self._fullest_first:
             if candidate.nodes is not None and self._problem.cluster.node_name(target) not in candidate.nodes:
                 refusing.count(target, _NOT_AMONG_THEM)
@@ -107,7 +110,8 @@ class _SinglePodsRun:
             else:
                 self.state.move(pod, target)
                 return None
-        return refusing.summary(f"no other node takes it: {refusing.in_words()}", Blockers(self.state))
+        text = f"no other node takes it: {refusing.in_words()}" if is_tried else "no other node is tried"
+        return refusing.summary(text, Blockers(self.state))
 
     def _evict(self, pod: PodIndex, no_target: Refusal) -> Refusal | None:
         """Evict a pod that no node takes; return why it stays instead, None if it goes.
