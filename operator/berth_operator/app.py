@@ -88,6 +88,7 @@ def loop_answers(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
 
 _LOOP_SECONDS: Final = 10.0
 """Longer than a kubelet waits for a probe: the loop may be busy for a while with a long list."""
+_BEAT_SECONDS: Final = 1.0
 
 _HELD_SECONDS: Final = 0.5
 """How long what is held in queues is not added up again: half of Volcano's usual session."""
@@ -152,6 +153,7 @@ class App:
 
     async def _start_parts(self) -> None:
         self._kopf_loop = asyncio.get_running_loop()
+        self._beat(self._kopf_loop)
         await asyncio.to_thread(self._health.start)
         await asyncio.to_thread(await_rights, self._clock, self._read_lease, self._list_priorities)
         await asyncio.to_thread(self._keeper.refresh, self._clock.now())
@@ -171,6 +173,11 @@ class App:
                 telemetry.KEY_ADDRESS: self._health.address,
             },
         )
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Record again and again that kopf's loop works: the Lease is renewed only while it does."""
+        self._engine.heartbeats.beat("kopf")
+        loop.call_later(_BEAT_SECONDS, self._beat, loop)
 
     def _read_lease(self) -> None:
         self._client.get(LEASES, OPERATOR_LEASE, namespace=self._settings.placeholders.namespace)

@@ -22,7 +22,7 @@ from berth_core import (
     Reservation,
     RetryableError,
 )
-from berth_kube import NODES, PODS, KubeClient, LeaseHolder, NotFoundError
+from berth_kube import NODES, PODS, Heartbeats, KubeClient, LeaseHolder, NotFoundError
 from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, ClusterRules, GuardableNode, Informers
 from berth_operator.executor import (
@@ -131,8 +131,7 @@ _MOST_DOUBLINGS: Final = 10
 """More doublings would exceed a float after hours of failures."""
 _SYNC_SECONDS: Final = 30.0
 _LEADER_TICK_SECONDS: Final = 0.1
-_LEASE_TRY_SECONDS: Final = 1.0
-_LIST_TRY_SECONDS: Final = 1.0
+_TRY_SECONDS: Final = 1.0
 _LATER_SECONDS: Final = 1.0
 """Delay before a deferred probe or hand-over is tried again."""
 _LONGEST_GATED_WAIT_SECONDS: Final = 60.0
@@ -187,6 +186,7 @@ class Controller:
         """Uids of expired Reservations whose places were released before their status says so."""
         self._dropped, self._reservations_listed, self._listed_anew = (threading.Event() for _ in range(3))
         self._led = False
+        self.heartbeats = Heartbeats(clock)
         self._lease = self._build_lease()
         self._attended = ActiveTime(clock, lambda: self.leading)
         cache.count_time_by(self._attended.seconds)
@@ -210,13 +210,13 @@ class Controller:
     def _build_lease(self) -> LeaseHolder:
         """Build the lease, whose notes show if the hand-over path is proven."""
         lease = LeaseHolder(
-            self._client,
+            self._client.apart(1),  # so that no renewal waits for the other calls
             self._settings.placeholders.namespace,
             OPERATOR_LEASE,
             self._settings.identity,
             duration_seconds=self._settings.lease_seconds,
         )
-        lease.publish(self._notes, renewals=OPERATOR_RENEWALS)
+        lease.publish(self._notes, renewals=OPERATOR_RENEWALS, heartbeats=self.heartbeats)
         self._probe.on_change(lease.renew_soon)
         return lease
 
@@ -252,7 +252,7 @@ class Controller:
             try:
                 list_reservations(self._client, self._cache)
             except RetryableError:
-                if time.monotonic() > deadline or self._stop.wait(_LIST_TRY_SECONDS):
+                if time.monotonic() > deadline or self._stop.wait(_TRY_SECONDS):
                     raise
             else:
                 return
@@ -351,6 +351,7 @@ class Controller:
         clock_watch = ClockWatch(self._clock)
         while not self._retired.wait(_LEADER_TICK_SECONDS):
             self._attended.seconds()
+            self.heartbeats.beat("the leader")
             if clock_watch.was_set():
                 self._dropped.set()
             if self._listed_anew.is_set():
@@ -377,10 +378,10 @@ class Controller:
     def _try_to_lead(self) -> bool:
         """Return whether the lease was acquired."""
         try:
-            return self._lease.acquire(timeout=_LEASE_TRY_SECONDS)
+            return self._lease.acquire(timeout=_TRY_SECONDS)
         except BerthError as error:
             _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "lease", telemetry.KEY_ERROR: str(error)})
-            self._retired.wait(_LEASE_TRY_SECONDS)
+            self._retired.wait(_TRY_SECONDS)
             return False
 
     def _resync_known(self) -> None:

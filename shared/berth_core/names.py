@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 OPERATOR_LEASE: Final = "berth-operator"
-OPERATOR_RENEWALS: Final = 8
+OPERATOR_RENEWALS: Final = 12
 """Renewals of the operator's Lease within its duration, a sign that the operator is alive."""
 HANDOVER_SECONDS: Final = 60.0
 """Seconds that an ungated pod may take with a scheduler before its place loses its guard."""

@@ -18,7 +18,12 @@ from berth_kube.errors import (
 )
 from berth_kube.events import EventType, put_taint, record_event, remove_taint
 from berth_kube.informer import HasMetadata, Informer, Store, stop_informers
-from berth_kube.leases import Lease, LeaseHolder, LeaseSpec
+from berth_kube.leases import (
+    Heartbeats,
+    Lease,
+    LeaseHolder,
+    LeaseSpec,
+)
 from berth_kube.listing import Listing, T, decode_event, decode_item, decode_page
 from berth_kube.resources import (
     ADMISSION_POLICIES,
@@ -127,6 +132,7 @@ __all__ = [
     "EvictionInterceptedError",
     "ForbiddenError",
     "HasMetadata",
+    "Heartbeats",
     "Informer",
     "InvalidObjectError",
     "KubeClient",

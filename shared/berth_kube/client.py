@@ -145,6 +145,10 @@ class KubeClient:
         """Close all idle connections."""
         self.transport.close()
 
+    def apart(self, connections: int) -> "KubeClient":
+        """Return a client with connections of its own: its calls wait for no other's."""
+        return KubeClient(self.transport.apart(connections), settings=self._settings, clock=self._clock)
+
     def within(self, seconds: float) -> "KubeClient":
         """Return a client with a deadline for each call.
 

@@ -61,6 +61,30 @@ class _Try:
     """Set if the holder of the lease is unknown."""
 
 
+class Heartbeats:
+    """Records when each part of a program last worked; thread-safe.
+
+    A lease is renewed by a thread of its own, whatever the other threads do. So that a program that is stuck does not
+    look alive for ever, its lease is renewed only while none of its parts has been silent for too long. A part counts
+    from its first beat.
+    """
+
+    def __init__(self, clock: Clock, *, seconds: float = 60.0) -> None:
+        """`seconds` is the longest silence; load delays a part for seconds, not for so long."""
+        self._clock = clock
+        self._seconds = seconds
+        self._last: dict[str, float] = {}
+
+    def beat(self, part: str) -> None:
+        """Record that a part works."""
+        self._last[part] = self._clock.monotonic()
+
+    def silent(self) -> tuple[str, ...]:
+        """Return the parts that have been silent for too long."""
+        now = self._clock.monotonic()
+        return tuple(sorted(part for part, last in tuple(self._last.items()) if now - last > self._seconds))
+
+
 class LeaseHolder:
     """Acquires, renews and releases one lease; concurrent processes need distinct `identity`s."""
 
@@ -78,6 +102,7 @@ class LeaseHolder:
         self._client = client.within(duration_seconds / _RENEWALS_PER_DURATION)
         self._renewals = _RENEWALS_PER_DURATION
         self._notes: Callable[[], Mapping[str, str | None]] = dict
+        self._heartbeats: Heartbeats | None = None
         self._hurry = threading.Event()
         self._namespace = namespace
         self._name = name
@@ -85,6 +110,8 @@ class LeaseHolder:
         self._duration_seconds = duration_seconds
         self._clock = clock or SystemClock()
         self._observation: _Observation | None = None
+        self._written: Lease | None = None
+        """The lease as this process last wrote it; None where it must be read first."""
         self._renewed_at: float | None = None
         self._stopped = threading.Event()
         self._lost = threading.Event()
@@ -127,12 +154,15 @@ class LeaseHolder:
         self._thread.start()
         return True
 
-    def publish(self, notes: Callable[[], Mapping[str, str | None]], *, renewals: int) -> None:
-        """Renew the lease `renewals` times per duration, with annotations.
+    def publish(
+        self, notes: Callable[[], Mapping[str, str | None]], *, renewals: int, heartbeats: Heartbeats | None = None
+    ) -> None:
+        """Renew the lease `renewals` times per duration, with `notes` as annotations.
 
-        The annotations are `notes`.
+        With `heartbeats` it is neither taken nor renewed while a part of the program is silent.
         """
         self._notes = notes
+        self._heartbeats = heartbeats
         self._renewals = renewals
 
     def renew_soon(self) -> None:
@@ -187,24 +217,26 @@ class LeaseHolder:
 
     def _keep(self) -> None:
         """Renew until stopped, or until the lease is lost."""
-        wait_seconds = self._duration_seconds / self._renewals
-        while not self._is_stopped_within(wait_seconds):
+        due = self._clock.monotonic() + self._duration_seconds / self._renewals
+        while not self._is_stopped_within(due - self._clock.monotonic()):
+            # Counted from the start of the call: a slow API server must not make renewals rarer, too.
+            started = self._clock.monotonic()
             if self._renew():
-                wait_seconds = self._duration_seconds / self._renewals
+                due = started + self._duration_seconds / self._renewals
                 continue
             if not self.held():
                 self._renewed_at = None
                 self._lost.set()
                 _LOG.warning("lost the lease %s/%s", self._namespace, self._name)
                 return
-            wait_seconds = self._duration_seconds / _TRIES_PER_DURATION_AFTER_FAILURE
+            due = self._clock.monotonic() + self._duration_seconds / _TRIES_PER_DURATION_AFTER_FAILURE
 
     def _is_stopped_within(self, seconds: float) -> bool:
         """Wait, and return whether renewing must end.
 
         The wait is shorter if a renewal is urgent.
         """
-        self._hurry.wait(seconds)
+        self._hurry.wait(max(0.0, seconds))
         self._hurry.clear()
         return self._stopped.is_set()
 
@@ -227,19 +259,46 @@ class LeaseHolder:
 
         It is not after a lost write race.
         """
+        silent = self._heartbeats.silent() if self._heartbeats is not None else ()
+        if silent:
+            _LOG.warning("the lease %s is left to expire: %s does not answer", self._name, " and ".join(silent))
+            return False
+        if self._renews_unread():
+            return True
         started = self._clock.monotonic()
         try:
             lease = self._read()
             if lease is None:
-                self._client.create(LEASES, self._new_lease())
+                written = self._client.create(LEASES, self._new_lease(), type=Lease)
             elif self._may_take(lease.spec):
-                self._write(lease, self._claim_spec(lease.spec))
+                written = self._write(lease, self._claim_spec(lease.spec))
             else:
                 return False
         except (ConflictError, AlreadyExistsError):
             return False
+        self._note_written(written, started)
+        return True
+
+    def _note_written(self, lease: Lease, started: float) -> None:
+        """Record our lease, renewed by a call that started then."""
+        self._written, self._observation = lease, _Observation(lease.spec, self._clock.monotonic())
         # The time before the request: the lease may have been written at any moment since.
         self._renewed_at = started
+
+    def _renews_unread(self) -> bool:
+        """Return whether the lease was renewed as this process last wrote it, without reading it.
+
+        Its resourceVersion is the precondition: a lease that anything else has written since is read first.
+        """
+        known, self._written = self._written, None
+        if known is None or not self.held():
+            return False
+        started = self._clock.monotonic()
+        try:
+            written = self._write(known, self._claim_spec(known.spec))
+        except (ConflictError, NotFoundError):
+            return False
+        self._note_written(written, started)
         return True
 
     def _may_take(self, spec: LeaseSpec) -> bool:
@@ -264,14 +323,14 @@ class LeaseHolder:
         except NotFoundError:
             return None
 
-    def _write(self, lease: Lease, spec: dict[str, Any]) -> None:
-        """Write the spec.
+    def _write(self, lease: Lease, spec: dict[str, Any]) -> Lease:
+        """Write the spec; return the lease as it is then.
 
         Raises ConflictError if the lease has changed since the read.
         """
         metadata = {"resourceVersion": lease.metadata.resource_version, "annotations": dict(self._notes())}
         body = {"metadata": metadata, "spec": spec}
-        self._client.merge_patch(LEASES, self._name, body, namespace=self._namespace)
+        return self._client.merge_patch(LEASES, self._name, body, namespace=self._namespace, type=Lease)
 
     def _new_lease(self) -> dict[str, Any]:
         """Return the first lease of this name, ours."""

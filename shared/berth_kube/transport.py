@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
@@ -251,6 +251,10 @@ class Transport:
     def server_url(self) -> str:
         """Return the API server's address."""
         return str(self._client.configuration.host)
+
+    def apart(self, connections: int) -> "Transport":
+        """Return a transport to the same server with connections of its own."""
+        return Transport(self._source, replace(self._settings, max_connections=connections))
 
     def send(self, request: Request, *, silence_seconds: float | None = None) -> bytes:
         """Return the body of a 2xx answer.

@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from berth_core.clock import parse_timestamp
 from berth_core.labels import HANDOVER_GATE
-from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.names import DEFAULT_NAMESPACE, OPERATOR_LEASE
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import Call
-from berth_kube.resources import NAMESPACES, NODES, PODS
+from berth_kube.leases import Lease
+from berth_kube.resources import LEASES, NAMESPACES, NODES, PODS
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
 from berth_kube.watching import Changed, Listed
@@ -32,6 +35,9 @@ NAMESPACE = "load"
 SLOT_CPU = "500m"
 WRITERS = 16
 """Threads that write; as many as the operator has by default."""
+
+_LOOK_SECONDS = 0.2
+"""Between two looks at the Lease of a descheduler that waits for the operator."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -228,11 +234,74 @@ def watched_bindings(
                     case _:
                         pass
 
+    with following(follow, stop, listed):
+        yield times
+
+
+# --- when the Lease was renewed -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Renewals:
+    """The renewals of the operator's Lease: when each says that it was made, and when it was seen; unix seconds."""
+
+    made: list[float] = field(default_factory=list)
+    seen: list[float] = field(default_factory=list)
+
+    def see(self, lease: Lease) -> None:
+        """Take in one version of the Lease."""
+        made = parse_timestamp(lease.spec.renew_time).timestamp() if lease.spec.renew_time else None
+        if made is not None and (not self.made or made != self.made[-1]):
+            self.made.append(made)
+            self.seen.append(time.time())
+
+    def gaps(self) -> list[float]:
+        """Return the seconds from one renewal to the next, in ascending order."""
+        return sorted(later - earlier for earlier, later in pairwise(self.made))
+
+    def stale_share(self, seconds: float) -> float:
+        """Return the share of the time in which the Lease is too old for somebody who looks five times a second.
+
+        They know by their last look that a renewal reached the API server after it.
+        """
+        known = [max(made, seen - _LOOK_SECONDS) for made, seen in zip(self.made, self.seen, strict=True)]
+        stale = sum(max(0.0, seen - last - seconds) for last, seen in zip(known, self.seen[1:], strict=False))
+        return stale / (self.seen[-1] - self.seen[0])
+
+    def silences(self) -> list[float]:
+        """Return the seconds from one renewal until the next was seen, in ascending order."""
+        return sorted(seen - made for made, seen in zip(self.made, self.seen[1:], strict=False))
+
+
+@contextmanager
+def watched_renewals(sandbox: Sandbox) -> Iterator[Renewals]:
+    """Yield the renewals of the operator's Lease, kept by a watch."""
+    renewals, stop, listed = Renewals(), threading.Event(), threading.Event()
+
+    def follow() -> None:
+        name = f"metadata.name={OPERATOR_LEASE}"
+        with connect(kubeconfig=str(sandbox.kubeconfig)) as client:
+            for item in client.watch(LEASES, namespace=DEFAULT_NAMESPACE, field_selector=name, type=Lease, stop=stop):
+                match item:
+                    case Listed():
+                        listed.set()
+                    case Changed(lease):
+                        renewals.see(lease)
+                    case _:
+                        pass
+
+    with following(follow, stop, listed):
+        yield renewals
+
+
+@contextmanager
+def following(follow: Callable[[], None], stop: threading.Event, listed: threading.Event) -> Iterator[None]:
+    """Run a watch in a thread."""
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
     listed.wait(30)
     try:
-        yield times
+        yield
     finally:
         stop.set()
         thread.join(5)

@@ -1,9 +1,9 @@
 """The measurement of the operator under many Reservations, beside plain pods of the same sandbox.
 
 Run it as `python tests/benchmarks/operator_scale.py [--nodes 500 --reservations 2000 --slots 5000]`; `--curve` adds a
-quarter and a half of that, `--only rate,idle,restart,expiry` or `--only handover` measures a part. Each size has a
-sandbox of its own, in which everything is measured one after the other: plain pods first, then Reservations, then plain
-pods once more.
+quarter and a half of that, `--only rate,idle,restart,expiry`, `--only lease` or `--only handover` measures a part. Each
+size has a sandbox of its own, in which everything is measured one after the other: plain pods first, then Reservations,
+then plain pods once more.
 """
 # ruff: noqa: T201 - it prints, and finds what the tests share
 
@@ -43,6 +43,7 @@ from benchmarks.operator_load import (
     spread,
     wait,
     watched_bindings,
+    watched_renewals,
 )
 from berth_core.clock import format_timestamp
 from berth_core.names import DEFAULT_NAMESPACE
@@ -56,10 +57,14 @@ from berth_sandbox.settings import SandboxSettings
 from service_processes import OperatorProcess, running_operator
 
 PARTS = ("rate", "idle", "restart", "expiry", "handover")
+"""What is measured unless `--only` says otherwise."""
 HUNGRY_PER_SLOT = 5
 NODE_CPU = "16"
 OPERATOR_OPTIONS = ("--lease-seconds=6",)
 """The Lease as it is by default; what tests run has a shorter one."""
+
+PULSE_SECONDS = 1.875
+"""After so long without a renewal of that Lease the descheduler evicts nothing."""
 
 PLAIN = "plain-pods"
 """The namespace of the plain pods that the Reservations are compared with."""
@@ -196,6 +201,26 @@ def measure_rate(scene: Scene) -> None:
     report.put("slots Available : plain pods running", size.slots / seconds / ran)
     report.put("slots Available : plain pods scheduled (wanted: 0.7)", size.slots / seconds / scheduled)
     report.put("the same against the plain pods before alone", size.slots / seconds / before[0])
+
+
+def measure_lease(scene: Scene) -> None:
+    """Create all Reservations at once, and measure how far apart the operator's renewals of its Lease are meanwhile."""
+    count, report = scene.report.size.reservations, scene.report
+    with watched_renewals(scene.sandbox) as renewals:
+        began = time.monotonic()
+        bodies = [build_reservation(f"l-{i}", 1) for i in range(count)]
+        in_parallel(lambda body: scene.client.create(RESERVATIONS, body, namespace=NAMESPACE), bodies)
+        available = r'berth_reservation_phase_changes_total\{phase="Available"'
+        wait(lambda: scene.count(available) >= count, seconds=900)
+        report.put(f"{count} Reservations at once: seconds until all were Available", time.monotonic() - began)
+    silences = renewals.silences()
+    report.put("seconds from one renewal of the Lease to the next: p50", percentile(renewals.gaps(), 0.5))
+    report.put("seconds from one renewal of the Lease to the next: longest", renewals.gaps()[-1])
+    report.put("seconds until the next renewal was seen: p50", percentile(silences, 0.5))
+    report.put("seconds until the next renewal was seen: longest", silences[-1])
+    report.put("renewals of the Lease", len(silences))
+    report.put("renewals of the Lease seen too late for an eviction", sum(one > PULSE_SECONDS for one in silences))
+    report.put("% of the time in which nothing would be evicted", 100 * renewals.stale_share(PULSE_SECONDS))
 
 
 # --- at rest --------------------------------------------------------------------------------------------------------
@@ -366,6 +391,7 @@ MEASUREMENTS: dict[str, Callable[[Scene], None]] = {
     "restart": measure_restart,
     "expiry": measure_expiry,
     "handover": measure_handovers,
+    "lease": measure_lease,
 }
 
 
@@ -404,13 +430,14 @@ def main() -> None:
     parser.add_argument("--expiries", type=int, default=1000)
     parser.add_argument("--handovers", type=int, default=500)
     parser.add_argument("--curve", action="store_true", help="measure a quarter and a half of it, too")
-    parser.add_argument("--only", default=",".join(PARTS), help="comma-separated: " + ", ".join(PARTS))
+    parser.add_argument("--only", default=",".join(PARTS), help="comma-separated: " + ", ".join(MEASUREMENTS))
     parser.add_argument("options", nargs="*", help="more options of the operator, after --")
     given = parser.parse_args()
     whole = Size(given.nodes, given.reservations, given.slots, given.expiries, given.handovers)
     shares = (0.25, 0.5, 1.0) if given.curve else (1.0,)
     parts = given.only.split(",")
-    groups = [[p for p in parts if p != "handover"], [p for p in parts if p == "handover"]]
+    apart = ("handover", "lease")
+    groups = [[p for p in parts if p not in apart], *([p] for p in apart if p in parts)]
     reports = []
     for share in shares:
         size = whole.part(share)

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -5,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from berth_core.clock import SystemClock
 from berth_kube import KubeClient
 from berth_kube.errors import ForbiddenError, ServerError
-from berth_kube.leases import LeaseHolder
+from berth_kube.leases import Heartbeats, LeaseHolder
 from builders import FakeClock
 from scripted_server import ScriptedServer, Silence, answer, refusal
 from waiting import eventually, soon
@@ -25,7 +27,7 @@ class LeaseStore:
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
         self.fault: Any = None
-        self._version = 0
+        self.version = 0
         self._lock = threading.Lock()
 
     @property
@@ -36,11 +38,15 @@ class LeaseStore:
 
     def write(self, *, annotations: dict[str, Any] | None = None, **spec: Any) -> None:  # noqa: ANN401 - any fields
         """Write as another process would."""
-        self._version += 1
+        self.version += 1
         merged = {**(self.lease or {"spec": {}})["spec"], **spec}
         notes = {key: value for key, value in (annotations or {}).items() if value is not None}
-        metadata = {"name": "berth-operator", "resourceVersion": str(self._version), "annotations": notes}
+        metadata = {"name": "berth-operator", "resourceVersion": str(self.version), "annotations": notes}
         self.lease = {"metadata": metadata, "spec": {key: value for key, value in merged.items() if value is not None}}
+
+    def delete(self) -> None:
+        with self._lock:
+            self.lease = None
 
     def send(self, handler: Any) -> bool:  # noqa: ANN401 - the server's handler
         with self._lock:
@@ -54,6 +60,8 @@ class LeaseStore:
         body = json.loads(raw_body)
         if method == "POST" and self.lease:
             return refusal(409, "AlreadyExists", "exists")
+        if method == "PATCH" and not self.lease:
+            return refusal(404, "NotFound", "no lease")
         expected = body["metadata"].get("resourceVersion")
         if method == "PATCH" and self.lease and expected != self.lease["metadata"]["resourceVersion"]:
             return CONFLICT
@@ -257,6 +265,87 @@ def test_a_lease_is_renewed_while_it_is_held(holders: Holders, store: LeaseStore
     assert one.held()
     assert not one.lost.is_set()
     assert store.spec["renewTime"] > store.spec["acquireTime"]
+
+
+def test_a_renewal_is_one_call(holders: Holders, server: ScriptedServer, store: LeaseStore) -> None:
+    one = holders.make("one", duration_seconds=600, real_time=True)
+    one.publish(dict, renewals=6000)
+    assert one.acquire(0)
+    eventually("it is renewed", lambda: len(server.requests("PATCH", LEASE)) > 5, seconds=60)
+    assert len(server.requests("GET", LEASE)) == 1, "before it was taken"
+    assert one.held()
+    assert store.spec["holderIdentity"] == "one"
+
+
+def test_a_lease_that_changed_under_its_holder_is_read_and_renewed(holders: Holders, store: LeaseStore) -> None:
+    one = holders.make("one", duration_seconds=600, real_time=True)
+    one.publish(dict, renewals=6000)
+    assert one.acquire(0)
+    store.write(annotations={"note": "somebody's"})
+    changed = store.version
+    eventually("it is renewed", lambda: store.version > changed + 2, seconds=60)
+    assert one.held()
+
+
+def test_a_lease_that_was_deleted_under_its_holder_is_made_again(holders: Holders, store: LeaseStore) -> None:
+    one = holders.make("one", duration_seconds=600, real_time=True)
+    one.publish(dict, renewals=6000)
+    assert one.acquire(0)
+    store.delete()
+    eventually("it is made again", lambda: store.lease, seconds=60)
+    assert one.held()
+
+
+def test_a_loop_that_is_blocked_for_longer_than_a_few_renewals_keeps_the_lease(
+    holders: Holders, server: ScriptedServer
+) -> None:
+    """The loop is blocked until the lease was renewed twenty times meanwhile."""
+    heartbeats = Heartbeats(SystemClock(), seconds=600)
+    one = holders.make("one", duration_seconds=30, real_time=True)
+    one.publish(dict, renewals=600, heartbeats=heartbeats)
+    assert one.acquire(0)
+
+    async def block() -> None:
+        heartbeats.beat("the loop")
+        before = len(server.requests("PATCH", LEASE))
+        eventually("it is renewed", lambda: len(server.requests("PATCH", LEASE)) >= before + 20, seconds=120)
+
+    asyncio.run(block())
+    assert one.held()
+    assert not one.lost.is_set()
+
+
+def test_a_program_that_is_stuck_for_good_loses_its_lease_until_it_works_again(
+    holders: Holders, store: LeaseStore, clock: FakeClock
+) -> None:
+    heartbeats = Heartbeats(clock, seconds=60)
+    one, two = holders.make("one", duration_seconds=1, real_time=True), holders.make("two", real_time=True)
+    one.publish(dict, renewals=3, heartbeats=heartbeats)
+    heartbeats.beat("the loop")
+    assert one.acquire(0)
+    clock.advance(61)
+    assert one.lost.wait(60)
+    assert not one.held()
+    assert not one.acquire(0), "it is stuck"
+    assert two.acquire(60)
+    two.release()
+    heartbeats.beat("the loop")
+    assert one.acquire(60)
+    assert store.spec["holderIdentity"] == "one"
+
+
+def test_a_part_is_silent_that_has_not_worked_for_too_long(clock: FakeClock) -> None:
+    heartbeats = Heartbeats(clock, seconds=60)
+    assert heartbeats.silent() == ()
+    heartbeats.beat("kopf")
+    clock.advance(40)
+    heartbeats.beat("the leader")
+    clock.advance(20)
+    assert heartbeats.silent() == ()
+    clock.advance(1)
+    assert heartbeats.silent() == ("kopf",)
+    heartbeats.beat("kopf")
+    assert heartbeats.silent() == ()
 
 
 def test_a_holder_that_cannot_renew_says_that_it_lost_the_lease(holders: Holders, store: LeaseStore) -> None:

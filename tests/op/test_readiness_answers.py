@@ -16,6 +16,7 @@ from berth_operator.settings import OperatorSettings
 from builders import FakeClock
 from fake_api import FakeApi, error
 from health_port import PATIENCE_SECONDS, ask, ask_state
+from waiting import eventually
 
 CERTIFICATE_IS_REFUSED = {"get secrets berth-webhook-tls": error(ServerError, "so far")}
 INCOMPLETE = (
@@ -32,7 +33,8 @@ class Operator:
         api = FakeApi()
         api.faults = CERTIFICATE_IS_REFUSED
         api.close = lambda: None  # type: ignore[attr-defined]
-        self.program = App(api.as_client(), OperatorSettings(health_port=port), FakeClock())
+        self.clock = FakeClock()
+        self.program = App(api.as_client(), OperatorSettings(health_port=port), self.clock)
         self.loop = LoopThread("kopf")
         self.is_stuck, self.goes_on = threading.Event(), threading.Event()
 
@@ -105,6 +107,19 @@ def test_an_operator_whose_event_loop_is_stuck_is_neither_healthy_nor_ready_and_
     operator.goes_on.set()
     monkeypatch.setattr(app, "_LOOP_SECONDS", PATIENCE_SECONDS)
     assert ask_state(operator.address, "/healthz")[0] == 200
+
+
+def test_an_operator_whose_event_loop_is_stuck_for_good_does_not_renew_its_lease(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_BEAT_SECONDS", 0.01)
+    operator.get_stuck()
+    operator.clock.advance(59)
+    assert operator.program._engine.heartbeats.silent() == ()
+    operator.clock.advance(2)
+    assert operator.program._engine.heartbeats.silent() == ("kopf",)
+    operator.goes_on.set()
+    eventually("it works again", lambda: operator.program._engine.heartbeats.silent() == (), seconds=60)
 
 
 def test_a_probe_waits_for_an_event_loop_that_is_busy_for_a_while(

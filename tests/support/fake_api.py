@@ -50,6 +50,9 @@ class FakeApi:
     def as_client(self) -> KubeClient:
         return cast("KubeClient", self)
 
+    def apart(self, _connections: int) -> KubeClient:
+        return self.as_client()
+
     def within(self, _seconds: float) -> KubeClient:
         return self.as_client()
 

@@ -45,8 +45,8 @@ from berth_kube import (
     remove_taint,
 )
 
-_ALIVE_SHARE: Final = 2.5 / OPERATOR_RENEWALS
-"""Of the Lease's duration: one renewal may be missed, and the next be late."""
+_ALIVE_SHARE: Final = 3.75 / OPERATOR_RENEWALS
+"""Of the Lease's duration: two renewals may be missed, and the next be late."""
 _LOOK_SECONDS: Final = 0.2
 """Evictions closer together than this share one read of the Lease."""
 
