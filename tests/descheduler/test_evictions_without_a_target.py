@@ -4,6 +4,7 @@ import io
 import itertools
 import threading
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -15,16 +16,18 @@ from berth_core.labels import REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
 from berth_core.migration_plans import MigrationPlan, RunMode
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.migration.recovery import recover_plans
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import WaveLimits
 from berth_descheduler.plugins.defragmentation import NoBalance
 from berth_descheduler.plugins.lent_nodes import LENT_NODES, LentNodes
 from berth_descheduler.report.stored_plans import describe_stored_plan, render_stored_plan
 from berth_descheduler.settings import Approval, CycleSettings
+from berth_kube.errors import NotFoundError, UnreachableError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
 from builders import NOON
 from descheduler.cycle_settings import SETTINGS, BriskClock, impatient, states
-from descheduler.fake_cluster import FakeCluster, Raw, blocked, evicted, node, pod, replica_set
+from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, evicted, failure, node, pod, replica_set
 from descheduler.test_cycle_killed_anywhere import MortalProcess, is_killed
 from planner_settings import planner_settings, with_plugins
 
@@ -167,6 +170,46 @@ def test_a_pod_that_a_budget_keeps_for_long_stays_and_the_others_leave() -> None
         "web-1": ("Removed", ""),
     }
     assert cluster.pods_on("lent") == ["ads-1", "fence"]
+
+
+def test_an_eviction_without_an_answer_that_was_carried_out_is_one_although_the_second_request_finds_no_pod() -> None:
+    cluster = lent_cluster()
+    at_once = cluster.land
+    asked: list[str] = []
+
+    def land(body: Raw) -> None:
+        name = body["metadata"]["name"]
+        asked.append(name)
+        what, why = call("evict", PODS, name), failure(504, "no answer")
+        if name == "ads-1" and asked.count(name) == 1:
+            raise UnreachableError(what, why, url="https://api", acted=True)
+        at_once(body)
+        if name == "ads-1":
+            raise NotFoundError(what, failure(404, "it has left by now"))
+
+    cluster.land = land
+    assert states(run(cluster)) == {f"{name}-1": ("Removed", "") for name in JOBS}
+    assert asked.count("ads-1") == 2
+
+
+@pytest.mark.parametrize("left", ["not", "gone", "leaving", "ended by itself"])
+def test_a_plan_that_is_ended_in_the_middle_says_that_a_pod_has_left(left: str) -> None:
+    cluster = lent_cluster()
+    (body,) = (one for one in cluster.raw(PODS) if one["metadata"]["name"] == "ads-1")
+    move = {"namespace": "shop", "pod": "ads-1", "podUID": body["metadata"]["uid"], "source": "lent", "wave": 1}
+    begun = {"phase": "Running", "startTime": format_timestamp(NOON - timedelta(days=1))}
+    cluster.add(MIGRATION_PLANS, {"metadata": {"name": "old"}, "spec": {"moves": [move]}, "status": begun})
+    if left == "gone":
+        cluster.delete(PODS, "ads-1", namespace="shop")
+    elif left == "leaving":
+        cluster.terminate(body)
+    elif left == "ended by itself":
+        cluster.add(PODS, {**body, "status": {"phase": "Succeeded"}})
+    assert recover_plans(cluster, SystemClock(), 1800) == ()  # type: ignore[arg-type]
+    (found,) = cluster.plan()["status"]["moves"]
+    assert found["reason"] == "Interrupted"
+    assert found["state"] == ("Failed" if left in {"gone", "leaving"} else "Skipped")
+    assert ("its pod has left" in found["message"]) is (left in {"gone", "leaving"})
 
 
 CHANGES: Final[dict[str, tuple[str, str]]] = {

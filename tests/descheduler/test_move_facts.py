@@ -29,7 +29,16 @@ from berth_descheduler.migration.move_facts import (
     read_place,
     start_progress,
 )
-from berth_descheduler.migration.moves import Eviction, MoveFacts, Presence, ReplicaCounts, ReservationProgress
+from berth_descheduler.migration.moves import (
+    Eviction,
+    Finish,
+    MoveFacts,
+    Presence,
+    ReplicaCounts,
+    ReservationProgress,
+    next_step,
+)
+from berth_descheduler.settings import MoveTimeouts
 from builders import NOON, pod, reservation
 
 NOW, GAP = 1000.0, 5.0
@@ -198,6 +207,20 @@ def test_a_pod_gone_without_a_reservation_was_not_evicted_by_an_interrupted_run(
     one = progress()
     one.adopted = True
     assert not facts_of(one, observed((one, None, None))).evicted
+
+
+ENDED = pod("web-1", node="source", phase="Succeeded")
+
+
+def test_a_pod_that_ended_by_itself_was_evicted_by_no_run_as_nobody_deletes_it() -> None:
+    adopted, unanswered = progress(), progress()
+    adopted.adopted = True
+    unanswered.eviction = Eviction.UNANSWERED
+    for one in (adopted, unanswered):
+        assert not facts_of(one, observed((one, AVAILABLE_STATUS, ENDED))).evicted
+        left = next_step(facts_of(one, observed((one, AVAILABLE_STATUS, ENDED))), MoveTimeouts(), NOW)
+        assert isinstance(left, Finish)
+        assert (left.state, left.reason) == (MoveState.SKIPPED, MoveReason.POD_GONE)
 
 
 def test_a_new_run_takes_no_pod_that_is_gone_for_evicted() -> None:

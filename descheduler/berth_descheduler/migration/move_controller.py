@@ -106,6 +106,8 @@ class EvictAnswer:
 
     retry_after_seconds: float | None = None
     grace_seconds: float = _DEFAULT_GRACE_SECONDS
+    is_gone: bool = False
+    """The pod was not there any more."""
 
 
 def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
@@ -235,7 +237,7 @@ def _ask_for_eviction(client: KubeClient, move: PlannedMove) -> EvictAnswer:
         return EvictAnswer(answer, error.message, retry_after_seconds=error.retry_after_seconds)
     except (NotFoundError, ConflictError):
         # Gone, or another pod has its name: the watch is about to show it.
-        return EvictAnswer(Eviction.BLOCKED, "the pod is not there any more")
+        return EvictAnswer(Eviction.BLOCKED, "the pod is not there any more", is_gone=True)
     except UnreachableError as error:
         return EvictAnswer(Eviction.UNANSWERED if error.acted else Eviction.BLOCKED, str(error))
     except RetryableError as error:
@@ -305,6 +307,8 @@ class MoveController:
         self._plan = PlanIdentity.of(plan)
         self._begun = plan.status.start_time or plan.metadata.creation_timestamp or ""
         self._moves = moves
+        self._unanswered: set[int] = set()
+        """Moves for whose eviction a request got no answer: it may have been carried out."""
         self.lost_sources = {one.move.source for one in moves if one.finished and _keeps_its_node(one.status)}
         """Sources on which a planned pod has to stay."""
 
@@ -415,6 +419,8 @@ class MoveController:
     def _evicted(self, progress: MoveProgress, answer: EvictAnswer) -> None:
         now = self._context.clock.monotonic()
         progress.eviction, progress.eviction_detail = answer.eviction, answer.detail
+        if answer.is_gone and (progress.index in self._unanswered or progress.adopted):
+            progress.eviction = Eviction.UNANSWERED  # an earlier request, or one of the interrupted run, did it
         match answer.eviction:
             case Eviction.SENT:
                 progress.evicted_since = now
@@ -426,6 +432,8 @@ class MoveController:
                 client, clock = self._context.client, self._context.clock
                 self._calls.make(lambda: announce_eviction(client, clock, self._plan.name, progress.move))
             case Eviction.BLOCKED | Eviction.INTERCEPTED | Eviction.UNANSWERED:
+                if answer.eviction is Eviction.UNANSWERED:
+                    self._unanswered.add(progress.index)
                 progress.evicted_since = progress.evicted_since or now
                 progress.blocked_since = progress.blocked_since or now
                 self._back_off(progress, answer.detail, answer.retry_after_seconds, telemetry.EVICTION_BLOCKED)

@@ -195,7 +195,7 @@ def observe_wave(
         observation = _expire_before_horizon(
             progress, _observe_move(progress, observed, now, gap_seconds), observed, horizon
         )
-        _note_times(progress, observation, now)
+        _note_times(progress, observation, observed.pods.get(progress.move.pod_uid), now)
         observed_wave.observations[progress.index] = observation
         _count(observed_wave, progress, observation)
     _count_misplaced(observed_wave, moves, observed, now, gap_seconds)
@@ -416,24 +416,22 @@ def _replacement(reservation: Reservation | None, observed: ObservedPlan) -> Rep
     return Replacement(name=pod.metadata.name, node=pod.spec.node_name, ready=ready)
 
 
-def _note_times(progress: MoveProgress, observation: MoveObservation, now: float) -> None:
+def _note_times(progress: MoveProgress, observation: MoveObservation, pod: Pod | None, now: float) -> None:
+    """Note what began by now; a pod that an interrupted run may have evicted counts as evicted once it leaves."""
     if observation.presence is Presence.GONE and progress.gone_since is None:
         progress.gone_since = now
     if observation.place is ReservationProgress.BOUND and progress.taken_since is None:
         progress.taken_since = now
-    if (
+    if pod is not None and pod.is_terminal and not pod.is_terminating:  # by itself: an eviction would have deleted it
+        if progress.eviction is Eviction.UNANSWERED:
+            progress.eviction = Eviction.NOT_SENT
+    elif (
         progress.adopted
+        and progress.eviction is Eviction.NOT_SENT
         and observation.presence is not Presence.ON_SOURCE
         and (progress.move.is_eviction or observation.place is not ReservationProgress.NOT_CREATED)
     ):
-        _assume_evicted(progress, now)
-
-
-def _assume_evicted(progress: MoveProgress, now: float) -> None:
-    """Assume that an interrupted run evicted a pod that is gone."""
-    if progress.eviction is Eviction.NOT_SENT:
-        progress.eviction = Eviction.SENT
-        progress.evicted_since = now
+        progress.eviction, progress.evicted_since = Eviction.SENT, now
 
 
 def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: MoveObservation) -> None:

@@ -20,6 +20,7 @@ from berth_core import (
     MoveReason,
     MoveState,
     MoveStatus,
+    PlannedMove,
     PlanPhase,
     Reservation,
     Room,
@@ -32,7 +33,7 @@ from berth_core import (
 from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests import build_status_patch
 from berth_descheduler.migration.nodes import left_over_nodes, untaint_nodes
-from berth_kube import MIGRATION_PLANS, RESERVATIONS, KubeClient, NotFoundError
+from berth_kube import MIGRATION_PLANS, PODS, RESERVATIONS, KubeClient, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
 
@@ -127,7 +128,7 @@ def abort_plan(
         phase=phase,
         message=message,
         completion_time=format_timestamp(clock.now()),
-        moves=tuple(map(_aborted, plan.move_statuses)),
+        moves=tuple(_aborted(client, plan, *each) for each in zip(plan.spec.moves, plan.move_statuses, strict=True)),
         rooms=tuple(map(_aborted_room, plan.spec.rooms, plan.room_statuses)),
     )
     try:
@@ -156,15 +157,30 @@ def release_reservations(client: KubeClient, plan: str) -> None:
             _LOG.warning(telemetry.RELEASE_FAILED, **keys)
 
 
-def _aborted(status: MoveStatus) -> MoveStatus:
+def _aborted(client: KubeClient, plan: MigrationPlan, move: PlannedMove, status: MoveStatus) -> MoveStatus:
     """Return the final status of a move in an aborted plan.
 
-    An evicted pod was not seen to land, so its move failed.
+    An evicted pod was not seen to land, so its move failed. So did one whose eviction may have been asked for, if its
+    pod has left.
     """
     if status.state.terminal:
         return status
-    state = MoveState.FAILED if status.state is MoveState.EVICTED else MoveState.SKIPPED
-    return replace(status, state=state, reason=MoveReason.INTERRUPTED.value, message="the run was interrupted")
+    state, message = MoveState.SKIPPED, "the run was interrupted"
+    may_be_asked = status.state is MoveState.RESERVED or (plan.phase is PlanPhase.RUNNING and move.is_eviction)
+    if status.state is MoveState.EVICTED:
+        state = MoveState.FAILED
+    elif may_be_asked and _has_left(client, move):
+        state = MoveState.FAILED
+        message += "; its pod has left, and whether it was evicted is not known"
+    return replace(status, state=state, reason=MoveReason.INTERRUPTED.value, message=message)
+
+
+def _has_left(client: KubeClient, move: PlannedMove) -> bool:
+    try:
+        found = client.get(PODS, move.pod, namespace=move.namespace)["metadata"]
+    except NotFoundError:
+        return True
+    return found["uid"] != move.pod_uid or "deletionTimestamp" in found
 
 
 def _aborted_room(room: Room, status: RoomStatus) -> RoomStatus:
