@@ -8,18 +8,25 @@ from typing import Any
 import msgspec
 import pytest
 
+from account_calls import changed
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
-from berth_core.objects import PodTemplate, Toleration
-from berth_core.reservations import Reservation, ReservationReason, ReservationTask
+from berth_core.objects import Toleration
+from berth_core.reservations import (
+    RESERVATION_API_VERSION,
+    RESERVATION_KIND,
+    Reservation,
+    ReservationReason,
+)
 from berth_core.selectors import matches_node_affinity
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, RefusedError
 from berth_operator.cache.nodes import GuardableNode
+from berth_operator.cache.reservations import read_reservation
 from berth_operator.quota.limits import LimitSettings
 from berth_operator.reconcile.actions import CreatePlaceholder, Validate
 from berth_operator.reconcile.manifests import build_admission_pod
 from berth_operator.reconcile.observation import Verdict
 from berth_operator.settings import OperatorSettings
-from builders import node, task
+from builders import as_api, node, task
 from fake_api import error
 from handover_builders import PLACE_UID, place
 from operator_harness import OperatorHarness, harness
@@ -142,23 +149,85 @@ def asked(harness: OperatorHarness) -> list[str]:
     return namespaces
 
 
+def written(number: int, *changes: tuple[str, Any], **metadata: Any) -> Reservation:
+    """Return a Reservation as the watch reports a new one, with some fields of its template changed."""
+    made = place(uid=f"uid-{number}", name=f"place-{number}")
+    body = as_api(made, api_version=RESERVATION_API_VERSION, kind=RESERVATION_KIND)
+    del body["status"]
+    container = {"name": "main", "image": "a", "command": ["run"], "env": [{"name": "A", "value": "1"}]}
+    container["resources"] = {"requests": {"cpu": "1"}}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+    for path, value in changes:
+        template = changed(template, path, value)
+    body["spec"]["tasks"] = [{"name": "web", "replicas": 1, "template": template}]
+    body["metadata"] |= metadata
+    return read_reservation(body)
+
+
 def test_equal_templates_are_asked_for_again_after_half_a_minute_as_policies_change(harness: OperatorHarness) -> None:
     namespaces = asked(harness)
-    template = {"spec": {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}
-
-    def digested(number: int) -> Reservation:
-        made = place(uid=f"uid-{number}", name=f"place-{number}")
-        notes = {"berth.volcano.sh/templates-digest": "same"}
-        metadata = msgspec.structs.replace(made.metadata, annotations=notes)
-        tasks = (ReservationTask(name="web", template=msgspec.convert(template, PodTemplate)),)
-        return msgspec.structs.replace(made, metadata=metadata, spec=msgspec.structs.replace(made.spec, tasks=tasks))
-
-    assert judged(harness, digested(0)) is None
-    assert judged(harness, digested(1)) is None
+    assert judged(harness, written(0)) is None
+    assert judged(harness, written(1)) is None
     assert namespaces == ["berth-system", "default"]
     harness.clock.advance(31)
-    assert judged(harness, digested(2)) is None
+    assert judged(harness, written(2)) is None
     assert namespaces == ["berth-system", "default", "default"]
+
+
+SAME_SHAPE: dict[str, tuple[str, Any]] = {
+    "another image": ("spec.containers.0.image", "registry.example/b:2"),
+    "another command": ("spec.containers.0.command", ["walk"]),
+    "another value of a variable": ("spec.containers.0.env.0.value", "2"),
+    "another value of a label": ("metadata.labels.app", "db"),
+}
+
+
+@pytest.mark.parametrize("change", SAME_SHAPE.values(), ids=SAME_SHAPE)
+def test_what_makes_no_pod_invalid_and_no_placeholder_copies_costs_no_call(
+    harness: OperatorHarness, change: tuple[str, Any]
+) -> None:
+    assert judged(harness, written(0)) is None
+    harness.api.calls.clear()
+    assert judged(harness, written(1, change)) is None
+    assert harness.api.calls == []
+
+
+OTHER_SHAPE: dict[str, tuple[str, Any]] = {
+    "another request": ("spec.containers.0.resources.requests.cpu", "2"),
+    "a request of another resource": ("spec.containers.0.resources.requests", {"gpu": "1"}),
+    "a toleration": ("spec.tolerations", [{"key": "gpu", "operator": "Exists"}]),
+    "a selector of nodes": ("spec.nodeSelector", {"disk": "ssd"}),
+    "an unknown field": ("spec.containers.0.resource", {}),
+    "another label": ("metadata.labels.tier", "a"),
+    "a label's value that no pod may have": ("metadata.labels.app", "of mine"),
+    "an image that is blank": ("spec.containers.0.image", " "),
+    "no image": ("spec.containers", [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]),
+    "a command that is no list": ("spec.containers.0.command", "run"),
+    "a variable of another name": ("spec.containers.0.env.0.name", "="),
+    "an annotation": ("metadata.annotations", {"a": "b"}),
+    "a volume": ("spec.volumes", [{"name": "v", "emptyDir": {}}]),
+}
+
+
+@pytest.mark.parametrize("change", OTHER_SHAPE.values(), ids=OTHER_SHAPE)
+def test_a_template_of_another_shape_is_asked_for(harness: OperatorHarness, change: tuple[str, Any]) -> None:
+    assert judged(harness, written(0)) is None
+    namespaces = asked(harness)
+    judged(harness, written(1, change))
+    assert namespaces == ["berth-system", "default"]
+
+
+def test_one_that_is_new_is_validated_without_reading_it_again(harness: OperatorHarness) -> None:
+    assert judged(harness, written(0)) is None
+    assert [call.split()[0] for call in harness.api.calls] == ["dry-run", "dry-run"]
+
+
+def test_templates_that_a_user_notes_on_a_reservation_do_not_stand_for_its_own(harness: OperatorHarness) -> None:
+    assert judged(harness, written(0)) is None
+    namespaces = asked(harness)
+    forged = {"berth.volcano.sh/templates": '[{"spec": {"containers": []}}]', "berth.volcano.sh/templates-digest": "a"}
+    judged(harness, written(1, ("spec.nodeSelector", {"disk": "ssd"}), annotations=forged))
+    assert namespaces == ["berth-system", "default"]
 
 
 def test_without_dry_runs_only_our_own_namespace_is_asked(harness: OperatorHarness) -> None:

@@ -9,7 +9,7 @@ from berth_operator.cache.queues import (
     QueueStore,
     read_queue_pod,
 )
-from berth_operator.cache.reservations import OwnerIndex, age_order, read_reservation, templates_digest, version_of
+from berth_operator.cache.reservations import OwnerIndex, age_order, read_reservation, templates_as_written, version_of
 from berth_operator.cache.slot_matching import SlotFinder, has_name_of
 
 __all__ = [
@@ -26,6 +26,6 @@ __all__ = [
     "read_queue_pod",
     "read_reservation",
     "reservation_uid",
-    "templates_digest",
+    "templates_as_written",
     "version_of",
 ]

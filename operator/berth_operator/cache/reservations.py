@@ -365,6 +365,8 @@ class ProbeResults:
 
 TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
 """In memory only: a digest of the templates as written, with undecoded fields."""
+_WRITTEN_ANNOTATION: Final = "berth.volcano.sh/templates"
+"""In memory only: the templates as written, until the Reservation has a status; who writes it is overruled."""
 
 
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
@@ -381,7 +383,19 @@ def read_reservation(body: Mapping[str, Any]) -> Reservation:
             effective_requests(task.template.spec)
     except InputError as error:
         return Reservation.read(mark(dict(body), str(error)))
-    return _annotated(reservation, TEMPLATES_ANNOTATION, _digest(body))
+    written = msgspec.json.encode([task.get("template") for task in body["spec"]["tasks"]], order="deterministic")
+    meta = reservation.metadata
+    notes = meta.annotations | {
+        TEMPLATES_ANNOTATION: hashlib.sha256(written).hexdigest()[:32],
+        _WRITTEN_ANNOTATION: "" if body.get("status") else written.decode(),
+    }
+    return msgspec.structs.replace(reservation, metadata=msgspec.structs.replace(meta, annotations=notes))
+
+
+def templates_as_written(reservation: Reservation) -> list[dict[str, Any]]:
+    """Return the templates with undecoded fields, none where they are no longer kept."""
+    written = reservation.metadata.annotations.get(_WRITTEN_ANNOTATION, "")
+    return msgspec.json.decode(written, type=list[dict[str, Any]]) if written else []
 
 
 def templates_digest(reservation: Reservation) -> str:
@@ -396,17 +410,6 @@ def reuse_computed(reservation: Reservation, known: Reservation) -> None:
         return
     for task, before in zip(reservation.spec.tasks, known.spec.tasks, strict=False):
         vars(task.template.spec).update(vars(before.template.spec))
-
-
-def _digest(body: Mapping[str, Any]) -> str:
-    templates = [task.get("template") for task in body["spec"]["tasks"]]
-    return hashlib.sha256(msgspec.json.encode(templates, order="deterministic")).hexdigest()[:32]
-
-
-def _annotated(reservation: Reservation, key: str, value: str) -> Reservation:
-    meta = reservation.metadata
-    meta = msgspec.structs.replace(meta, annotations=meta.annotations | {key: value})
-    return msgspec.structs.replace(reservation, metadata=meta)
 
 
 def why_unreadable(reservation: Reservation) -> str:

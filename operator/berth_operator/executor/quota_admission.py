@@ -3,11 +3,14 @@
 The rules themselves are in `berth_operator.quota`.
 """
 
+import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from berth_core import (
     VOLCANO_SCHEDULER,
@@ -33,7 +36,7 @@ from berth_kube import (
     RefusedError,
     Resource,
 )
-from berth_operator.cache import ClusterRules, templates_digest
+from berth_operator.cache import ClusterRules, templates_as_written
 from berth_operator.executor.context import Context
 from berth_operator.executor.scheduling_objects import PriorityClasses
 from berth_operator.quota import (
@@ -266,7 +269,7 @@ _NOT_OF_THE_TEMPLATE: Final = ('cannot create resource "pods"', "error looking u
 class Validator:
     """Validates templates by dry runs, then by the namespace's quota.
 
-    Equal templates are run once.
+    Templates of equal shape are run once.
     """
 
     def __init__(self, context: Context, priorities: PriorityClasses, quotas: QuotaAdmission) -> None:
@@ -278,7 +281,7 @@ class Validator:
         self._quotas = quotas
         self._lock = threading.Lock()
         self._accepted: dict[tuple[str, ...], float] = {}
-        """Accepted templates, oldest first, and when (monotonic seconds)."""
+        """Accepted shapes, oldest first, and when (monotonic seconds)."""
 
     def judge(self, reservation: Reservation) -> Verdict | None:
         """Return why a Reservation is impossible; otherwise count it.
@@ -375,24 +378,25 @@ class Validator:
 
     def _why_refused(self, reservation: Reservation) -> Verdict | None:
         """Return the API server's refusal of a template in either namespace."""
-        digest, namespace = templates_digest(reservation), reservation.metadata.namespace
-        as_pod = (digest,)
-        in_namespace = (digest, namespace, reservation.spec.scheduler_name)
+        name, namespace = reservation.metadata.name, reservation.metadata.namespace
+        templates = templates_as_written(reservation)
+        if not templates:
+            raw = self._client.get(RESERVATIONS, name, namespace=namespace)
+            templates = [task.get("template") or {} for task in raw["spec"]["tasks"]]
+        shape = _digest_of_shape(templates)
+        as_pod = (shape,)
+        in_namespace = (shape, namespace, reservation.spec.scheduler_name)
         questions: list[tuple[tuple[str, ...], Callable[..., Verdict | None]]] = []
         if not self._was_accepted(as_pod):
             questions.append((as_pod, self._why_malformed))
         if self._settings.limits.dry_runs and not self._was_accepted(in_namespace, _ASKED_SECONDS):
             questions.append((in_namespace, self._why_not_admitted))
-        if not questions:
-            return None
-        raw = self._client.get(RESERVATIONS, reservation.metadata.name, namespace=namespace)
         for key, ask in questions:
-            for raw_task, task in zip(raw["spec"]["tasks"], reservation.spec.tasks, strict=True):
-                verdict = ask(reservation, task, raw_task.get("template") or {})
+            for template, task in zip(templates, reservation.spec.tasks, strict=True):
+                verdict = ask(reservation, task, template)
                 if verdict is not None:
                     return verdict
-            if digest:
-                self._remember(key)
+            self._remember(key)
         return None
 
     def _was_accepted(self, key: tuple[str, ...], within_seconds: float | None = None) -> bool:
@@ -449,6 +453,40 @@ class Validator:
         except InputError as error:
             return Verdict(ReservationReason.INVALID, str(error))
         return Verdict(ReservationReason.FORBIDDEN, refusal) if refusal else None
+
+
+_FREE_TEXTS: Final = frozenset(
+    ("spec", containers, *rest)
+    for containers in ("containers", "initContainers")
+    for rest in (("image",), ("command",), ("args",), ("env", "value"))
+)
+"""Paths of a template at which any text makes a valid pod."""
+_ANY_TEXT: Final = {"": None}
+_LABEL: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+def _digest_of_shape(templates: list[dict[str, Any]]) -> str:
+    """Return a digest that templates share which differ in images, commands, variables and values of labels only.
+
+    A placeholder copies none of these: what one template was allowed to hold, all of its shape may.
+    """
+    shapes = [_shape(template) for template in templates]
+    return hashlib.sha256(msgspec.json.encode(shapes, order="deterministic")).hexdigest()[:32]
+
+
+def _shape(node: Any, path: tuple[str, ...] = ()) -> Any:  # noqa: ANN401 - part of a template
+    """Return part of a template without the texts that make no pod invalid."""
+    if isinstance(node, dict):
+        return {key: _shape(value, (*path, key)) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_shape(one, path) for one in node]
+    return _ANY_TEXT if isinstance(node, str) and _is_free(node, path) else node
+
+
+def _is_free(text: str, path: tuple[str, ...]) -> bool:
+    if path[:2] == ("metadata", "labels"):
+        return _LABEL.fullmatch(text) is not None
+    return path in _FREE_TEXTS and text == (text.strip() or None)
 
 
 def _explain_unknown_fields(told: str) -> str:
