@@ -255,10 +255,10 @@ class Cycle:
         return found
 
     def _read_snapshot(self) -> Snapshot:
-        return read_live_snapshot(self._client)
+        return read_live_snapshot(self._client, self._settings.namespace)
 
     def _read_gangs(self, namespace: str) -> Snapshot:
-        return read_gangs(self._client, namespace)
+        return read_gangs(self._client, namespace, self._settings.namespace)
 
     def _publish(self, found: Plan, request: MigrationPlan | None) -> MigrationPlan:
         """Publish the plan; raises `PlanDeletedError` where the requested plan is gone."""

@@ -12,7 +12,9 @@ from typing import Any, BinaryIO, Final, Generic, Self, TypeVar
 import msgspec
 
 from berth_core import (
+    FENCE_LABEL,
     POD_GROUP_TYPES,
+    STANDING_FENCE_LABEL,
     BerthError,
     CSINode,
     GatedQueue,
@@ -123,6 +125,7 @@ _OF_QUEUES: Final[Mapping[Resource | tuple[Resource, ...], SnapshotKind]] = {
 }
 """Kinds without which only questions about queues are open, for an account that may not list them."""
 
+_OF_FENCES: Final = frozenset({FENCE_LABEL, STANDING_FENCE_LABEL})
 _STAND_INS: Final = (Pod, Node, dict)
 """Types whose unreadable objects do not prevent planning on the others."""
 
@@ -138,13 +141,16 @@ def read_snapshot_file(name: str, stated: Iterable[SnapshotKind] = ()) -> Snapsh
     return Snapshot.from_json(_unpacked(name, _read(name)), stated)
 
 
-def read_live_snapshot(client: KubeClient) -> Snapshot:
-    """Return what the planner needs from the live cluster; raises `KubeError`."""
+def read_live_snapshot(client: KubeClient, own_namespace: str = "") -> Snapshot:
+    """Return what the planner needs from the live cluster; raises `KubeError`.
+
+    With Berth's own namespace given, pods of others are no fences, whatever they are labelled.
+    """
     unread: list[SnapshotKind] = []
     own_queues = _list_gated_queues(client, unread)
     return Snapshot(
         nodes=_list(client, NODES, Node),
-        pods=_list(client, PODS, Pod),
+        pods=_believed(_list(client, PODS, Pod), own_namespace),
         workloads=tuple(workload for resource in _MAKERS for workload in _list_workloads(client, resource)),
         disruption_budgets=_list(client, PDBS, PodDisruptionBudget),
         persistent_volume_claims=_list(client, PVCS, PersistentVolumeClaim),
@@ -165,13 +171,28 @@ def read_live_snapshot(client: KubeClient) -> Snapshot:
     )
 
 
-def read_gangs(client: KubeClient, namespace: str) -> Snapshot:
-    """Return the pods of a namespace and the groups they are in.
+def _believed(pods: Iterable[Pod], own_namespace: str) -> tuple[Pod, ...]:
+    """Return pods without the labels of fences but in Berth's own namespace: anyone may make pods elsewhere."""
+    return tuple(
+        _unlabelled(pod)
+        if own_namespace and pod.metadata.namespace != own_namespace and not _OF_FENCES.isdisjoint(pod.metadata.labels)
+        else pod
+        for pod in pods
+    )
+
+
+def _unlabelled(pod: Pod) -> Pod:
+    labels = {key: value for key, value in pod.metadata.labels.items() if key not in _OF_FENCES}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels))
+
+
+def read_gangs(client: KubeClient, namespace: str, own_namespace: str = "") -> Snapshot:
+    """Return the pods of a namespace and the groups they are in, as `read_live_snapshot` does.
 
     Raises a `KubeError`.
     """
     return Snapshot(
-        pods=_list(client, PODS, Pod, namespace),
+        pods=_believed(_list(client, PODS, Pod, namespace), own_namespace),
         volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob, namespace),
         pod_groups=_list_pod_groups(client, namespace),
         pod_group_workloads=_list(client, POD_GROUP_WORKLOADS, PodGroupWorkload, namespace),

@@ -44,6 +44,8 @@ from berth_core.labels import (
     CRITICAL_NODE_LABEL,
     DAEMON_POD_LABEL,
     DRAINING_TAINT,
+    EMPTY_BY_ANNOTATION,
+    EVICT_PERIOD_ANNOTATION,
     FENCE_LABEL,
     FENCE_LIMITS_ANNOTATION,
     FREED_ANNOTATION,
@@ -249,7 +251,6 @@ from berth_core.resources import (
     readable_quantities,
 )
 from berth_core.revocable_zones import (
-    EMPTY_BY_ANNOTATION,
     LentFence,
     RevocableZone,
     RevocableZoneStatus,
@@ -318,6 +319,7 @@ __all__ = [
     "DRAINING_TAINT",
     "EMPTY_BY_ANNOTATION",
     "EPHEMERAL_STORAGE",
+    "EVICT_PERIOD_ANNOTATION",
     "FENCE_LABEL",
     "FENCE_LIMITS_ANNOTATION",
     "FREED_ANNOTATION",

@@ -25,6 +25,12 @@ BEST_EFFORT_LABEL: Final = f"{PREFIX}/best-effort"
 PREEMPTABLE_LABEL: Final = f"{PREFIX}/preemptable"
 """On a pod that the fences of open lent nodes admit, as it or its group is annotated; value `true`."""
 
+EVICT_PERIOD_ANNOTATION: Final = f"{PREFIX}/evict-period"
+"""On the fence of a lent node: how long apart the evictions of one job are."""
+
+EMPTY_BY_ANNOTATION: Final = f"{PREFIX}/empty-by"
+"""On the fence of a lent node: when the present window of its zone ends, or the last one has ended."""
+
 AWAITS_CAPACITY_LABEL: Final = f"{PREFIX}/awaits-capacity"
 """On a placeholder that waits for the capacity of a chosen node, value `true`: a standing fence admits it."""
 

@@ -19,7 +19,6 @@ from berth_core.labels import (
     MOVE_ANNOTATION,
     PREEMPTABLE_ANNOTATION,
     PREEMPTABLE_LABEL,
-    PREFIX,
     REVOCABLE_ZONE_LABEL,
     STANDING_FENCE_LABEL,
 )
@@ -27,12 +26,6 @@ from berth_core.objects import Node, ObjectMeta, Pod
 from berth_core.pod_groups import volcano_group_of
 from berth_core.reservations import Condition, Reservation, ReservationTask
 from berth_core.unreadable import read_or_stand_in
-
-EVICT_PERIOD_ANNOTATION: Final = f"{PREFIX}/evict-period"
-"""On the fence of a closed lent node: how long apart the evictions of one job are."""
-
-EMPTY_BY_ANNOTATION: Final = f"{PREFIX}/empty-by"
-"""On the fence of a lent node: when the window ends that was known when it was made."""
 
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _LONGEST_GRACE_SECONDS: Final = 600
@@ -200,12 +193,15 @@ def is_place_of_preemptable(reservation: Reservation, task: ReservationTask) -> 
     return is_move and says_preemptable(task.template.metadata)
 
 
-def has_to_leave(pod: Pod) -> bool:
-    """Return whether a pod has to leave its node when the node's zone closes."""
+def has_to_leave(pod: Pod, own_namespace: str = "") -> bool:
+    """Return whether a pod has to leave its node when the node's zone closes.
+
+    With Berth's own namespace given, a pod elsewhere is no fence.
+    """
     meta = pod.metadata
-    stays = DAEMON_POD_LABEL in meta.labels or STANDING_FENCE_LABEL in meta.labels
-    is_daemon = pod.controller is not None and pod.controller.kind == "DaemonSet"
-    return not (stays or is_daemon or _MIRROR_ANNOTATION in meta.annotations or pod.is_terminal)
+    is_fence = STANDING_FENCE_LABEL in meta.labels and own_namespace in {"", meta.namespace}
+    is_daemon = DAEMON_POD_LABEL in meta.labels or (pod.controller is not None and pod.controller.kind == "DaemonSet")
+    return not (is_fence or is_daemon or _MIRROR_ANNOTATION in meta.annotations or pod.is_terminal)
 
 
 def may_lose_its_place(pod: Pod, groups: Collection[tuple[str, str]]) -> bool:

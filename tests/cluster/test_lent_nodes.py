@@ -2,24 +2,31 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 import yaml
 
 from berth_core import POLICY_API_VERSION, POLICY_KIND, DeschedulerPolicy, MigrationPlan, RevocableZone
 from berth_core.labels import REVOCABLE_ZONE_LABEL
 from berth_core.objects import Pod
+from berth_core.revocable_zones import ZoneCondition, ZoneReason
+from berth_kube.errors import Call
 from berth_kube.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     DESCHEDULER_POLICIES,
+    EVENTS,
     MIGRATION_PLANS,
     NODES,
     PODS,
     REVOCABLE_ZONES,
 )
+from berth_kube.retries import Repeatable
+from berth_kube.transport import Request
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import let_the_scheduler_hear
 from policy_scenes import DeschedulerReplica
@@ -178,6 +185,69 @@ def test_pods_that_no_other_node_takes_are_evicted_and_wait(
     eventually("they run again when it opens", lambda: placed(stage) == [lent] * 2, seconds=LONG_SECONDS)
 
 
+@pytest.mark.deep
+def test_a_place_that_is_never_held_keeps_no_pod_when_the_node_is_due(
+    sandbox: Sandbox, stage: Stage, zone: str, tmp_path: Path
+) -> None:
+    lent = stage.nodes[1]
+    switch(stage, zone, "Open", suspend=False)
+    start_one_without_a_scheduler(stage, lent)  # no place of such a pod is ever held
+    today = datetime.now(UTC)
+    days = [f"{day:%a}" for day in (today, today + timedelta(days=1))]
+    closing = {"days": days, "evictBefore": "48h", "evictPeriod": "1m"}
+    with emptying(sandbox, stage, zone, tmp_path, "Emptying", **closing):
+        failed = "ReservationTimeout"
+        eventually(
+            "a plan waits for a place no longer than that", lambda: ends(stage).get(failed), seconds=LONG_SECONDS
+        )
+        assert "within 10 s" in ends(stage)[failed]
+        assert placed(stage) == [lent]
+
+        longer = {"spec": {"evictPeriod": "49h"}}  # more time than there is left
+        stage.client.merge_patch(REVOCABLE_ZONES, zone, longer)
+        eventually("the next one evicts it", lambda: "Removed" in ends(stage), seconds=LONG_SECONDS)
+        eventually("the node is empty", lambda: is_empty(stage, zone), seconds=LONG_SECONDS)
+    said = [one["message"] for one in stage.client.list(EVENTS, namespace=stage.namespace).items]
+    assert any("is due to be empty; no other node is tried" in message for message in said)
+
+
+def start_one_without_a_scheduler(stage: Stage, lent: str) -> None:
+    """Have a Deployment of one preemptable pod on the lent node, which the test itself binds."""
+    labels = {"app": "batch", **PREEMPTABLE}
+    template = stage.template(labels, cpu="1", schedulerName="nobody")
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "batch"}}
+    stage.client.create(DEPLOYMENTS, {**head, "spec": spec}, namespace=stage.namespace)
+    selector = "app=batch"
+    found: list[Pod] = []
+
+    def is_made() -> bool:
+        found[:] = stage.client.list(PODS, namespace=stage.namespace, label_selector=selector, type=Pod).items
+        return bool(found)
+
+    eventually("the pod is made", is_made, seconds=LONG_SECONDS)
+    name = found[0].metadata.name
+    target = {"apiVersion": "v1", "kind": "Node", "name": lent}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+    path = PODS.path(name, namespace=stage.namespace, subresource="binding")
+    call = Call("bind", f"pods {name}")
+    stage.client.send(Request(call, "POST", path, body=msgspec.json.encode(body)), Repeatable.UNLESS_ACTED)
+    eventually("it is on the lent node", lambda: placed(stage) == [lent], seconds=LONG_SECONDS)
+
+
+def ends(stage: Stage) -> dict[str, str]:
+    """Return how moves have ended, by reason or else by state, each with its message."""
+    plans = stage.client.list(MIGRATION_PLANS, type=MigrationPlan).items
+    moves = [move for plan in plans for move in plan.move_statuses if move.namespace == stage.namespace]
+    return {move.reason or move.state.value: move.message for move in moves if move.state.terminal}
+
+
+def is_empty(stage: Stage, zone: str) -> bool:
+    found = read(stage, zone)
+    said = found.condition(ZoneCondition.EMPTY_IN_TIME)
+    return found.status.pods == 0 and said is not None and said.reason == ZoneReason.EMPTY
+
+
 def start_batch(stage: Stage, lent: str, *, cpu: str = "1") -> None:
     """Have a Deployment of two preemptable pods on the lent node."""
     labels = {"app": "batch", **PREEMPTABLE}
@@ -188,8 +258,10 @@ def start_batch(stage: Stage, lent: str, *, cpu: str = "1") -> None:
 
 
 @contextmanager
-def emptying(sandbox: Sandbox, stage: Stage, zone: str, folder: Path) -> Iterator[None]:
-    """Close the zone with a descheduler that empties its node."""
+def emptying(
+    sandbox: Sandbox, stage: Stage, zone: str, folder: Path, state: str = "Suspended", **closing: object
+) -> Iterator[None]:
+    """Close the zone, by default by hand, with a descheduler that empties its node."""
     policy = yaml.safe_load((DOCS / "lent-nodes.yaml").read_text(encoding="utf-8"))
     policy["metadata"]["name"] = zone
     policy["spec"]["trigger"] = {"interval": "10s"}
@@ -199,7 +271,8 @@ def emptying(sandbox: Sandbox, stage: Stage, zone: str, folder: Path) -> Iterato
     try:
         with DeschedulerReplica(sandbox, folder):
             stage.client.create(DESCHEDULER_POLICIES, policy)
-            switch(stage, zone, "Suspended", suspend=True)
+            stage.client.merge_patch(REVOCABLE_ZONES, zone, {"spec": closing or {"suspend": True}})
+            wait_for_state(stage, zone, state)
             yield
     finally:
         delete_if_there(stage.client, DESCHEDULER_POLICIES, zone)
@@ -238,7 +311,8 @@ def test_preemptable_pods_are_evicted_for_others_where_no_node_takes_them(
 
 def fill(stage: Stage) -> set[str]:
     """Fill the usual node, half of it preemptable, and have a pod wait; return the uids of the other half."""
-    for name, said in (("batch", {"annotations": PREEMPTABLE}), ("service", {})):
+    at_once = {**PREEMPTABLE, "volcano.sh/jdb-max-unavailable": "100%"}
+    for name, said in (("batch", {"annotations": at_once}), ("service", {})):
         template = stage.template({"app": name}, cpu="1")
         template["metadata"] |= said
         spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template}

@@ -105,6 +105,18 @@ def test_what_has_a_place_elsewhere_is_moved_and_the_rest_evicted_in_the_same_pl
     assert outcome.sentence.startswith("1 of 1 pod landed on its target, 2 of 2 pods evicted without a place in")
 
 
+@pytest.mark.parametrize("kind", ["lent-closed", "lent-open", "pods"])
+def test_no_pod_of_a_tenant_is_believed_to_be_a_fence(kind: str) -> None:
+    cluster = lent_cluster(usual_cpu="7")
+    for name, on in (("theirs", "lent"), ("on-the-usual", "usual")):
+        forged = fence(kind)
+        forged["metadata"] |= {"namespace": "shop", "name": name}
+        forged["spec"]["nodeName"] = on
+        cluster.add(PODS, forged)
+    outcome = run(cluster)
+    assert states(outcome) == {f"{name}-1": ("Landed", "") for name in JOBS}
+
+
 def test_a_pod_that_is_not_preemptable_stays() -> None:
     cluster = lent_cluster(preemptable=False)
     assert run(cluster).verdict is Verdict.NOTHING_TO_MOVE

@@ -192,12 +192,35 @@ def test_the_fence_of_a_node_that_is_emptied_says_until_when(harness: OperatorHa
     assert notes["berth.volcano.sh/empty-by"] == "2026-11-21T04:00:00Z"
 
 
+def test_a_fence_says_at_once_what_was_changed_in_its_zone(harness: OperatorHarness) -> None:
+    lend(harness, "node-a", evictBefore="10m", evictPeriod="2m")
+    live_at(harness, at(0))
+    live_at(harness, at(2.9))
+    harness.api.put(REVOCABLE_ZONES, zone_body(evictBefore="10m", evictPeriod="15s", windows=["1:00-3:58"]))
+    harness.api.calls.clear()
+    live_at(harness, at(2.91))
+    (fence,) = harness.api.list(PODS, namespace="berth-system", type=Pod).items
+    assert fence.metadata.annotations["berth.volcano.sh/evict-period"] == "15s"
+    assert fence.metadata.annotations["berth.volcano.sh/empty-by"] == "2026-11-21T03:58:00Z"
+    live_at(harness, at(3))
+    (fence,) = harness.api.list(PODS, namespace="berth-system", type=Pod).items
+    assert fence.metadata.annotations["berth.volcano.sh/empty-by"] == "2026-11-21T03:58:00Z", "also when it is past"
+    changes = [call.split()[0] for call in harness.api.calls if call.split()[1] == "pods"]
+    assert [verb for verb in changes if verb != "list"] == ["merge"], "the same fence, and only once"
+
+
+def test_a_pod_of_a_tenant_that_is_labelled_as_a_fence_is_counted(harness: OperatorHarness) -> None:
+    lend(harness, "node-a")
+    harness.api.put(PODS, as_api(pod("forged", node="node-a", labels={STANDING_FENCE_LABEL: "lent-closed"})))
+    assert live_at(harness, at(1)).status.pods == 1
+
+
 def test_a_zone_says_when_its_nodes_will_not_be_empty_in_time() -> None:
     zone = RevocableZone.read(zone_body(evictBefore="2m"))
     status = decide_zone(zone, {"node-a": True}, left(9), at(1)).status
     assert (status.conditions[2].status, status.conditions[2].reason) == ("False", "TooLate")
     closed = decide_zone(zone, {"node-a": True}, left(2), at(4)).status.conditions[2]
-    assert (closed.reason, closed.message) == ("LeftOver", "2 pods left on 1 closed node")
+    assert (closed.reason, closed.message) == ("LeftOver", "2 pods left on 1 closed node: default/pod-0, default/pod-1")
 
 
 def test_the_example_of_the_page_is_valid() -> None:

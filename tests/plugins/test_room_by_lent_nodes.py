@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from berth_descheduler.policy.profiles import read_profile
 from builders import NOON, bare_pod, node, owner, pod, volcano_pod_group
 
 SAYS_SO: Final = {"volcano.sh/preemptable": "true"}
+AT_ONCE: Final = {**SAYS_SO, "volcano.sh/jdb-max-unavailable": "100%"}
 GROUPED: Final = {"scheduling.k8s.io/group-name": "group"}
 UNPLACED: Final = (PodCondition(type="PodScheduled", status="False", reason="Unschedulable"),)
 
@@ -226,7 +228,7 @@ def test_no_pod_is_evicted_where_moves_make_room() -> None:
 
 
 def test_of_the_pods_that_go_those_move_that_another_node_takes() -> None:
-    pods = [fence(), batch(0), batch(1), waiting(cpu="4")]
+    pods = [fence(), *(batch(number, annotations=AT_ONCE) for number in range(2)), waiting(cpu="4")]
     assert not planned(pods, usual(), lent(cpu="2")).moves
     assert moves(planned(pods, usual(), lent(cpu="2"), **LAST_RESORT)) == [("batch-0", "lent"), ("batch-1", "")]
 
@@ -260,17 +262,43 @@ def test_no_more_pods_of_a_job_are_evicted_than_it_spares() -> None:
     assert moves(planned([*pods, waiting(cpu="2")], **LAST_RESORT)) == [("batch-0", "")]
 
 
+def test_of_a_job_that_says_nothing_one_pod_is_evicted_in_a_minute() -> None:
+    pods = [SHUT, batch(0), batch(1), waiting("one"), waiting("two")]
+    assert moves(planned(pods, **LAST_RESORT)) == [("batch-0", "")]
+    assert not planned([SHUT, batch(0), batch(1), waiting(cpu="4")], **LAST_RESORT).moves
+    again = batch(7, on="")
+    for seconds, want in ((30, 0), (60, 1)):
+        later = replace(settings(**LAST_RESORT), now=NOON + timedelta(seconds=seconds))
+        found = plan(snapshot([SHUT, batch(1), service(), waiting(), again]), later)
+        assert len(found.moves) == want, seconds
+        why = why_not_evicted(
+            batch(1), Snapshot(pods=(batch(1), again)), Snapshot(), "", later.now or NOON, for_room=True
+        )
+        assert bool(why) == (not want)
+
+
+def test_a_pod_that_is_never_ready_keeps_the_others_of_its_job_for_some_minutes_only() -> None:
+    broken = batch(7, "far", ready=False)
+    for minutes, want in ((9, 0), (10, 1)):
+        later = replace(settings(**LAST_RESORT), now=NOON + timedelta(minutes=minutes))
+        found = plan(
+            snapshot([SHUT, batch(0), service(), waiting(), broken], usual(), usual("far", "2"), lent()), later
+        )
+        assert len(found.moves) == want, minutes
+
+
 def test_a_gang_gets_room_as_a_whole_or_none() -> None:
     gang = [waiting(f"gang-{number}", annotations={"scheduling.k8s.io/group-name": "gang"}) for number in range(2)]
     assert not planned([SHUT, batch(0), service(), *gang], **LAST_RESORT).moves
-    found = planned([SHUT, batch(0), batch(1), *gang], **LAST_RESORT)
+    batches = [batch(number, annotations=AT_ONCE) for number in range(2)]
+    found = planned([SHUT, *batches, *gang], **LAST_RESORT)
     assert sorted(moves(found)) == [("batch-0", ""), ("batch-1", "")]
     (room,) = found.rooms
     assert (room.gang, len(room.slots)) == ("gang", 2)
 
 
 def test_the_limit_on_moves_counts_evictions() -> None:
-    pods = [SHUT, batch(0), batch(1), waiting("one"), waiting("two")]
+    pods = [SHUT, *(batch(n, annotations=AT_ONCE) for n in range(2)), waiting("one"), waiting("two")]
     limited = replace(settings(**LAST_RESORT), max_moves=1)
     assert len(plan(snapshot(pods), limited).moves) == 1
 

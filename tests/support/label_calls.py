@@ -15,6 +15,8 @@ from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
     BEST_EFFORT_LABEL,
     DAEMON_POD_LABEL,
+    EMPTY_BY_ANNOTATION,
+    EVICT_PERIOD_ANNOTATION,
     FENCE_LABEL,
     HANDOVER_GATE,
     PREEMPTABLE_LABEL,
@@ -25,9 +27,13 @@ from berth_core.labels import (
     SUCCESSOR_LABEL,
     WINDOW_LABEL,
 )
+from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_sandbox.bootstrap import OPERATOR
 
+FENCE_NOTES = {
+    "metadata": {"annotations": {EVICT_PERIOD_ANNOTATION: "1m", EMPTY_BY_ANNOTATION: "2026-11-21T04:00:00Z"}}
+}
 ANOTHER = "another"
 """Any account but the two, with every right."""
 
@@ -106,6 +112,10 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
         patch_pod(ANOTHER, {"spec": {"schedulingGates": None}}, of=(NAMESPACE, "sent")),
         "goes only together with the label",
     ),
+    "what only fences say, said of another's pod": (
+        patch_pod(OPERATOR, FENCE_NOTES, of=(NAMESPACE, "idle")),
+        "of annotations only",
+    ),
     "another's pod labelled as of a DaemonSet": (
         create(ANOTHER, PODS, labelled_pod(DAEMON_POD_LABEL), NAMESPACE),
         "only a pod that a DaemonSet controls",
@@ -124,6 +134,7 @@ ALLOWED_LABELS: dict[str, ApiCall] = {
     "a preemptable pod let onto lent nodes": patch_pod(
         OPERATOR, {"metadata": {"labels": {PREEMPTABLE_LABEL: "true"}}}, of=(NAMESPACE, "idle")
     ),
+    "what the fence of a lent node says": patch_pod(OPERATOR, FENCE_NOTES, of=(DEFAULT_NAMESPACE, "held")),
     "what its group says of a pod": patch_pod(
         OPERATOR, {"metadata": {"annotations": {RESERVEABLE_ANNOTATION: "true"}}}, of=(NAMESPACE, "idle")
     ),

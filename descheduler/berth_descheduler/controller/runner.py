@@ -323,9 +323,10 @@ class Runner:
             finally:
                 self._lease.release()
         client, known = self._context.client, self._store.known()
+        own = self._context.defaults.cycle.namespace
         sweep_cooling_nodes(client, self._context.clock)
         sweep_freed_nodes(
-            client, lambda: read_live_snapshot(client), lambda mark: wanted_marks(known.get(mark.policy), mark)
+            client, lambda: read_live_snapshot(client, own), lambda mark: wanted_marks(known.get(mark.policy), mark)
         )
 
 

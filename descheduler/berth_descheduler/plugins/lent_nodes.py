@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from berth_core import (
     EMPTY_BY_ANNOTATION,
+    EVICT_PERIOD_ANNOTATION,
     JDB_MAX_UNAVAILABLE_ANNOTATION,
     JDB_MIN_AVAILABLE_ANNOTATION,
     LENT_NODES,
@@ -39,7 +40,6 @@ from berth_core import (
     refuse_unknown,
 )
 from berth_core.revocable_zones import (
-    EVICT_PERIOD_ANNOTATION,
     budget_of,
     closed_fences,
     closed_lent_nodes,
@@ -166,8 +166,7 @@ def why_not_evicted(
     if not may_lose_its_place(pod, _groups(neighbours)):
         return "it does not say that it is preemptable"
     members, group = _jobs(neighbours).get(job_of(pod), [pod]), _groups_by_key(neighbours).get(group_key(pod))
-    spare = stated_spare(members, group) if fence is None else _Job(members, group, closed, now).spare()
-    return "its job spares no pod now" if spare is not None and spare < 1 else ""
+    return "" if _Job(members, group, closed, now).spare() > 0 else "its job spares no pod now"
 
 
 # --- budgets ---------------------------------------------------------------------------------------------------------
@@ -231,6 +230,8 @@ class _Job:
         period = self._period
         if self.now is None or created is None or self.now - created < period - min(_JITTER, period / 2):
             return True
+        if not self.leaving:  # one that makes room for others
+            return bool(pod.spec.node_name) and self.now - created < _WITHOUT_HOUR
         return bool(pod.spec.node_name) and not any(
             self.is_late(self.closed[one.spec.node_name]) for one in self.leaving
         )
@@ -322,14 +323,17 @@ class _RoomForOthers:
         moved = replace(found, steps=_to_lent_nodes(state, found.steps))
         if not problem.settings.evicts_for_room:
             return moved
-        return with_evictions(problem, state, moved, _spare_by_job(problem.cluster.snapshot))
+        return with_evictions(problem, state, moved, _spare_by_job(problem))
 
 
-def _spare_by_job(snapshot: Snapshot) -> dict[str, int]:
-    """Return how many pods may leave now of the jobs that say so."""
-    groups = _groups_by_key(snapshot)
-    said = {job: stated_spare(members, groups.get(group_key(members[0]))) for job, members in _jobs(snapshot).items()}
-    return {job: spare for job, spare in said.items() if spare is not None}
+def _spare_by_job(problem: Problem) -> dict[str, int]:
+    """Return how many pods may leave now of each job."""
+    snapshot, settings = problem.cluster.snapshot, problem.settings
+    closed, groups = closed_lent_nodes(snapshot.nodes, snapshot.pods, settings.own_namespace), _groups_by_key(snapshot)
+    return {
+        job: _Job(members, groups.get(group_key(members[0])), closed, settings.now).spare()
+        for job, members in _jobs(snapshot).items()
+    }
 
 
 def _groups(snapshot: Snapshot) -> frozenset[tuple[str, str]]:

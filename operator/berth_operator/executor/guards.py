@@ -431,6 +431,12 @@ class LentFences:
         wanted = lent_fence(zone, now)
         return {node: kinds[node] == {wanted.value} for node in nodes}
 
+    def outdated(self, zone: RevocableZone, nodes: Iterable[str]) -> set[str]:
+        """Return the nodes whose fence says something else than the zone, which was changed since it was made."""
+        of_zone = set(nodes)
+        there = (fence for fence in self._cache.zones.fences.all() if fence.spec.node_name in of_zone)
+        return {one.spec.node_name for one in there if not one.is_terminal and _to_say(one, zone)}
+
     def reconcile(self, node: str, now: datetime) -> None:
         """Give a node the fence that it should have, then take off the others; places go when it is closed."""
         if not self._cache.zones.are_known:
@@ -440,6 +446,18 @@ class LentFences:
         standing = {_kind(one) for one in self._standing_on(node)}
         if wanted is LentFence.CLOSED and wanted in standing:
             self._give_up_places(node)
+        if (zone := self._zone_of(node)) is not None:
+            self._tell(node, zone)
+
+    def _tell(self, node: str, zone: RevocableZone) -> None:
+        """Have the fence of a node say what its zone says now."""
+        for fence in self._standing_on(node):
+            notes = {} if fence.is_terminating else _to_say(fence, zone)
+            if notes:
+                patch, meta = {"metadata": {"annotations": notes}}, fence.metadata
+                with suppress(NotFoundError):
+                    said = self._client.merge_patch(PODS, meta.name, patch, namespace=meta.namespace, type=Pod)
+                    self._cache.zones.fences.put(said)
 
     def _fence(self, node: str, wanted: LentFence | None, now: datetime) -> None:
         for ended in self._cache.zones.fences.on(node):
@@ -511,6 +529,11 @@ class LentFences:
     def _delete(self, fence: Pod) -> None:
         _delete_at_once(self._client, fence)
         self._cache.zones.fences.remove(fence)
+
+
+def _to_say(fence: Pod, zone: RevocableZone) -> dict[str, str]:
+    """Return what a zone's fence does not say yet; the end of a window that is over stays on it."""
+    return {key: said for key, said in lent_fence_notes(zone).items() if fence.metadata.annotations.get(key) != said}
 
 
 # --- guards ----------------------------------------------------------------------------------------------------------

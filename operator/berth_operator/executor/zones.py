@@ -142,6 +142,7 @@ class ZoneController:
         self._client = context.client
         self._cache = context.cache
         self._clock = context.clock
+        self._own_namespace = context.settings.placeholders.namespace
         self._recorder = recorder
         self._leads = leads
         self._pods = PreemptablePods(context)
@@ -167,7 +168,8 @@ class ZoneController:
         if written is None:
             return
         fenced = self.fences.standing(written, nodes, now)
-        self._cache.zones.queue_nodes(node for node, stands in fenced.items() if not stands)
+        lacking = {node for node, stands in fenced.items() if not stands}
+        self._cache.zones.queue_nodes(lacking | self.fences.outdated(written, nodes))
         decision = decide_zone(written, fenced, left, now, refused=refused)
         self._report(zone, decision.status)
         if decision.status.state == ZoneState.OPEN and nodes:
@@ -192,7 +194,7 @@ class ZoneController:
             pod
             for selector in selectors
             for pod in self._client.list(PODS, field_selector=selector, type=Pod).items
-            if pod.spec.node_name in wanted and has_to_leave(pod)
+            if pod.spec.node_name in wanted and has_to_leave(pod, self._own_namespace)
         )
         left = PodsLeft(found, self._groups_of(found))
         self._counts[zone.metadata.uid] = time.monotonic(), left

@@ -11,6 +11,7 @@ from typing import Final
 
 from berth_core import (
     EMPTY_BY_ANNOTATION,
+    EVICT_PERIOD_ANNOTATION,
     Condition,
     InputError,
     LentFence,
@@ -26,7 +27,6 @@ from berth_core import (
     read_timestamp,
 )
 from berth_core.revocable_zones import (
-    EVICT_PERIOD_ANNOTATION,
     ZoneCondition,
     ZoneReason,
     time_to_leave,
@@ -34,6 +34,7 @@ from berth_core.revocable_zones import (
 from berth_core.schedules import Opening, ZoneSchedule, read_evict_before, read_evict_period
 
 _NODES_NAMED: Final = 5
+_PODS_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,8 @@ def _empty_in_time(zone: RevocableZone, times: _Times, left: PodsLeft, now: date
         told = ("True", ZoneReason.EMPTY, "no pod has to leave")
     elif times.opening is None:
         nodes = {pod.spec.node_name for pod in left.pods}
-        told = ("False", ZoneReason.LEFT_OVER, f"{pods} left on {count(len(nodes), 'closed node')}")
+        where = f"{count(len(nodes), 'closed node')}: {first_few(sorted(pod.key for pod in left.pods), _PODS_NAMED)}"
+        told = ("False", ZoneReason.LEFT_OVER, f"{pods} left on {where}")
     elif not times.closes:
         told = ("Unknown", ZoneReason.IN_TIME, "the zone does not close")
     else:

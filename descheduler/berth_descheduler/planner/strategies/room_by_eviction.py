@@ -21,8 +21,8 @@ Placed: TypeAlias = tuple[PodIndex, NodeIndex]
 def with_evictions(problem: Problem, state: State, moved: Proposal, spare: Mapping[str, int]) -> Proposal:
     """Return a proposal of moves with the evictions by which more pods fit.
 
-    `spare` says how many pods of a job may go, of a job that it has. The moves are made in the state, as are those that
-    are added.
+    `spare` says how many pods of a job may go, none of a job that it lacks. The moves are made in the state, as are
+    those that are added.
     """
     run = _Evictions(problem, moved, spare)
     placed = tuple(run.place_all())
@@ -139,7 +139,7 @@ class _Evictions:
         refusal = self._state.refusal(pod, node)
         for victim in self._candidates(node, pod) if refusal is not None else ():
             job = job_of(self._pod(victim))
-            if len(self._victims) + len(found) >= self._most or jobs[job] >= self.spare.get(job, self._most):
+            if len(self._victims) + len(found) >= self._most or jobs[job] >= self.spare.get(job, 0):
                 continue
             jobs[job] += 1
             found.append(victim)
