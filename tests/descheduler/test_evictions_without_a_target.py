@@ -12,13 +12,18 @@ import pytest
 from rich.console import Console
 
 from berth_core import SystemClock, format_timestamp
-from berth_core.labels import REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
+from berth_core.labels import (
+    EMPTY_BY_ANNOTATION,
+    EVICT_PERIOD_ANNOTATION,
+    REVOCABLE_ZONE_LABEL,
+    STANDING_FENCE_LABEL,
+)
 from berth_core.migration_plans import MigrationPlan, RunMode
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.migration.recovery import recover_plans
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
-from berth_descheduler.planner import WaveLimits
+from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.defragmentation import NoBalance
 from berth_descheduler.plugins.lent_nodes import LENT_NODES, LentNodes
 from berth_descheduler.report.stored_plans import describe_stored_plan, render_stored_plan
@@ -70,9 +75,14 @@ def lent_cluster(*, preemptable: bool = True, usual_cpu: str = "1") -> FakeClust
     return cluster
 
 
-def run(client: Any, clock: Any = None, settings: CycleSettings = SETTINGS) -> Outcome:  # noqa: ANN401 - doubles
+def run(
+    client: Any,  # noqa: ANN401 - doubles
+    clock: Any = None,  # noqa: ANN401 - doubles
+    settings: CycleSettings = SETTINGS,
+    planner: PlannerSettings = PLANNER,
+) -> Outcome:
     context = CycleContext(client, clock or BriskClock(), SilentObserver(), threading.Event())
-    return Cycle(context, settings, PLANNER).run()
+    return Cycle(context, settings, planner).run()
 
 
 def test_pods_that_no_node_takes_leave_without_a_place_and_the_plan_says_so() -> None:
@@ -103,6 +113,24 @@ def test_what_has_a_place_elsewhere_is_moved_and_the_rest_evicted_in_the_same_pl
     outcome = run(lent_cluster(usual_cpu="3"))
     assert states(outcome) == {"ads-1": ("Landed", ""), "etl-1": ("Removed", ""), "web-1": ("Removed", "")}
     assert outcome.sentence.startswith("1 of 1 pod landed on its target, 2 of 2 pods evicted without a place in")
+
+
+def test_a_place_that_is_never_held_keeps_no_pod_once_the_node_is_due() -> None:
+    cluster = lent_cluster(usual_cpu="7")
+    cluster.hold = lambda _reservation: None
+    reasons = {}
+    for minutes in (60, 1):
+        now = SystemClock().now()
+        said = {EVICT_PERIOD_ANNOTATION: "1m", EMPTY_BY_ANNOTATION: format_timestamp(now + timedelta(minutes=minutes))}
+        due = fence()
+        due["metadata"]["annotations"] = said
+        cluster.add(PODS, due)
+        outcome = run(cluster, settings=impatient("reserve_seconds"), planner=replace(PLANNER, now=now))
+        reasons[minutes] = set(states(outcome).values())
+        assert cluster.reservations() == []
+        assert len(evicted(cluster)) == (0 if minutes > 1 else len(JOBS))
+    assert ("Failed", "ReservationTimeout") in reasons[60]
+    assert reasons[1] == {("Removed", "")}
 
 
 @pytest.mark.parametrize("kind", ["lent-closed", "lent-open", "pods"])

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from berth_core import PREEMPTABLE_LABEL, STANDING_FENCE_LABEL, RevocableZone
+from berth_core import PREEMPTABLE_LABEL, STANDING_FENCE_LABEL, ObjectMeta, RevocableZone
 from berth_core.objects import Pod
 from berth_core.schedules import ZoneSchedule
 from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS
@@ -221,6 +221,20 @@ def test_a_zone_says_when_its_nodes_will_not_be_empty_in_time() -> None:
     assert (status.conditions[2].status, status.conditions[2].reason) == ("False", "TooLate")
     closed = decide_zone(zone, {"node-a": True}, left(2), at(4)).status.conditions[2]
     assert (closed.reason, closed.message) == ("LeftOver", "2 pods left on 1 closed node: default/pod-0, default/pod-1")
+
+
+def test_what_is_left_at_the_end_is_named_and_what_a_budget_may_keep_is_counted() -> None:
+    notes = {"scheduling.k8s.io/group-name": "job"}
+    kept = pod("kept", annotations={"volcano.sh/jdb-min-available": "1"}, node="node-a")
+    pods = (*(pod(f"pod-{number}", annotations=notes, node="node-a") for number in range(3)), kept)
+    zone = RevocableZone.read(zone_body())
+    said = decide_zone(zone, {"node-a": True}, PodsLeft(pods), at(4)).status.conditions[2].message
+    assert said == (
+        "4 pods left on 1 closed node: default/kept, default/pod-0, default/pod-1 and 1 more; "
+        "1 of jobs with a budget of their own"
+    )
+    group = {("default", "job"): ObjectMeta(name="job", annotations={"volcano.sh/jdb-max-unavailable": "0"})}
+    assert PodsLeft(pods, group).with_budget == 4
 
 
 def test_the_example_of_the_page_is_valid() -> None:

@@ -319,7 +319,7 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
     Invariant.ZONE_LATE: Advice(
         what="The nodes of a RevocableZone are not empty at the end of its window, or will not be.",
         why="Whoever gets the nodes next finds pods there.",
-        to_do="Plans say which pods stay and why; let them leave earlier (evictBefore), or more at once (jdb budgets):",
+        to_do="A budget (jdb or disruption) may keep pods; let more leave at once, or earlier (evictBefore):",
         command="kubectl describe revocablezone {name}",
     ),
     Invariant.DAEMON_KEPT_OFF: Advice(

@@ -12,6 +12,8 @@ from typing import Final
 from berth_core import (
     EMPTY_BY_ANNOTATION,
     EVICT_PERIOD_ANNOTATION,
+    JDB_MAX_UNAVAILABLE_ANNOTATION,
+    JDB_MIN_AVAILABLE_ANNOTATION,
     Condition,
     InputError,
     LentFence,
@@ -29,12 +31,14 @@ from berth_core import (
 from berth_core.revocable_zones import (
     ZoneCondition,
     ZoneReason,
+    group_key,
     time_to_leave,
 )
 from berth_core.schedules import Opening, ZoneSchedule, read_evict_before, read_evict_period
 
 _NODES_NAMED: Final = 5
 _PODS_NAMED: Final = 3
+_BUDGETS: Final = {JDB_MAX_UNAVAILABLE_ANNOTATION, JDB_MIN_AVAILABLE_ANNOTATION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,12 @@ class PodsLeft:
     pods: tuple[Pod, ...] = ()
     groups: Mapping[tuple[str, str], ObjectMeta] = field(default_factory=dict)
     """The Volcano PodGroups that may have the budgets of their jobs, by namespace and name."""
+
+    @property
+    def with_budget(self) -> int:
+        """Return how many of them are of jobs that say how many pods they spare."""
+        found = ((pod.metadata, self.groups.get(group_key(pod))) for pod in self.pods)
+        return sum(any(meta is not None and _BUDGETS & meta.annotations.keys() for meta in metas) for metas in found)
 
     def time_needed(self, zone: RevocableZone) -> timedelta:
         """Return how long they need to leave by the budgets of their jobs."""
@@ -193,8 +203,10 @@ def _empty_in_time(zone: RevocableZone, times: _Times, left: PodsLeft, now: date
         told = ("True", ZoneReason.EMPTY, "no pod has to leave")
     elif times.opening is None:
         nodes = {pod.spec.node_name for pod in left.pods}
-        where = f"{count(len(nodes), 'closed node')}: {first_few(sorted(pod.key for pod in left.pods), _PODS_NAMED)}"
-        told = ("False", ZoneReason.LEFT_OVER, f"{pods} left on {where}")
+        text = f"{pods} left on {count(len(nodes), 'closed node')}: "
+        text += first_few(sorted(pod.key for pod in left.pods), _PODS_NAMED)
+        text += f"; {left.with_budget} of jobs with a budget of their own" if left.with_budget else ""
+        told = ("False", ZoneReason.LEFT_OVER, text)
     elif not times.closes:
         told = ("Unknown", ZoneReason.IN_TIME, "the zone does not close")
     else:
