@@ -22,6 +22,7 @@ LONG_SECONDS: Final = 240
 TINY: Final = 18
 """With these, two nodes are the tenth part that may be fenced for a namespace."""
 GROUP: Final = {"scheduling.k8s.io/group-name": "train"}
+OTHER: Final = {"scheduling.k8s.io/group-name": "other"}
 
 
 def held(world: World) -> int:
@@ -64,6 +65,28 @@ def test_a_gang_keeps_its_nodes_though_the_operator_is_killed_and_a_pod_of_it_is
         eventually("no node is fenced", lambda: not world.fenced(), seconds=LONG_SECONDS)
         seen = lambda: [(uid, one.spec.min_available) for uid, one in world.kept.items()]  # noqa: E731 - a name for a claim
         eventually("one was kept, and made smaller", lambda: seen() == [(kept.metadata.uid, 1)], seconds=LONG_SECONDS)
+
+
+def test_a_gang_gets_other_nodes_where_half_of_another_took_one_before_the_fence_stood(
+    cluster: Sandbox, serving_operator: OperatorProcess, tmp_path: Path
+) -> None:
+    """The other gang's pods end when all run, and no more nodes may be fenced for it: each would wait for the other."""
+    assert serving_operator.exit_code is None
+    with starving_world(cluster, tmp_path, nodes=3, tiny=TINY - 1) as (world, _), world.watched():
+        fill(world)
+        for name in ("train-0", "train-1"):
+            world.create(name, "3", "3Gi", annotations=GROUP)
+        world.await_refused("train-0", "train-1")
+        world.switch_on(reservedNodePercent=10)
+        eventually("two nodes are kept", lambda: len(world.fenced()) == 2, seconds=LONG_SECONDS)
+        lost = min(world.fenced())
+        world.create("other-0", "3", "3Gi", node=lost, annotations=OTHER)  # as if bound a moment before
+        world.create("other-1", "4", annotations=OTHER)  # no node is as large, so it takes none from the first
+        free = set(world.nodes) - {lost}
+        eventually("the other two nodes are kept", lambda: world.fenced() == free, seconds=LONG_SECONDS)
+        world.end(*(f"small-{world.nodes.index(node)}" for node in free))
+        world.await_running("train-0", "train-1", "other-0", f"small-{world.nodes.index(lost)}")
+        assert len(world.kept) > 1, "its Reservation was made anew"
 
 
 def policy_of(world: World, uid: str) -> str:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from berth_core import RESERVATION_LABEL, STARVING_JOB_LABEL, Pod, Reservation, SlotState, Snapshot
 from berth_core.labels import HANDOVER_GATE
-from berth_core.objects import PodCondition
+from berth_core.objects import PodCondition, PodStatus
 from berth_core.reservations import ReservationPhase, ReservationState, ReservationStatus, Slot
 from berth_descheduler.planner import SlotNeed, find_pending_jobs, slots_needed
 from builders import bare_pod, label_owner, node, reservation, task, volcano_pod_group
@@ -162,3 +162,51 @@ def test_what_a_gang_needs_of_its_reservation_where(case: Case) -> None:
         labels = {STARVING_JOB_LABEL: jobs[0].uid}
         of_group = replace(of_group, metadata=replace(of_group.metadata, labels=labels))
     assert slots_needed(of_group, snapshot, jobs) == case.want
+
+
+# --- nodes that half of another gang took before the fence stood
+
+
+OTHER_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+TWO: Final = kept(HELD, PENDING)
+
+
+def of_other(name: str, *, node: str = "", cpu: str = "1") -> Pod:
+    made = bare_pod(name, cpu=cpu, memory=None, node=node, labels={OTHER_GROUP: "other"}, phase="Running")
+    if node:
+        return made
+    return replace(made, status=PodStatus(phase="Pending", conditions=UNPLACED))
+
+
+IN_VAIN: Final = "n1 is in use by pods of default/other, which waits for others itself"
+HALF: Final = (of_other("other-0", node="n1"), of_other("other-1"))
+FOR_OTHER: Final = replace(
+    reservation("for-other", owners=[label_owner(**{OTHER_GROUP: "other"})], tasks=[task("room", cpu="1", replicas=1)]),
+    status=ReservationStatus(state=ReservationState(phase=ReservationPhase.WAITING)),
+)
+
+GANGS: Final[dict[str, tuple[tuple[Pod, ...], Reservation, tuple[Reservation, ...], str]]] = {
+    "it waits for a node of half a gang": (HALF, TWO, (), IN_VAIN),
+    "its slot there is held already": (HALF, kept(HELD, HELD), (), ""),
+    "something is kept for the other gang": (HALF, TWO, (FOR_OTHER,), ""),
+    "the other gang is whole": ((HALF[0], of_other("other-1", node="n0")), TWO, (), ""),
+    "there is room beside half a gang": ((of_other("other-0", node="n1", cpu="500m"), HALF[1]), TWO, (), ""),
+    "half a gang is on a node that it does not wait for": (
+        (of_other("other-0", node="n2"), HALF[1]),
+        TWO,
+        (),
+        "",
+    ),
+    "a pod of its own waits behind our gate": ((*HALF, sent("b")), TWO, (), ""),
+}
+
+
+@pytest.mark.parametrize(("others", "mine", "more", "why"), GANGS.values(), ids=GANGS.keys())
+def test_a_reservation_is_in_vain_where_half_of_another_gang_is_in_its_way(
+    others: tuple[Pod, ...], mine: Reservation, more: tuple[Reservation, ...], why: str
+) -> None:
+    own = tuple(waits(name) for name in "ab" if name not in {pod.metadata.name for pod in others})
+    nodes = tuple(node(name, cpu="1500m") for name in ("n0", "n1", "n2"))
+    groups = (volcano_pod_group(min_member=2),)
+    snapshot = Snapshot(nodes=nodes, pods=(*own, *others), pod_groups=groups, reservations=(mine, *more))
+    assert slots_needed(mine, snapshot, find_pending_jobs(snapshot, on_their_way=True)) == SlotNeed(why)

@@ -26,14 +26,17 @@ from berth_core import (
     Pod,
     Reservation,
     ReservationTask,
+    ResourceAmounts,
     SlotState,
     Snapshot,
+    effective_requests,
     is_best_effort,
     is_lent_fence,
     is_unschedulable,
     job_uid,
     owner_matches,
     parse_timestamp,
+    readable_requests,
     template_matches,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
@@ -337,7 +340,8 @@ def slots_needed(reservation: Reservation, snapshot: Snapshot, jobs: Iterable[Pe
     """Return what a job needs of its Reservation, from the jobs of the snapshot with those on their way.
 
     A hand-over under way is not interrupted, nor are pods that wait behind our gate for the others of their gang. If
-    pods of the job were placed elsewhere, the slots that are left suffice with fewer.
+    pods of the job were placed elsewhere, the slots that are left suffice with fewer. No slot waits for a node that
+    half of another gang took before the fence stood.
     """
     states = Counter(slot.state for slot in reservation.status.slots)
     if states[SlotState.HANDING_OVER]:
@@ -353,10 +357,32 @@ def slots_needed(reservation: Reservation, snapshot: Snapshot, jobs: Iterable[Pe
         if coming:
             return SlotNeed()
     elif needed == left or wanted == reservation.spec.wanted:
-        return SlotNeed()
+        return SlotNeed("" if coming else _why_in_vain(reservation, job, snapshot, jobs))
     elif _may_want_fewer(reservation, (*coming, *job.missing)):
         return SlotNeed(wanted=wanted)
     return SlotNeed(f"the job needs {needed} slots by now, and {left} are kept for it")
+
+
+def _why_in_vain(reservation: Reservation, job: PendingJob, snapshot: Snapshot, jobs: Iterable[PendingJob]) -> str:
+    """Return which node cannot hold a slot before another gang has its other pods, for which nothing is kept."""
+    stuck = [one for one in jobs if one is not job and not one.is_ready and not one.is_condition_ready]
+    gang_of_pod = {uid: one.name for one in stuck for uid in one.placed_uids}
+    waiting = [slot for slot in reservation.status.slots if slot.state is SlotState.PENDING and slot.node]
+    specs = {task.name: task.template.spec for task in reservation.spec.tasks}
+    for slot in waiting if gang_of_pod else ():
+        there = [pod for pod in snapshot.pods if pod.spec.node_name == slot.node and pod.metadata.uid in gang_of_pod]
+        try:
+            taken = ResourceAmounts.total(readable_requests(pod) for pod in there)
+            is_in_vain = not effective_requests(specs[slot.task]).fits_within(
+                snapshot.allocatable[slot.node].minus(taken)
+            )
+        except (InputError, KeyError):
+            continue
+        if there and is_in_vain:
+            return (
+                f"{slot.node} is in use by pods of {gang_of_pod[there[0].metadata.uid]}, which waits for others itself"
+            )
+    return ""
 
 
 def _is_sent_to(reservation: Reservation, pod: Pod) -> bool:
