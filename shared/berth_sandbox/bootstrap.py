@@ -45,6 +45,7 @@ _KUBELET_POLICY: Final = "sandbox-kubelets"
 _TOKEN_SECONDS: Final = 365 * 24 * 3600
 _POLICY_VALUES: Final[dict[str, str | list[str]]] = {
     "NAMESPACE": DEFAULT_NAMESPACE,
+    "WEBHOOK_SERVICE": "berth-webhook",
     "IMAGES": [PLACEHOLDER_IMAGE],
     "WEBHOOK_ADDRESSES": [f"https://{LOOPBACK}:"],
     "NODE_ANNOTATIONS": ["cluster-autoscaler.kubernetes.io/scale-down-disabled"],

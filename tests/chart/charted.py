@@ -69,6 +69,11 @@ class Helm:
         text = self.run("template", RELEASE, str(CHART), *wanted, values=values)
         return [document for document in yaml.safe_load_all(text) if document]
 
+    def notes(self, values: Values) -> str:
+        """Return what helm tells whoever installs the chart."""
+        text = self.run("install", RELEASE, str(CHART), "--dry-run=client", values=values)
+        return text.partition("\nNOTES:\n")[2]
+
 
 def find(manifests: list[Manifest], kind: str, name: str) -> Manifest:
     (found,) = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"] == name]
@@ -77,8 +82,14 @@ def find(manifests: list[Manifest], kind: str, name: str) -> Manifest:
 
 def container(manifests: list[Manifest], service: str) -> Manifest:
     """Return the one container of a service's Deployment."""
-    (found,) = find(manifests, "Deployment", f"berth-{service}")["spec"]["template"]["spec"]["containers"]
+    deployed = [m["spec"]["template"]["spec"] for m in manifests if m["kind"] == "Deployment"]
+    (found,) = (one for spec in deployed for one in spec["containers"] if one["name"] == service)
     return dict(found)
+
+
+def is_hook(manifest: Manifest) -> bool:
+    """Return whether helm makes an object for `helm test` alone."""
+    return "helm.sh/hook" in manifest["metadata"].get("annotations", {})
 
 
 def options(manifests: list[Manifest], service: str) -> dict[str, list[str]]:

@@ -1,17 +1,22 @@
 """A release of the chart on a sandbox: installed by helm, its services run as its Deployments say."""
 
+import subprocess
 import urllib.request
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import KubeClient
-from berth_kube.resources import DEPLOYMENTS, NAMESPACES, SECRETS
+from berth_kube.resources import DEPLOYMENTS, NAMESPACES, PODS, SECRETS
+from berth_sandbox.bootstrap import request_token
 from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
@@ -52,6 +57,10 @@ class Release:
 
     def uninstall(self) -> None:
         self._run("uninstall", RELEASE, "--wait")
+
+    def ask_tests(self) -> str:
+        """Run `helm test`, which fails unless its pod succeeds."""
+        return self._run("test", RELEASE, "--timeout", "180s")
 
     def exists(self) -> bool:
         return RELEASE in self._run("list", "--short")
@@ -153,6 +162,31 @@ def read_page(port: int, path: str) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
         text: str = answer.read().decode()
     return text
+
+
+def play_the_test_pod(release: Release, client: KubeClient, folder: Path) -> tuple[str, str]:
+    """Run `helm test`, and what its pod would run with its account; return what helm and the pod said."""
+    name = f"{RELEASE}-test"
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(release.ask_tests)
+        made = lambda: asked.done() or not is_gone(client, PODS, name, DEFAULT_NAMESPACE)  # noqa: E731
+        eventually("helm makes its test pod", made, seconds=120)
+        assert not asked.done(), asked.result()
+        pod = client.get(PODS, name, namespace=DEFAULT_NAMESPACE)
+        kubeconfig = yaml.safe_load(release.sandbox.service_account_kubeconfig("berth-descheduler").read_text())
+        kubeconfig["users"][0]["user"] = {"token": request_token(client, pod["spec"]["serviceAccountName"])}
+        (folder / "test-pod").write_text(yaml.safe_dump(kubeconfig))
+        (main,) = pod["spec"]["containers"]
+        program, *arguments = (*main["command"], *main["args"])
+        done = subprocess.run(
+            [script(program), *arguments, f"--kubeconfig={folder / 'test-pod'}"],
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+        phase = {"status": {"phase": "Failed" if done.returncode else "Succeeded"}}
+        client.merge_patch(PODS, name, phase, namespace=DEFAULT_NAMESPACE, subresource="status")
+        return asked.result(), done.stdout + done.stderr
 
 
 def local_values() -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """What helm makes of the chart: it accepts what is right, refuses what is not, and starts the programs as asked."""
 
+import base64
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,8 +11,15 @@ import click
 import pytest
 import yaml
 
-from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.names import (
+    DEFAULT_NAMESPACE,
+    DESCHEDULER_LEASE,
+    LEADER_LEASE,
+    OPERATOR_LEASE,
+    WEBHOOK_SECRET,
+)
 from berth_descheduler.api.server import rest_settings
+from berth_descheduler.cli.doctor import doctor_command
 from berth_descheduler.options.policy import CARRIED_OUT, PLANNED, cycle_settings, settings_to_serve
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults, decode_policy, read_policy
@@ -18,7 +27,7 @@ from berth_descheduler.server import read_service_settings, serve
 from berth_operator.cli import main as operator
 from berth_operator.cli import read_settings
 from berth_sandbox.bootstrap import build_admission_policies
-from chart.charted import SERVICES, Helm, HelmError, Manifest, container, find, options
+from chart.charted import SERVICES, Helm, HelmError, Manifest, container, find, is_hook, options
 from chart.value_sets import EVERYTHING, REFUSED, VALUE_SETS
 from conventions.generate_copies import CHART
 
@@ -47,8 +56,17 @@ CLUSTER_WIDE = {
     *("ClusterRole", "ClusterRoleBinding", "DeschedulerPolicy"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 }
-FREE_MAPS = {"resources", "labels"}
+HUB = "artifacthub.io/"
+BY_DEFAULT = {
+    *("NetworkPolicy", "PodDisruptionBudget", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "Pod"),
+    *("RoleBinding", "Service", "Deployment", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+}
+"""The kinds of the chart without monitoring and policies."""
+
+FREE_MAPS = {"resources", "labels", "podSecurityContext", "securityContext"}
 LEFT_AS_IT_IS = {
+    ("nameOverride",),
+    ("fullnameOverride",),
     ("operator", "image"),
     ("descheduler", "image"),
     ("descheduler", "digest"),
@@ -302,6 +320,121 @@ def test_an_image_is_named_by_digest_or_tag(renderings: dict[str, list[Manifest]
     everything = renderings["every value"]
     assert container(everything, "operator")["image"] == "registry.example/team/berth-operator@sha256:" + "0" * 64
     assert container(everything, "descheduler")["image"] == "registry.example/team/berth-descheduler:1.2.3"
+
+
+def test_another_name_is_that_of_every_object_and_reference(renderings: dict[str, list[Manifest]]) -> None:
+    manifests = renderings["another name"]
+    assert [m["metadata"]["name"] for m in manifests if not m["metadata"]["name"].startswith("acme")] == []
+    assert {m["metadata"]["labels"]["app.kubernetes.io/name"] for m in manifests} == {"mooring"}
+    usual = [m["metadata"]["name"] for m in renderings["the defaults"]]
+    assert [f"berth{m['metadata']['name'].removeprefix('acme')}" for m in manifests if m["kind"] in BY_DEFAULT] == usual
+    accounts = [m["metadata"]["name"] for m in manifests if m["kind"] == "ServiceAccount"]
+    pods = [m["spec"]["template"] for m in manifests if m["kind"] == "Deployment"]
+    pods += [m for m in manifests if m["kind"] == "Pod"]
+    assert sorted(pod["spec"]["serviceAccountName"] for pod in pods) == sorted(accounts)
+    for manifest in manifests:
+        if manifest["kind"].endswith("RoleBinding"):
+            assert find(manifests, manifest["kind"].removesuffix("Binding"), manifest["roleRef"]["name"])
+            assert {subject["name"] for subject in manifest["subjects"]} <= set(accounts)
+    assert options(manifests, "operator")["--webhook-service"] == ["acme-webhook"]
+    assert find(manifests, "Service", "acme-webhook")
+    text = json.dumps(policies(manifests)).replace('\\"', "'")
+    assert "clientConfig.service.name == 'acme-webhook'" in text
+    named = set(re.findall(r"system:serviceaccount:default:([\w-]+)", text))
+    assert named == {"acme-operator", "acme-descheduler"}
+
+
+def test_a_name_stands_before_those_of_objects_unless_they_have_a_full_one(helm: Helm) -> None:
+    names = {m["metadata"]["name"] for m in helm.render({"nameOverride": "mooring"})}
+    assert [name for name in names if not name.startswith("mooring-")] == []
+
+
+def test_the_leases_and_the_secret_have_the_names_by_which_programs_look_for_them(
+    renderings: dict[str, list[Manifest]],
+) -> None:
+    for case in ("the defaults", "another name"):
+        roles = [m for m in renderings[case] if m["kind"] == "Role"]
+        named = {name for role in roles for rule in role["rules"] for name in rule.get("resourceNames", ())}
+        assert named == {OPERATOR_LEASE, DESCHEDULER_LEASE, LEADER_LEASE, WEBHOOK_SECRET}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_pod_has_the_security_and_the_additions_that_are_asked_for(
+    renderings: dict[str, list[Manifest]], service: str
+) -> None:
+    asked = EVERYTHING[service]
+    spec = find(renderings["every value"], "Deployment", f"berth-{service}")["spec"]["template"]["spec"]
+    main = container(renderings["every value"], service)
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert main["securityContext"] == {
+        **asked["securityContext"],
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert spec["volumes"][-1:] == asked["extraVolumes"]
+    assert main["volumeMounts"][-1:] == asked["extraVolumeMounts"]
+    assert main["args"][-1:] == asked["extraArgs"]
+    assert main["env"][-2:] == asked["env"] + asked["extraEnv"]
+    assert spec["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}, {"name": "c"}]
+    own = {"labelSelector": {"matchLabels": find_selector(renderings["every value"], service)}}
+    assert spec["topologySpreadConstraints"] == [{**asked["topologySpreadConstraints"][0], **own}]
+
+
+def find_selector(manifests: list[Manifest], service: str) -> dict[str, str]:
+    selector: dict[str, str] = find(manifests, "Deployment", f"berth-{service}")["spec"]["selector"]["matchLabels"]
+    return selector
+
+
+def test_a_constraint_keeps_the_selector_that_it_has(helm: Helm) -> None:
+    constraint = {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+    made = helm.render({"operator": {"topologySpreadConstraints": [constraint]}})
+    spec = find(made, "Deployment", "berth-operator")["spec"]["template"]["spec"]
+    assert spec["topologySpreadConstraints"] == [constraint]
+
+
+def test_helm_test_asks_the_doctor_with_rights_to_read_alone(renderings: dict[str, list[Manifest]]) -> None:
+    hooks = [manifest for manifest in renderings["every value"] if is_hook(manifest)]
+    assert {m["metadata"]["annotations"]["helm.sh/hook"] for m in hooks} == {"test"}
+    (pod,) = (m for m in hooks if m["kind"] == "Pod")
+    (main,) = pod["spec"]["containers"]
+    assert main["image"] == container(renderings["every value"], "descheduler")["image"]
+    program, *rest = main["command"]
+    assert (program, rest) == ("berth", ["doctor"])
+    assert doctor_command.make_context("doctor", list(main["args"])).params["namespace"] == "default"
+    rules = [rule for m in hooks if m["kind"] in {"Role", "ClusterRole"} for rule in m["rules"]]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
+    assert all(
+        "hook-succeeded" in m["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for m in hooks if m != pod
+    )
+
+
+def test_the_notes_end_with_a_policy_that_moves_nothing(helm: Helm) -> None:
+    notes = helm.notes({})
+    commands = re.findall(r"^  ((?:kubectl|helm|berth) .*)$", notes, re.MULTILINE)
+    assert [command.split()[0] for command in commands[:3]] == ["kubectl", "helm", "kubectl"]
+    (text,) = re.findall(r"<<EOF\n(.*?)\n  EOF", notes, re.DOTALL)
+    policy = yaml.safe_load(text)
+    assert policy["spec"]["mode"] == "Plan"
+    read_policy(decode_policy(policy), RunDefaults(), installed_plugins())
+    assert "EOF" not in helm.notes({"policies": EVERYTHING["policies"]})
+    assert "  berth plan\n" in helm.notes({"descheduler": {"enabled": False}})
+
+
+def test_artifact_hub_is_told_of_every_kind() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    told = {(one["name"], one["kind"], one["version"]) for one in yaml.safe_load(chart["annotations"][HUB + "crds"])}
+    crds = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (CHART / "crds").glob("*.yaml")]
+    served = {
+        (crd["metadata"]["name"], crd["spec"]["names"]["kind"], one["name"])
+        for crd in crds
+        for one in crd["spec"]["versions"]
+    }
+    assert told == served
+    head, _, icon = chart["icon"].partition(",")
+    assert head == "data:image/svg+xml;base64"
+    assert b"<svg " in base64.b64decode(icon, validate=True)
+    assert yaml.safe_load(chart["annotations"][HUB + "license"]) == "Apache-2.0"
 
 
 def test_no_variable_of_a_service_looks_like_an_option(renderings: dict[str, list[Manifest]]) -> None:

@@ -2,7 +2,11 @@
 
 from typing import Any, Final
 
+OPENSHIFT: Final = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
+"""What leaves the ids of a pod's processes to the cluster."""
+
 EVERYTHING: Final[dict[str, Any]] = {
+    "imagePullSecrets": [{"name": "c"}],
     "image": {"prefix": "registry.example/team", "tag": "1.2.3", "pullPolicy": "Always", "pullSecrets": ["a", "b"]},
     "operator": {
         "digest": "sha256:" + "0" * 64,
@@ -32,6 +36,15 @@ EVERYTHING: Final[dict[str, Any]] = {
         "volcanoExtender": {"enabled": True, "port": 19444},
         "healthPort": 18080,
         "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example"}],
+        "extraEnv": [{"name": "NO_PROXY", "value": "10.0.0.0/8"}],
+        "extraArgs": ["--identity=given"],
+        "extraVolumes": [{"name": "authorities", "configMap": {"name": "authorities"}}],
+        "extraVolumeMounts": [{"name": "authorities", "mountPath": "/etc/ssl/certs", "readOnly": True}],
+        "podSecurityContext": OPENSHIFT,
+        "securityContext": {"runAsNonRoot": True, "privileged": False},
+        "topologySpreadConstraints": [
+            {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+        ],
         "resources": {"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}},
         "priorityClassName": "system-cluster-critical",
         "nodeSelector": {"pool": "system"},
@@ -62,6 +75,15 @@ EVERYTHING: Final[dict[str, Any]] = {
         "healthPort": 18081,
         "terminationGraceSeconds": 600,
         "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example"}],
+        "extraEnv": [{"name": "NO_PROXY", "value": "10.0.0.0/8"}],
+        "extraArgs": ["--policies"],
+        "extraVolumes": [{"name": "authorities", "configMap": {"name": "authorities"}}],
+        "extraVolumeMounts": [{"name": "authorities", "mountPath": "/etc/ssl/certs", "readOnly": True}],
+        "podSecurityContext": OPENSHIFT,
+        "securityContext": {"runAsNonRoot": True, "privileged": False},
+        "topologySpreadConstraints": [
+            {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+        ],
         "resources": {"limits": {"memory": "2Gi"}},
         "priorityClassName": "system-cluster-critical",
         "nodeSelector": {"pool": "system"},
@@ -116,6 +138,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         "descheduler": {"resources": {}},
         "monitoring": {"dashboard": {"enabled": True, "labels": {}}},
     },
+    "another name": {"nameOverride": "mooring", "fullnameOverride": "acme", "monitoring": EVERYTHING["monitoring"]},
     "a part of another chart": {"global": {"anything": 1}},
 }
 
@@ -141,5 +164,8 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "no descheduler at all": ({"descheduler": {"replicas": 0}}, "replicas"),
     "a misspelt resource": ({"operator": {"resources": {"request": {}}}}, "request"),
     "a policy that denies and warns": ({"admissionPolicies": {"actions": ["Deny", "Warn"]}}, "actions"),
+    "a name that is none": ({"fullnameOverride": "Berth!"}, "fullnameOverride"),
+    "a name that leaves no room for a suffix": ({"nameOverride": "b" * 41}, "nameOverride"),
+    "a pull secret that is only a name": ({"imagePullSecrets": ["a"]}, "imagePullSecrets"),
     "a label that is no text": ({"operator": {"podLabels": {"a": 1}}}, "podLabels"),
 }

@@ -40,11 +40,18 @@ Everything that runs in the namespace passes the `restricted` Pod Security level
 
     kubectl label namespace berth-system pod-security.kubernetes.io/enforce=restricted
 
+`helm test berth --namespace berth-system --logs` runs `berth doctor` in a pod with rights to read and no others. It
+fails where something is amiss, also where no operator acts.
+
 The services run as user 65532 on a read-only root file system, with the rights of `files/*-rules.yaml` and no others.
 ValidatingAdmissionPolicies (`files/admission-policies.yaml`) hold their accounts to the fields, names and shapes that
 they need, and keep the labels that Berth's fences let in from others' pods. Network policies, on by default, let them
 reach only the API server and the name service; set `networkPolicy.apiServerPorts` if your API servers listen on an
 uncommon port.
+
+OpenShift assigns uids of its own to the services if their values `podSecurityContext` leave them out:
+`{{runAsUser: null, runAsGroup: null, fsGroup: null}}`. The pods that hold places run as user 65534, which its security
+context constraint `nonroot-v2` allows: `oc adm policy add-scc-to-group nonroot-v2 system:serviceaccounts:berth-system`.
 
 Where all nodes are control-plane nodes, as often with k3s and kind, set `operator.options.controlPlaneNodes` and
 `descheduler.options.controlPlaneNodes`.

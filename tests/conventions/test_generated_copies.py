@@ -24,7 +24,7 @@ def test_the_chart_has_the_crds_and_nothing_else() -> None:
     assert {path.name for path in (CHART / "crds").iterdir()} == {path.name for path in (ROOT / "crds").iterdir()}
 
 
-FREE_MAPS = {"resources", "labels"}
+FREE_MAPS = {"resources", "labels", "podSecurityContext", "securityContext"}
 
 
 def leaves(values: dict[str, Any], *parents: str) -> Iterator[str]:

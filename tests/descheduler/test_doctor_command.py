@@ -100,7 +100,7 @@ def test_an_operator_that_is_not_at_work_is_told_with_berths_own_namespace(
     assert examine(tmp_path, lease={**AT_WORK, "spec": {}}) == 1
     said = capsys.readouterr().out
     assert "lease berth-system/berth-operator: the Lease has no holder" in said
-    assert "kubectl -n berth-system describe deployment berth-operator" in said
+    assert "kubectl -n berth-system describe deployment -l app.kubernetes.io/component=operator" in said
     assert sum(clock.slept) == BOUND_SECONDS[Invariant.OPERATOR_ABSENT]
 
 

@@ -81,7 +81,7 @@ _GATE_OFF: Final = {
 }
 _QUEUE_GATE_OFF: Final = {"spec": {"schedulingGates": [{"name": QUEUE_GATE, "$patch": "delete"}]}}
 _NOMINATION_OFF: Final = {"status": {"nominatedNodeName": None}}
-_OPERATOR_LOG: Final = "kubectl -n {own} logs deployment/berth-operator --tail=100"
+_OPERATOR_LOG: Final = "kubectl -n {own} logs -l app.kubernetes.io/component=operator --tail=100"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,13 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         what="No operator holds its Lease.",
         why="Places stay held, but nothing is handed over, expires or is cleared away until one runs.",
         to_do="See why no operator runs:",
-        command="kubectl -n {own} describe deployment berth-operator",
+        command="kubectl -n {own} describe deployment -l app.kubernetes.io/component=operator",
     ),
     Invariant.HANDOVER_UNPROVEN: Advice(
         what="A place is held, but the way of handing it over does not work: a dry-run pod did not come back gated.",
         why="Nothing is evicted for this Reservation, and a pod that is made for it now may land elsewhere.",
         to_do="Mostly the API server does not reach the webhook; the operator's log and its Service say more:",
-        command="kubectl -n {own} get endpointslices -l kubernetes.io/service-name=berth-webhook",
+        command="kubectl -n {own} get endpointslices -l app.kubernetes.io/component=webhook",
     ),
     Invariant.QUEUE_GATE_LEFT: Advice(
         what="A pod is kept back by the scheduling gate of queues, and no queue has its namespace.",

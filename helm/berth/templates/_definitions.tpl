@@ -1,6 +1,19 @@
+{{- /* The name of the application; the context is the root. */ -}}
+{{- define "berth.name" -}}
+{{- .Values.nameOverride | default "berth" }}
+{{- end }}
+
+{{- /*
+What stands before the names of the chart's objects, whatever the release is called; the context is the root. Leases,
+the webhook's Secret, its registrations and priority classes are the programs' own, and are called the same everywhere.
+*/ -}}
+{{- define "berth.fullname" -}}
+{{- .Values.fullnameOverride | default (include "berth.name" .) }}
+{{- end }}
+
 {{- /* Labels of every object; the context is the root. */ -}}
 {{- define "berth.labels" -}}
-app.kubernetes.io/name: berth
+app.kubernetes.io/name: {{ include "berth.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -9,7 +22,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /* Labels that select the pods of one service; the context is a list: root, name of the service. */ -}}
 {{- define "berth.selector" -}}
-app.kubernetes.io/name: berth
+app.kubernetes.io/name: {{ include "berth.name" (index . 0) }}
 app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
@@ -52,26 +65,20 @@ NAME:VALUE, true one without a value; false and empty ones are left to the progr
 {{- if kindIs "string" . }}{{ . }}{{ else }}{{ toJson . }}{{ end }}
 {{- end }}
 
-{{- /* What of a pod both services share; the context is a list: root, name of the service. */ -}}
+{{- /* What of a pod both services share; the context is a list: root, name of the service, perhaps another account. */ -}}
 {{- define "berth.pod" -}}
 {{- $root := index . 0 -}}
 {{- $service := get $root.Values (index . 1) -}}
-serviceAccountName: berth-{{ index . 1 }}
+serviceAccountName: {{ include "berth.fullname" $root }}-{{ last . }}
 automountServiceAccountToken: true
 # Variables that describe Services are named like the programs' own.
 enableServiceLinks: false
+{{- with $service.podSecurityContext }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile:
-    type: RuntimeDefault
-{{- with $root.Values.image.pullSecrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . | quote }}
-  {{- end }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with include "berth.pullSecrets" $root }}
+{{- . | nindent 0 }}
 {{- end }}
 {{- with $service.priorityClassName }}
 priorityClassName: {{ . | quote }}
@@ -99,17 +106,41 @@ volumes:
       # What the services' user can read through the volume's group.
       defaultMode: 0440
 {{- end }}
+{{- with $service.extraVolumes }}
+{{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
-{{- /* That the replicas of a service lie on several nodes; the context is a list: root, name of the service. */ -}}
+{{- /* The Secrets with which the images are pulled; the context is the root. */ -}}
+{{- define "berth.pullSecrets" -}}
+{{- if or .Values.image.pullSecrets .Values.imagePullSecrets -}}
+imagePullSecrets:
+  {{- range .Values.image.pullSecrets }}
+  - name: {{ . | quote }}
+  {{- end }}
+  {{- with .Values.imagePullSecrets }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /*
+How the replicas of a service lie on the nodes; a constraint without a selector is one of this service. The context is a
+list: root, name of the service.
+*/ -}}
 {{- define "berth.spread" -}}
+{{- $service := get (index . 0).Values (index . 1) -}}
+{{- $selector := dict "labelSelector" (dict "matchLabels" (include "berth.selector" . | fromYaml)) -}}
+{{- with $service.topologySpreadConstraints -}}
 topologySpreadConstraints:
-  - maxSkew: 1
-    topologyKey: kubernetes.io/hostname
-    whenUnsatisfiable: ScheduleAnyway
-    labelSelector:
-      matchLabels:
-        {{- include "berth.selector" . | nindent 8 }}
+  {{- range . }}
+  {{- if hasKey . "labelSelector" }}
+  {{- list . | toYaml | nindent 2 }}
+  {{- else }}
+  {{- list (merge (dict) . $selector) | toYaml | nindent 2 }}
+  {{- end }}
+  {{- end }}
+{{- end }}
 {{- end }}
 
 {{- /* What of a container both services share; the context is a list: root, name of the service. */ -}}
@@ -121,12 +152,10 @@ imagePullPolicy: {{ $root.Values.image.pullPolicy }}
 command: [berth-{{ index . 1 }}]
 resources:
   {{- toYaml $service.resources | nindent 2 }}
+{{- with $service.securityContext }}
 securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  runAsNonRoot: true
-  capabilities:
-    drop: [ALL]
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 volumeMounts:
   - name: scratch
     mountPath: /tmp
@@ -134,6 +163,9 @@ volumeMounts:
   - name: rest-certificate
     mountPath: /etc/berth/rest
     readOnly: true
+{{- end }}
+{{- with $service.extraVolumeMounts }}
+{{- toYaml . | nindent 2 }}
 {{- end }}
 livenessProbe:
   httpGet:
@@ -165,10 +197,11 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- /* Roles and bindings of one service; the context is a list: root, name of the service, file with its rules. */ -}}
+{{- /* Roles and bindings of one service; the context is a list: root, name of the service, file with its rules, annotations. */ -}}
 {{- define "berth.rbac" -}}
 {{- $root := index . 0 -}}
-{{- $name := index . 1 -}}
+{{- $name := printf "%s-%s" (include "berth.fullname" $root) (index . 1) -}}
+{{- $annotations := ternary (last .) (dict) (gt (len .) 3) -}}
 {{- $rules := $root.Files.Get (index . 2) | fromYaml -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -176,6 +209,10 @@ metadata:
   name: {{ $name }}
   labels:
     {{- include "berth.labels" $root | nindent 4 }}
+  {{- with $annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 rules:
   {{- toYaml $rules.clusterRules | nindent 2 }}
   {{- if and $rules.dryRunRules $root.Values.admissionPolicies.enabled (not $root.Values.operator.options.noDryRuns) }}
@@ -188,6 +225,10 @@ metadata:
   name: {{ $name }}
   labels:
     {{- include "berth.labels" $root | nindent 4 }}
+  {{- with $annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
@@ -204,6 +245,10 @@ metadata:
   namespace: {{ $root.Release.Namespace }}
   labels:
     {{- include "berth.labels" $root | nindent 4 }}
+  {{- with $annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 rules:
   {{- toYaml $rules.namespaceRules | nindent 2 }}
 ---
@@ -214,6 +259,10 @@ metadata:
   namespace: {{ $root.Release.Namespace }}
   labels:
     {{- include "berth.labels" $root | nindent 4 }}
+  {{- with $annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
