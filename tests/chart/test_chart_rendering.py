@@ -71,6 +71,7 @@ LEFT_AS_IT_IS = {
     ("descheduler", "image"),
     ("descheduler", "digest"),
     ("descheduler", "enabled"),
+    ("roles", "enabled"),
     ("admissionPolicies", "enabled"),
     ("networkPolicy", "enabled"),
 }
@@ -312,6 +313,26 @@ def test_policies_are_installed_as_they_are_written(renderings: dict[str, list[M
     for manifest in made:
         read_policy(decode_policy(manifest), RunDefaults(), installed_plugins())
     assert not [m for m in renderings["the defaults"] if m["kind"] == "DeschedulerPolicy"]
+
+
+def test_each_role_for_people_is_a_cluster_role_and_two_are_added_to_the_clusters_own(
+    renderings: dict[str, list[Manifest]],
+) -> None:
+    rules = yaml.safe_load((CHART / "files" / "people-rules.yaml").read_text(encoding="utf-8"))
+    added = {"aggregate-to-view", "aggregate-to-edit"}
+
+    def made(case: str) -> dict[str, Manifest]:
+        roles = {
+            m["metadata"]["name"].removeprefix("berth-"): m for m in renderings[case] if m["kind"] == "ClusterRole"
+        }
+        return {name: role for name, role in roles.items() if name in rules}
+
+    assert {name: role["rules"] for name, role in made("the defaults").items()} == rules
+    prefix = "rbac.authorization.k8s.io/"
+    labels = {label for role in made("the defaults").values() for label in role["metadata"]["labels"]}
+    assert {label.removeprefix(prefix) for label in labels if label.startswith(prefix)} == added
+    assert set(made("every value")) == set(rules) - added
+    assert made("no roles for people") == {}
 
 
 def test_an_image_is_named_by_digest_or_tag(renderings: dict[str, list[Manifest]]) -> None:

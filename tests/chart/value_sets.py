@@ -107,6 +107,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         },
         "on-request": {"profiles": [{"name": "low", "plugins": {"balance": {"enabled": ["Defragmentation"]}}}]},
     },
+    "roles": {"aggregate": False},
     "admissionPolicies": {
         "actions": ["Deny", "Audit"],
         "images": ["mirror.example/pause:1"],
@@ -132,6 +133,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
     "one operator, one descheduler": {"operator": {"replicas": 1}, "descheduler": {"replicas": 1}},
     "no descheduler": {"descheduler": {"enabled": False}, "monitoring": EVERYTHING["monitoring"]},
     "no network policies": {"networkPolicy": {"enabled": False}},
+    "no roles for people": {"roles": {"enabled": False}},
     "no admission policies": {"admissionPolicies": {"enabled": False}},
     "empty maps": {
         "operator": {"resources": {}, "options": {"limit": "", "image": "", "guardedPriorityClasses": ""}},

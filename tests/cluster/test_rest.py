@@ -1,6 +1,8 @@
 """The HTTP interface of real services: real tokens, real rights, real plans, two replicas, and whatever is asked."""
 
 import json
+import re
+import shlex
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 import requests
+import yaml
 
 from berth_core.migration_plans import MigrationPlan, PlanPhase
 from berth_kube.client import KubeClient
@@ -32,6 +35,8 @@ from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from cluster_objects import make_namespace
+from conventions.generate_copies import CHART
+from conventions.tracked import ROOT
 from reservation_stage import delete_if_there
 from service_processes import script
 from waiting import eventually
@@ -43,6 +48,15 @@ IDLE: Final = ("--interval=24h", "--include-namespace=no-such-namespace")
 """What lets a service find nothing to do of its own accord."""
 
 POLICY: Final = "rest-nightly"
+PAGE: Final = (ROOT / "descheduler" / "docs" / "rest.md").read_text(encoding="utf-8").replace("\\\n", " ")
+PEOPLE: Final[dict[str, Any]] = yaml.safe_load((CHART / "files" / "people-rules.yaml").read_text(encoding="utf-8"))
+
+
+def named_roles(page: str) -> list[str]:
+    """Return the chart's roles that a page binds."""
+    return re.findall(r"--clusterrole=berth-([\w-]+)", page)
+
+
 RIGHTS: Final[dict[str, list[dict[str, list[str]]]]] = {
     "runner": [
         {
@@ -65,6 +79,7 @@ RIGHTS: Final[dict[str, list[dict[str, list[str]]]]] = {
             "verbs": ["get", "watch", "patch"],
         },
     ],
+    "rollouts": [rule for role in named_roles(PAGE) for rule in PEOPLE[role]],
     "nobody": [],
 }
 
@@ -241,6 +256,19 @@ def test_a_service_account_may_do_what_its_rights_say_and_nothing_else(interface
             assert answer.status_code == 409, answer.text
         elif what in MAY[caller]:
             assert answer.ok, (what, answer.text)
+
+
+def test_the_callers_of_the_page_may_do_what_it_shows_as_it_stands(interface: Interface) -> None:
+    make_plan(interface.client, "rest-shown")
+    commands = [shlex.split(line) for line in PAGE.splitlines() if line.startswith("curl ")]
+    assert len(commands) == 6
+    for words in commands:
+        (url,) = (word for word in words if word.startswith("$URL"))
+        path = url.removeprefix("$URL").replace("run-3f9c1d0a77", "rest-shown")
+        body = words[words.index("--data") + 1] if "--data" in words else None
+        asked: dict[str, Any] = {"json": {**json.loads(body), "policy": POLICY}} if body else {}
+        answer = interface.ask("POST" if "-X" in words or body else "GET", path, "rollouts", stream=True, **asked)
+        assert answer.status_code in {200, 202}, (path, answer.text)
 
 
 def test_a_right_to_one_plan_is_none_to_others_and_the_plan_says_who_used_it(interface: Interface) -> None:

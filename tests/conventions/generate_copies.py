@@ -78,6 +78,25 @@ The descheduler does what DeschedulerPolicies say, and nothing without one. Appl
 The mode `Plan` only publishes plans (`kubectl get migrationplans`, `berth show PLAN`), `Approve` waits for
 `berth approve PLAN`, and `Auto` carries them out.
 
+## Roles
+
+The chart makes ClusterRoles for people and their programs (`files/people-rules.yaml`); bind those that you need:
+
+| ClusterRole | bound | what it gives |
+|---|---|---|
+| `berth-viewer` | in the cluster | read Berth's kinds, and list nodes and pods for `/v1/fragmentation` |
+| `berth-editor` | in a namespace | write its Reservations and ReservationWindows |
+| `berth-policy-editor` | in the cluster | the viewer's, and write DeschedulerPolicies of any mode |
+| `berth-runner` | in the cluster | the viewer's, and ask for runs whose plans are shown or wait for an approval |
+| `berth-approver` | in the cluster | the viewer's, and approve and abort plans; with the runner's also Auto runs |
+
+Who has the cluster's own role `view` may read Berth's kinds, and `edit` or `admin` in a namespace gives what
+`berth-editor` does there, unless `roles.aggregate` is false. Queues and RevocableZones are for administrators.
+
+RBAC cannot tell an approval from another change of a plan. What is more than an approval or abort, or is given in
+another's name, is refused to approvers by the admission policy `berth-plans-of-others`, as are to runners plans that
+need no approval. Without `admissionPolicies` an approver can fill in the moves of a plan that was asked for.
+
 ## Upgrade
 
 Helm does not update CRDs. Before `helm upgrade`:
