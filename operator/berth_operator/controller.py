@@ -360,6 +360,7 @@ class Controller:
             if self._lease.held():
                 self._sweep.listen(self._windows.refresh, self._zones.refresh)
                 self._queues.listen()
+                self._informers.count_pods()
             else:
                 self._cache.start_epoch()
                 self._queues.rest()

@@ -2,12 +2,12 @@
 
 import hashlib
 import logging
-from collections.abc import Callable
-from typing import Any, Final, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, Protocol
 
-from berth_core import Clock, ObjectReference, SystemClock, format_timestamp
+from berth_core import Clock, NodeSpec, ObjectMeta, ObjectReference, SystemClock, format_timestamp
 from berth_kube.client import KubeClient
-from berth_kube.errors import AlreadyExistsError, ConflictError, KubeError
+from berth_kube.errors import AlreadyExistsError, ConflictError, InvalidObjectError, KubeError
 from berth_kube.listing import AS_DICT, T
 from berth_kube.resources import EVENTS, NODES
 
@@ -109,13 +109,30 @@ _TRIES: Final = 8
 RawTaints = list[dict[str, Any]]
 
 
+class TaintedNode(Protocol):
+    """A version of a node, as a watch brought it."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+    @property
+    def spec(self) -> NodeSpec: ...
+
+
 def put_taint(
-    client: KubeClient, node: str, *, key: str, value: str, effect: str = "NoSchedule", type: type[T] = AS_DICT
+    client: KubeClient,
+    node: str,
+    *,
+    key: str,
+    value: str,
+    effect: str = "NoSchedule",
+    known: TaintedNode | None = None,
+    type: type[T] = AS_DICT,
 ) -> T:
     """Set a taint on a node and return the node.
 
-    A taint with this key and effect gets the new value. Raises NotFoundError if the node is gone, ConflictError if
-    other writers change it all the time.
+    A taint with this key and effect gets the new value. A `known` version of the node is not read again unless it has
+    changed. Raises NotFoundError if the node is gone, ConflictError if other writers change it all the time.
     """
     wanted = {"key": key, "value": value, "effect": effect}
 
@@ -123,15 +140,46 @@ def put_taint(
         others = [taint for taint in taints if (taint["key"], taint["effect"]) != (key, effect)]
         return [*others, wanted]
 
-    return _change_taints(client, node, change, type)
+    old = (
+        [i for i, taint in enumerate(known.spec.taints) if (taint.key, taint.effect) == (key, effect)] if known else []
+    )
+    changed = _change_known(client, known, old, wanted, type) if known is not None else None
+    return changed if changed is not None else _change_taints(client, node, change, type)
 
 
-def remove_taint(client: KubeClient, node: str, *, key: str, type: type[T] = AS_DICT) -> T:
+def remove_taint(
+    client: KubeClient, node: str, *, key: str, known: TaintedNode | None = None, type: type[T] = AS_DICT
+) -> T:
     """Remove all taints of a key from a node.
 
-    Returns the node. Raises as `put_taint` does.
+    Returns the node. A `known` version is used, and errors are raised, as by `put_taint`.
     """
+    old = [i for i, taint in enumerate(known.spec.taints) if taint.key == key] if known is not None else []
+    changed = _change_known(client, known, old, None, type) if known is not None and old else None
+    if changed is not None:
+        return changed
     return _change_taints(client, node, lambda taints: [taint for taint in taints if taint["key"] != key], type)
+
+
+def _change_known(
+    client: KubeClient, known: TaintedNode, old: Sequence[int], wanted: dict[str, str] | None, type_: type[T]
+) -> T | None:
+    """Change the taints of a node that is as a watch brought it; None if it has changed since.
+
+    Its resourceVersion is the precondition, as for a version that was just read: the indexes are those of that version.
+    """
+    operations: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": known.metadata.resource_version}
+    ]
+    operations += [{"op": "remove", "path": f"/spec/taints/{i}"} for i in sorted(old, reverse=True)]
+    if wanted is not None and known.spec.taints:
+        operations.append({"op": "add", "path": "/spec/taints/-", "value": wanted})
+    elif wanted is not None:
+        operations.append({"op": "add", "path": "/spec/taints", "value": [wanted]})
+    try:
+        return client.json_patch(NODES, known.metadata.name, operations, type=type_)
+    except (ConflictError, InvalidObjectError):
+        return None
 
 
 def _change_taints(client: KubeClient, node: str, change: Callable[[RawTaints], RawTaints], type_: type[T]) -> T:

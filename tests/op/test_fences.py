@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth_core.labels import FENCE_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL, SUCCESSOR_LABEL
@@ -11,7 +12,7 @@ from berth_core.reservations import SlotState
 from berth_core.selectors import matches_labels
 from berth_kube.errors import ForbiddenError, KubeError, ServerError
 from berth_kube.resources import NODES, PODS
-from berth_operator.cache.nodes import GuardableNode
+from berth_operator.cache.nodes import GuardableNode, PlacedPod
 from berth_operator.executor.garbage_collector import Resync
 from berth_operator.executor.guards import FenceManager, NodeGuard
 from berth_operator.reconcile.manifests import FENCE_PRIORITY
@@ -51,7 +52,7 @@ def fences(harness: OperatorHarness) -> list[Pod]:
 
 
 def writes(harness: OperatorHarness) -> list[str]:
-    return [call for call in harness.api.calls if call.partition(" ")[0] in {"create", "merge", "delete"}]
+    return [call for call in harness.api.calls if call.partition(" ")[0] in {"create", "patch", "delete"}]
 
 
 def test_a_fence_stands_before_the_guard_and_goes_after_it(harness: OperatorHarness) -> None:
@@ -63,8 +64,8 @@ def test_a_fence_stands_before_the_guard_and_goes_after_it(harness: OperatorHarn
     keeper.reconcile("node-a", NOON)
     assert [call for call in writes(harness) if "priorityclasses" not in call] == [
         CREATE,
-        "merge nodes node-a",
-        "merge nodes node-a",
+        "patch nodes node-a",
+        "patch nodes node-a",
         f"delete pods {FENCE}",
     ]
 
@@ -175,6 +176,55 @@ def test_a_fence_takes_no_slot_of_pods_whose_placeholders_are_gone(
     node_guard(harness).reconcile("node-a", NOON)
     assert bool(fences(harness)) is fenced
     assert harness.cache.guard_deadline("node-a") == str(DEADLINE)
+
+
+def placed(*names: str, node: str = "node-a") -> list[PlacedPod]:
+    return [msgspec.convert({"metadata": {"uid": name}, "spec": {"nodeName": node}}, PlacedPod) for name in names]
+
+
+COUNTED = {
+    "many slots to spare": ("110", True, []),
+    "few slots to spare, which the watch may be behind of": ("13", True, ["list pods spec.nodeName=node-a"]),
+    "no slot to spare": ("2", False, ["list pods spec.nodeName=node-a"]),
+}
+
+
+@pytest.mark.parametrize(("pod_slots", "fenced", "lists"), COUNTED.values(), ids=COUNTED.keys())
+def test_the_pods_of_a_node_are_listed_only_where_their_watched_count_does_not_suffice(
+    harness: OperatorHarness, pod_slots: str, *, fenced: bool, lists: list[str]
+) -> None:
+    know_node(harness, pod_slots=pod_slots)
+    hand_over(harness)
+    harness.api.put(PODS, as_api(pod("neighbour", node="node-a")))
+    harness.cache.pod_counts.replace(placed("neighbour", "another"), "1")
+    node_guard(harness).reconcile("node-a", NOON)
+    assert [call for call in harness.api.calls if call.startswith("list")] == lists
+    assert bool(fences(harness)) is fenced
+
+
+def test_a_guard_and_its_end_read_no_node_that_is_known(harness: OperatorHarness) -> None:
+    know_node(harness)
+    hand_over(harness)
+    guard = node_guard(harness)
+    harness.api.calls.clear()
+    guard.reconcile("node-a", NOON)
+    harness.cache.remove_owner(owner_pod(given=note()))
+    guard.reconcile("node-a", NOON)
+    assert [call for call in harness.api.calls if call.startswith("get nodes")] == []
+    assert harness.api.get(NODES, "node-a")["spec"]["taints"] == []
+
+
+def test_a_taint_that_another_puts_on_before_the_watch_tells_of_it_stays(harness: OperatorHarness) -> None:
+    know_node(harness)
+    hand_over(harness)
+    theirs = {"key": "example.com/theirs", "effect": "NoSchedule", "value": ""}
+    harness.api.merge_patch(NODES, "node-a", {"spec": {"taints": [theirs]}})
+    guard = node_guard(harness)
+    guard.reconcile("node-a", NOON)
+    harness.api.merge_patch(NODES, "node-a", {"metadata": {"labels": {"theirs": "too"}}})
+    harness.cache.remove_owner(owner_pod(given=note()))
+    guard.reconcile("node-a", NOON)
+    assert harness.api.get(NODES, "node-a")["spec"]["taints"] == [theirs]
 
 
 def test_the_next_fence_of_a_node_takes_no_slot_that_a_pod_needs(harness: OperatorHarness) -> None:

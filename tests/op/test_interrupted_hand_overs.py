@@ -4,14 +4,19 @@
 """
 
 import os
+import re
 from collections.abc import Callable
 from typing import Final
 
 import pytest
 
+from berth_core.names import fence_name
 from berth_core.reservations import ReservationPhase, SlotState
+from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import NODES, PODS, Resource
-from handover_simulation import Actor, HandoverSimulation, KilledError
+from fake_api import error
+from handover_builders import DEADLINE
+from handover_simulation import NODE, Actor, HandoverSimulation, KilledError
 
 LENGTHS: Final = (5.0, 70.0, 300.0)
 MORE_LENGTHS: Final = tuple(float(text) for text in os.environ.get("BERTH_LONGER_OUTAGES", "").split(",") if text)
@@ -38,6 +43,47 @@ def count_writes() -> int:
 
 
 WRITES: Final = count_writes()
+
+
+def calls_of_a_hand_over(*, pod_slots: str, counted: bool) -> list[str]:
+    """Return the operator's calls in a hand-over that nothing disturbs, on a node that is fenced off already."""
+    simulation = HandoverSimulation()
+    simulation.api.objects["nodes", "", NODE]["status"] = {"allocatable": {"cpu": "4", "pods": pod_slots}}
+    simulation.start_operator()
+    if counted:
+        simulation.cache.pod_counts.replace((), "1")
+    period = DEADLINE // 120
+    for one in range(period - 1, period + 3):
+        simulation.api.faults[f"create pods {fence_name(NODE, one)}"] = error(AlreadyExistsError)
+    simulation.play()
+    assert simulation.faults == []
+    left_out = ("priorityclasses", "events", "leases")
+    calls = [re.sub("fence-.*", "fence", call) for call in simulation.api.calls if call.split()[1] not in left_out]
+    return calls[calls.index("patch pods web-0") :]  # before that the status says that the slot is proven
+
+
+UNTIL_THE_SLOT_IS_TAKEN: Final = [
+    "patch pods web-0",
+    "patch reservations place/status",
+    "create pods fence",
+    "patch nodes node-a",
+    "delete pods place-web-0",
+    "merge pods web-0/status",
+    "patch pods web-0",
+    "patch reservations place/status",
+]
+CLEARED_AWAY: Final = ["patch pods web-0", "patch nodes node-a", "delete pods fence"]
+
+
+def test_a_hand_over_takes_eight_calls_and_three_to_clear_away_and_reads_nothing() -> None:
+    assert calls_of_a_hand_over(pod_slots="110", counted=True) == [*UNTIL_THE_SLOT_IS_TAKEN, *CLEARED_AWAY]
+
+
+@pytest.mark.parametrize(("pod_slots", "counted"), [("3", True), ("110", False)])
+def test_only_the_pods_of_a_nearly_full_or_uncounted_node_are_listed(pod_slots: str, *, counted: bool) -> None:
+    calls = calls_of_a_hand_over(pod_slots=pod_slots, counted=counted)
+    assert calls.pop(2) == f"list pods spec.nodeName={NODE}"
+    assert calls == [*UNTIL_THE_SLOT_IS_TAKEN, *CLEARED_AWAY]
 
 
 def play(view: Resource, at: int, interrupt: Callable[[HandoverSimulation], None]) -> HandoverSimulation:

@@ -12,7 +12,7 @@ from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL
 from berth_core.objects import NodeSpec, ObjectMeta, Pod, Taint
 from berth_core.reservations import Reservation, ReservationPhase, ReservationReason, SlotState
 from berth_operator.cache.cache import Cache
-from berth_operator.cache.nodes import GuardableNode
+from berth_operator.cache.nodes import GuardableNode, PlacedPod
 from berth_operator.reconcile.observation import ProbeResult, Verdict
 from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind
 from handover_builders import DEADLINE, PLACE_UID, note, owner_pod, place, placeholder, slot
@@ -45,6 +45,26 @@ def cache(queued: Queued) -> Cache:
 def at(version: int, of: Reservation) -> Reservation:
     metadata = msgspec.structs.replace(of.metadata, resource_version=str(version))
     return msgspec.structs.replace(of, metadata=metadata)
+
+
+def bound(uid: str, to: str = "node-a") -> PlacedPod:
+    return msgspec.convert({"metadata": {"uid": uid}, "spec": {"nodeName": to}}, PlacedPod)
+
+
+def test_pods_are_counted_once_each_from_the_first_list_until_they_end(cache: Cache) -> None:
+    counts = cache.pod_counts
+    counts.put(bound("early"))
+    counts.remove(bound("early"))
+    assert counts.on("node-a") is None, "nothing was listed yet"
+    counts.replace([bound("a"), bound("b"), bound("c", "node-b")], "1")
+    counts.put(bound("a"))
+    counts.put(bound("d"))
+    assert (counts.on("node-a"), counts.on("node-b"), counts.on("node-c")) == (3, 1, 0)
+    for gone in ("a", "a", "c", "unknown"):
+        counts.remove(bound(gone))
+    assert (counts.on("node-a"), counts.on("node-b")) == (2, 0)
+    counts.replace([bound("e", "node-b")], "2")
+    assert (counts.on("node-a"), counts.on("node-b")) == (0, 1)
 
 
 def node(name: str = "node-a", *, guarded: str | None = None, version: int = 1, uid: str = "") -> GuardableNode:

@@ -383,6 +383,7 @@ WITHIN: Final = frozenset(
     {
         "berth_descheduler.demo.scenes._lend",
         "berth_descheduler.migration.nodes.change_node",
+        "berth_kube.events._change_known",
         "berth_kube.events._change_taints",
         "berth_operator.executor.context.write_status",
     }

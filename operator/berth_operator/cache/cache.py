@@ -22,7 +22,7 @@ from berth_core import (
     SlotState,
     is_unschedulable,
 )
-from berth_operator.cache.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys
+from berth_operator.cache.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys, PodCounts
 from berth_operator.cache.pods import PodStore, by_slot, reservation_key, reservation_uid
 from berth_operator.cache.reservations import (
     ReservationStore,
@@ -65,6 +65,7 @@ class Cache:
         self.windows, self.zones = ListedObjects[ReservationWindow](KeyKind.WINDOW, enqueue), ZoneStore(enqueue)
         self._pods = PodStore(self._tombstones)
         self._nodes = NodeIndex()
+        self.pod_counts = PodCounts()
         self._surveys = NodeSurveys()
         self.fences = FenceStore(enqueue, BEST_EFFORT_KEY)
         """Standing fences."""

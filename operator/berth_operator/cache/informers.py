@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from berth_core import (
     PLACEHOLDER_LABEL,
@@ -35,7 +35,7 @@ from berth_kube import (
 )
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.cache.nodes import GuardableNode
+from berth_operator.cache.nodes import GuardableNode, PlacedPod
 from berth_operator.cache.reservations import read_reservation
 from berth_operator.quota import LimitRange, ResourceQuota
 
@@ -47,6 +47,11 @@ _CLASSES: Final = "priority-classes"
 _QUOTAS: Final = "quotas"
 _RANGES: Final = "limit-ranges"
 
+_BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector of pods that take a pod slot of a node."""
+_COUNT_AGAIN_SECONDS: Final = 5.0
+
+Item = TypeVar("Item")
 Watch = Callable[[threading.Event], Iterable[WatchItem[Any]]]
 Handle = Callable[[WatchItem[Any]], object]
 
@@ -114,6 +119,14 @@ class Informers:
         self._informers = {name: self._informer(name, watch, handle) for name, watch, handle in watched}
         self._listed = {name: threading.Event() for name in self._informers}
         self._started: list[str] = []
+        self._counter: Informer[PlacedPod] = Informer(
+            "pods of nodes",
+            lambda stop: client.watch(PODS, field_selector=_BOUND, type=PlacedPod, stop=stop),
+            _applier(cache.pod_counts.replace, cache.pod_counts.put, cache.pod_counts.remove),
+            lambda _error: None,  # uncounted pods are listed; a lack of rights ends the watch of owners, too
+            retry_seconds=_COUNT_AGAIN_SECONDS,
+        )
+        self._counts = False
 
     def _informer(self, name: str, watch: Watch, handle: Handle) -> Informer[Any]:
         def handle_and_note(item: WatchItem[Any]) -> None:
@@ -132,12 +145,21 @@ class Informers:
             informer.start()
             self._started.append(name)
 
+    def count_pods(self) -> None:
+        """Count the pods of each node from the first live Reservation on: no hand-over comes without one."""
+        if not self._counts and self._cache.live_namespaces():
+            self._counts = True
+            self._counter.start()
+
     def stop(self, seconds: float) -> None:
         """Stop all informers; wait up to `seconds` for each."""
+        self._counter.stop()
         for informer in self._informers.values():
             informer.stop()
         for name in self._started:
             self._informers[name].join(seconds)
+        if self._counts:
+            self._counter.join(seconds)
 
     def ended(self) -> tuple[str, ...]:
         """Return the names of the informers that were started and have ended."""
@@ -182,11 +204,11 @@ class Informers:
 
 
 def _applier(
-    replace: Callable[[Iterable[Pod], str], None], put: Callable[[Pod], None], remove: Callable[[Pod], None]
+    replace: Callable[[Iterable[Item], str], None], put: Callable[[Item], None], remove: Callable[[Item], None]
 ) -> Handle:
     """Return what applies the items of a watch of pods to the cache."""
 
-    def apply(item: WatchItem[Pod]) -> None:
+    def apply(item: WatchItem[Item]) -> None:
         match item:
             case Listed(items, version):
                 replace(items, version)

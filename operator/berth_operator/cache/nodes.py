@@ -1,9 +1,11 @@
 """The cached nodes: our guards, taints and readiness, capacity, recent surveys and choices.
 
-These stores are not thread-safe: `cache.cache` locks them.
+These stores are not thread-safe, `PodCounts` excepted: `cache.cache` locks them.
 """
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -66,6 +68,58 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if not on_control_plane and is_control_plane_node(self.metadata, self.spec):
             return False
         return matches_node_affinity(spec, Node(metadata=self.metadata, spec=self.spec))
+
+
+class _Place(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class PlacedPod(msgspec.Struct, frozen=True):
+    """The part of a pod that says on which node it takes a pod slot."""
+
+    metadata: _Identity
+    spec: _Place = _Place()
+
+
+class PodCounts:
+    """How many pods take a pod slot of each node; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._nodes: dict[str, str] | None = None
+        """Pod uid to node; None before the first list."""
+        self._counts: Counter[str] = Counter()
+
+    def on(self, node: str) -> int | None:
+        """Return the number of pods on a node, None before the first list."""
+        with self._lock:
+            return None if self._nodes is None else self._counts[node]
+
+    def replace(self, pods: Iterable[PlacedPod], _version: str) -> None:
+        with self._lock:
+            self._nodes = {pod.metadata.uid: pod.spec.node_name for pod in pods}
+            self._counts = Counter(self._nodes.values())
+
+    def put(self, pod: PlacedPod) -> None:
+        """Count a pod on its node, which never changes."""
+        with self._lock:
+            if self._nodes is not None and pod.metadata.uid not in self._nodes:
+                self._nodes[pod.metadata.uid] = pod.spec.node_name
+                self._counts[pod.spec.node_name] += 1
+
+    def remove(self, pod: PlacedPod) -> None:
+        """Count a pod no more that is gone or has ended."""
+        with self._lock:
+            node = self._nodes.pop(pod.metadata.uid, None) if self._nodes is not None else None
+            if node is None:
+                return
+            self._counts[node] -= 1
+            if not self._counts[node]:
+                del self._counts[node]
 
 
 @dataclass(frozen=True, slots=True)

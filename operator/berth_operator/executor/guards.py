@@ -69,6 +69,9 @@ _MARGIN_SECONDS: Final = 60
 """How long a fence outlives its period; the next fence is in place by then."""
 _NO_POD_SLOT: Final = "it has no pod slot to spare"
 _REQUESTS_ADDED: Final = "admission gives a pod without requests some in this namespace"
+_SPARE_SLOTS: Final = 10
+"""With so many more to spare the watched count of a node's pods suffices: it lags by moments, and that many pods are
+not bound to one node in them. The pods of a fuller node are listed."""
 _TRIES: Final = 3
 """After this many failures in a row the node gets only its guard: the hand-over goes on."""
 
@@ -179,10 +182,13 @@ def _has_room(client: KubeClient, cache: Cache, node: str, pods: int = 1) -> boo
     """
     # The cache comes first: a pod that is bound in between counts twice, never not at all. A pod whose placeholder is
     # gone is in no list, and its slot is free until it is bound.
-    coming = len(cache.guard_users(node))
+    coming, slots = len(cache.guard_users(node)), cache.pod_slots(node)
+    counted = cache.pod_counts.on(node)
+    if counted is not None and counted + coming + pods + _SPARE_SLOTS <= slots:
+        return True
     listed = client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
     used = sum(one.status.phase not in {"Succeeded", "Failed"} for one in listed.items)
-    return used + coming + pods <= cache.pod_slots(node)
+    return used + coming + pods <= slots
 
 
 def _kind(fence: Pod) -> str:
@@ -574,10 +580,12 @@ class NodeGuard:
         return stands_until is not None and 0 <= stands_until - deadline <= self._settings.timeout_seconds
 
     def _guard(self, node: str, deadline: int) -> None:
-        patched = put_taint(self._client, node, key=HANDOVER_TAINT, value=str(deadline), type=GuardableNode)
+        known, value = self._cache.node(node), str(deadline)
+        patched = put_taint(self._client, node, key=HANDOVER_TAINT, value=value, known=known, type=GuardableNode)
         self._cache.put_node(patched)
         _LOG.info(telemetry.GUARDED, **{telemetry.KEY_NODE: node, telemetry.KEY_EXPIRES: deadline})
 
     def _unguard(self, node: str) -> None:
-        self._cache.put_node(remove_taint(self._client, node, key=HANDOVER_TAINT, type=GuardableNode))
+        known = self._cache.node(node)
+        self._cache.put_node(remove_taint(self._client, node, key=HANDOVER_TAINT, known=known, type=GuardableNode))
         _LOG.info(telemetry.UNGUARDED, **{telemetry.KEY_NODE: node})
