@@ -90,6 +90,8 @@ class QueueReason(StrEnum):
     """Not held: slots wait for room; the message has the number and what the oldest says."""
     SLOTS_REFUSED = "SlotsRefused"
     """Not held: a limit, a quota or the namespace's admission refuses slots; they are tried again."""
+    NOT_FENCED = "NotFenced"
+    """Held, but with `held.fence: Node` a node of the queue is not fenced; the message says why."""
     NO_SHAPE = "NoShape"
     """Not held: `held` does not say what a slot requests, or what it says cannot be read."""
     SHAPE_TOO_LARGE = "ShapeTooLarge"
@@ -171,6 +173,8 @@ class GatedQueueStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     held_slots: int = 0
     waiting_slots: int = 0
     """How many slots are wanted and not held."""
+    fenced_nodes: tuple[str, ...] = ()
+    """Nodes that `held.fence: Node` keeps for the queue's pods and slots."""
     conditions: tuple[Condition, ...] = ()
 
 

@@ -186,6 +186,10 @@ class ReservationTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
         """Return whether a slot may be on a node."""
         return not self.node_names or node in self.node_names
 
+    def for_any_node(self) -> "ReservationTask":
+        """Return this task with slots that may be on any node."""
+        return msgspec.structs.replace(self, reservation_node_names=())
+
 
 class ReservationSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What to hold, for which pods and for how long.

@@ -216,6 +216,7 @@ QUEUE_STATUS: Final = GatedQueueStatus(
     held={"memory": "100M"},
     held_slots=1,
     waiting_slots=1,
+    fenced_nodes=("node-a",),
     conditions=(CONDITION,),
 )
 

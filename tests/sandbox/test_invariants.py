@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 from msgspec import structs
 
-from berth_core.gated_queues import GatedQueue
+from berth_core.gated_queues import GatedQueue, GatedQueueStatus
 from berth_core.labels import (
     COOLING_LABEL,
     COOLING_UNTIL_ANNOTATION,
@@ -23,6 +23,7 @@ from berth_core.labels import (
     RESERVATION_LABEL,
     ROOM_TAINT,
     SLOT_ANNOTATION,
+    STANDING_FENCE_LABEL,
     TASK_ANNOTATION,
 )
 from berth_core.migration_plans import MigrationPlan, MigrationPlanStatus, PlanPhase
@@ -60,6 +61,7 @@ from berth_sandbox.invariants import (
 from builders import (
     NOON,
     NOON_TEXT,
+    gated_queue,
     label_owner,
     meta,
     namespace,
@@ -109,8 +111,15 @@ def guarded(value: str) -> Node:
     return node("node-a", taints=[Taint(key=HANDOVER_TAINT, value=value, effect="NoSchedule")])
 
 
-def fence(namespace: str = "berth-system") -> Pod:
-    return pod("fence-node-a-1", namespace=namespace, node="node-a", labels={FENCE_LABEL: "true"})
+def fence(namespace: str = "berth-system", **labels: str) -> Pod:
+    return pod("fence-node-a-1", namespace=namespace, node="node-a", labels={FENCE_LABEL: "true", **labels})
+
+
+STANDING = fence(**{STANDING_FENCE_LABEL: "pods"})
+
+
+def keeps(node: str) -> GatedQueue:
+    return structs.replace(gated_queue(), status=GatedQueueStatus(fenced_nodes=(node,)))
 
 
 def cooling(until: str) -> Node:
@@ -276,6 +285,10 @@ CASES = {
     "a fence where a slot changes hands": Case(ClusterState(pods=(fence(),), reservations=(HANDING_OVER,))),
     "a fence where a slot is only held": Case(
         ClusterState(pods=(fence(),), reservations=(HELD,)), (Invariant.FENCE_LEFT,)
+    ),
+    "a standing fence of a node that a queue keeps": Case(ClusterState(pods=(STANDING,), queues=(keeps("node-a"),))),
+    "a standing fence of a node that nobody keeps": Case(
+        ClusterState(pods=(STANDING,), queues=(keeps("node-b"),)), (Invariant.FENCE_LEFT,)
     ),
     "a pod in another namespace that is labelled as a fence": Case(ClusterState(pods=(fence("default"),))),
     "a source of a running plan": Case(ClusterState(nodes=(draining("p"),), plans=(plan("p", PlanPhase.RUNNING),))),

@@ -71,6 +71,7 @@ class Cache:
         """Standing fences."""
         self._unfenced: dict[str, str] = {}
         """Node whose capacity is awaited to why it has no fence."""
+        self._kept: Mapping[str, frozenset[str]] | None = {}
         self._choices = NodeChoices()
         self._new_owner_listeners: list[Callable[[Pod], None]] = []
 
@@ -224,16 +225,43 @@ class Cache:
 
     # --- standing fences
 
-    def fence_users(self, node: str) -> tuple[Reservation, ...]:
-        """Return the Reservations for which a node should be fenced.
+    def keep_nodes(self, kept: Mapping[str, frozenset[str]] | None) -> None:
+        """Record the nodes that queues keep, each with the namespaces of their slots; None if they are not known.
 
-        They await its capacity after a scheduler has found no room there.
+        Until they are known no fence is taken off.
+        """
+        with self._lock:
+            before, self._kept = self._kept, kept
+        if before != kept:
+            fenced = [pod.spec.node_name for pod in self.fences.all()] if before is None else []
+            self._enqueue(*(Key(KeyKind.NODE, node) for node in sorted({*(before or ()), *(kept or ()), *fenced})))
+
+    def kept_from(self, namespace: str) -> frozenset[str]:
+        """Return the nodes that queues keep for slots of other namespaces."""
+        with self._lock:
+            return frozenset(node for node, homes in (self._kept or {}).items() if namespace not in homes)
+
+    def unfenced(self) -> dict[str, str]:
+        """Return why nodes that should be fenced are not."""
+        with self._lock:
+            return dict(self._unfenced)
+
+    @property
+    def knows_kept_nodes(self) -> bool:
+        with self._lock:
+            return self._kept is not None
+
+    def fence_users(self, node: str) -> frozenset[str]:
+        """Return the namespaces for which a node should be fenced.
+
+        Their Reservations await its capacity after a scheduler has found no room there, or a queue keeps it.
         """
         with self._lock:
             waiting = [pod for pod in self._pods.placeholders.awaiting(node) if not pod.is_terminating]
             uids = {reservation_uid(pod) for pod in waiting if is_unschedulable(pod)}
-            found = [one for uid in sorted(uids) if (one := self._reservations.get(uid)) is not None]
-        return tuple(one for one in found if one.is_live and one.spec.fence is Fence.NODE)
+            found = [one for uid in uids if (one := self._reservations.get(uid)) is not None]
+            kept = (self._kept or {}).get(node, frozenset())
+        return kept | {one.metadata.namespace for one in found if one.is_live and one.spec.fence is Fence.NODE}
 
     def fenced_nodes(self, namespace: str | None = None, *, awaited: bool = False) -> frozenset[str]:
         """Return the nodes that are fenced, or those fenced for a namespace.
@@ -251,7 +279,11 @@ class Cache:
                 for uid in set().union(*known.values())
                 if (one := self._reservations.get(uid)) is not None and one.spec.fence is Fence.NODE
             }
-        users = {node: {wanting[uid] for uid in uids if uid in wanting} for node, uids in known.items()}
+            kept = self._kept or {}
+        users = {
+            node: {wanting[uid] for uid in known.get(node, ()) if uid in wanting} | kept.get(node, frozenset())
+            for node in {*known, *kept}
+        }
         nodes = fenced | ({node for node, namespaces in users.items() if namespaces} if awaited else set())
         return frozenset(node for node in nodes if namespace is None or namespace in users.get(node, ()))
 
@@ -267,9 +299,10 @@ class Cache:
         self._enqueue(*map(reservation_key, concerned))
 
     def awaited_nodes(self) -> set[str]:
-        """Return the nodes with a standing fence, or whose capacity is awaited."""
+        """Return the nodes with a standing fence, that queues keep, or whose capacity is awaited."""
         with self._lock:
-            return {*self._pods.placeholders.awaited_nodes(), *(pod.spec.node_name for pod in self.fences.all())}
+            awaited = {*self._pods.placeholders.awaited_nodes(), *(self._kept or ())}
+            return awaited | {pod.spec.node_name for pod in self.fences.all()}
 
     # --- owner pods
 

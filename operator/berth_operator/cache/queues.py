@@ -47,6 +47,7 @@ def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
         reservation=uid if holds or HANDOVER_GATE in gates else "",
         reservation_name=reservation_name if holds else "",
         slot=_slot_of(pod, holds=holds),
+        promised=given.node if not holds and (given := Assignment.from_pod(pod)) is not None else "",
         is_placeholder=holds,
         is_of_node=pod.belongs_to_node,
         is_terminating=pod.is_terminating,

@@ -220,7 +220,7 @@ _MOST_LET_IN: Final = 100
 
 
 class StandingFences:
-    """Reconciles nodes' standing fences with the Reservations that await them; thread-safe."""
+    """Reconciles nodes' standing fences with those who await or keep them; thread-safe."""
 
     def __init__(self, context: Context, priorities: PriorityClasses) -> None:
         self._client = context.client
@@ -256,21 +256,23 @@ class StandingFences:
         ]
 
     def reconcile(self, node: str, now: datetime) -> None:
-        """Fence a node while a Reservation awaits its capacity."""
+        """Fence a node while a Reservation awaits its capacity, or a queue keeps it."""
         users = self._cache.fence_users(node)
         standing = self._cache.fences.on(node)
+        if not users and not self._cache.knows_kept_nodes:
+            return
         lasting = {_kind(one): one for one in standing if _lasts(one, _STANDING_PERIOD_SECONDS, now)} if users else {}
         missing = [kind for kind in FenceKind if kind not in lasting] if users else []
         if any(one.is_terminating for one in standing) and missing:
             return  # system pods are on their way in: a fence made now would be preempted, too
-        why = self._create(node, missing, {one.metadata.namespace for one in users}, now) if missing else ""
+        why = self._create(node, missing, users, now) if missing else ""
         self._cache.put_unfenced(node, why)
         if not why:
             for fence in standing:
                 if fence not in lasting.values():
                     self._delete(fence)
 
-    def _create(self, node: str, kinds: list[FenceKind], namespaces: set[str], now: datetime) -> str:
+    def _create(self, node: str, kinds: list[FenceKind], namespaces: frozenset[str], now: datetime) -> str:
         """Create fences of a node; return why there are none, or ""."""
         with self._lock:
             why = self._why_not(node, namespaces)
@@ -301,7 +303,7 @@ class StandingFences:
         self._cache.fences.put(made)
         return made
 
-    def _why_not(self, node: str, namespaces: set[str]) -> str:
+    def _why_not(self, node: str, namespaces: frozenset[str]) -> str:
         """Return what forbids a fence, or ""; one namespace that may have it is enough."""
         refusals = [self._budget(one, awaited=False).why_not(node) for one in sorted(namespaces)]
         if all(refusals):

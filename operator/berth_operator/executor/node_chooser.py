@@ -110,6 +110,7 @@ class NodeChooser:
     def _choose(self, reservation: Reservation, slots: Sequence[SlotId]) -> NodeChoice:
         seen = self._look()
         is_fenced = reservation.spec.fence is Fence.NODE
+        kept = self._cache.kept_from(reservation.metadata.namespace)
         demands = [
             TaskDemand(
                 slots=tuple(slot for slot in slots if slot[0] == task.name),
@@ -117,7 +118,7 @@ class NodeChooser:
                 nodes=tuple(
                     name
                     for name, (node, _) in seen.items()
-                    if task.allows(name) and self._admits(node, task.template.spec)
+                    if name not in kept and task.allows(name) and self._admits(node, task.template.spec)
                 ),
             )
             for task in reservation.spec.tasks

@@ -6,6 +6,7 @@ server holds: which pods have the gate. A leader first lists all pods, and so kn
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -17,9 +18,12 @@ from berth_core import (
     QUEUE_KIND,
     RESERVATION_LABEL,
     BerthError,
+    Enforcement,
+    Fence,
     GatedQueue,
     GatedQueueState,
     GatedQueueStatus,
+    InputError,
     Namespace,
     ObjectMeta,
     ObjectReference,
@@ -68,6 +72,7 @@ from berth_operator.reconcile import (
     decide_queues,
     may_be_slot,
     slot_end,
+    slot_template,
     takes_slot,
 )
 from berth_operator.workqueue import QUEUES_KEY, Key, KeyKind
@@ -214,7 +219,9 @@ class QueueController:
             if not self._is_watching:
                 self.watches.start()
                 self._is_watching, self._is_clear = True, False
-        elif self._is_watching and now - self._seen_at >= _LINGER_SECONDS and not self.store.has_gated():
+        elif not self._is_watching:
+            self._cache.keep_nodes({})
+        elif now - self._seen_at >= _LINGER_SECONDS and not self.store.has_gated():
             self._stop_watching()
         if self._is_watching or not self._is_clear:
             self._enqueue(QUEUES_KEY, 0.0)
@@ -225,6 +232,7 @@ class QueueController:
         self._is_clear = False
         self._listed_at = -_LINGER_SECONDS
         self._scope.forget_queues()
+        self._cache.keep_nodes(None)
         if self._is_watching:
             self._stop_watching()
 
@@ -285,10 +293,13 @@ class QueueController:
         reservations = self._reservations()
         labelled = frozenset(one.metadata.uid for one in reservations if self._cache.pods_of(one.metadata.uid)[1])
         refused = {uid: why for uid, (_, why) in self._refused.items()}
-        decision = decide_queues(self.store.view(self._nodes(), reservations, labelled, refused), self._clock.now())
+        view = self.store.view(self._nodes(), reservations, labelled, refused)
+        view = replace(view, admitting=self._admitting(), unfenced=self._cache.unfenced())
+        decision = decide_queues(view, self._clock.now())
         ended = self._clock.monotonic()
         self._next_pass = ended + min(_REST * (ended - begun), _LONGEST_REST)
         self._require(term)
+        self._keep(decision.slots)
         failed: BerthError | None = None
         try:
             self._scope.put_queues(decision.gated)
@@ -311,6 +322,28 @@ class QueueController:
         return offered_to_queues(self._cache.nodes(), control_plane=self._allows_control_plane)
 
     # --- slots of queues with `enforcement: Held`
+
+    def _admitting(self) -> dict[str, frozenset[str]]:
+        """Return by uid of each queue that keeps others off its nodes which nodes let in a slot."""
+        found: dict[str, frozenset[str]] = {}
+        for queue in self.store.queues:
+            if queue.spec.enforcement is Enforcement.HELD and queue.spec.held.fence is Fence.NODE:
+                try:
+                    spec = slot_template(queue).spec
+                except InputError:
+                    continue  # its condition says so
+                nodes = self._cache.nodes()
+                on_control_plane = self._allows_control_plane
+                admitting = (one for one in nodes if one.admits(spec, on_control_plane=on_control_plane))
+                found[queue.metadata.uid] = frozenset(one.metadata.name for one in admitting)
+        return found
+
+    def _keep(self, decisions: Iterable[SlotDecision]) -> None:
+        """Have the nodes fenced that queues keep."""
+        homes: dict[str, frozenset[str]] = {}
+        for one in decisions:
+            homes |= {node: homes.get(node, frozenset()) | {one.slots.namespace} for node in one.kept}
+        self._cache.keep_nodes(homes)
 
     def _reservations(self) -> tuple[Reservation, ...]:
         """Return the Reservations with names as slots of queues have them."""
@@ -382,7 +415,8 @@ class QueueController:
         template = self._templates[version]
         for number in decision.creates:
             self._require(term)
-            made = build_slot(queue, template, namespace, number, expires=slot_end(self._clock.now()))
+            end, node = slot_end(self._clock.now()), decision.pins.get(number, "")
+            made = build_slot(queue, template, namespace, number, expires=end, node=node)
             if create_reservation(self._client, self._cache, made):
                 _LOG.info(telemetry.QUEUE_SLOT_CREATED, **{telemetry.KEY_RESERVATION: made["metadata"]["name"]})
 
@@ -524,4 +558,5 @@ class QueueController:
 
 def _signs(status: GatedQueueStatus) -> tuple[object, ...]:
     """Return what of a status is written at once when it changes: all but numbers, which messages have, too."""
-    return status.state, *((one.type, one.status, one.reason, one.observed_generation) for one in status.conditions)
+    conditions = ((one.type, one.status, one.reason, one.observed_generation) for one in status.conditions)
+    return status.state, status.fenced_nodes, *conditions

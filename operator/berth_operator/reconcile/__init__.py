@@ -26,6 +26,7 @@ from berth_operator.reconcile.held_slots import (
     build_slot,
     may_be_slot,
     slot_end,
+    slot_template,
     takes_slot,
 )
 from berth_operator.reconcile.manifests import (
@@ -92,10 +93,10 @@ from berth_operator.reconcile.pod_patches import (
     build_ungating,
     build_unlabelling,
 )
+from berth_operator.reconcile.queue_places import QueuePod
 from berth_operator.reconcile.queues import (
     QUEUE_PATH,
     QueueDecision,
-    QueuePod,
     QueueView,
     build_queue_registration,
     decide_queues,
@@ -237,6 +238,7 @@ __all__ = [
     "scheduler_of",
     "slot_end",
     "slot_requests",
+    "slot_template",
     "slots_by_key",
     "stage_of",
     "take_slots",

@@ -48,6 +48,7 @@ from berth_core import (
 from berth_core.labels import QUEUE_SLOT_LABEL
 from berth_core.names import queue_slot_name, queue_slot_number, readable_label
 from berth_core.objects import PodTemplate
+from berth_operator.reconcile.queue_places import KeptNodes, QueuePlaces, keep_nodes
 
 Body = dict[str, Any]
 
@@ -102,6 +103,13 @@ class QueueSlots:
         is_slot = queue_slot_number(name, self.queue.metadata.name, self.queue.metadata.uid) is not None
         return is_slot and reservation not in self.known and requests == self.slot
 
+    def awaits(self, reservation: str) -> bool:
+        """Return whether a Reservation is a slot for one node that is not held yet."""
+        one = self.own.get(reservation)
+        if one is None or one.phase.terminal or one.phase is ReservationPhase.AVAILABLE:
+            return False
+        return bool(one.spec.tasks[0].node_names)
+
     @property
     def takers(self) -> dict[str, str]:
         """Return by uid of a pod the Reservation whose slot it is taking."""
@@ -120,6 +128,10 @@ class SlotDecision:
     slots: QueueSlots
     creates: tuple[int, ...] = ()
     """Numbers of the slots to create."""
+    pins: Mapping[int, str] = field(default_factory=dict)
+    """The node for which a slot is created, by number; the others are for any."""
+    kept: tuple[str, ...] = ()
+    """Nodes that others are kept off."""
     ends: tuple[Reservation, ...] = ()
     """Reservations to delete."""
     spare: tuple[Reservation, ...] = ()
@@ -258,20 +270,31 @@ def _is_like(reservation: Reservation, wanted: ReservationSpec, label: str) -> b
     """
     if reservation.metadata.labels.get(QUEUE_SLOT_LABEL) != label:
         return False
-    found = msgspec.structs.replace(reservation.spec, expires=None, ttl=None)
+    tasks = tuple(task.for_any_node() for task in reservation.spec.tasks)
+    found = msgspec.structs.replace(reservation.spec, expires=None, ttl=None, tasks=tasks)
     if reservation.phase is ReservationPhase.AVAILABLE:
         found = msgspec.structs.replace(found, capacity=wanted.capacity, fence=wanted.fence)
     return found == wanted
 
 
 def build_slot(
-    queue: GatedQueue, raw_template: Mapping[str, Any] | None, namespace: str, number: int, *, expires: str
+    queue: GatedQueue,
+    raw_template: Mapping[str, Any] | None,
+    namespace: str,
+    number: int,
+    *,
+    expires: str,
+    node: str = "",
 ) -> Body:
-    """Return a Reservation for a slot; `raw_template` is the template as written, None for the shape."""
+    """Return a Reservation for a slot, for one `node` if that is given.
+
+    `raw_template` is the template as written, None for the shape.
+    """
     meta, spec = queue.metadata, queue.spec.held
     owner = {"apiVersion": QUEUE_API_VERSION, "kind": QUEUE_KIND, "name": meta.name, "uid": meta.uid}
     is_fenced = spec.fence is Fence.NODE
     template = raw_template if raw_template is not None else _template_of(spec.shape)
+    pin = {"reservationNodeNames": [node]} if node else {}
     return {
         "apiVersion": RESERVATION_API_VERSION,
         "kind": RESERVATION_KIND,
@@ -287,7 +310,7 @@ def build_slot(
             # A slot without a fence waits like any pod, for whichever node has room first.
             "capacity": (Capacity.WHEN_FREE if is_fenced else Capacity.FREE).value,
             "fence": spec.fence.value,
-            "tasks": [{"name": _TASK, "replicas": 1, "template": template}],
+            "tasks": [{"name": _TASK, "replicas": 1, "template": template, **pin}],
         },
     }
 
@@ -347,11 +370,13 @@ def decide_slots(
     *,
     coming: AbstractSet[str],
     labelled: AbstractSet[str],
+    places: QueuePlaces | None,
     now: datetime,
 ) -> SlotDecision:
     """Return which slots to create and to end.
 
     `coming` are the Reservations whose slot an admitted pod is about to take, `labelled` those that pods wait for.
+    `places` is None unless others are kept off the queue's nodes.
     """
     unlike = tuple(one for one in slots.unlike if one.metadata.uid not in coming and _may_end(one, labelled))
     if slots.problem is not None:
@@ -363,24 +388,48 @@ def decide_slots(
         ResourceAmounts({name: slots.slot[name] for name in guarantee}),
     )
     known = _sort(slots, coming, labelled, now)
+    nodes_kept = _keep(places, need, known, slots)
     surplus = max(0, len(known.held) + len(known.waiting) - need.wanted)
     waiting, spare = (
         sorted(ones, key=lambda one: (one.metadata.uid in labelled, -_number(one, slots)))
         for ones in (known.waiting, known.held)
     )
     creates = _free_numbers(slots, need.wanted - len(known.held) - len(known.waiting) - len(known.resting))
+    creates = creates[:_MOST_AT_ONCE]
     held = min(len(known.held), need.wanted)
     return SlotDecision(
         slots=slots,
-        creates=creates[:_MOST_AT_ONCE],
+        creates=creates,
+        pins=dict(zip(creates, nodes_kept.vacancies, strict=False)),
+        kept=nodes_kept.nodes,
         ends=(*unlike, *known.over, *waiting[:surplus]),
         spare=tuple(spare[: max(0, surplus - len(waiting))]),
         renews=tuple(one for one in (*known.held, *known.waiting) if _is_due(one, now)),
         held=held,
         waiting=need.wanted - held,
-        verdict=_judge(slots, need, known, nodes, now),
-        is_whole=len(creates) <= _MOST_AT_ONCE,
+        verdict=_fenced(_judge(slots, need, known, nodes, now), nodes_kept, places),
+        is_whole=len(creates) < _MOST_AT_ONCE,
     )
+
+
+def _keep(places: QueuePlaces | None, need: _Need, known: _Sorted, slots: QueueSlots) -> KeptNodes:
+    """Return the nodes to keep; the slots that wait for one without room are over."""
+    if places is None:
+        return KeptNodes()
+    pins = {one.metadata.uid: pin[0] for one in known.waiting if (pin := one.spec.tasks[0].node_names)}
+    found = keep_nodes(places, need.guarantee, slots.slot, need.wanted - len(known.held), pins)
+    known.over += [one for one in known.waiting if one.metadata.uid in found.misplaced]
+    known.waiting = [one for one in known.waiting if one.metadata.uid not in found.misplaced]
+    return found
+
+
+def _fenced(verdict: Verdict, kept: KeptNodes, places: QueuePlaces | None) -> Verdict:
+    """Return a verdict, but for nodes without a fence."""
+    lacking = [node for node in kept.nodes if places is not None and node in places.unfenced]
+    if verdict[0] != "True" or places is None or not lacking:
+        return verdict
+    text = f"{verdict[2]}; {count(len(lacking), 'node')} not fenced: {lacking[0]}: {places.unfenced[lacking[0]]}"
+    return ("False", QueueReason.NOT_FENCED, text)
 
 
 def _sort(slots: QueueSlots, coming: AbstractSet[str], labelled: AbstractSet[str], now: datetime) -> _Sorted:

@@ -34,6 +34,7 @@ from berth_core import (
 from berth_core.queue_shares import QueueRoom, QueueUse, deserved_shares, guaranteed, real_capability, uncovered
 from berth_operator.reconcile.held_slots import QueueSlots, SlotDecision, decide_slots, read_slots
 from berth_operator.reconcile.manifests import build_webhook_configuration
+from berth_operator.reconcile.queue_places import QueuePlaces, QueuePod, Sum
 
 QUEUE_PATH: Final = "/queue"
 """Below the webhook's path: what is asked there gets the gate of queues."""
@@ -44,50 +45,6 @@ _LONGEST_END: Final = timedelta(minutes=10)
 """A pod may take a year to terminate, and its queue must not hold its share a second time meanwhile."""
 
 _NOTHING: Final = ResourceAmounts.empty()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuePod:
-    """The part of a pod that queues need."""
-
-    uid: str
-    namespace: str
-    """Where it counts: of a placeholder its Reservation's namespace."""
-    name: str
-    version: float
-    requests: ResourceAmounts
-    node: str = ""
-    priority: int = 0
-    created: str = ""
-    gate_index: int | None = None
-    """Where in its scheduling gates that of queues is, None without it."""
-    reservation: str = ""
-    """Uid of the Reservation that it holds a slot of, or waits for a slot of; "" for none."""
-    reservation_name: str = ""
-    """Name of the Reservation of a placeholder."""
-    slot: str = ""
-    """Which slot of it it holds or was given; "" for none."""
-    is_placeholder: bool = False
-    is_of_node: bool = False
-    """Whether it comes and goes with its node, as pods of DaemonSets do: no queue counts it."""
-    is_terminating: bool = False
-    ends_at: str = ""
-    """Until when a pod that terminates has time for that."""
-
-    @property
-    def is_gated(self) -> bool:
-        """Return whether it has the gate of queues."""
-        return self.gate_index is not None
-
-    @property
-    def place(self) -> tuple[str, str, str]:
-        """Return what a pod has in common with the placeholder whose place it takes."""
-        return self.namespace, self.reservation, self.slot
-
-    @property
-    def turn(self) -> tuple[int, str, str, str]:
-        """Return the sort key of admission: priority, age, and a name where these are equal."""
-        return -self.priority, self.created, self.namespace, self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +66,10 @@ class QueueView:
     """Uids of Reservations that a pod waits for, or takes a slot of."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why the API server creates no slots, by uid of their queue."""
+    admitting: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The nodes that let in a slot, by uid of a queue that keeps others off its nodes; other queues are left out."""
+    unfenced: Mapping[str, str] = field(default_factory=dict)
+    """Why a node that should be fenced is not."""
 
     @property
     def total(self) -> ResourceAmounts:
@@ -171,10 +132,11 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
         name: decide_slots(
             one,
             accepted.guarantees[name],
-            tally.staying(name),
+            tally.staying(name, one if one.queue.metadata.uid in view.admitting else None),
             tuple(view.nodes.values()),
             coming=tally.coming,
             labelled=view.labelled,
+            places=_places(one, view, tally) if one.queue.metadata.uid in view.admitting else None,
             now=now,
         )
         for name, one in slots.items()
@@ -270,19 +232,26 @@ def _read_slots(view: QueueView, accepted: _Accepted, choice: NamespaceChoice) -
     return found
 
 
-@dataclass(slots=True)
-class _Sum:
-    """Amounts that are added up in place; there may be a hundred thousand pods."""
-
-    amounts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, more: ResourceAmounts) -> None:
-        for name, amount in more.amounts.items():
-            self.amounts[name] = self.amounts.get(name, 0) + amount
-
-    @property
-    def total(self) -> ResourceAmounts:
-        return ResourceAmounts(self.amounts)
+def _places(slots: QueueSlots, view: QueueView, tally: "_Tally") -> QueuePlaces:
+    """Return where the pods and slots of a queue are, and what room there is beside all pods."""
+    meta = slots.queue.metadata
+    own, used = defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum)
+    for pod in view.pods:
+        is_own = tally.queue_of.get(pod.namespace) == meta.name and not pod.is_of_node
+        node = pod.node or (pod.promised if is_own and not tally.is_held(pod) else "")
+        if node not in view.nodes:
+            continue
+        if is_own:
+            own[node].add(pod.requests)
+        if not (is_own and tally.ends_soon(pod)) and not slots.awaits(pod.reservation):
+            used[node].add(pod.requests)
+    return QueuePlaces(
+        own={node: one.total for node, one in own.items()},
+        rooms={node: offered.minus(used[node].total) for node, offered in view.nodes.items()},
+        admitting=view.admitting[meta.uid],
+        before=slots.queue.status.fenced_nodes,
+        unfenced=view.unfenced,
+    )
 
 
 @dataclass(slots=True)
@@ -295,8 +264,8 @@ class _Slots:
 
     queue: str
     is_of_guarantee: bool = False
-    held: _Sum = field(default_factory=_Sum)
-    coming: _Sum = field(default_factory=_Sum)
+    held: Sum = field(default_factory=Sum)
+    coming: Sum = field(default_factory=Sum)
 
     @property
     def counted(self) -> ResourceAmounts:
@@ -320,11 +289,13 @@ class _Tally:
         }
         self.waiting: list[QueuePod] = []
         self.admitted: Counter[str] = Counter()
-        self._allocated: defaultdict[str, _Sum] = defaultdict(_Sum)
-        self._elsewhere: defaultdict[str, _Sum] = defaultdict(_Sum)
-        self._waiting: defaultdict[str, _Sum] = defaultdict(_Sum)
-        self._ending: defaultdict[str, _Sum] = defaultdict(_Sum)
-        self._others = _Sum()
+        self._allocated: defaultdict[str, Sum] = defaultdict(Sum)
+        self._elsewhere: defaultdict[str, Sum] = defaultdict(Sum)
+        self._waiting: defaultdict[str, Sum] = defaultdict(Sum)
+        self._ending: defaultdict[str, Sum] = defaultdict(Sum)
+        self._unplaced: defaultdict[str, list[ResourceAmounts]] = defaultdict(list)
+        """What admitted pods request that have no place yet."""
+        self._others = Sum()
         self._slots: dict[tuple[str, str], _Slots] = {}
         """By namespace, too: any user may write the uid of another's Reservation into a label."""
         self._held = {pod.place for pod in view.pods if pod.is_placeholder}
@@ -349,13 +320,22 @@ class _Tally:
         elif key is not None:
             slots = self._slots.setdefault(key, _Slots(queue, key in self._of_guarantees))
             if pod.is_placeholder and slots.is_of_guarantee:  # the next one takes over when the end is put off
-                slots.held = _Sum(dict(slots.held.total.largest(pod.requests).amounts))
+                slots.held = Sum(dict(slots.held.total.largest(pod.requests).amounts))
             else:
                 (slots.held if pod.is_placeholder else slots.coming).add(pod.requests)
         else:
             self._allocated[queue].add(pod.requests)
-            if pod.is_terminating and pod.ends_at <= self._end:
+            if self.ends_soon(pod):
                 self._ending[queue].add(pod.requests)
+            elif not pod.node and not pod.promised:
+                self._unplaced[queue].append(pod.requests)
+
+    def ends_soon(self, pod: QueuePod) -> bool:
+        return pod.is_terminating and pod.ends_at <= self._end
+
+    def is_held(self, pod: QueuePod) -> bool:
+        """Return whether a placeholder holds the place that a pod was given."""
+        return pod.place in self._held
 
     def _slots_of(self, pod: QueuePod) -> tuple[str, str] | None:
         """Return the Reservation of a placeholder, or of one that is there or to come and whose place a pod takes."""
@@ -381,9 +361,15 @@ class _Tally:
         elsewhere = self._elsewhere[queue].total
         return QueueUse(allocated, elsewhere, allocated.plus(elsewhere).plus(self._waiting[queue].total))
 
-    def staying(self, queue: str) -> ResourceAmounts:
-        """Return what a queue uses, without the pods that end soon: what they leave is held as early as can be."""
-        return self.use(queue).allocated.minus(self._ending[queue].total)
+    def staying(self, queue: str, fenced: QueueSlots | None) -> ResourceAmounts:
+        """Return what a queue uses, without the pods that end soon: what they leave is held as early as can be.
+
+        Nor do pods count that might take a slot and have no place yet, where slots are `fenced`: it is made for them.
+        """
+        using = self.use(queue).allocated.minus(self._ending[queue].total)
+        if fenced is None:
+            return using
+        return using.minus(ResourceAmounts.total(one for one in self._unplaced[queue] if one.fits_within(fenced.slot)))
 
     def cost(self, pod: QueuePod) -> ResourceAmounts:
         """Return what the admission of a pod adds: less where a placeholder holds its place already."""
@@ -492,6 +478,7 @@ def _status(queue: GatedQueue, seen: _Outcome, now: datetime) -> GatedQueueStatu
         held=readable_quantities(slots.held_amounts) if slots is not None else {},
         held_slots=slots.held if slots is not None else 0,
         waiting_slots=slots.waiting if slots is not None else 0,
+        fenced_nodes=slots.kept if slots is not None else (),
         conditions=dated,
     )
 

@@ -203,9 +203,10 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
 
 
 def _awaited_nodes(state: ClusterState) -> set[str]:
-    """Return the nodes whose capacity a placeholder awaits."""
+    """Return the nodes whose capacity a placeholder awaits, or that a queue keeps."""
     waiting = (pod for pod in state.pods if AWAITS_CAPACITY_LABEL in pod.metadata.labels and not pod.spec.node_name)
-    return {pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "") for pod in waiting}
+    kept = {node for queue in state.queues for node in queue.status.fenced_nodes}
+    return kept | {pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "") for pod in waiting}
 
 
 def _nodes_of_successions(state: ClusterState) -> set[str]:

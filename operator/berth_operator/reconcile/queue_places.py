@@ -1,0 +1,138 @@
+"""Where the pods of queues are, and which nodes a queue with `held.fence: Node` keeps for itself.
+
+It keeps the nodes that have what it is guaranteed: its slots, and the pods that took them. So a node stays fenced until
+what a pod leaves there is a slot again, which is made for this node and no other. The status of the queue says which
+nodes these are, and a later operator goes on from it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth_core import ResourceAmounts
+
+_MOST_NODES: Final = 500
+"""Nodes of one queue: it has at most so many slots."""
+_NOTHING: Final = ResourceAmounts.empty()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePod:
+    """The part of a pod that queues need."""
+
+    uid: str
+    namespace: str
+    """Where it counts: of a placeholder its Reservation's namespace."""
+    name: str
+    version: float
+    requests: ResourceAmounts
+    node: str = ""
+    priority: int = 0
+    created: str = ""
+    gate_index: int | None = None
+    """Where in its scheduling gates that of queues is, None without it."""
+    reservation: str = ""
+    """Uid of the Reservation that it holds a slot of, or waits for a slot of; "" for none."""
+    reservation_name: str = ""
+    """Name of the Reservation of a placeholder."""
+    slot: str = ""
+    """Which slot of it it holds or was given; "" for none."""
+    promised: str = ""
+    """The node of the slot that it was given; "" for none. Anyone may write that on a pod."""
+    is_placeholder: bool = False
+    is_of_node: bool = False
+    """Whether it comes and goes with its node, as pods of DaemonSets do: no queue counts it."""
+    is_terminating: bool = False
+    ends_at: str = ""
+    """Until when a pod that terminates has time for that."""
+
+    @property
+    def is_gated(self) -> bool:
+        """Return whether it has the gate of queues."""
+        return self.gate_index is not None
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Return what a pod has in common with the placeholder whose place it takes."""
+        return self.namespace, self.reservation, self.slot
+
+    @property
+    def turn(self) -> tuple[int, str, str, str]:
+        """Return the sort key of admission: priority, age, and a name where these are equal."""
+        return -self.priority, self.created, self.namespace, self.name
+
+
+@dataclass(slots=True)
+class Sum:
+    """Amounts that are added up in place; there may be a hundred thousand pods."""
+
+    amounts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, more: ResourceAmounts) -> None:
+        for name, amount in more.amounts.items():
+            self.amounts[name] = self.amounts.get(name, 0) + amount
+
+    @property
+    def total(self) -> ResourceAmounts:
+        return ResourceAmounts(self.amounts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePlaces:
+    """The nodes of a queue that keeps others off them."""
+
+    own: Mapping[str, ResourceAmounts]
+    """What its pods and slots request, by node."""
+    rooms: Mapping[str, ResourceAmounts]
+    """What no pod requests or is about to, by node; slots that wait left aside, and its pods that end."""
+    admitting: frozenset[str]
+    """The nodes that let in a slot."""
+    before: tuple[str, ...]
+    """The nodes that were kept so far."""
+    unfenced: Mapping[str, str]
+    """Why a kept node has no fence."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNodes:
+    """Nodes that others are kept off, and what slots are made or ended for that."""
+
+    nodes: tuple[str, ...] = ()
+    vacancies: tuple[str, ...] = ()
+    """A node with room for each slot that is lacking, as far as there are any."""
+    misplaced: frozenset[str] = frozenset()
+    """The slots that wait for a node that has no room for them."""
+
+
+def keep_nodes(
+    places: QueuePlaces, guarantee: ResourceAmounts, slot: ResourceAmounts, lacking: int, pins: Mapping[str, str]
+) -> KeptNodes:
+    """Return the nodes to keep: as many as have together what is guaranteed, those that were so far first.
+
+    While slots are `lacking`, nodes that have room for one are kept, too: one of the queue's pods has left it. `pins`
+    are the nodes of slots that wait for one.
+    """
+    before, left, kept = frozenset(places.before), guarantee, list[str]()
+    many = {node: slot.times_within(own) for node, own in places.own.items()}
+    for node in sorted(many, key=lambda node: (node not in before, -many[node], node)):
+        rest = ResourceAmounts({name: max(0, amount - places.own[node][name]) for name, amount in left.items()})
+        if rest != left:
+            kept.append(node)
+        left = rest
+    if lacking > 0:
+        there = frozenset(kept)
+        kept += [node for node in places.before if node not in there and slot.fits_within(_room(places, node))]
+    kept = kept[:_MOST_NODES]
+    rooms = {node: _room(places, node) for node in kept if node in places.admitting}
+    misplaced = set()
+    for one, node in sorted(pins.items()):
+        if slot.fits_within(rooms.get(node, _NOTHING)):
+            rooms[node] = rooms[node].minus(slot)
+        else:
+            misplaced.add(one)
+    vacancies = (node for node, room in rooms.items() for _ in range(min(lacking, slot.times_within(room))))
+    return KeptNodes(tuple(sorted(kept)), tuple(vacancies), frozenset(misplaced))
+
+
+def _room(places: QueuePlaces, node: str) -> ResourceAmounts:
+    return places.rooms.get(node, _NOTHING)

@@ -1,0 +1,242 @@
+"""A queue with `held.fence: Node` keeps the nodes of its slots and pods until what these leave is a slot again."""
+
+from typing import Any, Final
+
+import pytest
+
+from berth_core import DEFAULT_NAMESPACE, STANDING_FENCE_LABEL, Capacity, Fence, Pod, QueueCondition, ResourceAmounts
+from berth_kube import NODES, PODS, QUEUES
+from berth_operator.cache.nodes import GuardableNode
+from berth_operator.executor.guards import StandingFences
+from berth_operator.executor.node_chooser import NodeChooser
+from berth_operator.quota.limits import NamespaceLimit
+from berth_operator.reconcile.queue_places import KeptNodes, QueuePlaces, keep_nodes
+from builders import NOON
+from handover_builders import place
+from held_slot_simulation import HELD, HeldSimulation, simulated_slots
+from operator_harness import OperatorHarness, harness
+
+__all__ = ["harness"]
+
+FENCED: Final = {**HELD["held"], "fence": "Node"}
+
+
+def memory(amount: int) -> ResourceAmounts:
+    return ResourceAmounts({"memory": amount})
+
+
+def kept(
+    own: dict[str, int],
+    rooms: dict[str, int] | None = None,
+    *,
+    before: tuple[str, ...] = (),
+    lacking: int = 0,
+    pins: dict[str, str] | None = None,
+    closed: tuple[str, ...] = (),
+) -> KeptNodes:
+    """Return what a queue with a guarantee of 200 and slots of 100 keeps."""
+    places = QueuePlaces(
+        own={node: memory(amount) for node, amount in own.items()},
+        rooms={node: memory(amount) for node, amount in (rooms or {}).items()},
+        admitting=frozenset(rooms or {}) - frozenset(closed),
+        before=before,
+        unfenced={},
+    )
+    return keep_nodes(places, memory(200), memory(100), lacking, pins or {})
+
+
+def test_as_many_nodes_are_kept_as_have_what_is_guaranteed_and_no_more() -> None:
+    assert kept({"a": 100, "b": 100, "c": 100}).nodes == ("a", "b")
+    assert kept({"a": 100, "b": 300}).nodes == ("b",)
+    assert kept({"a": 100, "b": 0}).nodes == ("a",)
+
+
+def test_nodes_that_are_kept_already_come_first() -> None:
+    assert kept({"a": 100, "b": 200, "c": 100}, before=("a", "c")).nodes == ("a", "c")
+
+
+def test_a_node_that_a_pod_has_left_is_kept_until_no_slot_lacks() -> None:
+    left = {"own": {"a": 100}, "rooms": {"a": 0, "b": 100, "c": 50, "d": 900}, "before": ("a", "b", "c")}
+    assert kept(**left, lacking=1) == KeptNodes(("a", "b"), ("b",))  # type: ignore[arg-type]
+    assert kept(**left).nodes == ("a",)  # type: ignore[arg-type]
+
+
+def test_room_is_for_the_slots_that_wait_for_the_node_before_any_other_is_made_for_it() -> None:
+    found = kept({}, {"a": 200}, before=("a",), lacking=3, pins={"one": "a"})
+    assert (found.vacancies, found.misplaced) == (("a",), frozenset())
+
+
+def test_a_slot_that_waits_for_a_node_without_room_is_misplaced() -> None:
+    found = kept({"a": 100}, {"a": 50}, before=("a", "b"), lacking=1, pins={"one": "a", "two": "b"})
+    assert found.misplaced == {"one", "two"}
+
+
+def test_no_slot_is_made_for_a_node_that_does_not_let_it_in() -> None:
+    found = kept({}, {"a": 100}, before=("a",), lacking=1, closed=("a",))
+    assert (found.nodes, found.vacancies) == (("a",), ())
+
+
+# --- with the operator around it -------------------------------------------------------------------------------------
+
+
+def fenced(**second: Any) -> HeldSimulation:  # noqa: ANN401 - fields of the second queue's spec
+    return simulated_slots(held=FENCED, **second)
+
+
+def nodes(one: HeldSimulation) -> tuple[str, ...]:
+    return one.queue("q2").status.fenced_nodes
+
+
+def pinned(one: HeldSimulation) -> list[list[str]]:
+    return [body["spec"]["tasks"][0].get("reservationNodeNames", []) for body in one.reservations()]
+
+
+def take_all(one: HeldSimulation) -> None:
+    for number in (0, 1):
+        one.come_for(f"job-{number}", f"q2-held-{number}")
+        one.settle()
+        one.hand_over(f"job-{number}", f"q2-held-{number}")
+
+
+def test_the_node_stays_kept_from_the_slot_through_the_pod_to_the_slot_for_that_node() -> None:
+    one = fenced()
+    assert (nodes(one), pinned(one)) == (("node-a",), [[], []])
+    take_all(one)
+    assert (nodes(one), one.live()) == (("node-a",), [])
+    one.is_frozen = True
+    for number in (0, 1):
+        one.end(f"job-{number}", "b")
+    one.settle()
+    assert (nodes(one), pinned(one)) == (("node-a",), [["node-a"], ["node-a"]])
+    assert {body["spec"]["capacity"] for body in one.reservations()} == {"WhenFree"}
+    one.is_frozen = False
+    one.settle()
+    assert (nodes(one), one.held()) == (("node-a",), 2)
+
+
+def test_an_operator_that_comes_after_the_pods_have_ended_goes_on_from_the_status() -> None:
+    one = fenced()
+    take_all(one)
+    for number in (0, 1):
+        one.end(f"job-{number}", "b")
+    one.is_frozen = True
+    one.restart()
+    one.settle()
+    assert (nodes(one), pinned(one)) == (("node-a",), [["node-a"], ["node-a"]])
+
+
+def test_a_replica_that_does_not_lead_takes_no_fence_off_until_it_knows_the_queues() -> None:
+    one = fenced()
+    one.controller.rest()
+    assert not one.cache.knows_kept_nodes
+    one.settle()
+    assert one.cache.fence_users("node-a") == {"b"}
+
+
+def test_for_a_pod_that_waits_in_the_queue_the_room_becomes_a_slot_before_it_is_anybodys() -> None:
+    one = fenced(capability={"memory": "200M"})
+    take_all(one)
+    one.total = 200
+    one.submit("next", "b")
+    one.settle()
+    assert one.waits("next")
+    one.is_frozen = True
+    one.end("job-0", "b")
+    one.settle()
+    assert not one.waits("next")
+    assert (nodes(one), pinned(one)) == (("node-a",), [["node-a"]])
+
+
+@pytest.mark.parametrize(
+    "change", [{"enforcement": "Gated"}, {"suspend": True}, {"held": HELD["held"]}], ids=["gated", "off", "no fence"]
+)
+def test_switched_off_nothing_is_kept(change: dict[str, Any]) -> None:
+    one = fenced()
+    one.write("q2", **(HELD | {"held": FENCED} | change))
+    one.settle()
+    assert nodes(one) == ()
+    assert one.cache.fence_users("node-a") == frozenset()
+
+
+def test_without_a_queue_nothing_is_kept() -> None:
+    one = fenced()
+    assert one.cache.fence_users("node-a") == {"b"}
+    del one.api.objects[QUEUES.plural, "", "q2"]
+    one.settle()
+    assert one.cache.fence_users("node-a") == frozenset()
+
+
+def test_a_node_that_a_limit_keeps_from_its_fence_is_said() -> None:
+    one = fenced()
+    one.cache.put_unfenced("node-a", "2 nodes may be fenced in the cluster (limit maxFencedNodes)")
+    one.settle()
+    assert one.says("q2", QueueCondition.HELD) == ("False", "NotFenced")
+    assert "1 node not fenced: node-a: 2 nodes may be fenced" in one.message("q2", QueueCondition.HELD)
+
+
+# --- fences ----------------------------------------------------------------------------------------------------------
+
+
+def know(harness: OperatorHarness, *names: str) -> None:
+    harness.api.identifies = True
+    for name in names:
+        amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+        status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+        harness.api.put(NODES, {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {}, "status": status})
+        harness.cache.put_node(harness.api.get(NODES, name, type=GuardableNode))
+
+
+def standing(harness: OperatorHarness) -> set[str]:
+    found = harness.api.list(PODS, namespace=DEFAULT_NAMESPACE, type=Pod).items
+    return {one.spec.node_name for one in found if STANDING_FENCE_LABEL in one.metadata.labels}
+
+
+def keep(harness: OperatorHarness, **kept: str) -> StandingFences:
+    harness.cache.keep_nodes({f"node-{name}": frozenset({home}) for name, home in kept.items()})
+    fences = harness.standing_fences
+    for name in ("node-a", "node-b"):
+        fences.reconcile(name, NOON)
+    return fences
+
+
+def test_a_kept_node_is_fenced_and_no_longer_than_it_is_kept(harness: OperatorHarness) -> None:
+    know(harness, "node-a", "node-b")
+    keep(harness, a="ml")
+    assert standing(harness) == {"node-a"}
+    keep(harness)
+    assert standing(harness) == set()
+
+
+def test_until_it_is_known_which_nodes_are_kept_no_fence_is_taken_off(harness: OperatorHarness) -> None:
+    know(harness, "node-a", "node-b")
+    fences = keep(harness, a="ml")
+    harness.cache.keep_nodes(None)
+    fences.reconcile("node-a", NOON)
+    assert standing(harness) == {"node-a"}
+    harness.queued.clear()
+    harness.cache.keep_nodes({})
+    assert [key.name for key in harness.queued] == ["node-a"], "it is looked at again"
+
+
+def test_kept_nodes_count_once_in_the_limits_of_their_namespace(harness: OperatorHarness) -> None:
+    know(harness, "node-a", "node-b")
+    one_node = NamespaceLimit(max_fenced_nodes=1, max_fenced_percent=None)
+    limits = type(harness.settings.limits)(default=one_node)
+    harness.settings = type(harness.settings)(limits=limits)
+    fences = keep(harness, a="ml", b="ml")
+    assert standing(harness) == {"node-a"}
+    assert "its namespace may fence 1 nodes" in harness.cache.unfenced()["node-b"]
+    assert fences.budget("ml").by_namespace == {"node-a", "node-b"}
+
+
+def test_no_slot_of_others_waits_for_a_kept_node(harness: OperatorHarness) -> None:
+    know(harness, "node-a", "node-b")
+    chooser = NodeChooser(harness.context, harness.standing_fences.budget)
+    harness.cache.keep_nodes({"node-a": frozenset({"ml"})})
+    chosen: dict[str, set[str]] = {}
+    for home in ("ml", "default"):
+        one = place(capacity=Capacity.WHEN_FREE, fence=Fence.NODE, namespace=home)
+        harness.cache.put_reservation(one)
+        chooser.choose(one, ((one.spec.tasks[0].name, 0),))
+        chosen[home] = set(harness.cache.choices()[one.metadata.uid].nodes.values())
+    assert chosen == {"ml": {"node-a"}, "default": {"node-b"}}
