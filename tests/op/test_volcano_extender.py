@@ -1,6 +1,7 @@
 """Volcano's scheduler is told to evict no placeholder, and keeps its say over all other pods."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,8 +13,11 @@ from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL, QUEUE_ANNOTATION, RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.pod_groups import GROUP_NAME_ANNOTATION
+from berth_core.reservations import ObjectReference, ReservationStatus, Slot, SlotState
 from berth_core.resources import ResourceAmounts
+from berth_operator.app import App
 from berth_operator.metrics import REGISTRY
+from berth_operator.settings import OperatorSettings
 from berth_operator.webhook.extender import (
     ENQUEUEABLE,
     OVERUSED,
@@ -25,6 +29,8 @@ from berth_operator.webhook.extender import (
     uncounted_by_queue,
     vote_on_job,
 )
+from builders import FakeClock, pod, reservation
+from fake_api import FakeApi
 
 OURS = "berth-system"
 
@@ -178,7 +184,7 @@ def placeholder(*, queue: str = "ml", node: str = "node-a", group: str = "", pha
     notes |= {GROUP_NAME_ANNOTATION: group} if group else {}
     containers = [{"name": "c", "resources": {"requests": {"cpu": "1500m", GPU: "1"}}}]
     spec = {"containers": containers} | ({"nodeName": node} if node else {})
-    body = {"metadata": {"name": "p", "annotations": notes}, "spec": spec, "status": {"phase": phase}}
+    body = {"metadata": {"name": "p", "uid": "uid-p", "annotations": notes}, "spec": spec, "status": {"phase": phase}}
     return msgspec.convert(body, Pod)
 
 
@@ -194,6 +200,53 @@ def test_placeholders_count_in_the_queue_that_they_name_unless_volcano_counts_th
     ]
     one = ResourceAmounts({"cpu": 1500, GPU: 1})
     assert uncounted_by_queue(there) == {"ml": one.times(2), "web": one}
+
+
+@pytest.fixture
+def operator() -> Iterator[tuple[App, FakeClock]]:
+    """Yield a program that is not started."""
+    api, clock = FakeApi(), FakeClock()
+    api.close = lambda: None  # type: ignore[attr-defined]
+    program = App(api.as_client(), OperatorSettings(health_port=0), clock)
+    yield program, clock
+    asyncio.run(program.stop())
+
+
+@pytest.mark.parametrize(
+    ("group", "node", "want"),
+    [("web", "", True), ("web", "node-b", False), ("", "", False)],
+    ids=["a slot is being handed to a pod of Volcano", "which has its node by now", "a pod of the stock scheduler"],
+)
+def test_what_a_replica_says_of_a_queue_comes_from_its_own_watches(
+    operator: tuple[App, FakeClock],
+    group: str,
+    node: str,
+    want: bool,  # noqa: FBT001 - the case
+) -> None:
+    program, clock = operator
+    cache = program._cache
+    cache.put_placeholder(placeholder())
+    one = {"cpu": 1500, GPU: 1}
+    assert program._held_in("ml") == Held(ResourceAmounts(one))
+    assert program._held_in("other") == Held()
+
+    owner = pod(
+        "owner",
+        node=node,
+        labels={RESERVATION_LABEL: "uid-default-place"},
+        annotations={GROUP_NAME_ANNOTATION: group} if group else {},
+    )
+    given = Slot(
+        task="pod",
+        index=0,
+        state=SlotState.HANDING_OVER,
+        owner=ObjectReference(kind="Pod", name="owner", uid=owner.metadata.uid),
+    )
+    cache.put_reservation(reservation("place", queue="ml", status=ReservationStatus(slots=(given,))))
+    cache.put_owner(owner)
+    assert not program._held_in("ml").lets_in, "it adds up what there is twice a second, and not for each question"
+    clock.sleep(1)
+    assert program._held_in("ml") == Held(ResourceAmounts(one), lets_in=want)
 
 
 @pytest.mark.asyncio
