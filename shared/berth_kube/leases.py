@@ -6,6 +6,7 @@ the lease.
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -132,8 +133,10 @@ class LeaseHolder:
     def acquire(self, timeout: float | None = None) -> bool:
         """Acquire the lease and renew it in a thread.
 
-        Returns whether that came in time. A timeout of 0 tries once, None waits until `release`. Raises a permanent
-        KubeError, and after the timeout the last try's error: a silent server says nothing about other holders.
+        Returns whether that came in time. A timeout of 0 tries once, None waits until `release`. One that is no shorter
+        than the lease's duration is prolonged until a lease expires that is not renewed: its holder may have asked for
+        more. Raises a permanent KubeError, and after the timeout the last try's error: a silent server says nothing
+        about other holders.
         """
         if self._thread is not None and self._thread.is_alive():
             if not self._lost.is_set():
@@ -142,10 +145,14 @@ class LeaseHolder:
         self._stopped.clear()
         self._lost.clear()
         deadline = None if timeout is None else self._clock.monotonic() + timeout
+        seen: _Observation | None = None
         while not (claim := self._try_to_claim()).won:
+            seen = seen or self._observation
             wait_seconds = self._duration_seconds / _TRIES_PER_DURATION * CHANCE.uniform(1, 1.2)
             if deadline is not None:
-                wait_seconds = min(wait_seconds, deadline - self._clock.monotonic())
+                is_prolonged = seen is self._observation and (timeout or 0.0) >= self._duration_seconds
+                until = max(deadline, self._expiry(seen)) if is_prolonged else deadline
+                wait_seconds = min(wait_seconds, until - self._clock.monotonic())
             if wait_seconds <= 0 and claim.error is not None:
                 raise claim.error
             if wait_seconds <= 0 or self._stopped.wait(wait_seconds):
@@ -311,8 +318,13 @@ class LeaseHolder:
             self._observation = _Observation(spec, now)
         if not spec.holder_identity or spec.holder_identity == self._identity:
             return True
-        duration_seconds = spec.lease_duration_seconds or self._duration_seconds
-        return now - self._observation.since >= duration_seconds
+        return now >= self._expiry(self._observation)
+
+    def _expiry(self, seen: _Observation | None) -> float:
+        """Return when a lease expires unless it is renewed, in monotonic seconds."""
+        if seen is None:
+            return -math.inf
+        return seen.since + (seen.spec.lease_duration_seconds or self._duration_seconds)
 
     # --- the object -------------------------------------------------------------------------------------------------
 

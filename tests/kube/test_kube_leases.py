@@ -27,6 +27,8 @@ class LeaseStore:
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
         self.fault: Any = None
+        self.is_renewed = False
+        """Its holder renews it before each look at it."""
         self.version = 0
         self._lock = threading.Lock()
 
@@ -56,6 +58,8 @@ class LeaseStore:
 
     def _reply(self, method: str, raw_body: bytes) -> Any:  # noqa: ANN401 - a reply
         if method == "GET":
+            if self.is_renewed:
+                self.write(renewTime=str(self.version))
             return answer(self.lease) if self.lease else refusal(404, "NotFound", "no lease")
         body = json.loads(raw_body)
         if method == "POST" and self.lease:
@@ -171,6 +175,17 @@ def test_the_wait_starts_anew_with_every_renewal_that_is_seen(
     assert not two.acquire(0)
     clock.advance(5)
     assert two.acquire(0)
+
+
+def test_a_wait_of_a_duration_outlasts_a_dead_holder_that_had_a_longer_one(holders: Holders, store: LeaseStore) -> None:
+    store.write(holderIdentity="dead", leaseDurationSeconds=3)
+    assert holders.make("two", duration_seconds=1, real_time=True).acquire(1)
+
+
+def test_a_wait_ends_in_time_where_the_holder_renews_its_lease(holders: Holders, store: LeaseStore) -> None:
+    store.write(holderIdentity="alive", leaseDurationSeconds=3600)
+    store.is_renewed = True
+    assert not holders.make("two", duration_seconds=1, real_time=True).acquire(1)
 
 
 def test_the_times_that_another_machine_wrote_do_not_count(holders: Holders, store: LeaseStore) -> None:
