@@ -232,7 +232,9 @@ def test_a_service_takes_the_marks_off_as_soon_as_the_policy_is_gone() -> None:
     mark(made)
     nightly = SimpleNamespace(run=SimpleNamespace(cycle=SimpleNamespace(freed=CARRIES)))
     policies = Policies({"nightly": nightly, "other": nightly})
-    context, lease = SimpleNamespace(client=made, clock=FakeClock()), SimpleNamespace(acquire=lambda _seconds: False)
+    defaults = SimpleNamespace(cycle=SimpleNamespace(namespace="berth-system"))
+    context = SimpleNamespace(client=made, clock=FakeClock(), defaults=defaults)
+    lease = SimpleNamespace(acquire=lambda _seconds: False)
     runner = Runner(context, policies, None, lease, threading.Event())  # type: ignore[arg-type]
 
     def marks_after(*left: str) -> tuple[list[str], list[str]]:

@@ -194,7 +194,7 @@ def test_a_mistake_with_one_policy_ends_no_service(cluster: FakeCluster, monkeyp
     assert (status.last_verdict, status.last_outcome) == ("Failed", "ZeroDivisionError: a mistake")
 
 
-def mistaken(_client: object) -> None:
+def mistaken(*_asked: object) -> None:
     raise ZeroDivisionError("a mistake")
 
 
