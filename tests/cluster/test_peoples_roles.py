@@ -254,6 +254,10 @@ def test_a_runner_asks_for_plans_that_others_approve(people: People) -> None:
     for spec in ({"mode": "Auto"}, {"mode": "Approve", "approved": True}, {}):
         with pytest.raises(InvalidObjectError, match="who may not patch plans"):
             make_plan(runner, **spec)
+    for by in ({"approvedBy": user("approver")}, {"abortedBy": user("approver")}, {"requestedBy": "somebody"}):
+        with pytest.raises(InvalidObjectError, match="in another's name"):
+            make_plan(runner, mode="Approve", **by)
+    make_plan(runner, mode="Approve", requestedBy=user("runner"))
     with pytest.raises(ForbiddenError, match="migrationplans"):
         runner.merge_patch(MIGRATION_PLANS, PLAN, {"spec": {"approved": True}})
 
@@ -272,6 +276,12 @@ def test_an_approver_approves_and_aborts_in_the_own_name_and_makes_no_plan(peopl
         change(REQUESTED, {"spec": {**proposed(), "approved": True}})
     with pytest.raises(InvalidObjectError, match="immutable"):
         change(PLAN, {"spec": {"moves": []}})
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "gone"}
+    for more in ({"labels": {"a": "b"}}, {"annotations": {"a": "b"}}, {"ownerReferences": [owner]}):
+        with pytest.raises(InvalidObjectError, match="may change no label"):
+            change(PLAN, {"metadata": more})
+    with pytest.raises(InvalidObjectError, match="may change no label"):
+        change(PLAN, {"metadata": {"finalizers": ["example.com/stays"]}})
     assert change(PLAN, {"spec": {"approved": True, "approvedBy": user("approver")}})["spec"]["approved"]
     assert change(REQUESTED, {"spec": {"approved": True}})["spec"]["approved"]
     assert change(PLAN, {"spec": {"aborted": True}})["spec"]["aborted"]
