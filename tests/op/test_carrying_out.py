@@ -1,5 +1,6 @@
 """Actions become calls; what is refused, gone or no longer ours to do is told apart."""
 
+import threading
 from typing import Any
 
 import msgspec
@@ -55,6 +56,24 @@ def test_a_placeholder_comes_with_its_priority_class(harness: OperatorHarness) -
     (made,) = harness.cache.placeholders()
     assert made.spec.priority_class_name == "berth-placeholder-0"
     assert made.spec.containers[0].resources.requests["cpu"] == "100m"
+
+
+def test_a_class_that_several_want_at_once_is_created_once(
+    harness: OperatorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    priorities, create = harness.priorities, harness.api.create
+    others = [threading.Thread(target=priorities.ensure, args=(7,)) for _ in range(8)]
+
+    def create_while_others_come(*args: Any, **rest: Any) -> Any:  # noqa: ANN401 - takes what the client takes
+        for one in others:
+            one.start()
+        return create(*args, **rest)
+
+    monkeypatch.setattr(harness.api, "create", create_while_others_come)
+    priorities.ensure(7)
+    for one in others:
+        one.join(60)
+    assert harness.api.calls == ["create priorityclasses berth-placeholder-7"]
 
 
 def test_a_placeholder_that_is_there_already_is_taken_as_it_is(harness: OperatorHarness) -> None:

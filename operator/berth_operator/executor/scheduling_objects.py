@@ -1,5 +1,6 @@
 """The PriorityClasses and PodGroups by which schedulers treat placeholders as they should."""
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,6 +40,7 @@ class PriorityClasses:
     def __init__(self, client: KubeClient, rules: ClusterRules) -> None:
         self._client = client
         self._rules = rules
+        self._creating = threading.Lock()
 
     def of(self, spec: PodSpec) -> int:
         """Return the priority for a pod spec.
@@ -58,6 +60,11 @@ class PriorityClasses:
     def ensure(self, value: int) -> None:
         """Create the placeholders' class for a value if it is missing."""
         name = priority_class_name(value)
+        if self._rules.classes.get(name) is None:
+            with self._creating:  # those that want it at the same time wait for the first
+                self._create_missing(name, value)
+
+    def _create_missing(self, name: str, value: int) -> None:
         if self._rules.classes.get(name) is not None:
             return
         body = build_priority_class(value)
