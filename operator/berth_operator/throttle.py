@@ -20,6 +20,8 @@ LONGEST_PATIENCE_SECONDS: Final = 15.0
 
 _PATIENCE_PER_LATENESS: Final = 10.0
 _PATIENCE_PER_USUAL_TIME: Final = 2.0
+_PATIENCE_PER_OTHER: Final = 0.02
+"""For each other Reservation that is under way."""
 _WEIGHT_OF_NEWS: Final = 0.1
 _BEHIND_SECONDS: Final = 0.3
 """When workers are this late, places are taken first and probed later."""
@@ -99,12 +101,11 @@ class Throttle:
     def _patience(self) -> float:
         """Return how many seconds statuses may wait.
 
-        They wait longer on a slow cluster or when late.
+        They wait longer on a slow cluster, beside many others or when late.
         """
         usual = _PATIENCE_PER_USUAL_TIME * self._usual_seconds
-        return min(
-            LONGEST_PATIENCE_SECONDS, max(PATIENCE_SECONDS, usual) + _PATIENCE_PER_LATENESS * self._late_seconds()
-        )
+        load = _PATIENCE_PER_LATENESS * self._late_seconds() + _PATIENCE_PER_OTHER * (len(self._since) - 1)
+        return min(LONGEST_PATIENCE_SECONDS, max(PATIENCE_SECONDS, usual) + load)
 
     @property
     def is_busy(self) -> bool:

@@ -101,6 +101,14 @@ def test_a_status_waits_longer_while_much_is_to_be_done(late: float, want: float
     assert Throttle(lambda: late).status_delay("uid", NOTHING, PENDING) == pytest.approx(want)
 
 
+def test_a_status_waits_longer_beside_many_others_that_are_under_way() -> None:
+    pacing = Throttle(lambda: 0.0)
+    left = [pacing.status_delay(f"uid-{number}", NOTHING, PENDING) for number in range(1001)]
+    assert left[0] == pytest.approx(0.5)
+    assert left[100] == pytest.approx(2.5)
+    assert left[1000] == pytest.approx(15.0)
+
+
 def test_proofs_wait_while_the_workers_are_behind_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     now, late = 100.0, 1.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
