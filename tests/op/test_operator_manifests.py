@@ -353,6 +353,18 @@ def test_a_template_is_validated_as_it_stands_but_for_what_only_its_own_namespac
     }
 
 
+def test_what_no_pod_has_is_put_to_the_api_server_wherever_it_is_in_a_template() -> None:
+    metadata = {"label": {"app": "web"}, "name": "web", "creationTimestamp": None, "ownerReferences": [{"uid": "u"}]}
+    built = build_validation_pod(
+        PLACE_UID, "web", {"metdata": {"a": "b"}, "metadata": metadata, "kind": "Job"}, SETTINGS
+    )
+    assert built["metdata"] == {"a": "b"}
+    assert built["metadata"]["label"] == {"app": "web"}
+    assert built["kind"] == "Pod"
+    assert set(built["metadata"]) == {"label", "name", "namespace", "labels", "annotations"}
+    assert built["metadata"]["name"] != "web"
+
+
 @pytest.mark.parametrize("raw", [{}, {"spec": None}, {"metadata": None, "spec": {}}])
 def test_an_empty_template_makes_an_empty_pod(raw: dict[str, Any]) -> None:
     assert build_validation_pod(PLACE_UID, "web", raw, SETTINGS)["spec"] == {"automountServiceAccountToken": False}

@@ -70,6 +70,8 @@ _NOT_OF_A_PLACEHOLDER: Final = frozenset(
     }
 )
 """The last two follow from the class."""
+_OF_NO_USE: Final = frozenset(("creationTimestamp", "finalizers", "generateName", "ownerReferences", "resourceVersion"))
+"""In a template's metadata; programs write it into templates."""
 _PIN_BYTES: Final = 250
 """Bytes of a node term besides the node's name, including the exclusion of the control plane."""
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -455,7 +457,7 @@ def build_validation_pod(
     """Return a dry-run pod of a task's raw template.
 
     Its namespace is the operator's own. It omits what only that namespace would refuse (service account, priority
-    class).
+    class), and keeps what no pod has, for the API server to name it.
     """
     spec = dict(raw_template.get("spec") or {})
     for foreign in ("serviceAccountName", "serviceAccount", "priorityClassName", "priority", "preemptionPolicy"):
@@ -465,10 +467,11 @@ def build_validation_pod(
     spec["automountServiceAccountToken"] = False
     metadata = raw_template.get("metadata") or {}
     labels = {k: v for k, v in (metadata.get("labels") or {}).items() if not k.startswith(PROBE_LABEL)}
-    return {
+    return {key: value for key, value in raw_template.items() if key not in {"metadata", "status"}} | {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
+        "metadata": {key: value for key, value in metadata.items() if key not in _OF_NO_USE}
+        | {
             "name": f"{probe_name(reservation_uid)}-{task_name}"[:63].rstrip("-"),
             "namespace": settings.namespace,
             "labels": labels,
