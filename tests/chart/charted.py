@@ -24,7 +24,7 @@ OLDEST_KUBERNETES: Final = "1.30.0"
 SERVICES: Final = ("operator", "descheduler")
 OWN_LABEL: Final = f"app.kubernetes.io/instance={RELEASE}"
 
-_APPLY: Final = "application/apply-patch+yaml"
+APPLY: Final = "application/apply-patch+yaml"
 _STRICTLY: Final = (("dryRun", "All"), ("fieldValidation", "Strict"), ("fieldManager", "test"), ("force", "true"))
 _PLURALS: Final = {
     "NetworkPolicy": "networkpolicies",
@@ -113,7 +113,7 @@ def apply_strictly(client: KubeClient, manifest: Manifest) -> None:
     metadata = manifest["metadata"]
     path = resource_of(manifest).path(metadata["name"], namespace=metadata.get("namespace"))
     call = Call("apply", f"{manifest['kind']} {metadata['name']}")
-    request = Request(call, "PATCH", path, _STRICTLY, msgspec.json.encode(manifest), _APPLY)
+    request = Request(call, "PATCH", path, _STRICTLY, msgspec.json.encode(manifest), APPLY)
     client.send(request, Repeatable.UNLESS_ACTED)
 
 

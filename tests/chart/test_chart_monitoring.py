@@ -15,6 +15,9 @@ from berth_descheduler.api.access_log import RequestMetrics
 from berth_descheduler.metrics import PolicyMetrics
 from berth_operator.metrics import REGISTRY
 from builders import FakeClock
+from conventions.generate_copies import CHART
+from conventions.pages import anchors
+from conventions.tracked import ROOT
 from monitoring_expressions import ALERTS, DASHBOARD, EXPRESSIONS, SELECTOR
 
 MEANINGS: Mapping[tuple[str, str], Iterable[object]] = {
@@ -93,7 +96,19 @@ def test_an_alert_says_what_it_means_and_how_bad_it_is() -> None:
     for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]:
         for rule in group["rules"]:
             assert rule["labels"]["severity"] in {"warning", "critical"}
-            assert set(rule["annotations"]) == {"summary", "description"}
+            assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+
+
+def test_every_alert_has_its_heading_on_the_page_of_the_runbooks_and_no_other_has() -> None:
+    groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    page = (
+        ROOT / yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["monitoring"]["rules"]["runbookPage"]
+    )
+    assert re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE) == [rule["alert"] for rule in rules]
+    asked = [rule["annotations"]["runbook_url"] for rule in rules]
+    assert {f"RUNBOOK_PAGE#{anchor}" for anchor in anchors(page)} >= set(asked)
+    assert len(set(asked)) == len(rules)
 
 
 def test_the_panels_of_the_dashboard_do_not_cover_one_another() -> None:

@@ -4,12 +4,15 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
+import yaml
 
 from berth_core.migration_plans import MoveState
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
+from berth_kube.errors import Call
 from berth_kube.resources import (
     CRDS,
     DEPLOYMENTS,
@@ -22,13 +25,16 @@ from berth_kube.resources import (
     PRIORITY_CLASSES,
     RESERVATIONS,
 )
+from berth_kube.retries import Repeatable
+from berth_kube.transport import Request
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
-from chart.charted import OWN_LABEL, Helm, existing, is_hook, shown
+from chart.charted import APPLY, OWN_LABEL, Helm, existing, is_hook, shown
 from chart.conftest import OWN_CRDS, remove_own_kinds
 from chart.released import installed, local_values, make_certificate, play_the_test_pod, read_page, running_services
 from chart.value_sets import EVERYTHING
 from cluster_objects import build_deployment, is_gone, make_namespace, pod_template, pods
+from conventions.generate_copies import CHART
 from monitoring_expressions import EXPRESSIONS, SELECTOR
 from reservation_stage import delete_if_there
 from waiting import eventually
@@ -150,9 +156,31 @@ def test_an_upgrade_makes_what_was_asked_for_and_removes_what_was_not(
                 if not is_hook(manifest)
             }
             assert made_by_helm(client) == wanted, name
+        upgrade_the_kinds(helm, client)
         release.uninstall()
         assert made_by_helm(client) == set()
         assert not any(is_gone(client, CRDS, name) for name in OWN_CRDS)
+
+
+def upgrade_the_kinds(helm: Helm, client: KubeClient) -> None:
+    """Do to CRDs of an older chart what the chart's page says, and find them as this chart has them."""
+    bodies = {body["metadata"]["name"]: body for body in yaml.safe_load_all(helm.run("show", "crds", str(CHART)))}
+    for name in OWN_CRDS:
+        older = client.get(CRDS, name)["spec"]["versions"]
+        for version in older:
+            fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+            fields["ofAnOlderVersion"] = {"type": "string"}
+            version["additionalPrinterColumns"] = []
+        client.merge_patch(CRDS, name, {"spec": {"versions": older}})
+    for name, body in bodies.items():
+        call = Call("apply", f"the CRD {name}")
+        options = (("fieldManager", "kubectl"), ("force", "true"))
+        request = Request(call, "PATCH", CRDS.path(name), options, msgspec.json.encode(body), APPLY)
+        client.send(request, Repeatable.UNLESS_ACTED)
+    for name, body in bodies.items():
+        (version,), (wanted,) = client.get(CRDS, name)["spec"]["versions"], body["spec"]["versions"]
+        assert version["additionalPrinterColumns"] == wanted["additionalPrinterColumns"]
+        assert "ofAnOlderVersion" not in version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
 
 
 def made_by_helm(client: KubeClient) -> set[str]:

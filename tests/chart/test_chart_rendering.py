@@ -71,6 +71,7 @@ LEFT_AS_IT_IS = {
     ("descheduler", "image"),
     ("descheduler", "digest"),
     ("descheduler", "enabled"),
+    ("descheduler", "rest", "issuerRef"),
     ("roles", "enabled"),
     ("admissionPolicies", "enabled"),
     ("networkPolicy", "enabled"),
@@ -218,6 +219,18 @@ def test_the_http_interface_is_there_where_it_has_a_certificate(renderings: dict
     assert find(renderings["every value"], "Service", "berth-rest")["spec"]["ports"][0]["port"] == 443
     assert "--rest-address" not in options(renderings["the defaults"], "descheduler")
     assert "berth-rest" not in [manifest["metadata"]["name"] for manifest in renderings["the defaults"]]
+
+
+def test_cert_manager_keeps_the_certificate_of_the_http_interface_where_an_issuer_is_named(helm: Helm) -> None:
+    issuer = {"kind": "ClusterIssuer", "name": "internal"}
+    rest = {"tlsSecret": "kept", "issuerRef": issuer}
+    made = helm.render({"descheduler": {"rest": rest}, "fullnameOverride": "acme"}, namespace="elsewhere")
+    certificate = find(made, "Certificate", "acme-rest")["spec"]
+    assert (certificate["secretName"], certificate["issuerRef"]) == ("kept", issuer)
+    assert "acme-rest.elsewhere.svc" in certificate["dnsNames"]
+    assert find(made, "Service", "acme-rest")
+    for values in ({"rest": {**rest, "tlsSecret": ""}}, {"rest": rest, "enabled": False}):
+        assert "Certificate" not in {m["kind"] for m in helm.render({"descheduler": values})}
 
 
 def test_volcanos_scheduler_reaches_the_extender_where_it_is_enabled(renderings: dict[str, list[Manifest]]) -> None:
@@ -469,6 +482,20 @@ def test_what_is_off_by_default_is_not_there(renderings: dict[str, list[Manifest
     assert not kinds & {"ServiceMonitor", "PrometheusRule", "ConfigMap"}
     assert "NetworkPolicy" in kinds
     assert "NetworkPolicy" not in {manifest["kind"] for manifest in renderings["no network policies"]}
+
+
+@pytest.mark.parametrize(
+    ("case", "page"), [("every value", "https://docs.example/alerts"), ("empty maps", "operator/docs/alerts.md")]
+)
+def test_each_alert_leads_to_its_heading_on_the_page_that_is_given(
+    renderings: dict[str, list[Manifest]], case: str, page: str
+) -> None:
+    groups = find(renderings[case], "PrometheusRule", "berth")["spec"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert rules
+    assert [rule["annotations"]["runbook_url"] for rule in rules] == [
+        f"{page}#{rule['alert'].lower()}" for rule in rules
+    ]
 
 
 def test_the_dashboard_is_installed_as_it_stands_in_its_file(renderings: dict[str, list[Manifest]]) -> None:

@@ -121,7 +121,12 @@ EVERYTHING: Final[dict[str, Any]] = {
     },
     "monitoring": {
         "serviceMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prometheus"}},
-        "rules": {"enabled": True, "longestCycleAgeSeconds": 2592000, "labels": {"release": "prometheus"}},
+        "rules": {
+            "enabled": True,
+            "longestCycleAgeSeconds": 2592000,
+            "runbookPage": "https://docs.example/alerts",
+            "labels": {"release": "prometheus"},
+        },
         "dashboard": {"enabled": True, "labels": {"folder": "berth"}},
     },
 }
@@ -138,7 +143,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
     "empty maps": {
         "operator": {"resources": {}, "options": {"limit": "", "image": "", "guardedPriorityClasses": ""}},
         "descheduler": {"resources": {}},
-        "monitoring": {"dashboard": {"enabled": True, "labels": {}}},
+        "monitoring": {"rules": {"enabled": True}, "dashboard": {"enabled": True, "labels": {}}},
     },
     "another name": {"nameOverride": "mooring", "fullnameOverride": "acme", "monitoring": EVERYTHING["monitoring"]},
     "a part of another chart": {"global": {"anything": 1}},
@@ -166,6 +171,7 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "no descheduler at all": ({"descheduler": {"replicas": 0}}, "replicas"),
     "a misspelt resource": ({"operator": {"resources": {"request": {}}}}, "request"),
     "a policy that denies and warns": ({"admissionPolicies": {"actions": ["Deny", "Warn"]}}, "actions"),
+    "an issuer with a field too many": ({"descheduler": {"rest": {"issuerRef": {"names": "a"}}}}, "names"),
     "a name that is none": ({"fullnameOverride": "Berth!"}, "fullnameOverride"),
     "a name that leaves no room for a suffix": ({"nameOverride": "b" * 41}, "nameOverride"),
     "a pull secret that is only a name": ({"imagePullSecrets": ["a"]}, "imagePullSecrets"),

@@ -99,9 +99,11 @@ need no approval. Without `admissionPolicies` an approver can fill in the moves 
 
 ## Upgrade
 
-Helm does not update CRDs. Before `helm upgrade`:
+Helm does not update CRDs. Before `helm upgrade`, for a folder, an archive or an address of the chart:
 
-    kubectl apply --server-side --force-conflicts -f helm/berth/crds/
+    helm show crds helm/berth | kubectl apply --server-side --force-conflicts --filename -
+
+No hook does it, since its account would need the right to change every CRD.
 
 Operators are replaced one after the other, and held places stay held. Deschedulers are, too, and the next one continues
 what the one before had begun.
@@ -145,7 +147,8 @@ scheduler looks at them; this takes it off all of them:
 ## Monitoring
 
 `monitoring.rules` and `monitoring.dashboard` install `monitoring/alerts.yaml` and `monitoring/dashboard.json`. The
-reference pages of the [descheduler](../../descheduler/docs/reference.md#metrics) and the
+`runbook_url` of an alert leads to its heading on [the page of alerts](../../operator/docs/alerts.md). The reference
+pages of the [descheduler](../../descheduler/docs/reference.md#metrics) and the
 [operator](../../operator/docs/reference.md#metrics) explain the metrics.
 
 ## Values
