@@ -1,5 +1,6 @@
 """The plugin `LentNodes` names what has to leave closed lent nodes, by the budgets of the jobs."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -181,14 +182,44 @@ def test_pods_on_the_node_that_is_due_first_leave_first_and_only_these_are_late(
 def test_with_no_time_left_a_job_waits_no_longer_for_its_pods_elsewhere() -> None:
     hour = NOON + timedelta(hours=1)
     broken = pod("train-9", node="usual", annotations=GROUP, ready=False)
-    found = [named(dated_fence(hour), *members(3), broken, now=hour - timedelta(seconds=s)) for s in (211, 210)]
+    found = [named(dated_fence(hour), *members(3), broken, now=hour - timedelta(seconds=s)) for s in (241, 240)]
     assert [len(one) for one in found] == [0, 1]
     train = [preemptable(one) for one in (*members(3), broken)]
     own = Snapshot(pods=(dated_fence(hour),))
-    for seconds, want in ((211, "spares no pod"), (210, "")):
+    for seconds, want in ((241, "spares no pod"), (240, "")):
         why = why_not_evicted(train[0], Snapshot(pods=train), own, "berth-system", hour - timedelta(seconds=seconds))
         assert want in why
         assert bool(want) == bool(why)
+
+
+def leave_beside_a_pod_that_others_delete(count: int, runs: Iterable[float]) -> list[float]:
+    """Return how many seconds before the hour each pod of a job leaves; another is made again before every run."""
+    hour, on_lent, left_at = NOON + timedelta(hours=1), members(count), []
+    for seconds in runs:
+        now = hour - timedelta(seconds=seconds)
+        made = pod("train-9", annotations=GROUP, created=format_timestamp(now - timedelta(seconds=1)))
+        gone = set(named(dated_fence(hour), *on_lent, made, now=now))
+        on_lent = [one for one in on_lent if one.metadata.name not in gone]
+        left_at += [seconds] * len(gone)
+    return left_at
+
+
+@pytest.mark.parametrize("delays", [(0, 0), (0, 29), (29, 0)])
+@pytest.mark.parametrize("begun", range(0, 60, 5))
+def test_pods_that_others_delete_keep_no_pod_past_the_hour(begun: int, delays: tuple[int, int]) -> None:
+    evict_from = 60 * (3 + 1) + 30
+    runs = [evict_from - begun - 60 * number - delays[number % 2] for number in range(5)]
+    found = leave_beside_a_pod_that_others_delete(3, runs)
+    assert len(found) == 3
+    assert min(found) > 30, "its grace period ends before the hour"
+
+
+def test_no_more_than_one_leaves_in_each_period_however_often_it_runs() -> None:
+    assert leave_beside_a_pod_that_others_delete(3, range(270, 0, -10)) == [240, 180, 120]
+
+
+def test_one_leaves_in_each_run_that_is_too_late_so_that_who_deletes_pods_keeps_none_for_ever() -> None:
+    assert leave_beside_a_pod_that_others_delete(3, range(60, -600, -60)) == [60, 0, -60]
 
 
 BUDGETS: Final[dict[str, tuple[dict[str, str], int]]] = {

@@ -197,10 +197,17 @@ class _Job:
         return sorted((*ordered[turn:], *ordered[:turn]), key=lambda one: (self._hour_of(one), one.is_ready))
 
     def spare(self) -> int:
-        """Return how many pods may leave now; those that are not Ready on closed nodes are not waited for."""
+        """Return how many pods may leave now; those that are not Ready on closed nodes are not waited for.
+
+        None is waited for if a node is empty in time only if one leaves in this run and one in each period after it:
+        where others delete pods of the job all the time, the last ones would stay. That is so half a period earlier
+        than for `is_late`, as a run may come that late.
+        """
         stated = stated_spare(self.members, self.group)
         if stated is not None:
             return stated
+        if any(self._time_to_spare(self.closed[one.spec.node_name]) <= self._period / 2 for one in self.leaving):
+            return 1
         others = (pod for pod in self.members if pod.is_terminating or pod.spec.node_name not in self.closed)
         return 0 if any(map(self._is_awaited, others)) else 1
 
@@ -209,20 +216,24 @@ class _Job:
 
         The pods that leave by the same hour need a period each, or what their budget says, and their grace period.
         """
+        return self._time_to_spare(fence) <= timedelta(0)
+
+    def _time_to_spare(self, fence: Pod) -> timedelta:
+        """Return how much later than now the pods of a node may begin to leave; without an hour, how far it is."""
         if self.now is None:
-            return False
+            return timedelta.max
         hour = _hour(fence)
         if EMPTY_BY_ANNOTATION not in fence.metadata.annotations:
-            return hour <= self.now
+            return hour - self.now
         period = _period(fence)
         due = [pod for pod in self.leaving if self._hour_of(pod) <= hour]
         groups = {} if self.group is None else {(self.group.namespace, self.group.name): self.group}
-        return self.now + time_to_leave(due, period, groups) - period >= hour
+        return hour - self.now + period - time_to_leave(due, period, groups)
 
     def _is_awaited(self, pod: Pod) -> bool:
         """Return whether a pod is missing in such a way that the next of its job waits for it.
 
-        One that has waited for a node for a period may wait for long, and when it is late none waits for any other.
+        One that has waited for a node for a period may wait for long.
         """
         if pod.is_ready and not pod.is_terminating:
             return False
@@ -232,9 +243,7 @@ class _Job:
             return True
         if not self.leaving:  # one that makes room for others
             return bool(pod.spec.node_name) and self.now - created < _WITHOUT_HOUR
-        return bool(pod.spec.node_name) and not any(
-            self.is_late(self.closed[one.spec.node_name]) for one in self.leaving
-        )
+        return bool(pod.spec.node_name)
 
     @property
     def _period(self) -> timedelta:
