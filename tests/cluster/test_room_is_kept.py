@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core import QUEUE_API_VERSION, QUEUE_KIND, GatedQueue
 from berth_core.clock import SystemClock, format_timestamp, parse_timestamp
 from berth_core.labels import DRAINING_TAINT, PREFIX, ROOM_ANNOTATION, ROOM_TAINT
 from berth_core.migration_plans import MigrationPlan, MoveReason, MoveState, PlanPhase, RoomState
@@ -24,7 +25,7 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node, Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState, expires_at
 from berth_kube.client import KubeClient
-from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
+from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NAMESPACES, NODES, PODS, QUEUES, RESERVATIONS
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import Invariant
 from berth_sandbox.sandbox import Sandbox
@@ -247,6 +248,42 @@ def test_every_room_goes_to_the_pod_that_it_was_made_for(world: WorldMaker) -> N
     assert overbooked_nodes(here.client) == []
     here.await_phases(ReservationPhase.SUCCEEDED)
     here.require_rest()
+
+
+@pytest.mark.deep
+def test_a_guarantee_in_useless_pieces_becomes_room_that_counts_in_the_queue_and_then_slots(
+    world: WorldMaker, request: pytest.FixtureRequest
+) -> None:
+    here, slots = world(5), 4
+    name = make_namespace(here.client, f"{here.namespace}-ml")
+
+    def clear() -> None:
+        delete_if_there(here.client, QUEUES, "ml")
+        delete_all(here.client, RESERVATIONS, name)
+        delete_if_there(here.client, NAMESPACES, name)
+
+    request.addfinalizer(clear)
+    spec = {
+        "guarantee": {"resource": {"cpu": str(slots * int(WHOLE))}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+        "enforcement": "Held",
+        "held": {"shape": {"cpu": WHOLE}},
+    }
+    body = {"apiVersion": QUEUE_API_VERSION, "kind": QUEUE_KIND, "metadata": {"name": "ml"}, "spec": spec}
+    here.client.create(QUEUES, body)
+    told = lambda: GatedQueue.read(here.client.get(QUEUES, "ml")).status  # noqa: E731
+    waiting = lambda: here.client.list(PODS, namespace=DEFAULT_NAMESPACE, type=Pod).items  # noqa: E731
+    refused = lambda: sum(pod.condition("PodScheduled") == "False" for pod in waiting())  # noqa: E731
+    eventually("all slots wait: no piece is large enough", lambda: refused() == slots, seconds=120)
+    assert told().held_slots == 0
+
+    assert here.make_room("--queue=ml") == 0
+    assert here.plan.phase is PlanPhase.SUCCEEDED, here.plan.status.message
+    assert len(here.plan.spec.moves) == 2 * slots
+    eventually("the room is the queue's", lambda: told().allocated.get("cpu") == str(slots * int(WHOLE)), seconds=120)
+    delete_if_there(here.client, MIGRATION_PLANS, here.plan.metadata.name)
+    eventually("slots hold what it gives back", lambda: told().held_slots == slots, seconds=120)
+    assert overbooked_nodes(here.client) == []
 
 
 def evicted(world: World) -> bool:

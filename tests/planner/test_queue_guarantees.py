@@ -334,6 +334,13 @@ def test_a_slot_that_the_queue_holds_is_neither_allocated_nor_left() -> None:
     assert [(one.shape.asked_by, one.wanted, one.placeable) for one in found.shapes] == [("1 held", 1, 1)]
 
 
+def test_a_slot_that_waits_is_left_and_tells_the_shape_of_what_is_wanted() -> None:
+    found = measured_own(placeholder(""), reservations=(slot_of("uid-own-queue-ml", SlotState.PENDING),))
+
+    assert (found.allocated, found.held, found.left) == (ResourceAmounts(), ResourceAmounts(), cpu(16))
+    assert [(one.shape.asked_by, one.waiting, one.wanted) for one in found.shapes] == [("1 waiting", (), 2)]
+
+
 @pytest.mark.parametrize(
     "slot",
     [

@@ -91,7 +91,7 @@ class QueueMembers:
         return tuple(sorted(name for name, has in self._of_namespace.items() if has == queue.name))
 
     def is_held(self, pod: Pod, queue: QueueKey) -> bool:
-        """Return whether a pod is a slot that Berth's queue holds and no pod is about to take."""
+        """Return whether a pod is for a slot that Berth's queue holds, or is to, and no pod is about to take."""
         if PLACEHOLDER_LABEL not in pod.metadata.labels or queue[0] is not QueueSource.BERTH:
             return False
         held = self._of_reservation.get(pod.metadata.labels.get(RESERVATION_LABEL, ""))
@@ -246,6 +246,8 @@ class _Use:
     placed: Counter[_Key] = field(default_factory=Counter)
     slots: Counter[_Key] = field(default_factory=Counter)
     """Those that are held."""
+    lacking: Counter[_Key] = field(default_factory=Counter)
+    """Slots that wait for room."""
     waiting: dict[_Key, list[Pod]] = field(default_factory=dict)
     promised: list[tuple[NodeIndex, ResourceAmounts]] = field(default_factory=list)
     """What waiting pods are promised on nodes: free for them alone."""
@@ -256,15 +258,20 @@ class _Use:
         return ResourceAmounts.total(self.allocated), ResourceAmounts.total(self.held)
 
     def ordered(self) -> list[_Key]:
-        """Return the shapes of waiting pods, then the others; of each the most frequent first."""
-        return sorted(self.ties, key=lambda key: (key not in self.waiting, -self._number(key), _name_of(key)))[:_MOST]
+        """Return the shapes of waiting pods, of slots that wait, then the others; of each the most frequent first."""
+
+        def rank(key: _Key) -> tuple[bool, bool, int, tuple[str, bytes]]:
+            return key not in self.waiting, key not in self.lacking, -self._number(key), _name_of(key)
+
+        return sorted(self.ties, key=rank)[:_MOST]
 
     def describe(self, key: _Key) -> str:
-        numbers = {"waiting": len(self.waiting.get(key, ())), "placed": self.placed[key], "held": self.slots[key]}
+        waiting = len(self.waiting.get(key, ())) + self.lacking[key]
+        numbers = {"waiting": waiting, "placed": self.placed[key], "held": self.slots[key]}
         return " and ".join(f"{number} {what}" for what, number in numbers.items() if number)
 
     def _number(self, key: _Key) -> int:
-        return self.placed[key] + self.slots[key] + len(self.waiting.get(key, ()))
+        return self.placed[key] + self.slots[key] + self.lacking[key] + len(self.waiting.get(key, ()))
 
 
 def _name_of(key: _Key) -> tuple[str, bytes]:
@@ -381,7 +388,9 @@ def _add(
     ties = node_part(spec)
     key = amounts, msgspec.json.encode(ties, order="sorted")
     use.ties[key] = ties
-    if waits:
+    if waits and is_held:
+        use.lacking[key] += 1
+    elif waits:
         use.waiting.setdefault(key, []).append(pod)
     else:
         (use.slots if is_held else use.placed)[key] += 1
