@@ -255,6 +255,24 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         to_do="Mend what the event says, or delete the Reservation that gave up to have the job tried again:",
         command="kubectl -n {namespace} describe pod {name}",
     ),
+    Invariant.QUEUE_REFUSED: Advice(
+        what="The guarantee of a queue does not count.",
+        why="Other queues may use what it asks for; its own pods are admitted within what these leave.",
+        to_do="Lower the guarantee, raise the capability, or mend the field that is named:",
+        command="kubectl edit bq {name}",
+    ),
+    Invariant.QUEUE_NOT_ENFORCED: Advice(
+        what="A queue does not have all namespaces that it chooses, or chooses none.",
+        why="The pods there are not admitted by it, and use nothing of its guarantee.",
+        to_do="Choose other namespaces, or leave these to the other queue or to Kueue:",
+        command="kubectl edit bq {name}",
+    ),
+    Invariant.QUEUE_NOT_COVERED: Advice(
+        what="A part of what a queue is guaranteed is neither used by its pods nor free.",
+        why="Its pods wait for a place until the pods that use it end.",
+        to_do="The message says who uses it. A queue over all namespaces, or enforcement Held, prevents it:",
+        command="kubectl describe bq {name}",
+    ),
     Invariant.QUEUE_NOT_HELD: Advice(
         what="A part of what a queue is guaranteed is neither used by its pods nor held by its slots.",
         why="Other pods may use it, also those of no queue.",
@@ -427,12 +445,21 @@ def find_window_troubles(client: KubeClient) -> Iterator[Violation]:
             yield Violation(invariant, target, f"{sufficient.reason}: {sufficient.message}")
 
 
+_QUEUE_TROUBLES: Final = {
+    QueueCondition.ACCEPTED: Invariant.QUEUE_REFUSED,
+    QueueCondition.ENFORCED: Invariant.QUEUE_NOT_ENFORCED,
+    QueueCondition.COVERED: Invariant.QUEUE_NOT_COVERED,
+    QueueCondition.HELD: Invariant.QUEUE_NOT_HELD,
+}
+
+
 def find_queue_troubles(state: ClusterState) -> Iterator[Violation]:
-    """Yield the queues whose slots do not hold what is left of the guarantee, for now or ever."""
+    """Yield what keeps queues from their guarantees, as their conditions say."""
     for queue in state.active_queues:
-        held = queue.condition(QueueCondition.HELD)
-        if held is not None and (held.status == "False" or held.reason == QueueReason.REMAINDER):
-            yield Violation(Invariant.QUEUE_NOT_HELD, f"queue {queue.metadata.name}", f"{held.reason}: {held.message}")
+        for type_, invariant in _QUEUE_TROUBLES.items():
+            one = queue.condition(type_)
+            if one is not None and (one.status == "False" or one.reason == QueueReason.REMAINDER):
+                yield Violation(invariant, f"queue {queue.metadata.name}", f"{one.reason}: {one.message}")
 
 
 # --- starving jobs ---------------------------------------------------------------------------------------------------

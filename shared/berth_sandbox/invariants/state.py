@@ -204,6 +204,12 @@ class Invariant(StrEnum):
     """All places for a starving job are held, and its pods do not take them."""
     STARVES_FOR_GOOD = "StarvesForGood"
     """A job starves, and no waiting helps it."""
+    QUEUE_REFUSED = "QueueRefused"
+    """The guarantee of a Queue does not count."""
+    QUEUE_NOT_ENFORCED = "QueueNotEnforced"
+    """A Queue lacks namespaces that it chooses, or chooses none."""
+    QUEUE_NOT_COVERED = "QueueNotCovered"
+    """Others use a part of what a Queue is guaranteed, or the nodes lack it."""
     QUEUE_NOT_HELD = "QueueNotHeld"
     """A part of what a Queue is guaranteed is neither used nor held by its slots."""
     WINDOW_INVALID = "WindowInvalid"
@@ -255,6 +261,9 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.ROOM_UNFENCED: 60.0,
     Invariant.ROOM_UNCLAIMED: 60.0,
     Invariant.STARVES_FOR_GOOD: 0.0,
+    Invariant.QUEUE_REFUSED: 0.0,
+    Invariant.QUEUE_NOT_ENFORCED: 0.0,
+    Invariant.QUEUE_NOT_COVERED: 0.0,
     Invariant.QUEUE_NOT_HELD: 0.0,
     Invariant.WINDOW_INVALID: 0.0,
     Invariant.WINDOW_OVERLAPS: 0.0,
