@@ -226,7 +226,20 @@ def test_kept_nodes_count_once_in_the_limits_of_their_namespace(harness: Operato
     fences = keep(harness, a="ml", b="ml")
     assert standing(harness) == {"node-a"}
     assert "its namespace may fence 1 nodes" in harness.cache.unfenced()["node-b"]
-    assert fences.budget("ml").by_namespace == {"node-a", "node-b"}
+    assert fences.budget("ml").by_namespace == {"node-a"}, "as long as the other may have none"
+
+
+def test_a_kept_node_that_may_have_no_fence_is_kept_from_nobody_and_uses_up_no_limit(harness: OperatorHarness) -> None:
+    know(harness, "node-a", "node-b")
+    one_node = NamespaceLimit(max_fenced_nodes=1, max_fenced_percent=None)
+    two_nodes = NamespaceLimit(max_fenced_nodes=2, max_fenced_percent=None)
+    harness.settings = type(harness.settings)(limits=type(harness.settings.limits)(default=one_node, cluster=two_nodes))
+    fences = keep(harness, a="ml", b="ml")
+    assert standing(harness) == {"node-a"}
+    one = place(capacity=Capacity.WHEN_FREE, fence=Fence.NODE, namespace="default")
+    harness.cache.put_reservation(one)
+    NodeChooser(harness.context, fences.budget).choose(one, ((one.spec.tasks[0].name, 0),))
+    assert set(harness.cache.choices()[one.metadata.uid].nodes.values()) == {"node-b"}
 
 
 def test_no_slot_of_others_waits_for_a_kept_node(harness: OperatorHarness) -> None:

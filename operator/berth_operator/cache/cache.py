@@ -239,7 +239,11 @@ class Cache:
     def kept_from(self, namespace: str) -> frozenset[str]:
         """Return the nodes that queues keep for slots of other namespaces."""
         with self._lock:
-            return frozenset(node for node, homes in (self._kept or {}).items() if namespace not in homes)
+            return frozenset(node for node, homes in self._to_be_fenced().items() if namespace not in homes)
+
+    def _to_be_fenced(self) -> Mapping[str, frozenset[str]]:
+        """Return the nodes that queues keep, but those that may have no fence."""
+        return {node: homes for node, homes in (self._kept or {}).items() if node not in self._unfenced}
 
     def unfenced(self) -> dict[str, str]:
         """Return why nodes that should be fenced are not."""
@@ -270,22 +274,18 @@ class Cache:
         """
         with self._lock:
             fenced = {pod.spec.node_name for pod in self.fences.all() if not pod.is_terminal}
-            known = {
-                node: {reservation_uid(pod) for pod in self._pods.placeholders.awaiting(node)}
-                for node in self._pods.placeholders.awaited_nodes()
-            }
+            waiting = self._pods.placeholders
+            known = {node: set(map(reservation_uid, waiting.awaiting(node))) for node in waiting.awaited_nodes()}
             wanting = {
                 one.metadata.uid: one.metadata.namespace
                 for uid in set().union(*known.values())
                 if (one := self._reservations.get(uid)) is not None and one.spec.fence is Fence.NODE
             }
-            kept = self._kept or {}
-        users = {
-            node: {wanting[uid] for uid in known.get(node, ()) if uid in wanting} | kept.get(node, frozenset())
-            for node in {*known, *kept}
-        }
-        nodes = fenced | ({node for node, namespaces in users.items() if namespaces} if awaited else set())
-        return frozenset(node for node in nodes if namespace is None or namespace in users.get(node, ()))
+            kept, coming = self._kept or {}, self._to_be_fenced().keys()
+        users = {node: {wanting[uid] for uid in uids if uid in wanting} for node, uids in known.items()}
+        if awaited:
+            fenced |= coming | {node for node, namespaces in users.items() if namespaces}
+        return frozenset(node for node in fenced if namespace in {None, *users.get(node, ()), *kept.get(node, ())})
 
     def put_unfenced(self, node: str, why: str) -> None:
         """Record why an awaited node has no fence, "" for one that has or needs none."""
