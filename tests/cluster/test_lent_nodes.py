@@ -207,8 +207,12 @@ def test_a_place_that_is_never_held_keeps_no_pod_when_the_node_is_due(
         stage.client.merge_patch(REVOCABLE_ZONES, zone, longer)
         eventually("the next one evicts it", lambda: "Removed" in ends(stage), seconds=LONG_SECONDS)
         eventually("the node is empty", lambda: is_empty(stage, zone), seconds=LONG_SECONDS)
-    said = [one["message"] for one in stage.client.list(EVENTS, namespace=stage.namespace).items]
-    assert any("is due to be empty; no other node is tried" in message for message in said)
+        why = "is due to be empty; no other node is tried"
+        eventually("it is said why", lambda: any(why in one for one in messages(stage)), seconds=LONG_SECONDS)
+
+
+def messages(stage: Stage) -> list[str]:
+    return [one["message"] for one in stage.client.list(EVENTS, namespace=stage.namespace).items]
 
 
 def start_one_without_a_scheduler(stage: Stage, lent: str) -> None:

@@ -39,10 +39,14 @@ def operator(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield process
 
 
+def fences(users: Users) -> tuple[Pod, ...]:
+    return users.client.list(PODS, namespace=DEFAULT_NAMESPACE, label_selector=STANDING_FENCE_LABEL, type=Pod).items
+
+
 def fenced(users: Users) -> set[str]:
     """Return the nodes that have both pods of a standing fence."""
-    found = users.client.list(PODS, namespace=DEFAULT_NAMESPACE, label_selector=STANDING_FENCE_LABEL, type=Pod).items
-    kinds = {(pod.spec.node_name, pod.metadata.labels[STANDING_FENCE_LABEL]) for pod in found if not pod.is_terminating}
+    there = (pod for pod in fences(users) if not pod.is_terminating)
+    kinds = {(pod.spec.node_name, pod.metadata.labels[STANDING_FENCE_LABEL]) for pod in there}
     return {node for node, _ in kinds if {(node, "pods"), (node, "placeholders")} <= kinds}
 
 
@@ -76,7 +80,7 @@ def test_ten_slots_that_ten_pods_leave_at_once_are_the_queues_again_and_nobody_e
     eventually("pods have taken them", lambda: users.running(QUEUE_2) == SLOTS, seconds=120)
     eventually("no slot is left", lambda: not users.reservations(), seconds=120)
     eventually("their nodes stay fenced", lambda: fenced(users) == set(NODES), seconds=120)
-    assert users.read(QUEUE_2).status.fenced_nodes == NODES
+    eventually("its status names them", lambda: users.read(QUEUE_2).status.fenced_nodes == NODES, seconds=120)
 
     crowd(users)
     eventually("twenty wait", lambda: len(users.refused(QUEUE_1)) == 2 * SLOTS, seconds=120)
@@ -91,4 +95,4 @@ def test_ten_slots_that_ten_pods_leave_at_once_are_the_queues_again_and_nobody_e
     assert entered(users) == []
 
     users.change(QUEUE_2, enforcement="Gated")
-    eventually("switched off, no node is fenced", lambda: not fenced(users), seconds=120)
+    eventually("switched off, no node is fenced", lambda: not fences(users), seconds=120)

@@ -30,7 +30,7 @@ class LeaseStore:
         self.is_renewed = False
         """Its holder renews it before each look at it."""
         self.version = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -40,11 +40,13 @@ class LeaseStore:
 
     def write(self, *, annotations: dict[str, Any] | None = None, **spec: Any) -> None:  # noqa: ANN401 - any fields
         """Write as another process would."""
-        self.version += 1
-        merged = {**(self.lease or {"spec": {}})["spec"], **spec}
         notes = {key: value for key, value in (annotations or {}).items() if value is not None}
-        metadata = {"name": "berth-operator", "resourceVersion": str(self.version), "annotations": notes}
-        self.lease = {"metadata": metadata, "spec": {key: value for key, value in merged.items() if value is not None}}
+        with self._lock:
+            self.version += 1
+            merged = {**(self.lease or {"spec": {}})["spec"], **spec}
+            found = {key: value for key, value in merged.items() if value is not None}
+            metadata = {"name": "berth-operator", "resourceVersion": str(self.version), "annotations": notes}
+            self.lease = {"metadata": metadata, "spec": found}
 
     def delete(self) -> None:
         with self._lock:
@@ -177,15 +179,27 @@ def test_the_wait_starts_anew_with_every_renewal_that_is_seen(
     assert two.acquire(0)
 
 
-def test_a_wait_of_a_duration_outlasts_a_dead_holder_that_had_a_longer_one(holders: Holders, store: LeaseStore) -> None:
-    store.write(holderIdentity="dead", leaseDurationSeconds=3)
-    assert holders.make("two", duration_seconds=1, real_time=True).acquire(1)
+def test_a_wait_of_a_duration_outlasts_a_dead_holder_that_had_a_longer_one(
+    holders: Holders, store: LeaseStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write(holderIdentity="dead", leaseDurationSeconds=600)
+    two = holders.make("two", duration_seconds=60)
+    monkeypatch.setattr(two._stopped, "wait", clock.advance)
+    before = clock.monotonic()
+    assert two.acquire(60)
+    assert clock.monotonic() - before == pytest.approx(600)
 
 
-def test_a_wait_ends_in_time_where_the_holder_renews_its_lease(holders: Holders, store: LeaseStore) -> None:
+def test_a_wait_ends_in_time_where_the_holder_renews_its_lease(
+    holders: Holders, store: LeaseStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.write(holderIdentity="alive", leaseDurationSeconds=3600)
     store.is_renewed = True
-    assert not holders.make("two", duration_seconds=1, real_time=True).acquire(1)
+    two = holders.make("two", duration_seconds=60)
+    monkeypatch.setattr(two._stopped, "wait", clock.advance)
+    before = clock.monotonic()
+    assert not two.acquire(60)
+    assert clock.monotonic() - before == pytest.approx(60)
 
 
 def test_the_times_that_another_machine_wrote_do_not_count(holders: Holders, store: LeaseStore) -> None:
@@ -337,7 +351,7 @@ def test_a_program_that_is_stuck_for_good_loses_its_lease_until_it_works_again(
     one, two = holders.make("one", duration_seconds=1, real_time=True), holders.make("two", real_time=True)
     one.publish(dict, renewals=3, heartbeats=heartbeats)
     heartbeats.beat("the loop")
-    assert one.acquire(0)
+    assert one.acquire(60)
     clock.advance(61)
     assert one.lost.wait(60)
     assert not one.held()
