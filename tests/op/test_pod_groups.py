@@ -1,8 +1,10 @@
 """Placeholders of a Reservation with several slots belong to one PodGroup where Volcano places them."""
 
+from typing import Any
+
 import pytest
 
-from berth_core.labels import RESERVATION_LABEL
+from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
@@ -156,6 +158,22 @@ def test_a_cluster_without_such_reservations_is_asked_once(harness: OperatorHarn
     for everything in (True, False, False):
         assert made.collect(lambda _uid: True, everything=everything) == ()
     assert len([call for call in harness.api.calls if "podgroups" in call]) == 1
+
+
+def test_a_sweep_deletes_so_many_that_it_is_soon_over_and_the_next_ones_delete_the_rest(
+    harness: OperatorHarness,
+) -> None:
+    for number in range(250):
+        harness.api.put(VOLCANO_POD_GROUPS, group_of(number))
+    groups = harness.pod_groups
+    found = [len(groups.collect(lambda _uid: False, everything=first)) for first in (True, False, False, False)]
+    assert found == [100, 100, 50, 0]
+
+
+def group_of(number: int) -> dict[str, Any]:
+    labels = {MANAGED_LABEL: MANAGED_BY_OPERATOR, RESERVATION_LABEL: f"gone-{number}"}
+    meta = {"name": f"berth-gone-{number}", "namespace": DEFAULT_NAMESPACE, "uid": f"uid-{number}", "labels": labels}
+    return {"metadata": meta, "spec": {"minMember": 1}}
 
 
 @pytest.mark.parametrize("kind", [NotFoundError, ForbiddenError])
