@@ -54,6 +54,7 @@ class World:
             lambda: self.policies,
             lambda: self.plans,
             self.kept.append,
+            "berth-system",
         )
         self.cluster.add(NODES, node("n1"))
         self.cluster.hold = lambda _: None
@@ -94,9 +95,9 @@ class World:
         }
         self.cluster.add(RESERVATIONS, body)
 
-    def fence(self) -> None:
+    def fence(self, namespace: str = "berth-system") -> None:
         raw = pod("fence", "fence", "n1", cpu="0")
-        raw["metadata"] |= {"namespace": "berth-system", "labels": {STANDING_FENCE_LABEL: "pods"}}
+        raw["metadata"] |= {"namespace": namespace, "labels": {STANDING_FENCE_LABEL: "pods"}}
         self.cluster.add(PODS, raw)
 
     def passes(self, number: int = 1) -> None:
@@ -269,3 +270,13 @@ def test_pods_that_a_fence_keeps_off_hear_why_but_not_those_that_it_lets_in(worl
     assert found["message"] == "node(s) resource was(were) reserved: n1 is kept for a starving job"
     assert found["count"] == 1
     assert world.kept[-1] == 1
+
+
+def test_a_pod_of_a_tenant_that_is_labelled_as_a_fence_keeps_no_node(world: World) -> None:
+    world.wait("large")
+    world.reserve()
+    world.wait("small", cpu="1")
+    world.fence("shop")
+    world.passes(3)
+    assert world.events() == []
+    assert world.kept[-1] == 0

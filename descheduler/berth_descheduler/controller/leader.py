@@ -99,8 +99,9 @@ class LeaderElector:
 
     def _serve(self, store: PolicyStore, wake_up: WakeUp) -> None:
         status_controller = StatusController(self._context, store, self._metrics, wake_up.event())
+        client, own = self._context.client, self._context.defaults.cycle.namespace
         starvation = StarvationController(
-            self._context.client, self._context.clock, store.known, store.plans, self._metrics.keep_nodes
+            client, self._context.clock, store.known, store.plans, self._metrics.keep_nodes, own
         )
         runner = Runner(self._context, store, self._metrics, self._run_lease, wake_up.event())
         threads = [

@@ -65,8 +65,10 @@ class StarvationController:
         known_policies: Callable[[], Mapping[str, ParsedPolicy]],
         known_plans: Callable[[], Iterable[MigrationPlan]],
         show_kept_nodes: Callable[[int], None],
+        own_namespace: str,
     ) -> None:
         self._client = client
+        self._own_namespace = own_namespace
         self._clock = clock
         self._known_policies = known_policies
         self._known_plans = known_plans
@@ -114,7 +116,7 @@ class StarvationController:
         if not found:
             self._passes, self._told = {}, frozenset()
             return
-        snapshot = read_live_snapshot(self._client)
+        snapshot = read_live_snapshot(self._client, self._own_namespace)
         self._show_kept_nodes(len(standing_fences(snapshot)))
         self._release(found, snapshot, policies)
         self._tell(snapshot)
