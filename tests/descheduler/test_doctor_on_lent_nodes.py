@@ -29,7 +29,11 @@ def zone_of(name: str = "rz1", *, state: str = "Open", pods: int = 2, nodes: int
 
 
 LENT_NODE: Final = node("lent", labels={"volcano.sh/revocable-zone": "rz1"})
-EMPTYING: Final = {"mode": "Auto", "profiles": [{"name": "p", "plugins": {"deschedule": {"enabled": ["LentNodes"]}}}]}
+EMPTYING: Final = {
+    "mode": "Auto",
+    "trigger": {"interval": "1m"},
+    "profiles": [{"name": "p", "plugins": {"deschedule": {"enabled": ["LentNodes"]}}}],
+}
 
 
 def zone_troubles(
@@ -86,6 +90,10 @@ EMPTIED_BY: Final[Mapping[str, tuple[dict[str, Any], bool]]] = {
         {"mode": "Auto", "profiles": [{"name": "p", "plugins": {"balance": {"enabled": ["LentNodes"]}}}]},
         False,
     ),
+    "one that runs on request only": ({**EMPTYING, "trigger": {}}, False),
+    "one that runs more seldom than the zone counts on": ({**EMPTYING, "trigger": {"interval": "61s"}}, False),
+    "one that runs more often": ({**EMPTYING, "trigger": {"interval": "30s"}}, True),
+    "one with times of its own": ({**EMPTYING, "trigger": {"cron": "* * * * *"}}, True),
     "one that takes pods off": (EMPTYING, True),
 }
 

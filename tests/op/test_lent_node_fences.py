@@ -15,6 +15,7 @@ from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUP
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.executor.guards import LentFences
 from berth_operator.executor.zones import PreemptablePods, ZoneController, list_zones
+from berth_operator.metrics import REGISTRY
 from berth_operator.reconcile.zones import PodsLeft, decide_zone
 from berth_operator.workqueue import Key, KeyKind
 from builders import as_api, pod
@@ -92,6 +93,42 @@ def test_the_next_fence_is_there_before_the_other_goes(harness: OperatorHarness)
     live_at(harness, at(1))
     changes = [call for call in harness.api.calls if call.startswith(("create pods", "delete pods"))]
     assert [call.split()[0] for call in changes] == ["create", "delete"]
+
+
+def test_each_change_of_a_zone_is_an_event_and_metrics_count_nodes_and_pods(harness: OperatorHarness) -> None:
+    lend(harness, "node-a", "node-b", evictBefore="10m")
+    harness.api.put(PODS, as_api(pod("batch", node="node-a")))
+    told = []
+    for hours in (-1, 0, 1, 2.9, 2.95, 3, 3.1):
+        live_at(harness, at(hours))
+        told.append(events(harness))
+    want = [[], ["ZoneOpened"], [], ["ZoneEmptying"], [], ["ZoneClosed", "ZoneNotEmpty"], []]
+    assert told == want
+    harness.api.put(REVOCABLE_ZONES, zone_body(suspend=True))
+    live_at(harness, at(3.2))
+    assert events(harness) == ["ZoneSuspended"]
+    live_at(harness, at(3.3))
+    of_zone = {name: metric(name, zone="rz1") for name in ("berth_lent_nodes", "berth_lent_node_pods")}
+    assert of_zone == {"berth_lent_nodes": 2, "berth_lent_node_pods": 1}
+    assert {state: metric("berth_revocable_zones", state=state) for state in ("Suspended", "Closed")} == {
+        "Suspended": 1,
+        "Closed": 0,
+    }
+    harness.api.delete(REVOCABLE_ZONES, "rz1")
+    list_zones(harness.context.client, harness.cache)
+    assert metric("berth_lent_nodes", zone="rz1") is None
+
+
+def events(harness: OperatorHarness) -> list[str]:
+    """Return the reasons of the events that were recorded since the last call."""
+    found = []
+    while not harness.recorder._waiting.empty():
+        found.append(harness.recorder._waiting.get_nowait().reason)
+    return found
+
+
+def metric(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(name, labels)
 
 
 def test_what_is_wrong_or_switched_off_keeps_the_nodes_closed(harness: OperatorHarness) -> None:

@@ -329,9 +329,9 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         command=_OPERATOR_LOG,
     ),
     Invariant.ZONE_NOT_EMPTIED: Advice(
-        what="Pods have to leave the nodes of a RevocableZone, and no policy takes them off by itself.",
+        what="Pods have to leave the nodes of a RevocableZone, and no policy takes them off by itself, or too seldom.",
         why="They are on the nodes when these are given back.",
-        to_do="Enable the deschedule plugin LentNodes in a policy of mode Auto, and run a descheduler:",
+        to_do="Enable the deschedule plugin LentNodes in a policy of mode Auto that runs in each evictPeriod:",
         command="kubectl describe revocablezone {name}",
     ),
     Invariant.ZONE_LATE: Advice(

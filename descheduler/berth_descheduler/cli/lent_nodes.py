@@ -17,6 +17,7 @@ from berth_core import (
     REVOCABLE_ZONE_LABEL,
     ROOM_TAINT,
     DeschedulerPolicy,
+    InputError,
     Node,
     ObjectMeta,
     PodSpec,
@@ -28,6 +29,7 @@ from berth_core import (
     count,
     first_few,
     matches_node_affinity,
+    parse_duration,
     untolerated_taint,
 )
 from berth_core.revocable_zones import ZoneCondition, ZoneReason
@@ -78,9 +80,10 @@ def find_zone_troubles(
     yield from _unknown_zones(zones, lent)
     for zone in zones:
         yield from _said_by_itself(zone)
-    if any(map(_has_to_be_emptied, zones)) and not any(map(_empties_lent_nodes, policies)):
-        for zone in filter(_has_to_be_emptied, zones):
+    for zone in filter(_has_to_be_emptied, zones):
+        if not any(_empties(policy, zone) for policy in policies):
             text = f"{count(zone.status.nodes, 'node')} with {count(zone.status.pods, 'pod')} that have to leave"
+            text += f", one of each job every {zone.spec.evict_period}"
             yield Violation(Invariant.ZONE_NOT_EMPTIED, f"revocablezone {zone.metadata.name}", text)
     if zones and lent:
         yield from _daemons_kept_off(client.list(DAEMON_SETS, type=_DaemonSet).items, lent)
@@ -109,10 +112,18 @@ def _has_to_be_emptied(zone: RevocableZone) -> bool:
     return bool(zone.status.nodes and zone.status.pods) and not never_closes
 
 
-def _empties_lent_nodes(policy: DeschedulerPolicy) -> bool:
-    """Return whether a policy takes pods off lent nodes by itself."""
-    is_active = policy.spec.mode is RunMode.AUTO and not policy.spec.suspend
-    return is_active and any(LENT_NODES in one.plugins.deschedule.enabled for one in policy.spec.profiles)
+def _empties(policy: DeschedulerPolicy, zone: RevocableZone) -> bool:
+    """Return whether a policy takes pods off a zone's nodes by itself, as often as the zone counts on.
+
+    Whoever writes cron lines is trusted with their times.
+    """
+    trigger, is_active = policy.spec.trigger, policy.spec.mode is RunMode.AUTO and not policy.spec.suspend
+    if not is_active or not any(LENT_NODES in one.plugins.deschedule.enabled for one in policy.spec.profiles):
+        return False
+    try:
+        return bool(trigger.cron) or parse_duration(trigger.interval) <= parse_duration(zone.spec.evict_period)
+    except InputError:
+        return False
 
 
 def _daemons_kept_off(daemon_sets: Iterable[_DaemonSet], lent: Iterable[Node]) -> Iterator[Violation]:
