@@ -7,6 +7,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from conventions.pages import blocks
+from conventions.tracked import ROOT
 from plain_api import PlainApi
 
 pytestmark = pytest.mark.cluster
@@ -67,6 +69,14 @@ def test_the_two_task_reservation_applies_as_it_stands(api: PlainApi) -> None:
         assert answer.body["spec"] == yaml.safe_load(TWO_TASKS)["spec"]
     finally:
         api.delete(f"{RESERVATIONS}/complex-reservation")
+
+
+def test_the_example_of_a_reservation_that_waits_is_the_file_beside_its_page_and_is_admitted(api: PlainApi) -> None:
+    text = (ROOT / "operator" / "docs" / "waiting.yaml").read_text(encoding="utf-8")
+    assert text in blocks("yaml")
+    answer = api.create(RESERVATIONS, yaml.safe_load(text) | {"metadata": {"name": "training"}}, dry_run=True)
+    assert not answer.refused, answer.message
+    assert answer.body["spec"].items() >= yaml.safe_load(text)["spec"].items()
 
 
 GOOD: Final[dict[str, list[Change]]] = {

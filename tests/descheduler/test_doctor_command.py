@@ -14,6 +14,7 @@ from berth_core.labels import FENCE_LIMITS_ANNOTATION, HANDOVER_GATE, RESERVATIO
 from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import PodStatus
 from berth_core.reservations import (
+    Capacity,
     Reservation,
     ReservationPhase,
     ReservationReason,
@@ -28,7 +29,7 @@ from berth_descheduler.telemetry import PodEventReason
 from berth_kube.client import connect
 from berth_kube.leases import Lease
 from berth_sandbox.invariants import BOUND_SECONDS, ClusterState, Invariant, Violation
-from builders import NOON_TEXT, FakeClock, meta, node, pod, reservation
+from builders import NOON_TEXT, FakeClock, meta, node, owner, pod, reservation
 from descheduler.cluster_script import serve
 from scripted_server import ScriptedServer, page, refusal
 
@@ -269,6 +270,34 @@ def test_a_room_that_may_not_be_fenced_or_that_nobody_takes_is_told(tmp_path: Pa
     held = kept(ReservationReason.SLOTS_HELD, ReservationPhase.AVAILABLE)
     assert troubles(tmp_path, held, policy=None) == [(Invariant.ROOM_UNCLAIMED, room, said)]
     assert troubles(tmp_path, kept(ReservationReason.AWAITING_CAPACITY, ReservationPhase.WAITING), policy=None) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "phase", "is_controlled", "want"),
+    [
+        (ReservationReason.FENCE_LIMIT, ReservationPhase.PENDING, False, Invariant.ROOM_UNFENCED),
+        (ReservationReason.UNSCHEDULABLE_YET, ReservationPhase.PENDING, False, Invariant.WAITS_IN_VAIN),
+        (ReservationReason.UNSCHEDULABLE_YET, ReservationPhase.PENDING, True, None),
+        (ReservationReason.AWAITING_CAPACITY, ReservationPhase.WAITING, False, None),
+        (ReservationReason.SLOTS_HELD, ReservationPhase.AVAILABLE, False, None),
+    ],
+)
+def test_a_reservation_that_waits_in_vain_is_told_unless_its_window_or_queue_says_so(
+    tmp_path: Path,
+    reason: ReservationReason,
+    phase: ReservationPhase,
+    is_controlled: bool,  # noqa: FBT001 - of a table
+    want: Invariant | None,
+) -> None:
+    status = ReservationStatus(state=ReservationState(phase=phase, reason=reason.value, message="as it says"))
+    of = owner("ReservationWindow", "nightly") if is_controlled else None
+    one = reservation("night", status=status, capacity=Capacity.WHEN_FREE)
+    owners = (of,) if of is not None else ()
+    one = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, owner_references=owners))
+    found = troubles(tmp_path, one, policy=None)
+    assert found == ([(want, "reservation default/night", "as it says")] if want else [])
+    takes_what_is_free = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, capacity=Capacity.FREE))
+    assert not troubles(tmp_path, takes_what_is_free, policy=None)
 
 
 def test_a_job_that_no_waiting_helps_is_told_by_its_last_event(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from berth_core import (
     STARVING_JOB_LABEL,
     STARVING_JOBS,
     BerthError,
+    Capacity,
     Clock,
     DeschedulerPolicy,
     InputError,
@@ -238,10 +239,16 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         command="kubectl edit deschedulerpolicy {name}",
     ),
     Invariant.ROOM_UNFENCED: Advice(
-        what="The operator fences no more nodes, and a starving job waits for its own.",
-        why="Its nodes count for the policy's reservedNodePercent, so that jobs behind it may wait as well.",
+        what="The operator fences no more nodes, and a Reservation waits for its own.",
+        why="It gets none. Nodes for a starving job count for its policy, so that jobs behind it may wait as well.",
         to_do="Wait until other fences end, or raise maxFencedNodes of the operator. To let others go first:",
         command="kubectl -n {namespace} delete reservation {name}",
+    ),
+    Invariant.WAITS_IN_VAIN: Advice(
+        what="A Reservation waits for capacity, and no node could hold it, whatever ends there.",
+        why="It holds nothing, and the pods that it is for wait.",
+        to_do="Ask for less, let it use other nodes, or add one that is large enough:",
+        command="kubectl -n {namespace} describe reservation {name}",
     ),
     Invariant.ROOM_UNCLAIMED: Advice(
         what="All places for a starving job are held, and its pods do not take them.",
@@ -465,7 +472,6 @@ def find_queue_troubles(state: ClusterState) -> Iterator[Violation]:
 # --- starving jobs ---------------------------------------------------------------------------------------------------
 # What keeps policies with `StarvingJobs` from helping, whether or not anything was left behind.
 
-
 _NOTHING_RESERVED: Final = "reason=NothingReserved"
 """Selects the events on pods whose job gets nothing: warnings where no waiting helps it."""
 
@@ -474,9 +480,7 @@ def find_starving_troubles(client: KubeClient, state: ClusterState) -> Iterator[
     """Yield what keeps starving jobs from what their policies promise."""
     policies = [one for one in _read_policies(client) if _starvation_args(one) is not None]
     yield from _unmet_limits(policies, state)
-    for one in state.live_reservations:
-        if STARVING_JOB_LABEL in one.metadata.labels and (found := _idle_room(one)):
-            yield Violation(*found)
+    yield from filter(None, map(_idle_room, state.live_reservations))
     if policies:
         yield from _refused_jobs(client, state)
 
@@ -523,18 +527,20 @@ def _most_fenced(text: str, nodes: int) -> int | None:
         return 0
 
 
-def _idle_room(one: Reservation) -> tuple[Invariant, str, str] | None:
-    """Return what is wrong with a Reservation for a starving job, None if it waits as it should."""
-    target, status = f"reservation {one.key}", one.status.state
-    if status is not None and status.reason == ReservationReason.FENCE_LIMIT:
-        return Invariant.ROOM_UNFENCED, target, status.message
-    if (
-        status is not None
-        and status.phase is ReservationPhase.AVAILABLE
-        and status.reason == ReservationReason.SLOTS_HELD
-    ):
-        return Invariant.ROOM_UNCLAIMED, target, status.message
-    return None
+_IN_WAITING: Final[Mapping[tuple[ReservationPhase, str], Invariant]] = {
+    (ReservationPhase.PENDING, ReservationReason.FENCE_LIMIT): Invariant.ROOM_UNFENCED,
+    (ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET): Invariant.WAITS_IN_VAIN,
+}
+_OF_JOB: Final = {**_IN_WAITING, (ReservationPhase.AVAILABLE, ReservationReason.SLOTS_HELD): Invariant.ROOM_UNCLAIMED}
+
+
+def _idle_room(one: Reservation) -> Violation | None:
+    """Return why a Reservation waits in vain; windows and queues say it."""
+    waits = one.spec.capacity is Capacity.WHEN_FREE and not any(by.controller for by in one.metadata.owner_references)
+    known = _OF_JOB if STARVING_JOB_LABEL in one.metadata.labels else _IN_WAITING if waits else {}
+    state = one.status.state
+    found = known.get((state.phase, state.reason)) if state is not None else None
+    return Violation(found, f"reservation {one.key}", state.message) if found and state is not None else None
 
 
 def _refused_jobs(client: KubeClient, state: ClusterState) -> Iterator[Violation]:

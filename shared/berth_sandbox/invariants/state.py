@@ -199,7 +199,9 @@ class Invariant(StrEnum):
     STARVING_LIMIT = "StarvingLimit"
     """A policy keeps more nodes for starving jobs than the operator fences."""
     ROOM_UNFENCED = "RoomUnfenced"
-    """A Reservation for a starving job may fence no node, or too few."""
+    """A Reservation that waits for capacity may fence no node, or too few."""
+    WAITS_IN_VAIN = "WaitsInVain"
+    """A Reservation waits for capacity that no node could have."""
     ROOM_UNCLAIMED = "RoomUnclaimed"
     """All places for a starving job are held, and its pods do not take them."""
     STARVES_FOR_GOOD = "StarvesForGood"
@@ -259,6 +261,7 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.PLAN_ABANDONED: 30.0,
     Invariant.STARVING_LIMIT: 0.0,
     Invariant.ROOM_UNFENCED: 60.0,
+    Invariant.WAITS_IN_VAIN: 60.0,
     Invariant.ROOM_UNCLAIMED: 60.0,
     Invariant.STARVES_FOR_GOOD: 0.0,
     Invariant.QUEUE_REFUSED: 0.0,
