@@ -1,7 +1,9 @@
 """Lent nodes admit preemptable pods while their zone is open, and nobody else, on an unmodified kube-scheduler."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +15,7 @@ import yaml
 from berth_core import POLICY_API_VERSION, POLICY_KIND, DeschedulerPolicy, MigrationPlan, RevocableZone
 from berth_core.labels import REVOCABLE_ZONE_LABEL
 from berth_core.objects import Pod
-from berth_core.revocable_zones import ZoneCondition, ZoneReason
+from berth_core.revocable_zones import ZoneCondition, ZoneReason, says_preemptable
 from berth_kube.errors import Call
 from berth_kube.resources import (
     DAEMON_SETS,
@@ -22,13 +24,16 @@ from berth_kube.resources import (
     EVENTS,
     MIGRATION_PLANS,
     NODES,
+    PDBS,
     PODS,
     REVOCABLE_ZONES,
 )
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
+from berth_kube.watching import Changed, Listed, Removed
+from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import let_the_scheduler_hear
+from cluster_objects import build_deployment, let_the_scheduler_hear
 from policy_scenes import DeschedulerReplica
 from reservation_stage import Stage, delete_all, delete_if_there
 from waiting import eventually
@@ -370,3 +375,161 @@ def placed(stage: Stage, app: str = "batch") -> list[str]:
 def daemons_on(stage: Stage) -> set[str]:
     found = stage.client.list(PODS, namespace=stage.namespace, label_selector="app=agent").items
     return {pod["spec"].get("nodeName", "") for pod in found if pod["status"].get("phase") == "Running"}
+
+
+# --- a day -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Watched:
+    """What a watch of a namespace's pods sees of two zones with two nodes each."""
+
+    zone_of: dict[str, str]
+    pods: dict[str, Pod] = field(default_factory=dict)
+    intruders: set[str] = field(default_factory=set)
+    guarded: set[str] = field(default_factory=set)
+    """Deployments of which one pod has to run at all times."""
+    missing: set[str] = field(default_factory=set)
+    """Those of which none did."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def apply(self, event: object) -> None:
+        with self.lock:
+            match event:
+                case Listed(items=items):
+                    self.pods = {pod.metadata.uid: pod for pod in items}
+                case Changed(item=pod):
+                    self.pods[pod.metadata.uid] = pod
+                case Removed(item=pod):
+                    self.pods.pop(pod.metadata.uid, None)
+            for pod in self.pods.values():
+                if pod.spec.node_name in self.zone_of and not says_preemptable(pod.metadata):
+                    self.intruders.add(pod.metadata.name)
+            self.missing |= {name for name in self.guarded if not self._running(name)}
+
+    def guard(self, name: str) -> bool:
+        """Have one pod of a Deployment run from now on, if both do."""
+        with self.lock:
+            if self._running(name) == 2:
+                self.guarded.add(name)
+            return name in self.guarded
+
+    def _running(self, name: str) -> int:
+        own = (pod for pod in self.pods.values() if pod.metadata.labels.get("app") == name)
+        return sum(pod.status.phase == "Running" and not pod.is_terminating for pod in own)
+
+    def is_empty(self, *zones: str) -> bool:
+        with self.lock:
+            return not any(self.zone_of.get(pod.spec.node_name) in zones for pod in self.pods.values())
+
+
+@contextmanager
+def watching(stage: Stage, zone_of: dict[str, str]) -> Iterator[Watched]:
+    """Watch the pods of the stage, and require at the end that all was well at all times."""
+    seen, stop = Watched(zone_of), threading.Event()
+
+    def follow() -> None:
+        for event in stage.client.watch(PODS, namespace=stage.namespace, type=Pod, stop=stop):
+            seen.apply(event)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join(60)
+    assert (seen.intruders, seen.missing) == (set(), set())
+
+
+@pytest.fixture
+def lent_nodes(sandbox: Sandbox, stage: Stage) -> Iterator[dict[str, str]]:
+    """Yield two nodes of each of two zones, which are closed by the clock, and the zone of each."""
+    later = window(timedelta(hours=2), timedelta(hours=3))
+    zone_of = {}
+    for name in (f"early-{stage.namespace}", f"late-{stage.namespace}"):
+        labels = {"stage": stage.namespace, "lent": stage.namespace, REVOCABLE_ZONE_LABEL: name}
+        made = sandbox.add_nodes(2, NodeShape(cpu="4", memory="16Gi", labels=labels), prefix=f"{name}-")
+        zone_of |= dict.fromkeys(made, name)
+        head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "RevocableZone", "metadata": {"name": name}}
+        stage.client.create(REVOCABLE_ZONES, {**head, "spec": {"windows": [later], "evictPeriod": "10s"}})
+    try:
+        for name in set(zone_of.values()):
+            wait_for_state(stage, name, "Closed")
+        yield zone_of
+    finally:
+        for name in set(zone_of.values()):
+            delete_if_there(stage.client, REVOCABLE_ZONES, name)
+        for resource in (DEPLOYMENTS, PDBS, PODS):
+            delete_all(stage.client, resource, stage.namespace)
+        eventually("nothing is left on them", lambda: not pods_on(stage, zone_of), seconds=LONG_SECONDS)
+        for node in zone_of:
+            delete_if_there(stage.client, NODES, node)
+
+
+def window(begin: timedelta, end: timedelta) -> str:
+    now = datetime.now(UTC)
+    return f"{now + begin:%H:%M}-{now + end:%H:%M}"
+
+
+def pods_on(stage: Stage, nodes: Collection[str]) -> list[str]:
+    return [pod.key for pod in stage.client.list(PODS, type=Pod).items if pod.spec.node_name in nodes]
+
+
+def deploy(stage: Stage, name: str, said: dict[str, Any], *, cpu: str, **selector: str) -> None:
+    body = build_deployment(name, replicas=2, cpu=cpu, nodeSelector=stage.selector | selector)
+    metadata = body["spec"]["template"]["metadata"]
+    metadata["labels"] |= said.get("labels", {})
+    metadata["annotations"] = said.get("annotations", {})
+    stage.client.create(DEPLOYMENTS, body, namespace=stage.namespace)
+
+
+def fill_two_zones(stage: Stage, seen: Watched) -> None:
+    """Have pods on open lent nodes: some with room elsewhere and a budget, and some without."""
+    deploy(stage, "pdb", {"labels": PREEMPTABLE}, cpu="1")
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "pdb"}}}
+    head = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "pdb"}}
+    stage.client.create(PDBS, {**head, "spec": budget}, namespace=stage.namespace)
+    jdb = {"annotations": {"volcano.sh/jdb-min-available": "1"}, "labels": PREEMPTABLE}
+    deploy(stage, "jdb", jdb, cpu="1")
+    for name in ("pdb", "jdb"):
+        eventually(f"{name} runs", lambda one=name: seen.guard(one))
+    deploy(stage, "batch", {"labels": PREEMPTABLE}, cpu="3", lent=stage.namespace)
+    eventually("batch runs", lambda: len(placed(stage)) == 2)
+
+
+@pytest.mark.deep
+def test_two_zones_are_emptied_one_after_the_other_within_budgets_and_take_no_others(
+    sandbox: Sandbox, stage: Stage, lent_nodes: dict[str, str], tmp_path: Path
+) -> None:
+    zones = list(dict.fromkeys(lent_nodes.values()))
+    with watching(stage, lent_nodes) as seen:
+        deploy(stage, "hungry", {}, cpu="4", lent=stage.namespace)
+        for name in zones:
+            today = {"windows": [window(-timedelta(hours=1), timedelta(hours=3))]}
+            stage.client.merge_patch(REVOCABLE_ZONES, name, {"spec": today})
+            wait_for_state(stage, name, "Open")
+        fill_two_zones(stage, seen)
+        with emptying(sandbox, stage, zones[0], tmp_path, "Emptying", evictBefore="24h"):
+            for name in zones:
+                stage.client.merge_patch(REVOCABLE_ZONES, name, {"spec": {"evictBefore": "24h"}})
+                wait_for_state(stage, name, "Emptying")
+                delete_one(stage, "batch")
+                delete_one(stage, "hungry")
+                eventually(f"{name} is empty", lambda one=name: seen.is_empty(one), seconds=LONG_SECONDS)
+                eventually(f"{name} says so", lambda one=name: is_empty(stage, one), seconds=LONG_SECONDS)
+        over = {"windows": [window(-timedelta(hours=2), -timedelta(hours=1))]}
+        for name in zones:
+            stage.client.merge_patch(REVOCABLE_ZONES, name, {"spec": over})
+            wait_for_state(stage, name, "Closed")
+        eventually("they are left empty", lambda: seen.is_empty(*zones), seconds=LONG_SECONDS)
+    delete_if_there(stage.client, DEPLOYMENTS, "batch", stage.namespace)  # it would take both nodes as well
+    stage.client.delete(REVOCABLE_ZONES, zones[0])
+    eventually("without the zone they take others", lambda: placed(stage, "hungry"), seconds=LONG_SECONDS)
+
+
+def delete_one(stage: Stage, app: str) -> None:
+    """Delete a pod as somebody else may at any time."""
+    found = stage.client.list(PODS, namespace=stage.namespace, label_selector=f"app={app}", type=Pod).items
+    for pod in found[:1]:
+        delete_if_there(stage.client, PODS, pod.metadata.name, stage.namespace)

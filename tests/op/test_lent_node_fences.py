@@ -11,6 +11,7 @@ import yaml
 from berth_core import PREEMPTABLE_LABEL, STANDING_FENCE_LABEL, ObjectMeta, RevocableZone
 from berth_core.objects import Pod
 from berth_core.schedules import ZoneSchedule
+from berth_kube.errors import NotFoundError
 from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.executor.guards import LentFences
@@ -19,6 +20,7 @@ from berth_operator.metrics import REGISTRY
 from berth_operator.reconcile.zones import PodsLeft, decide_zone
 from berth_operator.workqueue import Key, KeyKind
 from builders import as_api, pod
+from fake_api import error
 from operator_harness import OperatorHarness, harness
 
 __all__ = ["harness"]
@@ -377,3 +379,23 @@ def test_pods_of_many_nodes_are_counted_by_one_list(harness: OperatorHarness) ->
     zone = harness.cache.zones.named("rz1")
     assert zone is not None
     assert zone.status.pods == 60
+
+
+@pytest.mark.parametrize("crd", [True, False], ids=["no zone", "no CRD"])
+def test_without_zones_nothing_but_their_list_is_read(harness: OperatorHarness, *, crd: bool) -> None:
+    if not crd:
+        harness.api.faults["list revocablezones "] = error(NotFoundError)
+    harness.api.calls.clear()
+    list_zones(harness.context.client, harness.cache)
+    assert [call.strip() for call in harness.api.calls] == ["list revocablezones"]
+    assert harness.queued == []
+    assert harness.cache.zones.are_known
+
+
+def test_pods_that_wait_are_read_only_while_a_zone_with_nodes_is_open(harness: OperatorHarness) -> None:
+    lend(harness, "node-a")
+    for hours, want in ((-1, False), (1, True), (3, False)):
+        harness.api.put(PODS, waiting(f"pod{hours + 1}", **SAYS_SO))
+        live_at(harness, at(hours))
+        found = harness.api.get(PODS, f"pod{hours + 1}", namespace="default", type=Pod)
+        assert (PREEMPTABLE_LABEL in found.metadata.labels) is want
