@@ -114,3 +114,12 @@ def test_held_slots_keep_200m_of_1000m_from_pods_of_no_queue_until_pods_of_the_q
 
     users.change(QUEUE_2, enforcement="Gated")
     eventually("switched off, nothing is held", lambda: not users.reservations(), seconds=60)
+    users.submit(QUEUE_1, 2, prefix="late")
+    eventually("pods of no queue use what was held", lambda: users.running(QUEUE_1) == 10, seconds=60)
+    said = "of the guarantee 200M memory are neither used by the queue nor free: pods of no queue use 1G memory"
+
+    def is_uncovered() -> bool:
+        told = users.read(QUEUE_2).condition(QueueCondition.COVERED)
+        return told is not None and (told.reason, told.message) == ("UsedByOthers", said)
+
+    eventually("it says so", is_uncovered, seconds=60)

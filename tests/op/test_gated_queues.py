@@ -351,6 +351,22 @@ def test_a_guarantee_above_the_total_or_the_own_capability_is_refused() -> None:
     assert one.events().count("QueueRefused") == 2
 
 
+def test_percentages_are_of_the_nodes_that_there_are_now() -> None:
+    one = simulated(guarantee={"resource": {"memory": "20%"}}, capability={"memory": "50%"}, deserved={"memory": "30%"})
+    one.submit("large", "b", memory="400M")
+    one.settle()
+
+    def told() -> list[int]:
+        first, second = one.queue("q1").status, one.queue("q2").status
+        amounts = (second.guarantee, second.real_capability, second.deserved, first.real_capability)
+        return [megabytes(one) for one in amounts]
+
+    assert told() == [200, 500, 300, 800]
+    one.cache.put_node(memory_node("node-c", "1000M"))
+    one.settle()
+    assert told() == [400, 1000, 400, 1600]
+
+
 def test_of_two_guarantees_that_do_not_fit_together_the_older_counts() -> None:
     one = QueueSimulation()
     one.namespace("a", team="q1")

@@ -4,8 +4,17 @@ from typing import Any, Final
 
 import pytest
 
-from berth_core import DEFAULT_NAMESPACE, STANDING_FENCE_LABEL, Capacity, Fence, Pod, QueueCondition, ResourceAmounts
-from berth_kube import NODES, PODS, QUEUES
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    SLOT_ANNOTATION,
+    STANDING_FENCE_LABEL,
+    Capacity,
+    Fence,
+    Pod,
+    QueueCondition,
+    ResourceAmounts,
+)
+from berth_kube import NODES, PODS, QUEUES, RESERVATIONS
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.executor.guards import StandingFences
 from berth_operator.executor.node_chooser import NodeChooser
@@ -15,6 +24,7 @@ from builders import NOON
 from handover_builders import place
 from held_slot_simulation import HELD, HeldSimulation, simulated_slots
 from operator_harness import OperatorHarness, harness
+from queue_simulation import memory_node
 
 __all__ = ["harness"]
 
@@ -33,22 +43,33 @@ def kept(
     lacking: int = 0,
     pins: dict[str, str] | None = None,
     closed: tuple[str, ...] = (),
+    bare: tuple[str, ...] = (),
+    unfenced: tuple[str, ...] = (),
+    away: tuple[str, ...] = (),
+    is_placed: bool = False,
 ) -> KeptNodes:
-    """Return what a queue with a guarantee of 200 and slots of 100 keeps."""
+    """Return what a queue with a guarantee of 200 and slots of 100 keeps; all nodes but `bare` ones have a fence."""
     places = QueuePlaces(
         own={node: memory(amount) for node, amount in own.items()},
         rooms={node: memory(amount) for node, amount in (rooms or {}).items()},
         admitting=frozenset(rooms or {}) - frozenset(closed),
         before=before,
-        unfenced={},
+        fenced=frozenset(own) - frozenset(bare),
+        unfenced=dict.fromkeys(unfenced, "a limit"),
+        away=frozenset(away),
     )
-    return keep_nodes(places, memory(200), memory(100), lacking, pins or {})
+    return keep_nodes(places, memory(200), memory(100), lacking, pins or {}, is_placed=is_placed)
 
 
 def test_as_many_nodes_are_kept_as_have_what_is_guaranteed_and_no_more() -> None:
     assert kept({"a": 100, "b": 100, "c": 100}).nodes == ("a", "b")
     assert kept({"a": 100, "b": 300}).nodes == ("b",)
     assert kept({"a": 100, "b": 0}).nodes == ("a",)
+
+
+def test_a_pod_smaller_than_a_slot_keeps_the_node_of_its_slot_and_no_other() -> None:
+    assert kept({"a": 100, "b": 40, "c": 40}).nodes == ("a",)
+    assert kept({"a": 100, "b": 40, "c": 40}, before=("b",)).nodes == ("a", "b")
 
 
 def test_nodes_that_are_kept_already_come_first() -> None:
@@ -76,6 +97,26 @@ def test_no_slot_is_made_for_a_node_that_does_not_let_it_in() -> None:
     assert (found.nodes, found.vacancies) == (("a",), ())
 
 
+def test_the_node_of_a_slot_is_kept_until_the_pod_that_uses_it_up_elsewhere_has_a_fence() -> None:
+    used_up = {"own": {"b": 100, "c": 100}, "rooms": {"a": 100, "b": 0, "c": 0}, "before": ("a", "b"), "bare": ("c",)}
+    assert kept(**used_up).nodes == ("a", "b", "c")  # type: ignore[arg-type]
+    assert kept(**{**used_up, "bare": ()}).nodes == ("b", "c")  # type: ignore[arg-type]
+    assert kept(**used_up, unfenced=("c",)).nodes == ("b", "c"), "it will have none"  # type: ignore[arg-type]
+
+
+def test_a_node_that_is_cordoned_or_not_ready_is_kept_while_a_slot_lacks() -> None:
+    assert kept({}, before=("a", "b"), away=("a",), lacking=1) == KeptNodes(("a",))
+    assert kept({}, before=("a", "b"), away=("a",)) == KeptNodes()
+
+
+def test_slots_fill_one_node_before_the_next_since_each_is_kept() -> None:
+    rooms = {"a": 200, "b": 300, "c": 50, "d": 900}
+    assert kept({}, rooms, lacking=4, closed=("d",), is_placed=True).vacancies == (*"bbb", *"aa")
+    assert kept({}, rooms, before=("a",), lacking=4, is_placed=True).vacancies == (*"aa", *"dddd", *"bbb")
+    assert kept({}, rooms, lacking=4).vacancies == ()
+    assert kept({"a": 200}, rooms, before=("a",), is_placed=True).vacancies == ()
+
+
 # --- with the operator around it -------------------------------------------------------------------------------------
 
 
@@ -100,7 +141,7 @@ def take_all(one: HeldSimulation) -> None:
 
 def test_the_node_stays_kept_from_the_slot_through_the_pod_to_the_slot_for_that_node() -> None:
     one = fenced()
-    assert (nodes(one), pinned(one)) == (("node-a",), [[], []])
+    assert (nodes(one), pinned(one)) == (("node-a",), [["node-a"], ["node-a"]])
     take_all(one)
     assert (nodes(one), one.live()) == (("node-a",), [])
     one.is_frozen = True
@@ -123,6 +164,63 @@ def test_an_operator_that_comes_after_the_pods_have_ended_goes_on_from_the_statu
     one.restart()
     one.settle()
     assert (nodes(one), pinned(one)) == (("node-a",), [["node-a"], ["node-a"]])
+
+
+def test_the_status_names_the_node_of_a_pod_before_the_slot_ends_that_it_uses_up() -> None:
+    one = fenced()
+    one.api.calls.clear()
+    one.submit("odd", "b", node="node-b")
+    one.settle()
+    assert (nodes(one), one.held()) == (("node-a", "node-b"), 1)
+    changes = [call for call in one.api.calls if call.startswith(("patch queues", "delete reservations"))]
+    assert [call.split()[0] for call in changes[:2]] == ["patch", "delete"]
+
+
+def test_a_promise_that_a_user_writes_on_a_pod_keeps_no_node() -> None:
+    one = fenced()
+    one.is_frozen = True
+    one.api.delete(RESERVATIONS, one.reservations()[0]["metadata"]["name"], namespace="b")
+    one.submit("forged", "b", annotations={SLOT_ANNOTATION: "slot/0/node-b/9999999999"})
+    one.settle()
+    assert (nodes(one), one.held()) == (("node-a",), 1)
+
+
+def cordon(one: HeldSimulation, version: str, *, off: bool = False) -> None:
+    meta = {"name": "node-a", "uid": "uid-node-a", "resourceVersion": version}
+    one.cache.put_node(memory_node("node-a", metadata=meta, spec={"unschedulable": not off}))
+
+
+def test_what_pods_leave_on_a_node_that_is_cordoned_for_a_moment_is_the_queues_when_it_is_back() -> None:
+    one = fenced()
+    take_all(one)
+    one.is_frozen = True
+    cordon(one, "1")
+    one.end("job-0", "b")
+    one.settle()
+    assert nodes(one) == ("node-a",)
+    cordon(one, "2", off=True)
+    one.settle()
+    assert nodes(one) == ("node-a",)
+    assert one.queue("q2").status.waiting_slots == 1
+
+
+def test_a_pod_larger_than_a_slot_uses_up_none_before_it_has_a_place() -> None:
+    one = fenced()
+    one.is_frozen = True
+    one.submit("large", "b", memory="900M")
+    one.settle()
+    assert not one.waits("large")
+    assert (nodes(one), one.held()) == (("node-a",), 2)
+    one.end("large", "b")
+    one.submit("large", "b", memory="150M", node="node-b")
+    one.settle()
+    assert one.live() == []
+
+
+def test_where_a_template_says_more_of_other_pods_a_scheduler_places_the_slots() -> None:
+    container = {"name": "main", "image": "main", "resources": {"requests": HELD["held"]["shape"]}}
+    one = simulated_slots(held={"template": {"spec": {"containers": [container]}}, "fence": "Node"})
+    assert pinned(one) == [[], []]
 
 
 def test_a_replica_that_does_not_lead_takes_no_fence_off_until_it_knows_the_queues() -> None:

@@ -293,8 +293,14 @@ class QueueController:
         reservations = self._reservations()
         labelled = frozenset(one.metadata.uid for one in reservations if self._cache.pods_of(one.metadata.uid)[1])
         refused = {uid: why for uid, (_, why) in self._refused.items()}
-        view = self.store.view(self._nodes(), reservations, labelled, refused)
-        view = replace(view, admitting=self._admitting(), unfenced=self._cache.unfenced())
+        nodes = self._nodes()
+        view = replace(
+            self.store.view(nodes, reservations, labelled, refused),
+            admitting=self._admitting(),
+            fenced=self._cache.fenced_nodes(),
+            unfenced=self._cache.unfenced(),
+            away=frozenset(one.metadata.name for one in self._cache.nodes()).difference(nodes),
+        )
         decision = decide_queues(view, self._clock.now())
         ended = self._clock.monotonic()
         self._next_pass = ended + min(_REST * (ended - begun), _LONGEST_REST)
@@ -308,9 +314,9 @@ class QueueController:
         failed = self._ungate_all((*decision.releases, *decision.admits), term) or failed
         if decision.admits:
             metrics.QUEUE_ADMISSIONS.inc(len(decision.admits))
+        # The status comes first: a later operator knows from it which nodes to keep when a slot has ended.
+        failed = self._write_statuses(decision, term) or failed
         failed = self._hold_all(decision.slots, term) or failed
-        for queue in self.store.queues:
-            self._write_status(queue, decision.statuses.get(queue.metadata.uid), term)
         self._report(decision)
         if not decision.is_whole:
             self._enqueue(QUEUES_KEY, 0.0)
@@ -492,6 +498,16 @@ class QueueController:
         require_lease(lambda: term == self._term and self._leads())
 
     # --- what it says
+
+    def _write_statuses(self, decision: QueueDecision, term: int) -> BerthError | None:
+        """Write all statuses; return the first refusal."""
+        failed: BerthError | None = None
+        for queue in self.store.queues:
+            try:
+                self._write_status(queue, decision.statuses.get(queue.metadata.uid), term)
+            except (PermanentError, ServerError) as error:
+                failed = failed or error
+        return failed
 
     def _write_status(self, queue: GatedQueue, status: GatedQueueStatus | None, term: int) -> None:
         """Write a status that differs, and record what became true or false; numbers alone at most once a second."""

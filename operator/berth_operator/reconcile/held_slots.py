@@ -417,7 +417,10 @@ def _keep(places: QueuePlaces | None, need: _Need, known: _Sorted, slots: QueueS
     if places is None:
         return KeptNodes()
     pins = {one.metadata.uid: pin[0] for one in known.waiting if (pin := one.spec.tasks[0].node_names)}
-    found = keep_nodes(places, need.guarantee, slots.slot, need.wanted - len(known.held), pins)
+    # A template may say more of other pods than can be foreseen here: a scheduler places its slots.
+    is_placed = slots.queue.spec.held.template is None
+    lacking = need.wanted - len(known.held)
+    found = keep_nodes(places, need.guarantee, slots.slot, lacking, pins, is_placed=is_placed)
     known.over += [one for one in known.waiting if one.metadata.uid in found.misplaced]
     known.waiting = [one for one in known.waiting if one.metadata.uid not in found.misplaced]
     return found

@@ -5,7 +5,7 @@ what a pod leaves there is a slot again, which is made for this node and no othe
 nodes these are, and a later operator goes on from it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,8 @@ from berth_core import ResourceAmounts
 _MOST_NODES: Final = 500
 """Nodes of one queue: it has at most so many slots."""
 _NOTHING: Final = ResourceAmounts.empty()
+_FENCE: Final = ResourceAmounts({"pods": 2})
+"""What a fence takes of a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +91,12 @@ class QueuePlaces:
     """The nodes that let in a slot."""
     before: tuple[str, ...]
     """The nodes that were kept so far."""
+    fenced: frozenset[str]
+    """The nodes that have a fence."""
     unfenced: Mapping[str, str]
     """Why a kept node has no fence."""
+    away: frozenset[str] = frozenset()
+    """The nodes that do not count, as they are cordoned or not ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +111,36 @@ class KeptNodes:
 
 
 def keep_nodes(
-    places: QueuePlaces, guarantee: ResourceAmounts, slot: ResourceAmounts, lacking: int, pins: Mapping[str, str]
+    places: QueuePlaces,
+    guarantee: ResourceAmounts,
+    slot: ResourceAmounts,
+    lacking: int,
+    pins: Mapping[str, str],
+    *,
+    is_placed: bool = True,
 ) -> KeptNodes:
     """Return the nodes to keep: as many as have together what is guaranteed, those that were so far first.
 
-    While slots are `lacking`, nodes that have room for one are kept, too: one of the queue's pods has left it. `pins`
-    are the nodes of slots that wait for one.
+    While slots are `lacking`, nodes that have room for one are kept, too: one of the queue's pods has left it. So are
+    they until each other node has its fence: a pod that has used up a slot elsewhere may end before. `pins` are the
+    nodes of slots that wait for one. With `is_placed` slots are made for other nodes as well, those with the most room
+    first: a scheduler would spread them, and every node that has one is kept.
     """
     before, left, kept = frozenset(places.before), guarantee, list[str]()
     many = {node: slot.times_within(own) for node, own in places.own.items()}
     for node in sorted(many, key=lambda node: (node not in before, -many[node], node)):
         rest = ResourceAmounts({name: max(0, amount - places.own[node][name]) for name, amount in left.items()})
-        if rest != left:
+        # What smaller pods leave elsewhere is no slot: a pod on each node must not have all of them fenced.
+        if rest != left and (many[node] or node in before):
             kept.append(node)
-        left = rest
-    if lacking > 0:
+            left = rest
+    if lacking > 0 or any(node not in places.fenced and node not in places.unfenced for node in kept):
         there = frozenset(kept)
-        kept += [node for node in places.before if node not in there and slot.fits_within(_room(places, node))]
+        kept += [node for node in places.before if node not in there and _may_have_room(places, node, slot, lacking)]
     kept = kept[:_MOST_NODES]
     rooms = {node: _room(places, node) for node in kept if node in places.admitting}
+    if is_placed and lacking > 0:
+        rooms |= _other_rooms(places, slot, kept)
     misplaced = set()
     for one, node in sorted(pins.items()):
         if slot.fits_within(rooms.get(node, _NOTHING)):
@@ -132,6 +149,18 @@ def keep_nodes(
             misplaced.add(one)
     vacancies = (node for node, room in rooms.items() for _ in range(min(lacking, slot.times_within(room))))
     return KeptNodes(tuple(sorted(kept)), tuple(vacancies), frozenset(misplaced))
+
+
+def _may_have_room(places: QueuePlaces, node: str, slot: ResourceAmounts, lacking: int) -> bool:
+    """Return whether a node has room for a slot, or might have it when it counts again."""
+    return slot.fits_within(_room(places, node)) or (lacking > 0 and node in places.away)
+
+
+def _other_rooms(places: QueuePlaces, slot: ResourceAmounts, kept: Iterable[str]) -> dict[str, ResourceAmounts]:
+    """Return the room on nodes that are not kept, the most first; a fence needs some, too."""
+    rooms = {node: _room(places, node).minus(_FENCE) for node in places.admitting - frozenset(kept)}
+    many = {node: number for node, room in rooms.items() if (number := slot.times_within(room))}
+    return {node: rooms[node] for node in sorted(many, key=lambda node: (-many[node], node))}
 
 
 def _room(places: QueuePlaces, node: str) -> ResourceAmounts:

@@ -68,8 +68,12 @@ class QueueView:
     """Why the API server creates no slots, by uid of their queue."""
     admitting: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The nodes that let in a slot, by uid of a queue that keeps others off its nodes; other queues are left out."""
+    fenced: frozenset[str] = frozenset()
+    """The nodes that have a fence."""
     unfenced: Mapping[str, str] = field(default_factory=dict)
     """Why a node that should be fenced is not."""
+    away: frozenset[str] = frozenset()
+    """The nodes that do not count."""
 
     @property
     def total(self) -> ResourceAmounts:
@@ -132,7 +136,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
         name: decide_slots(
             one,
             accepted.guarantees[name],
-            tally.staying(name, one if one.queue.metadata.uid in view.admitting else None),
+            tally.staying(name, is_fenced=one.queue.metadata.uid in view.admitting),
             tuple(view.nodes.values()),
             coming=tally.coming,
             labelled=view.labelled,
@@ -234,11 +238,12 @@ def _read_slots(view: QueueView, accepted: _Accepted, choice: NamespaceChoice) -
 
 def _places(slots: QueueSlots, view: QueueView, tally: "_Tally") -> QueuePlaces:
     """Return where the pods and slots of a queue are, and what room there is beside all pods."""
-    meta = slots.queue.metadata
+    meta, takers = slots.queue.metadata, slots.takers
     own, used = defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum)
     for pod in view.pods:
         is_own = tally.queue_of.get(pod.namespace) == meta.name and not pod.is_of_node
-        node = pod.node or (pod.promised if is_own and not tally.is_held(pod) else "")
+        is_promised = is_own and pod.uid in takers and not tally.is_held(pod)  # anyone may write that on a pod
+        node = pod.node or (pod.promised if is_promised else "")
         if node not in view.nodes:
             continue
         if is_own:
@@ -250,7 +255,9 @@ def _places(slots: QueueSlots, view: QueueView, tally: "_Tally") -> QueuePlaces:
         rooms={node: offered.minus(used[node].total) for node, offered in view.nodes.items()},
         admitting=view.admitting[meta.uid],
         before=slots.queue.status.fenced_nodes,
+        fenced=view.fenced,
         unfenced=view.unfenced,
+        away=view.away,
     )
 
 
@@ -293,7 +300,7 @@ class _Tally:
         self._elsewhere: defaultdict[str, Sum] = defaultdict(Sum)
         self._waiting: defaultdict[str, Sum] = defaultdict(Sum)
         self._ending: defaultdict[str, Sum] = defaultdict(Sum)
-        self._unplaced: defaultdict[str, list[ResourceAmounts]] = defaultdict(list)
+        self._unplaced: defaultdict[str, Sum] = defaultdict(Sum)
         """What admitted pods request that have no place yet."""
         self._others = Sum()
         self._slots: dict[tuple[str, str], _Slots] = {}
@@ -328,7 +335,7 @@ class _Tally:
             if self.ends_soon(pod):
                 self._ending[queue].add(pod.requests)
             elif not pod.node and not pod.promised:
-                self._unplaced[queue].append(pod.requests)
+                self._unplaced[queue].add(pod.requests)
 
     def ends_soon(self, pod: QueuePod) -> bool:
         return pod.is_terminating and pod.ends_at <= self._end
@@ -361,15 +368,14 @@ class _Tally:
         elsewhere = self._elsewhere[queue].total
         return QueueUse(allocated, elsewhere, allocated.plus(elsewhere).plus(self._waiting[queue].total))
 
-    def staying(self, queue: str, fenced: QueueSlots | None) -> ResourceAmounts:
+    def staying(self, queue: str, *, is_fenced: bool) -> ResourceAmounts:
         """Return what a queue uses, without the pods that end soon: what they leave is held as early as can be.
 
-        Nor do pods count that might take a slot and have no place yet, where slots are `fenced`: it is made for them.
+        Nor do pods count that have no place yet, where others are kept off its nodes: room that they might take is
+        made a slot first, and one that takes no slot has to find room elsewhere.
         """
         using = self.use(queue).allocated.minus(self._ending[queue].total)
-        if fenced is None:
-            return using
-        return using.minus(ResourceAmounts.total(one for one in self._unplaced[queue] if one.fits_within(fenced.slot)))
+        return using.minus(self._unplaced[queue].total) if is_fenced else using
 
     def cost(self, pod: QueuePod) -> ResourceAmounts:
         """Return what the admission of a pod adds: less where a placeholder holds its place already."""
