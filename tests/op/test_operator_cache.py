@@ -1,5 +1,6 @@
 """The cache believes the newest of what it hears, forgets what is gone for good, and queues what a change concerns."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -65,6 +66,16 @@ def test_pods_are_counted_once_each_from_the_first_list_until_they_end(cache: Ca
     assert (counts.on("node-a"), counts.on("node-b")) == (2, 0)
     counts.replace([bound("e", "node-b")], "2")
     assert (counts.on("node-a"), counts.on("node-b")) == (0, 1)
+
+
+def test_pods_are_not_counted_while_their_watch_is_silent(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    counts = cache.pod_counts
+    counts.replace([bound("a")], "1")
+    monkeypatch.setattr(time, "monotonic", lambda: now + 300)
+    assert counts.on("node-a") is None
+    counts.note_heard()
+    assert counts.on("node-a") == 1
 
 
 def node(name: str = "node-a", *, guarded: str | None = None, version: int = 1, uid: str = "") -> GuardableNode:

@@ -122,7 +122,9 @@ class Informers:
         self._counter: Informer[PlacedPod] = Informer(
             "pods of nodes",
             lambda stop: client.watch(PODS, field_selector=_BOUND, type=PlacedPod, stop=stop),
-            _applier(cache.pod_counts.replace, cache.pod_counts.put, cache.pod_counts.remove),
+            _applier(
+                cache.pod_counts.replace, cache.pod_counts.put, cache.pod_counts.remove, cache.pod_counts.note_heard
+            ),
             lambda _error: None,  # uncounted pods are listed; a lack of rights ends the watch of owners, too
             retry_seconds=_COUNT_AGAIN_SECONDS,
         )
@@ -204,11 +206,15 @@ class Informers:
 
 
 def _applier(
-    replace: Callable[[Iterable[Item], str], None], put: Callable[[Item], None], remove: Callable[[Item], None]
+    replace: Callable[[Iterable[Item], str], None],
+    put: Callable[[Item], None],
+    remove: Callable[[Item], None],
+    note_heard: Callable[[], None] = lambda: None,
 ) -> Handle:
     """Return what applies the items of a watch of pods to the cache."""
 
     def apply(item: WatchItem[Item]) -> None:
+        note_heard()
         match item:
             case Listed(items, version):
                 replace(items, version)

@@ -85,21 +85,32 @@ class PlacedPod(msgspec.Struct, frozen=True):
     spec: _Place = _Place()
 
 
+_LONGEST_SILENCE_SECONDS: Final = 150.0
+"""The API server sends a bookmark about once a minute: a watch that is silent for longer is cut, or cannot begin."""
+
+
 class PodCounts:
     """How many pods take a pod slot of each node; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._heard_at = 0.0
         self._nodes: dict[str, str] | None = None
         """Pod uid to node; None before the first list."""
         self._counts: Counter[str] = Counter()
 
     def on(self, node: str) -> int | None:
-        """Return the number of pods on a node, None before the first list."""
+        """Return the number of pods on a node, None before the first list and while the watch is silent."""
         with self._lock:
-            return None if self._nodes is None else self._counts[node]
+            is_silent = time.monotonic() - self._heard_at > _LONGEST_SILENCE_SECONDS
+            return None if self._nodes is None or is_silent else self._counts[node]
+
+    def note_heard(self) -> None:
+        """Record that the watch has brought something, if only a bookmark."""
+        self._heard_at = time.monotonic()
 
     def replace(self, pods: Iterable[PlacedPod], _version: str) -> None:
+        self.note_heard()
         with self._lock:
             self._nodes = {pod.metadata.uid: pod.spec.node_name for pod in pods}
             self._counts = Counter(self._nodes.values())
