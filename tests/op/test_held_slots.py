@@ -17,6 +17,7 @@ from berth_core import (
 from berth_core.names import queue_slot_name, queue_slot_number
 from berth_kube import PODS, RESERVATIONS
 from berth_kube.errors import ForbiddenError, KubeError, ServerError
+from berth_operator.metrics import REGISTRY
 from builders import NOON_TEXT
 from fake_api import error
 from held_slot_simulation import HELD, HOME, SHAPE, HeldSimulation, simulated_slots
@@ -53,6 +54,16 @@ def test_the_guarantee_is_held_in_slots_before_any_pod_comes_and_costs_others_no
     one.settle()
     assert len(one.free("a")) == 8
     assert megabytes(one.queue("q1").status.real_capability) == 800
+
+
+def test_the_metrics_count_held_and_waiting_slots() -> None:
+    one = simulated_slots()
+    count = lambda state: REGISTRY.get_sample_value("berth_queue_slots", {"queue": "q2", "state": state})  # noqa: E731
+    assert (count("held"), count("waiting")) == (2, 0)
+    one.is_frozen = True
+    one.write("q2", **(HELD | {"guarantee": {"resource": {"memory": "300M"}}}))
+    one.settle()
+    assert (count("held"), count("waiting")) == (2, 1)
 
 
 def test_a_slot_is_a_reservation_of_one_place_for_any_pod_of_the_namespace_until_the_queue_ends_it() -> None:
@@ -526,10 +537,11 @@ def test_the_number_of_a_slot_is_read_from_its_own_name_alone() -> None:
 # --- anything in any order -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("fence", ["None", "Node"])
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_comes_and_goes_what_is_left_of_the_guarantee_is_held_once(seed: int) -> None:
+def test_whatever_comes_and_goes_what_is_left_of_the_guarantee_is_held_once(seed: int, fence: str) -> None:
     random = Random(seed)  # noqa: S311
-    one = simulated_slots(guarantee={"resource": {"memory": "500M"}})
+    one = simulated_slots(guarantee={"resource": {"memory": "500M"}}, held={"shape": SHAPE, "fence": fence})
     names: list[str] = []
     for step in range(15):
         match random.randrange(5):

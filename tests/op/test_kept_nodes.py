@@ -20,8 +20,8 @@ from berth_operator.executor.guards import StandingFences
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.quota.limits import NamespaceLimit
 from berth_operator.reconcile.queue_places import KeptNodes, QueuePlaces, keep_nodes
-from builders import NOON
-from handover_builders import place
+from builders import NOON, as_api, pod
+from handover_builders import awaiting, place
 from held_slot_simulation import HELD, HeldSimulation, simulated_slots
 from operator_harness import OperatorHarness, harness
 from queue_simulation import memory_node
@@ -46,6 +46,7 @@ def kept(
     bare: tuple[str, ...] = (),
     unfenced: tuple[str, ...] = (),
     away: tuple[str, ...] = (),
+    unpinned: tuple[str, ...] = (),
     is_placed: bool = False,
 ) -> KeptNodes:
     """Return what a queue with a guarantee of 200 and slots of 100 keeps; all nodes but `bare` ones have a fence."""
@@ -58,7 +59,7 @@ def kept(
         unfenced=dict.fromkeys(unfenced, "a limit"),
         away=frozenset(away),
     )
-    return keep_nodes(places, memory(200), memory(100), lacking, pins or {}, is_placed=is_placed)
+    return keep_nodes(places, memory(200), memory(100), lacking, pins or {}, unpinned=unpinned, is_placed=is_placed)
 
 
 def test_as_many_nodes_are_kept_as_have_what_is_guaranteed_and_no_more() -> None:
@@ -115,6 +116,13 @@ def test_slots_fill_one_node_before_the_next_since_each_is_kept() -> None:
     assert kept({}, rooms, before=("a",), lacking=4, is_placed=True).vacancies == (*"aa", *"dddd", *"bbb")
     assert kept({}, rooms, lacking=4).vacancies == ()
     assert kept({"a": 200}, rooms, before=("a",), is_placed=True).vacancies == ()
+
+
+def test_a_slot_that_waits_for_any_node_gives_way_to_one_for_a_kept_node_with_room() -> None:
+    left = {"own": {"a": 100}, "rooms": {"a": 100, "b": 900}, "before": ("a",), "is_placed": True}
+    assert kept(**left, lacking=1, unpinned=("one",)).misplaced == {"one"}  # type: ignore[arg-type]
+    assert kept(**left, lacking=2, unpinned=("one",)).misplaced == set(), "one is made there"  # type: ignore[arg-type]
+    assert kept({"a": 100}, {"b": 900}, lacking=1, unpinned=("one",), is_placed=True).misplaced == set()
 
 
 # --- with the operator around it -------------------------------------------------------------------------------------
@@ -194,14 +202,17 @@ def test_what_pods_leave_on_a_node_that_is_cordoned_for_a_moment_is_the_queues_w
     one = fenced()
     take_all(one)
     one.is_frozen = True
+    one.submit("stranger", "elsewhere", memory="500M", node="node-b")
     cordon(one, "1")
     one.end("job-0", "b")
     one.settle()
     assert nodes(one) == ("node-a",)
+    for body in one.reservations():
+        one.report(body, "Waiting")
     cordon(one, "2", off=True)
     one.settle()
-    assert nodes(one) == ("node-a",)
-    assert one.queue("q2").status.waiting_slots == 1
+    assert (nodes(one), one.queue("q2").status.waiting_slots) == (("node-a",), 1)
+    assert ["node-a"] in pinned(one)
 
 
 def test_a_pod_larger_than_a_slot_uses_up_none_before_it_has_a_place() -> None:
@@ -217,7 +228,20 @@ def test_a_pod_larger_than_a_slot_uses_up_none_before_it_has_a_place() -> None:
     assert one.live() == []
 
 
-def test_where_a_template_says_more_of_other_pods_a_scheduler_places_the_slots() -> None:
+@pytest.mark.parametrize(("is_awaited", "want"), [(True, "node-b"), (False, "node-a")])
+def test_no_slot_is_made_for_a_node_that_is_fenced_for_others(*, is_awaited: bool, want: str) -> None:
+    one = simulated_slots(held=FENCED, suspend=True)
+    one.is_frozen = True
+    one.cache.fences.put(pod("fence", namespace=DEFAULT_NAMESPACE, node="node-a", labels={STANDING_FENCE_LABEL: ""}))
+    if is_awaited:
+        one.api.put(RESERVATIONS, as_api(place(capacity=Capacity.WHEN_FREE, fence=Fence.NODE)))
+        one.cache.put_placeholder(awaiting("node-a"))
+    one.write("q2", **(HELD | {"held": FENCED}))
+    one.settle()
+    assert pinned(one) == [[want], [want]]
+
+
+def test_the_slots_of_a_template_are_not_put_on_one_node_as_its_pods_may_have_to_be_on_several() -> None:
     container = {"name": "main", "image": "main", "resources": {"requests": HELD["held"]["shape"]}}
     one = simulated_slots(held={"template": {"spec": {"containers": [container]}}, "fence": "Node"})
     assert pinned(one) == [[], []]

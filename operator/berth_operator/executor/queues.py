@@ -233,6 +233,8 @@ class QueueController:
         self._listed_at = -_LINGER_SECONDS
         self._scope.forget_queues()
         self._cache.keep_nodes(None)
+        _forget_metrics()  # the replica that leads reports them
+        metrics.QUEUES.clear()
         if self._is_watching:
             self._stop_watching()
 
@@ -297,7 +299,7 @@ class QueueController:
         view = replace(
             self.store.view(nodes, reservations, labelled, refused),
             admitting=self._admitting(),
-            fenced=self._cache.fenced_nodes(),
+            fenced={node: self._cache.fence_users(node) for node in self._cache.fenced_nodes()},
             unfenced=self._cache.unfenced(),
             away=frozenset(one.metadata.name for one in self._cache.nodes()).difference(nodes),
         )
@@ -553,9 +555,7 @@ class QueueController:
                 )
                 self._recorder.record(RecordedEvent(regarding, "Warning", TOO_LARGE, why))
         self._told = {pod.uid for pod, _ in decision.too_large}
-        metrics.QUEUE_PODS.clear()
-        metrics.QUEUE_AMOUNTS.clear()
-        metrics.QUEUE_SLOTS.clear()
+        _forget_metrics()
         for queue in self.store.queues:
             status, name = decision.statuses.get(queue.metadata.uid), queue.metadata.name
             if status is None:
@@ -570,6 +570,11 @@ class QueueController:
                     metrics.QUEUE_AMOUNTS.labels(queue=name, resource=resource, kind=kind).set(
                         amount / _MILLI if resource == CPU else amount
                     )
+
+
+def _forget_metrics() -> None:
+    for gauge in (metrics.QUEUE_PODS, metrics.QUEUE_AMOUNTS, metrics.QUEUE_SLOTS):
+        gauge.clear()
 
 
 def _signs(status: GatedQueueStatus) -> tuple[object, ...]:

@@ -417,10 +417,12 @@ def _keep(places: QueuePlaces | None, need: _Need, known: _Sorted, slots: QueueS
     if places is None:
         return KeptNodes()
     pins = {one.metadata.uid: pin[0] for one in known.waiting if (pin := one.spec.tasks[0].node_names)}
-    # A template may say more of other pods than can be foreseen here: a scheduler places its slots.
+    waiting = (one.metadata.uid for one in known.waiting if one.phase is ReservationPhase.WAITING)
+    unpinned = [uid for uid in waiting if uid not in pins]
+    # The pods of a template may have to be on several nodes: for each slot the emptiest one is chosen.
     is_placed = slots.queue.spec.held.template is None
     lacking = need.wanted - len(known.held)
-    found = keep_nodes(places, need.guarantee, slots.slot, lacking, pins, is_placed=is_placed)
+    found = keep_nodes(places, need.guarantee, slots.slot, lacking, pins, unpinned=unpinned, is_placed=is_placed)
     known.over += [one for one in known.waiting if one.metadata.uid in found.misplaced]
     known.waiting = [one for one in known.waiting if one.metadata.uid not in found.misplaced]
     return found

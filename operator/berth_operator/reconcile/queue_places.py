@@ -5,7 +5,7 @@ what a pod leaves there is a slot again, which is made for this node and no othe
 nodes these are, and a later operator goes on from it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -107,7 +107,7 @@ class KeptNodes:
     vacancies: tuple[str, ...] = ()
     """A node with room for each slot that is lacking, as far as there are any."""
     misplaced: frozenset[str] = frozenset()
-    """The slots that wait for a node that has no room for them."""
+    """The slots that wait for a node without room for them, or for any while a kept one has room."""
 
 
 def keep_nodes(
@@ -117,14 +117,16 @@ def keep_nodes(
     lacking: int,
     pins: Mapping[str, str],
     *,
+    unpinned: Sequence[str] = (),
     is_placed: bool = True,
 ) -> KeptNodes:
     """Return the nodes to keep: as many as have together what is guaranteed, those that were so far first.
 
     While slots are `lacking`, nodes that have room for one are kept, too: one of the queue's pods has left it. So are
     they until each other node has its fence: a pod that has used up a slot elsewhere may end before. `pins` are the
-    nodes of slots that wait for one. With `is_placed` slots are made for other nodes as well, those with the most room
-    first: a scheduler would spread them, and every node that has one is kept.
+    nodes of slots that wait for one, `unpinned` slots that wait for any. With `is_placed` slots are made for other
+    nodes as well, those with the most room first: chosen one by one they would each go to the emptiest node, and every
+    node that has one is kept.
     """
     before, left, kept = frozenset(places.before), guarantee, list[str]()
     many = {node: slot.times_within(own) for node, own in places.own.items()}
@@ -139,14 +141,19 @@ def keep_nodes(
         kept += [node for node in places.before if node not in there and _may_have_room(places, node, slot, lacking)]
     kept = kept[:_MOST_NODES]
     rooms = {node: _room(places, node) for node in kept if node in places.admitting}
+    own = tuple(rooms)
     if is_placed and lacking > 0:
         rooms |= _other_rooms(places, slot, kept)
-    misplaced = set()
+    misplaced = set[str]()
     for one, node in sorted(pins.items()):
         if slot.fits_within(rooms.get(node, _NOTHING)):
             rooms[node] = rooms[node].minus(slot)
         else:
             misplaced.add(one)
+    if is_placed:
+        idle = sum(slot.times_within(rooms[node]) for node in own)
+        others = max(0, lacking - len(pins.keys() - misplaced) - len(unpinned))
+        misplaced |= {*unpinned[: max(0, idle - others)]}
     vacancies = (node for node, room in rooms.items() for _ in range(min(lacking, slot.times_within(room))))
     return KeptNodes(tuple(sorted(kept)), tuple(vacancies), frozenset(misplaced))
 

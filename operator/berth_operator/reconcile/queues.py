@@ -68,8 +68,8 @@ class QueueView:
     """Why the API server creates no slots, by uid of their queue."""
     admitting: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The nodes that let in a slot, by uid of a queue that keeps others off its nodes; other queues are left out."""
-    fenced: frozenset[str] = frozenset()
-    """The nodes that have a fence."""
+    fenced: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The nodes that have a fence, each with the namespaces that it is for."""
     unfenced: Mapping[str, str] = field(default_factory=dict)
     """Why a node that should be fenced is not."""
     away: frozenset[str] = frozenset()
@@ -253,9 +253,10 @@ def _places(slots: QueueSlots, view: QueueView, tally: "_Tally") -> QueuePlaces:
     return QueuePlaces(
         own={node: one.total for node, one in own.items()},
         rooms={node: offered.minus(used[node].total) for node, offered in view.nodes.items()},
-        admitting=view.admitting[meta.uid],
+        admitting=view.admitting[meta.uid]
+        - {node for node, by in view.fenced.items() if by and slots.namespace not in by},
         before=slots.queue.status.fenced_nodes,
-        fenced=view.fenced,
+        fenced=frozenset(view.fenced),
         unfenced=view.unfenced,
         away=view.away,
     )
