@@ -32,6 +32,7 @@ from berth_descheduler.migration import (
     conclude_request,
     execute_plan,
     find_pods_in_cooldown,
+    pods_staying_reason,
     pods_waiting_reason,
     publish_plan,
     recover_plans,
@@ -217,8 +218,13 @@ class Cycle:
             if not_worth_it is not None or not self._begins_by_itself:
                 return found, not_worth_it
             waited = clock.monotonic() - begun_at
-            others = pods_waiting_reason(found, snapshot, waited)
-            if others is None or waited >= execution.pending_wait_seconds or self._context.stop.is_set():
+            others = pods_staying_reason(found, self._settings) or pods_waiting_reason(found, snapshot, waited)
+            if (
+                others is None
+                or not others.passes
+                or waited >= execution.pending_wait_seconds
+                or self._context.stop.is_set()
+            ):
                 return found, others
             _LOG.info(telemetry.PODS_WAIT, **{telemetry.KEY_SENTENCE: others.sentence})
             self._context.stop.wait(min(pause, max(0.0, execution.pending_wait_seconds - waited)))

@@ -135,6 +135,8 @@ class Verdict(StrEnum):
     """The process was asked to stop before anything was moved."""
     PODS_WAIT = "PodsWait"
     """Not begun: pending pods would lose the capacity that the moves take."""
+    PODS_STAY = "PodsStay"
+    """Not begun: a pod could not leave a node that is drained."""
     TOO_LITTLE_GAIN = "TooLittleGain"
     """Not begun: the plan would free fewer nodes than `minFreedNodes`."""
     GAIN_UNDONE = "GainUndone"
@@ -149,6 +151,7 @@ _SENTENCES: Mapping[Verdict, str] = {
     Verdict.ABORTED: "The plan was aborted before it began; nothing was moved.",
     Verdict.STOPPED: "Asked to stop before anything was moved.",
     Verdict.PODS_WAIT: "Not begun: pods wait for the room that the moves would take.",
+    Verdict.PODS_STAY: "Not begun: not every pod can leave.",
     Verdict.TOO_LITTLE_GAIN: "Not begun: too few nodes would be freed.",
     Verdict.GAIN_UNDONE: "Not begun: nodes that were freed lately have been filled again.",
 }
@@ -311,6 +314,7 @@ class Outcome:
             Verdict.ABORTED,
             Verdict.STOPPED,
             Verdict.PODS_WAIT,
+            Verdict.PODS_STAY,
         }
         plans = [*self.adopted, *([self.plan] if self.plan else [])]
         ended_well = all(one.clean and one.phase is not PlanPhase.ABORTED for one in plans)

@@ -192,6 +192,9 @@ class CycleSettings:
     min_freed_nodes: int = 0
     """A plan that lastingly frees fewer nodes than this does not begin."""
 
+    drains_whole: bool = False
+    """A plan that leaves a pod on a node that it drains does not begin."""
+
     approval: Approval = Approval.AUTO
     """Whether the plan starts by itself or waits for `spec.approved`."""
 

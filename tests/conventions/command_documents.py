@@ -75,6 +75,7 @@ def _calls(folder: Path) -> dict[str, list[list[str]]]:
     room = ["--strategy", "make-room", "--shape", "cpu=4,memory=8Gi,count=2"]
     return {
         "doctor": [["doctor"]],
+        "drain": [["drain", "low-1", "low-2", "high-1", "--dry-run"]],
         "fragmentation": [["fragmentation", *offline, "--shape", "cpu=4,memory=8Gi"]],
         "plan": [
             ["plan", "--every-pod", *offline, *how_]

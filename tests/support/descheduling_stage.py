@@ -38,13 +38,13 @@ BASE_CPU: Final = "4"
 
 
 class Run(ServiceProcess):
-    """One `berth run`, whose outcome goes to a file."""
+    """One `berth run`, or another command that makes cycles, whose outcome goes to a file."""
 
-    def __init__(self, kubeconfig: Path, folder: Path, options: Sequence[str]) -> None:
-        self._stamp = f"run-{time.monotonic_ns()}"
+    def __init__(self, kubeconfig: Path, folder: Path, options: Sequence[str], name: str = "run") -> None:
+        self._stamp = f"{name}-{time.monotonic_ns()}"
         log = folder / f"{self._stamp}.log"
         command = [
-            *(script("berth"), "run", f"--kubeconfig={kubeconfig}", "--output=json", "--verbose"),
+            *(script("berth"), name, f"--kubeconfig={kubeconfig}", "--output=json", "--verbose"),
             *(f"--lease-seconds={LEASE_SECONDS}", *options),
         ]
         super().__init__(["/bin/sh", "-c", f'exec "$0" "$@" >{folder}/{self._stamp}.json', *command], log)
@@ -188,7 +188,13 @@ class Scene:
     def start(self, *options: str, kubeconfig: Path | None = None) -> Run:
         """Begin a run under the descheduler's account."""
         account = kubeconfig or self.sandbox.service_account_kubeconfig("berth-descheduler")
-        run = Run(account, self.folder, (*self._planner, *options))
+        return self._begin(Run(account, self.folder, (*self._planner, *options)))
+
+    def start_drain(self, *arguments: str) -> Run:
+        """Begin a drain, under the account of a person."""
+        return self._begin(Run(self.sandbox.kubeconfig, self.folder, arguments, "drain"))
+
+    def _begin(self, run: Run) -> Run:
         self._runs.append(run)
         run.start()
         return run

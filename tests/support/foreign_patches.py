@@ -365,6 +365,18 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         act=lambda client, _seen: cast("None", nodes._sweep_one(client, NODE, FreedNodes())),
         done=lambda raw: FREED_TAINT not in taints(raw),
     ),
+    "a node is cordoned": ForeignPatch(
+        site="berth_descheduler.migration.nodes.cordon_nodes",
+        before=node_body,
+        act=lambda client, _seen: cast("None", list(nodes.cordon_nodes(client, [NODE]))),
+        done=lambda raw: raw["spec"].get("unschedulable") is True,
+    ),
+    "a node is cordoned no more": ForeignPatch(
+        site="berth_descheduler.migration.nodes.uncordon_nodes",
+        before=lambda: {**node_body(), "spec": {"unschedulable": True}},
+        act=lambda client, _seen: cast("None", nodes.uncordon_nodes(client, [NODE])),
+        done=lambda raw: "unschedulable" not in raw["spec"],
+    ),
     "a node that pods were moved off rests": ForeignPatch(
         site="berth_descheduler.migration.nodes.mark_moved",
         before=node_body,

@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "calendar": "calendar:calendar_command",
     "demo": "demo:demo_command",
     "doctor": "doctor:doctor_command",
+    "drain": "run:drain_command",
     "fragmentation": "plan:fragmentation_command",
     "plan": "plan:plan_command",
     "plans": "plans:plans_command",

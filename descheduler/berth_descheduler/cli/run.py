@@ -1,35 +1,64 @@
-"""`berth run`: one cycle on the live cluster, now.
+"""`berth run` and `berth drain`: cycles on the live cluster, now.
 
-It shows progress and outcome.
+They show progress and outcome.
 """
 
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import click
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from berth_core import BerthError, MigrationPlan, SystemClock
+from berth_core import (
+    BerthError,
+    InputError,
+    MigrationPlan,
+    Node,
+    Pod,
+    SystemClock,
+    count,
+    first_few,
+    matches_labels,
+    parse_selector,
+)
 from berth_descheduler.cycle import Cycle, CycleContext
+from berth_descheduler.migration import cordon_nodes, read_pods_to_drain, uncordon_nodes
 from berth_descheduler.options import (
     Output,
     cluster_options,
     cycle_settings,
+    drain_options,
     naming_what_was_typed,
     output_option,
     planner_options,
     policy_option,
     run_options,
+    settings_to_drain,
     settings_to_run,
     write_described,
 )
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, measure_cluster
-from berth_descheduler.plugins import installed_plugins
+from berth_descheduler.plugins import NodeDrain, drain_settings, installed_plugins
 from berth_descheduler.policy import PlanSettings, RunDefaults, read_plan_settings
-from berth_descheduler.report import Occasion, ReportFile, RunProgress, Terminal, describe_run, report_option, run_page
+from berth_descheduler.report import (
+    DrainProgress,
+    Occasion,
+    ReportFile,
+    RunProgress,
+    Terminal,
+    describe_plan,
+    describe_run,
+    print_drain,
+    report_option,
+    run_page,
+)
 from berth_descheduler.snapshots import read_live_snapshot
-from berth_kube import KubeClient, connect
+from berth_kube import NODES, KubeClient, connect
 from berth_service.process import configure_logs, stop_on_signals
 
 _LISTED_FAILURES: Final = 20
@@ -113,3 +142,275 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     console.print(table)
     if len(others) > _LISTED_FAILURES:
         console.print(f"... and {len(others) - _LISTED_FAILURES} more: kubectl get migrationplan -o yaml")
+
+
+# --- berth drain -----------------------------------------------------------------------------------------------------
+# Cordons nodes and makes cycles that move their pods, until nothing is left there or nothing more can go.
+
+_POOL_LABELS: Final = (
+    "pool",
+    "karpenter.sh/nodepool",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+)
+"""By these labels nodes say to which pool they belong."""
+
+_NODES_SHOWN: Final = 5
+_LOOK_SECONDS: Final = 1.0
+_WELL: Final = frozenset({Verdict.CARRIED_OUT, Verdict.NOTHING_TO_MOVE})
+
+
+@click.command("drain")
+@click.argument("nodes", nargs=-1, metavar="[NODE]...")
+@click.option("--selector", metavar="LABELS", help="Drain the nodes with these labels, such as rack=7,!gpu.")
+@click.option("--pool", metavar="NAME", help="Drain the nodes of this pool, by the label that says it.")
+@cluster_options
+@drain_options
+@click.option("--uncordon-on-failure", is_flag=True, help="Uncordon what this command cordoned if pods are left there.")
+@click.option("--dry-run", is_flag=True, help="Plan only: nothing is cordoned or moved.")
+@click.option("--verbose", is_flag=True, help="Log every step to standard error.")
+@output_option
+def drain_command(
+    *,
+    nodes: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    uncordon_on_failure: bool,
+    dry_run: bool,
+    verbose: bool,
+    output: Output,
+    **options: Any,  # noqa: ANN401 - read once, below
+) -> int:
+    """Cordon nodes and move all their pods, each to a place that is reserved before its eviction.
+
+    All places are planned first: if a pod cannot go, it is named with the reason, and nothing is moved. DaemonSet and
+    mirror pods stay. Exit code 1 if anything else is left on the nodes.
+    """
+    wanted = _Wanted(nodes, options["selector"], options["pool"])
+    wanted.check()
+    defaults = settings_to_drain(options, dry_run=dry_run)
+    configure_logs("info" if verbose else "error", as_json=False)
+    with (
+        connect(kubeconfig=kubeconfig, context=context, user_agent="berth-drain") as client,
+        stop_on_signals() as stop,
+        DrainProgress(Terminal(stderr=True), asks_for_approval=False) as progress,
+    ):
+        chosen = choose_nodes(client.list(NODES, type=Node).items, wanted)
+        plugin = NodeDrain(nodes=frozenset(chosen), delete_empty_dirs=options["delete_emptydir_data"])
+        drain = _Drain(client, stop, progress, defaults, plugin)
+        done = drain.try_out() if dry_run else drain.carry_out(uncordon_on_failure=uncordon_on_failure)
+    if output is Output.TABLE:
+        _print_drained(done, progress.found, Terminal())
+    else:
+        write_described(_describe_drain(done, progress.found), output)
+    return 0 if done.complete else _FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which nodes to drain, as typed."""
+
+    names: Sequence[str] = ()
+    selector: str | None = None
+    pool: str | None = None
+
+    def check(self) -> None:
+        """Raise `InputError` for what contradicts itself or says nothing."""
+        if not self.names and self.selector is None and self.pool is None:
+            raise InputError("NODE", None, "the name of a node, --selector or --pool", said="missing")
+        if self.names and (self.selector is not None or self.pool is not None):
+            option = "--pool" if self.selector is None else "--selector"
+            raise InputError(option, self.selector or self.pool, "no names of nodes beside it")
+        twice = next((name for index, name in enumerate(self.names) if name in self.names[:index]), None)
+        if twice is not None:
+            raise InputError("NODE", twice, "each node once")
+        self.selects(Node())
+
+    def selects(self, node: Node) -> bool:
+        """Return whether the options select a node; raises `InputError` for an unreadable selector."""
+        labels = node.metadata.labels
+        try:
+            by_labels = self.selector is None or matches_labels(parse_selector(self.selector), labels)
+        except InputError as error:
+            raise InputError("--selector", error.value, error.expected) from error
+        return by_labels and (self.pool is None or self.pool in {labels.get(label) for label in _POOL_LABELS})
+
+
+def choose_nodes(nodes: Iterable[Node], wanted: _Wanted) -> tuple[str, ...]:
+    """Return the names of the nodes to drain, sorted.
+
+    Raises `InputError` for a node that is not there, for options that select none, and if none would be left.
+    """
+    of_name = {node.metadata.name: node for node in nodes}
+    some = first_few(sorted(of_name), _NODES_SHOWN)
+    if unknown := next((name for name in wanted.names if name not in of_name), None):
+        raise InputError("NODE", unknown, f"a node of the cluster, such as {some}")
+    chosen = wanted.names or [name for name, node in of_name.items() if wanted.selects(node)]
+    if not chosen and wanted.selector is not None:
+        both = "" if wanted.pool is None else f" and belongs to the pool {wanted.pool}"
+        raise InputError("--selector", wanted.selector, f"labels that a node has{both}")
+    if not chosen:
+        raise InputError("--pool", wanted.pool, f"a pool that a node names in one of {', '.join(_POOL_LABELS)}")
+    if len(chosen) == len(of_name):
+        field_name = "NODE" if wanted.names else "--pool" if wanted.selector is None else "--selector"
+        raise InputError(field_name, " ".join(sorted(chosen)), "at least one node less: these are all there are")
+    return tuple(sorted(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class _Drained:
+    """What became of a drain."""
+
+    nodes: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+    """Of its cycles, but for those that waited for the lease in vain and were followed by another."""
+
+    complete: bool
+    """Whether nothing is left on the nodes that had to go, or with a dry run whether all could go."""
+
+    closed: tuple[str, ...] = ()
+    """The nodes that were open before, and are cordoned now."""
+
+    opened: tuple[str, ...] = ()
+    remaining: tuple[Pod, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return the last outcome."""
+        return self.outcomes[-1]
+
+
+@dataclass(slots=True)
+class _Drain:
+    """One drain of some nodes."""
+
+    client: KubeClient
+    stop: threading.Event
+    progress: DrainProgress
+    defaults: RunDefaults
+    """The settings of its cycles, and those of the planner without the drain."""
+
+    plugin: NodeDrain
+    _clock: SystemClock = field(default_factory=SystemClock)
+    _deadline: float = 0.0
+
+    def try_out(self) -> _Drained:
+        """Return what would be done."""
+        outcome = self._cycle()
+        found = self.progress.found
+        return _Drained(self._nodes, (outcome,), complete=found is None or not found.pods_staying_on(self._nodes))
+
+    def carry_out(self, *, uncordon_on_failure: bool) -> _Drained:
+        """Cordon the nodes and move their pods; take back the cordon on failure if asked to."""
+        closed: list[str] = []
+        opened: tuple[str, ...] = ()
+        complete = False
+        try:
+            closed.extend(cordon_nodes(self.client, self._nodes))
+            done = self._empty()
+            complete = done.complete
+        finally:
+            if uncordon_on_failure and not complete:
+                opened = self._uncordon(closed)
+        return replace(done, closed=tuple(node for node in closed if node not in opened), opened=opened)
+
+    @property
+    def _nodes(self) -> tuple[str, ...]:
+        return tuple(sorted(self.plugin.nodes))
+
+    def _uncordon(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        failed = uncordon_nodes(self.client, nodes)
+        opened = tuple(node for node in nodes if node not in failed)
+        self.progress.uncordoned(opened, failed)
+        return opened
+
+    def _empty(self) -> _Drained:
+        """Make cycles as long as each brings pods away."""
+        self._deadline = self._clock.monotonic() + (self.defaults.cycle.execution.max_seconds or 0.0)
+        outcomes: list[Outcome] = []
+        while True:
+            left = max(_LOOK_SECONDS, self._deadline - self._clock.monotonic())
+            outcome = self._cycle(max_seconds=left)
+            remaining = self._await_the_end()
+            goes_on = self._goes_on(outcome, remaining)
+            if not goes_on or outcome.verdict is not Verdict.LEASE_HELD:
+                outcomes.append(outcome)
+            if not goes_on:
+                well = outcome.verdict in _WELL and (outcome.plan is None or outcome.plan.clean)
+                return _Drained(self._nodes, tuple(outcomes), complete=well and not remaining, remaining=remaining)
+
+    def _goes_on(self, outcome: Outcome, remaining: tuple[Pod, ...]) -> bool:
+        if outcome.verdict is Verdict.LEASE_HELD:
+            return not self._is_over
+        found, moved = self.progress.found, outcome.plan.landed_on_target if outcome.plan is not None else 0
+        staying = found.pods_staying_on(self._nodes) if found is not None else ()
+        known = {f"{one.namespace}/{one.name}" for one in staying}
+        return moved > 0 and not self._is_over and any(pod.key not in known for pod in remaining)
+
+    def _await_the_end(self) -> tuple[Pod, ...]:
+        """Wait until no pod on the nodes is being deleted; return those that are left."""
+        while True:
+            found = read_pods_to_drain(self.client, self._nodes)
+            if self._is_over or not any(pod.is_terminating for pod in found):
+                return found
+            self.stop.wait(_LOOK_SECONDS)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.stop.is_set() or self._clock.monotonic() >= self._deadline
+
+    def _cycle(self, max_seconds: float | None = None) -> Outcome:
+        cycle = self.defaults.cycle
+        settings = replace(cycle, execution=replace(cycle.execution, max_seconds=max_seconds))
+        planner = replace(drain_settings(self.defaults.planner, self.plugin), now=self._clock.now())
+
+        def settings_of_plan(plan: MigrationPlan) -> PlanSettings:
+            return read_plan_settings(self.client, plan, self.defaults, installed_plugins(), self._clock.now())
+
+        context = CycleContext(self.client, self._clock, self.progress, self.stop, settings_of_plan)
+        return Cycle(context, settings, planner).run()
+
+
+class DrainDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `berth drain` writes for machines."""
+
+    nodes: tuple[str, ...]
+    complete: bool
+    cordoned: tuple[str, ...]
+    uncordoned: tuple[str, ...]
+    remaining: tuple[dict[str, str], ...]
+    plan: Any
+    runs: tuple[Any, ...]
+
+
+def _describe_drain(done: _Drained, found: Plan | None) -> DrainDocument:
+    pods = ((pod.metadata.namespace, pod.metadata.name, pod.spec.node_name) for pod in done.remaining)
+    return DrainDocument(
+        nodes=done.nodes,
+        complete=done.complete,
+        cordoned=done.closed,
+        uncordoned=done.opened,
+        remaining=tuple({"namespace": namespace, "name": name, "node": node} for namespace, name, node in pods),
+        plan=None if found is None else describe_plan(found),
+        runs=tuple(map(describe_run, done.outcomes)),
+    )
+
+
+def _print_drained(done: _Drained, found: Plan | None, console: Console) -> None:
+    """Show what a drain did to people."""
+    if found is not None and done.outcome.verdict in {Verdict.DRY_RUN, Verdict.PODS_STAY}:
+        print_drain(found, found.pods_staying_on(done.nodes), console)
+    if done.outcome.verdict is Verdict.DRY_RUN:
+        return
+    for outcome in done.outcomes:
+        print_outcome(outcome, console)
+    names = ", ".join(done.nodes)
+    pods = [f"{pod.key} on {pod.spec.node_name}" for pod in done.remaining]
+    if done.complete:
+        said = f"drained: {names}"
+    elif pods:
+        said = f"not drained: {count(len(pods), 'pod')} left: {first_few(pods, _LISTED_FAILURES)}"
+    else:
+        said = f"nothing is left on {names}, but not everything went as planned"
+    console.print(said, highlight=False)

@@ -7,7 +7,15 @@ from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.controller import PlanDeletedError, execute_plan
 from berth_descheduler.migration.history import PodName, find_pods_in_cooldown
 from berth_descheduler.migration.manifests import MOST_MOVES
-from berth_descheduler.migration.nodes import FreedMark, left_over_nodes, sweep_cooling_nodes, sweep_freed_nodes
+from berth_descheduler.migration.nodes import (
+    FreedMark,
+    cordon_nodes,
+    left_over_nodes,
+    read_pods_to_drain,
+    sweep_cooling_nodes,
+    sweep_freed_nodes,
+    uncordon_nodes,
+)
 from berth_descheduler.migration.operator_liveness import OperatorLiveness, clean_up_after_operator
 from berth_descheduler.migration.plans import (
     PlanStateError,
@@ -29,6 +37,7 @@ from berth_descheduler.migration.validation import (
     NotBegun,
     PlanValidator,
     PreEvictionCheck,
+    pods_staying_reason,
     pods_waiting_reason,
     too_little_gain_reason,
 )
@@ -53,13 +62,16 @@ __all__ = [
     "approve",
     "clean_up_after_operator",
     "conclude_request",
+    "cordon_nodes",
     "end_plan",
     "execute_plan",
     "find_pods_in_cooldown",
     "leader_lease",
     "left_over_nodes",
+    "pods_staying_reason",
     "pods_waiting_reason",
     "publish_plan",
+    "read_pods_to_drain",
     "recover_plans",
     "release_reservations",
     "request_run",
@@ -67,4 +79,5 @@ __all__ = [
     "sweep_cooling_nodes",
     "sweep_freed_nodes",
     "too_little_gain_reason",
+    "uncordon_nodes",
 ]

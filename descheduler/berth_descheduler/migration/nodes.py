@@ -3,7 +3,7 @@
 They are those of running plans, freed nodes and nodes in cool-down.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -187,7 +187,7 @@ def _pods_where(client: KubeClient, field_selector: str) -> tuple[Pod, ...]:
 
 _TRIES: Final = 8
 _FEW_NODES: Final = 20
-"""For at most this many marked nodes, pods are listed node by node."""
+"""For at most this many nodes, pods are listed node by node."""
 
 
 class FreedMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -287,12 +287,14 @@ def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
 
 
 def _nodes_in_use(client: KubeClient, marked: Iterable[str]) -> frozenset[str]:
-    names = frozenset(marked)
-    if len(names) <= _FEW_NODES:
-        pods = [pod for name in sorted(names) for pod in _pods_where(client, f"spec.nodeName={name}")]
-    else:
-        pods = [pod for pod in client.list(PODS, type=Pod).items if pod.spec.node_name in names]
+    pods = _read_pods_on(client, frozenset(marked))
     return frozenset(pod.spec.node_name for pod in pods if not is_free((pod,)))
+
+
+def _read_pods_on(client: KubeClient, names: frozenset[str]) -> list[Pod]:
+    if len(names) <= _FEW_NODES:
+        return [pod for name in sorted(names) for pod in _pods_where(client, f"spec.nodeName={name}")]
+    return [pod for pod in client.list(PODS, type=Pod).items if pod.spec.node_name in names]
 
 
 def _nodes_waited_for(
@@ -301,6 +303,48 @@ def _nodes_waited_for(
     if not any(is_pending(pod) for pod in _pods_where(client, "spec.nodeName=")):
         return frozenset()
     return nodes_for_waiting_pods(read_snapshot(), marked)
+
+
+# --- drained nodes ---------------------------------------------------------------------------------------------------
+# A drain cordons nodes as `kubectl cordon` does, and takes that back only where it was its own.
+
+
+def cordon_nodes(client: KubeClient, nodes: Iterable[str]) -> Iterator[str]:
+    """Close nodes to new pods, and yield those that were open.
+
+    Raises `BerthError` for the first that cannot be closed.
+    """
+    for node in nodes:
+        if change_node(client, node, partial(_cordoned, closed=True)):
+            yield node
+
+
+def uncordon_nodes(client: KubeClient, nodes: Iterable[str]) -> tuple[str, ...]:
+    """Open nodes again; return those where that failed.
+
+    Skips a node that is gone.
+    """
+    failed = []
+    for node in nodes:
+        try:
+            change_node(client, node, partial(_cordoned, closed=False))
+        except NotFoundError:
+            continue
+        except BerthError as error:
+            failed.append(node)
+            _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
+    return tuple(failed)
+
+
+def _cordoned(raw: Mapping[str, Any], *, closed: bool) -> dict[str, Any] | None:
+    if bool(raw["spec"].get("unschedulable")) is closed:
+        return None
+    return {"metadata": {}, "spec": {"unschedulable": closed or None}}
+
+
+def read_pods_to_drain(client: KubeClient, nodes: Collection[str]) -> tuple[Pod, ...]:
+    """Return the pods on nodes that keep these from being empty, also those that are being deleted."""
+    return tuple(pod for pod in _read_pods_on(client, frozenset(nodes)) if pod.occupies_node)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ from berth_descheduler.planner import (
     starved_pods,
     wish_refusals,
 )
-from berth_descheduler.plugins import Goal, evicts_for_room, goal_of, why_not_evicted
+from berth_descheduler.plugins import Goal, drained_nodes, evicts_for_room, goal_of, why_not_evicted
 from berth_descheduler.settings import CycleSettings
 from berth_kube import NODES, PODS, KubeClient
 
@@ -227,6 +227,8 @@ class NotBegun:
 
     verdict: Verdict
     sentence: str
+    passes: bool = True
+    """Whether waiting may help."""
 
 
 def too_little_gain_reason(
@@ -268,6 +270,23 @@ def pods_waiting_reason(found: Plan, snapshot: Snapshot, waited_seconds: float) 
     what = f"{count_waiting(starved)} for room that the moves would take"
     text = f"Not begun: {what}, {waited_seconds:.0f} s by now: {names_of(starved)}."
     return NotBegun(Verdict.PODS_WAIT, text)
+
+
+_PASSING: Final = frozenset({RefusalReason.BUDGET_EXHAUSTED, RefusalReason.NOT_RUNNING, RefusalReason.HANDING_OVER})
+"""Why pods stay that may be able to leave a moment later."""
+
+
+def pods_staying_reason(found: Plan, settings: CycleSettings) -> NotBegun | None:
+    """Return why a drain does not begin that has to take every pod along.
+
+    None if it leaves none, or may.
+    """
+    staying = found.pods_staying_on(drained_nodes(found.objective)) if settings.drains_whole else ()
+    if not staying:
+        return None
+    what = f"{count(len(staying), 'pod')} cannot leave"
+    text = f"Not begun: {what}: {names_of(f'{one.namespace}/{one.name} ({one.reason})' for one in staying)}."
+    return NotBegun(Verdict.PODS_STAY, text, passes=all(one.reason in _PASSING for one in staying))
 
 
 # --- pre-eviction ----------------------------------------------------------------------------------------------------

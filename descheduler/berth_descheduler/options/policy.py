@@ -21,11 +21,12 @@ from berth_descheduler.options.command import (
     longest_grace,
     naming_options,
     option_of,
+    planner_options,
     planner_settings,
     planning_time,
     with_options,
 )
-from berth_descheduler.planner import PlannerSettings, read_shape
+from berth_descheduler.planner import PlannerSettings, WaveLimits, read_shape
 from berth_descheduler.plugins import default_settings, installed_plugins
 from berth_descheduler.policy import RunDefaults, read_policy, read_policy_file
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
@@ -103,6 +104,9 @@ def _annotations(given: tuple[str, ...]) -> dict[str, str]:
 # The command line options that `berth run` and the service share: how a plan is carried out.
 
 _LEASE_PATIENCE_SECONDS: Final = 5
+_PARAMETERS: Final = "__click_params__"
+"""Where click keeps the options of a function until it becomes a command."""
+
 _TIMEOUTS: Final = {
     "reserve": "Give a move up if its place is not held and proven by then.",
     "evict": "Give a move up if a disruption budget or a webhook refuses the eviction for so long.",
@@ -175,6 +179,70 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
         dry_run=dry_run,
     )
     return with_safety(settings, options)
+
+
+# --- drain options ---------------------------------------------------------------------------------------------------
+# The command line options of `berth drain`, most of which mean what they do for `berth run`.
+
+_SHARED_WITH_RUN: Final = frozenset(
+    {
+        *("namespace", "max_grace_period", "per_controller", "per_wave", "control_plane_nodes"),
+        *("evict_timeout", "pending_wait", "lease_seconds"),
+    }
+)
+
+
+def drain_options(command: F) -> F:
+    """Add the options from which `settings_to_drain` makes the settings."""
+
+    def run() -> None:
+        """Carry the options of `berth run`."""
+
+    shared = [one for one in getattr(run_options(planner_options(run)), _PARAMETERS) if one.name in _SHARED_WITH_RUN]
+    setattr(command, _PARAMETERS, [*getattr(command, _PARAMETERS, ()), *shared])
+    options = [
+        click.option("--skip-refused", is_flag=True, help="Move the others where some pods cannot go; those stay."),
+        click.option(
+            "--delete-emptydir-data",
+            is_flag=True,
+            help="Move pods with emptyDir or hostPath volumes, too; what they have there is lost.",
+        ),
+        click.option(
+            "--timeout", default="1h", show_default=True, metavar="DURATION", help="Begin nothing new after this long."
+        ),
+    ]
+    return with_options(command, options)
+
+
+def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
+    """Return how to carry a drain out and what limits its plan; no limit of a policy is among them.
+
+    Raises `InputError` naming the option.
+    """
+    evict_seconds = duration_option(options, "evict_timeout")
+    cycle = CycleSettings(
+        execution=ExecutionSettings(
+            timeouts=replace(MoveTimeouts(), evict_seconds=evict_seconds),
+            max_seconds=duration_option(options, "timeout"),
+            max_grace=longest_grace(options),
+            pending_wait_seconds=duration_option_from_zero(options, "pending_wait"),
+        ),
+        namespace=options["namespace"],
+        lease_seconds=options["lease_seconds"],
+        lease_wait_seconds=options["lease_seconds"] + _LEASE_PATIENCE_SECONDS,
+        drains_whole=not options["skip_refused"],
+        dry_run=dry_run,
+    )
+    with naming_options(options):
+        waves = WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"])
+    planner = replace(
+        default_settings(),
+        max_grace=longest_grace(options),
+        waves=waves,
+        control_plane_nodes=options["control_plane_nodes"],
+        own_namespace=options["namespace"],
+    )
+    return RunDefaults(cycle, planner)
 
 
 def run_planner_settings(options: dict[str, Any]) -> PlannerSettings:

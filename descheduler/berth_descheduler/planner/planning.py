@@ -4,7 +4,7 @@ Puts together the problem, the strategy, the waves, and the numbers before and a
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -211,6 +211,14 @@ class Plan:
     def evictions(self) -> int:
         """Return how many of the moves have no target."""
         return sum(move.is_eviction for move in self.moves)
+
+    def pods_staying_on(self, nodes: Collection[str]) -> tuple[Refused, ...]:
+        """Return the pods that cannot leave some nodes.
+
+        Those beyond the limit of one plan are left to the next.
+        """
+        pods = (one for one in self.refused if one.kind is RefusedKind.POD and one.node in nodes)
+        return tuple(one for one in pods if one.reason is not RefusalReason.MOVE_LIMIT)
 
     @property
     def does_nothing(self) -> bool:

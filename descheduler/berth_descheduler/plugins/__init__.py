@@ -24,7 +24,14 @@ from berth_descheduler.plugins.defragmentation import (
 from berth_descheduler.plugins.lent_nodes import (
     why_not_evicted,
 )
-from berth_descheduler.plugins.registry import PluginRegistry, default_plugins, default_settings, installed_plugins
+from berth_descheduler.plugins.node_drain import NODE_DRAIN, NodeDrain, drained_nodes
+from berth_descheduler.plugins.registry import (
+    PluginRegistry,
+    default_plugins,
+    default_settings,
+    drain_settings,
+    installed_plugins,
+)
 from berth_descheduler.plugins.reservation_windows import (
     ReservationWindows,
 )
@@ -34,6 +41,7 @@ __all__ = [
     "DEFRAGMENT_DEFAULT",
     "EVICTOR_NAME",
     "LOW_DEFAULT",
+    "NODE_DRAIN",
     "PLUGIN_NAME",
     "PROTECTION_DEFAULT",
     "DefaultEvictor",
@@ -42,6 +50,7 @@ __all__ = [
     "DefragmentationArgs",
     "Goal",
     "NoBalance",
+    "NodeDrain",
     "PluginRegistry",
     "ReservationWindows",
     "StarvingJobs",
@@ -49,6 +58,8 @@ __all__ = [
     "StrategyName",
     "default_plugins",
     "default_settings",
+    "drain_settings",
+    "drained_nodes",
     "evicts_for_room",
     "find_double_names",
     "goal_of",

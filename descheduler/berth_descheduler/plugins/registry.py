@@ -5,7 +5,7 @@ that cannot be imported, or whose name is taken, is an error of the policies tha
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
@@ -21,6 +21,7 @@ from berth_descheduler.plugins.defragmentation import (
 )
 from berth_descheduler.plugins.ends_soon import ENDS_SOON, EndsSoon
 from berth_descheduler.plugins.lent_nodes import LentNodes
+from berth_descheduler.plugins.node_drain import NODE_DRAIN, NodeDrain
 from berth_descheduler.plugins.reservation_windows import ReservationWindows
 from berth_descheduler.plugins.starving_jobs import StarvingJobs
 
@@ -132,6 +133,13 @@ def default_settings() -> PlannerSettings:
     """Return the planner's settings where no policy says otherwise."""
     plugins = default_plugins()
     return settings_with(PlannerSettings(plugins=plugins), plugins)
+
+
+def drain_settings(settings: PlannerSettings, drain: NodeDrain) -> PlannerSettings:
+    """Return settings by which every pod leaves the nodes of a drain, and no other pod moves."""
+    evictor = DefaultEvictor.parse({"evictLocalStoragePods": drain.delete_empty_dirs})
+    enabled = Enabled(NODE_DRAIN, drain)
+    return settings_with(settings, replace(default_plugins(evictor=evictor), balance=enabled, deschedule=(enabled,)))
 
 
 def installed_plugins() -> PluginRegistry:

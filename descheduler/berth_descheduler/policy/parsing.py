@@ -34,9 +34,12 @@ from berth_core import (
 from berth_core.policies import DeschedulerPolicySpec, FreedTaint, Profile
 from berth_descheduler.planner import PlannerSettings, Thresholds, WaveLimits
 from berth_descheduler.plugins import (
+    NODE_DRAIN,
     DefragmentationArgs,
+    NodeDrain,
     PluginRegistry,
     default_settings,
+    drain_settings,
     installed_plugins,
     settings_with,
     with_defragmentation,
@@ -438,16 +441,20 @@ def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> Plan
     They have the plan's own arguments and no limits of this run. Only `berth run` begins such a plan; it has kept the
     limits of its own options.
     """
-    args = DefragmentationArgs(protection=Thresholds.of(cpu=100))
-    with suppress(InputError):
-        args = DefragmentationArgs.parse(plan.spec.objective.args) if plan.spec.objective.args else args
-    return replace(
-        settings_with(planner, with_defragmentation(planner.plugins, args)),
+    unlimited = replace(
+        planner,
         max_moves=None,
         max_moves_per_node=None,
         max_moves_per_namespace=None,
         waves=WaveLimits(per_controller=MOST_IN_A_WAVE, per_wave=MOST_IN_A_WAVE),
     )
+    objective = plan.spec.objective
+    args = DefragmentationArgs(protection=Thresholds.of(cpu=100))
+    with suppress(InputError):
+        if objective.plugin == NODE_DRAIN:
+            return drain_settings(unlimited, NodeDrain.parse(objective.args))
+        args = DefragmentationArgs.parse(objective.args) if objective.args else args
+    return settings_with(unlimited, with_defragmentation(planner.plugins, args))
 
 
 def read_plan_settings(

@@ -23,7 +23,7 @@ from berth_descheduler.report.html import ReportFile, report_option, stored_plan
 from berth_descheduler.report.node_map import draw_nodes
 from berth_descheduler.report.page import Occasion, Page, plan_page, run_page
 from berth_descheduler.report.policies import list_policies, render_policies
-from berth_descheduler.report.progress import RunProgress
+from berth_descheduler.report.progress import DrainProgress, RunProgress
 from berth_descheduler.report.stored_plans import (
     PlanHead,
     describe_moves,
@@ -37,11 +37,12 @@ from berth_descheduler.report.stored_plans import (
     what_to_do,
 )
 from berth_descheduler.report.summary import counted_by, judge, missing_in_words, summarise_plan
-from berth_descheduler.report.tables import Terminal, output_console, print_plan, working
+from berth_descheduler.report.tables import Terminal, output_console, print_drain, print_plan, working
 from berth_descheduler.report.top import TopView, describe_view, render_frame, view_cluster
 
 __all__ = [
     "Capacity",
+    "DrainProgress",
     "ListedPlan",
     "Occasion",
     "Page",
@@ -74,6 +75,7 @@ __all__ = [
     "newest_first",
     "output_console",
     "plan_page",
+    "print_drain",
     "print_plan",
     "render_capacity",
     "render_frame",

@@ -30,6 +30,8 @@ _SHOWN: Final = (
     MoveState.FAILED,
 )
 
+_LISTED_STAYING: Final = 20
+
 
 class RunProgress(SilentObserver):
     """Shows a run.
@@ -101,3 +103,31 @@ class RunProgress(SilentObserver):
             self._bar.update(self._task, description=line)
         else:
             self._console.print(line, highlight=False)
+
+
+class DrainProgress(RunProgress):
+    """Shows a drain, and before its first eviction which pods cannot go."""
+
+    _told = ""
+
+    def planned(self, plan: Plan) -> None:
+        """Print what is planned, once as long as it is the same."""
+        text = summarise_plan(plan)
+        if text == self._told:
+            self.found = plan
+            return
+        self._told = text
+        super().planned(plan)
+        staying = plan.pods_staying_on({one.node for one in plan.refused})
+        for one in staying[:_LISTED_STAYING]:
+            self._console.print(
+                f"cannot go: {one.namespace}/{one.name} on {one.node}: {one.sentences}", highlight=False
+            )
+        if len(staying) > _LISTED_STAYING:
+            self._console.print(f"... and {len(staying) - _LISTED_STAYING} more", highlight=False)
+
+    def uncordoned(self, nodes: Sequence[str], failed: Sequence[str]) -> None:
+        """Print which nodes take pods again."""
+        for what, names in (("uncordoned", nodes), ("could not uncordon", failed)):
+            if names:
+                self._console.print(f"{what}: {', '.join(names)}", highlight=False)

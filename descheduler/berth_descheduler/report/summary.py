@@ -1,7 +1,7 @@
 """A plan's effect, quality, cost and gain, in sentences and figures."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from berth_core import (
 )
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner import Fragmentation, Plan, Prover, Quality, requested_share
-from berth_descheduler.plugins import Goal, goal_of
+from berth_descheduler.plugins import Goal, drained_nodes, goal_of
 
 _LISTED_PODS: Final = 6
 _LISTED_ROOMS: Final = 3
@@ -72,12 +72,24 @@ def _moves_single_pods(plan: Plan) -> bool:
 
 def _summarise_single(plan: Plan) -> str:
     """Return what happens to the pods that plugins name, in a sentence."""
+    if drained := drained_nodes(plan.objective):
+        return _summarise_drain(plan, drained)
     stay = sum(one.kind is RefusedKind.POD for one in plan.refused)
     staying = f" {count(stay, 'pod')} {'stays' if stay == 1 else 'stay'} that could not be moved." if stay else ""
     if not plan.moves:
         return f"Nothing to move: {plan.objective.plugin} {'could move no pod' if stay else 'names no pod'}.{staying}"
     moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
     return f"{moves} in {waves} for pods that {plan.objective.plugin} names.{staying}"
+
+
+def _summarise_drain(plan: Plan, nodes: Collection[str]) -> str:
+    """Return how many pods leave the nodes that are drained, in a sentence."""
+    stay = len(plan.pods_staying_on(nodes))
+    staying = f" {count(stay, 'pod')} cannot go." if stay else ""
+    if not plan.moves:
+        return f"Nothing to move off {count(len(nodes), 'node')}.{staying}"
+    moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
+    return f"{moves} in {waves} drain {count(len(nodes), 'node')}.{staying}"
 
 
 def _summarise_starving(plan: Plan) -> str:

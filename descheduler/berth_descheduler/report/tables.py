@@ -106,6 +106,20 @@ def render_plan(plan: Plan) -> RenderableType:
     return Group(*parts)
 
 
+def print_drain(plan: Plan, staying: Sequence[Refused], console: Console) -> None:
+    """Print where the pods of drained nodes go, and of each that cannot go why."""
+    console.print(Text(summarise_plan(plan), style="bold"))
+    if plan.moves:
+        console.print(_moves_table(plan.moves))
+    if staying:
+        table = Table("pod", "on", "reason", "why", title="Cannot go", title_justify="left", title_style="bold")
+        for one in staying[:_LISTED_MOVES]:
+            table.add_row(name_refused(one), one.node, one.reason.value, one.sentences)
+        if len(staying) > _LISTED_MOVES:
+            table.caption = f"and {len(staying) - _LISTED_MOVES} more; {ALL_IN_JSON}"
+        console.print(table)
+
+
 def _judgement(plan: Plan) -> list[Text]:
     """Return quality, cost and freed nodes in sentences.
 

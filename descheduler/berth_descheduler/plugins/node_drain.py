@@ -1,0 +1,82 @@
+"""The plugin of `berth drain`: every pod leaves some nodes, and goes to one of the others.
+
+It is for commands and not for policies. DaemonSet and mirror pods belong to their nodes, and pods that have ended or
+are being deleted go by themselves: none of them is named.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from berth_core import InputError, Node, Objective, Pod, ResourceAmounts, Snapshot, readable_requests, refuse_unknown
+from berth_descheduler.framework.interfaces import Candidate, ClusterView
+from berth_descheduler.plugins.defragmentation import SINGLE_PODS, NoBalance
+
+NODE_DRAIN: Final = "NodeDrain"
+"""The name by which plans record that they drain nodes."""
+
+_NODES: Final = "nodes"
+_EMPTY_DIRS: Final = "deleteEmptyDirData"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrain(NoBalance):
+    """Names the pods that leave the nodes, the largest first, and moves no others."""
+
+    nodes: frozenset[str] = frozenset()
+
+    delete_empty_dirs: bool = False
+    """Whether pods leave that lose the data of their `emptyDir` volumes."""
+
+    @classmethod
+    def parse(cls, args: Mapping[str, Any]) -> "NodeDrain":
+        """Return the plugin with the arguments that a plan records; raises `InputError` that names the field."""
+        refuse_unknown("args", args, (_NODES, _EMPTY_DIRS))
+        nodes, delete = args.get(_NODES), args.get(_EMPTY_DIRS, False)
+        if not isinstance(nodes, list | tuple) or not nodes or not all(isinstance(name, str) for name in nodes):
+            raise InputError(_NODES, nodes, "a list of names of nodes")
+        if not isinstance(delete, bool):
+            raise InputError(_EMPTY_DIRS, delete, "true or false")
+        return cls(nodes=frozenset(nodes), delete_empty_dirs=delete)
+
+    @property
+    def objective(self) -> Objective:
+        """Return what is asked for, as a MigrationPlan records it."""
+        args = {_NODES: sorted(self.nodes), _EMPTY_DIRS: self.delete_empty_dirs}
+        return Objective(plugin=NODE_DRAIN, strategy=SINGLE_PODS, args=args)
+
+    def deschedule(self, view: ClusterView) -> Iterator[Candidate]:
+        """Yield the pods that leave; small ones come last, since they find a place more easily."""
+        snapshot = view.snapshot
+        others = frozenset(node.metadata.name for node in snapshot.nodes) - self.nodes
+        share_of = _Shares(snapshot)
+        on_them = (pod for pod in snapshot.pods if pod.spec.node_name in self.nodes)
+        leaving = (pod for pod in on_them if pod.occupies_node and not pod.is_terminating)
+        for pod in sorted(leaving, key=lambda one: (-share_of.largest(one), one.key)):
+            reason = f"{pod.spec.node_name} is drained"
+            yield Candidate(pod.metadata.namespace, pod.metadata.name, reason, nodes=others)
+
+
+def drained_nodes(objective: Objective) -> frozenset[str]:
+    """Return the nodes that a plan drains, none of a plan for something else."""
+    return NodeDrain.parse(objective.args).nodes if objective.plugin == NODE_DRAIN else frozenset()
+
+
+class _Shares:
+    """How large pods are beside what all nodes have."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._all = ResourceAmounts.total(map(_allocatable, snapshot.nodes))
+
+    def largest(self, pod: Pod) -> float:
+        """Return the largest share of a resource that a pod asks for."""
+        asked = readable_requests(pod).items()
+        return max((amount / self._all.get(name) for name, amount in asked if self._all.get(name) > 0), default=0.0)
+
+
+def _allocatable(node: Node) -> ResourceAmounts:
+    """Return what a node has for pods, nothing if that cannot be read."""
+    try:
+        return ResourceAmounts.from_quantities(node.status.allocatable)
+    except InputError:
+        return ResourceAmounts.empty()

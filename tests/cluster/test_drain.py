@@ -1,0 +1,168 @@
+"""`berth drain` on a real control plane: refused, killed half-way and made again, beside pods that want every place."""
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from berth_core.migration_plans import MoveState
+from berth_kube.resources import DAEMON_SETS, DEPLOYMENTS, PDBS, PODS
+from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.invariants import Invariant
+from berth_sandbox.sandbox import Sandbox
+from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, require_rest
+from descheduling_stage import Scene
+from service_processes import OperatorProcess
+from waiting import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
+
+OLD: Final = 3
+NEW: Final = 7
+APPS: Final = tuple(f"app-{number}" for number in range(NEW))
+PODS_OF_AN_APP: Final = 2
+"""One at a time may go, and each new node has room for two pods of an app and for nothing else."""
+HUNGRY: Final = 10
+HELD: Final = {MoveState.RESERVED, MoveState.EVICTED, MoveState.LANDED}
+
+
+class Drained(Scene):
+    """Three old nodes with pods of Deployments, and seven that are nearly full."""
+
+    def set_up(self, **_: Any) -> None:  # noqa: ANN401 - of the scene that it stands for
+        make_namespace(self.client, self.namespace)
+        shape = NodeShape(cpu="8", memory="64Gi", labels={"tier": "new"})
+        self.high = self.sandbox.add_nodes(NEW, shape, prefix=f"{self.namespace}-new-")
+        self._deploy_all(self._base())
+        self.cordon(*self.high)
+        self.low = self.sandbox.add_nodes(OLD, NodeShape(cpu="8", memory="64Gi"), prefix=f"{self.namespace}-old-")
+        self._let_the_scheduler_hear()
+        self._deploy_all([build_deployment(name, replicas=PODS_OF_AN_APP, cpu="1") for name in APPS])
+        self.client.create(DAEMON_SETS, _daemon_set(), namespace=self.namespace)
+        for name in APPS:
+            self.client.create(PDBS, _budget(name), namespace=self.namespace)
+        self.create_pod("alone", cpu="100m", nodeName=self.low[0])
+        self.cordon(*self.high, closed=False)
+        self.cordon(self.low[2])
+        nodes = OLD + NEW
+        eventually("each node has a pod of the DaemonSet", lambda: self._ready("logs") == nodes, seconds=90)
+        eventually("the pod alone runs", lambda: self._ready("alone") == 1, seconds=90)
+        eventually("each budget allows one pod to go", lambda: self._allowed() == [1] * len(APPS), seconds=90)
+
+    def _base(self) -> list[dict[str, Any]]:
+        """Return Deployments of a pod each that fill the new nodes but for two pods of an app and a little."""
+        names = zip((f"base-{number}" for number in range(NEW)), self.high, strict=True)
+        return [
+            build_deployment(name, replicas=1, cpu="5600m", nodeSelector={"kubernetes.io/hostname": node})
+            for name, node in names
+        ]
+
+    def _deploy_all(self, bodies: list[dict[str, Any]]) -> None:
+        for body in bodies:
+            self.client.create(DEPLOYMENTS, body, namespace=self.namespace)
+        for body in bodies:
+            name, wanted = body["metadata"]["name"], body["spec"]["replicas"]
+            eventually(f"{name} runs", lambda name=name, wanted=wanted: self._ready(name) == wanted, seconds=90)
+
+    def _ready(self, app: str) -> int:
+        return sum(pod.is_ready for pod in self.pods(label_selector=f"app={app}"))
+
+    def _allowed(self) -> list[int]:
+        found = self.client.list(PDBS, namespace=self.namespace).items
+        return [one.get("status", {}).get("disruptionsAllowed", 0) for one in found]
+
+    def clear(self) -> None:
+        """Take away what makes its pods anew first."""
+        self.client.delete(DAEMON_SETS, "logs", namespace=self.namespace, propagation="Background")
+        super().clear()
+
+    # --- what is there ------------------------------------------------------------------------------------------------
+
+    def closed(self) -> list[str]:
+        return [node.metadata.name for node in self.nodes() if node.spec.unschedulable]
+
+    def apps_on(self, nodes: tuple[str, ...]) -> int:
+        found = (pod for pod in self.pods() if pod.metadata.labels.get("app") in APPS and not pod.is_terminating)
+        return sum(pod.spec.node_name in nodes for pod in found)
+
+    def daemons_on(self, nodes: tuple[str, ...]) -> int:
+        return sum(pod.spec.node_name in nodes for pod in self.pods(label_selector="app=logs"))
+
+    def every_place_is_held(self) -> bool:
+        """Return whether each pod has a move that holds its place, or has brought it there."""
+        return sum(state in HELD for state in self.states()) >= len(APPS) * PODS_OF_AN_APP
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def feed_the_hungry(self) -> None:
+        """Have pods of another scheduler that would fit wherever a pod of an app is to go."""
+        body = build_deployment("hungry", replicas=HUNGRY, cpu="1", schedulerName="second-scheduler")
+        self.client.create(DEPLOYMENTS, body, namespace=self.namespace)
+
+
+def _daemon_set() -> dict[str, Any]:
+    labels = {"app": "logs"}
+    spec = {"selector": {"matchLabels": labels}, "template": pod_template(labels, cpu="10m")}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "logs"}, "spec": spec}
+
+
+def _budget(app: str) -> dict[str, Any]:
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec}
+
+
+@pytest.fixture
+def drained(
+    cluster: Sandbox, serving_operator: OperatorProcess, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Drained]:
+    assert serving_operator.exit_code is None
+    with cluster.connect() as client:
+        made = Drained(cluster, client, tmp_path, f"shop-{zlib.crc32(request.node.nodeid.encode()):08x}")
+        try:
+            made.set_up()
+            yield made
+        finally:
+            made.clear()
+
+
+def test_a_drain_is_refused_whole_and_one_that_was_killed_is_brought_to_its_end(drained: Drained) -> None:
+    nodes, total = drained.low, len(APPS) * PODS_OF_AN_APP
+
+    refused = drained.start_drain(*nodes, "--uncordon-on-failure")
+    assert refused.wait() == 1
+    said = refused.outcome
+    assert [(one["pod"], one["reason"]) for one in said["plan"]["refused"]] == [("alone", "NoController")]
+    assert (said["runs"][-1]["verdict"], drained.plans()) == ("PodsStay", ())
+    assert drained.apps_on(nodes) == total
+    assert drained.closed() == [nodes[2]], "it was cordoned before, and stays so"
+
+    drained.client.delete(PODS, "alone", namespace=drained.namespace)
+    eventually("the pod alone is gone", lambda: not drained.pods(label_selector="app=alone"), seconds=60)
+    first = drained.start_drain(*nodes)
+    drained.wait_for("a wave has landed", lambda: drained.states().count(MoveState.LANDED) >= len(APPS))
+    first.kill()
+
+    # An eviction that is cut off half-way counts against its budget for two minutes.
+    second = drained.start_drain(*nodes, "--evict-timeout=5m")
+    drained.wait_for("every place is held", drained.every_place_is_held, seconds=400)
+    drained.feed_the_hungry()
+    assert second.wait(400) == 0, second.tail(100)
+
+    assert (drained.apps_on(nodes), drained.apps_on(drained.high)) == (0, total)
+    assert drained.daemons_on(nodes) == OLD
+    assert set(drained.closed()) == set(nodes)
+    moves = [pair for plan in drained.plans() for pair in zip(plan.spec.moves, plan.status.moves, strict=True)]
+    landed = [(move, status) for move, status in moves if status.state is MoveState.LANDED]
+    assert len(landed) == total
+    assert [status.node for _, status in landed] == [move.target for move, _ in landed]
+    assert MoveState.ELSEWHERE not in drained.states()
+    assert not [pod.spec.node_name for pod in drained.pods(label_selector="app=hungry") if pod.spec.node_name]
+    assert overbooked_nodes(drained.client) == []
+
+    third = drained.start_drain(*nodes)
+    assert third.wait() == 0
+    assert third.outcome["runs"][-1]["verdict"] == "NothingToMove"
+    drained.remove("hungry")
+    require_rest(drained.client, Invariant.PRIORITY_CLASS_LEFT)
