@@ -215,6 +215,16 @@ def test_each_task_of_a_volcano_job_gets_what_it_needs_first() -> None:
     assert {slot.pod for slot in room.slots} == {"train-z", "train-a", "train-b"}
 
 
+def test_a_job_with_its_minimum_starves_while_one_of_its_tasks_has_none() -> None:
+    tasks = volcano_task("ps", replicas=1), volcano_task("worker", replicas=3, min_available=2)
+    job = since_long_ago(volcano_job(*tasks, min_available=3))
+    notes = {one: {"volcano.sh/task-spec": one} for one in ("ps", "worker")}
+    placed = [running(f"train-{name}", "n1", annotations=notes["worker"], controller=volcano_owner()) for name in "abc"]
+    lacks = waiting("train-z", annotations=notes["ps"], controller=volcano_owner())
+    [room] = planned([small_node("n1"), small_node("n2")], [*full("n2"), *placed, lacks], job).rooms
+    assert [slot.pod for slot in room.slots] == ["train-z"]
+
+
 def test_no_more_is_reserved_for_a_job_with_a_live_reservation() -> None:
     held = reservation(
         tasks=[task(replicas=1, nodes=["n1"])],
@@ -398,12 +408,13 @@ def test_what_is_promised_to_others_is_promised_to_no_further_job() -> None:
     }
 
 
-def test_pods_of_a_gang_share_nodes_where_few_may_be_fenced() -> None:
-    nodes = [small_node(f"n{number}", "6") for number in range(4)]
-    blocked = [one for number in range(4) for one in full(f"n{number}", 6)]
+def test_pods_of_a_gang_share_the_nodes_that_hold_most_where_few_may_be_fenced() -> None:
+    sizes = (3, 3, 6, 6)
+    nodes = [small_node(f"n{number}", str(size)) for number, size in enumerate(sizes)]
+    blocked = [one for number, size in enumerate(sizes) for one in full(f"n{number}", size)]
     group, *members = gang(4)
     [room] = planned(nodes, [*blocked, *members], group, reservedNodePercent=50).rooms
-    assert len(set(nodes_of(room))) == 2
+    assert sorted(nodes_of(room)) == ["n2", "n2", "n3", "n3"]
 
 
 @pytest.mark.parametrize(
