@@ -244,6 +244,7 @@ def _rest() -> Iterator[str]:
 
 
 def _operation(operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"operation {operation['operationId']}"
     for one in sorted(operation.get("parameters", ()), key=lambda one: (one["in"], one["name"])):
         yield from _schema(f"{one['in']} {one['name']}", one["schema"], required=one.get("required", False))
     body = operation.get("requestBody", {})

@@ -318,7 +318,8 @@ class ApiContext:
 
 
 def build_routes(api: ApiContext) -> APIRouter:
-    router = APIRouter(prefix="/v1")
+    # An operation is called as its function is, which generated clients call it, too.
+    router = APIRouter(prefix="/v1", generate_unique_id_function=lambda route: route.name)
     _add_runs(router, api)
     _add_plans(router, api)
     _add_decisions(router, api)
@@ -492,7 +493,7 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         tags=["cluster"],
         **answers(Capacity, "How fragmented the cluster is.", missing=False),
     )
-    async def fragmentation(request: Request, shapes: Shapes = None) -> Response:
+    async def show_fragmentation(request: Request, shapes: Shapes = None) -> Response:
         refuse_unknown(dict(request.query_params), {"shape"})
         asked = read_shapes(shapes or [])
         await api.admit(request, Access("list", NODES), Access("list", PODS))
@@ -507,7 +508,7 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         tags=["cluster"],
         **answers(QueueList, "The queues.", missing=False),
     )
-    async def queues(request: Request) -> Response:
+    async def list_queues(request: Request) -> Response:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("list", NODES), Access("list", PODS))
         hidden = await api.hidden_queues(request)
@@ -520,7 +521,7 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
         tags=["cluster"],
         **answers(PolicyList, "The policies.", missing=False),
     )
-    async def policies(request: Request) -> Response:
+    async def list_policies(request: Request) -> Response:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("list", DESCHEDULER_POLICIES))
         return _answer(await api.workers.run(lambda: read_policies(api.client)))
