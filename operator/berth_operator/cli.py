@@ -85,6 +85,13 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
 @click.option(
     "--certificate-life", default="8760h", metavar="DURATION", help="How long a certificate of the webhook lasts."
 )
+@click.option(
+    "--certificate-folder",
+    default="",
+    show_default=False,
+    metavar="FOLDER",
+    help="Where tls.crt, tls.key and ca.crt of an issuer are mounted, instead of own certificates.",
+)
 @click.option("--drain-seconds", default=5.0, help="How long the webhook keeps answering after a request to stop.")
 @click.option("--health-address", default="127.0.0.1:8080", help="HOST:PORT of /healthz, /readyz and /metrics.")
 @click.option(
@@ -200,6 +207,7 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
             url=read_base_address("--webhook-url", options["webhook_url"]),
             service=options["webhook_service"],
             certificate_seconds=read_seconds("--certificate-life", options["certificate_life"]),
+            certificate_folder=options["certificate_folder"],
             drain_seconds=options["drain_seconds"],
         ),
         handover=HandoverSettings(at_once=options["handovers_at_once"]),

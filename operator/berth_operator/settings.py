@@ -89,6 +89,9 @@ class WebhookSettings:
     certificate_seconds: float = 365 * 24 * 3600.0
     """Lifetime of a server certificate, which is renewed in its last quarter."""
 
+    certificate_folder: str = ""
+    """Where an issuer's `tls.crt`, `tls.key` and `ca.crt` are mounted; "" for own certificates alone."""
+
     drain_seconds: float = 5.0
     """How long a stopping webhook keeps answering, until the API server has learnt of it."""
 

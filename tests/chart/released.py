@@ -1,5 +1,6 @@
 """A release of the chart on a sandbox: installed by helm, its services run as its Deployments say."""
 
+import re
 import subprocess
 import urllib.request
 from base64 import b64decode, b64encode
@@ -39,7 +40,7 @@ CONSOLIDATE: Final = {
         },
     ],
 }
-REST_SECRET: Final = "rest-tls"
+ISSUED_SECRET: Final = "issued-tls"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def command_of(deployment: dict[str, Any], kubeconfig: Path, mounted: dict[str, 
     given = [f"{entry['name']}={_value(entry)}" for entry in main.get("env", [])]
     program, *arguments = (str(part) for part in (*main["command"], *main["args"]))
     for path, folder in mounted.items():
-        arguments = [argument.replace(f"={path}/", f"={folder}/") for argument in arguments]
+        arguments = [re.sub(rf"={path}(?=/|$)", f"={folder}", argument) for argument in arguments]
     return ["env", *given, f"KUBECONFIG={kubeconfig}", script(program), *arguments]
 
 
@@ -196,11 +197,16 @@ def local_values() -> dict[str, Any]:
     kept_away = {"nodeSelector": {"pool": "system"}}
     limits = {"limit": "slots=none,share=none", "drainSeconds": 0.2, "leaseSeconds": 3}
     return {
-        "operator": {"healthPort": operator, "options": {**url, **limits}, **kept_away},
+        "operator": {
+            "healthPort": operator,
+            "options": {**url, **limits},
+            "webhook": {"tlsSecret": ISSUED_SECRET},
+            **kept_away,
+        },
         "descheduler": {
             "healthPort": descheduler,
             "options": {"timeLimit": 5},
-            "rest": {"tlsSecret": REST_SECRET, "port": rest},
+            "rest": {"tlsSecret": ISSUED_SECRET, "port": rest},
             **kept_away,
         },
         "policies": {"consolidate": {**CONSOLIDATE}},
@@ -208,11 +214,12 @@ def local_values() -> dict[str, Any]:
 
 
 def make_certificate(sandbox: Sandbox, client: KubeClient) -> None:
-    """Create the Secret of the HTTP interface: the certificate that the API server has, which is for this machine."""
+    """Create the Secret of both servers: the certificate that the API server has, which is for this machine."""
     folder = sandbox.folder / "pki"
-    files = {"tls.crt": folder / "kube-apiserver.crt", "tls.key": folder / "kube-apiserver.key"}
+    names = {"tls.crt": "kube-apiserver.crt", "tls.key": "kube-apiserver.key", "ca.crt": "ca.crt"}
+    files = {name: folder / file for name, file in names.items()}
     body = {
-        "metadata": {"name": REST_SECRET},
+        "metadata": {"name": ISSUED_SECRET},
         "type": "kubernetes.io/tls",
         "data": {name: b64encode(file.read_bytes()).decode() for name, file in files.items()},
     }

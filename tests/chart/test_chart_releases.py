@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from berth_core.migration_plans import MoveState
-from berth_core.names import DEFAULT_NAMESPACE
+from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_SECRET
 from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
 from berth_kube.errors import Call
@@ -24,6 +24,7 @@ from berth_kube.resources import (
     PODS,
     PRIORITY_CLASSES,
     RESERVATIONS,
+    SECRETS,
 )
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
@@ -31,7 +32,15 @@ from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from chart.charted import APPLY, OWN_LABEL, Helm, existing, is_hook, shown
 from chart.conftest import OWN_CRDS, remove_own_kinds
-from chart.released import installed, local_values, make_certificate, play_the_test_pod, read_page, running_services
+from chart.released import (
+    ISSUED_SECRET,
+    installed,
+    local_values,
+    make_certificate,
+    play_the_test_pod,
+    read_page,
+    running_services,
+)
 from chart.value_sets import EVERYTHING
 from cluster_objects import build_deployment, is_gone, make_namespace, pod_template, pods
 from conventions.generate_copies import CHART
@@ -95,6 +104,7 @@ def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_not
             metrics = {name: read_page(values[name]["healthPort"], "/metrics") for name in services}
             (plan,) = client.list(MIGRATION_PLANS).items
             by_helm, by_the_doctor = play_the_test_pod(release, client, tmp_path)
+            assert certificate_in(client, WEBHOOK_SECRET) == certificate_in(client, ISSUED_SECRET)
             delete_all_live(client)
             eventually("freed nodes carry no mark", lambda: not marked_nodes(client), seconds=90)
         logs = "\n".join(process.tail() for process in services.values())
@@ -109,6 +119,11 @@ def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_not
     eventually("nothing of Berth is left", lambda: not of_berth(existing(client) - before), seconds=90)
     asked = {series for text in EXPRESSIONS.values() for series, _ in SELECTOR.findall(text)}
     assert not asked - measured("\n".join(metrics.values()))
+
+
+def certificate_in(client: KubeClient, secret: str) -> str:
+    found: str = client.get(SECRETS, secret, namespace=DEFAULT_NAMESPACE)["data"]["tls.crt"]
+    return found
 
 
 def marked_nodes(client: KubeClient) -> list[str]:

@@ -36,7 +36,7 @@ DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(enco
 SET_BY_THE_CHART = {
     "operator": {
         *("--namespace", "--webhook-service", "--webhook-host", "--health-address"),
-        "--volcano-extender-address",
+        *("--volcano-extender-address", "--certificate-folder"),
     },
     "descheduler": {
         *("--namespace", "--health-address"),
@@ -71,7 +71,6 @@ LEFT_AS_IT_IS = {
     ("descheduler", "image"),
     ("descheduler", "digest"),
     ("descheduler", "enabled"),
-    ("descheduler", "rest", "issuerRef"),
     ("roles", "enabled"),
     ("admissionPolicies", "enabled"),
     ("networkPolicy", "enabled"),
@@ -139,8 +138,16 @@ def test_every_value_but_an_option_makes_a_difference(helm: Helm) -> None:
     everything = helm.render(EVERYTHING)
     asked = [path for path in leaves(DEFAULTS) if path not in LEFT_AS_IT_IS and "options" not in path]
     with ThreadPoolExecutor(2) as pool:
-        rendered = pool.map(lambda path: helm.render(without(EVERYTHING, path)), asked)
+        rendered = pool.map(lambda path: rendered_or_refused(helm, without(EVERYTHING, path)), asked)
     assert not [path for path, manifests in zip(asked, rendered, strict=True) if manifests == everything]
+
+
+def rendered_or_refused(helm: Helm, values: dict[str, Any]) -> list[Manifest]:
+    """Return a rendering, or none where another value needs the one that was left out."""
+    try:
+        return helm.render(values)
+    except HelmError:
+        return []
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -221,16 +228,58 @@ def test_the_http_interface_is_there_where_it_has_a_certificate(renderings: dict
     assert "berth-rest" not in [manifest["metadata"]["name"] for manifest in renderings["the defaults"]]
 
 
-def test_cert_manager_keeps_the_certificate_of_the_http_interface_where_an_issuer_is_named(helm: Helm) -> None:
+@pytest.mark.parametrize(("service", "server"), [("descheduler", "rest"), ("operator", "webhook")])
+def test_cert_manager_keeps_the_certificate_of_a_server_where_an_issuer_is_named(
+    helm: Helm, service: str, server: str
+) -> None:
     issuer = {"kind": "ClusterIssuer", "name": "internal"}
-    rest = {"tlsSecret": "kept", "issuerRef": issuer}
-    made = helm.render({"descheduler": {"rest": rest}, "fullnameOverride": "acme"}, namespace="elsewhere")
-    certificate = find(made, "Certificate", "acme-rest")["spec"]
-    assert (certificate["secretName"], certificate["issuerRef"]) == ("kept", issuer)
-    assert "acme-rest.elsewhere.svc" in certificate["dnsNames"]
-    assert find(made, "Service", "acme-rest")
-    for values in ({"rest": {**rest, "tlsSecret": ""}}, {"rest": rest, "enabled": False}):
-        assert "Certificate" not in {m["kind"] for m in helm.render({"descheduler": values})}
+    asked = {server: {"tlsSecret": "kept", "issuerRef": issuer}}
+    made = helm.render({service: asked, "fullnameOverride": "acme"}, namespace="elsewhere")
+    (certificate,) = [manifest for manifest in made if manifest["kind"] == "Certificate"]
+    spec = certificate["spec"]
+    assert (certificate["metadata"]["name"], spec["secretName"], spec["issuerRef"]) == (
+        f"acme-{server}",
+        "kept",
+        issuer,
+    )
+    assert f"acme-{server}.elsewhere.svc" in spec["dnsNames"]
+    assert find(made, "Service", f"acme-{server}")
+    volumes = find(made, "Deployment", f"acme-{service}")["spec"]["template"]["spec"]["volumes"]
+    (mounted,) = [volume["secret"] for volume in volumes if "secret" in volume]
+    assert mounted["secretName"] == "kept"
+
+
+@pytest.mark.parametrize(
+    ("url", "names", "addresses"),
+    [
+        ("https://berth.example:9443", ["berth.example"], None),
+        ("https://10.0.0.7:9443", None, ["10.0.0.7"]),
+        ("https://[fd00::7]:9443", None, ["fd00::7"]),
+    ],
+)
+def test_an_issuer_signs_for_the_host_by_which_the_api_server_calls_the_webhook(
+    helm: Helm, url: str, names: list[str] | None, addresses: list[str] | None
+) -> None:
+    webhook = {"tlsSecret": "kept", "issuerRef": {"name": "internal"}}
+    made = helm.render({"operator": {"options": {"webhookUrl": url}, "webhook": webhook}})
+    spec = find(made, "Certificate", "berth-webhook")["spec"]
+    assert (spec.get("dnsNames"), spec.get("ipAddresses")) == (names, addresses)
+
+
+def test_the_webhooks_certificate_is_read_where_it_is_mounted(renderings: dict[str, list[Manifest]]) -> None:
+    mounts = container(renderings["every value"], "operator")["volumeMounts"]
+    folder = next(mount["mountPath"] for mount in mounts if mount["name"] == "webhook-certificate")
+    given = read_settings(parse("operator", container(renderings["every value"], "operator")["args"]))
+    assert given.webhook.certificate_folder == folder
+    assert not read_settings(
+        parse("operator", container(renderings["the defaults"], "operator")["args"])
+    ).webhook.certificate_folder
+
+
+def test_without_a_descheduler_there_is_no_certificate_of_it(helm: Helm) -> None:
+    rest = {"tlsSecret": "kept", "issuerRef": {"name": "internal"}}
+    made = helm.render({"descheduler": {"rest": rest, "enabled": False}})
+    assert "Certificate" not in {manifest["kind"] for manifest in made}
 
 
 def test_volcanos_scheduler_reaches_the_extender_where_it_is_enabled(renderings: dict[str, list[Manifest]]) -> None:

@@ -13,6 +13,8 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,12 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
 from berth_operator.reconcile.manifests import build_probe
 from berth_operator.settings import PlaceholderSettings
+from berth_operator.webhook.certificates import CertificateBundle
 from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, NoFaults
 from berth_sandbox.ports import LOOPBACK
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import overbooked_nodes
+from issuers import Issuer
 from replicas import Replica, Replicas, running_replicas
 from reservation_stage import WHOLE_NODE, Stage, is_gated
 from waiting import eventually
@@ -317,6 +321,36 @@ def test_every_creation_is_gated_while_certificates_and_their_authority_are_rene
     assert len(leaves) >= 4
     assert len(authorities) >= 2
     print(f"{created} creations gated, {len(leaves)} certificates, {len(authorities)} authorities")  # noqa: T201
+
+
+@pytest.mark.deep
+def test_every_creation_is_gated_while_an_issuer_changes_the_certificate_and_its_authority(
+    sandbox: Sandbox, stage: Stage, replicas: Replicas, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for one in replicas.all:
+        one.stop()
+    stage.client.delete(SECRETS, WEBHOOK_SECRET, namespace=DEFAULT_NAMESPACE)
+    folder = tmp_path_factory.mktemp("issued")
+    issuer = Issuer(folder / "mounted", LOOPBACK, datetime.now(UTC))
+    options = (f"--certificate-life={3 * LIFE_SECONDS}s", f"--certificate-folder={issuer.folder}")
+    missed: list[Pod] = []
+
+    def is_served(issued: CertificateBundle) -> bool:
+        pod = stage.client.create(PODS, owner_body(stage), namespace=stage.namespace, dry_run=True, type=Pod)
+        missed.extend([] if is_gated(pod) else [pod])
+        wanted = ssl.PEM_cert_to_DER_cert(issued.certificate.decode())
+        return {served_certificate(one.webhook_port, stage.client) for one in both.all} == {wanted}
+
+    with running_replicas(sandbox, folder, 2, *options) as both:
+        stage.reserve(nodes=[stage.nodes[0]])
+        stage.wait_until_proven()
+        with watched(stage) as denied:
+            for what in ("the issuer's first one", "its next one", "one of another authority"):
+                if what == "one of another authority":
+                    issuer.change_authority(datetime.now(UTC))
+                issued = issuer.issue(datetime.now(UTC))
+                eventually(f"both serve {what}", partial(is_served, issued), seconds=120)
+    assert (missed, denied) == ([], [])
 
 
 @contextmanager

@@ -78,6 +78,19 @@ The descheduler does what DeschedulerPolicies say, and nothing without one. Appl
 The mode `Plan` only publishes plans (`kubectl get migrationplans`, `berth show PLAN`), `Approve` waits for
 `berth approve PLAN`, and `Auto` carries them out.
 
+## Certificates
+
+The operator makes the certificate of its webhook, and needs nothing for it. An issuer of cert-manager can make it
+instead, and that of the HTTP interface. Both are renewed without a restart:
+
+    operator:
+      webhook: {{tlsSecret: berth-webhook-issued, issuerRef: {{kind: ClusterIssuer, name: internal}}}}
+    descheduler:
+      rest: {{tlsSecret: berth-rest-issued, issuerRef: {{kind: ClusterIssuer, name: internal}}}}
+
+The issuer has to give its authority in `ca.crt`, as those of the kinds CA, SelfSigned and Vault do. Without `issuerRef`
+the Secrets are made otherwise.
+
 ## Roles
 
 The chart makes ClusterRoles for people and their programs (`files/people-rules.yaml`); bind those that you need:

@@ -106,6 +106,14 @@ volumes:
       # What the services' user can read through the volume's group.
       defaultMode: 0440
 {{- end }}
+{{- with ($service.webhook).tlsSecret }}
+  - name: webhook-certificate
+    secret:
+      secretName: {{ . | quote }}
+      defaultMode: 0440
+      # An own certificate serves until it is there.
+      optional: true
+{{- end }}
 {{- with $service.extraVolumes }}
 {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -164,6 +172,11 @@ volumeMounts:
     mountPath: /etc/berth/rest
     readOnly: true
 {{- end }}
+{{- if ($service.webhook).tlsSecret }}
+  - name: webhook-certificate
+    mountPath: /etc/berth/webhook
+    readOnly: true
+{{- end }}
 {{- with $service.extraVolumeMounts }}
 {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -195,6 +208,39 @@ labels:
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{- /* The name by which a Service is called within the cluster; the context is a list: root, what follows the full name. */ -}}
+{{- define "berth.serviceHost" -}}
+{{ include "berth.fullname" (index . 0) }}-{{ index . 1 }}.{{ (index . 0).Release.Namespace }}.svc
+{{- end }}
+
+{{- /* A server's Certificate of cert-manager; the context is a list: root, name, values, the host that clients call. */ -}}
+{{- define "berth.certificate" -}}
+{{- $root := index . 0 -}}
+{{- $host := index . 3 }}
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  name: {{ include "berth.fullname" $root }}-{{ index . 1 }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "berth.labels" $root | nindent 4 }}
+spec:
+  secretName: {{ (index . 2).tlsSecret | quote }}
+  {{- if regexMatch "^[0-9.]+$|:" $host }}
+  ipAddresses: [{{ $host | quote }}]
+  {{- else }}
+  dnsNames:
+    - {{ $host | quote }}
+    {{- if hasSuffix ".svc" $host }}
+    - {{ printf "%s.cluster.local" $host | quote }}
+    {{- end }}
+  {{- end }}
+  usages: [digital signature, server auth]
+  privateKey: {algorithm: ECDSA, rotationPolicy: Always}
+  issuerRef:
+    {{- toYaml (index . 2).issuerRef | nindent 4 }}
 {{- end }}
 
 {{- /* Roles and bindings of one service; the context is a list: root, name of the service, file with its rules, annotations. */ -}}

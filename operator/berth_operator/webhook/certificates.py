@@ -7,21 +7,27 @@ announced for a while:
     2. the authority will not outlive two server certificates     -> a new one is announced beside the old one
     3. the new authority has been announced for a while           -> a server certificate of the new one
     4. the server certificate ends before that, or has not begun  -> a server certificate of the first authority at once
+
+Where an issuer in the cluster makes certificates, its authority is announced beside the present one in the same way
+before its certificate is served. Our own serve until it has made one, and when it renews one too late.
 """
 
 import base64
 import secrets
 import ssl
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import structlog
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from berth_core import MANAGED_BY_OPERATOR, MANAGED_LABEL, WEBHOOK_SECRET
 from berth_kube import SECRETS, AlreadyExistsError, ConflictError, KubeClient, NotFoundError
@@ -36,6 +42,7 @@ _CHECKS_TO_SPARE: Final = 2
 """A server certificate that ends within this many checks is replaced."""
 _LIVES_OF_AUTHORITY: Final = 5
 _KEYS: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key", "path")
+_FILES_OF_ISSUER: Final = ("ca.crt", "tls.crt", "tls.key")
 _PATH_BYTES: Final = 24
 
 
@@ -44,7 +51,7 @@ class CertificateTerms:
     """The hosts and lifetimes of certificates."""
 
     hosts: tuple[str, ...]
-    """Names and addresses by which the API server may call the webhook."""
+    """Names and addresses of the webhook; the API server calls it by the first one."""
 
     life: timedelta = timedelta(days=365)
     """Of a server certificate; an authority lasts five times as long."""
@@ -63,6 +70,11 @@ class CertificateTerms:
         """Return how long an authority is announced before it is used."""
         return _CHECKS_TO_SETTLE * self.check_every
 
+    @property
+    def spare(self) -> timedelta:
+        """Return how long before its end a server certificate is replaced at the latest."""
+        return _CHECKS_TO_SPARE * self.check_every
+
 
 @dataclass(frozen=True, slots=True)
 class CertificateBundle:
@@ -72,9 +84,11 @@ class CertificateBundle:
     """The signing one first, then those that an earlier server certificate may still need."""
 
     authority_key: bytes
-    """Key of the first authority."""
+    """Key of the first authority; empty where an issuer in the cluster has it."""
 
     certificate: bytes
+    """The server's, and after it those of authorities between it and the announced ones."""
+
     key: bytes
 
     path: str
@@ -127,7 +141,7 @@ class CertificateBundle:
         with tempfile.TemporaryDirectory(prefix="berth-webhook-") as folder:
             path = Path(folder) / "tls.pem"
             path.touch(mode=0o600)
-            path.write_bytes(self.certificate + self.key)
+            path.write_bytes(self.certificate + b"\n" + self.key)
             context.load_cert_chain(path)
 
 
@@ -151,11 +165,25 @@ class _Parts:
     """The parsed certificates of a bundle; each key fits its certificate."""
 
     authorities: list[x509.Certificate]
-    leaf: x509.Certificate
+    chain: list[x509.Certificate]
+    is_own: bool
 
     @property
     def first(self) -> x509.Certificate:
         return self.authorities[0]
+
+    @property
+    def leaf(self) -> x509.Certificate:
+        return self.chain[0]
+
+    def is_trusted(self, now: datetime) -> bool:
+        """Return whether valid certificates lead from the server's to an authority."""
+        linked = all(_signed_by(one, above) and _is_current(above, now) for one, above in pairwise(self.chain))
+        return linked and any(_signed_by(self.chain[-1], one) and _is_current(one, now) for one in self.authorities)
+
+    def lasts(self, seconds: timedelta, now: datetime) -> bool:
+        """Return whether the server certificate is valid for more than some time from now on."""
+        return self.leaf.not_valid_before_utc <= now and self.leaf.not_valid_after_utc - now > seconds
 
 
 def _read(bundle: CertificateBundle) -> _Parts | None:
@@ -165,10 +193,13 @@ def _read(bundle: CertificateBundle) -> _Parts | None:
     """
     try:
         authorities = x509.load_pem_x509_certificates(bundle.authorities)
-        KeyPair.from_pem(bundle.authorities, bundle.authority_key)
-        return _Parts(authorities, KeyPair.from_pem(bundle.certificate, bundle.key).certificate)
-    except (ValueError, TypeError):
+        chain = x509.load_pem_x509_certificates(bundle.certificate)
+        if bundle.authority_key:
+            KeyPair.from_pem(bundle.authorities, bundle.authority_key)
+        fits = load_pem_private_key(bundle.key, password=None).public_key() == chain[0].public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
+    return _Parts(authorities, chain, is_own=bool(bundle.authority_key)) if fits else None
 
 
 def _renew_readable(
@@ -176,15 +207,14 @@ def _renew_readable(
 ) -> CertificateBundle:
     """Return the replacement of a readable bundle."""
     leaf, first = parts.leaf, parts.first
-    trusted = any(_signed_by(leaf, one) and _is_current(one, now) for one in parts.authorities)
-    left = leaf.not_valid_after_utc - now
-    outlasts_checks = leaf.not_valid_before_utc <= now and left > _CHECKS_TO_SPARE * terms.check_every
-    serves = trusted and outlasts_checks and _names_all(leaf, terms)
-    if first.not_valid_after_utc - now < 2 * terms.life or not _is_current(first, now):
+    signed_by_first = _signed_by(leaf, first)
+    hosts = terms.hosts if parts.is_own and signed_by_first else terms.hosts[:1]
+    serves = parts.is_trusted(now) and parts.lasts(terms.spare, now) and _names_all(leaf, hosts)
+    if not parts.is_own or first.not_valid_after_utc - now < 2 * terms.life or not _is_current(first, now):
         announced = _announce(bundle, parts, terms, now)
         return announced if serves else _issue(announced, terms, now)
     settled = now - (first.not_valid_before_utc + BACKDATE) >= terms.settling
-    old = left <= terms.renew_before or not _signed_by(leaf, first)
+    old = leaf.not_valid_after_utc - now <= terms.renew_before or not signed_by_first
     return _issue(bundle, terms, now) if not serves or (old and settled) else bundle
 
 
@@ -196,20 +226,25 @@ def _signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     return True
 
 
-def _names_all(leaf: x509.Certificate, terms: CertificateTerms) -> bool:
+def _names_all(leaf: x509.Certificate, hosts: Sequence[str]) -> bool:
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
         return False
-    return set(terms.hosts) <= {str(name.value) for name in names}
+    return set(hosts) <= {str(name.value) for name in names}
 
 
 def _announce(bundle: CertificateBundle, parts: _Parts, terms: CertificateTerms, now: datetime) -> CertificateBundle:
     """Put a new authority before the valid ones; the server certificate stays."""
     authority = _new_authority(terms, now)
-    kept = [one for one in parts.authorities if one.not_valid_after_utc > now]
-    authorities = b"".join(map(to_pem, [authority.certificate, *kept]))
+    authorities = _join([authority.certificate], parts, now)
     return replace(bundle, authorities=authorities, authority_key=key_to_pem(authority.key))
+
+
+def _join(first: list[x509.Certificate], parts: _Parts, now: datetime) -> bytes:
+    """Return authorities, and after them those of a bundle that are still valid."""
+    kept = [one for one in parts.authorities if one.not_valid_after_utc > now and one not in first]
+    return b"".join(map(to_pem, [*first, *kept]))
 
 
 def _issue_anew(terms: CertificateTerms, now: datetime, *, path: str) -> CertificateBundle:
@@ -237,6 +272,54 @@ def _new_authority(terms: CertificateTerms, now: datetime) -> KeyPair:
     return make_authority("berth webhook authority", now=now, life=_LIVES_OF_AUTHORITY * terms.life)
 
 
+# --- what an issuer makes --------------------------------------------------------------------------------------------
+
+
+def why_not_served(issued: CertificateBundle, terms: CertificateTerms, now: datetime) -> str:
+    """Return why what an issuer has made cannot be served, "" if it can."""
+    parts = _read(issued)
+    if parts is None:
+        return "its files cannot be read or do not belong together"
+    if not _names_all(parts.leaf, terms.hosts[:1]):
+        return f"it does not name {terms.hosts[0]}"
+    if not parts.is_trusted(now):
+        return "ca.crt has no valid authority of it"
+    return "" if parts.lasts(terms.settling + terms.spare, now) else "it is not valid yet or not for long"
+
+
+def take_issued(
+    bundle: CertificateBundle | None,
+    issued: CertificateBundle | None,
+    terms: CertificateTerms,
+    now: datetime,
+    *,
+    settled: bool,
+) -> CertificateBundle:
+    """Return the bundle to use from now on where an issuer makes the certificates.
+
+    Replicas may see its files at different times, so an older one than is served is ignored.
+    """
+    parts = _read(bundle) if bundle is not None else None
+    offered = _read(issued) if issued is not None and not why_not_served(issued, terms, now) else None
+    if bundle is None or parts is None:
+        made = renew(bundle, terms, now)
+        return made if issued is None or offered is None else replace(issued, path=made.path)
+    good = parts.is_trusted(now) and _names_all(parts.leaf, terms.hosts[:1])
+    serves = good and parts.lasts(terms.spare, now)
+    if issued is None or offered is None:
+        stays = good and not parts.is_own and parts.lasts(terms.settling + terms.spare, now)
+        return bundle if stays else renew(bundle, terms, now)
+    if serves and not parts.is_own and offered.leaf.not_valid_before_utc <= parts.leaf.not_valid_before_utc:
+        is_same = issued.certificate == bundle.certificate
+        return replace(issued, path=bundle.path) if settled and is_same else bundle
+    unknown = [one for one in offered.authorities if one not in parts.authorities]
+    if serves and unknown:
+        return replace(bundle, authorities=_join(parts.authorities, offered, now))
+    if serves and not settled:
+        return bundle
+    return replace(issued, path=bundle.path, authorities=_join(offered.authorities, parts, now))
+
+
 # --- the shared Secret -----------------------------------------------------------------------------------------------
 
 _LOG = structlog.get_logger(__name__)
@@ -252,6 +335,10 @@ class CertificateManager:
         self._client = client
         self._namespace = settings.placeholders.namespace
         self._terms = CertificateTerms(_hosts(settings), timedelta(seconds=settings.webhook.certificate_seconds))
+        self._folder = settings.webhook.certificate_folder
+        self._issued: CertificateBundle | None = None
+        self._refused = ""
+        self._changed: datetime | None = None
         self.bundle: CertificateBundle | None = None
 
     @property
@@ -267,9 +354,33 @@ class CertificateManager:
         before = self.bundle
         body = self._read()
         held = CertificateBundle.from_secret(body) if body is not None else None
-        wanted = renew(held or before, self._terms, now)
+        wanted = self._choose(held or before, now)
         self.bundle = held if wanted == held else self._write(wanted, body)
+        if self.bundle != before:
+            self._changed = now
         return self.bundle != before
+
+    def _choose(self, bundle: CertificateBundle | None, now: datetime) -> CertificateBundle:
+        """Return the bundle to serve from now on."""
+        if not self._folder:
+            return renew(bundle, self._terms, now)
+        settled = self._changed is not None and bundle == self.bundle and now - self._changed >= self._terms.settling
+        return take_issued(bundle, self._read_issued(now), self._terms, now, settled=settled)
+
+    def _read_issued(self, now: datetime) -> CertificateBundle | None:
+        """Read the issuer's files; while they are being replaced they count as what they were."""
+        try:
+            authorities, certificate, key = (Path(self._folder, name).read_bytes() for name in _FILES_OF_ISSUER)
+        except OSError as error:
+            refused = f"{error.filename}: {error.strerror}"
+        else:
+            found = CertificateBundle(authorities, b"", certificate, key, "")
+            refused = why_not_served(found, self._terms, now)
+            self._issued = self._issued if refused else found
+        if refused and refused != self._refused:
+            _LOG.warning(telemetry.CERTIFICATE_REFUSED, **{telemetry.KEY_REASON: refused})
+        self._refused = refused
+        return self._issued
 
     def _read(self) -> dict[str, Any] | None:
         try:
@@ -300,9 +411,9 @@ class CertificateManager:
 
 
 def _hosts(settings: OperatorSettings) -> tuple[str, ...]:
-    """Return the webhook's names and addresses for the API server."""
+    """Return the webhook's names and addresses for the API server, the one that it calls first."""
     service, namespace = settings.webhook.service, settings.placeholders.namespace
     if service:
         return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")
-    host = urlsplit(settings.webhook.url).hostname
-    return tuple(sorted({host or settings.webhook.host, "127.0.0.1", "localhost"}))
+    host = urlsplit(settings.webhook.url).hostname or settings.webhook.host
+    return tuple(dict.fromkeys((host, "127.0.0.1", "localhost")))
