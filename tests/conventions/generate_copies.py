@@ -126,7 +126,7 @@ what the one before had begun.
 The operator makes the certificate of its webhook, registers the webhook while a Reservation is live or there are
 queues, and creates priority classes for placeholders and fences. It removes them when nothing needs them. The
 descheduler takes its marks off freed nodes when no policy wants them. So end everything while both still run, queues
-and windows before the Reservations that they make:
+and windows before the Reservations that they make; `kubectl get berth --all-namespaces` lists what there is:
 
     kubectl delete queues.berth.volcano.sh,reservationwindows,revocablezones --all --all-namespaces
     kubectl wait --for=delete mutatingwebhookconfiguration/berth-queues --timeout=60s

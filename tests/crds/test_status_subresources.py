@@ -445,13 +445,14 @@ def test_kubectl_shows_a_zone(api: PlainApi, stored: Store) -> None:
         ("apis/berth.volcano.sh/v1alpha1", "DeschedulerPolicy", "dpol", False),
         ("apis/berth.volcano.sh/v1alpha1", "ReservationWindow", "rsvw", True),
         ("apis/berth.volcano.sh/v1alpha1", "RevocableZone", "rvz", False),
+        ("apis/berth.volcano.sh/v1alpha1", "Queue", "bq", False),
     ],
-    ids=["rsv", "mplan", "dpol", "rsvw", "rvz"],
+    ids=["rsv", "mplan", "dpol", "rsvw", "rvz", "bq"],
 )
-def test_a_kind_has_a_short_name_and_a_scope(
+def test_a_kind_has_a_short_name_the_category_of_all_and_a_scope(
     api: PlainApi, path: str, kind: str, want_short_name: str, *, want_namespaced: bool
 ) -> None:
     entries = api.get(path).body["resources"]
     resource = next(entry for entry in entries if entry["kind"] == kind and "shortNames" in entry)
-    assert resource["shortNames"] == [want_short_name]
+    assert (resource["shortNames"], resource["categories"]) == ([want_short_name], ["berth"])
     assert resource["namespaced"] is want_namespaced
