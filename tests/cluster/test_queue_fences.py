@@ -13,6 +13,7 @@ from berth_core import (
     Pod,
     QueueCondition,
 )
+from berth_kube.resources import NODES as NODE_KIND
 from berth_kube.resources import PODS
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import pod_template
@@ -65,7 +66,18 @@ def entered(users: Users) -> list[str]:
     return [pod.metadata.name for pod in users.pods(QUEUE_1) if pod.spec.node_name]
 
 
-def test_ten_slots_that_ten_pods_leave_at_once_are_the_queues_again_and_nobody_elses(users: Users) -> None:
+def leave_a_cordoned_node(users: Users, node: str) -> None:
+    """Have a pod of the queue end on a node that is cordoned meanwhile."""
+    users.client.merge_patch(NODE_KIND, node, {"spec": {"unschedulable": True}})
+    eventually("it does not count", lambda: users.read(QUEUE_2).status.waiting_slots > 0, seconds=120)
+    there = next(pod for pod in users.pods(QUEUE_2) if pod.spec.node_name == node)
+    users.client.delete(PODS, there.metadata.name, namespace=f"of-{QUEUE_2}", grace_seconds=0)
+    users.client.merge_patch(NODE_KIND, node, {"spec": {"unschedulable": None}})
+
+
+def test_ten_slots_that_ten_pods_leave_at_once_are_the_queues_again_and_nobody_elses(
+    users: Users, operator: OperatorProcess
+) -> None:
     users.write(QUEUE_2, guarantee={"resource": {"memory": "1000M"}}, enforcement="Held", held=HELD)
     eventually("all slots are held", lambda: users.held() == SLOTS, seconds=120)
     users.wait_until_gating(QUEUE_2)
@@ -84,7 +96,10 @@ def test_ten_slots_that_ten_pods_leave_at_once_are_the_queues_again_and_nobody_e
 
     crowd(users)
     eventually("twenty wait", lambda: len(users.refused(QUEUE_1)) == 2 * SLOTS, seconds=120)
+    operator.kill()
     delete_all(users.client, PODS, f"of-{QUEUE_2}")
+    eventually("they are gone", lambda: not users.pods(QUEUE_2), seconds=120)
+    operator.start()
     eventually("all slots are held again", lambda: users.held() == SLOTS, seconds=120)
     assert entered(users) == []
     eventually("it says so", lambda: users.says(QUEUE_2, QueueCondition.HELD) == ("True", "SlotsHeld"), seconds=120)
@@ -92,6 +107,9 @@ def test_ten_slots_that_ten_pods_leave_at_once_are_the_queues_again_and_nobody_e
     eventually("slots can change hands again", are_ready, seconds=120)
     users.submit(QUEUE_2, SLOTS, prefix="next")
     eventually("new pods have taken them", lambda: users.running(QUEUE_2) == SLOTS, seconds=120)
+    eventually("no slot is left again", lambda: not users.reservations(), seconds=120)
+    leave_a_cordoned_node(users, NODES[0])
+    eventually("what it left is a slot again", lambda: users.held() == 1, seconds=120)
     assert entered(users) == []
 
     users.change(QUEUE_2, enforcement="Gated")
