@@ -13,11 +13,12 @@ import urllib3
 import yaml
 
 from berth_core.clock import parse_timestamp
+from berth_core.labels import STANDING_FENCE_LABEL
 from berth_core.migration_plans import MoveState
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.pod_groups import VOLCANO_SCHEDULER
-from berth_core.reservations import ConditionType, Reservation, ReservationPhase, ReservationReason
+from berth_core.reservations import ConditionType, Reservation, ReservationPhase, ReservationReason, SlotState
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.queue_guarantees import measure_queues
 from berth_descheduler.snapshots import read_capacity, read_live_snapshot
@@ -316,6 +317,34 @@ def test_the_slots_of_one_reservation_get_their_places_together_or_not_at_all(gr
         "its PodGroup goes", lambda: is_gone(ground.client, VOLCANO_POD_GROUPS, name, DEFAULT_NAMESPACE), seconds=SOON
     )
     assert verbs_on_pod_groups(ground.sandbox) == {"list", "create", "patch", "delete"}
+
+
+@pytest.mark.usefixtures("own_configuration")
+def test_places_that_wait_are_held_one_by_one_as_their_nodes_become_free(ground: Ground) -> None:
+    configure(ground.sandbox, None, "allocate, backfill")
+    idle, full = ground.add_nodes(2)
+    ground.create_pod("filler", nodeName=full)
+    eventually("a node is full", lambda: ground.pod("filler").status.phase == "Running", seconds=SOON)
+    ground.reserve("night", scheduler=VOLCANO_SCHEDULER, replicas=2, capacity="WhenFree", fence="Node")
+    held = lambda: {s.node for s in ground.reservation("night").status.slots if s.state is SlotState.HELD}  # noqa: E731
+    eventually("what is idle is held, though the other place waits", lambda: held() == {idle}, seconds=SOON)
+    fences = lambda: {p.spec.node_name for p in pods(ground.client, DEFAULT_NAMESPACE) if is_standing_fence(p)}  # noqa: E731
+    eventually("the other node is fenced", lambda: fences() == {full}, seconds=SOON)
+
+    ground.deploy("hungry", replicas=2, scheduler=DEFAULT_SCHEDULER)
+    hungry = lambda: pods(ground.client, ground.namespace, app="hungry")  # noqa: E731
+    refused = lambda: [p.condition("PodScheduled") for p in hungry()] == ["False"] * 2  # noqa: E731
+    eventually("the hungry find no place", refused, seconds=SOON)
+    ground.client.delete(PODS, "filler", namespace=ground.namespace, grace_seconds=0)
+    ground.wait_until_proven()
+    assert held() == {idle, full}
+    assert refused()
+    ground.deploy("owner", replicas=2, scheduler=VOLCANO_SCHEDULER)
+    ground.wait_for("night", ReservationPhase.SUCCEEDED)
+
+
+def is_standing_fence(pod: Pod) -> bool:
+    return STANDING_FENCE_LABEL in pod.metadata.labels and not pod.is_terminating
 
 
 def verbs_on_pod_groups(sandbox: Sandbox) -> set[str]:

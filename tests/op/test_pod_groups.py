@@ -7,7 +7,7 @@ import pytest
 from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.pod_groups import VOLCANO_SCHEDULER
-from berth_core.reservations import Reservation, ReservationPhase, SlotState
+from berth_core.reservations import Capacity, Reservation, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, KubeError, NotFoundError
 from berth_kube.resources import VOLCANO_POD_GROUPS
 from berth_operator.executor.garbage_collector import Resync
@@ -39,6 +39,7 @@ def stored_minimum(harness: OperatorHarness) -> int:
 NO_GANGS = {
     "one slot": gang(replicas=1),
     "several, of which one is enough": gang(min_available=1),
+    "several that each wait for a node of their own": gang(capacity=Capacity.WHEN_FREE),
     "the stock scheduler": place(replicas=3),
     "a template that names the stock scheduler": gang(tasks=[task(replicas=3, scheduler_name="default-scheduler")]),
     "one task of two that does": gang(

@@ -19,7 +19,6 @@ from berth_core import (
     STARVING_JOB_LABEL,
     VOLCANO_JOB_API_VERSION,
     VOLCANO_JOB_KIND,
-    VOLCANO_SCHEDULER,
     VOLCANO_TASK_ANNOTATION,
     InputError,
     ObjectReference,
@@ -391,12 +390,9 @@ def _is_sent_to(reservation: Reservation, pod: Pod) -> bool:
 
 
 def _may_want_fewer(reservation: Reservation, pods: Sequence[Pod]) -> bool:
-    """Return whether these pods fit into slots that are left, each into one, and may have them without the others.
-
-    Volcano places the placeholders of a Reservation together.
-    """
+    """Return whether these pods fit into slots that are left, each into one, and may have them without the others."""
     spec = reservation.spec
-    if not spec.all_or_nothing or spec.scheduler_name == VOLCANO_SCHEDULER:
+    if not spec.all_or_nothing:
         return False
     over = Counter(slot.task for slot in reservation.status.slots if slot.state in _OVER)
     free = {task.name: task.replicas - over[task.name] for task in spec.tasks}

@@ -32,6 +32,7 @@ from berth_core import (
     VOLCANO_POD_GROUP_API_VERSION,
     VOLCANO_SCHEDULER,
     WEBHOOK_CONFIGURATION,
+    Capacity,
     LentFence,
     NodeSelectorTerm,
     PodSpec,
@@ -145,9 +146,9 @@ def build_placeholder(
 
 
 def is_gang(reservation: Reservation) -> bool:
-    """Return whether Volcano places the slots, and more than one is wanted."""
-    schedulers = {scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
-    return schedulers == {VOLCANO_SCHEDULER} and reservation.spec.wanted > 1
+    """Return whether Volcano places several slots together; those that wait have their own nodes."""
+    names = {scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
+    return (spec := reservation.spec).wanted > 1 and spec.capacity is Capacity.FREE and names == {VOLCANO_SCHEDULER}
 
 
 def pod_group_name(uid: str) -> str:
