@@ -13,7 +13,17 @@ from typing import Final
 
 import structlog
 
-from berth_core import Clock, ClockDeadline, InputError, MigrationPlan, PermanentError, PlanPhase, RunMode, Snapshot
+from berth_core import (
+    Clock,
+    ClockDeadline,
+    InputError,
+    MigrationPlan,
+    MoveMethod,
+    PermanentError,
+    PlanPhase,
+    RunMode,
+    Snapshot,
+)
 from berth_descheduler import telemetry
 from berth_descheduler.migration import (
     FIRST_PAUSE_SECONDS,
@@ -42,7 +52,7 @@ from berth_descheduler.migration import (
     too_little_gain_reason,
 )
 from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
-from berth_descheduler.planner import Plan, PlannerSettings, plan
+from berth_descheduler.planner import Plan, PlannerSettings, plan, with_surges
 from berth_descheduler.policy import PlanSettings, PlanSettingsReader, without_policy_limits
 from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import Approval, CycleSettings
@@ -212,6 +222,8 @@ class Cycle:
         history = self._keep_moved_pods()
         while True:
             snapshot = self._read_snapshot_timed()
+            if self._settings.moves is MoveMethod.SURGE:
+                snapshot = with_surges(snapshot)
             found = self._find_plan(snapshot)
             announce_starving(self._client, clock, found, snapshot)
             not_worth_it = too_little_gain_reason(found, history, self._settings, clock.now())

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
-from berth_core import DEFAULT_NAMESPACE, LONGEST_GRACE, InputError, RunMode, format_duration, require_positive
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    LONGEST_GRACE,
+    InputError,
+    MoveMethod,
+    RunMode,
+    format_duration,
+    require_positive,
+)
 from berth_service.process import unique_identity
 
 
@@ -129,14 +137,14 @@ class ExecutionSettings:
         needed = 2 * waits.reserve_seconds + waits.evict_seconds + waits.land_seconds + waits.ready_seconds
         return max(self.reservation_ttl, timedelta(seconds=needed))
 
-    def wave_limit(self, moves: int, longest_grace_seconds: float) -> float:
-        """Return how many seconds a wave of so many moves may take.
+    def wave_limit(self, moves: int, longest_grace_seconds: float, *, in_turn: int = 1) -> float:
+        """Return how many seconds a wave of so many moves may take, with so many of them one after another.
 
         Includes the grace period of their pods.
         """
         if self.wave_seconds is not None:
             return self.wave_seconds
-        turns = math.ceil(moves / self.max_open_moves)
+        turns = max(in_turn, math.ceil(moves / self.max_open_moves))
         waits = self.timeouts
         return turns * (self.ttl.total_seconds() + waits.ready_seconds + longest_grace_seconds)
 
@@ -177,6 +185,9 @@ class CycleSettings:
 
     mode: RunMode | None = None
     """How far a run for a policy goes; None: a run by hand, which waits for its approval itself."""
+
+    moves: MoveMethod = MoveMethod.EVICT
+    """How the pods of a new plan are moved."""
 
     policy: str = ""
     """Name of the policy that the cycle runs for; "" where a person asked for it."""

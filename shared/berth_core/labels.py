@@ -71,6 +71,15 @@ SLOT_ANNOTATION: Final = f"{PREFIX}/slot"
 MOVE_ANNOTATION: Final = f"{PREFIX}/move"
 """On a Reservation of a plan: the index of the move in `spec.moves`."""
 
+TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
+"""Kubernetes' own, on the pods of a Deployment: by it the ReplicaSet knows its pods."""
+
+RELEASED_HASH: Final = "released-by-berth"
+"""Value of that label on a pod that a surge move has taken out of its ReplicaSet; no hash has its letters."""
+
+RELEASED_ANNOTATION: Final = f"{PREFIX}/released"
+"""On the same pod, as JSON: the plan, the node, the ReplicaSet and the value that the label had."""
+
 HANDOVER_GATE: Final = f"{PREFIX}/handover"
 """Scheduling gate that holds an owner pod until the hand-over of its slot."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from berth_core.labels import HANDOVER_TAINT, ROOM_TAINT
+from berth_core.labels import HANDOVER_TAINT, ROOM_TAINT, TEMPLATE_HASH_LABEL
 from berth_core.objects import (
     Affinity,
     LabelSelector,
@@ -191,7 +191,6 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 DEPLOYMENT: Final = "Deployment"
 _SHAPE: Final = "scheduling_shape"
 """The attribute under which a spec caches its scheduling shape."""
-_TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
 
 
 def owner_matches(owner: ReservationOwner, pod: Pod) -> bool:
@@ -294,7 +293,7 @@ def deployment_name(kind: str, name: str, labels: Mapping[str, str]) -> str:
     A pod names its ReplicaSet only; the Deployment controller names that after itself and the hash of the template,
     which it also puts on the pods.
     """
-    suffix = f"-{labels.get(_TEMPLATE_HASH_LABEL, '')}"
+    suffix = f"-{labels.get(TEMPLATE_HASH_LABEL, '')}"
     return name.removesuffix(suffix) if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix) else ""
 
 

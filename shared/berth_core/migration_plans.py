@@ -183,6 +183,15 @@ class RunMode(StrEnum):
     """Carry the plan out without asking."""
 
 
+class MoveMethod(StrEnum):
+    """How a pod is moved."""
+
+    EVICT = "Evict"
+    """The pod is evicted, and its replacement takes the place."""
+    SURGE = "Surge"
+    """A pod of a Deployment is evicted only once its replacement is available on the target."""
+
+
 class PlanPhase(StrEnum):
     """Phase of a plan."""
 
@@ -303,6 +312,8 @@ class MoveReason(StrEnum):
     """A filter, the pod's gang or its annotations keep the pod; the message says which."""
     REPLACEMENT_TIMEOUT = "ReplacementTimeout"
     """The pod was evicted, and no replacement took its place in time; the place is released."""
+    TAKEN_BACK = "TakenBack"
+    """The pod had been let go for a surge move, and its ReplicaSet has it back: it was not evicted."""
     POD_STAYS = "PodStays"
     """The pod was evicted, and has not ended in time."""
     NODE_NOT_CLOSED = "NodeNotClosed"
@@ -340,6 +351,8 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     wave: int = 1
     reason: str = ""
     """Why this single pod should move; "" if the move only helps with the plan's others."""
+    method: MoveMethod = MoveMethod.EVICT
+    """How the plan moves the pod; one that cannot surge is evicted all the same."""
 
     @property
     def stands_alone(self) -> bool:
@@ -449,6 +462,10 @@ class MoveStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     reservation: str = ""
     replacement: str = ""
     node: str = ""
+    method: MoveMethod | None = None
+    """How the pod is moved, of a move that is to surge."""
+    method_reason: str = ""
+    """Why such a move evicts the pod first all the same."""
 
 
 class MigrationPlanStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

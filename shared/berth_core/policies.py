@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.clock import read_timestamp
-from berth_core.migration_plans import RunMode
+from berth_core.migration_plans import MoveMethod, RunMode
 from berth_core.objects import ObjectMeta
 from berth_core.reservations import Condition
 
@@ -142,6 +142,7 @@ class DeschedulerPolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="c
     trigger: Trigger = Trigger()
     suspend: bool = False
     mode: RunMode = RunMode.PLAN
+    moves: MoveMethod = MoveMethod.EVICT
     node_selector: str = ""
     profiles: tuple[Profile, ...]
     limits: Limits = Limits()

@@ -326,14 +326,21 @@ class KubeClient:
         self.send(Request(call, "DELETE", path, body=_ENCODER.encode(options)), Repeatable.ALWAYS)
 
     def evict(
-        self, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None, dry_run: bool = False
+        self,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str | None = None,
+        grace_seconds: int | None = None,
+        dry_run: bool = False,
     ) -> None:
         """Evict exactly this pod; raises EvictionBlockedError if a disruption budget forbids it.
 
         Raises EvictionInterceptedError at once if an admission webhook answers instead, ConflictError if another pod
-        has the name by now, NotFoundError if none has.
+        has the name by now or this one is of another resource version, NotFoundError if none has.
         """
-        options = _delete_options(uid, None, grace_seconds)
+        options = _delete_options(uid, resource_version, grace_seconds)
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

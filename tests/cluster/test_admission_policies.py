@@ -43,7 +43,7 @@ from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_reservation, label_owner, make_namespace, pod_template
-from label_calls import ALLOWED_LABELS, ANOTHER, REFUSED_LABELS, idle_pod, labelled_pod
+from label_calls import ALLOWED_LABELS, ANOTHER, REFUSED_LABELS, hashed_pod, idle_pod, labelled_pod
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -52,6 +52,7 @@ MADE = (
     (PODS, tenants_pod(), NAMESPACE),
     (PODS, idle_pod(), NAMESPACE),
     (PODS, labelled_pod(RESERVATION_LABEL, name="sent"), NAMESPACE),
+    (PODS, hashed_pod(), NAMESPACE),
     (PODS, bystander(), DEFAULT_NAMESPACE),
     (PRIORITY_CLASSES, manifests.build_priority_class(7), None),
     (PRIORITY_CLASSES, changed(manifests.build_priority_class(9), "metadata.name", "somebodys-class"), None),

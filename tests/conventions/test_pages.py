@@ -25,7 +25,7 @@ WRITTEN: Final = [page for page in PAGES if page not in GENERATED and page.name 
 MOST_WORDS: Final = 1300
 MOST_WORDS_OF: Final = {"README.md": 900, "descheduler/README.md": 900, "operator/README.md": 700}
 OPTIONS_OF_OTHERS: Final = {
-    *("--all-namespaces", "--for", "--create-namespace", "--set", "--tail", "--type"),
+    *("--all-namespaces", "--for", "--create-namespace", "--force", "--overwrite", "--set", "--tail", "--type"),
     *("--clusterrole", "--data", "--duration", "--resource", "--serviceaccount", "--verb"),
 }
 """kubectl's, helm's and curl's, in examples."""

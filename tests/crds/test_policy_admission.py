@@ -94,6 +94,7 @@ def test_a_policy_that_says_little_says_what_it_means(api: PlainApi, stored: Sto
         "trigger": {},
         "suspend": False,
         "mode": "Plan",
+        "moves": "Evict",
         "profiles": [{"name": "default", "plugins": everything}],
         "limits": {
             "maxMovesPerWave": 25,

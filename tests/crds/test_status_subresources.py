@@ -11,6 +11,7 @@ from berth_core.migration_plans import (
     Achieved,
     MigrationPlan,
     MigrationPlanStatus,
+    MoveMethod,
     MoveReason,
     MoveState,
     MoveStatus,
@@ -125,6 +126,8 @@ PLAN_STATUS: Final = MigrationPlanStatus(
             reservation="plan-1",
             replacement="web-1",
             node="n-2",
+            method=MoveMethod.EVICT,
+            method_reason="its ReplicaSet is gone",
         ),
     ),
     rooms=(

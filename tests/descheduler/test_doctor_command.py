@@ -322,4 +322,13 @@ def test_every_invariant_is_explained_with_a_command_for_what_was_found(invarian
     assert all((advice.what, advice.why, advice.to_do))
     assert command.startswith("kubectl ")
     assert not re.search(r"\{(own|namespace|name)\}", command)
+    assert "{" not in command or "'{" in command
     assert "web-0" in command or "berth-system" in command or "-n team" in command
+
+
+def test_a_pod_that_was_let_go_is_mended_with_the_value_that_its_label_had() -> None:
+    detail = "no plan that runs moves it; its label pod-template-hash was 5d4f8c7b9"
+    command = ADVICE[Invariant.RELEASED_LEFT].command_for(
+        Violation(Invariant.RELEASED_LEFT, "pod shop/web-1", detail), "berth-system"
+    )
+    assert command == "kubectl -n shop label pod web-1 --overwrite pod-template-hash=5d4f8c7b9"

@@ -212,6 +212,8 @@ def test_the_json_of_a_plan_has_each_move(cluster: FakeCluster, capsys: Captured
         "state": "Failed",
         "reason": "ReservationTimeout",
         "message": "the place was not held in 60 s",
+        "method": "Evict",
+        "methodReason": "",
         "node": "",
         "replacement": "",
         "reservation": "",
@@ -245,6 +247,22 @@ def test_the_rooms_of_a_plan_are_shown_with_what_became_of_them(cluster: FakeClu
         "taken": [],
     }
     assert (second["name"], second["state"]) == ("ml/other", "Pending")
+
+
+def test_how_pods_are_moved_is_shown_where_the_plan_asks_for_surges(cluster: FakeCluster, capsys: Captured) -> None:
+    why = "it belongs to a StatefulSet, not to a Deployment"
+    statuses = (how("web-1", method="Surge"), how("db-0", "Pending", method="Evict", methodReason=why))
+    add(cluster, plan("plan-1", "Running", moves=(move("web-1"), move("db-0")), statuses=statuses), PARTIAL)
+
+    text = shown(capsys, "show", "plan-1")
+    found = json.loads(shown(capsys, "show", "plan-1", "--output", "json"))["moves"]
+
+    surging, evicted = (next(line for line in text.splitlines() if name in line) for name in ("web-1", "db-0"))
+    assert "Surge" in surging
+    assert "Evict" in evicted
+    assert why in " ".join(text.split())
+    assert [(one["method"], one["methodReason"]) for one in found] == [("Surge", ""), ("Evict", why)]
+    assert "method" not in shown(capsys, "show", "plan-2")
 
 
 def test_why_a_single_pod_is_moved_is_said_until_something_else_is(cluster: FakeCluster, capsys: Captured) -> None:

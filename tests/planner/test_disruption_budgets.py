@@ -10,7 +10,7 @@ from berth_core.objects import Pod, PodDisruptionBudget, PodDisruptionBudgetStat
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, disruptions_allowed
+from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, disruptions_allowed, with_surges
 from builders import as_api, disruption_budget, node, owner, pod
 from planner.clusters import consolidating
 
@@ -139,3 +139,36 @@ def test_pods_that_are_not_ready_take_turns_with_the_ready_ones_of_their_budget(
 
     waves = [move.wave for move in made.moves if move.source == "a"]
     assert sorted(waves) == [1, 1, 2, 2]
+
+
+def test_a_budget_that_allows_nothing_lets_pods_that_surge_go_one_at_a_time() -> None:
+    of_deployment = owner("ReplicaSet", "web-5d4f")
+    pods = tuple(
+        pod(f"web-{i}", node="a", cpu="1", labels=WEB | {"pod-template-hash": "5d4f"}, controller=of_deployment)
+        for i in range(2)
+    )
+    stuck = pod("stuck", node="b", cpu="2", priority=2_000_000_000)
+    snapshot = Snapshot(nodes=(node("a"), node("b")), pods=(*pods, stuck), disruption_budgets=(budget(),))
+
+    assert not plan(snapshot, consolidating()).moves
+    made = plan(with_surges(snapshot), consolidating(per_controller=9))
+    assert [(move.source, move.wave) for move in made.moves] == [("a", 1), ("a", 2)]
+
+
+def test_a_budget_counts_as_before_if_it_selects_any_pod_that_cannot_surge() -> None:
+    labels = WEB | {"pod-template-hash": "5d4f"}
+    surging = pod("web-1", labels=labels, controller=owner("ReplicaSet", "web-5d4f"))
+    others = {
+        "of a StatefulSet": pod("web-0", labels=WEB, controller=owner("StatefulSet", "web")),
+        "of a bare ReplicaSet": pod("bare-1", labels=WEB, controller=owner("ReplicaSet", "bare")),
+        "of nothing": pod("alone", labels=WEB, controller=None),
+    }
+    for claim, other in others.items():
+        (kept,) = with_surges(Snapshot(pods=(surging, other), disruption_budgets=(budget(),))).disruption_budgets
+        assert disruptions_allowed(kept) == 0, claim
+    (counted,) = with_surges(Snapshot(pods=(surging,), disruption_budgets=(budget(generation=3),))).disruption_budgets
+    assert disruptions_allowed(counted) == 1
+    (more,) = with_surges(
+        Snapshot(pods=(surging,), disruption_budgets=(budget(disruptions_allowed=4),))
+    ).disruption_budgets
+    assert disruptions_allowed(more) == 4

@@ -1,5 +1,6 @@
 """What must be true of a cluster at rest is looked for, and what is not so is found."""
 
+import json
 from dataclasses import dataclass, replace
 
 import pytest
@@ -20,11 +21,14 @@ from berth_core.labels import (
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
     QUEUE_GATE,
+    RELEASED_ANNOTATION,
+    RELEASED_HASH,
     RESERVATION_LABEL,
     ROOM_TAINT,
     SLOT_ANNOTATION,
     STANDING_FENCE_LABEL,
     TASK_ANNOTATION,
+    TEMPLATE_HASH_LABEL,
 )
 from berth_core.migration_plans import MigrationPlan, MigrationPlanStatus, PlanPhase
 from berth_core.names import (
@@ -105,6 +109,14 @@ def with_slot(
 HELD = with_slot(SlotState.HELD)
 HANDING_OVER = with_slot(SlotState.HANDING_OVER, taker="uid-default-web-0")
 EXPIRED_MEANWHILE = with_slot(SlotState.HANDING_OVER, taker="uid-default-web-0", phase=ReservationPhase.FAILED)
+
+
+def let_go(plan: str, *, text: str = "") -> Pod:
+    """Return a pod that a surge move has taken out of its ReplicaSet."""
+    note = text or json.dumps({"plan": plan, "hash": "5d4f8c7b9"})
+    return pod(
+        "web-1", node="worker", labels={TEMPLATE_HASH_LABEL: RELEASED_HASH}, annotations={RELEASED_ANNOTATION: note}
+    )
 
 
 def guarded(value: str) -> Node:
@@ -294,6 +306,16 @@ CASES = {
     "a source of a running plan": Case(ClusterState(nodes=(draining("p"),), plans=(plan("p", PlanPhase.RUNNING),))),
     "a source of a plan that is over": Case(
         ClusterState(nodes=(draining("p"),), plans=(plan("p", PlanPhase.SUCCEEDED),)), (Invariant.DRAINING_LEFT,)
+    ),
+    "a pod that a running plan has let go": Case(
+        ClusterState(pods=(let_go("p"),), plans=(plan("p", PlanPhase.RUNNING),))
+    ),
+    "a pod that a plan that is over has let go": Case(
+        ClusterState(pods=(let_go("p"),), plans=(plan("p", PlanPhase.SUCCEEDED),)), (Invariant.RELEASED_LEFT,)
+    ),
+    "a pod that a plan that is gone has let go": Case(ClusterState(pods=(let_go("p"),)), (Invariant.RELEASED_LEFT,)),
+    "a pod that was let go and whose annotation cannot be read": Case(
+        ClusterState(pods=(let_go("p", text="["),)), (Invariant.RELEASED_LEFT,)
     ),
     "a node where a plan that is over made room": Case(
         ClusterState(nodes=(kept("p"),), plans=(plan("p", PlanPhase.SUCCEEDED),)), (Invariant.ROOM_GUARD_LEFT,)

@@ -332,7 +332,7 @@ REFUSED: dict[str, tuple[ApiCall, str]] = {
     ),
     "an annotation of a pod, by the descheduler": (
         patch_pod(DESCHEDULER, {"metadata": {"annotations": {SLOT_ANNOTATION: "x"}}}),
-        "may not be changed",
+        "of a pod's annotations only",
     ),
     "a finalizer of a pod": (patch_pod(OPERATOR, {"metadata": {"finalizers": ["a.b/c"]}}), "owners and finalizers"),
     "a pod's phase": (patch_pod(OPERATOR, {"status": {"phase": "Failed"}}, status=True), "only nominatedNodeName"),

@@ -3,6 +3,7 @@
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,15 +22,19 @@ from berth_core.labels import (
     HANDOVER_TAINT,
     LAST_DEFRAGMENTED_ANNOTATION,
     QUEUE_GATE,
+    RELEASED_ANNOTATION,
+    RELEASED_HASH,
     RESERVATION_LABEL,
     RESERVEABLE_ANNOTATION,
     SLOT_ANNOTATION,
+    TEMPLATE_HASH_LABEL,
 )
 from berth_core.objects import Pod
 from berth_core.reservations import SlotState
-from berth_descheduler.migration import nodes, operator_liveness
+from berth_descheduler.migration import nodes, operator_liveness, surge
 from berth_descheduler.settings import FreedNodes
 from berth_kube.client import KubeClient
+from berth_kube.errors import ConflictError
 from berth_kube.resources import NODES, PODS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
@@ -61,6 +66,7 @@ from handover_builders import PLACE_UID, place, slot
 Raw = dict[str, Any]
 
 THEIRS: Final = "example.com/theirs"
+THEIR_HASH: Final = "5d4f8c7b9"
 THEIR_GATE: Final = "example.com/wait"
 OTHER_UID: Final = "uid-default-another"
 NODE: Final = "foreign-node"
@@ -97,6 +103,14 @@ def queued_body() -> Raw:
     """Return a pod that waits behind three gates, the last one of queues."""
     body = pod_body()
     body["spec"]["schedulingGates"].append({"name": QUEUE_GATE})
+    return body
+
+
+def released_body() -> Raw:
+    """Return a pod that its ReplicaSet has let go."""
+    body = pod_body()
+    body["metadata"]["labels"][TEMPLATE_HASH_LABEL] = RELEASED_HASH
+    body["metadata"]["annotations"] = {RELEASED_ANNOTATION: "{}"}
     return body
 
 
@@ -180,6 +194,16 @@ def _mark_freed(client: KubeClient, _seen: Raw) -> None:
 def _mark_moved(client: KubeClient, _seen: Raw) -> None:
     cool_down = timedelta(minutes=5)
     nodes.mark_moved(client, FakeClock(), sources=[NODE], targets=[], cool_down=cool_down)
+
+
+def _take_back(client: KubeClient, seen: Raw) -> None:
+    """Give a released pod back; the next look of a move repeats what another writer came before."""
+    meta = seen["metadata"]
+    for _ in range(_INTERRUPTIONS + 1):
+        raw = plain_client(client).get(PODS, meta["name"], namespace=meta["namespace"])
+        with suppress(ConflictError):
+            surge.relabel(client, raw, surge.build_return(raw, THEIR_HASH))
+            return
 
 
 def _sweep_cooling(client: KubeClient, _seen: Raw) -> None:
@@ -316,6 +340,12 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         before=lambda: pod_body(labelled=False, gated=False),
         act=_annotate_by_group,
         done=lambda raw: _notes(raw).get(RESERVEABLE_ANNOTATION) == "true",
+    ),
+    "a released pod is given back": ForeignPatch(
+        site="berth_descheduler.migration.surge.relabel",
+        before=released_body,
+        act=_take_back,
+        done=lambda raw: _labels(raw)[TEMPLATE_HASH_LABEL] == THEIR_HASH and RELEASED_ANNOTATION not in _notes(raw),
     ),
     "a node is guarded": ForeignPatch(
         site="berth_operator.executor.guards._guard",

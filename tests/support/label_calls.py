@@ -21,16 +21,30 @@ from berth_core.labels import (
     HANDOVER_GATE,
     PREEMPTABLE_LABEL,
     QUEUE_SLOT_LABEL,
+    RELEASED_ANNOTATION,
+    RELEASED_HASH,
     RESERVATION_LABEL,
     RESERVEABLE_ANNOTATION,
     STANDING_FENCE_LABEL,
     SUCCESSOR_LABEL,
+    TEMPLATE_HASH_LABEL,
     WINDOW_LABEL,
 )
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.resources import PODS, RESERVATIONS
-from berth_sandbox.bootstrap import OPERATOR
+from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
 
+HASH = "5d4f8c7b9"
+LET_GO = {TEMPLATE_HASH_LABEL: RELEASED_HASH}
+NOTE = {RELEASED_ANNOTATION: "{}"}
+DEPLOYMENT = {
+    "apiVersion": "example.com/v1",  # of a group that is not there, else the garbage collector would delete the pod
+    "kind": "Deployment",
+    "name": "theirs",
+    "uid": "00000000-0000-0000-0000-000000000000",
+    "controller": False,
+    "blockOwnerDeletion": False,
+}
 FENCE_NOTES = {
     "metadata": {"annotations": {EVICT_PERIOD_ANNOTATION: "1m", EMPTY_BY_ANNOTATION: "2026-11-21T04:00:00Z"}}
 }
@@ -53,6 +67,15 @@ def labelled_pod(
     body["metadata"] |= {"name": name, "labels": {label: "true"}, "ownerReferences": list(owners)}
     body["spec"]["schedulingGates"] = [{"name": gate}]
     return body
+
+
+def hashed_pod(name: str = "hashed", value: str = HASH) -> Body:
+    """Return a tenant's pod as a ReplicaSet of a Deployment knows it."""
+    return changed(labelled_pod("app", name=name), f"metadata.labels.{TEMPLATE_HASH_LABEL}", value)
+
+
+def patch_hashed(account: str, labels: Body, **metadata: object) -> ApiCall:
+    return patch_pod(account, {"metadata": {"labels": labels, **metadata}}, of=(NAMESPACE, "hashed"))
 
 
 def controller(kind: str) -> Body:
@@ -116,6 +139,43 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
         patch_pod(OPERATOR, FENCE_NOTES, of=(NAMESPACE, "idle")),
         "of annotations only",
     ),
+    "another's pod made as one that was let go": (
+        create(ANOTHER, PODS, hashed_pod("let-go", RELEASED_HASH), NAMESPACE),
+        "only Berth's descheduler may take a pod out of its ReplicaSet",
+    ),
+    "another's pod let go": (
+        patch_hashed(ANOTHER, LET_GO),
+        "only Berth's descheduler may take a pod out of its ReplicaSet",
+    ),
+    "a pod let go by the operator": (patch_hashed(OPERATOR, LET_GO), "of labels only"),
+    "a pod without a template hash let go": (
+        patch_pod(DESCHEDULER, {"metadata": {"labels": LET_GO}}),
+        "of a pod's labels only",
+    ),
+    "another value of the template hash": (
+        patch_hashed(DESCHEDULER, {TEMPLATE_HASH_LABEL: "other"}),
+        "of a pod's labels only",
+    ),
+    "another's label of a pod that is let go": (
+        patch_hashed(DESCHEDULER, {**LET_GO, "app": "other"}),
+        "of a pod's labels only",
+    ),
+    "the note of a pod that is not let go": (
+        patch_hashed(DESCHEDULER, {}, annotations=NOTE),
+        "of a pod's annotations only",
+    ),
+    "another note on a pod that is let go": (
+        patch_hashed(DESCHEDULER, LET_GO, annotations={"note": "ours"}),
+        "of a pod's annotations only",
+    ),
+    "a controller for a pod that is let go": (
+        patch_hashed(DESCHEDULER, LET_GO, ownerReferences=[controller("ReplicaSet")]),
+        "finalizers and controller",
+    ),
+    "an owner of a pod that is not let go": (
+        patch_hashed(DESCHEDULER, {}, ownerReferences=[DEPLOYMENT]),
+        "finalizers and controller",
+    ),
     "another's pod labelled as of a DaemonSet": (
         create(ANOTHER, PODS, labelled_pod(DAEMON_POD_LABEL), NAMESPACE),
         "only a pod that a DaemonSet controls",
@@ -149,6 +209,15 @@ ALLOWED_LABELS: dict[str, ApiCall] = {
     "a gated pod with a Reservation's label": create(
         ANOTHER, PODS, labelled_pod(RESERVATION_LABEL), NAMESPACE, dry_run=True
     ),
+    "a pod let go with a note and its Deployment": patch_hashed(
+        DESCHEDULER, LET_GO, annotations=NOTE, ownerReferences=[DEPLOYMENT]
+    ),
+    "another's label of a pod that was let go": patch_hashed(ANOTHER, {"theirs": "x"}),
+    "a pod given back": patch_hashed(
+        DESCHEDULER, {TEMPLATE_HASH_LABEL: HASH}, annotations={RELEASED_ANNOTATION: None}, ownerReferences=[]
+    ),
+    "a pod let go once more": patch_hashed(DESCHEDULER, LET_GO),
+    "a pod given back by another": patch_hashed(ANOTHER, {TEMPLATE_HASH_LABEL: HASH}),
     "a pod of a DaemonSet": create(
         ANOTHER, PODS, labelled_pod(DAEMON_POD_LABEL, owners=(controller("DaemonSet"),)), NAMESPACE, dry_run=True
     ),

@@ -89,7 +89,7 @@ _OPERATOR_LOG: Final = "kubectl -n {own} logs -l app.kubernetes.io/component=ope
 class Advice:
     """What to say of one invariant.
 
-    `command` has places for `{own}`, `{namespace}` and `{name}`.
+    `command` has places for `{own}`, `{namespace}` and `{name}`, and for the `{last}` word of the detail.
     """
 
     what: str
@@ -99,8 +99,8 @@ class Advice:
 
     def command_for(self, violation: Violation, own_namespace: str) -> str:
         """Return the command with the names of what was found."""
-        filled = self.command
-        places = {"own": own_namespace, "namespace": violation.namespace, "name": violation.name}
+        filled, last = self.command, violation.detail.rpartition(" ")[2]
+        places = {"own": own_namespace, "namespace": violation.namespace, "name": violation.name, "last": last}
         for place, value in places.items():
             filled = filled.replace(f"{{{place}}}", value)
         return filled
@@ -171,6 +171,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         why="No new pod is scheduled to the node.",
         to_do="The next run of the descheduler takes it off. By hand:",
         command=f"kubectl taint node {{name}} {DRAINING_TAINT}-",
+    ),
+    Invariant.RELEASED_LEFT: Advice(
+        what="A pod was taken out of its ReplicaSet for a surge move, and no plan that runs moves it.",
+        why="It runs on beside the one that was made in its stead, and no scaling or roll-out reaches it.",
+        to_do="The descheduler gives it back within a minute. By hand, with the value that its label had:",
+        command="kubectl -n {namespace} label pod {name} --overwrite pod-template-hash={last}",
     ),
     Invariant.ROOM_GUARD_LEFT: Advice(
         what="A node carries the taint by which a plan kept room there, and the plan is not running.",
@@ -405,10 +411,7 @@ def _require_berth(client: KubeClient) -> None:
 
 
 def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console) -> tuple[Violation, ...]:
-    """Watch the cluster until nothing is in doubt.
-
-    Shows how far that is.
-    """
+    """Watch the cluster until nothing is in doubt, and show progress."""
 
     def look() -> tuple[Violation, ...]:
         state = read_state(client, own_namespace=namespace)
@@ -547,14 +550,11 @@ def _refused_jobs(client: KubeClient, state: ClusterState) -> Iterator[Violation
     """Yield the waiting pods of which an event says that nothing is reserved for their job, for a lasting reason."""
     waiting = {pod.metadata.uid: pod for pod in state.pods if pod.status.phase == "Pending" and not pod.spec.node_name}
     events = client.list(EVENTS, field_selector=_NOTHING_RESERVED).items
-    last = {one["involvedObject"].get("uid", ""): one for one in sorted(events, key=_time_of)}
+    by_time = sorted(events, key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
+    last = {one["involvedObject"].get("uid", ""): one for one in by_time}
     for uid, event in last.items():
         if uid in waiting and event.get("type") == "Warning":
             yield Violation(Invariant.STARVES_FOR_GOOD, f"pod {waiting[uid].key}", event.get("message", ""))
-
-
-def _time_of(event: Mapping[str, Any]) -> str:
-    return event.get("lastTimestamp") or event.get("eventTime") or ""
 
 
 def _describe_progress(monitor: InvariantMonitor) -> str:

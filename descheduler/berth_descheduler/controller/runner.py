@@ -38,6 +38,7 @@ from berth_descheduler.migration import (
     end_plan,
     left_over_nodes,
     recover_plans,
+    released_pods,
     sweep_cooling_nodes,
     sweep_freed_nodes,
 )
@@ -313,10 +314,11 @@ class Runner:
         self._swept_at = now
 
     def _sweep(self) -> None:
-        """Remove taints and marks that no run needs any more."""
+        """Remove taints and marks that no run needs any more, and give released pods back."""
         running = {plan.metadata.name for plan in self._store.plans() if plan.phase is PlanPhase.RUNNING}
         stray = left_over_nodes(self._context.client, running)
-        if (stray or self._swept_at is None) and self._lease.acquire(0):
+        released = any(released_pods(self._context.client, running))
+        if (stray or released or self._swept_at is None) and self._lease.acquire(0):
             try:
                 seconds = self._context.defaults.cycle.adoption_seconds
                 recover_plans(self._context.client, self._context.clock, seconds)

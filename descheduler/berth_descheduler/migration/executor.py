@@ -6,14 +6,17 @@ queue.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import structlog
 
 from berth_core import (
+    MOVE_ANNOTATION,
     BerthError,
     Clock,
     MigrationPlan,
@@ -23,9 +26,11 @@ from berth_core import (
     MoveStatus,
     PlannedMove,
     PlanPhase,
+    Pod,
     RetryableError,
     RoomStatus,
     parse_timestamp,
+    reservation_name,
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import BackgroundCalls, Observation, ObservedPlan, PlanContext
@@ -34,12 +39,10 @@ from berth_descheduler.migration.move_controller import MoveController, WaveCont
 from berth_descheduler.migration.move_facts import (
     MoveProgress,
     ReplicaTracker,
-    earlier_moves,
     is_on_source,
     is_untouched,
-    retarget,
 )
-from berth_descheduler.migration.moves import Eviction
+from berth_descheduler.migration.moves import Eviction, Surge
 from berth_descheduler.migration.room_controller import PlanProgress, RoomController
 from berth_descheduler.migration.validation import WaveValidator, insufficient_targets
 from berth_descheduler.settings import ExecutionSettings
@@ -176,6 +179,61 @@ def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> 
     return True
 
 
+# --- second moves ----------------------------------------------------------------------------------------------------
+# Moves of pods that the same plan has moved before: which replacement such a move refers to.
+
+
+def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
+    """Return, for each second move, the pod's earlier move.
+
+    Both are positions.
+    """
+    last: dict[tuple[str, str], int] = {}
+    found: dict[int, int] = {}
+    for index, move in enumerate(moves):
+        key = (move.namespace, move.pod)
+        if key in last:
+            found[index] = last[key]
+        last[key] = index
+    return found
+
+
+def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
+    """Point a second move to the replacement of the earlier one.
+
+    Returns whether such a replacement exists. In a continued plan the replacement may have been evicted already: then a
+    Reservation names this move.
+    """
+    begun = _reservation_of(progress, observed)
+    if begun:
+        progress.reservation = begun
+    elif earlier.state is not MoveState.LANDED:
+        return False
+    pod = _pod_named(progress.move.namespace, earlier.replacement, observed)
+    if pod is None and not begun:
+        return False
+    uid = pod.metadata.uid if pod is not None else ""
+    progress.move = msgspec.structs.replace(progress.move, pod=earlier.replacement, pod_uid=uid)
+    if not begun:
+        progress.reservation = reservation_name(plan, uid)
+    return True
+
+
+def _reservation_of(progress: MoveProgress, observed: ObservedPlan) -> str:
+    """Return a move's Reservation name from an interrupted run, else ""."""
+    for found in observed.reservations.values():
+        if found.metadata.annotations.get(MOVE_ANNOTATION) == str(progress.index):
+            return found.metadata.name
+    return ""
+
+
+def _pod_named(namespace: str, name: str, observed: ObservedPlan) -> Pod | None:
+    found = (pod for pod in observed.pods.values() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
+    return next(found, None)
+
+
+# --- the loop over a plan ---------------------------------------------------------------------------------------------
+
 _COALESCE_SECONDS: Final = 0.02
 _ABOUT_THE_EVICTED_POD: Final = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.SOURCE_NOT_EMPTIABLE}
 """Findings about a pod that the plan itself has replaced by now; a second move ignores them."""
@@ -224,6 +282,8 @@ class PlanExecutor:
         self._observation = observation
         self._progress = start_moves(plan, skipped or {}, adopted=adopted)
         self._earlier = earlier_moves(plan.spec.moves)
+        for progress in (self._progress[index] for index in self._earlier if self._progress[index].surge.wanted):
+            progress.surge = Surge(reason="the plan moves it once more")
         self._stop = PlanStop(plan, clock=context.clock, settings=self._settings, asked=context.stop)
         known = frozenset[str]() if adopted else frozenset(observation.look().pods)
         self._replica_tracker = ReplicaTracker(
@@ -323,7 +383,8 @@ class PlanExecutor:
         Later fails the moves that do not end.
         """
         longest_grace = max(one.grace_seconds for one in wave)
-        limit = self._settings.wave_limit(len(wave), longest_grace)
+        turns = Counter(one.replicas for one in wave if one.surge.wanted)
+        limit = self._settings.wave_limit(len(wave), longest_grace, in_turn=max(turns.values(), default=1))
         overdue = self._context.clock.monotonic() - begun_at - limit
         if overdue < 0:
             return

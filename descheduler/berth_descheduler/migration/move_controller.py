@@ -5,40 +5,39 @@ leaves Reservations and evicted pods, and the next run continues from what it ob
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
-import msgspec
 import structlog
 
-from berth_core import (
-    BerthError,
-    MigrationPlan,
-    MoveReason,
-    MoveState,
-    MoveStatus,
-    PermanentError,
-    PlannedMove,
-    Pod,
-    PodGroup,
-    RetryableError,
-    is_preemptable,
-    preemptable_groups,
-    volcano_group_of,
-)
+from berth_core import BerthError, MigrationPlan, MoveMethod, MoveReason, MoveState, MoveStatus, Pod
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan, PlanContext
-from berth_descheduler.migration.manifests import PlanIdentity, build_reservation, controller_reference
+from berth_descheduler.migration.manifests import PlanIdentity
+from berth_descheduler.migration.move_calls import (
+    EvictAnswer,
+    ReleaseAnswer,
+    ReserveAnswer,
+    ReturnAnswer,
+    evict,
+    evict_released,
+    give_back,
+    note_of,
+    release,
+    reserve,
+)
 from berth_descheduler.migration.move_facts import (
+    MoveObservation,
     MoveProgress,
     OwnerKey,
     WaveObservation,
     derive_facts,
+    is_released,
     note_unready_replicas,
     observe_wave,
     owner_key,
+    runs_without_handover,
     start_progress,
     was_evicted,
 )
@@ -47,67 +46,21 @@ from berth_descheduler.migration.moves import (
     Eviction,
     Finish,
     Presence,
+    Release,
     Replacement,
     Reserve,
     Step,
+    TakeBack,
     Wait,
     keeps_its_node,
     next_step,
 )
-from berth_descheduler.migration.operator_liveness import OperatorLiveness
-from berth_descheduler.migration.plans import announce_eviction
-from berth_descheduler.migration.validation import PreEvictionCheck
-from berth_kube import (
-    PODS,
-    RESERVATIONS,
-    VOLCANO_POD_GROUPS,
-    AlreadyExistsError,
-    ConflictError,
-    EvictionBlockedError,
-    EvictionInterceptedError,
-    KubeClient,
-    NotFoundError,
-    UnreachableError,
-)
-
-# --- evictions -------------------------------------------------------------------------------------------------------
-# The two calls that a move makes, creating its Reservation and evicting its pod, and what their answers mean.
-#
-# `moves` decides when; a refused eviction is repeated by the next observation of the move, not here.
+from berth_descheduler.migration.plans import announce_eviction, announce_surge
+from berth_kube import RESERVATIONS, NotFoundError
 
 FIRST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 10.0
-_DEFAULT_GRACE_SECONDS: Final = 30.0
 _LONGEST_DOUBLING: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class ReserveAnswer:
-    """The answer to the request for a place.
-
-    With neither `created` nor `refusal`, the request is tried again.
-    """
-
-    created: bool = False
-    was_ready: bool = True
-    grace_seconds: float = _DEFAULT_GRACE_SECONDS
-    refusal: MoveReason = MoveReason.NONE
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EvictAnswer:
-    """The answer to a requested eviction."""
-
-    eviction: Eviction
-    detail: str = ""
-    refusal: MoveReason = MoveReason.NONE
-    """Set where Berth itself refused and requested nothing."""
-
-    retry_after_seconds: float | None = None
-    grace_seconds: float = _DEFAULT_GRACE_SECONDS
-    is_gone: bool = False
-    """The pod was not there any more."""
 
 
 def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
@@ -117,134 +70,6 @@ def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
     """
     doubled = FIRST_BACKOFF_SECONDS * float(2 ** min(attempts, _LONGEST_DOUBLING))
     return max(min(doubled, LONGEST_BACKOFF_SECONDS), asked_for or 0.0)
-
-
-def reserve(client: KubeClient, plan: PlanIdentity, index: int, move: PlannedMove, ttl: timedelta) -> ReserveAnswer:
-    """Create the Reservation of a move from its live pod.
-
-    An existing Reservation of that name is the plan's own.
-    """
-    try:
-        raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
-    except NotFoundError:
-        return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="the pod is not there any more")
-    except PermanentError as error:
-        return ReserveAnswer(refusal=MoveReason.RESERVATION_FAILED, detail=str(error))
-    except RetryableError as error:
-        return ReserveAnswer(detail=str(error))
-    if (refused := why_not_movable(raw_pod, move)) is not None:
-        return refused
-    preemptable = _is_preemptable(client, raw_pod)
-    return _create(client, raw_pod, build_reservation(plan, index, move, raw_pod, ttl, is_preemptable=preemptable))
-
-
-def _is_preemptable(client: KubeClient, raw_pod: dict[str, Any]) -> bool:
-    """Return whether a pod or its group says so; the group is read only where the pod does not."""
-    with suppress(BerthError, msgspec.ValidationError):
-        pod = msgspec.convert(raw_pod, Pod)
-        if is_preemptable(pod, ()):
-            return True
-        if group := volcano_group_of(pod):
-            found = client.get(VOLCANO_POD_GROUPS, group, namespace=pod.metadata.namespace, type=PodGroup)
-            return is_preemptable(pod, preemptable_groups([found.metadata]))
-    return False
-
-
-def _create(client: KubeClient, raw_pod: dict[str, Any], body: dict[str, Any]) -> ReserveAnswer:
-    try:
-        client.create(RESERVATIONS, body)
-    except AlreadyExistsError:
-        pass
-    except PermanentError as error:
-        return ReserveAnswer(refusal=MoveReason.RESERVATION_FAILED, detail=str(error))
-    except RetryableError as error:
-        return ReserveAnswer(detail=str(error))
-    return ReserveAnswer(created=True, was_ready=_is_ready(raw_pod), grace_seconds=_grace_seconds(raw_pod))
-
-
-def _grace_seconds(raw_pod: dict[str, Any]) -> float:
-    grace = raw_pod["spec"].get("terminationGracePeriodSeconds")
-    return _DEFAULT_GRACE_SECONDS if grace is None else float(grace)
-
-
-def why_not_movable(raw_pod: dict[str, Any], move: PlannedMove) -> ReserveAnswer | None:
-    """Return why the live pod is not the planned one, else None."""
-    metadata, node = raw_pod["metadata"], raw_pod["spec"].get("nodeName", "")
-    if metadata["uid"] != move.pod_uid:
-        return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="another pod has its name by now")
-    if metadata.get("deletionTimestamp"):
-        return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="the pod is being deleted")
-    if node != move.source:
-        detail = f"the pod is on {node or 'no node'}, not on {move.source}"
-        return ReserveAnswer(refusal=MoveReason.POD_CHANGED, detail=detail)
-    owner = controller_reference(raw_pod)
-    if owner is None:
-        return ReserveAnswer(refusal=MoveReason.POD_CHANGED, detail="no controller would make the pod again")
-    if move.owner is not None and move.owner.uid not in {"", owner.uid}:
-        detail = f"the pod belongs to {owner.kind} {owner.name} now"
-        return ReserveAnswer(refusal=MoveReason.POD_CHANGED, detail=detail)
-    return None
-
-
-def _is_ready(raw_pod: dict[str, Any]) -> bool:
-    conditions = raw_pod.get("status", {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def evict(
-    client: KubeClient, move: PlannedMove, operator: OperatorLiveness, pre_eviction_check: PreEvictionCheck
-) -> EvictAnswer:
-    """Evict exactly the planned pod while an operator is alive, which hands its place over.
-
-    A pod without a place needs none. Asks the rules and filters once more before, about the pod as it is now.
-    """
-    silent = "" if move.is_eviction else operator.problem()
-    if silent:
-        return EvictAnswer(Eviction.BLOCKED, silent)
-    try:
-        raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
-        if raw_pod["metadata"]["uid"] == move.pod_uid:
-            with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction):
-                refused = _ask_rules(raw_pod, move, pre_eviction_check)
-                return refused or replace(_ask_for_eviction(client, move), grace_seconds=_grace_seconds(raw_pod))
-    except NotFoundError:
-        pass  # the eviction reports what became of it
-    except PermanentError as error:
-        return EvictAnswer(Eviction.REFUSED, str(error))
-    except RetryableError as error:
-        return EvictAnswer(Eviction.BLOCKED, str(error), retry_after_seconds=error.retry_after_seconds)
-    return _ask_for_eviction(client, move)
-
-
-def _ask_rules(raw_pod: dict[str, Any], move: PlannedMove, pre_eviction_check: PreEvictionCheck) -> EvictAnswer | None:
-    """Return why the pod may not be evicted, None if it may.
-
-    Raises `BerthError` where that is unknown.
-    """
-    if move.is_eviction and (changed := why_not_movable(raw_pod, move)) is not None:
-        return EvictAnswer(Eviction.NOT_SENT, changed.detail, refusal=changed.refusal)
-    found = pre_eviction_check.refusals(raw_pod, has_place=not move.is_eviction)
-    if not found:
-        return None
-    return EvictAnswer(Eviction.NOT_SENT, "; ".join(one.message for one in found), refusal=MoveReason.FILTERED)
-
-
-def _ask_for_eviction(client: KubeClient, move: PlannedMove) -> EvictAnswer:
-    try:
-        client.evict(move.namespace, move.pod, uid=move.pod_uid)
-    except (EvictionBlockedError, EvictionInterceptedError) as error:
-        answer = Eviction.BLOCKED if isinstance(error, EvictionBlockedError) else Eviction.INTERCEPTED
-        return EvictAnswer(answer, error.message, retry_after_seconds=error.retry_after_seconds)
-    except (NotFoundError, ConflictError):
-        # Gone, or another pod has its name: the watch is about to show it.
-        return EvictAnswer(Eviction.BLOCKED, "the pod is not there any more", is_gone=True)
-    except UnreachableError as error:
-        return EvictAnswer(Eviction.UNANSWERED if error.acted else Eviction.BLOCKED, str(error))
-    except RetryableError as error:
-        return EvictAnswer(Eviction.UNANSWERED, str(error), retry_after_seconds=error.retry_after_seconds)
-    except PermanentError as error:
-        return EvictAnswer(Eviction.REFUSED, str(error))
-    return EvictAnswer(Eviction.SENT)
 
 
 def find_successors(
@@ -264,6 +89,60 @@ def find_successors(
             seen = Replacement(pod.metadata.name, pod.spec.node_name, pod.is_ready)
             observation = observed_wave.observations[one.index]
             observed_wave.observations[one.index] = replace(observation, replacement=seen)
+
+
+def note_turns(wave: Sequence[MoveProgress]) -> None:
+    """Let one move of each controller surge at a time, the one that has begun or else the first."""
+    ahead = [one for one in wave if one.surge.wanted and not one.finished]
+    first: dict[OwnerKey, MoveProgress] = {}
+    for progress in sorted(ahead, key=lambda one: not _is_open(one)):
+        first.setdefault(progress.replicas, progress)
+    for progress in wave:
+        in_turn = first.get(progress.replicas, progress) is progress or not progress.surge.wanted
+        if progress.surge.in_turn is not in_turn:
+            progress.surge = replace(progress.surge, in_turn=in_turn)
+
+
+def note_release(progress: MoveProgress, observation: MoveObservation, observed: ObservedPlan, now: float) -> None:
+    """Update what is seen of a pod that was let go, and of its replacement.
+
+    A restarted run knows the pod by its label, and so does one whose request got no answer; the waits begin anew.
+    """
+    surge, pod = progress.surge, observed.pods.get(progress.move.pod_uid)
+    if not surge.released and surge.wanted and pod is not None and is_released(pod):
+        progress.attempts, progress.retry_at, progress.blocked_since = 0, None, None
+        seconds = note_of(pod).min_ready_seconds
+        surge = replace(surge, released=True, released_since=now, min_ready_seconds=seconds)
+    if not surge.released:
+        return
+    living = _made_since(progress, observed)
+    seen = observation.replacement
+    ready = seen is not None and seen.ready and seen.node == progress.move.target and seen.name in living
+    ready_since = (surge.ready_since if surge.ready_since is not None else now) if ready else None
+    misplaced = next((one.spec.node_name for one in living.values() if runs_without_handover(one)), "")
+    since, alone_since = surge.misplaced_since, surge.alone_since
+    progress.surge = replace(
+        surge,
+        ready_since=ready_since,
+        available=ready_since is not None and now - ready_since >= surge.min_ready_seconds,
+        misplaced=misplaced,
+        misplaced_since=(now if since is None else since) if misplaced else None,
+        alone_since=None if living else (now if alone_since is None else alone_since),
+    )
+
+
+def _made_since(progress: MoveProgress, observed: ObservedPlan) -> dict[str, Pod]:
+    """Return the living pods that the controller has made since the place was asked for, by name."""
+    place = observed.reservations.get(progress.key)
+    begun = (place.metadata.creation_timestamp if place else None) or ""
+    return {
+        pod.metadata.name: pod
+        for uid, pod in observed.pods.items()
+        if uid != progress.move.pod_uid
+        and owner_key(pod) == progress.replicas
+        and (pod.metadata.creation_timestamp or "") >= begun
+        and not (pod.is_terminating or pod.is_terminal)
+    }
 
 
 def _is_gone(observed_wave: WaveObservation, progress: MoveProgress) -> bool:
@@ -321,6 +200,7 @@ class MoveController:
         """Observe a wave once, then decide and act for each move."""
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
+        note_turns(wave)
         observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
         find_successors(wave, observed_wave, observed, self._begun)
         counts = _count_open(wave)
@@ -328,6 +208,7 @@ class MoveController:
             if progress.finished or progress.in_flight:
                 continue
             note_unready_replicas(progress, wave_context.unready, now)
+            note_release(progress, observed_wave.observations[progress.index], observed, now)
             facts = derive_facts(
                 progress,
                 observed_wave,
@@ -353,8 +234,12 @@ class MoveController:
         match step:
             case Reserve():
                 self._begin_reserve(progress, counts)
+            case Release():
+                self._begin_release(progress, observed_wave)
             case Evict():
                 self._begin_evict(progress, observed_wave, counts)
+            case TakeBack():
+                self._begin_take_back(progress, step.end)
             case Wait():
                 self._set_state(progress, observed_wave, step.state, message=step.message)
             case Finish():
@@ -392,6 +277,7 @@ class MoveController:
             progress.was_ready, progress.grace_seconds = answer.was_ready, min(answer.grace_seconds, longest)
             progress.attempts, progress.retry_at = 0, None
             _LOG.info(telemetry.RESERVED, **self._keys(progress))
+            self._evict_first(progress, answer.not_surge)
             return
         progress.refusal, progress.refusal_detail = answer.refusal, answer.detail
         if not answer.refusal:
@@ -406,13 +292,20 @@ class MoveController:
             if counts.open_moves >= self._settings.max_open_moves:
                 return
             counts.open_moves += 1
-        observed_wave.count_eviction(progress)
         progress.eviction = Eviction.SENT
+        client, move, rules = self._context.client, progress.move, self._context.pre_eviction_check
+        if progress.surge.released:
+            asked = None if progress.surge.ownerless else rules
+            self._calls.make_for(
+                progress,
+                lambda: evict_released(client, move, asked),
+                lambda answer: self._evicted(progress, answer),
+            )
+            return
+        observed_wave.count_eviction(progress)
         self._calls.make_for(
             progress,
-            lambda: evict(
-                self._context.client, progress.move, self._context.operator, self._context.pre_eviction_check
-            ),
+            lambda: evict(client, move, self._context.operator, rules),
             lambda answer: self._evicted(progress, answer),
         )
 
@@ -439,8 +332,74 @@ class MoveController:
                 self._back_off(progress, answer.detail, answer.retry_after_seconds, telemetry.EVICTION_BLOCKED)
             case Eviction.REFUSED | Eviction.NOT_SENT:
                 progress.refusal, progress.refusal_detail = answer.refusal, answer.detail
+                is_back = progress.surge.ownerless and answer.eviction is Eviction.NOT_SENT
+                progress.surge = replace(progress.surge, returned=progress.surge.returned or is_back)
             case _:
                 assert_never(answer.eviction)
+
+    # --- surge moves ------------------------------------------------------------------------------------------------
+
+    def _begin_release(self, progress: MoveProgress, observed_wave: WaveObservation) -> None:
+        """Have the ReplicaSet let a pod go; for its siblings that counts as an eviction."""
+        observed_wave.count_eviction(progress)
+        progress.surge = replace(progress.surge, asked=True)
+        context, move = self._context, progress.move
+        self._calls.make_for(
+            progress,
+            lambda: release(context.client, self._plan, move, context.operator, context.pre_eviction_check),
+            lambda answer: self._let_go(progress, answer),
+        )
+
+    def _let_go(self, progress: MoveProgress, answer: ReleaseAnswer) -> None:
+        now = self._context.clock.monotonic()
+        progress.eviction_detail = answer.detail
+        if answer.released:
+            progress.attempts, progress.retry_at, progress.blocked_since = 0, None, None
+            seconds = answer.min_ready_seconds
+            progress.surge = replace(progress.surge, released=True, released_since=now, min_ready_seconds=seconds)
+            _LOG.info(telemetry.LET_GO, **self._keys(progress))
+            self._announce(progress)
+        elif answer.not_surge:
+            self._evict_first(progress, answer.not_surge)
+        elif answer.refusal:
+            progress.refusal, progress.refusal_detail = answer.refusal, answer.detail
+        else:
+            progress.blocked_since = progress.blocked_since or now
+            self._back_off(progress, answer.detail, answer.retry_after_seconds, telemetry.CALL_FAILED)
+
+    def _evict_first(self, progress: MoveProgress, reason: str) -> None:
+        """Have a pod that cannot surge evicted first."""
+        if reason and progress.surge.wanted:
+            progress.surge = replace(progress.surge, wanted=False, in_turn=True, asked=False, reason=reason)
+
+    def _begin_take_back(self, progress: MoveProgress, end: Finish) -> None:
+        """Take a released pod back until that has worked; the first refusal to evict it does not delay that."""
+        if progress.surge.end is None:
+            progress.surge = replace(progress.surge, end=end)
+            progress.attempts, progress.retry_at = 0, None
+        self._set_status(progress, MoveState.RESERVED, message=f"is given back to its ReplicaSet: {end.message}")
+        if progress.retry_at is not None and self._context.clock.monotonic() < progress.retry_at:
+            return
+        client, move = self._context.client, progress.move
+        self._calls.make_for(
+            progress, lambda: give_back(client, move), lambda answer: self._given_back(progress, answer)
+        )
+
+    def _given_back(self, progress: MoveProgress, answer: ReturnAnswer) -> None:
+        progress.surge = replace(progress.surge, returned=answer.returned, ownerless=answer.ownerless)
+        if answer.returned:
+            _LOG.info(telemetry.TAKEN_BACK, **self._keys(progress))
+            if progress.surge.released:
+                self._announce(progress, progress.surge.end.message if progress.surge.end else "")
+        elif answer.ownerless:
+            progress.eviction, progress.blocked_since = Eviction.NOT_SENT, None
+            progress.attempts, progress.retry_at = 0, None
+        else:
+            self._back_off(progress, answer.detail, None, telemetry.CALL_FAILED)
+
+    def _announce(self, progress: MoveProgress, back: str = "") -> None:
+        context, move = self._context, progress.move
+        self._calls.make(lambda: announce_surge(context.client, context.clock, self._plan.name, move, back))
 
     def _back_off(self, progress: MoveProgress, detail: str, asked_for: float | None, event: str) -> None:
         wait_seconds = backoff_seconds(progress.attempts, asked_for)
@@ -453,7 +412,10 @@ class MoveController:
         sight = observed_wave.observations[progress.index]
         if keeps_its_node(step.state, step.reason, evicted=was_evicted(progress, sight)):
             self.lost_sources.add(progress.move.source)
-        self._set_state(progress, observed_wave, step.state, step.reason, step.message)
+        if progress.surge.end is None:
+            self._set_state(progress, observed_wave, step.state, step.reason, step.message)
+        else:  # what took its place is no replacement: the pod is where it was
+            self._set_status(progress, step.state, step.reason, step.message)
         if step.release and (progress.reserving_since is not None or progress.seen):
             self._calls.make_for(progress, lambda: self._release(progress))
 
@@ -510,6 +472,8 @@ class MoveController:
             reservation=progress.reservation if progress.asked or progress.seen else "",
             replacement=replacement,
             node=node,
+            method=_method(progress),
+            method_reason=progress.surge.reason,
         )
         if before.state is not state:
             keys = {
@@ -525,6 +489,13 @@ class MoveController:
             telemetry.KEY_POD: f"{progress.move.namespace}/{progress.move.pod}",
             telemetry.KEY_NODE: progress.move.target,
         }
+
+
+def _method(progress: MoveProgress) -> MoveMethod | None:
+    """Return how a move that is to surge is made, None for others."""
+    if progress.surge.wanted:
+        return MoveMethod.SURGE
+    return MoveMethod.EVICT if progress.surge.reason else None
 
 
 def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool) -> list[MoveProgress]:

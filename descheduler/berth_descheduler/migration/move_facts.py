@@ -5,17 +5,17 @@ evicted, and its deadlines begin anew.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
-import msgspec
-
 from berth_core import (
-    MOVE_ANNOTATION,
+    RELEASED_HASH,
     RESERVATION_LABEL,
+    TEMPLATE_HASH_LABEL,
     ConditionType,
+    MoveMethod,
     MoveReason,
     MoveState,
     MoveStatus,
@@ -37,6 +37,7 @@ from berth_descheduler.migration.moves import (
     ReplicaCounts,
     ReservationProgress,
     Since,
+    Surge,
 )
 
 OwnerKey: TypeAlias = tuple[str, ...]
@@ -86,6 +87,8 @@ class MoveProgress:
 
     misplaced_since: dict[str, float] = field(default_factory=dict)
     """When each replacement, by uid, was first seen to run without a hand-over."""
+
+    surge: Surge = field(default_factory=Surge)
 
     @property
     def finished(self) -> bool:
@@ -163,7 +166,10 @@ def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus 
     """Return the progress of a move, fresh or with its recorded status."""
     fresh = MoveStatus(namespace=move.namespace, pod=move.pod)
     name = reservation_name(plan, move.pod_uid)
-    return MoveProgress(index=index, move=move, reservation=name, status=status or fresh)
+    known = status or fresh
+    surges = move.method is MoveMethod.SURGE and known.method is not MoveMethod.EVICT and not move.is_eviction
+    surge = Surge(wanted=surges, reason=known.method_reason)
+    return MoveProgress(index=index, move=move, reservation=name, status=known, surge=surge)
 
 
 def is_untouched(progress: MoveProgress, observed: ObservedPlan) -> bool:
@@ -172,8 +178,14 @@ def is_untouched(progress: MoveProgress, observed: ObservedPlan) -> bool:
 
 
 def is_on_source(progress: MoveProgress, observed: ObservedPlan) -> bool:
-    """Return whether the pod of a move has not left."""
-    return _presence(observed.pods.get(progress.move.pod_uid)) is Presence.ON_SOURCE
+    """Return whether the pod of a move has not left, and its controller has it."""
+    pod = observed.pods.get(progress.move.pod_uid)
+    return _presence(pod) is Presence.ON_SOURCE and not (pod and is_released(pod))
+
+
+def is_released(pod: Pod) -> bool:
+    """Return whether a surge move has taken the pod out of its ReplicaSet."""
+    return pod.metadata.labels.get(TEMPLATE_HASH_LABEL) == RELEASED_HASH
 
 
 def observe_wave(
@@ -219,7 +231,7 @@ def _count_misplaced(
     missed = _first_evictions(observed_wave, moves, observed)
     for uid, pod in observed.pods.items():
         replicas = owner_key(pod)
-        if replicas not in missed or uid in known or not _runs_without_handover(pod):
+        if replicas not in missed or uid in known or not runs_without_handover(pod):
             continue
         progress, created = missed[replicas]
         if (pod.metadata.creation_timestamp or "") >= created and (
@@ -241,7 +253,7 @@ def _first_evictions(
     return found
 
 
-def _runs_without_handover(pod: Pod) -> bool:
+def runs_without_handover(pod: Pod) -> bool:
     """Return whether a live pod has a node without a hand-over."""
     return (
         bool(pod.spec.node_name)
@@ -305,6 +317,7 @@ def derive_facts(
             siblings=progress.siblings_since,
             stopping=stopping_since,
         ),
+        surge=progress.surge,
     )
 
 
@@ -440,6 +453,7 @@ def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: 
         return  # no sibling waits for its place, and it takes none
     claimed = observation.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}
     left = was_evicted(progress, observation) or (observation.presence is not Presence.ON_SOURCE and claimed)
+    left = left or progress.surge.released  # its ReplicaSet makes another pod, as after an eviction
     if progress.finished:
         counter.awaiting_replacement += _left_unbalanced(progress, left=left, claimed=claimed)
         return
@@ -448,11 +462,16 @@ def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: 
     counter.not_evicted += not left
     if left and progress.gone_since is not None:
         counter.last_gone = _latest(counter.last_gone, progress.gone_since)
-    if not left and observation.place in {
-        ReservationProgress.NOT_CREATED,
-        ReservationProgress.PENDING,
-        ReservationProgress.UNVERIFIED,
-    }:
+    if (
+        not left
+        and progress.surge.in_turn
+        and observation.place
+        in {
+            ReservationProgress.NOT_CREATED,
+            ReservationProgress.PENDING,
+            ReservationProgress.UNVERIFIED,
+        }
+    ):
         observed_wave.unready_sources.add(progress.move.source)
 
 
@@ -477,59 +496,6 @@ def _latest(one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return other if one is None else one
     return max(one, other)
-
-
-# --- second moves ----------------------------------------------------------------------------------------------------
-# Moves of pods that the same plan has moved before: which replacement such a move refers to.
-
-
-def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
-    """Return, for each second move, the pod's earlier move.
-
-    Both are positions.
-    """
-    last: dict[tuple[str, str], int] = {}
-    found: dict[int, int] = {}
-    for index, move in enumerate(moves):
-        key = (move.namespace, move.pod)
-        if key in last:
-            found[index] = last[key]
-        last[key] = index
-    return found
-
-
-def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
-    """Point a second move to the replacement of the earlier one.
-
-    Returns whether such a replacement exists. In a continued plan the replacement may have been evicted already: then a
-    Reservation names this move.
-    """
-    begun = _reservation_of(progress, observed)
-    if begun:
-        progress.reservation = begun
-    elif earlier.state is not MoveState.LANDED:
-        return False
-    pod = _pod_named(progress.move.namespace, earlier.replacement, observed)
-    if pod is None and not begun:
-        return False
-    uid = pod.metadata.uid if pod is not None else ""
-    progress.move = msgspec.structs.replace(progress.move, pod=earlier.replacement, pod_uid=uid)
-    if not begun:
-        progress.reservation = reservation_name(plan, uid)
-    return True
-
-
-def _reservation_of(progress: MoveProgress, observed: ObservedPlan) -> str:
-    """Return a move's Reservation name from an interrupted run, else ""."""
-    for found in observed.reservations.values():
-        if found.metadata.annotations.get(MOVE_ANNOTATION) == str(progress.index):
-            return found.metadata.name
-    return ""
-
-
-def _pod_named(namespace: str, name: str, observed: ObservedPlan) -> Pod | None:
-    found = (pod for pod in observed.pods.values() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
-    return next(found, None)
 
 
 # --- siblings --------------------------------------------------------------------------------------------------------

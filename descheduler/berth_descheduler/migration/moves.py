@@ -6,7 +6,7 @@ long as no more pods are evicted than places are held. So every eviction require
 controller, not only its own Reservation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TypeAlias, assert_never
 
@@ -102,6 +102,48 @@ class Since:
 
 
 @dataclass(frozen=True, slots=True)
+class Surge:
+    """What else counts of a move that is to surge; times in monotonic seconds."""
+
+    wanted: bool = False
+    """The pod is let go, and evicted once its replacement is available; if not, it is evicted first."""
+
+    reason: str = ""
+    """Why it is evicted first although it was to surge."""
+
+    in_turn: bool = True
+    """No sibling surges before it: of one controller one pod is let go at a time."""
+
+    asked: bool = False
+    """Its ReplicaSet may have been made to let it go: a request may have been carried out without an answer."""
+
+    released: bool = False
+    """Its ReplicaSet was made to let it go."""
+
+    released_since: float | None = None
+    min_ready_seconds: float = 0.0
+    available: bool = False
+    """A replacement that lives has the place, and was Ready for `min_ready_seconds`."""
+
+    ready_since: float | None = None
+    alone_since: float | None = None
+    """Since when its controller has made no pod in its stead, or has none any more."""
+
+    misplaced: str = ""
+    """The node on which its replacement runs without a hand-over."""
+
+    misplaced_since: float | None = None
+    end: "Finish | None" = None
+    """How the move ends once its pod is taken back; set, it is taken back whatever happens."""
+
+    returned: bool = False
+    """It was taken back."""
+
+    ownerless: bool = False
+    """Its ReplicaSet is gone, so it has to go as well."""
+
+
+@dataclass(frozen=True, slots=True)
 class MoveFacts:
     """All facts of one move at one instant."""
 
@@ -136,6 +178,7 @@ class MoveFacts:
     """Set when the plan begins nothing new: PlanStopped, PodsWaiting, Aborted or Interrupted."""
 
     since: Since = Since()
+    surge: Surge = Surge()
 
     @property
     def evicted(self) -> bool:
@@ -156,6 +199,11 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Have the ReplicaSet let the pod go."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Do nothing; reports the move's state and what it waits for."""
 
@@ -173,7 +221,14 @@ class Finish:
     release: bool = False
 
 
-Step: TypeAlias = Reserve | Evict | Wait | Finish
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """Give a released pod back to its ReplicaSet; the move then ends so."""
+
+    end: Finish
+
+
+Step: TypeAlias = Reserve | Release | Evict | TakeBack | Wait | Finish
 
 
 def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
@@ -181,11 +236,18 @@ def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 
     `now` is in the monotonic seconds of `facts.since`.
     """
+    if facts.surge.end is not None and (facts.surge.ownerless or not facts.evicted):
+        return _taking_back(facts, facts.surge.end, timeouts, now)
     if facts.evicted:
         return _after_eviction(facts, timeouts, now) if facts.target else _until_gone(facts, timeouts, now)
     match facts.presence:
+        case Presence.ON_SOURCE if facts.surge.released:
+            return _while_released(facts, timeouts, now)
         case Presence.ON_SOURCE:
-            return _before_eviction(facts, timeouts, now)
+            step = _before_eviction(facts, timeouts, now)
+            return TakeBack(step) if facts.surge.asked and isinstance(step, Finish) else step
+        case Presence.LEAVING | Presence.GONE if facts.surge.released:
+            return _after_eviction(facts, timeouts, now)
         case Presence.LEAVING | Presence.GONE:
             return _left_by_itself(facts, timeouts, now)
         case _:
@@ -244,6 +306,8 @@ def _behind_siblings(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> St
 
 def _by_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     match facts.place:
+        case ReservationProgress.NOT_CREATED if not facts.surge.in_turn:
+            return Wait(MoveState.PENDING, "waits for the move of a sibling")
         case ReservationProgress.NOT_CREATED if not _elapsed(facts.since.reserving, timeouts.reserve_seconds, now):
             return Reserve()
         case ReservationProgress.LOST:
@@ -256,7 +320,7 @@ def _by_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
             assert_never(facts.place)
 
 
-def _refused(facts: MoveFacts) -> Step:
+def _refused(facts: MoveFacts) -> Finish:
     untouched = {MoveReason.FILTERED, MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.ROOM_NOT_NEEDED}
     state = MoveState.SKIPPED if facts.refusal in untouched else MoveState.FAILED
     return Finish(state, facts.refusal, facts.refusal_detail, release=True)
@@ -282,7 +346,9 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
         return _without_spare_place(facts)
     if facts.retry_eviction_at is not None and now < facts.retry_eviction_at:
         return Wait(MoveState.RESERVED, facts.eviction_detail)
-    return Evict()
+    if not facts.surge.wanted:
+        return Evict()
+    return Release() if facts.surge.in_turn else Wait(MoveState.RESERVED, "waits for the move of a sibling")
 
 
 def _blocked_for_long(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finish | None:
@@ -372,9 +438,9 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
 def _place_left_over(facts: MoveFacts) -> Step:
     """Decide for a place that its replacement left free.
 
-    A sibling that still moves takes it.
+    A sibling that still moves takes it, but not one that surges: that waits for its turn.
     """
-    if facts.replicas.not_evicted:
+    if facts.replicas.not_evicted and not facts.surge.wanted:
         return Wait(MoveState.EVICTED, "its replacement has another place, a sibling gets this one")
     message = "its replacement took the place of a sibling that stays where it is"
     if facts.replicas.misplaced:
@@ -392,6 +458,76 @@ def _landing_clock(facts: MoveFacts, timeouts: MoveTimeouts) -> tuple[float | No
     if facts.presence is Presence.GONE and facts.since.gone is not None:
         return facts.since.gone, timeouts.land_seconds
     return facts.since.evicted, timeouts.land_seconds + facts.grace_seconds
+
+
+# --- surge moves -----------------------------------------------------------------------------------------------------
+# A pod that its ReplicaSet has let go runs on until its replacement is available. Whatever goes wrong before, it is
+# taken back, and nothing has happened.
+
+
+def _while_released(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    """Decide for a pod that was let go and is not evicted."""
+    if (end := _end_of_surge(facts, timeouts, now)) is not None:
+        return TakeBack(end)
+    if facts.surge.available and facts.place is ReservationProgress.BOUND:
+        is_early = facts.retry_eviction_at is not None and now < facts.retry_eviction_at
+        return Wait(MoveState.RESERVED, facts.eviction_detail) if is_early else Evict()
+    if trouble := _trouble(facts, timeouts, now):
+        return TakeBack(Finish(MoveState.FAILED, MoveReason.TAKEN_BACK, trouble, release=True))
+    return Wait(MoveState.RESERVED, "waits until its replacement is available; it runs on meanwhile")
+
+
+def _end_of_surge(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finish | None:
+    """Return how a move ends that may not evict its pod, None if it may."""
+    if facts.refusal:
+        return _refused(facts)
+    if facts.eviction is Eviction.REFUSED:
+        return Finish(MoveState.FAILED, MoveReason.EVICTION_FORBIDDEN, facts.eviction_detail, release=True)
+    is_blocked = facts.eviction in {Eviction.BLOCKED, Eviction.INTERCEPTED}
+    if facts.stop and (is_blocked or not facts.surge.available):
+        return Finish(MoveState.SKIPPED, facts.stop, "taken back when the plan was stopped", release=True)
+    return _blocked_for_long(facts, timeouts, now)
+
+
+def _trouble(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> str:
+    """Return why a pod that was let go has to be taken back, "" if all goes well."""
+    surge, seen = facts.surge, facts.replacement
+    if facts.place in {ReservationProgress.NOT_CREATED, ReservationProgress.LOST}:
+        return _joined("its place was lost", facts.place_detail)
+    if facts.place is ReservationProgress.BOUND and seen is not None and seen.node not in {"", facts.target}:
+        return f"its replacement runs on {seen.node}, not on {facts.target}"
+    if _elapsed(surge.misplaced_since, timeouts.gap_seconds, now):
+        return f"its replacement was not handed the place and runs on {surge.misplaced}"
+    if _elapsed(surge.alone_since, timeouts.gap_seconds, now):
+        return "its ReplicaSet has no pod in its stead: it was scaled down, or may make no more"
+    limit = timeouts.ready_seconds + surge.min_ready_seconds
+    if facts.place is ReservationProgress.BOUND:
+        what = f"the replacement was not available {limit:g} s after it began"
+        return what if _elapsed(facts.since.taken, limit, now) else ""
+    overdue = _elapsed(surge.released_since, timeouts.land_seconds, now)
+    return _joined(f"no replacement took the place within {timeouts.land_seconds:g} s", facts.place_detail) * overdue
+
+
+def _taking_back(facts: MoveFacts, end: Finish, timeouts: MoveTimeouts, now: float) -> Step:
+    """Decide for a pod that is being taken back."""
+    if facts.surge.returned or facts.presence is not Presence.ON_SOURCE:
+        return end
+    if facts.stop is MoveReason.INTERRUPTED and _elapsed(facts.since.stopping, timeouts.shutdown_seconds, now):
+        message = "stopped before its ReplicaSet had it back: the next run gives it back"
+        return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, message)
+    return _without_replica_set(facts, timeouts, now) if facts.surge.ownerless else TakeBack(end)
+
+
+def _without_replica_set(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
+    """Decide for a pod that was let go and that nothing would take back: it has to go."""
+    if facts.eviction is Eviction.REFUSED:
+        return Finish(MoveState.FAILED, MoveReason.EVICTION_FORBIDDEN, facts.eviction_detail, release=True)
+    if (blocked := _blocked_for_long(facts, timeouts, now)) is not None:
+        return replace(blocked, message=f"its ReplicaSet is gone, and {blocked.message}")
+    is_early = facts.retry_eviction_at is not None and now < facts.retry_eviction_at
+    if facts.eviction is Eviction.SENT or is_early:
+        return Wait(MoveState.RESERVED, _joined("its ReplicaSet is gone, so it has to go", facts.eviction_detail))
+    return Evict()
 
 
 # --- evictions without a target --------------------------------------------------------------------------------------

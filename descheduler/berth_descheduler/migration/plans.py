@@ -1,6 +1,7 @@
 """Plans in the API: published, requested, approved, aborted; their events and Leases."""
 
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final, assert_never
@@ -20,6 +21,7 @@ from berth_core import (
     MigrationPlan,
     MigrationPlanSpec,
     MigrationPlanStatus,
+    MoveMethod,
     ObjectReference,
     PermanentError,
     PlannedMove,
@@ -86,13 +88,18 @@ def build_spec(clock: Clock, settings: CycleSettings, found: Plan) -> MigrationP
         objective=found.objective,
         approved=settings.approval is Approval.AUTO,
         approve_before=approve_before,
-        moves=found.moves,
+        moves=_with_method(found.moves, settings.moves),
         rooms=found.rooms,
         predicted=replace(found.predicted, nodes=len(found.before.nodes)),
         nodes_before=record_nodes(
             found.before, resource_type_of(found.objective), freed=found.freed_nodes, moves=found.moves
         ),
     )
+
+
+def _with_method(moves: Sequence[PlannedMove], method: MoveMethod) -> tuple[PlannedMove, ...]:
+    """Return the moves with their method; an eviction without a place stays one."""
+    return tuple(move if move.is_eviction else replace(move, method=method) for move in moves)
 
 
 def conclude_request(client: KubeClient, clock: Clock, request: MigrationPlan, outcome: Outcome) -> None:
@@ -179,6 +186,16 @@ def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: Planned
         )
         message = f"{what} from {move.source} by the plan {plan}; {place}"
         _announce_on(client, clock, regarding, PodEventReason.EVICTED, message)
+
+
+def announce_surge(client: KubeClient, clock: Clock, plan: str, move: PlannedMove, back: str = "") -> None:
+    """Record an event on a pod that a surge move has let go, or has given back, and why."""
+    pod = ObjectReference(api_version="v1", kind="Pod", namespace=move.namespace, name=move.pod, uid=move.pod_uid)
+    reason = PodEventReason.TAKEN_BACK if back else PodEventReason.LET_GO
+    message = f"let go by its ReplicaSet for the plan {plan}, until its replacement on {move.target} is available"
+    if back:
+        message = f"given back to its ReplicaSet by the plan {plan}: {back}"
+    _announce_on(client, clock, pod, reason, message, bad=bool(back))
 
 
 def announce_starving(client: KubeClient, clock: Clock, found: Plan, snapshot: Snapshot) -> None:

@@ -33,6 +33,7 @@ from berth_core import (
 from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests import build_status_patch
 from berth_descheduler.migration.nodes import left_over_nodes, untaint_nodes
+from berth_descheduler.migration.surge import take_back_released
 from berth_kube import MIGRATION_PLANS, PODS, RESERVATIONS, KubeClient, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
@@ -112,6 +113,7 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
                     _LOG.warning(telemetry.CHORE_FAILED, **keys)
     live = {plan.metadata.name for plan in continued}
     untaint_nodes(client, left_over_nodes(client, live))
+    take_back_released(client, live)
     return tuple(sorted(continued, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
 
 

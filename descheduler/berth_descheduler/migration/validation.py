@@ -26,6 +26,7 @@ from berth_core import (
     Clock,
     InputError,
     MigrationPlan,
+    MoveMethod,
     MoveReason,
     MoveState,
     Node,
@@ -57,6 +58,7 @@ from berth_descheduler.planner import (
     revalidate,
     starved_pods,
     wish_refusals,
+    with_surges,
 )
 from berth_descheduler.plugins import Goal, drained_nodes, evicts_for_room, goal_of, why_not_evicted
 from berth_descheduler.settings import CycleSettings
@@ -117,6 +119,8 @@ class PlanValidator:
         snapshot = without_plan_objects(self._read_snapshot(), self._name, ahead)
         if not budgets:
             snapshot = replaced(snapshot, disruption_budgets=())
+        elif any(move.method is MoveMethod.SURGE for move in ahead.values()):
+            snapshot = with_surges(snapshot)
         positions = sorted(ahead)
         moves = [ahead[index] for index in positions]
         found = revalidate(

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from berth_core import DEFAULT_NAMESPACE, InputError, format_duration
+from berth_core import DEFAULT_NAMESPACE, InputError, MoveMethod, format_duration
 from berth_descheduler.metrics import CapacitySettings
 from berth_descheduler.options.command import (
     duration_option,
@@ -63,6 +63,13 @@ def safety_options(command: F) -> F:
             help="Do not begin a plan that frees fewer nodes.",
         ),
         click.option(
+            "--moves",
+            type=click.Choice([one.value for one in MoveMethod]),
+            default=CycleSettings().moves.value,
+            show_default=True,
+            help="Surge: evict a Deployment's pod only once its replacement is available, where that is possible.",
+        ),
+        click.option(
             "--taint-freed", is_flag=True, help="Taint freed nodes PreferNoSchedule until a run finds them needed."
         ),
         click.option(
@@ -86,6 +93,7 @@ def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettin
         execution=replace(settings.execution, pending_wait_seconds=wait_seconds),
         pod_cool_down=timedelta(seconds=duration_option_from_zero(options, "pod_cool_down")),
         min_freed_nodes=options["min_freed_nodes"],
+        moves=MoveMethod(options["moves"]),
         freed=FreedNodes(taint=options["taint_freed"], annotations=_annotations(options["annotate_freed"])),
     )
 
@@ -286,6 +294,7 @@ CARRIED_OUT: Final = frozenset(
         "reservation_ttl",
         "pod_cool_down",
         "min_freed_nodes",
+        "moves",
         "taint_freed",
         "annotate_freed",
     }

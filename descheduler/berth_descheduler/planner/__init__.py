@@ -3,7 +3,7 @@
 Pure, without clock and I/O, and deterministic.
 """
 
-from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
+from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, with_surges
 from berth_descheduler.planner.evictability import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION, wish_refusals
 from berth_descheduler.planner.fragmentation import (
     Fragmentation,
@@ -117,5 +117,6 @@ __all__ = [
     "starved_pods",
     "wish_refusals",
     "with_evictions",
+    "with_surges",
     "write_shape",
 ]

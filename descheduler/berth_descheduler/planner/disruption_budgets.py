@@ -6,11 +6,14 @@ status is older than the spec; an unready pod does not count as long as enough o
 budget's `unhealthyPodEvictionPolicy` is `AlwaysAllow`.
 """
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from berth_core import Pod, PodDisruptionBudget, matches_labels
+from msgspec.structs import replace
+
+from berth_core import Pod, PodDisruptionBudget, Snapshot, deployment_name, matches_labels
 from berth_descheduler.framework import Refusal, RefusalReason
 
 _ALWAYS_ALLOW: Final = "AlwaysAllow"
@@ -43,6 +46,31 @@ class DisruptionBudgets:
             text = f"disruption budget {budget_key(budgets[0])} allows no disruption now"
             return Refusal(RefusalReason.BUDGET_EXHAUSTED, text)
         return None
+
+
+def with_surges(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot in which no budget keeps pods that surge: each allows one of its pods at a time.
+
+    A budget counts as before if it selects any pod that no Deployment has.
+    """
+    budgets = snapshot.disruption_budgets
+    known = DisruptionBudgets(budgets)
+    kept = {budget_key(one) for pod in snapshot.pods if not _has_deployment(pod) for one in known.covering(pod)}
+    return dataclasses.replace(
+        snapshot, disruption_budgets=tuple(one if budget_key(one) in kept else _allowing_one(one) for one in budgets)
+    )
+
+
+def _has_deployment(pod: Pod) -> bool:
+    owner = pod.controller
+    return owner is not None and bool(deployment_name(owner.kind, owner.name, pod.metadata.labels))
+
+
+def _allowing_one(budget: PodDisruptionBudget) -> PodDisruptionBudget:
+    if disruptions_allowed(budget):
+        return budget
+    status = replace(budget.status, disruptions_allowed=1, observed_generation=budget.metadata.generation)
+    return replace(budget, status=status)
 
 
 def disruptions_allowed(budget: PodDisruptionBudget) -> int:

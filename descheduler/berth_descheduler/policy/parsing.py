@@ -186,6 +186,7 @@ def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettin
         pod_cool_down=_read_duration("spec.limits.podCoolDown", limits.pod_cool_down, least=timedelta(0)),
         node_cool_down=_read_duration("spec.limits.nodeCoolDown", limits.node_cool_down, least=timedelta(0)),
         min_freed_nodes=limits.min_freed_nodes,
+        moves=spec.moves,
         freed=FreedNodes(
             taint=spec.freed_nodes.taint is FreedTaint.PREFER_NO_SCHEDULE, annotations=spec.freed_nodes.annotations
         ),

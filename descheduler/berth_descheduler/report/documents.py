@@ -16,6 +16,7 @@ from berth_core import (
     Achieved,
     Condition,
     FragmentationStatus,
+    MoveMethod,
     MoveState,
     MoveStatus,
     Objective,
@@ -252,6 +253,8 @@ class PlanMove(ProposedMove, frozen=True, kw_only=True, rename="camel"):
     reservation: str
     replacement: str
     node: str
+    method: MoveMethod
+    method_reason: str
 
 
 class PlanSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -581,13 +584,11 @@ def describe_run(outcome: Outcome) -> RunDocument:
 
 
 def _describe_forecast(planned: Forecast) -> Predicted:
-    names = ("nodes", "moves", "waves", "evictions", "freed_nodes")
-    return Predicted(**{name: getattr(planned, name) for name in names})
+    return Predicted(**{one: getattr(planned, one) for one in ("nodes", "moves", "waves", "evictions", "freed_nodes")})
 
 
 def result_fields(status: MoveStatus) -> dict[str, Any]:
-    names = ("state", "reason", "message", "reservation", "replacement", "node")
-    return {name: getattr(status, name) for name in names}
+    return {one: getattr(status, one) for one in ("state", "reason", "message", "reservation", "replacement", "node")}
 
 
 def room_result_fields(status: RoomStatus) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from berth_core import (
     Achieved,
     MigrationPlan,
     MigrationPlanSpec,
+    MoveMethod,
     MoveState,
+    MoveStatus,
     ObjectMeta,
     PlannedMove,
     PlanPhase,
@@ -142,7 +144,7 @@ def describe_moves(plan: MigrationPlan) -> tuple[PlanMove, ...]:
     """Return the moves with their states, Pending where there is none."""
     pairs = zip(plan.spec.moves, plan.move_statuses, strict=True)
     return tuple(
-        PlanMove(**move_fields(index, move), **result_fields(status)) for index, (move, status) in enumerate(pairs)
+        PlanMove(**move_fields(index, move), **_result_fields(status)) for index, (move, status) in enumerate(pairs)
     )
 
 
@@ -358,20 +360,26 @@ def _rooms_table(plan: MigrationPlan) -> Table:
     return table
 
 
+def _result_fields(status: MoveStatus) -> dict[str, Any]:
+    method = status.method or MoveMethod.EVICT
+    return {**result_fields(status), "method": method, "method_reason": status.method_reason}
+
+
 def _moves_table(plan: MigrationPlan) -> Table:
     moves = plan.spec.moves
     table = Table(title=PlannedMove.count_all(moves), title_justify="left", title_style="bold")
     table.add_column("wave", justify="right", no_wrap=True)
-    for heading in ("pod", "from", "to", "state", "reason", "message"):
+    methods = ["method"] if any(how.method for how in plan.move_statuses) else []
+    for heading in ("pod", "from", "to", *methods, "state", "reason", "message"):
         table.add_column(heading, overflow="fold")
     pairs = sorted(zip(moves, plan.move_statuses, strict=True), key=lambda pair: pair[0].wave)
     for move, how in pairs[:_LISTED_MOVES]:
         state = Text(how.state.value, style=_STATE_STYLES.get(how.state, ""))
         elsewhere = f" (on {how.node})" if how.state is MoveState.ELSEWHERE and how.node else ""
         name = f"{move.namespace}/{move.pod}"
-        said = how.message or move.reason
-        where = move.destination + elsewhere
-        table.add_row(str(move.wave), name, move.source, where, state, how.reason, said)
+        said = "; ".join(filter(None, (how.method_reason, how.message or move.reason)))
+        where = (move.destination + elsewhere, *(how.method or "" for _ in methods))
+        table.add_row(str(move.wave), name, move.source, *where, state, how.reason, said)
     if len(moves) > _LISTED_MOVES:
         table.caption = f"and {len(moves) - _LISTED_MOVES} more; {ALL_IN_JSON}"
     return table

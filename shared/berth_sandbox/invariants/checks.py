@@ -1,5 +1,6 @@
 """The invariants as checks of a cluster, and their monitor."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -24,12 +25,15 @@ from berth_core import (
     OPERATOR_LEASE,
     PLACEHOLDER_LABEL,
     QUEUE_WEBHOOK_CONFIGURATION,
+    RELEASED_ANNOTATION,
+    RELEASED_HASH,
     RESERVATION_LABEL,
     REVOCABLE_ZONE_LABEL,
     ROOM_TAINT,
     SLOT_ANNOTATION,
     STANDING_FENCE_LABEL,
     TASK_ANNOTATION,
+    TEMPLATE_HASH_LABEL,
     WEBHOOK_CONFIGURATION,
     Clock,
     ConditionType,
@@ -79,6 +83,7 @@ def find_leftovers(state: ClusterState, now: datetime) -> Iterator[Violation]:
         yield from _gates_left(pods, uid, by_uid.get(uid))
     yield from _guards_left(state, now)
     yield from _taints_of_plans_left(state)
+    yield from _released_pods_left(state)
     yield from _freed_marks_left(state)
     yield from _cooling_marks_left(state, now)
     yield from _cluster_objects_left(state)
@@ -221,6 +226,29 @@ def _nodes_of_successions(state: ClusterState) -> set[str]:
             slot = _reservation_uid(pod), notes.get(TASK_ANNOTATION), notes.get(INDEX_ANNOTATION)
             nodes[slot].append(pod.spec.node_name)
     return {node for group in nodes.values() if len(group) > 1 for node in group} - {""}
+
+
+def _released_pods_left(state: ClusterState) -> Iterator[Violation]:
+    """Yield the pods that were taken out of their ReplicaSets for a plan that is not running."""
+    running = {plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING}
+    for pod in state.pods:
+        metadata = pod.metadata
+        if metadata.labels.get(TEMPLATE_HASH_LABEL) != RELEASED_HASH or pod.is_terminating:
+            continue
+        note = _read_note(metadata.annotations.get(RELEASED_ANNOTATION, ""))
+        if note.get("plan") not in running:
+            value = str(note.get("hash", ""))
+            value = value if value.isalnum() and value.isascii() else "unknown"
+            detail = f"no plan that runs moves it; its label {TEMPLATE_HASH_LABEL} was {value}"
+            yield Violation(Invariant.RELEASED_LEFT, f"pod {metadata.namespace}/{metadata.name}", detail)
+
+
+def _read_note(text: str) -> Mapping[str, object]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _taints_of_plans_left(state: ClusterState) -> Iterator[Violation]:

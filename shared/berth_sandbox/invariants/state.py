@@ -172,6 +172,8 @@ class Invariant(StrEnum):
     """A pod fences a node off without a hand-over or an awaited slot there."""
     DRAINING_LEFT = "DrainingLeft"
     """A node keeps the draining taint of a plan that is not running."""
+    RELEASED_LEFT = "ReleasedLeft"
+    """A pod was taken out of its ReplicaSet for a surge move, and no plan that runs moves it."""
     ROOM_GUARD_LEFT = "RoomGuardLeft"
     """A node keeps the taint by which a plan that is not running kept room there."""
     FREED_LEFT = "FreedLeft"
@@ -247,6 +249,7 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.GUARD_LEFT: 5.0,
     Invariant.FENCE_LEFT: 5.0,
     Invariant.DRAINING_LEFT: 30.0,
+    Invariant.RELEASED_LEFT: 45.0,
     Invariant.ROOM_GUARD_LEFT: 30.0,
     Invariant.FREED_LEFT: 60.0,
     Invariant.COOLING_LEFT: 60.0,

@@ -1,0 +1,372 @@
+"""Lets a pod of a Deployment go before its eviction, and gives it back.
+
+A pod whose label `pod-template-hash` has another value is none of its ReplicaSet's: that lets it go and makes another,
+while Services and budgets count both. With its old value the ReplicaSet has it back, and deletes the one too many.
+
+A released pod is also owned, not controlled, by the Deployment: it ends with that even if Berth never takes it back.
+Its annotation decides nothing. What the label had been, the ReplicaSet says; that a pod may be evicted, the plan.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from berth_core import (
+    RELEASED_ANNOTATION,
+    RELEASED_HASH,
+    TEMPLATE_HASH_LABEL,
+    BerthError,
+    InputError,
+    LabelSelector,
+    MigrationPlan,
+    MoveMethod,
+    ObjectReference,
+    PlannedMove,
+    PodSpec,
+    ResourceAmounts,
+    effective_requests,
+    matches_labels,
+)
+from berth_descheduler import telemetry
+from berth_descheduler.migration.manifests import PlanIdentity, RawObject, controller_reference
+from berth_kube import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
+    JOBS,
+    MIGRATION_PLANS,
+    PDBS,
+    PODS,
+    PVCS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+    STATEFUL_SETS,
+    KubeClient,
+    NotFoundError,
+    Resource,
+)
+
+_LOG = structlog.get_logger(__name__)
+_RELEASED: Final = f"{TEMPLATE_HASH_LABEL}={RELEASED_HASH}"
+_SHARED: Final = {"ReadWriteMany", "ReadOnlyMany"}
+_GANG_FIELDS: Final = ("workloadRef", "schedulingGroup")
+_GANG_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What decides beside the pod itself whether it can surge, as the API server has it."""
+
+    replica_set: RawObject | None = None
+    deployment: RawObject | None = None
+    selecting: tuple[tuple[str, RawObject], ...] = ()
+    """Services and budgets of the namespace, with their kinds."""
+    controllers: tuple[tuple[str, RawObject], ...] = ()
+    """All that could adopt a pod without a controller, with their kinds."""
+    autoscalers: tuple[RawObject, ...] = ()
+    quotas: tuple[RawObject, ...] = ()
+    claims: tuple[RawObject, ...] = ()
+
+
+_SELECTING: Final = (SERVICES, PDBS)
+_CONTROLLERS: Final = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, REPLICATION_CONTROLLERS)
+
+
+def look_around(client: KubeClient, raw_pod: RawObject) -> Around:
+    """Return what decides about a pod; raises `BerthError`."""
+    namespace, owner = raw_pod["metadata"]["namespace"], controller_reference(raw_pod)
+    if owner is None or owner.kind != "ReplicaSet":
+        return Around()
+    replica_set = _find(client, namespace, owner.name)
+    behind = controller_reference(replica_set) if replica_set else None
+    if behind is None or behind.kind != "Deployment":
+        return Around(replica_set=replica_set)
+
+    def all_of(resource: Resource) -> tuple[RawObject, ...]:
+        return tuple(client.list(resource, namespace=namespace).items)
+
+    names = [one["persistentVolumeClaim"]["claimName"] for one in _volumes(raw_pod) if "persistentVolumeClaim" in one]
+    return Around(
+        replica_set=replica_set,
+        deployment=client.get(DEPLOYMENTS, behind.name, namespace=namespace),
+        selecting=tuple((kind.kind, one) for kind in _SELECTING for one in all_of(kind)),
+        controllers=tuple((kind.kind, one) for kind in _CONTROLLERS for one in all_of(kind)),
+        autoscalers=all_of(HORIZONTAL_POD_AUTOSCALERS),
+        quotas=all_of(RESOURCE_QUOTAS),
+        claims=tuple(client.get(PVCS, name, namespace=namespace) for name in names),
+    )
+
+
+def _find(client: KubeClient, namespace: str, name: str) -> dict[str, Any] | None:
+    """Return a ReplicaSet that is there and stays."""
+    try:
+        found: dict[str, Any] = client.get(REPLICA_SETS, name, namespace=namespace)
+    except NotFoundError:
+        return None
+    return None if found["metadata"].get("deletionTimestamp") else found
+
+
+# --- whether a pod can surge -----------------------------------------------------------------------------------------
+
+
+def why_not_surge(raw_pod: RawObject, around: Around) -> str:
+    """Return why a pod cannot surge, "" if it can."""
+    checks = (_why_not_by_pod, _why_not_by_owner, _why_not_by_selectors, _why_not_by_room)
+    try:
+        return next(filter(None, (check(raw_pod, around) for check in checks)), "")
+    except (InputError, msgspec.ValidationError) as error:
+        return f"it cannot be told whether it may: {error}"
+
+
+def _why_not_by_pod(raw_pod: RawObject, around: Around) -> str:
+    spec, metadata = raw_pod["spec"], raw_pod["metadata"]
+    conditions = raw_pod.get("status", {}).get("conditions") or ()
+    if not any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+        return "the pod is not Ready, so there is no gap to avoid"
+    containers = (*spec["containers"], *(spec.get("initContainers") or ()))
+    if any(port.get("hostPort") for one in containers for port in one.get("ports") or ()):
+        return "it uses a port of its node"
+    noted = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    if any(key in noted for key in _GANG_KEYS) or any(spec.get(field) for field in _GANG_FIELDS):
+        return "it belongs to a gang, which counts its pods"
+    alone = [one["metadata"]["name"] for one in around.claims if not _SHARED & set(one["spec"].get("accessModes", ()))]
+    return f"its volume {alone[0]} is for one node at a time" if alone else ""
+
+
+def _why_not_by_owner(raw_pod: RawObject, around: Around) -> str:
+    owner = controller_reference(raw_pod)
+    if owner is None or owner.kind != "ReplicaSet":
+        return f"it belongs to a {owner.kind}, not to a Deployment" if owner else "it has no controller"
+    if around.replica_set is None:
+        return "its ReplicaSet is gone"
+    behind = controller_reference(around.replica_set)
+    if behind is None:
+        return "its ReplicaSet belongs to no Deployment"
+    if behind.kind != "Deployment" or not behind.api_version.startswith("apps/"):
+        return f"its ReplicaSet belongs to a {behind.kind}, not to a Deployment"
+    value = (raw_pod["metadata"].get("labels") or {}).get(TEMPLATE_HASH_LABEL, "")
+    if not value or _hash_of(around.replica_set) != value:
+        return f"its ReplicaSet does not select it by {TEMPLATE_HASH_LABEL}"
+    return _why_not_by_deployment(around.replica_set, around.deployment or {})
+
+
+def _why_not_by_deployment(replica_set: RawObject, deployment: RawObject) -> str:
+    spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
+    strategy = spec.get("strategy") or {}
+    if strategy.get("type") == "Recreate":
+        return "its Deployment has the strategy Recreate: two of its pods never run at once"
+    if str((strategy.get("rollingUpdate") or {}).get("maxSurge", "25%")) in {"0", "0%"}:
+        return "its Deployment allows no pod more: its maxSurge is 0"
+    wanted = replica_set["spec"].get("replicas", 1)
+    is_seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    if not is_seen or wanted != spec.get("replicas", 1) or status.get("updatedReplicas", 0) != wanted:
+        return "its Deployment is being rolled out or scaled"
+    return ""
+
+
+def _why_not_by_selectors(raw_pod: RawObject, around: Around) -> str:
+    """Return who would lose the pod with its label, or would take it for its own."""
+    labels: dict[str, str] = dict(raw_pod["metadata"].get("labels") or {})
+    after = labels | {TEMPLATE_HASH_LABEL: RELEASED_HASH}
+    for kind, one in around.selecting:
+        if _selects(kind, one, labels) != _selects(kind, one, after):
+            return f"the {kind} {one['metadata']['name']} selects pods by {TEMPLATE_HASH_LABEL}"
+    for kind, one in around.controllers:
+        if _selects(kind, one, after):
+            return f"the {kind} {one['metadata']['name']} would take it for its own"
+    deployment = around.deployment or {}
+    for one in around.autoscalers:
+        scaled = one["spec"].get("scaleTargetRef") or {}
+        if scaled.get("kind") == "Deployment" and scaled.get("name") == deployment["metadata"]["name"]:
+            return f"the HorizontalPodAutoscaler {one['metadata']['name']} would count one pod more"
+    return ""
+
+
+def _selects(kind: str, one: RawObject, labels: Mapping[str, str]) -> bool:
+    selector = one["spec"].get("selector")
+    if kind in {SERVICES.kind, REPLICATION_CONTROLLERS.kind}:
+        return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
+    return selector is not None and matches_labels(msgspec.convert(selector, LabelSelector), labels)
+
+
+def _why_not_by_room(raw_pod: RawObject, around: Around) -> str:
+    """Return which quota has no room for one pod more; one with scopes counts as if it were for all pods."""
+    requests = effective_requests(msgspec.convert(raw_pod["spec"], PodSpec))
+    limits = ResourceAmounts.total(
+        ResourceAmounts.from_quantities((one.get("resources") or {}).get("limits") or {})
+        for one in raw_pod["spec"]["containers"]
+    )
+    for quota in around.quotas:
+        status = quota.get("status") or {}
+        for name, hard in (status.get("hard") or {}).items():
+            resource = name.removeprefix("requests.").removeprefix("limits.")
+            needed = (limits if name.startswith("limits.") else requests).get(resource)
+            if name in {"pods", "count/pods"}:
+                needed = 1
+            left = _amount(resource, hard) - _amount(resource, (status.get("used") or {}).get(name, "0"))
+            if needed and needed > left:
+                return f"the ResourceQuota {quota['metadata']['name']} has no room for one pod more"
+    return ""
+
+
+def _amount(resource: str, quantity: str) -> int:
+    return ResourceAmounts.from_quantities({resource: quantity}).get(resource)
+
+
+def _volumes(raw_pod: RawObject) -> list[dict[str, Any]]:
+    return raw_pod["spec"].get("volumes") or []
+
+
+def _hash_of(replica_set: RawObject) -> str:
+    found = (replica_set["spec"].get("selector") or {}).get("matchLabels") or {}
+    return str(found.get(TEMPLATE_HASH_LABEL, ""))
+
+
+# --- letting go and taking back --------------------------------------------------------------------------------------
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the annotation of a released pod says."""
+
+    plan: str = ""
+    source: str = ""
+    replica_set: str = ""
+    hash: str = ""
+    min_ready_seconds: float = 0.0
+
+    @classmethod
+    def read(cls, annotations: Mapping[str, str]) -> "Note":
+        """Return what a pod's annotation says, nothing if it cannot be read."""
+        try:
+            return msgspec.json.decode(annotations.get(RELEASED_ANNOTATION, ""), type=cls)
+        except msgspec.DecodeError:
+            return cls()
+
+
+def is_out(raw_pod: RawObject) -> bool:
+    """Return whether a pod is labelled as let go."""
+    return (raw_pod["metadata"].get("labels") or {}).get(TEMPLATE_HASH_LABEL) == RELEASED_HASH
+
+
+def build_release(plan: PlanIdentity, move: PlannedMove, raw_pod: RawObject, around: Around) -> dict[str, Any]:
+    """Return the merge patch that has the ReplicaSet let this very pod go."""
+    metadata, owner = raw_pod["metadata"], around.replica_set or {}
+    note = Note(
+        plan=plan.name,
+        source=move.source,
+        replica_set=owner["metadata"]["name"],
+        hash=_hash_of(owner),
+        min_ready_seconds=owner["spec"].get("minReadySeconds") or 0,
+    )
+    deployment = controller_reference(owner) or ObjectReference()
+    also = {
+        "apiVersion": deployment.api_version,
+        "kind": deployment.kind,
+        "name": deployment.name,
+        "uid": deployment.uid,
+        "controller": False,
+        "blockOwnerDeletion": False,
+    }
+    return {
+        "metadata": {
+            "resourceVersion": metadata["resourceVersion"],
+            "labels": {TEMPLATE_HASH_LABEL: RELEASED_HASH},
+            "annotations": {RELEASED_ANNOTATION: json.dumps(msgspec.to_builtins(note))},
+            "ownerReferences": [*metadata["ownerReferences"], also],
+        }
+    }
+
+
+def build_return(raw_pod: RawObject, value: str) -> dict[str, Any]:
+    """Return the merge patch that undoes a release."""
+    metadata = raw_pod["metadata"]
+    kept = [
+        one for one in metadata.get("ownerReferences") or () if one.get("controller") or one["kind"] != "Deployment"
+    ]
+    return {
+        "metadata": {
+            "resourceVersion": metadata["resourceVersion"],
+            "labels": {TEMPLATE_HASH_LABEL: value},
+            "annotations": {RELEASED_ANNOTATION: None},
+            "ownerReferences": kept,
+        }
+    }
+
+
+def relabel(client: KubeClient, raw_pod: RawObject, body: dict[str, Any]) -> None:
+    """Send the patch of a pod that was built for it as it was seen; raises `BerthError`."""
+    metadata = raw_pod["metadata"]
+    client.merge_patch(PODS, metadata["name"], body, namespace=metadata["namespace"])
+
+
+class Returned(Enum):
+    """What came of taking a pod back."""
+
+    DONE = auto()
+    """It has its label again, or is gone."""
+    OWNERLESS = auto()
+    """Its ReplicaSet is gone: nothing would take it."""
+
+
+def take_back(client: KubeClient, namespace: str, name: str, *, uid: str, replica_set: str) -> Returned:
+    """Give a released pod its label back; raises `BerthError`."""
+    try:
+        raw_pod = client.get(PODS, name, namespace=namespace)
+    except NotFoundError:
+        return Returned.DONE
+    metadata = raw_pod["metadata"]
+    if metadata["uid"] != uid or metadata.get("deletionTimestamp") or not is_out(raw_pod):
+        return Returned.DONE
+    owner = _find(client, namespace, replica_set)
+    if owner is None or not _hash_of(owner):
+        return Returned.OWNERLESS
+    try:
+        relabel(client, raw_pod, build_return(raw_pod, _hash_of(owner)))
+    except NotFoundError:
+        return Returned.DONE
+    return Returned.DONE
+
+
+def released_pods(client: KubeClient, live: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield the released pods that none of these plans moves."""
+    for raw_pod in client.list(PODS, label_selector=_RELEASED).items:
+        if Note.read(raw_pod["metadata"].get("annotations") or {}).plan not in live:
+            yield raw_pod
+
+
+def take_back_released(client: KubeClient, live: Collection[str]) -> None:
+    """Take back what ended runs let go; a pod whose ReplicaSet is gone is evicted if its plan still says so."""
+    for raw_pod in released_pods(client, live):
+        metadata = raw_pod["metadata"]
+        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        note = Note.read(metadata.get("annotations") or {})
+        keys = {telemetry.KEY_POD: f"{namespace}/{name}", telemetry.KEY_PLAN: note.plan}
+        try:
+            found = take_back(client, namespace, name, uid=uid, replica_set=note.replica_set)
+            if found is Returned.DONE:
+                _LOG.info(telemetry.TAKEN_BACK, **keys)
+            elif _is_planned(client, note.plan, uid):
+                client.evict(namespace, name, uid=uid, resource_version=metadata["resourceVersion"])
+                _LOG.info(telemetry.EVICTED, **keys)
+            else:
+                _LOG.warning(telemetry.TAKE_BACK_FAILED, **keys, **{telemetry.KEY_ERROR: "its ReplicaSet is gone"})
+        except BerthError as error:
+            _LOG.warning(telemetry.TAKE_BACK_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
+
+
+def _is_planned(client: KubeClient, plan: str, uid: str) -> bool:
+    """Return whether a plan of this name moves the pod."""
+    try:
+        found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan) if plan else None
+    except NotFoundError:
+        return False
+    return found is not None and any(
+        move.pod_uid == uid and move.method is MoveMethod.SURGE for move in found.spec.moves
+    )

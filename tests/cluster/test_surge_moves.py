@@ -1,0 +1,241 @@
+"""Pods of Deployments move without a gap, and what goes wrong on the way is as if nothing had been."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
+from berth_core.migration_plans import MoveStatus
+from berth_core.objects import ApiStruct, ObjectMeta
+from berth_kube.client import KubeClient
+from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, PDBS, SERVICES, Resource
+from berth_kube.watching import Changed, Listed
+from descheduling_stage import MOVERS, Run, Scene
+
+pytestmark = [pytest.mark.cluster, pytest.mark.deep]
+
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+SURGE: Final = "--moves=Surge"
+NEVER_READY_SECONDS: Final = 500
+"""A replacement that is available only then holds a move where a test wants it."""
+
+
+class EndpointSlice(ApiStruct, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    endpoints: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def service(self) -> str:
+        return self.metadata.labels.get("kubernetes.io/service-name", "")
+
+    @property
+    def ready(self) -> int:
+        return sum(bool(one.get("conditions", {}).get("ready")) for one in self.endpoints)
+
+
+class Endpoints:
+    """The ready endpoints of each Service, and the fewest that a watch has seen."""
+
+    def __init__(self) -> None:
+        self.fewest: dict[str, int] = {}
+        self.seen = threading.Event()
+        self._slices: dict[str, EndpointSlice] = {}
+
+    def take(self, item: object) -> None:
+        if isinstance(item, Listed):
+            self._slices = {one.metadata.name: one for one in item.items}
+        elif isinstance(item, Changed):
+            self._slices[item.item.metadata.name] = item.item
+        now: dict[str, int] = defaultdict(int)
+        for one in self._slices.values():
+            now[one.service] += one.ready
+        self.fewest = {name: min(count, self.fewest.get(name, count)) for name, count in now.items()}
+        self.seen.set()
+
+
+@contextmanager
+def watched_endpoints(client: KubeClient, namespace: str) -> Iterator[Endpoints]:
+    """Watch the ready endpoints of a namespace."""
+    found, stop = Endpoints(), threading.Event()
+
+    def watch() -> None:
+        for item in client.watch(ENDPOINT_SLICES, type=EndpointSlice, stop=stop, namespace=namespace):
+            found.take(item)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        assert found.seen.wait(60)
+        yield found
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+def ready_endpoints(scene: Scene) -> dict[str, int]:
+    found: dict[str, int] = defaultdict(int)
+    for one in scene.client.list(ENDPOINT_SLICES, namespace=scene.namespace, type=EndpointSlice).items:
+        found[one.service] += one.ready
+    return dict(found)
+
+
+def serve(scene: Scene, name: str) -> None:
+    """Give a Deployment a Service, and a budget that lets no pod of its own go."""
+    chosen = {"app": name}
+    head = {"metadata": {"name": name}}
+    service = {"apiVersion": "v1", "kind": "Service", **head, "spec": {"selector": chosen, "ports": [{"port": 80}]}}
+    budget = {"minAvailable": "100%", "selector": {"matchLabels": chosen}}
+    scene.client.create(SERVICES, service, namespace=scene.namespace)
+    scene.client.create(
+        PDBS,
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", **head, "spec": budget},
+        namespace=scene.namespace,
+    )
+
+
+def deploy_singles(scene: Scene, *names: str) -> None:
+    """Replace the movers by Deployments of one replica each, on the low nodes."""
+    for name in MOVERS:
+        scene.remove(name)
+    scene.cordon(*scene.high)
+    for name in names:
+        scene.deploy(name, replicas=1, cpu="1")
+    scene.cordon(*scene.high, closed=False)
+
+
+def generations(scene: Scene) -> dict[str, int]:
+    found = scene.client.list(DEPLOYMENTS, namespace=scene.namespace).items
+    return {one["metadata"]["name"]: one["metadata"]["generation"] for one in found}
+
+
+def released(scene: Scene) -> list[str]:
+    """Return the apps of the pods that are let go and that no controller has."""
+    found = scene.pods(label_selector=f"{TEMPLATE_HASH_LABEL}={RELEASED_HASH}")
+    return sorted(pod.metadata.labels["app"] for pod in found if pod.controller is None)
+
+
+def patch(scene: Scene, name: str, spec: dict[str, Any]) -> None:
+    scene.client.merge_patch(DEPLOYMENTS, name, {"spec": spec}, namespace=scene.namespace)
+
+
+def moves(scene: Scene) -> dict[str, MoveStatus]:
+    """Return the last move of each Deployment."""
+    return {move.pod.rsplit("-", 2)[0]: move for plan in scene.plans() for move in plan.status.moves}
+
+
+def held_in_the_middle(scene: Scene, *names: str) -> Run:
+    """Begin a run that waits for the replacements of single pods, with all of them let go."""
+    deploy_singles(scene, *names)
+    for name in names:
+        patch(scene, name, {"minReadySeconds": NEVER_READY_SECONDS})
+        scene.wait_for(f"the change of {name} is observed", partial(is_observed, scene, name))
+    run = scene.start(SURGE)
+    scene.wait_for("all pods are let go", lambda: released(scene) == sorted(names))
+    scene.wait_for("their replacements run", lambda: all(count_ready(scene, name) == 2 for name in names))
+    return run
+
+
+def is_observed(scene: Scene, name: str) -> bool:
+    found = scene.client.get(DEPLOYMENTS, name, namespace=scene.namespace)
+    return bool(found["status"].get("observedGeneration", 0) >= found["metadata"]["generation"])
+
+
+def count_ready(scene: Scene, name: str) -> int:
+    return sum(pod.is_ready and not pod.is_terminating for pod in scene.pods(label_selector=f"app={name}"))
+
+
+def test_pods_move_without_a_gap_under_budgets_that_allow_nothing(scene: Scene) -> None:
+    scene.cordon(*scene.high)
+    scene.deploy("solo", replicas=1, cpu="1")
+    scene.cordon(*scene.high, closed=False)
+    wanted = {"api": 2, "web": 2, "solo": 1}
+    for name in wanted:
+        serve(scene, name)
+    scene.wait_for("all endpoints are ready", lambda: ready_endpoints(scene) == wanted)
+    before = generations(scene)
+
+    with watched_endpoints(scene.client, scene.namespace) as endpoints:
+        outcome = scene.run(SURGE, "--per-controller=2")
+
+    assert [plan.phase for plan in scene.plans()] == ["Succeeded"], outcome
+    assert [(one.state, one.method, one.method_reason) for one in moves(scene).values()] == [
+        ("Landed", "Surge", "") for _ in wanted
+    ]
+    assert endpoints.fewest == wanted
+    assert generations(scene) == before
+    assert [scene.pods_on(node) for node in scene.low] == [[], []]
+    assert released(scene) == []
+    scene.require_peace(pods=7)
+
+
+def test_a_scale_to_zero_and_a_roll_out_end_the_pods_that_were_let_go(scene: Scene) -> None:
+    run = held_in_the_middle(scene, "zero", "rolled")
+
+    patch(scene, "zero", {"replicas": 0})
+    note = {"metadata": {"annotations": {"version": "2"}}}
+    patch(scene, "rolled", {"minReadySeconds": 0, "template": note})
+
+    run.wait()
+    for name in ("zero", "rolled"):
+        assert moves(scene)[name].reason == "TakenBack", moves(scene)[name]
+    scene.wait_for("nothing of the scaled one is left", lambda: not scene.pods(label_selector="app=zero"))
+    scene.wait_for("one pod of the new version runs", lambda: versions(scene) == ["2"])
+    assert released(scene) == []
+    scene.require_peace(pods=3)
+
+
+def versions(scene: Scene) -> list[str]:
+    return [pod.metadata.annotations.get("version", "1") for pod in scene.pods(label_selector="app=rolled")]
+
+
+@pytest.mark.parametrize("ending", ["stopped", "aborted"])
+def test_a_run_that_ends_in_the_middle_gives_the_pods_back(scene: Scene, ending: str) -> None:
+    run = held_in_the_middle(scene, "one", "two")
+    before = {pod.metadata.name for pod in scene.pods(label_selector=f"{TEMPLATE_HASH_LABEL}={RELEASED_HASH}")}
+    if ending == "stopped":
+        run.stop()
+    else:
+        (found,) = scene.plans()
+        scene.client.merge_patch(MIGRATION_PLANS, found.metadata.name, {"spec": {"aborted": True}})
+    run.wait()
+
+    assert len(before) == 2
+    scene.wait_for("all pods have their controllers", lambda: released(scene) == [])
+    assert not scene.has_evicted()
+    for name in ("one", "two"):
+        patch(scene, name, {"minReadySeconds": 0})
+    scene.require_peace(pods=4)
+
+
+def test_a_killed_run_is_continued_without_a_gap(scene: Scene) -> None:
+    """Killed when the first pod is let go, and when the first is evicted."""
+    names = ("one", "two")
+    deploy_singles(scene, *names)
+    for name in names:
+        patch(scene, name, {"minReadySeconds": 2})
+        serve(scene, name)
+    wanted = dict.fromkeys(names, 1)
+    scene.wait_for("all endpoints are ready", lambda: ready_endpoints(scene) == wanted)
+    for name in names:
+        scene.wait_for(f"the change of {name} is observed", partial(is_observed, scene, name))
+    before = generations(scene)
+
+    with watched_endpoints(scene.client, scene.namespace) as endpoints:
+        for reached in (lambda: released(scene), scene.has_evicted):
+            run = scene.start(SURGE)
+            scene.wait_for("it is there or over", lambda: reached() or run.exit_code is not None)  # noqa: B023
+            run.kill()
+        outcome = scene.run(SURGE)
+
+    assert endpoints.fewest == wanted, outcome
+    assert {name: move.state for name, move in moves(scene).items()} == dict.fromkeys(names, "Landed")
+    assert {name: move.method for name, move in moves(scene).items()} == dict.fromkeys(names, "Surge")
+    assert [scene.pods_on(node) for node in scene.low] == [[], []]
+    assert generations(scene) == before
+    assert released(scene) == []
+    scene.require_peace(pods=4)

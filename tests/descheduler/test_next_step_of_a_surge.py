@@ -1,0 +1,188 @@
+"""A pod that its ReplicaSet has let go is evicted once another serves; else it is taken back."""
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+import pytest
+
+from berth_core.migration_plans import MoveReason, MoveState
+from berth_descheduler.migration.moves import (
+    Evict,
+    Eviction,
+    Finish,
+    MoveFacts,
+    Presence,
+    Release,
+    Replacement,
+    ReplicaCounts,
+    ReservationProgress,
+    Since,
+    Step,
+    Surge,
+    TakeBack,
+    Wait,
+    next_step,
+)
+from berth_descheduler.settings import MoveTimeouts
+
+NOW = 1000.0
+TIMEOUTS = MoveTimeouts(
+    reserve_seconds=60, evict_seconds=120, land_seconds=90, ready_seconds=30, gap_seconds=5, shutdown_seconds=15
+)
+WANTED = Surge(wanted=True)
+RESERVED = MoveFacts(
+    target="target",
+    place=ReservationProgress.READY,
+    replicas=ReplicaCounts(held=1, not_evicted=1),
+    since=Since(reserving=990),
+    surge=WANTED,
+)
+LET_GO = replace(RESERVED, surge=Surge(wanted=True, asked=True, released=True, released_since=990))
+TAKEN = replace(
+    LET_GO,
+    place=ReservationProgress.BOUND,
+    replacement=Replacement("web-2", "target", ready=True),
+    since=Since(reserving=980, taken=995),
+)
+AVAILABLE = replace(TAKEN, surge=replace(LET_GO.surge, available=True))
+END = Finish(MoveState.FAILED, MoveReason.TAKEN_BACK, "because", release=True)
+RETURNING = replace(LET_GO, surge=replace(LET_GO.surge, end=END))
+OWNERLESS = replace(RETURNING, surge=replace(RETURNING.surge, ownerless=True))
+
+
+def let_go(facts: MoveFacts = LET_GO, **surge: object) -> MoveFacts:
+    return replace(facts, surge=replace(facts.surge, **surge))
+
+
+@dataclass(frozen=True)
+class Case:
+    facts: MoveFacts
+    want: type[Step]
+    want_reason: str = ""
+    want_words: str = ""
+
+
+CASES = {
+    "a pod with a proven place is let go": Case(RESERVED, Release),
+    "a pod whose sibling surges waits": Case(let_go(RESERVED, in_turn=False), Wait, want_words="a sibling"),
+    "a sibling's place is not even asked for": Case(
+        replace(let_go(RESERVED, in_turn=False), place=ReservationProgress.NOT_CREATED), Wait, want_words="a sibling"
+    ),
+    "a pod that cannot surge is evicted": Case(let_go(RESERVED, wanted=False), Evict),
+    "a pod without a place is never let go": Case(replace(RESERVED, place=ReservationProgress.PENDING), Wait),
+    "a request without an answer is taken back when the plan stops": Case(
+        replace(let_go(RESERVED, asked=True), stop=MoveReason.ABORTED), TakeBack, "Aborted"
+    ),
+    "a request without an answer is taken back when the place is lost": Case(
+        replace(let_go(RESERVED, asked=True), place=ReservationProgress.LOST), TakeBack, "ReservationFailed"
+    ),
+    "a request without an answer is taken back when its place went to another pod": Case(
+        replace(let_go(RESERVED, asked=True), replicas=ReplicaCounts(), place=ReservationProgress.BOUND),
+        TakeBack,
+        "ReservationFailed",
+    ),
+    "a pod that was let go runs on until its replacement has come": Case(LET_GO, Wait, want_words="runs on"),
+    "a replacement that is not available is waited for": Case(TAKEN, Wait, want_words="is available"),
+    "an available replacement lets the pod be evicted": Case(AVAILABLE, Evict),
+    "a refused eviction is tried again, not at once": Case(
+        replace(AVAILABLE, retry_eviction_at=NOW + 1, eviction=Eviction.BLOCKED, eviction_detail="the budget"),
+        Wait,
+        want_words="the budget",
+    ),
+    "an eviction that is refused until its deadline": Case(
+        replace(AVAILABLE, eviction=Eviction.BLOCKED, since=Since(blocked=880)), TakeBack, "EvictionBlocked"
+    ),
+    "an eviction that is refused for good": Case(
+        replace(AVAILABLE, eviction=Eviction.REFUSED), TakeBack, "EvictionForbidden"
+    ),
+    "a filter that refuses": Case(replace(AVAILABLE, refusal=MoveReason.FILTERED), TakeBack, "Filtered"),
+    "a place that is lost": Case(
+        replace(LET_GO, place=ReservationProgress.LOST), TakeBack, "TakenBack", "its place was lost"
+    ),
+    "a replacement that takes too long to come": Case(
+        let_go(released_since=910), TakeBack, "TakenBack", "took the place within 90 s"
+    ),
+    "a replacement that is not available in time": Case(
+        replace(TAKEN, since=Since(taken=970)), TakeBack, "TakenBack", "was not available 30 s after"
+    ),
+    "a replacement that has minReadySeconds is given them": Case(
+        replace(let_go(TAKEN, min_ready_seconds=20), since=Since(taken=970)), Wait
+    ),
+    "a replacement that runs elsewhere": Case(
+        let_go(misplaced="other", misplaced_since=995), TakeBack, "TakenBack", "runs on other"
+    ),
+    "a replacement that was handed a place elsewhere": Case(
+        replace(TAKEN, replacement=Replacement("web-2", "other", ready=True)), TakeBack, "TakenBack", "runs on other"
+    ),
+    "a ReplicaSet that makes no other pod": Case(let_go(alone_since=995), TakeBack, "TakenBack", "no pod in its stead"),
+    "a plan that stops": Case(replace(LET_GO, stop=MoveReason.INTERRUPTED), TakeBack, "Interrupted"),
+    "a plan that stops when the replacement is available": Case(replace(AVAILABLE, stop=MoveReason.INTERRUPTED), Evict),
+    "a plan that stops while a budget refuses": Case(
+        replace(AVAILABLE, stop=MoveReason.ABORTED, eviction=Eviction.BLOCKED), TakeBack, "Aborted"
+    ),
+    "one that is taken back stays so, whatever happens": Case(
+        let_go(replace(AVAILABLE, surge=RETURNING.surge), available=True), TakeBack, "TakenBack"
+    ),
+    "one that is back is over": Case(let_go(RETURNING, returned=True), Finish, "TakenBack"),
+    "one that has left meanwhile is over": Case(replace(RETURNING, presence=Presence.GONE), Finish, "TakenBack"),
+    "one that no ReplicaSet would take has to go": Case(OWNERLESS, Evict),
+    "one that no ReplicaSet would take is waited for": Case(replace(OWNERLESS, eviction=Eviction.SENT), Wait),
+    "one that no ReplicaSet would take and that is refused": Case(
+        replace(OWNERLESS, eviction=Eviction.BLOCKED, since=Since(blocked=880)), Finish, "EvictionBlocked"
+    ),
+    "an interrupted run that cannot give a pod back leaves that to the next": Case(
+        replace(RETURNING, stop=MoveReason.INTERRUPTED, since=Since(stopping=985)),
+        Finish,
+        "Interrupted",
+        "the next run gives it back",
+    ),
+    "an evicted pod that is gone has landed": Case(
+        replace(AVAILABLE, presence=Presence.GONE, eviction=Eviction.SENT), Finish
+    ),
+    "siblings that wait for their turn do not keep a move whose replacement ran elsewhere": Case(
+        replace(LET_GO, presence=Presence.GONE, replicas=ReplicaCounts(held=1, not_evicted=1, misplaced="other")),
+        Finish,
+        want_words="runs on other",
+    ),
+    "a pod that another client deleted has landed as well": Case(replace(AVAILABLE, presence=Presence.GONE), Finish),
+}
+
+
+@pytest.mark.parametrize("claim", CASES)
+def test_what_is_seen_decides_what_becomes_of_a_pod_that_surges(claim: str) -> None:
+    case = CASES[claim]
+    step = next_step(case.facts, TIMEOUTS, NOW)
+
+    assert type(step) is case.want, step
+    end = step.end if isinstance(step, TakeBack) else step
+    if isinstance(end, Finish):
+        assert end.reason == case.want_reason
+    assert case.want_words in (end.message if isinstance(end, Finish | Wait) else "")
+
+
+def test_no_pod_that_was_let_go_is_evicted_before_another_serves() -> None:
+    for place, eviction, stop, available in product(ReservationProgress, Eviction, MoveReason, (True, False)):
+        facts = replace(let_go(LET_GO, available=available), place=place, stop=stop, eviction=eviction)
+        if isinstance(next_step(facts, TIMEOUTS, NOW), Evict):
+            assert available
+            assert place is ReservationProgress.BOUND
+
+
+def test_no_pod_that_may_have_been_let_go_is_left_so() -> None:
+    """A move whose pod is on its source ends by taking it back, never otherwise."""
+    asked = let_go(RESERVED, asked=True)
+    for before, place, eviction, stop in product((asked, LET_GO, AVAILABLE), ReservationProgress, Eviction, MoveReason):
+        facts = replace(before, place=place, stop=stop, eviction=eviction)
+        if not facts.evicted:
+            assert not isinstance(next_step(facts, TIMEOUTS, NOW + 10_000), Finish), facts
+
+
+def test_every_surge_ends_when_all_its_deadlines_are_over() -> None:
+    long_ago = Since(reserving=0, blocked=0, evicted=0, gone=0, taken=0, stopping=0)
+    stops = (MoveReason.NONE, MoveReason.PLAN_STOPPED, MoveReason.INTERRUPTED)
+    late = replace(LET_GO.surge, released_since=0, alone_since=0)
+    for presence, place, eviction, stop in product(Presence, ReservationProgress, Eviction, stops):
+        facts = replace(
+            LET_GO, presence=presence, place=place, eviction=eviction, stop=stop, since=long_ago, surge=late
+        )
+        assert isinstance(next_step(facts, TIMEOUTS, 10_000), TakeBack | Finish), facts
