@@ -13,6 +13,7 @@ from berth_core import (
     OPERATOR_LEASE,
     RESERVATION_LABEL,
     BerthError,
+    Capacity,
     Clock,
     Pod,
     Reservation,
@@ -112,7 +113,11 @@ class App:
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for kopf's events
         address = settings.volcano_extender
         namespace = settings.placeholders.namespace
-        self._extender = VolcanoExtender(*address, namespace, self._has_slot, self._held_in) if address else None
+        self._extender = (
+            VolcanoExtender(address, namespace, has_slot=self._has_slot, awaits=self._awaits, held_in=self._held_in)
+            if address
+            else None
+        )
         self._held: dict[str, Held] = {}
         self._held_until = 0.0
         self._extender_loop = LoopThread("volcano-extender")
@@ -223,6 +228,11 @@ class App:
         return any(
             one.state is SlotState.HANDING_OVER and one.owner is not None and one.owner.uid == pod for one in slots
         )
+
+    def _awaits(self, reservation: str) -> bool:
+        """Return whether a Reservation waits for what ends on its nodes."""
+        found = self._cache.reservation(reservation)
+        return found is not None and found.spec.capacity is Capacity.WHEN_FREE
 
     def _held_in(self, queue: str) -> Held:
         """Return what is held in the name of a queue; Volcano asks for each job of a session anew."""

@@ -28,17 +28,7 @@ def world(cluster: Sandbox, serving_operator: OperatorProcess, tmp_path: Path) -
 
 
 def test_the_picture_of_the_proposal_pod_4_runs_before_pod_6_and_pod_7(world: World) -> None:
-    for number in (1, 2, 3):
-        world.create(f"pod-{number}")
-    world.await_running("pod-1", "pod-2", "pod-3")
-    world.create("pod-4", "3", "3Gi")
-    world.await_refused("pod-4")
-    world.end("pod-1")
-    world.create("pod-5")
-    world.await_running("pod-2", "pod-3", "pod-5")
-
-    world.switch_on()
-    eventually("the node is kept for pod-4", lambda: world.fenced() == {world.node}, seconds=90)
+    world.starve_pod_4()
     phases = lambda: [one.phase for one in world.reservations()]  # noqa: E731
     eventually("its Reservation waits", lambda: phases() == [ReservationPhase.WAITING], seconds=90)
     eventually("pod-4 hears of it", lambda: "kept for" in world.events("pod-4").get("NodesKept", ""), seconds=90)
@@ -50,12 +40,7 @@ def test_the_picture_of_the_proposal_pod_4_runs_before_pod_6_and_pod_7(world: Wo
     world.await_running("pod-5", "best-effort")
     eventually("pod-6 is told", lambda: "NodeResourceReserved" in world.events("pod-6"), seconds=90)
     assert world.events("pod-6")["NodeResourceReserved"].startswith("node(s) resource was(were) reserved")
-    world.end("pod-5")
-    world.await_running("pod-4", "best-effort")
-
-    world.end("pod-4")
-    world.await_running("pod-6", "pod-7", "best-effort")
-    eventually("no fence is left", lambda: not world.fenced(), seconds=90)
+    world.end_pod_5("best-effort")
 
 
 @pytest.mark.deep

@@ -56,6 +56,7 @@ from descheduling_stage import Scene
 from planner.clusters import making_room
 from reservation_stage import delete_all
 from service_processes import OperatorProcess, running_operator
+from starving_world import starving_world
 from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
@@ -499,6 +500,22 @@ def test_an_older_group_and_the_action_enqueue(ground: Ground, extender_port: in
         )
     hungry = pods(ground.client, ground.namespace, app="hungry")
     assert [pod.spec.node_name for pod in hungry] == [""] * 3
+
+
+@pytest.mark.usefixtures("own_configuration")
+def test_a_job_of_volcano_that_starves_gets_its_node_although_older_and_younger_ones_wait(
+    volcano_sandbox: Sandbox, operator_beside: OperatorProcess, extender_port: int, tmp_path: Path
+) -> None:
+    assert operator_beside.exit_code is None
+    configure(volcano_sandbox, extender_port, "enqueue, allocate, backfill")
+    with starving_world(volcano_sandbox, tmp_path, nodes=1, scheduler=VOLCANO_SCHEDULER) as (world, _):
+        world.starve_pod_4()
+        world.create("pod-6")
+        world.create("pod-7")
+        world.await_refused("pod-6", "pod-7")
+        world.end("pod-2", "pod-3")
+        world.await_running("pod-5")
+        world.end_pod_5()
 
 
 # --- queues

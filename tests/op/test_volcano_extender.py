@@ -13,7 +13,7 @@ from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL, QUEUE_ANNOTATION, RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.pod_groups import GROUP_NAME_ANNOTATION
-from berth_core.reservations import ObjectReference, ReservationStatus, Slot, SlotState
+from berth_core.reservations import Capacity, ObjectReference, ReservationStatus, Slot, SlotState
 from berth_core.resources import ResourceAmounts
 from berth_operator.app import App
 from berth_operator.metrics import REGISTRY
@@ -92,6 +92,15 @@ def has_slot(reservation: str, pod: str) -> bool:
     return (reservation, pod) in {("uid-place", "uid-owner"), ("uid-place", "uid-second")}
 
 
+def awaits(reservation: str) -> bool:
+    return reservation == "uid-waits"
+
+
+def held(name: str, *, reservation: str = "uid-waits", namespace: str = OURS) -> dict[str, Any]:
+    labels = {RESERVATION_LABEL: reservation, PLACEHOLDER_LABEL: "true"}
+    return {"UID": f"uid-{name}", "Pod": {"metadata": {"name": name, "namespace": namespace, "labels": labels}}}
+
+
 def member(name: str, *, reservation: str = "", node: str = "") -> dict[str, Any]:
     labels = {RESERVATION_LABEL: reservation} if reservation else {}
     metadata = {"name": name, "namespace": "ml", "uid": f"uid-{name}", "labels": labels}
@@ -116,6 +125,11 @@ VOTES: dict[str, tuple[bytes, int]] = {
         job(member("owner", reservation="uid-place", node="node-a"), member("rest")),
         0,
     ),
+    "a placeholder that awaits capacity comes in, whatever waits": (job(held("slot")), 1),
+    "so do those of one group": (job(held("slot"), held("next"), minimum=2), 1),
+    "one that waits for what is free is for others to judge": (job(held("slot", reservation="uid-place")), 0),
+    "and so is a pod of a tenant that says it is one": (job(held("liar", namespace="ml")), 0),
+    "nor does a placeholder take others in": (job(held("slot"), member("hungry")), 0),
     "a job without pods": (job(), 0),
     "nothing": (b'{"job": null}', 0),
 }
@@ -123,7 +137,7 @@ VOTES: dict[str, tuple[bytes, int]] = {
 
 @pytest.mark.parametrize(("body", "want"), VOTES.values(), ids=VOTES.keys())
 def test_a_job_is_let_in_if_held_slots_suffice_for_it(body: bytes, want: int) -> None:
-    assert vote_on_job(body, has_slot).status == want
+    assert vote_on_job(body, has_slot, awaits, OURS).status == want
 
 
 @pytest.mark.asyncio
@@ -249,6 +263,14 @@ def test_what_a_replica_says_of_a_queue_comes_from_its_own_watches(
     assert program._held_in("ml") == Held(ResourceAmounts(one), lets_in=want)
 
 
+def test_whether_a_reservation_awaits_capacity_comes_from_its_spec(operator: tuple[App, FakeClock]) -> None:
+    program, _ = operator
+    for name, capacity in (("waits", Capacity.WHEN_FREE), ("place", Capacity.FREE)):
+        program._cache.put_reservation(reservation(name, capacity=capacity))
+    found = ("uid-default-waits", "uid-default-place", "uid-of-another")
+    assert [program._awaits(uid) for uid in found] == [True, False, False]
+
+
 @pytest.mark.asyncio
 async def test_overuse_is_said_over_http_and_what_cannot_be_read_is_none() -> None:
     before = {verdict: counted(OVERUSED, verdict) for verdict in ("overused", "abstained", "refused")}
@@ -267,7 +289,7 @@ async def test_overuse_is_said_over_http_and_what_cannot_be_read_is_none() -> No
 @asynccontextmanager
 async def serving() -> AsyncIterator[str]:
     """Yield the address of an extender that listens."""
-    extender = VolcanoExtender("127.0.0.1", 0, OURS, has_slot, held_in)
+    extender = VolcanoExtender(("127.0.0.1", 0), OURS, has_slot=has_slot, awaits=awaits, held_in=held_in)
     await extender.start()
     try:
         yield f"http://{extender.address}"
@@ -305,6 +327,6 @@ async def test_other_paths_and_methods_are_refused() -> None:
 @pytest.mark.asyncio
 async def test_an_address_that_is_taken_is_said_so() -> None:
     async with serving() as base:
-        port = int(base.rpartition(":")[2])
+        taken = ("127.0.0.1", int(base.rpartition(":")[2]))
         with pytest.raises(InputError, match="--volcano-extender-address"):
-            await VolcanoExtender("127.0.0.1", port, OURS, has_slot, held_in).start()
+            await VolcanoExtender(taken, OURS, has_slot=has_slot, awaits=awaits, held_in=held_in).start()

@@ -33,8 +33,9 @@ POLICY = "starving-jobs"
 class World:
     """Nodes of 3 cpu and 3Gi, and a service for whose policies jobs starve."""
 
-    def __init__(self, client: KubeClient, namespace: str, nodes: Sequence[str]) -> None:
+    def __init__(self, client: KubeClient, namespace: str, nodes: Sequence[str], scheduler: str = "") -> None:
         self.client = client
+        self._scheduler = {"schedulerName": scheduler} if scheduler else {}
         self.namespace = namespace
         self.nodes = tuple(nodes)
         self.kept: dict[str, Reservation] = {}
@@ -87,7 +88,7 @@ class World:
         requests = {"cpu": cpu, "memory": memory} if cpu != "0" else {}
         for one in body["spec"]["containers"]:
             one["resources"] = {"requests": requests}
-        body["spec"] |= {"restartPolicy": "Never", **({"nodeName": node} if node else {})}
+        body["spec"] |= {"restartPolicy": "Never", **self._scheduler, **({"nodeName": node} if node else {})}
         body["metadata"] |= {"name": name, **metadata}
         self.client.create(PODS, body, namespace=self.namespace)
 
@@ -130,6 +131,27 @@ class World:
         body = {"apiVersion": POLICY_API_VERSION, "kind": POLICY_KIND, "metadata": {"name": policy}, "spec": spec}
         self.client.create(DESCHEDULER_POLICIES, body)
 
+    def starve_pod_4(self) -> None:
+        """Play the proposal's picture until its node is kept for pod-4."""
+        for number in (1, 2, 3):
+            self.create(f"pod-{number}")
+        self.await_running("pod-1", "pod-2", "pod-3")
+        self.create("pod-4", "3", "3Gi")
+        self.await_refused("pod-4")
+        self.end("pod-1")
+        self.create("pod-5")
+        self.await_running("pod-2", "pod-3", "pod-5")
+        self.switch_on()
+        eventually("the node is kept for pod-4", lambda: self.fenced() == {self.node}, seconds=90)
+
+    def end_pod_5(self, *beside: str) -> None:
+        """Let the last pod before pod-4 end: pod-4 comes next, then the two that came later."""
+        self.end("pod-5")
+        self.await_running("pod-4", *beside)
+        self.end("pod-4")
+        self.await_running("pod-6", "pod-7", *beside)
+        eventually("no fence is left", lambda: not self.fenced(), seconds=90)
+
     def switch_off(self, policy: str = POLICY) -> None:
         self.client.delete(DESCHEDULER_POLICIES, policy)
 
@@ -147,7 +169,7 @@ def clear(client: KubeClient, namespace: str, nodes: Iterable[str]) -> None:
 
 @contextmanager
 def starving_world(
-    cluster: Sandbox, folder: Path, nodes: int, tiny: int = 0
+    cluster: Sandbox, folder: Path, nodes: int, tiny: int = 0, scheduler: str = ""
 ) -> Iterator[tuple[World, DeschedulerReplica]]:
     """Yield nodes that are ready, and a service; clear them away at the end.
 
@@ -157,7 +179,7 @@ def starving_world(
     made = cluster.add_nodes(nodes, NodeShape(cpu="3", memory="3Gi"), prefix=f"{name}-")
     cluster.add_nodes(tiny, NodeShape(cpu="10m", memory="16Mi"), prefix=f"{name}-tiny-")
     with cluster.connect() as client, DeschedulerReplica(cluster, folder) as service:
-        world = World(client, make_namespace(client, name), made)
+        world = World(client, make_namespace(client, name), made, scheduler)
         ready = lambda: all(client.get(NODES, node, type=Node).ready for node in made)  # noqa: E731
         eventually("the nodes are ready", ready, seconds=60)
         try:

@@ -2,8 +2,9 @@
 
 Volcano's scheduler sends the candidates for eviction and evicts only those that every plugin of a tier answers; that
 answer depends on the request alone. Of a job that waits to be let in it sends the pods, and whether a slot is being
-handed to one is in the status of its Reservation. Of a queue it sends its capability and what it has allocated; what
-placeholders hold in its name besides, each replica watches. So every replica gives the same answers.
+handed to one is in the status of its Reservation, and whether placeholders await capacity in its spec. Of a queue it
+sends its capability and what it has allocated; what placeholders hold in its name besides, each replica watches. So
+every replica gives the same answers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -130,6 +131,9 @@ class Vote(msgspec.Struct, frozen=True):
 HasSlot = Callable[[str, str], bool]
 """Whether a slot of the Reservation with a uid is being handed to the pod with a uid."""
 
+Awaits = Callable[[str], bool]
+"""Whether the Reservation with a uid waits on chosen nodes for what ends there."""
+
 
 class Victims(msgspec.Struct, frozen=True):
     """The answer to a verb: Volcano's vote, and the candidates that may be evicted as they came."""
@@ -146,24 +150,28 @@ def choose_victims(body: bytes, namespace: str) -> Victims:
     """
     try:
         candidates = msgspec.json.decode(body, type=_Candidates).evictees or ()
-        spared = [raw for raw in candidates if not _is_placeholder(raw, namespace)]
+        tasks = [(raw, msgspec.json.decode(raw, type=_Task)) for raw in candidates]
+        spared = [raw for raw, task in tasks if task.pod is None or not _is_placeholder(task.pod, namespace)]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
     return Victims(_ABSTAIN) if len(spared) == len(candidates) else Victims(_PERMIT, tuple(spared))
 
 
-def vote_on_job(body: bytes, has_slot: HasSlot) -> Vote:
+def vote_on_job(body: bytes, has_slot: HasSlot, awaits: Awaits, namespace: str) -> Vote:
     """Return the vote on a job that waits to be let in; raises InputError.
 
     It is let in if held slots suffice for it to start: their capacity is there and kept for them alone. A gang with too
     few of them needs more than is held, and how much more may come in is for Volcano's other plugins to say. The label
-    alone is no slot: anyone could set it.
+    alone is no slot: anyone could set it. Placeholders of the namespace that await capacity are let in, too: a fence
+    keeps it for them, and Berth limits how much they await.
     """
     try:
         job = msgspec.json.decode(body, type=_JobRequest).job or _Job()
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
     pods = [task.pod for task in (job.tasks or {}).values() if task.pod is not None]
+    if pods and all(_is_placeholder(pod, namespace) and awaits(_reservation_of(pod)) for pod in pods):
+        return Vote(_PERMIT)
     placed = sum(bool(pod.spec.node_name) for pod in pods)
     coming = sum(_has_slot(pod, has_slot) for pod in pods if not pod.spec.node_name)
     return Vote(_PERMIT if coming and placed + coming >= job.min_available else _ABSTAIN)
@@ -204,26 +212,29 @@ def uncounted_by_queue(placeholders: Iterable[Pod]) -> dict[str, ResourceAmounts
 
 
 def _has_slot(pod: _Pod, has_slot: HasSlot) -> bool:
-    uid = pod.metadata.labels.get(RESERVATION_LABEL, "")
+    uid = _reservation_of(pod)
     return bool(uid) and has_slot(uid, pod.metadata.uid)
 
 
-def _is_placeholder(raw: msgspec.Raw, namespace: str) -> bool:
-    pod = msgspec.json.decode(raw, type=_Task).pod
-    if pod is None:
-        return False
+def _reservation_of(pod: _Pod) -> str:
+    return pod.metadata.labels.get(RESERVATION_LABEL, "")
+
+
+def _is_placeholder(pod: _Pod, namespace: str) -> bool:
     return pod.metadata.namespace == namespace and pod.metadata.labels.get(PLACEHOLDER_LABEL) == "true"
 
 
 class VolcanoExtender:
     """Serves the verbs over HTTP; Volcano's plugin trusts no certificate but public ones."""
 
-    def __init__(self, host: str, port: int, namespace: str, has_slot: HasSlot, held_in: HeldIn) -> None:
-        """`namespace` is the placeholders'."""
+    def __init__(
+        self, address: tuple[str, int], namespace: str, *, has_slot: HasSlot, awaits: Awaits, held_in: HeldIn
+    ) -> None:
+        """`address` is a host and a port; `namespace` is the placeholders'."""
         self._has_slot = has_slot
+        self._awaits = awaits
         self._held_in = held_in
-        self._host = host
-        self._port = port
+        self._host, self._port = address
         self._namespace = namespace
         self._bodies = BodyReader()
         self._runner: web.AppRunner | None = None
@@ -275,7 +286,7 @@ class VolcanoExtender:
         It abstains on what it cannot read: Volcano's plugin would take a refusal for leave.
         """
         try:
-            answer = vote_on_job(await self._bodies.read(request), self._has_slot)
+            answer = vote_on_job(await self._bodies.read(request), self._has_slot, self._awaits, self._namespace)
         except (BodyRefusedError, InputError):
             return self._reply(ENQUEUEABLE, "refused", Vote(_ABSTAIN))
         return self._reply(ENQUEUEABLE, "permitted" if answer.status == _PERMIT else "abstained", answer)
