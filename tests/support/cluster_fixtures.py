@@ -46,10 +46,13 @@ def sandbox() -> Iterator[Sandbox]:
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail where a module leaves something on the shared control plane that counts for all pods of other modules."""
+    own = [item for item in request.session.items if item.nodeid.startswith(f"{request.node.nodeid}::")]
+    shared = any("sandbox" in getattr(item, "fixturenames", ()) for item in own)
+    # Asked for ahead: at the end pytest gives only what the first test of the module has asked for.
+    used: Sandbox | None = request.getfixturevalue("sandbox") if shared else None
     yield
-    own = (item for item in request.session.items if item.nodeid.startswith(request.node.nodeid))
-    if any("sandbox" in getattr(item, "fixturenames", ()) for item in own):
-        with request.getfixturevalue("sandbox").connect() as client:
+    if used is not None:
+        with used.connect() as client:
             found = [one for kind in (NODES, QUEUES, REVOCABLE_ZONES) for one in client.list(kind).items]
             left = [one["metadata"]["name"] for one in found]
         assert left == []
