@@ -2,10 +2,10 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol
 
-from berth_core import Clock, NodeSpec, ObjectMeta, ObjectReference, SystemClock, format_timestamp
+from berth_core import Clock, NodeSpec, ObjectMeta, ObjectReference, SystemClock, Taint, format_timestamp
 from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ConflictError, InvalidObjectError, KubeError
 from berth_kube.listing import AS_DICT, T
@@ -140,10 +140,7 @@ def put_taint(
         others = [taint for taint in taints if (taint["key"], taint["effect"]) != (key, effect)]
         return [*others, wanted]
 
-    old = (
-        [i for i, taint in enumerate(known.spec.taints) if (taint.key, taint.effect) == (key, effect)] if known else []
-    )
-    changed = _change_known(client, known, old, wanted, type) if known is not None else None
+    changed = _change_known(client, known, lambda taint: (taint.key, taint.effect) == (key, effect), wanted, type)
     return changed if changed is not None else _change_taints(client, node, change, type)
 
 
@@ -154,24 +151,30 @@ def remove_taint(
 
     Returns the node. A `known` version is used, and errors are raised, as by `put_taint`.
     """
-    old = [i for i, taint in enumerate(known.spec.taints) if taint.key == key] if known is not None else []
-    changed = _change_known(client, known, old, None, type) if known is not None and old else None
+    changed = _change_known(client, known, lambda taint: taint.key == key, None, type)
     if changed is not None:
         return changed
     return _change_taints(client, node, lambda taints: [taint for taint in taints if taint["key"] != key], type)
 
 
 def _change_known(
-    client: KubeClient, known: TaintedNode, old: Sequence[int], wanted: dict[str, str] | None, type_: type[T]
+    client: KubeClient,
+    known: TaintedNode | None,
+    is_old: Callable[[Taint], bool],
+    wanted: dict[str, str] | None,
+    type_: type[T],
 ) -> T | None:
-    """Change the taints of a node that is as a watch brought it; None if it has changed since.
+    """Replace taints of a node that is as a watch brought it; None if it has changed since or has nothing to change.
 
     Its resourceVersion is the precondition, as for a version that was just read: the indexes are those of that version.
     """
+    old = [i for i, taint in enumerate(known.spec.taints) if is_old(taint)] if known is not None else []
+    if known is None or (wanted is None and not old):
+        return None
     operations: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": known.metadata.resource_version}
     ]
-    operations += [{"op": "remove", "path": f"/spec/taints/{i}"} for i in sorted(old, reverse=True)]
+    operations += [{"op": "remove", "path": f"/spec/taints/{i}"} for i in reversed(old)]
     if wanted is not None and known.spec.taints:
         operations.append({"op": "add", "path": "/spec/taints/-", "value": wanted})
     elif wanted is not None:

@@ -42,9 +42,8 @@ from berth_core import (
 )
 from berth_core.objects import Pod
 from berth_core.revocable_zones import says_preemptable
-from berth_kube import KubeClient
+from berth_kube import Informer, KubeClient, Store, WatchItem
 from berth_kube.resources import DEPLOYMENTS, DESCHEDULER_POLICIES, MIGRATION_PLANS, NODES, PDBS, PODS, REVOCABLE_ZONES
-from berth_kube.watching import Changed, Listed, Removed
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
@@ -87,7 +86,7 @@ class Seen:
 
     lent: dict[str, str]
     """The zone of each lent node."""
-    pods: dict[str, Pod] = field(default_factory=dict)
+    pods: Store[Pod] = field(default_factory=Store)
     lock: threading.Lock = field(default_factory=threading.Lock)
     intruders: set[str] = field(default_factory=set)
     """Pods that are not preemptable and were on a lent node."""
@@ -105,20 +104,14 @@ class Seen:
     missing: dict[str, datetime] = field(default_factory=dict)
     """When a pod of each Deployment was last missing."""
 
-    def apply(self, event: object) -> None:
+    def apply(self, event: WatchItem[Pod]) -> None:
         with self.lock:
-            match event:
-                case Listed(items=items):
-                    self.pods = {pod.metadata.uid: pod for pod in items}
-                case Changed(item=pod):
-                    self.pods[pod.metadata.uid] = pod
-                case Removed(item=pod):
-                    self.pods.pop(pod.metadata.uid, None)
+            self.pods.apply(event)
             self._judge()
 
     def _judge(self) -> None:
         ready: Counter[str] = Counter()
-        for pod in self.pods.values():
+        for pod in self.pods.objects():
             name, now = pod.metadata.labels.get("app", ""), datetime.now(UTC)
             ready[name] += pod.is_ready and not pod.is_terminating
             is_new = now - parse_timestamp(pod.metadata.creation_timestamp or "") < self.period
@@ -134,7 +127,7 @@ class Seen:
         """Count what is left on a zone's nodes, by what keeps it."""
         self.closings.append(zone)
         with self.lock:
-            on = [pod for pod in self.pods.values() if self.lent.get(pod.spec.node_name) == zone and has_to_leave(pod)]
+            on = [pod for pod in self.pods.objects() if self.lent.get(pod.spec.node_name) == zone and has_to_leave(pod)]
             found = [(pod.key, self._kept_by(pod)) for pod in on]
         self.left.update(why for _, why in found)
         print(f"  {zone} closed, {len(found)} pods left", *(f"({key}: {why})" for key, why in found), flush=True)
@@ -143,7 +136,7 @@ class Seen:
         """Return what keeps a pod that is left: `budget`, else whether it was `period` or `nothing`."""
         name = pod.metadata.labels.get("app", "")
         if name in self.guarded:
-            others = (one for one in self.pods.values() if one.metadata.labels.get("app") == name)
+            others = (one for one in self.pods.objects() if one.metadata.labels.get("app") == name)
             ready = sum(one.is_ready and not one.is_terminating for one in others)
             return "budget" if ready <= LEAST else "nothing"
         last = self.missing.get(name)
@@ -151,26 +144,17 @@ class Seen:
 
     def ready(self, name: str) -> int:
         with self.lock:
-            found = (pod for pod in self.pods.values() if pod.metadata.labels.get("app") == name)
+            found = (pod for pod in self.pods.objects() if pod.metadata.labels.get("app") == name)
             return sum(pod.is_ready and not pod.is_terminating for pod in found)
 
 
 @contextmanager
 def watching(client: KubeClient, seen: Seen) -> Iterator[None]:
     """Watch all pods meanwhile."""
-    stop = threading.Event()
-
-    def follow() -> None:
-        for event in client.watch(PODS, type=Pod, stop=stop):
-            seen.apply(event)
-
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    try:
+    failures: list[BerthError] = []
+    with Informer("pods", lambda stop: client.watch(PODS, type=Pod, stop=stop), seen.apply, failures.append):
         yield
-    finally:
-        stop.set()
-        thread.join(10)
+    assert not failures, failures
 
 
 def make_nodes(sandbox: Sandbox, client: KubeClient) -> dict[str, str]:

@@ -5,6 +5,23 @@ from typing import Any, Final
 OPENSHIFT: Final = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
 """What leaves the ids of a pod's processes to the cluster."""
 
+OF_BOTH: Final[dict[str, Any]] = {
+    "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example"}],
+    "extraEnv": [{"name": "NO_PROXY", "value": "10.0.0.0/8"}],
+    "extraVolumes": [{"name": "authorities", "configMap": {"name": "authorities"}}],
+    "extraVolumeMounts": [{"name": "authorities", "mountPath": "/etc/ssl/certs", "readOnly": True}],
+    "podSecurityContext": OPENSHIFT,
+    "securityContext": {"runAsNonRoot": True, "privileged": False},
+    "topologySpreadConstraints": [
+        {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+    ],
+    "priorityClassName": "system-cluster-critical",
+    "nodeSelector": {"pool": "system"},
+    "podLabels": {"team": "a"},
+    "podAnnotations": {"note": "b"},
+}
+"""Values that the pods of both programs have."""
+
 EVERYTHING: Final[dict[str, Any]] = {
     "imagePullSecrets": [{"name": "c"}],
     "image": {"prefix": "registry.example/team", "tag": "1.2.3", "pullPolicy": "Always", "pullSecrets": ["a", "b"]},
@@ -36,23 +53,11 @@ EVERYTHING: Final[dict[str, Any]] = {
         "webhook": {"tlsSecret": "berth-webhook-issued", "issuerRef": {"kind": "ClusterIssuer", "name": "internal"}},
         "volcanoExtender": {"enabled": True, "port": 19444},
         "healthPort": 18080,
-        "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example"}],
-        "extraEnv": [{"name": "NO_PROXY", "value": "10.0.0.0/8"}],
+        **OF_BOTH,
         "extraArgs": ["--identity=given"],
-        "extraVolumes": [{"name": "authorities", "configMap": {"name": "authorities"}}],
-        "extraVolumeMounts": [{"name": "authorities", "mountPath": "/etc/ssl/certs", "readOnly": True}],
-        "podSecurityContext": OPENSHIFT,
-        "securityContext": {"runAsNonRoot": True, "privileged": False},
-        "topologySpreadConstraints": [
-            {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
-        ],
         "resources": {"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}},
-        "priorityClassName": "system-cluster-critical",
-        "nodeSelector": {"pool": "system"},
         "affinity": {"podAntiAffinity": {}},
         "tolerations": [{"key": "system", "operator": "Exists"}],
-        "podLabels": {"team": "a"},
-        "podAnnotations": {"note": "b"},
     },
     "descheduler": {
         "replicas": 3,
@@ -80,23 +85,11 @@ EVERYTHING: Final[dict[str, Any]] = {
         },
         "healthPort": 18081,
         "terminationGraceSeconds": 600,
-        "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example"}],
-        "extraEnv": [{"name": "NO_PROXY", "value": "10.0.0.0/8"}],
+        **OF_BOTH,
         "extraArgs": ["--policies"],
-        "extraVolumes": [{"name": "authorities", "configMap": {"name": "authorities"}}],
-        "extraVolumeMounts": [{"name": "authorities", "mountPath": "/etc/ssl/certs", "readOnly": True}],
-        "podSecurityContext": OPENSHIFT,
-        "securityContext": {"runAsNonRoot": True, "privileged": False},
-        "topologySpreadConstraints": [
-            {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
-        ],
         "resources": {"limits": {"memory": "2Gi"}},
-        "priorityClassName": "system-cluster-critical",
-        "nodeSelector": {"pool": "system"},
         "affinity": {"nodeAffinity": {}},
         "tolerations": [{"operator": "Exists"}],
-        "podLabels": {"team": "a"},
-        "podAnnotations": {"note": "b"},
     },
     "policies": {
         "nightly": {

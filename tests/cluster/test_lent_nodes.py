@@ -1,7 +1,7 @@
 """Lent nodes admit preemptable pods while their zone is open, and nobody else, on an unmodified kube-scheduler."""
 
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,10 +12,11 @@ import msgspec
 import pytest
 import yaml
 
-from berth_core import POLICY_API_VERSION, POLICY_KIND, DeschedulerPolicy, MigrationPlan, RevocableZone
+from berth_core import POLICY_API_VERSION, POLICY_KIND, BerthError, DeschedulerPolicy, MigrationPlan, RevocableZone
 from berth_core.labels import REVOCABLE_ZONE_LABEL
 from berth_core.objects import Pod
 from berth_core.revocable_zones import ZoneCondition, ZoneReason, says_preemptable
+from berth_kube import Informer, Store, WatchItem
 from berth_kube.errors import Call
 from berth_kube.resources import (
     DAEMON_SETS,
@@ -30,7 +31,6 @@ from berth_kube.resources import (
 )
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
-from berth_kube.watching import Changed, Listed, Removed
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_deployment, let_the_scheduler_hear
@@ -385,7 +385,7 @@ class Watched:
     """What a watch of a namespace's pods sees of two zones with two nodes each."""
 
     zone_of: dict[str, str]
-    pods: dict[str, Pod] = field(default_factory=dict)
+    pods: Store[Pod] = field(default_factory=Store)
     intruders: set[str] = field(default_factory=set)
     guarded: set[str] = field(default_factory=set)
     """Deployments of which one pod has to run at all times."""
@@ -393,16 +393,10 @@ class Watched:
     """Those of which none did."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def apply(self, event: object) -> None:
+    def apply(self, event: WatchItem[Pod]) -> None:
         with self.lock:
-            match event:
-                case Listed(items=items):
-                    self.pods = {pod.metadata.uid: pod for pod in items}
-                case Changed(item=pod):
-                    self.pods[pod.metadata.uid] = pod
-                case Removed(item=pod):
-                    self.pods.pop(pod.metadata.uid, None)
-            for pod in self.pods.values():
+            self.pods.apply(event)
+            for pod in self.pods.objects():
                 if pod.spec.node_name in self.zone_of and not says_preemptable(pod.metadata):
                     self.intruders.add(pod.metadata.name)
             self.missing |= {name for name in self.guarded if not self._running(name)}
@@ -415,31 +409,25 @@ class Watched:
             return name in self.guarded
 
     def _running(self, name: str) -> int:
-        own = (pod for pod in self.pods.values() if pod.metadata.labels.get("app") == name)
+        own = (pod for pod in self.pods.objects() if pod.metadata.labels.get("app") == name)
         return sum(pod.status.phase == "Running" and not pod.is_terminating for pod in own)
 
     def is_empty(self, *zones: str) -> bool:
         with self.lock:
-            return not any(self.zone_of.get(pod.spec.node_name) in zones for pod in self.pods.values())
+            return not any(self.zone_of.get(pod.spec.node_name) in zones for pod in self.pods.objects())
 
 
 @contextmanager
 def watching(stage: Stage, zone_of: dict[str, str]) -> Iterator[Watched]:
     """Watch the pods of the stage, and require at the end that all was well at all times."""
-    seen, stop = Watched(zone_of), threading.Event()
+    seen, failures = Watched(zone_of), list[BerthError]()
 
-    def follow() -> None:
-        for event in stage.client.watch(PODS, namespace=stage.namespace, type=Pod, stop=stop):
-            seen.apply(event)
+    def watch(stop: threading.Event) -> Iterable[WatchItem[Pod]]:
+        return stage.client.watch(PODS, namespace=stage.namespace, type=Pod, stop=stop)
 
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    try:
+    with Informer("pods", watch, seen.apply, failures.append):
         yield seen
-    finally:
-        stop.set()
-        thread.join(60)
-    assert (seen.intruders, seen.missing) == (set(), set())
+    assert (seen.intruders, seen.missing, failures) == (set(), set(), [])
 
 
 @pytest.fixture

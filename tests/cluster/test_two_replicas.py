@@ -296,13 +296,8 @@ def knows(replica: Replica, stage: Stage) -> bool:
 def test_every_creation_is_gated_while_certificates_and_their_authority_are_renewed(
     sandbox: Sandbox, stage: Stage, replicas: Replicas, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    for one in replicas.all:
-        one.stop()
-    stage.client.delete(SECRETS, WEBHOOK_SECRET, namespace=DEFAULT_NAMESPACE)
-    short = (f"--certificate-life={LIFE_SECONDS}s",)
-    with running_replicas(sandbox, tmp_path_factory.mktemp("short"), 2, *short) as both:
-        stage.reserve(nodes=[stage.nodes[0]])
-        stage.wait_until_proven()
+    life = f"--certificate-life={LIFE_SECONDS}s"
+    with replaced_by_two(replicas, sandbox, stage, tmp_path_factory.mktemp("short"), life) as both:
         leaves: set[bytes] = set()
         authorities: set[str] = set()
         missed: list[str] = []
@@ -326,9 +321,6 @@ def test_every_creation_is_gated_while_certificates_and_their_authority_are_rene
 def test_every_creation_is_gated_while_an_issuer_changes_the_certificate_and_its_authority(
     sandbox: Sandbox, stage: Stage, replicas: Replicas, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    for one in replicas.all:
-        one.stop()
-    stage.client.delete(SECRETS, WEBHOOK_SECRET, namespace=DEFAULT_NAMESPACE)
     folder = tmp_path_factory.mktemp("issued")
     issuer = Issuer(folder / "mounted", LOOPBACK, datetime.now(UTC))
     options = (f"--certificate-life={3 * LIFE_SECONDS}s", f"--certificate-folder={issuer.folder}")
@@ -339,16 +331,27 @@ def test_every_creation_is_gated_while_an_issuer_changes_the_certificate_and_its
         wanted = ssl.PEM_cert_to_DER_cert(issued.certificate.decode())
         return {served_certificate(one.webhook_port, stage.client) for one in both.all} == {wanted}
 
+    with replaced_by_two(replicas, sandbox, stage, folder, *options) as both, watched(stage) as denied:
+        for what in ("the issuer's first one", "its next one", "one of another authority"):
+            if what == "one of another authority":
+                issuer.change_authority(datetime.now(UTC))
+            issued = issuer.issue(datetime.now(UTC))
+            eventually(f"both serve {what}", partial(is_served, issued), seconds=120)
+    assert (missed, denied) == ([], [])
+
+
+@contextmanager
+def replaced_by_two(
+    replicas: Replicas, sandbox: Sandbox, stage: Stage, folder: Path, *options: str
+) -> Iterator[Replicas]:
+    """Yield two replicas with these options and certificates of their own, which have proven a place."""
+    for one in replicas.all:
+        one.stop()
+    stage.client.delete(SECRETS, WEBHOOK_SECRET, namespace=DEFAULT_NAMESPACE)
     with running_replicas(sandbox, folder, 2, *options) as both:
         stage.reserve(nodes=[stage.nodes[0]])
         stage.wait_until_proven()
-        with watched(stage) as denied:
-            for what in ("the issuer's first one", "its next one", "one of another authority"):
-                if what == "one of another authority":
-                    issuer.change_authority(datetime.now(UTC))
-                issued = issuer.issue(datetime.now(UTC))
-                eventually(f"both serve {what}", partial(is_served, issued), seconds=120)
-    assert (missed, denied) == ([], [])
+        yield both
 
 
 def passed_at_once(stage: Stage) -> list[str]:

@@ -272,6 +272,12 @@ def _conditions(status: MigrationPlanStatus, phase: PlanPhase) -> tuple[Conditio
     )
 
 
+def is_ready(raw_pod: RawObject) -> bool:
+    """Return whether a pod is Ready."""
+    conditions = raw_pod.get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
 def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
     """Return the pod's controller as a Reservation's owner.
 

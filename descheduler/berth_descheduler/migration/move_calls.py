@@ -25,7 +25,7 @@ from berth_core import (
     preemptable_groups,
     volcano_group_of,
 )
-from berth_descheduler.migration.manifests import PlanIdentity, build_reservation, controller_reference
+from berth_descheduler.migration.manifests import PlanIdentity, build_reservation, controller_reference, is_ready
 from berth_descheduler.migration.moves import Eviction
 from berth_descheduler.migration.operator_liveness import OperatorLiveness
 from berth_descheduler.migration.surge import (
@@ -139,7 +139,7 @@ def _create(client: KubeClient, raw_pod: dict[str, Any], body: dict[str, Any]) -
         return ReserveAnswer(refusal=MoveReason.RESERVATION_FAILED, detail=str(error))
     except RetryableError as error:
         return ReserveAnswer(detail=str(error))
-    return ReserveAnswer(created=True, was_ready=_is_ready(raw_pod), grace_seconds=_grace_seconds(raw_pod))
+    return ReserveAnswer(created=True, was_ready=is_ready(raw_pod), grace_seconds=_grace_seconds(raw_pod))
 
 
 def _grace_seconds(raw_pod: dict[str, Any]) -> float:
@@ -164,11 +164,6 @@ def why_not_movable(raw_pod: dict[str, Any], move: PlannedMove) -> ReserveAnswer
         detail = f"the pod belongs to {owner.kind} {owner.name} now"
         return ReserveAnswer(refusal=MoveReason.POD_CHANGED, detail=detail)
     return None
-
-
-def _is_ready(raw_pod: dict[str, Any]) -> bool:
-    conditions = raw_pod.get("status", {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def evict(

@@ -33,7 +33,7 @@ from berth_core import (
     matches_labels,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.migration.manifests import PlanIdentity, RawObject, controller_reference
+from berth_descheduler.migration.manifests import PlanIdentity, RawObject, controller_reference, is_ready
 from berth_kube import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -127,8 +127,7 @@ def why_not_surge(raw_pod: RawObject, around: Around) -> str:
 
 def _why_not_by_pod(raw_pod: RawObject, around: Around) -> str:
     spec, metadata = raw_pod["spec"], raw_pod["metadata"]
-    conditions = raw_pod.get("status", {}).get("conditions") or ()
-    if not any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+    if not is_ready(raw_pod):
         return "the pod is not Ready, so there is no gap to avoid"
     containers = (*spec["containers"], *(spec.get("initContainers") or ()))
     if any(port.get("hostPort") for one in containers for port in one.get("ports") or ()):

@@ -5,7 +5,7 @@ server holds: which pods have the gate. A leader first lists all pods, and so kn
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -48,7 +48,7 @@ from berth_kube import (
     stop_informers,
 )
 from berth_operator import metrics, telemetry
-from berth_operator.cache import QueueStore, read_queue_pod
+from berth_operator.cache import GuardableNode, QueueStore, read_queue_pod
 from berth_operator.executor.context import (
     NOT_ENDED,
     WITHOUT_NODE,
@@ -295,13 +295,13 @@ class QueueController:
         reservations = self._reservations()
         labelled = frozenset(one.metadata.uid for one in reservations if self._cache.pods_of(one.metadata.uid)[1])
         refused = {uid: why for uid, (_, why) in self._refused.items()}
-        nodes = self._nodes()
+        nodes, known = self._nodes(), self._cache.nodes()
         view = replace(
             self.store.view(nodes, reservations, labelled, refused),
-            admitting=self._admitting(),
+            admitting=self._admitting(known),
             fenced={node: self._cache.fence_users(node) for node in self._cache.fenced_nodes()},
             unfenced=self._cache.unfenced(),
-            away=frozenset(one.metadata.name for one in self._cache.nodes()).difference(nodes),
+            away=frozenset(one.metadata.name for one in known).difference(nodes),
         )
         decision = decide_queues(view, self._clock.now())
         ended = self._clock.monotonic()
@@ -331,7 +331,7 @@ class QueueController:
 
     # --- slots of queues with `enforcement: Held`
 
-    def _admitting(self) -> dict[str, frozenset[str]]:
+    def _admitting(self, nodes: Sequence[GuardableNode]) -> dict[str, frozenset[str]]:
         """Return by uid of each queue that keeps others off its nodes which nodes let in a slot."""
         found: dict[str, frozenset[str]] = {}
         for queue in self.store.queues:
@@ -340,7 +340,6 @@ class QueueController:
                     spec = slot_template(queue).spec
                 except InputError:
                     continue  # its condition says so
-                nodes = self._cache.nodes()
                 on_control_plane = self._allows_control_plane
                 admitting = (one for one in nodes if one.admits(spec, on_control_plane=on_control_plane))
                 found[queue.metadata.uid] = frozenset(one.metadata.name for one in admitting)
