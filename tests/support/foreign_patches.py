@@ -31,8 +31,9 @@ from berth_core.labels import (
 )
 from berth_core.objects import Pod
 from berth_core.reservations import SlotState
-from berth_descheduler.migration import nodes, operator_liveness, surge
+from berth_descheduler.migration import nodes, operator_liveness
 from berth_descheduler.settings import FreedNodes
+from berth_kube import surge
 from berth_kube.client import KubeClient
 from berth_kube.errors import ConflictError
 from berth_kube.resources import NODES, PODS, Resource
@@ -342,7 +343,7 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: _notes(raw).get(RESERVEABLE_ANNOTATION) == "true",
     ),
     "a released pod is given back": ForeignPatch(
-        site="berth_descheduler.migration.surge.relabel",
+        site="berth_kube.surge.relabel",
         before=released_body,
         act=_take_back,
         done=lambda raw: _labels(raw)[TEMPLATE_HASH_LABEL] == THEIR_HASH and RELEASED_ANNOTATION not in _notes(raw),

@@ -38,7 +38,6 @@ from berth_descheduler.migration import (
     end_plan,
     left_over_nodes,
     recover_plans,
-    released_pods,
     sweep_cooling_nodes,
     sweep_freed_nodes,
 )
@@ -48,7 +47,7 @@ from berth_descheduler.policy import PolicyError, PolicyRun, choose_plan_setting
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_descheduler.telemetry import PolicyEventReason
-from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, LeaseHolder, NotFoundError
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, LeaseHolder, NotFoundError, released_pods
 
 _LOG = structlog.get_logger(__name__)
 _LONGEST_PAUSE_SECONDS: Final = 10.0

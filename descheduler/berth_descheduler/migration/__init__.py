@@ -31,7 +31,6 @@ from berth_descheduler.migration.plans import (
     run_lease,
 )
 from berth_descheduler.migration.recovery import abort_plan, recover_plans, release_reservations
-from berth_descheduler.migration.surge import released_pods
 from berth_descheduler.migration.validation import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -75,7 +74,6 @@ __all__ = [
     "read_pods_to_drain",
     "recover_plans",
     "release_reservations",
-    "released_pods",
     "request_run",
     "run_lease",
     "sweep_cooling_nodes",

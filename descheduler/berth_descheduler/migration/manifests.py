@@ -44,6 +44,7 @@ from berth_core import (
     reservation_name,
 )
 from berth_core.labels import MANAGED_BY_DESCHEDULER, PREEMPTABLE_ANNOTATION, PREFIX, ROOM_ANNOTATION
+from berth_kube import controller_reference
 
 # --- reservation templates -------------------------------------------------------------------------------------------
 # What a Reservation's template keeps of a live pod: what scheduling sees, and nothing secret.
@@ -270,30 +271,6 @@ def _conditions(status: MigrationPlanStatus, phase: PlanPhase) -> tuple[Conditio
         )
         for type_, truth in truths.items()
     )
-
-
-def is_ready(raw_pod: RawObject) -> bool:
-    """Return whether a pod is Ready."""
-    conditions = raw_pod.get("status", {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
-    """Return the pod's controller as a Reservation's owner.
-
-    None for a pod without a controller: nothing recreates it.
-    """
-    metadata = raw_pod["metadata"]
-    for owner in metadata.get("ownerReferences") or ():
-        if owner.get("controller"):
-            return ObjectReference(
-                api_version=owner["apiVersion"],
-                kind=owner["kind"],
-                namespace=metadata.get("namespace", ""),
-                name=owner["name"],
-                uid=owner["uid"],
-            )
-    return None
 
 
 def build_reservation(

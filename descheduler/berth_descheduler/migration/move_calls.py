@@ -25,19 +25,9 @@ from berth_core import (
     preemptable_groups,
     volcano_group_of,
 )
-from berth_descheduler.migration.manifests import PlanIdentity, build_reservation, controller_reference, is_ready
+from berth_descheduler.migration.manifests import PlanIdentity, build_reservation
 from berth_descheduler.migration.moves import Eviction
 from berth_descheduler.migration.operator_liveness import OperatorLiveness
-from berth_descheduler.migration.surge import (
-    Note,
-    Returned,
-    build_release,
-    is_out,
-    look_around,
-    relabel,
-    take_back,
-    why_not_surge,
-)
 from berth_descheduler.migration.validation import PreEvictionCheck
 from berth_kube import (
     PODS,
@@ -48,8 +38,18 @@ from berth_kube import (
     EvictionBlockedError,
     EvictionInterceptedError,
     KubeClient,
+    Note,
     NotFoundError,
+    Returned,
     UnreachableError,
+    build_release,
+    controller_reference,
+    is_out,
+    is_ready,
+    look_around,
+    relabel,
+    take_back,
+    why_not_surge,
 )
 
 _DEFAULT_GRACE_SECONDS: Final = 30.0
@@ -274,7 +274,7 @@ def _release(client: KubeClient, plan: PlanIdentity, move: PlannedMove, rules: P
     around = look_around(client, raw_pod)
     if reason := why_not_surge(raw_pod, around):
         return ReleaseAnswer(not_surge=reason)
-    body = build_release(plan, move, raw_pod, around)
+    body = build_release(raw_pod, around, Note(plan=plan.name, source=move.source))
     relabel(client, raw_pod, body)
     seconds = Note.read(body["metadata"]["annotations"]).min_ready_seconds
     return ReleaseAnswer(released=True, min_ready_seconds=seconds)

@@ -3,6 +3,7 @@
 The cycle itself continues them. Recovery runs while the Lease is held, so no other run is alive.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from enum import Enum, auto
 
@@ -17,6 +18,7 @@ from berth_core import (
     InputError,
     MigrationPlan,
     MigrationPlanStatus,
+    MoveMethod,
     MoveReason,
     MoveState,
     MoveStatus,
@@ -33,8 +35,17 @@ from berth_core import (
 from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests import build_status_patch
 from berth_descheduler.migration.nodes import left_over_nodes, untaint_nodes
-from berth_descheduler.migration.surge import take_back_released
-from berth_kube import MIGRATION_PLANS, PODS, RESERVATIONS, KubeClient, NotFoundError
+from berth_kube import (
+    MIGRATION_PLANS,
+    PODS,
+    RESERVATIONS,
+    KubeClient,
+    Note,
+    NotFoundError,
+    Returned,
+    released_pods,
+    take_back,
+)
 
 _LOG = structlog.get_logger(__name__)
 
@@ -115,6 +126,37 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
     untaint_nodes(client, left_over_nodes(client, live))
     take_back_released(client, live)
     return tuple(sorted(continued, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
+
+
+def take_back_released(client: KubeClient, live: Collection[str]) -> None:
+    """Take back what ended runs let go; a pod whose ReplicaSet is gone is evicted if its plan still says so."""
+    for raw_pod in released_pods(client, live):
+        metadata = raw_pod["metadata"]
+        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        note = Note.read(metadata.get("annotations") or {})
+        keys = {telemetry.KEY_POD: f"{namespace}/{name}", telemetry.KEY_PLAN: note.plan}
+        try:
+            found = take_back(client, namespace, name, uid=uid, replica_set=note.replica_set)
+            if found is Returned.DONE:
+                _LOG.info(telemetry.TAKEN_BACK, **keys)
+            elif _is_planned(client, note.plan, uid):
+                client.evict(namespace, name, uid=uid, resource_version=metadata["resourceVersion"])
+                _LOG.info(telemetry.EVICTED, **keys)
+            else:
+                _LOG.warning(telemetry.TAKE_BACK_FAILED, **keys, **{telemetry.KEY_ERROR: "its ReplicaSet is gone"})
+        except BerthError as error:
+            _LOG.warning(telemetry.TAKE_BACK_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
+
+
+def _is_planned(client: KubeClient, plan: str, uid: str) -> bool:
+    """Return whether a plan of this name moves the pod."""
+    try:
+        found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan) if plan else None
+    except NotFoundError:
+        return False
+    return found is not None and any(
+        move.pod_uid == uid and move.method is MoveMethod.SURGE for move in found.spec.moves
+    )
 
 
 def abort_plan(

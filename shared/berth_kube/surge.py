@@ -14,32 +14,26 @@ from enum import Enum, auto
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from berth_core import (
     RELEASED_ANNOTATION,
     RELEASED_HASH,
     TEMPLATE_HASH_LABEL,
-    BerthError,
     InputError,
     LabelSelector,
-    MigrationPlan,
-    MoveMethod,
     ObjectReference,
-    PlannedMove,
     PodSpec,
     ResourceAmounts,
     effective_requests,
     matches_labels,
 )
-from berth_descheduler import telemetry
-from berth_descheduler.migration.manifests import PlanIdentity, RawObject, controller_reference, is_ready
-from berth_kube import (
+from berth_kube.client import KubeClient
+from berth_kube.errors import NotFoundError
+from berth_kube.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     HORIZONTAL_POD_AUTOSCALERS,
     JOBS,
-    MIGRATION_PLANS,
     PDBS,
     PODS,
     PVCS,
@@ -48,12 +42,11 @@ from berth_kube import (
     RESOURCE_QUOTAS,
     SERVICES,
     STATEFUL_SETS,
-    KubeClient,
-    NotFoundError,
     Resource,
 )
 
-_LOG = structlog.get_logger(__name__)
+RawObject = Mapping[str, Any]
+
 _RELEASED: Final = f"{TEMPLATE_HASH_LABEL}={RELEASED_HASH}"
 _SHARED: Final = {"ReadWriteMany", "ReadOnlyMany"}
 _GANG_FIELDS: Final = ("workloadRef", "schedulingGroup")
@@ -77,6 +70,30 @@ class Around:
 
 _SELECTING: Final = (SERVICES, PDBS)
 _CONTROLLERS: Final = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, REPLICATION_CONTROLLERS)
+
+
+def is_ready(raw_pod: RawObject) -> bool:
+    """Return whether a pod is Ready."""
+    conditions = raw_pod.get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
+    """Return the pod's controller as a Reservation's owner.
+
+    None for a pod without a controller: nothing recreates it.
+    """
+    metadata = raw_pod["metadata"]
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller"):
+            return ObjectReference(
+                api_version=owner["apiVersion"],
+                kind=owner["kind"],
+                namespace=metadata.get("namespace", ""),
+                name=owner["name"],
+                uid=owner["uid"],
+            )
+    return None
 
 
 def look_around(client: KubeClient, raw_pod: RawObject) -> Around:
@@ -254,12 +271,11 @@ def is_out(raw_pod: RawObject) -> bool:
     return (raw_pod["metadata"].get("labels") or {}).get(TEMPLATE_HASH_LABEL) == RELEASED_HASH
 
 
-def build_release(plan: PlanIdentity, move: PlannedMove, raw_pod: RawObject, around: Around) -> dict[str, Any]:
-    """Return the merge patch that has the ReplicaSet let this very pod go."""
+def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, Any]:
+    """Return the merge patch that has the ReplicaSet let this very pod go, with what is known of it in the note."""
     metadata, owner = raw_pod["metadata"], around.replica_set or {}
-    note = Note(
-        plan=plan.name,
-        source=move.source,
+    note = msgspec.structs.replace(
+        note,
         replica_set=owner["metadata"]["name"],
         hash=_hash_of(owner),
         min_ready_seconds=owner["spec"].get("minReadySeconds") or 0,
@@ -338,34 +354,3 @@ def released_pods(client: KubeClient, live: Collection[str]) -> Iterator[dict[st
     for raw_pod in client.list(PODS, label_selector=_RELEASED).items:
         if Note.read(raw_pod["metadata"].get("annotations") or {}).plan not in live:
             yield raw_pod
-
-
-def take_back_released(client: KubeClient, live: Collection[str]) -> None:
-    """Take back what ended runs let go; a pod whose ReplicaSet is gone is evicted if its plan still says so."""
-    for raw_pod in released_pods(client, live):
-        metadata = raw_pod["metadata"]
-        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
-        note = Note.read(metadata.get("annotations") or {})
-        keys = {telemetry.KEY_POD: f"{namespace}/{name}", telemetry.KEY_PLAN: note.plan}
-        try:
-            found = take_back(client, namespace, name, uid=uid, replica_set=note.replica_set)
-            if found is Returned.DONE:
-                _LOG.info(telemetry.TAKEN_BACK, **keys)
-            elif _is_planned(client, note.plan, uid):
-                client.evict(namespace, name, uid=uid, resource_version=metadata["resourceVersion"])
-                _LOG.info(telemetry.EVICTED, **keys)
-            else:
-                _LOG.warning(telemetry.TAKE_BACK_FAILED, **keys, **{telemetry.KEY_ERROR: "its ReplicaSet is gone"})
-        except BerthError as error:
-            _LOG.warning(telemetry.TAKE_BACK_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
-
-
-def _is_planned(client: KubeClient, plan: str, uid: str) -> bool:
-    """Return whether a plan of this name moves the pod."""
-    try:
-        found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan) if plan else None
-    except NotFoundError:
-        return False
-    return found is not None and any(
-        move.pod_uid == uid and move.method is MoveMethod.SURGE for move in found.spec.moves
-    )

@@ -8,9 +8,7 @@ from typing import Any, Final
 import pytest
 
 from berth_core.labels import RELEASED_ANNOTATION, RELEASED_HASH, TEMPLATE_HASH_LABEL
-from berth_core.migration_plans import PlannedMove
-from berth_descheduler.migration.manifests import PlanIdentity
-from berth_descheduler.migration.surge import Around, Note, build_release, build_return, why_not_surge
+from berth_kube.surge import Around, Note, build_release, build_return, why_not_surge
 
 Raw = dict[str, Any]
 
@@ -196,11 +194,8 @@ def test_it_cannot_surge(claim: str) -> None:
     assert words in why_not_surge(raw, around)
 
 
-MOVE: Final = PlannedMove(namespace="shop", pod="web-1", pod_uid="uid-web-1", source="a", target="b")
-
-
 def test_a_release_is_one_patch_of_the_pod_as_it_was_seen() -> None:
-    body = build_release(PlanIdentity("p", "uid-p"), MOVE, POD, AROUND)["metadata"]
+    body = build_release(POD, AROUND, Note(plan="p", source="a"))["metadata"]
 
     assert body["resourceVersion"] == "7"
     assert body["labels"] == {TEMPLATE_HASH_LABEL: RELEASED_HASH}
@@ -217,7 +212,7 @@ def test_a_release_is_one_patch_of_the_pod_as_it_was_seen() -> None:
 
 
 def test_taking_back_undoes_the_release() -> None:
-    released = build_release(PlanIdentity("p", "uid-p"), MOVE, POD, AROUND)["metadata"]
+    released = build_release(POD, AROUND, Note(plan="p", source="a"))["metadata"]
     raw = {"metadata": POD["metadata"] | released | {"ownerReferences": released["ownerReferences"][1:]}}
 
     body = build_return(raw, HASH)["metadata"]
