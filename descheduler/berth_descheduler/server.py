@@ -19,6 +19,7 @@ from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import CapacityMeter, CapacitySettings, CycleMetrics, PolicyMetrics
 from berth_descheduler.migration import clean_up_after_operator
 from berth_descheduler.options import (
+    GroupedCommand,
     capacity_options,
     capacity_settings,
     cluster_options,
@@ -125,6 +126,7 @@ class PolicyService:
 
 @click.command(
     "berth-descheduler",
+    cls=GroupedCommand,
     context_settings={
         "auto_envvar_prefix": "BERTH_DESCHEDULER",
         "help_option_names": ["-h", "--help"],

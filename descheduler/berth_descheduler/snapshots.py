@@ -254,7 +254,7 @@ def write_snapshot_file(name: str, raw: bytes) -> None:
     try:
         Path(name).write_bytes(packed)
     except OSError as error:
-        raise InputError("--output", name, f"a file that can be written ({error.strerror})") from error
+        raise InputError("--file", name, f"a file that can be written ({error.strerror})") from error
 
 
 def _read(name: str) -> bytes:

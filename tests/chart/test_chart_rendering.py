@@ -47,7 +47,7 @@ NOT_FOR_A_SERVICE = {
     "operator": {"--kubeconfig", "--context", "--identity"},
     "descheduler": {
         *("--kubeconfig", "--context", "--exact", "--single-pods", "--policies", "--once", "--interval"),
-        *(f"--{name.replace('_', '-')}" for name in (*PLANNED, *CARRIED_OUT, "approve")),
+        *(f"--{name.replace('_', '-')}" for name in (*PLANNED, *CARRIED_OUT, "wait_for_approval")),
     },
 }
 """A pod has its account and its name; `--exact` and `--policies` go without saying, and policies say the rest."""

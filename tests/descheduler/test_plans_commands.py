@@ -271,6 +271,25 @@ def test_why_a_single_pod_is_moved_is_said_until_something_else_is(cluster: Fake
     assert "it is older than a week" in shown(capsys, "show", "plan-1")
 
 
+def test_a_wide_table_of_plans_also_says_what_they_free(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, PARTIAL)
+
+    narrow, wide = shown(capsys, "plans"), shown(capsys, "plans", "-o", "wide")
+
+    assert "to free" not in narrow
+    assert all(heading in wide.splitlines()[0] for heading in ("trigger", "strategy", "to free", "freed", "took"))
+    assert wide.splitlines()[1].split()[6:11] == ["0s", "Cron", "Threshold", "1", "0"]
+
+
+@pytest.mark.parametrize("arguments", [("plans",), ("show", "plan-2"), ("abort", "plan-2")])
+def test_plans_are_named_as_kubectl_takes_them(
+    cluster: FakeCluster, capsys: Captured, arguments: tuple[str, ...]
+) -> None:
+    add(cluster, plan("plan-2", "Running"))
+
+    assert shown(capsys, *arguments, "-o", "name") == f"migrationplan.{MIGRATION_PLANS.group}/plan-2\n"
+
+
 def test_a_plan_in_every_phase_can_be_shown(cluster: FakeCluster, capsys: Captured) -> None:
     for phase in ("Requested", "Proposed", "Approved", "Running", "Succeeded", "Partial", "Failed", "Aborted"):
         freed = None if phase == "Requested" else ("low-1",)

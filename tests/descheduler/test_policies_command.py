@@ -91,6 +91,24 @@ def test_policies_are_listed_with_trigger_validity_and_last_outcome(cluster: Fak
     assert "never" in new
 
 
+def test_a_wide_table_of_policies_also_says_their_limits(cluster: FakeCluster, capsys: Captured) -> None:
+    limited = policy("limited", nodeSelector="pool=batch", limits={"maxMoves": 20}, moves="Surge")
+    add(cluster, limited)
+
+    narrow, wide = shown(capsys), shown(capsys, "-o", "wide")
+
+    assert "most moves" not in narrow
+    assert [one for one in wide.split() if one in {"pool=batch", "20", "Surge"}] == ["pool=batch", "20", "Surge"]
+
+
+def test_policies_are_named_as_kubectl_takes_them(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, NIGHTLY, BROKEN)
+
+    lines = shown(capsys, "-o", "name").splitlines()
+
+    assert lines == [f"deschedulerpolicy.{DESCHEDULER_POLICIES.group}/{name}" for name in ("broken", "nightly")]
+
+
 def test_the_json_has_what_is_promised(cluster: FakeCluster, capsys: Captured) -> None:
     add(cluster, NIGHTLY, BROKEN)
 

@@ -24,7 +24,7 @@ from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
 from berth_descheduler import server as service
 from berth_descheduler import telemetry
 from berth_descheduler.cli import run as run_command
-from berth_descheduler.cli.main import run
+from berth_descheduler.cli.main import berth, run
 from berth_descheduler.metrics import CYCLES, EMPTY_NODES, MOVES, CycleMetrics
 from berth_descheduler.options.policy import cycle_settings, run_planner_settings, settings_to_serve
 from berth_descheduler.outcome import Outcome, PlanOutcome, SilentObserver, Verdict
@@ -152,9 +152,22 @@ def read_options(*arguments: str) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.parametrize("command", ["plan", "run", "drain"])
+def test_the_help_lists_options_under_headings(command: str) -> None:
+    text = CliRunner().invoke(berth, [command, "--help"]).output
+
+    headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    limits = text.partition("\nLimits:\n")[2].partition("\n\n")[0]
+    assert headings[0] in {"Cluster:", "Options:"}
+    assert headings[-1] == "Options:"
+    assert len(headings) == len(set(headings)) > 4
+    assert "--per-wave" in limits
+    assert text.count("--per-wave") == 1
+
+
 def test_the_options_become_settings() -> None:
     waits = ("--approval-timeout=1h", "--ready-timeout=2m", "--lease-seconds=4", "--max-duration=2h")
-    settings = cycle_settings(read_options("--approve", *waits, "--namespace=own"), trigger="Manual")
+    settings = cycle_settings(read_options("--wait-for-approval", *waits, "--namespace=own"), trigger="Manual")
     assert settings.approval is Approval.APPROVE
     assert settings.approval_seconds == 3600
     assert settings.execution.timeouts.ready_seconds == 120
@@ -253,7 +266,7 @@ def test_once_with_a_failure_it_ends_with_one(cluster: FakeCluster) -> None:
             ("--strategy=consolidate",),
             "--strategy is 'consolidate'; expected nothing beside the policies of the cluster",
         ),
-        (("--policies", "--approve"), "--approve is True; expected nothing beside the policies"),
+        (("--policies", "--wait-for-approval"), "--wait-for-approval is True; expected nothing beside the policies"),
         (("--interval=often",), "--interval is 'often'; expected a duration above zero"),
         (("--once", "--health-address=here"), "--health-address is 'here'; expected HOST:PORT"),
         (("--once", "--health-address=127.0.0.1:99999"), "expected HOST:PORT"),

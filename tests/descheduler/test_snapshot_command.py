@@ -64,7 +64,7 @@ EVERYTHING = Snapshot(
 def dump(folder: Path, output: str, cluster: Snapshot = EVERYTHING) -> None:
     with ScriptedServer() as server:
         kubeconfig = serve(server, cluster).kubeconfig(folder)
-        assert run(["snapshot", "--kubeconfig", kubeconfig, "-o", output]) == 0
+        assert run(["snapshot", "--kubeconfig", kubeconfig, "--file", output]) == 0
 
 
 def test_what_is_written_reads_back_as_the_cluster_was(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_queues_that_may_not_be_listed_are_left_out_and_the_file_does_not_say_th
         serve(server, EVERYTHING)
         for path in ("berth.volcano.sh/v1alpha1/queues", "kueue.x-k8s.io/v1beta2/localqueues"):
             server.on("GET", f"/apis/{path}", refusal(403, "Forbidden", "forbidden"))
-        assert run(["snapshot", "--kubeconfig", server.kubeconfig(tmp_path), "-o", name]) == 0
+        assert run(["snapshot", "--kubeconfig", server.kubeconfig(tmp_path), "--file", name]) == 0
 
     assert read_snapshot_file(name).unread == (SnapshotKind.QUEUES,)
     assert read_snapshot_file(name).queue_objects
@@ -135,6 +135,6 @@ def test_a_cluster_without_reservations_has_none(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with ScriptedServer() as server:
         kubeconfig = serve(server, EVERYTHING).kubeconfig(tmp_path)
-        assert run(["snapshot", "--kubeconfig", kubeconfig, "-o", "/nowhere/x.json"]) == 2
+        assert run(["snapshot", "--kubeconfig", kubeconfig, "--file", "/nowhere/x.json"]) == 2
 
     assert "expected a file that can be written (No such file or directory)" in capsys.readouterr().err

@@ -23,6 +23,7 @@ from berth_core import (
     parse_kinds,
 )
 from berth_descheduler.options import (
+    GroupedCommand,
     Output,
     cluster_options,
     duration_option,
@@ -66,7 +67,7 @@ from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError, connect
 from berth_service.process import interrupt_on_signals
 
 
-@click.command("plan")
+@click.command("plan", cls=GroupedCommand)
 @click.option("--snapshot", metavar="FILE", help="File that `berth snapshot` or kubectl wrote, - for standard input.")
 @click.option(
     "--snapshot-kinds",
@@ -196,20 +197,19 @@ def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: st
 @click.command("snapshot")
 @cluster_options
 @click.option(
-    "-o",
-    "--output",
+    "--file",
     default=STANDARD_STREAM,
     metavar="FILE",
     help="File to write, compressed if its name ends in .gz; default: standard output.",
 )
-def snapshot_command(*, kubeconfig: str | None, context: str | None, output: str) -> None:
+def snapshot_command(*, kubeconfig: str | None, context: str | None, file: str) -> None:
     """Write the nodes, the pods and all else that a plan is made from, as a v1 List.
 
     Pods are written as the API server has them, environment variables among them.
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-snapshot") as client:
         raw = dump_cluster(client)
-    write_snapshot_file(output, raw)
+    write_snapshot_file(file, raw)
 
 
 # --- berth top -------------------------------------------------------------------------------------------------------

@@ -31,7 +31,14 @@ from berth_core import (
 )
 from berth_descheduler.cli.main import complete_plans, complete_policies
 from berth_descheduler.migration import abort, approve, request_run
-from berth_descheduler.options import Output, cluster_options, duration_option, output_option, write_described
+from berth_descheduler.options import (
+    Output,
+    cluster_options,
+    duration_option,
+    objects_output_option,
+    output_option,
+    write_described,
+)
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import Linted, Severity, lint_document, read_documents
 from berth_descheduler.report import (
@@ -60,6 +67,7 @@ from berth_kube import (
     KubeClient,
     KubeError,
     NotFoundError,
+    Resource,
     connect,
 )
 
@@ -185,20 +193,22 @@ def wait_options(what: str, default: str) -> Callable[[F], F]:
     type=click.Choice([phase.value for phase in PlanPhase], case_sensitive=False),
     help="Only plans in this phase; may be repeated.",
 )
-@output_option
+@objects_output_option
 def plans_command(
     *, kubeconfig: str | None, context: str | None, policy: str | None, phase: tuple[str, ...], output: Output
 ) -> None:
     """List the plans in the cluster, the newest first, with how far they are, and the jobs that nodes are kept for."""
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-plans") as client:
         found = _list(client)
-        kept = _kept_for_jobs(client) if output is Output.TABLE else ()
+        kept = _kept_for_jobs(client) if output.for_people else ()
     if policy is not None:
         found = tuple(one for one in found if one.spec.policy == policy)
     if phase:
         found = tuple(one for one in found if one.phase.value in phase)
-    if output is Output.TABLE:
-        _print(render_plan_list(found, SystemClock().now()), kept)
+    if output.for_people:
+        _print(render_plan_list(found, SystemClock().now(), wide=output is Output.WIDE), kept)
+    elif output is Output.NAME:
+        _write_names(MIGRATION_PLANS, found)
     else:
         write_described(PlanList(items=tuple(map(list_plan, found)), remaining=0), output)
 
@@ -206,7 +216,7 @@ def plans_command(
 @click.command("show")
 @click.argument("plan", required=False, shell_complete=complete_plans)
 @cluster_options
-@output_option
+@objects_output_option
 @report_option
 def show_command(
     *, plan: str | None, kubeconfig: str | None, context: str | None, output: Output, report: ReportFile | None
@@ -224,8 +234,10 @@ def show_command(
         kept = tuple(one for one in kept if (one.metadata.namespace, one.metadata.name) in of_plan)
         if report is not None:
             _write_report(client, found, report, context)
-    if output is Output.TABLE:
+    if output.for_people:
         _print(render_stored_plan(found, SystemClock().now()), kept)
+    elif output is Output.NAME:
+        _write_names(MIGRATION_PLANS, [found])
     else:
         write_described(describe_stored_plan(found), output)
 
@@ -234,7 +246,7 @@ def show_command(
 @_plan_argument
 @cluster_options
 @wait_options("the plan is over", "30m")
-@output_option
+@objects_output_option
 def approve_command(
     *, plan: str, kubeconfig: str | None, context: str | None, wait: bool, timeout: str, output: Output
 ) -> int:
@@ -249,7 +261,7 @@ def approve_command(
 @_plan_argument
 @cluster_options
 @wait_options("the plan is over", "5m")
-@output_option
+@objects_output_option
 def abort_command(
     *, plan: str, kubeconfig: str | None, context: str | None, wait: bool, timeout: str, output: Output
 ) -> int:
@@ -285,7 +297,9 @@ def tell(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
 
     The code is 1 if the plan is over and not all landed.
     """
-    if output is not Output.TABLE:
+    if output is Output.NAME:
+        _write_names(MIGRATION_PLANS, [plan])
+    elif not output.for_people:
         write_described(describe_stored_plan(plan), output)
     elif waited:
         output_console().print(f"{plan.phase.value}: {plan.status.message}", highlight=False, markup=False)
@@ -350,6 +364,12 @@ def _write_report(client: KubeClient, plan: MigrationPlan, report: ReportFile, c
     report.write(stored_plan_page(plan, read_capacity(client), occasion))
 
 
+def _write_names(resource: Resource, objects: Iterable[MigrationPlan | DeschedulerPolicy]) -> None:
+    """Write the names of objects to standard output, as `kubectl get --output name` does."""
+    for one in objects:
+        click.echo(f"{resource.kind.lower()}.{resource.group}/{printable_line(one.metadata.name)}")
+
+
 def _say(line: str) -> None:
     """Write a line for people to standard error.
 
@@ -364,7 +384,7 @@ def _say(line: str) -> None:
 
 @click.group("policies", invoke_without_command=True)
 @cluster_options
-@output_option
+@objects_output_option
 @click.pass_context
 def policies_command(asked: click.Context, *, kubeconfig: str | None, context: str | None, output: Output) -> None:
     """List the policies in the cluster: when they run, whether they can, and what became of their last run."""
@@ -377,8 +397,10 @@ def policies_command(asked: click.Context, *, kubeconfig: str | None, context: s
         known("POLICY", None, "berth policies"),
     ):
         found = client.list(DESCHEDULER_POLICIES, type=DeschedulerPolicy).items
-    if output is Output.TABLE:
-        output_console().print(render_policies(found, SystemClock().now()))
+    if output.for_people:
+        output_console().print(render_policies(found, SystemClock().now(), wide=output is Output.WIDE))
+    elif output is Output.NAME:
+        _write_names(DESCHEDULER_POLICIES, found)
     else:
         write_described(list_policies(found), output)
 
@@ -392,7 +414,7 @@ def policies_command(asked: click.Context, *, kubeconfig: str | None, context: s
     help="Plan: only make the plan; Approve: wait for `berth approve`; Auto: carry it out. Default: the policy's.",
 )
 @wait_options("the plan is made and, in the mode Auto, over", "30m")
-@output_option
+@objects_output_option
 def run_policy_command(
     *,
     policy: str,

@@ -28,6 +28,7 @@ from berth_core import (
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration import cordon_nodes, read_pods_to_drain, uncordon_nodes
 from berth_descheduler.options import (
+    GroupedCommand,
     Output,
     cluster_options,
     cycle_settings,
@@ -65,7 +66,7 @@ _LISTED_FAILURES: Final = 20
 _FAILED: Final = 1
 
 
-@click.command("run")
+@click.command("run", cls=GroupedCommand)
 @cluster_options
 @policy_option
 @planner_options
@@ -93,7 +94,7 @@ def run_command(
     with (
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-run") as client,
         stop_on_signals() as stop,
-        RunProgress(console, asks_for_approval=options["approve"]) as progress,
+        RunProgress(console, asks_for_approval=options["wait_for_approval"]) as progress,
         naming_what_was_typed(options, policy),
     ):
         clock, defaults = SystemClock(), RunDefaults(settings, planner)
@@ -161,7 +162,7 @@ _LOOK_SECONDS: Final = 1.0
 _WELL: Final = frozenset({Verdict.CARRIED_OUT, Verdict.NOTHING_TO_MOVE})
 
 
-@click.command("drain")
+@click.command("drain", cls=GroupedCommand)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 @click.option("--selector", metavar="LABELS", help="Drain the nodes with these labels, such as rack=7,!gpu.")
 @click.option("--pool", metavar="NAME", help="Drain the nodes of this pool, by the label that says it.")

@@ -4,6 +4,7 @@ Here is also what they say when something is wrong.
 """
 
 from berth_descheduler.options.command import (
+    GroupedCommand,
     cluster_options,
     duration_option,
     duration_option_or_none,
@@ -12,7 +13,7 @@ from berth_descheduler.options.command import (
     planner_options,
     with_options,
 )
-from berth_descheduler.options.output import Output, output_option, write_described
+from berth_descheduler.options.output import Output, objects_output_option, output_option, write_described
 from berth_descheduler.options.policy import (
     capacity_options,
     capacity_settings,
@@ -29,6 +30,7 @@ from berth_descheduler.options.policy import (
 )
 
 __all__ = [
+    "GroupedCommand",
     "Output",
     "capacity_options",
     "capacity_settings",
@@ -39,6 +41,7 @@ __all__ = [
     "duration_option_or_none",
     "naming_options",
     "naming_what_was_typed",
+    "objects_output_option",
     "option_of",
     "output_option",
     "planner_options",

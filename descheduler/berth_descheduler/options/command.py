@@ -190,10 +190,31 @@ _ARGS_BY_OPTION: Final = {
 }
 
 
-def with_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
-    """Return a command whose help lists options in the order given."""
+PARAMETERS: Final = "__click_params__"
+"""Where click keeps the options of a function until it becomes a command."""
+
+_OTHERS: Final = "Options"
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists its options under their headings, those without one last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, a section for each heading."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                found.setdefault(getattr(parameter, "heading", _OTHERS), []).append(record)
+        for heading in sorted(found, key=_OTHERS.__eq__):
+            with formatter.section(heading):
+                formatter.write_dl(found[heading])
+
+
+def with_options(command: F, options: Sequence[Callable[[F], F]], heading: str = _OTHERS) -> F:
+    """Return a command whose help lists options in the order given, in a `GroupedCommand` under a heading."""
     for option in reversed(options):
         command = option(command)
+        getattr(command, PARAMETERS)[-1].heading = heading  # of the click.Option
     return command
 
 
@@ -203,12 +224,25 @@ def cluster_options(command: F) -> F:
         click.option("--kubeconfig", metavar="FILE", help="Kubeconfig file; default: KUBECONFIG, the pod's, ~/.kube."),
         click.option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one."),
     )
-    return with_options(command, options)
+    return with_options(command, options, "Cluster")
 
 
 def planner_options(command: F) -> F:
     """Add the options from which `planner_settings` makes the settings."""
-    return with_options(command, (*_strategy_options(), *_threshold_options(), *_limit_options(), *_scope_options()))
+    for heading, options in reversed(_planner_options()):
+        command = with_options(command, options, heading)
+    return command
+
+
+def _planner_options() -> Sequence[tuple[str, Sequence[Callable[[F], F]]]]:
+    """Return the planner's options by their headings."""
+    return (
+        ("Strategy", _strategy_options()),
+        ("Thresholds", _threshold_options()),
+        ("Limits", _limit_options()),
+        ("Search", _search_options()),
+        ("What may move", _scope_options()),
+    )
 
 
 def _strategy_options() -> tuple[Callable[[F], F], ...]:
@@ -283,6 +317,13 @@ def _limit_options() -> tuple[Callable[[F], F], ...]:
             show_default=True,
             help="Move no pod with a longer grace period.",
         ),
+        click.option("--per-controller", type=int, default=1, show_default=True, help="Pods of a controller at once."),
+        click.option("--per-wave", type=int, default=25, show_default=True, help="Moves at once."),
+    )
+
+
+def _search_options() -> tuple[Callable[[F], F], ...]:
+    return (
         click.option(
             "--time-limit",
             default="60",
@@ -297,8 +338,6 @@ def _limit_options() -> tuple[Callable[[F], F], ...]:
             help="Let the exact solver go on where the search ends, if it is installed and the problem small enough.",
         ),
         click.option("--seed", type=int, default=0, show_default=True, help="Where the search's chance begins."),
-        click.option("--per-controller", type=int, default=1, show_default=True, help="Pods of a controller at once."),
-        click.option("--per-wave", type=int, default=25, show_default=True, help="Moves at once."),
     )
 
 

@@ -23,18 +23,37 @@ class Output(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
+    WIDE = "wide"
+    """A table with more columns."""
+    NAME = "name"
+    """The objects as kubectl takes them, a line each."""
+
+    @property
+    def for_people(self) -> bool:
+        """Return whether it is a table."""
+        return self in {Output.TABLE, Output.WIDE}
 
 
 def output_option(command: F) -> F:
-    """Add `--output`, whose value is an `Output`."""
+    """Add `--output`, whose value is an `Output` for people or for machines."""
+    return _output_option(Output.TABLE, Output.JSON, Output.YAML)(command)
+
+
+def objects_output_option(command: F) -> F:
+    """Add `--output` of a command that shows objects of the cluster, any `Output`."""
+    return _output_option(*Output)(command)
+
+
+def _output_option(*outputs: Output) -> Callable[[F], F]:
     return click.option(
+        "-o",
         "--output",
-        type=click.Choice([one.value for one in Output]),
+        type=click.Choice([one.value for one in outputs]),
         default=Output.TABLE.value,
         show_default=True,
         callback=lambda _context, _parameter, value: Output(value),
         help="For people (table) or for machines.",
-    )(command)
+    )
 
 
 def write_described(described: object, output: Output, *, indent: int | None = 2) -> None:

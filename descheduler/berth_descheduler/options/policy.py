@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from berth_core import DEFAULT_NAMESPACE, InputError, MoveMethod, format_duration
 from berth_descheduler.metrics import CapacitySettings
 from berth_descheduler.options.command import (
+    PARAMETERS,
     duration_option,
     duration_option_from_zero,
     duration_option_or_none,
@@ -79,7 +80,7 @@ def safety_options(command: F) -> F:
             help="Annotate freed nodes until a run finds them needed; may be given several times.",
         ),
     ]
-    return with_options(command, options)
+    return with_options(command, options, "Safety")
 
 
 def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettings:
@@ -112,9 +113,6 @@ def _annotations(given: tuple[str, ...]) -> dict[str, str]:
 # The command line options that `berth run` and the service share: how a plan is carried out.
 
 _LEASE_PATIENCE_SECONDS: Final = 5
-_PARAMETERS: Final = "__click_params__"
-"""Where click keeps the options of a function until it becomes a command."""
-
 _TIMEOUTS: Final = {
     "reserve": "Give a move up if its place is not held and proven by then.",
     "evict": "Give a move up if a disruption budget or a webhook refuses the eviction for so long.",
@@ -128,7 +126,7 @@ def run_options(command: F) -> F:
     duration: dict[str, Any] = {"metavar": "DURATION", "show_default": True}
     options = [
         click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Berth's own namespace."),
-        click.option("--approve", is_flag=True, help="Publish the plan and wait until spec.approved is set to true."),
+        click.option("--wait-for-approval", is_flag=True, help="Publish the plan and wait for `berth approve`."),
         click.option("--approval-timeout", default="10m", **duration, help="How long to wait for that."),
         *(
             click.option(f"--{name}-timeout", default=_default_timeout(name), **duration, help=text)
@@ -156,7 +154,7 @@ def run_options(command: F) -> F:
             help="Stop a plan when more than this share of its moves has failed.",
         ),
     ]
-    return with_options(safety_options(command), options)
+    return with_options(safety_options(command), options, "Carrying out")
 
 
 def _default_timeout(name: str) -> str:
@@ -181,7 +179,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
         namespace=options["namespace"],
         lease_seconds=options["lease_seconds"],
         lease_wait_seconds=options["lease_seconds"] + _LEASE_PATIENCE_SECONDS,
-        approval=Approval.APPROVE if options["approve"] else Approval.AUTO,
+        approval=Approval.APPROVE if options["wait_for_approval"] else Approval.AUTO,
         approval_seconds=duration_option(options, "approval_timeout"),
         trigger=trigger,
         dry_run=dry_run,
@@ -206,8 +204,8 @@ def drain_options(command: F) -> F:
     def run() -> None:
         """Carry the options of `berth run`."""
 
-    shared = [one for one in getattr(run_options(planner_options(run)), _PARAMETERS) if one.name in _SHARED_WITH_RUN]
-    setattr(command, _PARAMETERS, [*getattr(command, _PARAMETERS, ()), *shared])
+    shared = [one for one in getattr(run_options(planner_options(run)), PARAMETERS) if one.name in _SHARED_WITH_RUN]
+    setattr(command, PARAMETERS, [*getattr(command, PARAMETERS, ()), *shared])
     options = [
         click.option("--skip-refused", is_flag=True, help="Move the others where some pods cannot go; those stay."),
         click.option(
@@ -353,7 +351,7 @@ def settings_to_serve(options: dict[str, Any]) -> PlannerSettings:
 
     Raises `InputError` for options in their place.
     """
-    _refuse_given(PLANNED | CARRIED_OUT | {"approve"}, beside="the policies of the cluster, which say it")
+    _refuse_given(PLANNED | CARRIED_OUT | {"wait_for_approval"}, beside="the policies of the cluster, which say it")
     return replace(_search(options), own_namespace=options["namespace"])
 
 

@@ -49,21 +49,24 @@ def list_policies(policies: Iterable[DeschedulerPolicy]) -> PolicyList:
     return PolicyList(items=tuple(describe_policy(one) for one in sorted(policies, key=lambda one: one.metadata.name)))
 
 
-def render_policies(policies: Sequence[DeschedulerPolicy], now: datetime) -> RenderableType:
-    """Return a table of policies by name."""
+def render_policies(policies: Sequence[DeschedulerPolicy], now: datetime, *, wide: bool = False) -> RenderableType:
+    """Return a table of policies by name; a wide one also says on which nodes they move how many pods, and how."""
     if not policies:
         return Text("There are no policies. A DeschedulerPolicy says when to run and by which rules.")
     table = Table("policy", "trigger", "mode", "valid", box=None, padding=(0, 2, 0, 0))
     for heading in ("last run", "next run"):
         table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("nodes", "most moves", "moved by") if wide else ():
+        table.add_column(heading, overflow="fold")
     table.add_column("last plan", overflow="fold")
     table.add_column("outcome", overflow="fold")
     for policy in sorted(policies, key=lambda one: one.metadata.name):
-        status = policy.status
-        trigger = f"{trigger_in_words(policy.spec.trigger)}{' (suspended)' if policy.spec.suspend else ''}"
+        spec, status = policy.spec, policy.status
+        trigger = f"{trigger_in_words(spec.trigger)}{' (suspended)' if spec.suspend else ''}"
         times = _since(status.last_run_time, now), _until(status.next_run_time, now)
-        row = (policy.metadata.name, trigger, policy.spec.mode.value, _validity(policy), *times)
-        table.add_row(*row, status.last_plan, _message(policy) or status.last_outcome)
+        row = (policy.metadata.name, trigger, spec.mode.value, _validity(policy), *times)
+        more = (spec.node_selector or "all", str(spec.limits.max_moves or ""), spec.moves.value) if wide else ()
+        table.add_row(*row, *more, status.last_plan, _message(policy) or status.last_outcome)
     return table
 
 

@@ -47,6 +47,7 @@ _LISTED_MOVES: Final = 200
 _LANDED: Final = "pods landed on their target"
 _EVICTED: Final = "pods evicted without a place"
 _FREED: Final = "nodes freed"
+_WIDE_COLUMNS: Final = ("trigger", "strategy", "to free", "freed", "took")
 WISHED: Final = frozenset({_LANDED, _EVICTED, _FREED})
 """Labels for which more is better; for the others less is."""
 
@@ -200,8 +201,8 @@ def _describe_room(room: Room, status: RoomStatus) -> PlanRoom:
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def render_plan_list(plans: Sequence[MigrationPlan], now: datetime) -> RenderableType:
-    """Return a table of plans, the newest first."""
+def render_plan_list(plans: Sequence[MigrationPlan], now: datetime, *, wide: bool = False) -> RenderableType:
+    """Return a table of plans, the newest first; a wide one also says their trigger, strategy, nodes and time."""
     if not plans:
         return Text("There are no plans. `berth run` or a DeschedulerPolicy makes them.")
     table = Table("plan", "policy", "mode", "phase", box=None, padding=(0, 2, 0, 0))
@@ -209,6 +210,8 @@ def render_plan_list(plans: Sequence[MigrationPlan], now: datetime) -> Renderabl
     table.add_column("landed", justify="right", no_wrap=True)
     table.add_column("evicted", justify="right", no_wrap=True)
     table.add_column("age", justify="right", no_wrap=True)
+    for heading in _WIDE_COLUMNS if wide else ():
+        table.add_column(heading, no_wrap=True)
     table.add_column("outcome", overflow="fold")
     for plan in newest_first(plans):
         landed = sum(status.state is MoveState.LANDED for status in plan.status.moves)
@@ -217,8 +220,18 @@ def render_plan_list(plans: Sequence[MigrationPlan], now: datetime) -> Renderabl
         moves = sum(not move.is_eviction for move in plan.spec.moves)
         numbers = ("" if plan.phase is PlanPhase.REQUESTED else str(moves), str(landed), str(evicted or ""))
         row = (plan.metadata.name, plan.spec.policy, mode, phase_in_words(plan), *numbers)
-        table.add_row(*row, _age(plan.metadata.creation_timestamp, now), plan.status.message)
+        more = _wide_cells(plan) if wide else ()
+        table.add_row(*row, _age(plan.metadata.creation_timestamp, now), *more, plan.status.message)
     return table
+
+
+def _wide_cells(plan: MigrationPlan) -> tuple[str, ...]:
+    """Return the cells of `_WIDE_COLUMNS`, "" for what is not known yet."""
+    predicted, achieved = plan.spec.predicted, plan.status.achieved
+    to_free = str(len(predicted.freed_nodes)) if predicted is not None else ""
+    freed = str(achieved.freed_node_count) if achieved is not None else ""
+    took = span_in_words(timedelta(seconds=achieved.seconds)) if achieved is not None else ""
+    return plan.spec.trigger, plan.spec.objective.strategy, to_free, freed, took
 
 
 def render_stored_plan(plan: MigrationPlan, now: datetime) -> RenderableType:
