@@ -349,6 +349,8 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """"" evicts the pod without a place elsewhere."""
     requests: dict[str, str] = {}
     wave: int = 1
+    after: tuple[int, ...] | None = None
+    """Positions of the moves, all of lower waves, that are over before this one begins; None for all of lower waves."""
     reason: str = ""
     """Why this single pod should move; "" if the move only helps with the plan's others."""
     method: MoveMethod = MoveMethod.EVICT

@@ -3,16 +3,19 @@
 Run it as `python tests/benchmarks/descheduler_scale.py [--nodes 1000 --pods 10000 --max-moves 500]`. It prints the
 seconds from the start of the program to its plan and its first eviction, the moves a second beside the pods a second
 that the same scheduler placed when the cluster was filled, the program's largest memory, and where the pods landed.
+With `--plain 180` it first evicts so many pods without a plan, as many at once as a wave has, and compares the rates.
 """
 # ruff: noqa: T201 - it prints, and finds what the tests share
 
 import argparse
+import random
 import re
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +26,7 @@ from benchmarks.operator_load import add_nodes, cpu_seconds, scheduled_pods
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_core.objects import Pod
 from berth_kube.client import KubeClient
+from berth_kube.errors import EvictionBlockedError
 from berth_kube.resources import MIGRATION_PLANS, PODS
 from berth_kube.watching import Changed
 from berth_sandbox.sandbox import Sandbox
@@ -126,6 +130,54 @@ def largest_memory(pid: int) -> float:
     return int(found[1]) / 1000 if found else 0.0
 
 
+class PlainEvictions:
+    """Evicts pods without a plan, so many at once; each is over when a pod that was made in its stead is Ready."""
+
+    def __init__(self, client: KubeClient, at_once: int) -> None:
+        self._client = client
+        self._at_once = at_once
+        self._news = threading.Condition()
+        self._ready: Counter[str] = Counter()
+        self._known: set[str] = set()
+        self._stop = threading.Event()
+
+    def run(self, wanted: int, seed: int) -> float:
+        """Return the evictions a second, from the first one to the last pod that is Ready."""
+        pods = [pod for pod in self._client.list(PODS, type=Pod).items if is_workload(pod) and pod.controller]
+        self._known = {pod.metadata.uid for pod in pods}
+        threading.Thread(target=self._watch, daemon=True).start()
+        chosen = random.Random(seed).sample(pods, wanted)  # noqa: S311 - chooses pods, guards nothing
+        started = time.monotonic()
+        with ThreadPoolExecutor(self._at_once) as pool:
+            list(pool.map(self._evict, chosen))
+        seconds = time.monotonic() - started
+        self._stop.set()
+        return wanted / seconds
+
+    def _evict(self, pod: Pod) -> None:
+        while True:
+            try:
+                self._client.evict(pod.metadata.namespace, pod.metadata.name, uid=pod.metadata.uid)
+                break
+            except EvictionBlockedError:
+                time.sleep(0.5)
+        owner = pod.controller
+        assert owner is not None
+        with self._news:
+            assert self._news.wait_for(lambda: self._ready[owner.uid] > 0, 120), pod.key
+            self._ready[owner.uid] -= 1
+
+    def _watch(self) -> None:
+        for seen in self._client.watch(PODS, type=Pod, stop=self._stop):
+            item = seen.item if isinstance(seen, Changed) else None
+            if item is None or item.metadata.uid in self._known or not (item.is_ready and item.controller):
+                continue
+            with self._news:
+                self._known.add(item.metadata.uid)
+                self._ready[item.controller.uid] += 1
+                self._news.notify_all()
+
+
 def landed(client: KubeClient) -> int:
     """Print where the pods of the plan are and return how many landed as planned."""
     (plan,) = client.list(MIGRATION_PLANS, type=MigrationPlan).items
@@ -150,6 +202,7 @@ def main() -> None:
     parser.add_argument("--max-moves", type=int, default=500)
     parser.add_argument("--per-controller", type=int, default=2)
     parser.add_argument("--per-wave", type=int, default=64)
+    parser.add_argument("--plain", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, Sandbox.start(SandboxSettings(nodes=0)) as sandbox:
@@ -157,8 +210,13 @@ def main() -> None:
         add_nodes(sandbox, options.nodes, NODE_CPU)
         with sandbox.connect() as client:
             placed = fill(sandbox, client, options.seed)
+            if options.plain:
+                plain = PlainEvictions(client, options.per_wave).run(options.plain, options.seed)
+                put(f"plain evictions a second, {options.per_wave} at once", plain)
             with running_operator(sandbox, Path(name)):
                 moved = run(sandbox, client, options, Path(name))
+            if options.plain:
+                put("moves a second / plain evictions a second", moved / plain)
             put("moves a second / pods a second when the cluster was filled", moved / placed)
 
 

@@ -30,6 +30,7 @@ from berth_descheduler.migration.manifests import (
     build_ungate_operations,
 )
 from berth_descheduler.planner.fragmentation import MOST_NODES
+from berth_descheduler.planner.waves import MOST_NAMED
 from descheduler.fake_cluster import pod
 
 PLAN = PlanIdentity(name="plan-1", uid="plan-uid")
@@ -163,7 +164,16 @@ def test_a_plan_of_the_most_moves_fits_into_an_object_of_etcd_with_long_names_an
     long = {"namespace": "n" * 40, "pod": "p" * 80}
     owner = ObjectReference(api_version="apps/v1", kind="ReplicaSet", namespace="n" * 40, name="p" * 70, uid="u" * 36)
     requests = {"cpu": "1500m", "memory": "3221225472", "example.com/accelerator": "1"}
-    move = PlannedMove(**long, pod_uid="u" * 36, owner=owner, source=node, target=node, requests=requests, wave=10)
+    move = PlannedMove(
+        **long,
+        pod_uid="u" * 36,
+        owner=owner,
+        source=node,
+        target=node,
+        requests=requests,
+        wave=10,
+        after=(MOST_MOVES - 1,) * MOST_NAMED,
+    )
     moved = MoveStatus(
         **long,
         state=MoveState.FAILED,

@@ -446,6 +446,40 @@ def replay_waves(items: list[Object], moves: Sequence[Object], seed: int = 0) ->
     return problems
 
 
+def replay_window(items: list[Object], moves: Sequence[Object], seed: int = 0) -> list[str]:
+    """Return what is wrong with moves that begin and end in any order, each after those that it names."""
+    world, chance = World(items), random.Random(seed)  # noqa: S311 - chooses orders to try
+    waits = [named_before(moves, index) for index in range(len(moves))]
+    over: list[int] = []
+    open_moves: list[int] = []
+    problems: list[str] = []
+    while len(over) < len(moves):
+        known = {*over, *open_moves}
+        ready = [index for index in range(len(moves)) if index not in known and waits[index] <= set(over)]
+        if ready and (not open_moves or chance.random() < _BEGINS):
+            begun = chance.choice(ready)
+            problems += _replay(world, [moves[begun]], sources_of(moves), after=[moves[one] for one in over])
+            open_moves.append(begun)
+            problems += _overfull(world, [moves[one] for one in over], [moves[one] for one in open_moves])
+        elif open_moves:
+            over.append(open_moves.pop(chance.randrange(len(open_moves))))
+        else:
+            return [*problems, f"nothing may begin after {over}"]
+    return problems
+
+
+_BEGINS = 0.7
+"""How often a move begins where one could end as well."""
+
+
+def named_before(moves: Sequence[Object], index: int) -> set[int]:
+    """Return the moves that are over before one begins."""
+    named = moves[index].get("after")
+    if named is not None:
+        return set(named)
+    return {other for other, move in enumerate(moves) if wave_of(move) < wave_of(moves[index])}
+
+
 def wave_of(move: Object) -> int:
     return int(move["wave"])
 

@@ -9,7 +9,7 @@ from berth_descheduler.planner import PlannerSettings, plan, revalidate
 from berth_descheduler.report.documents import describe_plan
 from planner.clusters import api_items, making_room, moves_of
 from planner.random_clusters import clusters
-from planner.replay import Present, World, moved, name, replay_steps, replay_waves, space
+from planner.replay import Present, World, moved, name, replay_steps, replay_waves, replay_window, space
 from planner_settings import args_of
 from properties import holds_for
 
@@ -63,11 +63,12 @@ def unbound(pod: Pod) -> Pod:
 
 
 @holds_for(waiting_clusters(), ways)
-def test_every_step_and_every_wave_is_feasible(snapshot: Snapshot, how: PlannerSettings) -> None:
+def test_every_step_every_wave_and_every_window_is_feasible(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
     assert replay_steps(api_items(snapshot), moves_of(made)) == []
     assert replay_waves(api_items(snapshot), moves_of(made)) == []
+    assert replay_window(api_items(snapshot), moves_of(made)) == []
     assert revalidate(snapshot, made.moves, how, emptied=()) == {}
     assert how.max_moves is None or len(made.moves) <= how.max_moves
 

@@ -14,7 +14,7 @@ from berth_descheduler.report.documents import describe_plan
 from builders import node, owner, pod
 from planner.clusters import api_items, moves_of, settings, wrongly_moved
 from planner.random_clusters import clusters, in_another_order
-from planner.replay import filled_above, replay_steps, replay_waves
+from planner.replay import filled_above, replay_steps, replay_waves, replay_window
 from properties import holds_for
 
 ways = st.builds(
@@ -47,6 +47,15 @@ def test_every_wave_is_feasible_all_at_once_and_in_any_order(snapshot: Snapshot,
     made = plan(snapshot, how)
 
     assert replay_waves(api_items(snapshot), moves_of(made)) == []
+
+
+@holds_for(clusters(), ways, st.integers(0, 99))
+def test_every_window_is_feasible_if_each_move_waits_for_those_that_it_names(
+    snapshot: Snapshot, how: PlannerSettings, seed: int
+) -> None:
+    made = plan(snapshot, how)
+
+    assert replay_window(api_items(snapshot), moves_of(made), seed) == []
 
 
 @holds_for(clusters(), ways)

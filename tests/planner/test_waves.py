@@ -12,7 +12,7 @@ from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.cluster import NodeIndex
 from berth_descheduler.planner.simulation.state import State, Step
-from berth_descheduler.planner.waves import assign_waves
+from berth_descheduler.planner.waves import MOST_NAMED, assign_waves, find_predecessors
 from builders import disruption_budget, node, owner, pod
 from planner.clusters import ZONE, apart, company, selector, settings, spread, term
 
@@ -166,3 +166,102 @@ def test_no_wave_goes_beyond_a_limit(makers: list[int], per_controller: int, per
     assert max(by_wave.values()) <= per_wave
     assert max(by_maker.values()) <= per_controller
     assert sorted(by_wave) == list(range(1, len(by_wave) + 1))
+
+
+# --- what has to be over before a move begins ------------------------------------------------------------------------
+
+
+def named(made: Plan) -> dict[str, list[str] | None]:
+    """Return the pods whose moves are over before a pod's begins; None for all of lower waves."""
+    return {
+        move.pod: None if move.after is None else [made.moves[one].pod for one in move.after] for move in made.moves
+    }
+
+
+def before(made: Plan, index: int) -> set[int]:
+    """Return the moves that are over before one begins, also those that they wait for."""
+    move = made.moves[index]
+    lower = [other for other, one in enumerate(made.moves) if one.wave < move.wave]
+    own = lower if move.after is None else move.after
+    assert set(own) <= set(lower)
+    return {*own, *(one for direct in own for one in before(made, direct))}
+
+
+def test_a_pod_waits_for_those_of_its_controller_and_for_no_others() -> None:
+    made = planned((*webs(3), pod("zz", node="low", cpu="50m", memory=None, controller=owner(name="single"))))
+
+    assert named(made) == {"web-00": [], "web-01": ["web-00"], "web-02": ["web-01"], "zz": []}
+
+
+def test_a_full_wave_is_nothing_to_wait_for() -> None:
+    pods = tuple(pod(f"p{i}", node="low", cpu="1", memory=None, controller=owner(name=f"rs-{i}")) for i in range(3))
+    how = settings(low=49, defragment=49, protection=100, per_wave=1)
+
+    assert named(planned(pods, how)) == {"p0": [], "p1": [], "p2": []}
+
+
+def test_a_pod_waits_for_those_of_its_budget() -> None:
+    pods = tuple(
+        pod(f"p{i}", node="low", cpu="1", memory=None, labels=WEB, controller=owner(name=f"rs-{i}")) for i in range(4)
+    )
+    budgets = (disruption_budget(match_labels=WEB, allowed=2),)
+
+    found = named(planned(pods, disruption_budgets=budgets))
+
+    assert found == {"p0": [], "p1": [], "p2": ["p0", "p1"], "p3": ["p0", "p1"]}
+
+
+def test_pods_that_constrain_one_another_wait_for_one_another() -> None:
+    shy = apart(term(ZONE))
+    pods = tuple(
+        pod(f"p{i}", node="low", cpu="1", memory=None, labels=WEB, controller=owner(name=f"rs-{i}"), affinity=affinity)
+        for i, affinity in enumerate((shy, None, None))
+    )
+
+    assert named(planned(pods)) == {"p0": [], "p1": ["p0"], "p2": ["p1"]}
+
+
+def of_its_own(name: str, on: str, cpu: str) -> Pod:
+    return pod(name, node=on, cpu=cpu, memory=None, controller=owner(name=name))
+
+
+def test_who_needs_room_waits_for_those_that_make_it() -> None:
+    leavers = [of_its_own(f"s{i:02}", "b", "100m") for i in range(MOST_NAMED + 1)]
+    for count, want in ((MOST_NAMED, tuple(range(MOST_NAMED))), (MOST_NAMED + 1, None)):
+        pods = (*leavers[:count], of_its_own("big", "a", "4"), of_its_own("late", "a", "100m"))
+        problem = Problem.from_snapshot(Snapshot(nodes=tuple(node(name, cpu="9") for name in "abc"), pods=pods), HALF)
+        state, (a, b, c) = State(problem.cluster), (NodeIndex(i) for i in range(3))
+        numbers = problem.cluster.pod_numbers
+        steps = [Step(numbers["default", one.metadata.name], b, c) for one in leavers[:count]]
+        steps += [Step(numbers["default", "big"], a, b), Step(numbers["default", "late"], a, c)]
+
+        found = find_predecessors(problem, state, steps, assign_waves(problem, state, steps))
+
+        assert found == (*((),) * count, want, ())
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3))
+def test_what_is_in_flight_of_a_controller_or_a_budget_is_of_one_wave(
+    makers: list[int], per_controller: int, per_wave: int, allowed: int
+) -> None:
+    pods = tuple(
+        pod(
+            f"p{i:02}",
+            node="low",
+            cpu="100m",
+            memory=None,
+            labels=WEB if maker % 2 else {"app": "db"},
+            controller=owner(name=f"rs-{maker}"),
+        )
+        for i, maker in enumerate(makers)
+    )
+    how = settings(low=49, defragment=49, protection=100, per_controller=per_controller, per_wave=per_wave)
+
+    moves = planned(pods, how, disruption_budgets=(disruption_budget(match_labels=WEB, allowed=allowed),))
+
+    labels = {one.metadata.name: one.metadata.labels for one in pods}
+    for late, move in enumerate(moves.moves):
+        for early, other in enumerate(moves.moves):
+            tied = move.owner == other.owner or labels[move.pod] == labels[other.pod] == WEB
+            if tied and other.wave < move.wave:
+                assert early in before(moves, late)

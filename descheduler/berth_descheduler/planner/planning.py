@@ -29,7 +29,7 @@ from berth_descheduler.planner.rooms import MOST_ROOMS, RoomMade, RoomOwners, pl
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
 from berth_descheduler.planner.strategies.single_pods import Named, joined, name_pods, problem_after, propose_for_named
-from berth_descheduler.planner.waves import assign_waves
+from berth_descheduler.planner.waves import assign_waves, find_predecessors
 
 # --- limits ----------------------------------------------------------------------------------------------------------
 # The limits of a plan per node and namespace: a strategy is asked again until its proposal keeps them.
@@ -262,8 +262,8 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     steps = (*proposal.steps, *proposal.evictions)
     waves = assign_waves(problem, state, steps)
     moves = tuple(
-        _planned(problem, step, wave + 1, proposal.reasons.get(step.pod, ""))
-        for step, wave in zip(steps, waves, strict=True)
+        _planned(problem, step, wave + 1, after, proposal.reasons.get(step.pod, ""))
+        for step, wave, after in zip(steps, waves, find_predecessors(problem, state, steps, waves), strict=True)
     )
     before, after = measure(problem, ()), measure(problem, steps)
     freed = tuple(sorted(set(after.empty_nodes) - set(before.empty_nodes)))
@@ -331,7 +331,7 @@ def _refused(pod: Pod, refusal: Refusal) -> Refused:
     return Refused.of_pod(pod.spec.node_name, pod.metadata.namespace, pod.metadata.name, refusal)
 
 
-def _planned(problem: Problem, step: Step, wave: int, reason: str) -> PlannedMove:
+def _planned(problem: Problem, step: Step, wave: int, after: tuple[int, ...] | None, reason: str) -> PlannedMove:
     pod = problem.cluster.pods[step.pod].pod
     return PlannedMove(
         namespace=pod.metadata.namespace,
@@ -342,6 +342,7 @@ def _planned(problem: Problem, step: Step, wave: int, reason: str) -> PlannedMov
         target="" if step.target == step.source else _name(problem, step.target),
         requests=problem.cluster.amounts_of(step.pod).to_quantities(),
         wave=wave,
+        after=after,
         reason=reason,
     )
 

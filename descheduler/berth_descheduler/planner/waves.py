@@ -12,12 +12,17 @@ Why the waves fit: take the last move in order among those that have come to a n
 made, every arrival before it was counted on that node, and only departures before it were not. By the first rule all
 those departures are in earlier waves. So during any wave, with none of its own sources released, a node never holds
 more than was found to fit.
+
+The same holds without waves, if each move waits for those that the rules name. They are the room that it needs, the
+earlier move of its pod, those that constrain it, and of each limited thing those of the last wave before its own that
+has any: so what is in flight of a controller, a budget or a gang is never more than one wave has of it.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from itertools import pairwise
+from typing import Final, TypeAlias
 
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, budget_key, disruptions_allowed
 from berth_descheduler.planner.gangs import Gangs
@@ -86,6 +91,94 @@ def _note(table: _Timetable, wave: int, step: Step, group: ClassIndex | None, li
         table.moved_group[group] = wave
 
 
+# --- order -----------------------------------------------------------------------------------------------------------
+# Which moves have to be over before one begins, where nothing waits for a wave as a whole.
+
+MOST_NAMED: Final = 24
+"""A move that has to wait for more moves than this waits for all lower waves instead: a plan is one object."""
+
+
+def find_predecessors(
+    problem: Problem, state: State, steps: Sequence[Step], waves: Sequence[int]
+) -> tuple[tuple[int, ...] | None, ...]:
+    """Return for each step the positions of those that have to be over before it begins.
+
+    They are all in lower waves, and none waits for another of them. None stands for all steps of lower waves.
+    """
+    direct = _Predecessors(problem, state, steps, waves).all()
+    below = _steps_below(waves)
+    ancestors = [0] * len(steps)
+    found: list[tuple[int, ...] | None] = [None] * len(steps)
+    for index in sorted(range(len(steps)), key=waves.__getitem__):
+        needed, known = [], 0
+        for one in sorted(direct[index], key=waves.__getitem__, reverse=True):
+            if not known >> one & 1:
+                needed.append(one)
+                known |= ancestors[one] | 1 << one
+        is_named = len(needed) <= MOST_NAMED
+        found[index] = tuple(sorted(needed)) if is_named else None
+        ancestors[index] = known if is_named else below[waves[index]]
+    return tuple(found)
+
+
+def _steps_below(waves: Sequence[int]) -> list[int]:
+    """Return the steps of lower waves than each wave, as the bits of a number."""
+    own = [0] * (max(waves, default=0) + 2)
+    for index, wave in enumerate(waves):
+        own[wave + 1] |= 1 << index
+    for wave in range(1, len(own)):
+        own[wave] |= own[wave - 1]
+    return own
+
+
+class _Predecessors:
+    """The steps that each step waits for."""
+
+    def __init__(self, problem: Problem, state: State, steps: Sequence[Step], waves: Sequence[int]) -> None:
+        self._steps = steps
+        self._waves = waves
+        groups, limits = _constrained_groups(problem, state, steps), _Limits(problem)
+        self._groups = [groups.get(_class_of(problem, step)) for step in steps]
+        self._limited = [limits.of(step.pod).keys() - {_OF_WAVE} for step in steps]
+
+    def all(self) -> list[set[int]]:
+        """Return them for all steps."""
+        found = [set(one) for one in self._by_order()]
+        members: defaultdict[Limited, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for index, limited in enumerate(self._limited):
+            for one in limited:
+                members[one][self._waves[index]].append(index)
+        for by_wave in members.values():
+            waves = sorted(by_wave)
+            for before, wave in pairwise(waves):
+                for index in by_wave[wave]:
+                    found[index].update(by_wave[before])
+        return found
+
+    def _by_order(self) -> Iterator[list[int]]:
+        """Yield for each step those before it that make room for it, move its pod, or constrain it."""
+        leaving: defaultdict[NodeIndex, list[int]] = defaultdict(list)
+        moved: dict[PodIndex, int] = {}
+        constrained: dict[ClassIndex, int] = {}
+        for index, step in enumerate(self._steps):
+            found = [moved[step.pod]] if step.pod in moved else []
+            if step.target != step.source:
+                found += leaving[step.target]
+            group = self._groups[index]
+            if group is not None:
+                found += [constrained[group]] if group in constrained else []
+                constrained[group] = index
+            yield found
+            moved[step.pod] = index
+            leaving[step.source].append(index)
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+# What limits how many moves are in flight, and which pods constrain one another.
+
+_OF_WAVE: Final = ("wave", "")
+
+
 class _Limits:
     """The limits that each pod counts for."""
 
@@ -98,7 +191,7 @@ class _Limits:
         """Return the limits on moves in flight that a pod counts for."""
         placed = self._problem.cluster.pods[pod].pod
         waves = self._problem.settings.waves
-        limits: dict[Limited, int] = {("wave", ""): waves.per_wave}
+        limits: dict[Limited, int] = {_OF_WAVE: waves.per_wave}
         owner = placed.controller
         if owner is not None:
             key = owner.uid or f"{placed.metadata.namespace}/{owner.kind}/{owner.name}"
