@@ -20,7 +20,7 @@ from waiting import eventually
 pytestmark = pytest.mark.cluster
 
 THRESHOLDS: Final = ("--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=95")
-PLANNER: Final = ("--whole-nodes", *THRESHOLDS)
+PLANNER: Final = ("--whole-nodes", "--no-taint-freed", *THRESHOLDS)
 SINGLE_PODS: Final = ("--single-pods", "--label-selector=app=web", *THRESHOLDS)
 
 

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 import log_lines
 from berth_core.clock import SystemClock, format_timestamp
 from berth_core.errors import InputError
-from berth_core.labels import LAST_DEFRAGMENTED_ANNOTATION
+from berth_core.labels import FREED_TAINT, LAST_DEFRAGMENTED_ANNOTATION
 from berth_core.migration_plans import MoveState, MoveStatus, PlanPhase
 from berth_descheduler import server as service
 from berth_descheduler import telemetry
@@ -71,7 +71,7 @@ def test_a_run_prints_its_outcome_and_ends_well(cluster: FakeCluster, capsys: py
         "planned: 3 moves in 2 waves take single pods off 2 nodes and free 2 of 4 nodes; 2 are empty then."
         in " ".join(printed.err.split())
     )
-    assert cluster.taints() == {}
+    assert cluster.taints() == {"low-1": [FREED_TAINT], "low-2": [FREED_TAINT]}
 
 
 def test_a_run_in_json_has_one_object_on_standard_output(
@@ -206,7 +206,8 @@ def test_the_options_about_the_safety_of_others_become_settings() -> None:
     assert settings.pod_cool_down == timedelta(minutes=90)
     assert settings.min_freed_nodes == 2
     assert settings.freed == FreedNodes(taint=True, annotations={"example.com/remove": "a=b"})
-    assert cycle_settings(read_options(), trigger="Manual").freed.nothing
+    assert cycle_settings(read_options(), trigger="Manual").freed == FreedNodes(taint=True)
+    assert cycle_settings(read_options("--no-taint-freed"), trigger="Manual").freed.nothing
 
 
 def test_a_reservation_lives_longer_than_all_that_its_move_may_wait_for() -> None:

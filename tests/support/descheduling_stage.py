@@ -28,7 +28,10 @@ from cluster_objects import build_deployment, make_namespace, pod_template, requ
 from service_processes import OperatorProcess, running_operator, script
 from waiting import eventually
 
-PLANNER: Final = ("--whole-nodes", "--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=100")
+PLANNER: Final = (
+    *("--whole-nodes", "--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=100"),
+    "--no-taint-freed",
+)
 LEASE_SECONDS: Final = 6
 """Of a run that may be killed: the next one waits for as long. A busy machine must not lose it meanwhile."""
 MOVERS: Final = ("api", "web")

@@ -71,7 +71,10 @@ def safety_options(command: F) -> F:
             help="Surge: evict a Deployment's pod only once its replacement is available, where that is possible.",
         ),
         click.option(
-            "--taint-freed", is_flag=True, help="Taint freed nodes PreferNoSchedule until a run finds them needed."
+            "--taint-freed/--no-taint-freed",
+            default=True,
+            show_default=True,
+            help="Taint freed nodes PreferNoSchedule until a run finds them needed.",
         ),
         click.option(
             "--annotate-freed",
