@@ -42,6 +42,7 @@ from berth_descheduler.migration import (
     conclude_request,
     execute_plan,
     find_pods_in_cooldown,
+    find_unsurgeable,
     pods_staying_reason,
     pods_waiting_reason,
     publish_plan,
@@ -52,7 +53,14 @@ from berth_descheduler.migration import (
     too_little_gain_reason,
 )
 from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
-from berth_descheduler.planner import Plan, PlannerSettings, plan, with_surges
+from berth_descheduler.planner import (
+    Plan,
+    PlannerSettings,
+    plan,
+    pods_needing_surge,
+    with_reasons_not_to_surge,
+    with_surges,
+)
 from berth_descheduler.policy import PlanSettings, PlanSettingsReader, without_policy_limits
 from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import Approval, CycleSettings
@@ -222,8 +230,6 @@ class Cycle:
         history = self._keep_moved_pods()
         while True:
             snapshot = self._read_snapshot_timed()
-            if self._settings.moves is MoveMethod.SURGE:
-                snapshot = with_surges(snapshot)
             found = self._find_plan(snapshot)
             announce_starving(self._client, clock, found, snapshot)
             not_worth_it = too_little_gain_reason(found, history, self._settings, clock.now())
@@ -267,10 +273,18 @@ class Cycle:
 
     def _find_plan(self, snapshot: Snapshot) -> Plan:
         """Plan on a snapshot; planning includes scoring, so both share one phase."""
+        surges = self._settings.moves is MoveMethod.SURGE
         with self._timed(Phase.PLAN):
-            found = plan(snapshot, self._planner, ClockDeadline(self._context.clock, self._planner.time_limit_seconds))
+            found = self._plan(with_surges(snapshot) if surges else snapshot)
+            needing = pods_needing_surge(snapshot, found.moves) if surges else ()
+            if stuck := find_unsurgeable(self._client, needing):
+                found = self._plan(with_surges(snapshot, stuck))
+                found = dataclasses.replace(found, refused=with_reasons_not_to_surge(found.refused, stuck))
         self._context.observer.planned(found)
         return found
+
+    def _plan(self, snapshot: Snapshot) -> Plan:
+        return plan(snapshot, self._planner, ClockDeadline(self._context.clock, self._planner.time_limit_seconds))
 
     def _read_snapshot(self) -> Snapshot:
         return read_live_snapshot(self._client, self._settings.namespace)

@@ -12,6 +12,7 @@ from berth_kube.resources import DAEMON_SETS, DEPLOYMENTS, PDBS, PODS
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import Invariant
 from berth_sandbox.sandbox import Sandbox
+from cluster.test_surge_moves import deploy_singles, moves, ready_endpoints, released, serve, watched_endpoints
 from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, require_rest
 from descheduling_stage import Scene
 from service_processes import OperatorProcess
@@ -166,3 +167,23 @@ def test_a_drain_is_refused_whole_and_one_that_was_killed_is_brought_to_its_end(
     assert third.outcome["runs"][-1]["verdict"] == "NothingToMove"
     drained.remove("hungry")
     require_rest(drained.client, Invariant.PRIORITY_CLASS_LEFT)
+
+
+def test_single_pods_under_budgets_that_allow_nothing_leave_without_a_gap(scene: Scene) -> None:
+    wanted = {"one": 1, "two": 1, "three": 1}
+    deploy_singles(scene, *wanted)
+    for name in wanted:
+        serve(scene, name)
+    scene.wait_for("all endpoints are ready", lambda: ready_endpoints(scene) == wanted)
+
+    with watched_endpoints(scene.client, scene.namespace) as endpoints:
+        drained = scene.start_drain(*scene.low)
+        assert drained.wait() == 0, drained.tail(100)
+
+    assert endpoints.fewest == wanted
+    assert {name: (one.state, one.method) for name, one in moves(scene).items()} == dict.fromkeys(
+        wanted, ("Landed", "Surge")
+    )
+    assert [scene.pods_on(node) for node in scene.low] == [[], []]
+    assert released(scene) == []
+    scene.require_peace(pods=len(scene.high) + len(wanted))

@@ -15,14 +15,15 @@ from berth_descheduler.cli import run as commands
 from berth_descheduler.cli.main import run
 from berth_descheduler.framework import ClusterView
 from berth_descheduler.outcome import Outcome, Verdict
-from berth_descheduler.planner import WaveLimits
+from berth_descheduler.planner import WaveLimits, disruption_budgets
 from berth_descheduler.plugins import NODE_DRAIN, NodeDrain, drained_nodes
 from berth_descheduler.policy import without_policy_limits
 from berth_kube.errors import ForbiddenError
-from berth_kube.resources import MIGRATION_PLANS, NODES, PDBS, PODS, REPLICA_SETS
+from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NODES, PDBS, PODS, REPLICA_SETS
 from builders import node as built_node
 from builders import pod as built_pod
 from descheduler.fake_cluster import FakeCluster, Raw, call, evicted, failure, fragmented_cluster, pod
+from descheduler.test_surge_of_a_cycle import Surging
 from planner_settings import planner_settings
 
 Captured = pytest.CaptureFixture[str]
@@ -40,6 +41,18 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     made = fragmented_cluster()
     monkeypatch.setattr(commands, "connect", lambda **_: made)
     monkeypatch.setattr(commands, "configure_logs", lambda *_, **__: None)
+    return made
+
+
+@pytest.fixture
+def surging(monkeypatch: pytest.MonkeyPatch) -> Surging:
+    """Return the same cluster with Deployments, and a budget that allows nothing for one of them."""
+    made = Surging()
+    made.cluster.add(PDBS, ALLOWS_NOTHING)
+    monkeypatch.setattr(commands, "connect", lambda **_: made.cluster)
+    monkeypatch.setattr(commands, "configure_logs", lambda *_, **__: None)
+    # Its ReplicaSets have the names of their Deployments.
+    monkeypatch.setattr(disruption_budgets, "deployment_name", lambda _kind, name, _labels: name)
     return made
 
 
@@ -244,6 +257,33 @@ def test_a_budget_is_waited_for(cluster: FakeCluster, capsys: Captured) -> None:
     cluster.before = after(2, "list", "poddisruptionbudgets", lambda: allow_one(cluster))
 
     assert drain_json(capsys, "low-2")["complete"]
+
+
+def test_a_deployments_pod_leaves_once_its_replacement_serves(surging: Surging, capsys: Captured) -> None:
+    assert drain_json(capsys, "low-2", "--dry-run")["plan"]["refused"] == []
+    evicting = drain_json(capsys, "low-2", "--moves=Evict", "--pending-wait=0s", want=1)
+    assert [one["reason"] for one in evicting["plan"]["refused"]] == ["BudgetExhausted"]
+    done = drain_json(capsys, "low-2")
+
+    assert (done["complete"], surging.cluster.pods_on("low-2")) == (True, [])
+    assert [(one["state"], one["method"]) for one in surging.moves()] == [("Landed", "Surge")]
+
+
+def test_a_pod_that_neither_its_budget_lets_go_nor_can_surge_is_refused_with_both_reasons(
+    surging: Surging, capsys: Captured
+) -> None:
+    recreate = {"spec": {"strategy": {"type": "Recreate"}}}
+    surging.cluster.merge_patch(DEPLOYMENTS, "web", recreate, namespace="shop")
+
+    done = drain_json(capsys, "low-2", "--pending-wait=0s", want=1)
+
+    (refused,) = done["plan"]["refused"]
+    assert (refused["pod"], refused["reason"]) == ("web-2", "BudgetExhausted")
+    assert (
+        "allows no disruption now, and it cannot surge: its Deployment has the strategy Recreate"
+        in (refused["message"])
+    )
+    assert (done["runs"][-1]["verdict"], evicted(surging.cluster)) == ("PodsStay", [])
 
 
 def after(looks: int, verb: str, plural: str, act: Callable[[], None]) -> Callable[[str, str, str], None]:

@@ -7,6 +7,9 @@ from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.controller import PlanDeletedError, execute_plan
 from berth_descheduler.migration.history import PodName, find_pods_in_cooldown
 from berth_descheduler.migration.manifests import MOST_MOVES
+from berth_descheduler.migration.move_calls import (
+    find_unsurgeable,
+)
 from berth_descheduler.migration.nodes import (
     FreedMark,
     cordon_nodes,
@@ -66,6 +69,7 @@ __all__ = [
     "end_plan",
     "execute_plan",
     "find_pods_in_cooldown",
+    "find_unsurgeable",
     "leader_lease",
     "left_over_nodes",
     "pods_staying_reason",

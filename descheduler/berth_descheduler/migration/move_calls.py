@@ -4,6 +4,8 @@ It creates its Reservation and evicts its pod; one that surges lets the pod go b
 when; a refused call is repeated by the next observation of the move, not here.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -116,6 +118,20 @@ def _why_not_surge(client: KubeClient, raw_pod: dict[str, Any]) -> str:
         except PermanentError as error:
             return f"it cannot be told whether it may: {error}"
     return ""
+
+
+def find_unsurgeable(client: KubeClient, pods: Iterable[Pod]) -> dict[str, str]:
+    """Return why pods cannot surge, by `namespace/name`; of pods that are alike it asks about one."""
+    of_kind: defaultdict[tuple[str, bool], list[Pod]] = defaultdict(list)
+    for pod in pods:
+        of_kind[pod.controller.uid if pod.controller else pod.key, pod.is_ready].append(pod)
+    found = {}
+    for alike in of_kind.values():
+        metadata = alike[0].metadata
+        with suppress(NotFoundError, RetryableError):
+            if reason := _why_not_surge(client, client.get(PODS, metadata.name, namespace=metadata.namespace)):
+                found |= dict.fromkeys((pod.key for pod in alike), reason)
+    return found
 
 
 def _is_preemptable(client: KubeClient, raw_pod: dict[str, Any]) -> bool:

@@ -210,6 +210,13 @@ def drain_options(command: F) -> F:
     shared = [one for one in getattr(run_options(planner_options(run)), PARAMETERS) if one.name in _SHARED_WITH_RUN]
     setattr(command, PARAMETERS, [*getattr(command, PARAMETERS, ()), *shared])
     options = [
+        click.option(
+            "--moves",
+            type=click.Choice([one.value for one in MoveMethod]),
+            default=MoveMethod.SURGE.value,
+            show_default=True,
+            help="Surge: evict a Deployment's pod only once its replacement is available, where that is possible.",
+        ),
         click.option("--skip-refused", is_flag=True, help="Move the others where some pods cannot go; those stay."),
         click.option(
             "--delete-emptydir-data",
@@ -239,6 +246,7 @@ def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
         namespace=options["namespace"],
         lease_seconds=options["lease_seconds"],
         lease_wait_seconds=options["lease_seconds"] + _LEASE_PATIENCE_SECONDS,
+        moves=MoveMethod(options["moves"]),
         drains_whole=not options["skip_refused"],
         dry_run=dry_run,
     )

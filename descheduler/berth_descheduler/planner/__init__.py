@@ -3,7 +3,12 @@
 Pure, without clock and I/O, and deterministic.
 """
 
-from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, with_surges
+from berth_descheduler.planner.disruption_budgets import (
+    DisruptionBudgets,
+    pods_needing_surge,
+    with_reasons_not_to_surge,
+    with_surges,
+)
 from berth_descheduler.planner.evictability import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION, wish_refusals
 from berth_descheduler.planner.fragmentation import (
     Fragmentation,
@@ -105,6 +110,7 @@ __all__ = [
     "plain_percentage",
     "plan",
     "pods_kept_off",
+    "pods_needing_surge",
     "read_record",
     "read_shape",
     "record_nodes",
@@ -117,6 +123,7 @@ __all__ = [
     "starved_pods",
     "wish_refusals",
     "with_evictions",
+    "with_reasons_not_to_surge",
     "with_surges",
     "write_shape",
 ]

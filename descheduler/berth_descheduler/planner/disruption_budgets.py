@@ -8,13 +8,13 @@ budget's `unhealthyPodEvictionPolicy` is `AlwaysAllow`.
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
-from berth_core import Pod, PodDisruptionBudget, Snapshot, deployment_name, matches_labels
-from berth_descheduler.framework import Refusal, RefusalReason
+from berth_core import PlannedMove, Pod, PodDisruptionBudget, Snapshot, deployment_name, matches_labels
+from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 
 _ALWAYS_ALLOW: Final = "AlwaysAllow"
 
@@ -48,17 +48,38 @@ class DisruptionBudgets:
         return None
 
 
-def with_surges(snapshot: Snapshot) -> Snapshot:
+def with_surges(snapshot: Snapshot, but: Collection[str] = ()) -> Snapshot:
     """Return a snapshot in which no budget keeps pods that surge: each allows one of its pods at a time.
 
-    A budget counts as before if it selects any pod that no Deployment has.
+    A budget counts as before if it selects any pod that no Deployment has, or one of those (`namespace/name`) that
+    cannot surge for another reason.
     """
     budgets = snapshot.disruption_budgets
     known = DisruptionBudgets(budgets)
-    kept = {budget_key(one) for pod in snapshot.pods if not _has_deployment(pod) for one in known.covering(pod)}
+    staying = (pod for pod in snapshot.pods if not _has_deployment(pod) or pod.key in but)
+    kept = {budget_key(one) for pod in staying for one in known.covering(pod)}
     return dataclasses.replace(
         snapshot, disruption_budgets=tuple(one if budget_key(one) in kept else _allowing_one(one) for one in budgets)
     )
+
+
+def pods_needing_surge(snapshot: Snapshot, moves: Iterable[PlannedMove]) -> tuple[Pod, ...]:
+    """Return the moved pods that their budgets keep from being evicted first."""
+    known, named = DisruptionBudgets(snapshot.disruption_budgets), {f"{move.namespace}/{move.pod}" for move in moves}
+    refusals = ((pod, known.refusal(pod)) for pod in snapshot.pods if pod.key in named)
+    return tuple(pod for pod, why in refusals if why is not None and why.reason is RefusalReason.BUDGET_EXHAUSTED)
+
+
+def with_reasons_not_to_surge(refused: Iterable[Refused], reasons: Mapping[str, str]) -> tuple[Refused, ...]:
+    """Return refusals that say of pods kept by their budgets why they do not surge instead."""
+
+    def said(one: Refused) -> Refused:
+        why = reasons.get(f"{one.namespace}/{one.name}")
+        if why is None or one.reason is not RefusalReason.BUDGET_EXHAUSTED:
+            return one
+        return dataclasses.replace(one, message=f"{one.message}, and it cannot surge: {why}")
+
+    return tuple(map(said, refused))
 
 
 def _has_deployment(pod: Pod) -> bool:
