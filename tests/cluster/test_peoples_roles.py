@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import ForbiddenError, InvalidObjectError
@@ -33,7 +34,7 @@ from berth_kube.resources import (
 )
 from berth_sandbox.bootstrap import DESCHEDULER, request_token
 from berth_sandbox.sandbox import Sandbox
-from cluster_objects import build_reservation, label_owner, make_namespace
+from cluster_objects import build_reservation, label_owner, make_namespace, pod_template
 from conventions.generate_copies import CHART
 from reservation_stage import delete_if_there
 from waiting import eventually
@@ -245,6 +246,21 @@ def test_an_editor_reserves_in_one_namespace_and_writes_no_policy(people: People
         editor.create(RESERVATIONS, body, namespace=OTHERS, dry_run=True)
     with pytest.raises(ForbiddenError, match="deschedulerpolicies"):
         editor.create(DESCHEDULER_POLICIES, policy(), dry_run=True)
+
+
+def test_an_editor_takes_no_pod_out_of_its_replica_set(people: People) -> None:
+    """That is for who may carry out plans: others could keep pods that no controller counts."""
+    labels = {"app": "web", TEMPLATE_HASH_LABEL: "5d4f8c7b9"}
+    body = {"apiVersion": "v1", "kind": "Pod", **pod_template(labels, cpu="1")}
+    body["metadata"]["name"] = "people-web"
+    released = {"metadata": {"labels": {TEMPLATE_HASH_LABEL: RELEASED_HASH}}}
+    people.admin.create(PODS, body, namespace=OWN)
+    try:
+        with pytest.raises(InvalidObjectError, match="may take a pod out of its ReplicaSet"):
+            people.clients["aggregate-to-edit"].merge_patch(PODS, "people-web", released, namespace=OWN)
+        people.admin.merge_patch(PODS, "people-web", released, namespace=OWN)
+    finally:
+        people.admin.delete(PODS, "people-web", namespace=OWN, grace_seconds=0)
 
 
 def test_a_policy_editor_writes_policies_and_approves_nothing(people: People) -> None:

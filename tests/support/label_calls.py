@@ -141,11 +141,7 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
     ),
     "another's pod made as one that was let go": (
         create(ANOTHER, PODS, hashed_pod("let-go", RELEASED_HASH), NAMESPACE),
-        "only Berth's descheduler may take a pod out of its ReplicaSet",
-    ),
-    "another's pod let go": (
-        patch_hashed(ANOTHER, LET_GO),
-        "only Berth's descheduler may take a pod out of its ReplicaSet",
+        "only Berth's descheduler and who may carry out plans may take a pod out of its ReplicaSet",
     ),
     "a pod let go by the operator": (patch_hashed(OPERATOR, LET_GO), "of labels only"),
     "a pod without a template hash let go": (
@@ -218,6 +214,7 @@ ALLOWED_LABELS: dict[str, ApiCall] = {
     ),
     "a pod let go once more": patch_hashed(DESCHEDULER, LET_GO),
     "a pod given back by another": patch_hashed(ANOTHER, {TEMPLATE_HASH_LABEL: HASH}),
+    "a pod let go by who may carry out plans": patch_hashed(ANOTHER, LET_GO),
     "a pod of a DaemonSet": create(
         ANOTHER, PODS, labelled_pod(DAEMON_POD_LABEL, owners=(controller("DaemonSet"),)), NAMESPACE, dry_run=True
     ),

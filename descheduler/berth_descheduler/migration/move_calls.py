@@ -125,7 +125,7 @@ def find_unsurgeable(client: KubeClient, pods: Iterable[Pod]) -> dict[str, str]:
     of_kind: defaultdict[tuple[str, bool], list[Pod]] = defaultdict(list)
     for pod in pods:
         of_kind[pod.controller.uid if pod.controller else pod.key, pod.is_ready].append(pod)
-    found = {}
+    found: dict[str, str] = {}
     for alike in of_kind.values():
         metadata = alike[0].metadata
         with suppress(NotFoundError, RetryableError):
