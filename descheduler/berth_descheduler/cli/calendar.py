@@ -15,13 +15,13 @@ from berth_core import (
     Occurrence,
     ReservationWindow,
     SystemClock,
+    WindowSchedule,
     first_few,
     format_timestamp,
     refuse_unreadable,
     requests_of_slot,
     span_in_words,
 )
-from berth_core.schedules import WindowSchedule
 from berth_descheduler.options import Output, cluster_options, output_option, write_described
 from berth_descheduler.report import output_console
 from berth_kube import RESERVATION_WINDOWS, NotFoundError, connect

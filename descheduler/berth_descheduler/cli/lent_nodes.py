@@ -25,6 +25,8 @@ from berth_core import (
     RunMode,
     Taint,
     Toleration,
+    ZoneCondition,
+    ZoneReason,
     ZoneState,
     count,
     first_few,
@@ -32,7 +34,6 @@ from berth_core import (
     parse_duration,
     untolerated_taint,
 )
-from berth_core.revocable_zones import ZoneCondition, ZoneReason
 from berth_kube import DAEMON_SETS, REVOCABLE_ZONES, KubeClient, NotFoundError
 from berth_sandbox.invariants import ClusterState, Invariant, Violation
 

@@ -19,11 +19,13 @@ from berth_core import (
     FragmentationStatus,
     MigrationPlan,
     PlanPhase,
+    ResourceUse,
     ScheduledReason,
+    ShapeRoom,
+    ValidReason,
     format_amount,
     format_timestamp,
 )
-from berth_core.policies import ResourceUse, ShapeRoom, ValidReason
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import (
     ParsedPolicy,

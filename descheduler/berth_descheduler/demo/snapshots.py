@@ -16,9 +16,12 @@ from berth_core import (
     LabelSelector,
     Namespace,
     Node,
+    NodeCondition,
+    NodeStatus,
     ObjectMeta,
     OwnerReference,
     Pod,
+    PodCondition,
     PodSpec,
     PodStatus,
     ResourceAmounts,
@@ -28,7 +31,6 @@ from berth_core import (
     WorkloadSpec,
     WorkloadStatus,
 )
-from berth_core.objects import NodeCondition, NodeStatus, PodCondition
 from berth_descheduler.snapshots import write_snapshot_file
 
 NODES: Final = 60

@@ -13,14 +13,18 @@ import msgspec
 from berth_core import (
     HANDOVER_GATE,
     HANDOVER_TAINT,
+    MANAGED_BY_DESCHEDULER,
     MANAGED_LABEL,
     MOVE_ANNOTATION,
     PLAN_API_VERSION,
     PLAN_KIND,
     PLAN_LABEL,
     POLICY_LABEL,
+    PREEMPTABLE_ANNOTATION,
+    PREFIX,
     RESERVATION_API_VERSION,
     RESERVATION_KIND,
+    ROOM_ANNOTATION,
     ROOM_TAINT,
     STARVING_JOB_LABEL,
     Capacity,
@@ -43,7 +47,6 @@ from berth_core import (
     parse_timestamp,
     reservation_name,
 )
-from berth_core.labels import MANAGED_BY_DESCHEDULER, PREEMPTABLE_ANNOTATION, PREFIX, ROOM_ANNOTATION
 from berth_kube import controller_reference
 
 # --- reservation templates -------------------------------------------------------------------------------------------

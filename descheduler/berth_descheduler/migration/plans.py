@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from berth_core import (
     DESCHEDULER_LEASE,
+    LEADER_LEASE,
     PLAN_API_VERSION,
     PLAN_KIND,
     POLICY_API_VERSION,
@@ -30,8 +31,9 @@ from berth_core import (
     RunMode,
     Snapshot,
     format_timestamp,
+    plan_name,
+    requested_plan_name,
 )
-from berth_core.names import LEADER_LEASE, plan_name, requested_plan_name
 from berth_descheduler import telemetry
 from berth_descheduler.migration.manifests import build_plan, build_plan_filling, build_status_patch, plan_labels
 from berth_descheduler.outcome import Outcome, Verdict

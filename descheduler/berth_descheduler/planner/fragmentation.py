@@ -13,12 +13,13 @@ from berth_core import (
     CPU,
     MEMORY,
     InputError,
+    NodeBefore,
+    NodesBefore,
     Objective,
     PlannedMove,
     ResourceAmounts,
     format_amount,
 )
-from berth_core.migration_plans import NodeBefore, NodesBefore
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation import Cluster, NodeIndex, PodPresence, Step
 

@@ -18,14 +18,15 @@ from berth_core import (
     Pod,
     Room,
     Snapshot,
+    closed_lent_nodes,
     format_timestamp,
     is_control_plane_node,
     is_lent_fence,
+    may_lose_its_place,
     parse_timestamp,
     preemptable_groups,
     read_timestamp,
 )
-from berth_core.revocable_zones import closed_lent_nodes, may_lose_its_place
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.evictability import NO_EVICTION_ANNOTATION, Evictability

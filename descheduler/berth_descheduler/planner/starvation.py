@@ -17,6 +17,8 @@ from berth_core import (
     RESERVATION_LABEL,
     STANDING_FENCE_LABEL,
     STARVING_JOB_LABEL,
+    VOLCANO_JOB_API_VERSION,
+    VOLCANO_JOB_KIND,
     VOLCANO_TASK_ANNOTATION,
     InputError,
     ObjectReference,
@@ -36,7 +38,6 @@ from berth_core import (
     readable_requests,
     template_matches,
 )
-from berth_core.pod_groups import VOLCANO_JOB_API_VERSION, VOLCANO_JOB_KIND
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.planner.gangs import Gang, GangKind, Gangs, gangs_of
 from berth_descheduler.planner.pending_pods import gang_of, is_pending

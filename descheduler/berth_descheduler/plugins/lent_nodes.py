@@ -29,22 +29,20 @@ from berth_core import (
     ObjectMeta,
     Pod,
     Snapshot,
+    budget_of,
+    closed_fences,
+    closed_lent_nodes,
+    group_key,
     has_to_leave,
     is_lent_fence,
     is_preemptable,
     is_unschedulable,
     job_of,
+    may_lose_its_place,
     parse_duration,
     preemptable_groups,
     read_timestamp,
     refuse_unknown,
-)
-from berth_core.revocable_zones import (
-    budget_of,
-    closed_fences,
-    closed_lent_nodes,
-    group_key,
-    may_lose_its_place,
     time_to_leave,
 )
 from berth_descheduler.framework import Candidate, ClusterView, Refusal, RefusalReason

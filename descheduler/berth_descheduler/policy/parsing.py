@@ -21,17 +21,19 @@ from berth_core import (
     POLICY_API_VERSION,
     POLICY_KIND,
     DeschedulerPolicy,
+    DeschedulerPolicySpec,
     DurationError,
+    FreedTaint,
     InputError,
     LabelSelector,
     Limits,
     MigrationPlan,
+    Profile,
     RunMode,
     parse_duration,
     parse_selector,
     refuse_unreadable,
 )
-from berth_core.policies import DeschedulerPolicySpec, FreedTaint, Profile
 from berth_descheduler.planner import PlannerSettings, Thresholds, WaveLimits
 from berth_descheduler.plugins import (
     NODE_DRAIN,

@@ -21,6 +21,7 @@ from berth_core import (
     PLACEHOLDER_LABEL,
     QUEUE_API_VERSION,
     QUEUE_KIND,
+    QUEUE_SLOT_LABEL,
     RESERVATION_API_VERSION,
     RESERVATION_KIND,
     Capacity,
@@ -29,6 +30,7 @@ from berth_core import (
     GatedQueue,
     InputError,
     Pod,
+    PodTemplate,
     QueueCondition,
     QueueReason,
     Reservation,
@@ -41,13 +43,13 @@ from berth_core import (
     effective_requests,
     format_timestamp,
     queue_of_slot,
+    queue_slot_name,
+    queue_slot_number,
     read_timestamp,
+    readable_label,
     readable_quantities,
     template_matches,
 )
-from berth_core.labels import QUEUE_SLOT_LABEL
-from berth_core.names import queue_slot_name, queue_slot_number, readable_label
-from berth_core.objects import PodTemplate
 from berth_operator.reconcile.queue_places import KeptNodes, QueuePlaces, keep_nodes
 
 Body = dict[str, Any]

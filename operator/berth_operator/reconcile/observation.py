@@ -42,11 +42,12 @@ from berth_core import (
     effective_requests,
     owner_matches,
     read_whole_number,
+    shape_of,
+    template_differences,
     template_matches,
     tolerates,
     untolerated_taint,
 )
-from berth_core.matching import shape_of, template_differences
 from berth_operator.reconcile.node_choice import EndingPod, NodeChoice, expected_room
 
 # --- assignments -----------------------------------------------------------------------------------------------------

@@ -21,17 +21,22 @@ from berth_core import (
     Queue,
     QueueCondition,
     QueueReason,
+    QueueRoom,
     QueueState,
+    QueueUse,
     Reservation,
     ResourceAmounts,
     choose_namespaces,
     count,
+    deserved_shares,
     first_few,
     format_timestamp,
+    guaranteed,
     queue_of_slot,
     readable_quantities,
+    real_capability,
+    uncovered,
 )
-from berth_core.queue_shares import QueueRoom, QueueUse, deserved_shares, guaranteed, real_capability, uncovered
 from berth_operator.reconcile.held_slots import QueueSlots, SlotDecision, decide_slots, read_slots
 from berth_operator.reconcile.manifests import build_webhook_configuration
 from berth_operator.reconcile.queue_places import QueuePlaces, QueuePod, Sum

@@ -20,8 +20,10 @@ from berth_core import (
     Condition,
     InputError,
     MayMove,
+    Missed,
     Movers,
     Occurrence,
+    PastOccurrence,
     Reservation,
     ReservationPhase,
     ReservationReason,
@@ -30,7 +32,9 @@ from berth_core import (
     SlotState,
     WindowCondition,
     WindowReason,
+    WindowSchedule,
     WindowState,
+    WindowTimes,
     count,
     effective_requests,
     first_few,
@@ -38,8 +42,6 @@ from berth_core import (
     read_timestamp,
     read_whole_number,
 )
-from berth_core.schedules import WindowSchedule
-from berth_core.windows import Missed, PastOccurrence, WindowTimes
 from berth_operator.reconcile.window_reservations import pod_spec_of
 
 MOST_OPEN: Final = 8

@@ -18,23 +18,24 @@ from berth_core import (
     InputError,
     LentFence,
     ObjectMeta,
+    Opening,
     Pod,
     RevocableZone,
     RevocableZoneStatus,
+    ZoneCondition,
+    ZoneReason,
+    ZoneSchedule,
     ZoneState,
     count,
     first_few,
     format_duration,
     format_timestamp,
-    read_timestamp,
-)
-from berth_core.revocable_zones import (
-    ZoneCondition,
-    ZoneReason,
     group_key,
+    read_evict_before,
+    read_evict_period,
+    read_timestamp,
     time_to_leave,
 )
-from berth_core.schedules import Opening, ZoneSchedule, read_evict_before, read_evict_period
 
 _NODES_NAMED: Final = 5
 _PODS_NAMED: Final = 3

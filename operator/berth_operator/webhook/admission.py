@@ -19,20 +19,18 @@ from aiohttp.web_protocol import RequestHandler
 
 from berth_core import (
     HANDOVER_GATE,
+    KUEUE_GATE,
+    KUEUE_MANAGED_LABEL,
+    PROBE_LABEL,
     QUEUE_GATE,
     RESERVATION_LABEL,
     RESERVEABLE_ANNOTATION,
+    VERSION_ANNOTATION,
     InputError,
     Pod,
     Reservation,
     as_reserveable,
     takes_word_of_group,
-)
-from berth_core.labels import (
-    KUEUE_GATE,
-    KUEUE_MANAGED_LABEL,
-    PROBE_LABEL,
-    VERSION_ANNOTATION,
 )
 from berth_operator.cache import Cache, SlotFinder, has_name_of
 from berth_operator.reconcile import QUEUE_PATH, holds_our_gate, may_own
