@@ -8,8 +8,10 @@ Its annotation decides nothing. What the label had been, the ReplicaSet says; th
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -19,6 +21,7 @@ from berth_core import (
     RELEASED_ANNOTATION,
     RELEASED_HASH,
     TEMPLATE_HASH_LABEL,
+    Clock,
     InputError,
     LabelSelector,
     ObjectReference,
@@ -65,11 +68,18 @@ class Around:
     """All that could adopt a pod without a controller, with their kinds."""
     autoscalers: tuple[RawObject, ...] = ()
     quotas: tuple[RawObject, ...] = ()
+    uncounted: int = 0
+    """Pods of the namespace that were let go just now: quotas may not count yet what is made in their stead."""
+
     claims: tuple[RawObject, ...] = ()
 
 
 _SELECTING: Final = (SERVICES, PDBS)
 _CONTROLLERS: Final = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, REPLICATION_CONTROLLERS)
+_OLDEST_SECONDS: Final = 3.0
+"""How old what is known of a namespace may be: else each move would read all of it."""
+_UNCOUNTED_SECONDS: Final = 5.0
+"""How long a quota may not count yet the pod that is made for one that was let go."""
 
 
 def is_ready(raw_pod: RawObject) -> bool:
@@ -96,7 +106,9 @@ def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
     return None
 
 
-def look_around(client: KubeClient, raw_pod: RawObject) -> Around:
+def look_around(
+    client: KubeClient, raw_pod: RawObject, read_namespace: Callable[[str], Around] | None = None
+) -> Around:
     """Return what decides about a pod; raises `BerthError`."""
     namespace, owner = raw_pod["metadata"]["namespace"], controller_reference(raw_pod)
     if owner is None or owner.kind != "ReplicaSet":
@@ -105,20 +117,67 @@ def look_around(client: KubeClient, raw_pod: RawObject) -> Around:
     behind = controller_reference(replica_set) if replica_set else None
     if behind is None or behind.kind != "Deployment":
         return Around(replica_set=replica_set)
-
-    def all_of(resource: Resource) -> tuple[RawObject, ...]:
-        return tuple(client.list(resource, namespace=namespace).items)
-
     names = [one["persistentVolumeClaim"]["claimName"] for one in _volumes(raw_pod) if "persistentVolumeClaim" in one]
-    return Around(
+    return replace(
+        read_namespace(namespace) if read_namespace else _read_namespace(client, namespace),
         replica_set=replica_set,
         deployment=client.get(DEPLOYMENTS, behind.name, namespace=namespace),
-        selecting=tuple((kind.kind, one) for kind in _SELECTING for one in all_of(kind)),
-        controllers=tuple((kind.kind, one) for kind in _CONTROLLERS for one in all_of(kind)),
-        autoscalers=all_of(HORIZONTAL_POD_AUTOSCALERS),
-        quotas=all_of(RESOURCE_QUOTAS),
         claims=tuple(client.get(PVCS, name, namespace=namespace) for name in names),
     )
+
+
+def _read_namespace(client: KubeClient, namespace: str) -> Around:
+    def with_kind(*kinds: Resource) -> tuple[tuple[str, RawObject], ...]:
+        return tuple((kind.kind, one) for kind in kinds for one in _all_of(client, kind, namespace))
+
+    return Around(
+        selecting=with_kind(*_SELECTING),
+        controllers=with_kind(*_CONTROLLERS),
+        autoscalers=_all_of(client, HORIZONTAL_POD_AUTOSCALERS, namespace),
+        quotas=_all_of(client, RESOURCE_QUOTAS, namespace),
+    )
+
+
+def _all_of(client: KubeClient, resource: Resource, namespace: str) -> tuple[RawObject, ...]:
+    return tuple(client.list(resource, namespace=namespace).items)
+
+
+class SurgeEligibility:
+    """Reads what decides whether pods can surge, once for those of a namespace; called from many threads."""
+
+    def __init__(self, client: KubeClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._locks: dict[str, threading.RLock] = {}
+        self._known: dict[str, tuple[float, Around]] = {}
+        self._let_go: defaultdict[str, list[float]] = defaultdict(list)
+        """When pods were let go, by namespace."""
+
+    def look(self, raw_pod: RawObject) -> Around:
+        """Return what decides about a pod; raises `BerthError`."""
+        return look_around(self._client, raw_pod, self._look_at)
+
+    def turn(self, namespace: str) -> threading.RLock:
+        """Return the lock to hold from the look at a pod until it is let go."""
+        return self._locks.setdefault(namespace, threading.RLock())
+
+    def note_release(self, namespace: str) -> None:
+        """Count one more pod that a ReplicaSet is about to make."""
+        self._let_go[namespace].append(self._clock.monotonic())
+
+    def _look_at(self, namespace: str) -> Around:
+        """Return what a namespace has; quotas as they are now."""
+        with self.turn(namespace):
+            now = self._clock.monotonic()
+            read_at, known = self._known.get(namespace, (now - 2 * _OLDEST_SECONDS, Around()))
+            is_fresh = now - read_at < _OLDEST_SECONDS
+            if not is_fresh:
+                known = _read_namespace(self._client, namespace)
+                self._known[namespace] = now, known
+            elif known.quotas:
+                known = replace(known, quotas=_all_of(self._client, RESOURCE_QUOTAS, namespace))
+            uncounted = sum(now - moment < _UNCOUNTED_SECONDS for moment in self._let_go[namespace])
+            return replace(known, uncounted=uncounted)
 
 
 def _find(client: KubeClient, namespace: str, name: str) -> dict[str, Any] | None:
@@ -227,7 +286,7 @@ def _why_not_by_room(raw_pod: RawObject, around: Around) -> str:
             if name in {"pods", "count/pods"}:
                 needed = 1
             left = _amount(resource, hard) - _amount(resource, (status.get("used") or {}).get(name, "0"))
-            if needed and needed > left:
+            if needed and needed * (1 + around.uncounted) > left:
                 return f"the ResourceQuota {quota['metadata']['name']} has no room for one pod more"
     return ""
 

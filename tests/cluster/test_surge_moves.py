@@ -1,9 +1,5 @@
 """Pods of Deployments move without a gap, and what goes wrong on the way is as if nothing had been."""
 
-import threading
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -11,77 +7,15 @@ import pytest
 
 from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.migration_plans import MoveStatus
-from berth_core.objects import ApiStruct, ObjectMeta
-from berth_kube.client import KubeClient
-from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, PDBS, SERVICES, Resource
-from berth_kube.watching import Changed, Listed
+from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, PDBS, SERVICES
 from descheduling_stage import MOVERS, Run, Scene
+from ready_endpoints import ready_endpoints, watched_endpoints
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
-ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 SURGE: Final = "--moves=Surge"
 NEVER_READY_SECONDS: Final = 500
 """A replacement that is available only then holds a move where a test wants it."""
-
-
-class EndpointSlice(ApiStruct, frozen=True, kw_only=True):
-    metadata: ObjectMeta = ObjectMeta()
-    endpoints: tuple[dict[str, Any], ...] = ()
-
-    @property
-    def service(self) -> str:
-        return self.metadata.labels.get("kubernetes.io/service-name", "")
-
-    @property
-    def ready(self) -> int:
-        return sum(bool(one.get("conditions", {}).get("ready")) for one in self.endpoints)
-
-
-class Endpoints:
-    """The ready endpoints of each Service, and the fewest that a watch has seen."""
-
-    def __init__(self) -> None:
-        self.fewest: dict[str, int] = {}
-        self.seen = threading.Event()
-        self._slices: dict[str, EndpointSlice] = {}
-
-    def take(self, item: object) -> None:
-        if isinstance(item, Listed):
-            self._slices = {one.metadata.name: one for one in item.items}
-        elif isinstance(item, Changed):
-            self._slices[item.item.metadata.name] = item.item
-        now: dict[str, int] = defaultdict(int)
-        for one in self._slices.values():
-            now[one.service] += one.ready
-        self.fewest = {name: min(count, self.fewest.get(name, count)) for name, count in now.items()}
-        self.seen.set()
-
-
-@contextmanager
-def watched_endpoints(client: KubeClient, namespace: str) -> Iterator[Endpoints]:
-    """Watch the ready endpoints of a namespace."""
-    found, stop = Endpoints(), threading.Event()
-
-    def watch() -> None:
-        for item in client.watch(ENDPOINT_SLICES, type=EndpointSlice, stop=stop, namespace=namespace):
-            found.take(item)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        assert found.seen.wait(60)
-        yield found
-    finally:
-        stop.set()
-        thread.join(60)
-
-
-def ready_endpoints(scene: Scene) -> dict[str, int]:
-    found: dict[str, int] = defaultdict(int)
-    for one in scene.client.list(ENDPOINT_SLICES, namespace=scene.namespace, type=EndpointSlice).items:
-        found[one.service] += one.ready
-    return dict(found)
 
 
 def serve(scene: Scene, name: str) -> None:
@@ -156,7 +90,7 @@ def test_pods_move_without_a_gap_under_budgets_that_allow_nothing(scene: Scene) 
     wanted = {"api": 2, "web": 2, "solo": 1}
     for name in wanted:
         serve(scene, name)
-    scene.wait_for("all endpoints are ready", lambda: ready_endpoints(scene) == wanted)
+    scene.wait_for("all endpoints are ready", lambda: ready_endpoints(scene.client, scene.namespace) == wanted)
     before = generations(scene)
 
     with watched_endpoints(scene.client, scene.namespace) as endpoints:
@@ -220,7 +154,7 @@ def test_a_killed_run_is_continued_without_a_gap(scene: Scene) -> None:
         patch(scene, name, {"minReadySeconds": 2})
         serve(scene, name)
     wanted = dict.fromkeys(names, 1)
-    scene.wait_for("all endpoints are ready", lambda: ready_endpoints(scene) == wanted)
+    scene.wait_for("all endpoints are ready", lambda: ready_endpoints(scene.client, scene.namespace) == wanted)
     for name in names:
         scene.wait_for(f"the change of {name} is observed", partial(is_observed, scene, name))
     before = generations(scene)

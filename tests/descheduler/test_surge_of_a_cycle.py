@@ -17,9 +17,19 @@ from berth_core.migration_plans import MoveMethod
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.outcome import Outcome, SilentObserver
 from berth_descheduler.settings import CycleSettings
+from berth_kube import SurgeEligibility, why_not_surge
 from berth_kube.errors import UnreachableError
-from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, PODS, REPLICA_SETS, RESERVATIONS, SERVICES, Resource
-from builders import NOON
+from berth_kube.resources import (
+    DEPLOYMENTS,
+    MIGRATION_PLANS,
+    PODS,
+    REPLICA_SETS,
+    RESERVATIONS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+    Resource,
+)
+from builders import NOON, FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient, states
 from descheduler.fake_cluster import Raw, blocked, call, evicted, failure, fragmented_cluster
 from descheduler.test_cycle_killed_anywhere import MortalProcess, is_killed
@@ -175,6 +185,39 @@ def test_what_cannot_surge_is_evicted_first_and_says_why() -> None:
 
 def refuse_evictions(world: Surging) -> None:
     world.cluster.faults[("evict", "pods")] = [blocked("x") for _ in range(1000)]
+
+
+def test_of_a_namespace_all_is_read_once_for_moves_that_are_made_together() -> None:
+    world, clock = Surging(), FakeClock()
+    eligibility = SurgeEligibility(world.cluster, clock)  # type: ignore[arg-type]
+    pods = [one for one in world.cluster.raw(PODS) if one["metadata"]["name"] in LANDED]
+
+    def lists() -> list[str]:
+        found = [plural for verb, plural, _ in world.cluster.calls if verb == "list"]
+        world.cluster.calls.clear()
+        return found
+
+    for one in pods:
+        assert why_not_surge(one, eligibility.look(one)) == ""
+    found = lists()
+    assert len(found) == len(set(found)) > 1
+    clock.advance(3)
+    eligibility.look(pods[0])
+    assert lists() == found
+
+
+def test_a_quota_has_room_for_as_many_as_are_let_go_at_once() -> None:
+    world, clock = Surging(), FakeClock()
+    status = {"hard": {"pods": "6"}, "used": {"pods": "5"}}
+    world.cluster.add(RESOURCE_QUOTAS, {"metadata": {"name": "six", "namespace": "shop"}, "status": status})
+    eligibility = SurgeEligibility(world.cluster, clock)  # type: ignore[arg-type]
+    one = next(one for one in world.cluster.raw(PODS) if one["metadata"]["name"] == "web-1")
+
+    assert why_not_surge(one, eligibility.look(one)) == ""
+    eligibility.note_release("shop")
+    assert "no room for one pod more" in why_not_surge(one, eligibility.look(one))
+    clock.advance(5)  # by then the quota counts the pod that was made, or it never will
+    assert why_not_surge(one, eligibility.look(one)) == ""
 
 
 SOON: Mapping[str, Callable[[Surging], object]] = {

@@ -43,12 +43,12 @@ from berth_kube import (
     Note,
     NotFoundError,
     Returned,
+    SurgeEligibility,
     UnreachableError,
     build_release,
     controller_reference,
     is_out,
     is_ready,
-    look_around,
     relabel,
     take_back,
     why_not_surge,
@@ -89,7 +89,14 @@ class EvictAnswer:
     """The pod was not there any more."""
 
 
-def reserve(client: KubeClient, plan: PlanIdentity, index: int, move: PlannedMove, ttl: timedelta) -> ReserveAnswer:
+def reserve(
+    client: KubeClient,
+    plan: PlanIdentity,
+    index: int,
+    move: PlannedMove,
+    ttl: timedelta,
+    eligibility: SurgeEligibility,
+) -> ReserveAnswer:
     """Create the Reservation of a move from its live pod.
 
     An existing Reservation of that name is the plan's own.
@@ -107,14 +114,14 @@ def reserve(client: KubeClient, plan: PlanIdentity, index: int, move: PlannedMov
     preemptable = _is_preemptable(client, raw_pod)
     answer = _create(client, raw_pod, build_reservation(plan, index, move, raw_pod, ttl, is_preemptable=preemptable))
     surges = answer.created and move.method is MoveMethod.SURGE
-    return replace(answer, not_surge=_why_not_surge(client, raw_pod)) if surges else answer
+    return replace(answer, not_surge=_why_not_surge(eligibility, raw_pod)) if surges else answer
 
 
-def _why_not_surge(client: KubeClient, raw_pod: dict[str, Any]) -> str:
+def _why_not_surge(eligibility: SurgeEligibility, raw_pod: dict[str, Any]) -> str:
     """Return why a pod cannot surge; what cannot be read now is asked again before the pod is let go."""
     with suppress(RetryableError, NotFoundError):
         try:
-            return why_not_surge(raw_pod, look_around(client, raw_pod))
+            return why_not_surge(raw_pod, eligibility.look(raw_pod))
         except PermanentError as error:
             return f"it cannot be told whether it may: {error}"
     return ""
@@ -263,12 +270,13 @@ def release(
     move: PlannedMove,
     operator: OperatorLiveness,
     rules: PreEvictionCheck,
+    eligibility: SurgeEligibility,
 ) -> ReleaseAnswer:
     """Have the ReplicaSet let the planned pod go, after all that an eviction asks."""
     if silent := operator.problem():
         return ReleaseAnswer(detail=silent)
     try:
-        return _release(client, plan, move, rules)
+        return _release(client, plan, move, rules, eligibility)
     except (NotFoundError, ConflictError) as error:
         return ReleaseAnswer(detail=str(error))
     except PermanentError as error:
@@ -277,7 +285,9 @@ def release(
         return ReleaseAnswer(detail=str(error), retry_after_seconds=error.retry_after_seconds)
 
 
-def _release(client: KubeClient, plan: PlanIdentity, move: PlannedMove, rules: PreEvictionCheck) -> ReleaseAnswer:
+def _release(
+    client: KubeClient, plan: PlanIdentity, move: PlannedMove, rules: PreEvictionCheck, eligibility: SurgeEligibility
+) -> ReleaseAnswer:
     """Have the pod let go, unless it is by now or may not be; raises `BerthError`."""
     raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
     if raw_pod["metadata"]["uid"] == move.pod_uid and is_out(raw_pod):
@@ -287,11 +297,13 @@ def _release(client: KubeClient, plan: PlanIdentity, move: PlannedMove, rules: P
         return ReleaseAnswer(refusal=changed.refusal, detail=changed.detail)
     if (refused := _ask_rules(raw_pod, move, rules)) is not None:
         return ReleaseAnswer(refusal=refused.refusal, detail=refused.detail)
-    around = look_around(client, raw_pod)
-    if reason := why_not_surge(raw_pod, around):
-        return ReleaseAnswer(not_surge=reason)
-    body = build_release(raw_pod, around, Note(plan=plan.name, source=move.source))
-    relabel(client, raw_pod, body)
+    with eligibility.turn(move.namespace):
+        around = eligibility.look(raw_pod)
+        if reason := why_not_surge(raw_pod, around):
+            return ReleaseAnswer(not_surge=reason)
+        body = build_release(raw_pod, around, Note(plan=plan.name, source=move.source))
+        eligibility.note_release(move.namespace)
+        relabel(client, raw_pod, body)
     seconds = Note.read(body["metadata"]["annotations"]).min_ready_seconds
     return ReleaseAnswer(released=True, min_ready_seconds=seconds)
 

@@ -56,7 +56,7 @@ from berth_descheduler.migration.moves import (
     next_step,
 )
 from berth_descheduler.migration.plans import announce_eviction, announce_surge
-from berth_kube import RESERVATIONS, NotFoundError
+from berth_kube import RESERVATIONS, NotFoundError, SurgeEligibility
 
 FIRST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 10.0
@@ -186,6 +186,7 @@ class MoveController:
         self._plan = PlanIdentity.of(plan)
         self._begun = plan.status.start_time or plan.metadata.creation_timestamp or ""
         self._moves = moves
+        self._eligibility = SurgeEligibility(context.client, context.clock)
         self._unanswered: set[int] = set()
         """Moves for whose eviction a request got no answer: it may have been carried out."""
         self.lost_sources = {one.move.source for one in moves if one.finished and _keeps_its_node(one.status)}
@@ -266,7 +267,7 @@ class MoveController:
         self._set_status(progress, MoveState.RESERVING)
         self._calls.make_for(
             progress,
-            lambda: reserve(client, self._plan, progress.index, progress.move, ttl),
+            lambda: reserve(client, self._plan, progress.index, progress.move, ttl, self._eligibility),
             lambda answer: self._reserved(progress, answer),
         )
 
@@ -343,10 +344,10 @@ class MoveController:
         """Have the ReplicaSet let a pod go; for its siblings that counts as an eviction."""
         observed_wave.count_eviction(progress)
         progress.surge = replace(progress.surge, asked=True)
-        context, move = self._context, progress.move
+        context, move, around = self._context, progress.move, self._eligibility
         self._calls.make_for(
             progress,
-            lambda: release(context.client, self._plan, move, context.operator, context.pre_eviction_check),
+            lambda: release(context.client, self._plan, move, context.operator, context.pre_eviction_check, around),
             lambda answer: self._let_go(progress, answer),
         )
 
