@@ -23,6 +23,7 @@ from berth_core import (
     Pod,
     PodGroup,
     RetryableError,
+    SystemClock,
     is_preemptable,
     preemptable_groups,
     volcano_group_of,
@@ -133,10 +134,12 @@ def find_unsurgeable(client: KubeClient, pods: Iterable[Pod]) -> dict[str, str]:
     for pod in pods:
         of_kind[pod.controller.uid if pod.controller else pod.key, pod.is_ready].append(pod)
     found: dict[str, str] = {}
+    eligibility = SurgeEligibility(client, SystemClock())
     for alike in of_kind.values():
         metadata = alike[0].metadata
         with suppress(NotFoundError, RetryableError):
-            if reason := _why_not_surge(client, client.get(PODS, metadata.name, namespace=metadata.namespace)):
+            raw_pod = client.get(PODS, metadata.name, namespace=metadata.namespace)
+            if reason := _why_not_surge(eligibility, raw_pod):
                 found |= dict.fromkeys((pod.key for pod in alike), reason)
     return found
 
