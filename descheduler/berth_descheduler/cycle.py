@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
@@ -19,6 +19,7 @@ from berth_core import (
     InputError,
     MigrationPlan,
     MoveMethod,
+    MoveState,
     PermanentError,
     PlanPhase,
     RunMode,
@@ -29,6 +30,7 @@ from berth_descheduler.migration import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     MOST_MOVES,
+    REPLAN_TRIGGER,
     NotBegun,
     OperatorLiveness,
     PlanContext,
@@ -43,6 +45,7 @@ from berth_descheduler.migration import (
     execute_plan,
     find_pods_in_cooldown,
     find_unsurgeable,
+    note_replanned,
     pods_staying_reason,
     pods_waiting_reason,
     publish_plan,
@@ -63,7 +66,7 @@ from berth_descheduler.planner import (
 )
 from berth_descheduler.policy import PlanSettings, PlanSettingsReader, without_policy_limits
 from berth_descheduler.report import summarise_plan
-from berth_descheduler.settings import Approval, CycleSettings
+from berth_descheduler.settings import CycleSettings
 from berth_descheduler.snapshots import read_gangs, read_live_snapshot
 from berth_kube import MIGRATION_PLANS, KubeClient, LeaseHolder, NotFoundError
 
@@ -96,6 +99,9 @@ class Cycle:
         self._client = context.client
         self._settings = settings
         self._planner = limit_moves(planner)
+        self._max_moves = planner.max_moves
+        self._moved: dict[PodName, datetime] = {}
+        """The pods that this run has moved, by their new names, and when: none is moved twice."""
         self._blocked_reason = ""
         self._phases: dict[str, float] = {}
         self._begun_at = context.clock.monotonic()
@@ -147,7 +153,10 @@ class Cycle:
             done = self._execute(plan, adopted=plan.phase is PlanPhase.RUNNING)
         except PlanDeletedError:
             return self._outcome(Verdict.PLAN_DELETED, adopted=adopted)
-        return self._outcome(Verdict.CARRIED_OUT, plan=done, adopted=adopted)
+        outcome = self._outcome(Verdict.CARRIED_OUT, plan=done)
+        if plan.spec.policy and not self._blocked_reason:  # without its policy nothing says how to plan the rest
+            outcome = self._plan_rest(outcome, plan)
+        return dataclasses.replace(outcome, adopted=adopted)
 
     def _run_steps(self, request: MigrationPlan | None) -> Outcome:
         with self._timed(Phase.LEFTOVERS):  # 2 undo or adopt what an interrupted run left
@@ -155,25 +164,77 @@ class Cycle:
         adopted = tuple(self._adopt(left))
         if self._context.stop.is_set():
             return self._outcome(Verdict.STOPPED, adopted=adopted)
+        outcome, published = self._make_plan(request)
+        return dataclasses.replace(self._plan_rest(outcome, published), adopted=adopted)
+
+    def _make_plan(self, request: MigrationPlan | None, rest_of: str = "") -> tuple[Outcome, MigrationPlan | None]:
+        """Make a plan and execute it if it may begin by itself; return it as well, if it was published.
+
+        `rest_of` is the plan whose rest it has.
+        """
         found, not_begun = self._find_plan_to_begin()  # 3 snapshot, 4 score, 5 plan
         forecast = _forecast(found)
         if not_begun is not None:
-            why = not_begun.sentence
-            return self._outcome(not_begun.verdict, why=why, adopted=adopted, forecast=forecast)
+            return self._outcome(not_begun.verdict, why=not_begun.sentence, forecast=forecast), None
         if found.does_nothing:
-            return self._outcome(Verdict.NOTHING_TO_MOVE, adopted=adopted, forecast=forecast)
+            return self._outcome(Verdict.NOTHING_TO_MOVE, forecast=forecast), None
         try:
             with self._timed(Phase.PUBLISH):  # 6 publish
                 published = self._publish(found, request)
+            if rest_of:
+                note_replanned(self._client, self._context.clock, rest_of, published.metadata.name)
             with self._timed(Phase.APPROVAL):  # 7 wait for approval if asked
                 verdict = self._await_approval(published)
             name = published.metadata.name
             if verdict is not None:
-                return self._outcome(verdict, published=name, adopted=adopted, forecast=forecast)
+                return self._outcome(verdict, published=name, forecast=forecast), published
             done = self._execute(published, adopted=False)  # 8 to 12
         except PlanDeletedError:
-            return self._outcome(Verdict.PLAN_DELETED, adopted=adopted, forecast=forecast)
-        return self._outcome(Verdict.CARRIED_OUT, plan=done, published=name, adopted=adopted, forecast=forecast)
+            return self._outcome(Verdict.PLAN_DELETED, forecast=forecast), None
+        return self._outcome(Verdict.CARRIED_OUT, plan=done, published=name, forecast=forecast), published
+
+    def _plan_rest(self, outcome: Outcome, carried_out: MigrationPlan | None) -> Outcome:
+        """Plan again what outdated plans could not do, as long as each plan brings something.
+
+        All plans of the run together keep its limits.
+        """
+        replanned: list[PlanOutcome] = []
+        while carried_out is not None and (done := outcome.plan) is not None and done.outdated:
+            brought_nothing = bool(replanned) and not done.landed_on_target
+            if brought_nothing or self._context.stop.is_set() or not self._narrow(carried_out, done):
+                break
+            again, carried_out = self._make_plan(None, rest_of=done.plan)
+            if carried_out is None:
+                outcome = dataclasses.replace(outcome, not_replanned=again.sentence)
+                break
+            replanned.append(done)
+            outcome = again
+        seconds = self._context.clock.monotonic() - self._begun_at
+        return dataclasses.replace(outcome, replanned=tuple(replanned), seconds=seconds, phases=dict(self._phases))
+
+    def _narrow(self, plan: MigrationPlan, done: PlanOutcome) -> bool:
+        """Leave a further plan what this one has left of the run's limits; return whether that is anything."""
+        settings, planner, now = self._settings, self._planner, self._context.clock.now()
+        pairs = zip(plan.spec.moves, done.statuses, strict=True)
+        begun = (*planner.begun, *(move for move, one in pairs if one.state is not MoveState.SKIPPED))
+        self._moved |= {(one.namespace, one.replacement): now for one in done.statuses if one.replacement}
+        began = planner.run_began or now - timedelta(seconds=done.seconds + 1)
+        moves_left = None if self._max_moves is None else self._max_moves - len(begun)
+        most = settings.execution.max_seconds
+        seconds_left = None if most is None else most - (now - began).total_seconds()
+        if (moves_left is not None and moves_left <= 0) or (seconds_left is not None and seconds_left <= 0):
+            return False
+        planner = dataclasses.replace(planner, begun=begun, run_began=began, max_moves=moves_left)
+        self._planner = limit_moves(planner if planner.now is None else dataclasses.replace(planner, now=now))
+        self._settings = dataclasses.replace(
+            settings,
+            execution=dataclasses.replace(settings.execution, max_seconds=seconds_left),
+            max_replans=settings.max_replans - 1,
+            min_freed_nodes=max(0, settings.min_freed_nodes - len(done.freed_nodes)),
+            plan_name="",
+            trigger=REPLAN_TRIGGER,
+        )
+        return True
 
     def _plan_only(self) -> Outcome:
         return self._outcome(Verdict.DRY_RUN, forecast=_forecast(self._find_plan(self._read_snapshot_timed())))
@@ -204,7 +265,11 @@ class Cycle:
                 abort_plan(self._client, one, self._context.clock, text, PlanPhase.FAILED)
 
     def _resume_with_one_retry(self, one: MigrationPlan, chosen: PlanSettings) -> PlanOutcome:
-        """Resume a plan and retry it once after an error."""
+        """Resume a plan and retry it once after an error.
+
+        What it leaves is planned by the next run of its own policy.
+        """
+        chosen = dataclasses.replace(chosen, settings=dataclasses.replace(chosen.settings, max_replans=0))
         try:
             return self._execute(one, adopted=True, chosen=chosen)
         except PlanDeletedError:
@@ -233,7 +298,7 @@ class Cycle:
             found = self._find_plan(snapshot)
             announce_starving(self._client, clock, found, snapshot)
             not_worth_it = too_little_gain_reason(found, history, self._settings, clock.now())
-            if not_worth_it is not None or not self._begins_by_itself:
+            if not_worth_it is not None or not self._settings.begins_by_itself:
                 return found, not_worth_it
             waited = clock.monotonic() - begun_at
             others = pods_staying_reason(found, self._settings) or pods_waiting_reason(found, snapshot, waited)
@@ -248,11 +313,6 @@ class Cycle:
             self._context.stop.wait(min(pause, max(0.0, execution.pending_wait_seconds - waited)))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    @property
-    def _begins_by_itself(self) -> bool:
-        """Return whether a plan begins as soon as it is published."""
-        return self._settings.approval is Approval.AUTO and self._settings.mode in {None, RunMode.AUTO}
-
     def _keep_moved_pods(self) -> tuple[MigrationPlan, ...]:
         """Exclude the pods in cool-down from planning; return the earlier plans."""
         history, resting = self._read_history(self._settings)
@@ -260,12 +320,12 @@ class Cycle:
         return history
 
     def _read_history(self, settings: CycleSettings) -> tuple[tuple[MigrationPlan, ...], Mapping[PodName, datetime]]:
-        """Return earlier plans and pods in cool-down; nothing without a cool-down."""
+        """Return earlier plans and pods in cool-down; without one, only those that this run has moved."""
         rest = settings.pod_cool_down
         if not rest:
-            return (), {}
+            return (), self._moved
         history = self._client.list(MIGRATION_PLANS, type=MigrationPlan).items
-        return history, find_pods_in_cooldown(history, self._context.clock.now(), rest)
+        return history, {**find_pods_in_cooldown(history, self._context.clock.now(), rest), **self._moved}
 
     def _read_snapshot_timed(self) -> Snapshot:
         with self._timed(Phase.SNAPSHOT):

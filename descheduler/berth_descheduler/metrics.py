@@ -52,6 +52,7 @@ PLAN_SECONDS: Final = "berth_plan_seconds"
 LANDED_RATIO: Final = "berth_landed_on_target_ratio"
 PING_PONG: Final = "berth_ping_pong_moves_total"
 FREED: Final = "berth_freed_nodes_total"
+REPLANNED: Final = "berth_replanned_plans_total"
 STARVING_JOBS: Final = "berth_starving_jobs"
 KEPT_NODES: Final = "berth_kept_nodes"
 LAST_CYCLE: Final = "berth_last_cycle_timestamp_seconds"
@@ -157,6 +158,7 @@ class CycleMetrics(SilentObserver):
         )
         self._landed.set(math.nan)  # nothing is known yet
         self._freed = Counter(FREED, "Nodes freed.", registry=registry)
+        self._replanned = Counter(REPLANNED, "Plans of which the rest was planned again.", registry=registry)
         self._ping_pong = Counter(PING_PONG, "Moves that undid earlier ones.", registry=registry)
         self._starving = Gauge(
             STARVING_JOBS, "Jobs that starved at the last look, by what is done.", ["outcome"], registry=registry
@@ -189,7 +191,8 @@ class CycleMetrics(SilentObserver):
         self._cycles.labels(verdict=outcome.verdict.value).inc()
         self._last.set(self._clock.now().timestamp())
         self._open.set(0)
-        for one in (*outcome.adopted, *([outcome.plan] if outcome.plan else [])):
+        self._replanned.inc(len(outcome.replanned))
+        for one in outcome.plans:
             self._count_plan(one)
 
     def cycle_failed(self) -> None:

@@ -182,6 +182,9 @@ class PlanOutcome:
     evictions: int = 0
     """How many of the moves have no target: they only evict."""
 
+    outdated: bool = False
+    """Whether too much could not be done any more because others had changed pods and nodes."""
+
     def count(self, state: MoveState) -> int:
         """Return how many moves are in a state."""
         return sum(status.state is state for status in self.statuses)
@@ -204,7 +207,7 @@ class PlanOutcome:
         """
         no_room = any(room.state is RoomState.FAILED for room in self.rooms)
         misplaced = self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending
-        return not (no_room or misplaced or self.note)
+        return not (no_room or misplaced or (self.note and not self.outdated))
 
     @property
     def achieved(self) -> Achieved:
@@ -297,6 +300,12 @@ class Outcome:
     adopted: tuple[PlanOutcome, ...] = ()
     """Plans of interrupted runs that this cycle brought to their end."""
 
+    replanned: tuple[PlanOutcome, ...] = ()
+    """Earlier plans of this run, of which it planned the rest again."""
+
+    not_replanned: str = ""
+    """Why no further plan was made of what the last could not do, "" where there was nothing."""
+
     why: str = ""
     """Why it was not begun, in a sentence that names pods, nodes and numbers; "" where the verdict says all."""
 
@@ -316,15 +325,21 @@ class Outcome:
             Verdict.PODS_WAIT,
             Verdict.PODS_STAY,
         }
-        plans = [*self.adopted, *([self.plan] if self.plan else [])]
-        ended_well = all(one.clean and one.phase is not PlanPhase.ABORTED for one in plans)
+        ended_well = all(one.clean and (one.outdated or one.phase is not PlanPhase.ABORTED) for one in self.plans)
         return self.verdict not in blocked and ended_well
+
+    @property
+    def plans(self) -> tuple[PlanOutcome, ...]:
+        """Return all plans that the cycle brought to their end."""
+        return (*self.adopted, *self.replanned, *([self.plan] if self.plan else []))
 
     @property
     def sentence(self) -> str:
         """Return what was done, for people."""
         adopted = "".join(f"Continued {one.plan}: {one.sentence} " for one in self.adopted)
-        return f"{adopted}{self._own_sentence()}"
+        replanned = "".join(f"{one.sentence} Planned again: " for one in self.replanned)
+        last = f" Planned again: {self.not_replanned}" if self.not_replanned else ""
+        return f"{adopted}{replanned}{self._own_sentence()}{last}"
 
     def _own_sentence(self) -> str:
         if self.plan is not None and self.verdict is Verdict.CARRIED_OUT:

@@ -203,6 +203,9 @@ class CycleSettings:
     min_freed_nodes: int = 0
     """A plan that lastingly frees fewer nodes than this does not begin."""
 
+    max_replans: int = 0
+    """How often the run plans again what a plan could not do any more."""
+
     drains_whole: bool = False
     """A plan that leaves a pod on a node that it drains does not begin."""
 
@@ -224,6 +227,11 @@ class CycleSettings:
     trigger: str = "Manual"
     """What started the cycle, for the plan's spec."""
 
+    @property
+    def begins_by_itself(self) -> bool:
+        """Return whether a plan begins as soon as it is published."""
+        return self.approval is Approval.AUTO and self.mode in {None, RunMode.AUTO}
+
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the field."""
         for name in ("lease_seconds", "lease_wait_seconds", "approval_seconds", "adoption_seconds"):
@@ -232,8 +240,9 @@ class CycleSettings:
             if getattr(self, name) < timedelta(0):
                 value = format_duration(getattr(self, name))
                 raise InputError(field=name, value=value, expected="a length of time from 0 on")
-        if self.min_freed_nodes < 0:
-            raise InputError(field="min_freed_nodes", value=self.min_freed_nodes, expected="a whole number from 0 on")
+        for name in ("min_freed_nodes", "max_replans"):
+            if getattr(self, name) < 0:
+                raise InputError(field=name, value=getattr(self, name), expected="a whole number from 0 on")
 
 
 class Service(StrEnum):

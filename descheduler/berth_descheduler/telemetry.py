@@ -108,6 +108,8 @@ class EventReason(StrEnum):
     """The plan was aborted."""
     FINISHED = "Finished"
     """The plan ended; the message says what it achieved."""
+    REPLANNED = "Replanned"
+    """The rest of the plan was planned again; the message names the new plan."""
 
 
 class PodEventReason(StrEnum):

@@ -324,6 +324,8 @@ class MoveReason(StrEnum):
     """Pending pods need the capacity that the move would take; nothing was touched."""
     PLAN_STOPPED = "PlanStopped"
     """The plan stopped by its own rules before the move began."""
+    OUTDATED = "Outdated"
+    """Too much of the plan could not be done any more, so the rest is planned again."""
     ABORTED = "Aborted"
     """The plan was aborted before the move began."""
     INTERRUPTED = "Interrupted"
@@ -480,6 +482,8 @@ class MigrationPlanStatus(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     moves: tuple[MoveStatus, ...] = ()
     rooms: tuple[RoomStatus, ...] = ()
     achieved: Achieved | None = None
+    replanned_as: str = ""
+    """The plan of what this plan could not do any more."""
     conditions: tuple[Condition, ...] = ()
 
 

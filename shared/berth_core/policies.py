@@ -112,6 +112,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """How long nodes that pods moved off or onto are neither source nor target."""
     min_freed_nodes: int = 1
     """A plan that frees fewer nodes is not begun."""
+    max_replans: int = 3
+    """How often a run plans again what a plan could not do any more."""
     max_duration: str = ""
     max_grace_period: str = "10m"
     """Pods whose `terminationGracePeriodSeconds` is longer stay where they are."""

@@ -46,6 +46,7 @@ spec:
     podCoolDown: 30m
     nodeCoolDown: 45m
     minFreedNodes: 2
+    maxReplans: 1
     maxDuration: 2h
     maxGracePeriod: 5m
   approval: {timeout: 15m}
@@ -100,7 +101,8 @@ def test_a_full_policy_means_what_it_says() -> None:
     assert args_of(planner).strategy.value == "Consolidate"
     assert planner.cool_down == timedelta(minutes=30)
     cycle = run.cycle
-    assert (cycle.policy, cycle.min_freed_nodes, cycle.pod_cool_down) == ("nightly", 2, timedelta(minutes=30))
+    assert (cycle.policy, cycle.min_freed_nodes, cycle.max_replans) == ("nightly", 2, 1)
+    assert cycle.pod_cool_down == timedelta(minutes=30)
     assert cycle.freed == FreedNodes(taint=True, annotations={"autoscaler.example/remove": "true"})
     assert planner.node_cool_down == cycle.node_cool_down == timedelta(minutes=45)
     assert cycle.approval_seconds == 900
@@ -155,7 +157,7 @@ def test_a_policy_of_few_words_has_the_defaults_of_the_contract() -> None:
     assert run.planner.max_moves is None
     assert run.planner.node_selector is None
     assert (run.planner.waves.per_wave, run.planner.waves.per_controller) == (25, 1)
-    assert (run.cycle.pod_cool_down, run.cycle.min_freed_nodes) == (timedelta(hours=1), 1)
+    assert (run.cycle.pod_cool_down, run.cycle.min_freed_nodes, run.cycle.max_replans) == (timedelta(hours=1), 1, 3)
     assert run.cycle.freed.taint
     assert run.cycle.execution.max_seconds == 3600
     assert run.plans_kept == 10

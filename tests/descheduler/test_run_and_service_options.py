@@ -133,6 +133,7 @@ SAFETY = (
     "--pending-wait=0s",
     "--pod-cool-down=90m",
     "--min-freed-nodes=2",
+    "--max-replans=0",
     "--taint-freed",
     "--annotate-freed=example.com/remove=a=b",
 )
@@ -204,10 +205,11 @@ def test_the_options_about_the_safety_of_others_become_settings() -> None:
     settings = cycle_settings(read_options(*SAFETY), trigger="Manual")
     assert settings.execution.pending_wait_seconds == 0
     assert settings.pod_cool_down == timedelta(minutes=90)
-    assert settings.min_freed_nodes == 2
+    assert (settings.min_freed_nodes, settings.max_replans) == (2, 0)
     assert settings.freed == FreedNodes(taint=True, annotations={"example.com/remove": "a=b"})
     assert cycle_settings(read_options(), trigger="Manual").freed == FreedNodes(taint=True)
     assert cycle_settings(read_options("--no-taint-freed"), trigger="Manual").freed.nothing
+    assert cycle_settings(read_options(), trigger="Manual").max_replans == 3
 
 
 def test_a_reservation_lives_longer_than_all_that_its_move_may_wait_for() -> None:

@@ -103,14 +103,15 @@ def run_command(
             return read_plan_settings(client, plan, defaults, installed_plugins(), clock.now())
 
         outcome = Cycle(CycleContext(client, clock, progress, stop, settings_of_plan), settings, planner).run()
-        measured = _look_again(client, progress.found, outcome) if report is not None else None
+        planned = progress.begun or progress.found
+        measured = _look_again(client, planned, outcome) if report is not None else None
     if output is Output.TABLE:
         print_outcome(outcome, Terminal())
     else:
         write_described(describe_run(outcome), output)
     if report is not None:
         occasion = Occasion(SystemClock().now(), f"Live cluster{f', context {context}' if context else ''}")
-        report.write(run_page(outcome, progress.found, occasion, measured=measured, settings=settings))
+        report.write(run_page(outcome, planned, occasion, measured=measured, settings=settings))
     return 0 if outcome.clean else _FAILED
 
 
@@ -132,8 +133,8 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     console.print(outcome.sentence, highlight=False)
     if outcome.plan is None:
         return
-    if outcome.plan.freed_nodes:
-        console.print(f"freed: {', '.join(outcome.plan.freed_nodes)}", highlight=False)
+    if freed := sorted({node for one in (*outcome.replanned, outcome.plan) for node in one.freed_nodes}):
+        console.print(f"freed: {', '.join(freed)}", highlight=False)
     others = [status for status in outcome.plan.statuses if not status.state.succeeded]
     if not others:
         return

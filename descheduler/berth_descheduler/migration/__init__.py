@@ -21,6 +21,7 @@ from berth_descheduler.migration.nodes import (
 )
 from berth_descheduler.migration.operator_liveness import OperatorLiveness, clean_up_after_operator
 from berth_descheduler.migration.plans import (
+    REPLAN_TRIGGER,
     PlanStateError,
     abort,
     announce,
@@ -29,6 +30,7 @@ from berth_descheduler.migration.plans import (
     conclude_request,
     end_plan,
     leader_lease,
+    note_replanned,
     publish_plan,
     request_run,
     run_lease,
@@ -49,6 +51,7 @@ __all__ = [
     "FIRST_PAUSE_SECONDS",
     "LONGEST_PAUSE_SECONDS",
     "MOST_MOVES",
+    "REPLAN_TRIGGER",
     "FreedMark",
     "NotBegun",
     "OperatorLiveness",
@@ -72,6 +75,7 @@ __all__ = [
     "find_unsurgeable",
     "leader_lease",
     "left_over_nodes",
+    "note_replanned",
     "pods_staying_reason",
     "pods_waiting_reason",
     "publish_plan",

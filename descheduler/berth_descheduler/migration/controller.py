@@ -27,7 +27,13 @@ from berth_core import (
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import Observation, PlanContext
-from berth_descheduler.migration.executor import Execution, LeaseLostError, PlanExecutor
+from berth_descheduler.migration.executor import (
+    Execution,
+    LeaseLostError,
+    PlanExecutor,
+    count_overtaken,
+    is_outdated,
+)
 from berth_descheduler.migration.history import count_ping_pong
 from berth_descheduler.migration.manifests import PlanIdentity, build_status_patch
 from berth_descheduler.migration.nodes import (
@@ -144,7 +150,23 @@ def _execute(
 ) -> Execution:
     identity = PlanIdentity.of(plan)
     with Observation(context.client, identity, plan.spec.moves, plan.spec.rooms) as observation:
-        return PlanExecutor(context, plan, observation, skipped=skipped, adopted=adopted).run()
+        # What was approved is carried out as far as it can be: a further plan has to wait for an approval again.
+        stops = _may_replan(context, plan) and context.settings.begins_by_itself
+        return PlanExecutor(context, plan, observation, skipped=skipped, adopted=adopted, stops_outdated=stops).run()
+
+
+def _may_replan(context: PlanContext, plan: MigrationPlan) -> bool:
+    """Return whether the run plans again what a plan could not do; rooms are asked for once."""
+    frees_nodes = goal_of(plan.spec.objective) is Goal.FREE_NODES
+    return context.settings.max_replans > 0 and frees_nodes and not plan.spec.rooms
+
+
+def _is_outdated(context: PlanContext, plan: MigrationPlan, execution: Execution) -> bool:
+    """Return whether too much of a plan could not be done because of what others had changed meanwhile."""
+    if not _may_replan(context, plan) or execution.stop not in {MoveReason.NONE, MoveReason.OUTDATED}:
+        return False
+    left_over = count_overtaken(plan.spec.moves, execution.statuses)
+    return execution.stop is MoveReason.OUTDATED or is_outdated(left_over, 0)
 
 
 def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, seconds: float) -> PlanOutcome:
@@ -164,15 +186,19 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
         frees_nodes=goal_of(plan.spec.objective) is Goal.FREE_NODES,
         ping_pong=_count_ping_pong(context, plan, execution),
         rooms=execution.rooms,
+        outdated=_is_outdated(context, plan, execution),
     )
 
 
 def _is_interrupted(execution: Execution) -> bool:
     """Return whether a plan was stopped from outside, or never begun.
 
-    Pending pods can keep it from beginning.
+    Pending pods can keep it from beginning, and changes before any of its pods had landed.
     """
-    return execution.stop in {MoveReason.INTERRUPTED, MoveReason.ABORTED} or bool(_why_never_begun(execution))
+    landed = any(one.state.succeeded for one in execution.statuses)
+    too_late = execution.stop is MoveReason.OUTDATED and not landed
+    is_stopped = execution.stop in {MoveReason.INTERRUPTED, MoveReason.ABORTED}
+    return is_stopped or too_late or bool(_why_never_begun(execution))
 
 
 def _why_never_begun(execution: Execution) -> str:

@@ -7,7 +7,7 @@ queue.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +29,7 @@ from berth_core import (
     Pod,
     RetryableError,
     RoomStatus,
+    count,
     parse_timestamp,
     reservation_name,
 )
@@ -53,13 +54,60 @@ from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
 
+_OVERTAKEN: Final = frozenset(
+    {
+        *(MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.TARGET_UNFIT, MoveReason.ABOVE_PROTECTION),
+        *(MoveReason.SOURCE_NOT_EMPTIABLE, MoveReason.ROOM_NOT_MADE),
+    }
+)
+"""Why a move is not made that a plan of the cluster as it is by now would do without."""
+_OUTDATED_SHARE: Final = 0.25
+_FEWEST_OVERTAKEN: Final = 4
+
+
+def count_overtaken(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> int:
+    """Return how many moves were skipped because others had changed pods and nodes.
+
+    Moves off a source where a pod stays for another reason do not count: a new plan would meet that reason again.
+    """
+    skipped = [index for index, status in enumerate(statuses) if _is_overtaken(status)]
+    if not skipped:
+        return 0
+    pairs = zip(moves, statuses, strict=True)
+    kept = {move.source for move, one in pairs if has_failed(one) or (_is_skipped(one) and not _is_overtaken(one))}
+    return sum(moves[index].source not in kept for index in skipped)
+
+
+def is_outdated(overtaken: int, ahead: int) -> bool:
+    """Return whether a quarter of what is left cannot be done; a few moves never outdate a plan."""
+    return overtaken >= max(_FEWEST_OVERTAKEN, _OUTDATED_SHARE * (overtaken + ahead))
+
+
+def _is_skipped(status: MoveStatus) -> bool:
+    return status.state is MoveState.SKIPPED
+
+
+def _is_overtaken(status: MoveStatus) -> bool:
+    return _is_skipped(status) and status.reason in _OVERTAKEN
+
 
 class PlanStop:
-    """Whether nothing new may begin for one plan; `since` in monotonic seconds."""
+    """Whether nothing new may begin for one plan; `since` in monotonic seconds.
+
+    `replans` says whether the run plans again what an outdated plan leaves.
+    """
 
     def __init__(
-        self, plan: MigrationPlan, *, clock: Clock, settings: ExecutionSettings, asked: threading.Event
+        self,
+        plan: MigrationPlan,
+        *,
+        clock: Clock,
+        settings: ExecutionSettings,
+        asked: threading.Event,
+        replans: bool = False,
     ) -> None:
+        self._moves = plan.spec.moves
+        self._replans = replans
         self._clock = clock
         self._settings = settings
         self._asked = asked
@@ -103,6 +151,21 @@ class PlanStop:
             self.begin(MoveReason.PLAN_STOPPED, f"{failed} of {len(statuses)} moves failed")
         elif self._is_out_of_time():
             self.begin(MoveReason.PLAN_STOPPED, f"it took longer than {settings.max_seconds:g} s")
+        else:
+            self.note_overtaken(statuses)
+
+    def note_overtaken(self, statuses: Sequence[MoveStatus], doomed: Collection[int] = ()) -> None:
+        """Begin to stop where too many of the moves that are left cannot be made any more.
+
+        `doomed` are positions of moves that will be skipped for that reason.
+        """
+        if not self._replans or self.has_begun:
+            return
+        ahead = {index for index, one in enumerate(statuses) if one.state is MoveState.PENDING}
+        going_to_be = ahead.intersection(doomed)
+        overtaken, left = count_overtaken(self._moves, statuses) + len(going_to_be), len(ahead) - len(going_to_be)
+        if ahead and is_outdated(overtaken, left):
+            self.begin(MoveReason.OUTDATED, f"{overtaken} of {count(overtaken + left, 'move')} left cannot be made now")
 
     def _begin(self, reason: MoveReason, message: str, event: str) -> None:
         self.reason, self.message, self.since = reason, message, self._clock.monotonic()
@@ -269,10 +332,11 @@ class PlanExecutor:
         *,
         skipped: Mapping[int, MoveStatus] | None = None,
         adopted: bool = False,
+        stops_outdated: bool = False,
     ) -> None:
         """`skipped` holds the moves that are over already.
 
-        An adopted plan may have moves under way.
+        An adopted plan may have moves under way. `stops_outdated` says whether the run plans the rest again.
         """
         self._context = context
         self._settings = context.execution
@@ -284,7 +348,13 @@ class PlanExecutor:
         self._earlier = earlier_moves(plan.spec.moves)
         for progress in (self._progress[index] for index in self._earlier if self._progress[index].surge.wanted):
             progress.surge = Surge(reason="the plan moves it once more")
-        self._stop = PlanStop(plan, clock=context.clock, settings=self._settings, asked=context.stop)
+        self._stop = PlanStop(
+            plan,
+            clock=context.clock,
+            settings=self._settings,
+            asked=context.stop,
+            replans=stops_outdated,
+        )
         known = frozenset[str]() if adopted else frozenset(observation.look().pods)
         self._replica_tracker = ReplicaTracker(
             self._progress, since=plan.metadata.creation_timestamp or "", known=known
@@ -416,10 +486,16 @@ class PlanExecutor:
         result = validator.validate(self._moves_ahead, begins)
         if result.stop:
             self._stop.begin(result.stop, result.message)
-        for index, why in result.invalid.items():
-            again = index in self._earlier and why.reason in _ABOUT_THE_EVICTED_POD
-            if index in begins and not again:
-                self._moves.skip(begins[index], why.reason, why.message)
+        again = {
+            index
+            for index, why in result.invalid.items()
+            if index in self._earlier and why.reason in _ABOUT_THE_EVICTED_POD
+        }
+        for index in result.invalid.keys() & begins.keys() - again:
+            self._moves.skip(begins[index], result.invalid[index].reason, result.invalid[index].message)
+        invalid = {index for index, why in result.invalid.items() if why.reason in _OVERTAKEN} - again
+        left = set(range(len(self._progress))) - self._moves_ahead().keys() - self._earlier.keys()
+        self._stop.note_overtaken(self._moves.statuses, invalid | left)
 
     def _is_over(self) -> bool:
         """Return whether the plan begins nothing new."""

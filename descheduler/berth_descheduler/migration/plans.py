@@ -17,6 +17,7 @@ from berth_core import (
     PLAN_KIND,
     POLICY_API_VERSION,
     POLICY_KIND,
+    BerthError,
     Clock,
     DeschedulerPolicy,
     MigrationPlan,
@@ -244,6 +245,21 @@ def _refer_to(about: MigrationPlan | DeschedulerPolicy) -> ObjectReference:
     return ObjectReference.of(api_version, kind, about.metadata)
 
 
+def note_replanned(client: KubeClient, clock: Clock, plan: str, again: str) -> None:
+    """Record on a plan, which is over, which further plan has its rest; a failure is only logged."""
+    try:
+        found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
+        status = {"replannedAs": again, "message": f"{found.status.message} Planned again as {again}."}
+        client.merge_patch(MIGRATION_PLANS, plan, {"status": status}, subresource="status")
+    except NotFoundError:
+        return
+    except BerthError as error:
+        _LOG.warning(telemetry.STATUS_FAILED, **{telemetry.KEY_PLAN: plan, telemetry.KEY_ERROR: str(error)})
+        return
+    message = f"What could not be done any more is planned again as {again}"
+    announce(client, clock, found, EventReason.REPLANNED, message)
+
+
 # --- leases ----------------------------------------------------------------------------------------------------------
 # The descheduler's Leases: one for runs, one at a time, and one for the replica that serves policies.
 
@@ -280,6 +296,9 @@ def _lease(client: KubeClient, clock: Clock, settings: CycleSettings, name: str)
 
 REQUEST_TRIGGER = "Request"
 """The trigger of a requested plan."""
+
+REPLAN_TRIGGER = "Replan"
+"""The trigger of a plan of what an earlier plan of the same run could not do any more."""
 
 
 class PlanStateError(PermanentError):

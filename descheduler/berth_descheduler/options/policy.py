@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from berth_core import DEFAULT_NAMESPACE, InputError, MoveMethod, format_duration
+from berth_core import DEFAULT_NAMESPACE, InputError, Limits, MoveMethod, format_duration
 from berth_descheduler.metrics import CapacitySettings
 from berth_descheduler.options.command import (
     PARAMETERS,
@@ -38,6 +38,7 @@ from berth_descheduler.settings import Approval, CycleSettings, ExecutionSetting
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PENDING_WAIT: Final = timedelta(seconds=ExecutionSettings().pending_wait_seconds)
+_REPLANS: Final = Limits().max_replans
 
 
 def safety_options(command: F) -> F:
@@ -62,6 +63,13 @@ def safety_options(command: F) -> F:
             default=CycleSettings().min_freed_nodes,
             show_default=True,
             help="Do not begin a plan that frees fewer nodes.",
+        ),
+        click.option(
+            "--max-replans",
+            type=click.IntRange(0, 100),
+            default=_REPLANS,
+            show_default=True,
+            help="How often to plan again what a plan could not do any more, because others changed pods and nodes.",
         ),
         click.option(
             "--moves",
@@ -97,6 +105,7 @@ def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettin
         execution=replace(settings.execution, pending_wait_seconds=wait_seconds),
         pod_cool_down=timedelta(seconds=duration_option_from_zero(options, "pod_cool_down")),
         min_freed_nodes=options["min_freed_nodes"],
+        max_replans=options["max_replans"],
         moves=MoveMethod(options["moves"]),
         freed=FreedNodes(taint=options["taint_freed"], annotations=_annotations(options["annotate_freed"])),
     )
@@ -303,6 +312,7 @@ CARRIED_OUT: Final = frozenset(
         "reservation_ttl",
         "pod_cool_down",
         "min_freed_nodes",
+        "max_replans",
         "moves",
         "taint_freed",
         "annotate_freed",

@@ -97,6 +97,12 @@ def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> di
     for step in (*proposal.steps, *proposal.evictions):
         groups[step.source].append(step)
     accepted = _Accepted(settings)
+    accepted.of_namespace.update(move.namespace for move in settings.begun)
+    accepted.of_node.update(
+        problem.cluster.node_numbers[move.source]
+        for move in settings.begun
+        if move.source in problem.cluster.node_numbers
+    )
     surplus: dict[PodIndex, Refusal] = {}
     for source, group in groups.items():
         alone = any(step.pod in proposal.reasons for step in group)

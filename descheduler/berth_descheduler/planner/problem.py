@@ -252,14 +252,17 @@ def _nodes_in_cooldown(cluster: Cluster, settings: PlannerSettings) -> Mapping[N
         return {}
     over = settings.now - settings.node_cool_down
     found = ((NodeIndex(index), node.metadata.annotations) for index, node in enumerate(cluster.nodes))
-    told = ((index, _when_moved(annotations.get(LAST_MOVED_ANNOTATION), over)) for index, annotations in found)
+    told = (
+        (index, _when_moved(annotations.get(LAST_MOVED_ANNOTATION), over, settings.run_began))
+        for index, annotations in found
+    )
     return {index: text for index, text in told if text}
 
 
-def _when_moved(last: str | None, over: datetime) -> str:
+def _when_moved(last: str | None, over: datetime, run_began: datetime | None) -> str:
     """Return why a node's annotation keeps it in cool-down.
 
-    Returns "" if it does not; an unreadable one does.
+    Returns "" if it does not, as one of the same run; an unreadable one does.
     """
     if last is None:
         return ""
@@ -267,7 +270,8 @@ def _when_moved(last: str | None, over: datetime) -> str:
         moved_at = parse_timestamp(last)
     except InputError:
         return f"{LAST_MOVED_ANNOTATION} is {last!r}, which is no time"
-    return f"pods were moved off the node or onto it at {last}" if moved_at > over else ""
+    is_own = run_began is not None and moved_at >= run_began
+    return f"pods were moved off the node or onto it at {last}" if moved_at > over and not is_own else ""
 
 
 def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal, ...]:
@@ -436,10 +440,12 @@ def _cooldown_refusal(node: Node, settings: PlannerSettings) -> Refusal | None:
     if now is None or last is None or cool_down <= timedelta(0):
         return None
     try:
-        over = now - parse_timestamp(last) >= cool_down  # this way round no time is too late to be added to
+        moved_at = parse_timestamp(last)
     except InputError:
         return Refusal(RefusalReason.COOLING_DOWN, f"{LAST_DEFRAGMENTED_ANNOTATION} is {last!r}, which is no time")
-    return None if over else Refusal(RefusalReason.COOLING_DOWN, f"pods were moved off the node at {last}")
+    over = now - moved_at >= cool_down  # this way round no time is too late to be added to
+    is_own = settings.run_began is not None and moved_at >= settings.run_began
+    return None if over or is_own else Refusal(RefusalReason.COOLING_DOWN, f"pods were moved off the node at {last}")
 
 
 # --- cost of a move --------------------------------------------------------------------------------------------------

@@ -188,6 +188,7 @@ class _Review:
         Moves that empty a node count together.
         """
         limits = MoveLimits(self._problem.settings)
+        limits.count_earlier(self._problem.settings.begun)
         limits.count_begun((move, self._controller_of(move)) for move in self._begun)
         for group in self._groups():
             moves = [(self._moves[index], self._controller_of(self._moves[index])) for index in group]
@@ -348,6 +349,11 @@ class MoveLimits:
         """Count moves that have begun, whatever the limits say."""
         for move, controller in moves:
             self._counts.update(_limited(move, controller))
+
+    def count_earlier(self, moves: Iterable[PlannedMove]) -> None:
+        """Count moves of earlier plans of the same run, whose waves are over."""
+        for move in moves:
+            self._counts.update([(MoveReason.NODE_LIMIT, move.source), (MoveReason.NAMESPACE_LIMIT, move.namespace)])
 
     def _most(self, reason: MoveReason) -> int | None:
         settings = self.settings

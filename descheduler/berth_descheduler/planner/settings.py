@@ -13,6 +13,7 @@ from berth_core import (
     LONGEST_GRACE,
     InputError,
     LabelSelector,
+    PlannedMove,
     format_duration,
     read_percentage,
 )
@@ -204,6 +205,12 @@ class PlannerSettings:
 
     pods_in_cooldown: Mapping[PodName, datetime] = field(default_factory=dict)
     """The pods that plans moved recently, and when: they do not move again yet."""
+
+    begun: tuple[PlannedMove, ...] = ()
+    """Moves of earlier plans of the same run: they count for the limits by node and namespace."""
+
+    run_began: datetime | None = None
+    """When the first plan of the same run began: what it moves gives no node a cool-down. None: there is none."""
 
     node_cool_down: timedelta = timedelta(0)
     """How long after pods were moved off a node or onto it it neither gives nor takes pods; 0: at once."""

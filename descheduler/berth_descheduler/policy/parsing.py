@@ -62,6 +62,7 @@ _COUNTS: Final = {
     "maxMovesPerWave": (1, 1000),
     "maxMovesPerController": (1, 1000),
     "minFreedNodes": (0, None),
+    "maxReplans": (0, 100),
 }
 """The limits that are whole numbers, with the least and the most; as the CRD has them."""
 _SCHEDULED_PERIOD: Final = timedelta(minutes=1)
@@ -188,6 +189,7 @@ def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettin
         pod_cool_down=_read_duration("spec.limits.podCoolDown", limits.pod_cool_down, least=timedelta(0)),
         node_cool_down=_read_duration("spec.limits.nodeCoolDown", limits.node_cool_down, least=timedelta(0)),
         min_freed_nodes=limits.min_freed_nodes,
+        max_replans=limits.max_replans,
         moves=spec.moves,
         freed=FreedNodes(
             taint=spec.freed_nodes.taint is FreedTaint.PREFER_NO_SCHEDULE, annotations=spec.freed_nodes.annotations

@@ -319,7 +319,7 @@ class MoveResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ResumedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A plan of an interrupted run that this run ended."""
+    """A plan of an interrupted run, or an earlier one of this run, that this run ended."""
 
     plan: str
     phase: PlanPhase
@@ -347,6 +347,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     seconds: float
     seconds_by_step: dict[str, float]
     resumed: tuple[ResumedPlan, ...]
+    replanned: tuple[ResumedPlan, ...]
 
 
 class PolicyDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -568,9 +569,7 @@ def describe_run(outcome: Outcome) -> RunDocument:
         refused_count=planned.refused,
         upper_bound=planned.upper_bound,
         proven_optimal=planned.proven_optimal,
-        planned_rooms=tuple(
-            WantedRoom(name=room.name, wanted=room.wanted, fitted=room.fitted) for room in planned.room
-        ),
+        planned_rooms=tuple(WantedRoom(name=one.name, wanted=one.wanted, fitted=one.fitted) for one in planned.room),
         achieved=done.achieved if done else None,
         not_landed=tuple(
             MoveResult(namespace=status.namespace, pod=status.pod, **result_fields(status)) for status in missed
@@ -580,6 +579,7 @@ def describe_run(outcome: Outcome) -> RunDocument:
         seconds=round(outcome.seconds, 3),
         seconds_by_step={name: round(seconds, 3) for name, seconds in outcome.phases.items()},
         resumed=tuple(ResumedPlan(plan=one.plan, phase=one.phase, message=one.sentence) for one in outcome.adopted),
+        replanned=tuple(ResumedPlan(plan=one.plan, phase=one.phase, message=one.sentence) for one in outcome.replanned),
     )
 
 

@@ -50,6 +50,8 @@ class RunProgress(SilentObserver):
         self._last_line = ""
         self.found: Plan | None = None
         """None until something is planned."""
+        self.begun: Plan | None = None
+        """What was planned of the last plan that was begun, None for one of another run."""
         self._waves = 0
         self._over = 0
 
@@ -80,6 +82,7 @@ class RunProgress(SilentObserver):
 
     def plan_begun(self, name: str, moves: int) -> None:
         """Print the plan's name, for `berth show` and `berth abort`."""
+        self.begun = self.found
         line = f"carrying out {name}: {count(moves, 'move')} (berth show {name})"
         self._console.print(line, highlight=False, soft_wrap=True)
         self._bar.update(self._task, total=moves, completed=0)
