@@ -21,20 +21,6 @@ from berth_core.clock import (
     span_in_words,
 )
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError, refuse_unknown, require_positive
-from berth_core.gated_queues import (
-    QUEUE_API_VERSION,
-    Enforcement,
-    GatedQueue,
-    GatedQueueState,
-    GatedQueueStatus,
-    LocalQueue,
-    NamespaceChoice,
-    QueueCondition,
-    QueueReason,
-    choose_namespaces,
-    offered_to_queues,
-    queue_of_slot,
-)
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
     BEST_EFFORT_LABEL,
@@ -221,7 +207,6 @@ from berth_core.pod_groups import (
     takes_word_of_group,
     volcano_group_of,
 )
-from berth_core.pod_requests import ONE_POD, effective_requests, is_best_effort, occupied_requests, readable_requests
 from berth_core.policies import (
     LONGEST_GRACE,
     POLICY_API_VERSION,
@@ -243,15 +228,27 @@ from berth_core.policies import (
     ValidReason,
     policies_that_move,
 )
-from berth_core.queue_shares import (
-    QueueRoom,
-    QueueUse,
-    deserved_shares,
-    guaranteed,
-    real_capability,
-    uncovered,
+from berth_core.queue_shares import QueueRoom, QueueUse, deserved_shares, guaranteed, real_capability, uncovered
+from berth_core.queues import (
+    DEFAULT_QUEUE,
+    QUEUE_API_VERSION,
+    QUEUE_KIND,
+    Enforcement,
+    GatedQueue,
+    GatedQueueState,
+    GatedQueueStatus,
+    LocalQueue,
+    NamespaceChoice,
+    Queue,
+    QueueCondition,
+    QueueObject,
+    QueueReason,
+    QueueSource,
+    QueueState,
+    choose_namespaces,
+    offered_to_queues,
+    queue_of_slot,
 )
-from berth_core.queues import DEFAULT_QUEUE, QUEUE_KIND, Queue, QueueObject, QueueSource, QueueState
 from berth_core.reservations import (
     HIGHEST_SLOT_INDEX,
     RESERVATION_API_VERSION,
@@ -283,14 +280,19 @@ from berth_core.resources import (
     EPHEMERAL_STORAGE,
     HUGE_PAGES_PREFIX,
     MEMORY,
+    ONE_POD,
     PODS,
     QuantityError,
     ResourceAmounts,
+    effective_requests,
     format_amount,
+    is_best_effort,
+    occupied_requests,
     parse_quantity,
     read_percentage,
     read_whole_number,
     readable_quantities,
+    readable_requests,
 )
 from berth_core.revocable_zones import (
     LentFence,
@@ -312,13 +314,7 @@ from berth_core.revocable_zones import (
     preemptable_groups,
     time_to_leave,
 )
-from berth_core.schedules import (
-    Opening,
-    WindowSchedule,
-    ZoneSchedule,
-    read_evict_before,
-    read_evict_period,
-)
+from berth_core.schedules import Opening, WindowSchedule, ZoneSchedule, read_evict_before, read_evict_period
 from berth_core.selectors import (
     format_selector,
     matches_any_term,

@@ -24,9 +24,8 @@ from berth_core.objects import (
     Toleration,
     TopologySpreadConstraint,
 )
-from berth_core.pod_requests import effective_requests
 from berth_core.reservations import ObjectReference, ReservationOwner
-from berth_core.resources import ResourceAmounts
+from berth_core.resources import ResourceAmounts, effective_requests
 from berth_core.selectors import matches_labels
 
 # --- canonical -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from berth_core.errors import InputError
-from berth_core.gated_queues import QUEUE_API_VERSION, GatedQueue, LocalQueue, offered_to_queues
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from berth_core.pod_groups import (
@@ -29,10 +28,18 @@ from berth_core.pod_groups import (
     PodGroupWorkload,
     VolcanoJob,
 )
-from berth_core.pod_requests import occupied_requests
-from berth_core.queues import QUEUE_KIND, VOLCANO_QUEUE_API_VERSION, Queue, QueueObject
+from berth_core.queues import (
+    QUEUE_API_VERSION,
+    QUEUE_KIND,
+    VOLCANO_QUEUE_API_VERSION,
+    GatedQueue,
+    LocalQueue,
+    Queue,
+    QueueObject,
+    offered_to_queues,
+)
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
-from berth_core.resources import ResourceAmounts
+from berth_core.resources import ResourceAmounts, occupied_requests
 from berth_core.snapshot_kinds import SnapshotKind, known_kinds, missing_kinds, unread_kinds
 from berth_core.storage import (
     CSINode,

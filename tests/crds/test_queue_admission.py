@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from berth_core import QUEUE_API_VERSION, QUEUE_KIND, Fence, GatedQueue
-from berth_core.gated_queues import Enforcement, GatedQueueSpec, HeldGuarantee
 from berth_core.objects import LabelSelector, LabelSelectorRequirement
-from berth_core.queues import QueueGuarantee
+from berth_core.queues import Enforcement, GatedQueueSpec, HeldGuarantee, QueueGuarantee
 from conventions.tracked import ROOT
 from plain_api import PlainApi
 

@@ -6,7 +6,6 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from berth_core.gated_queues import GatedQueue, GatedQueueStatus
 from berth_core.migration_plans import (
     Achieved,
     MigrationPlan,
@@ -22,6 +21,7 @@ from berth_core.migration_plans import (
     RoomStatus,
 )
 from berth_core.policies import DeschedulerPolicy, DeschedulerPolicyStatus, FragmentationStatus, ResourceUse, ShapeRoom
+from berth_core.queues import GatedQueue, GatedQueueStatus
 from berth_core.reservations import (
     Condition,
     ObjectReference,
@@ -35,13 +35,7 @@ from berth_core.reservations import (
     TaskStatus,
 )
 from berth_core.revocable_zones import RevocableZone, RevocableZoneStatus
-from berth_core.windows import (
-    ActiveOccurrence,
-    PastOccurrence,
-    ReservationWindow,
-    ReservationWindowStatus,
-    WindowTimes,
-)
+from berth_core.windows import ActiveOccurrence, PastOccurrence, ReservationWindow, ReservationWindowStatus, WindowTimes
 from plain_api import PlainApi
 
 RESERVATIONS: Final = "apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations"

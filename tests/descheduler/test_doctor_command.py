@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from berth_core.gated_queues import GatedQueue
 from berth_core.labels import FENCE_LIMITS_ANNOTATION, HANDOVER_GATE, RESERVATION_LABEL, STARVING_JOB_LABEL
 from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import PodStatus
+from berth_core.queues import GatedQueue
 from berth_core.reservations import (
     Capacity,
     Reservation,

@@ -5,8 +5,7 @@ from datetime import timedelta
 import pytest
 
 from berth_core.errors import RetryableError
-from berth_core.gated_queues import QUEUE_API_VERSION
-from berth_core.queues import QUEUE_KIND
+from berth_core.queues import QUEUE_API_VERSION, QUEUE_KIND
 from berth_core.reservations import Reservation, ReservationReason
 from berth_kube.errors import ForbiddenError, KubeError, NotFoundError
 from berth_kube.resources import QUEUES, VOLCANO_QUEUES

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import pytest
 from msgspec import structs
 
-from berth_core.gated_queues import GatedQueue, GatedQueueStatus
 from berth_core.labels import (
     COOLING_LABEL,
     COOLING_UNTIL_ANNOTATION,
@@ -40,6 +39,7 @@ from berth_core.names import (
     room_taint_value,
 )
 from berth_core.objects import Node, Pod, Taint
+from berth_core.queues import GatedQueue, GatedQueueStatus
 from berth_core.reservations import (
     Condition,
     ConditionType,

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from berth_core.gated_queues import GatedQueue
 from berth_core.objects import (
     Affinity,
     Container,
@@ -51,7 +50,7 @@ from berth_core.pod_groups import (
     VolcanoTask,
     WorkloadPodGroup,
 )
-from berth_core.queues import QueueObject
+from berth_core.queues import GatedQueue, QueueObject
 from berth_core.reservations import (
     ObjectReference,
     Reservation,
