@@ -16,7 +16,7 @@ from berth_operator.app import App
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.controller import Controller
-from berth_operator.executor.webhook_registration import WebhookRegistration
+from berth_operator.executor.handover_path import WebhookRegistration
 from berth_operator.reconcile.actions import AssignSlot, Release
 from berth_operator.settings import HandoverSettings, OperatorSettings
 from berth_operator.workqueue import Key, KeyKind, WorkQueue

@@ -13,8 +13,7 @@ from berth_core.reservations import Condition, ConditionType, Reservation, Reser
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_operator.cache.cache import Cache
 from berth_operator.executor.context import Context
-from berth_operator.executor.probe import HandoverProbe
-from berth_operator.executor.webhook_registration import WebhookRegistration
+from berth_operator.executor.handover_path import HandoverProbe, WebhookRegistration
 from berth_operator.reconcile.actions import Probe
 from berth_operator.reconcile.manifests import ANY_REGISTRATION
 from berth_operator.reconcile.observation import ProbeResult

@@ -25,7 +25,7 @@ from berth_kube.resources import LEASES, NODES, PODS, RESERVATIONS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.controller import Controller
-from berth_operator.executor.webhook_registration import WebhookRegistration
+from berth_operator.executor.handover_path import WebhookRegistration
 from berth_operator.settings import OperatorSettings
 from berth_operator.workqueue import WAITING_KEY, Key, KeyKind, WorkQueue
 from builders import FakeClock, as_api

@@ -12,17 +12,13 @@ from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, R
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.executor.context import (
-    Context,
-    EventRecorder,
-)
+from berth_operator.executor.context import Context, EventRecorder
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import StandingFences
+from berth_operator.executor.handover_path import HandoverProbe, WebhookRegistration
 from berth_operator.executor.node_chooser import NodeChooser
-from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
-from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile.actions import Action
 from berth_operator.settings import OperatorSettings
 from berth_operator.workqueue import Key

@@ -19,12 +19,9 @@ from berth_core import (
 from berth_kube import KUEUE_LOCAL_QUEUES, MUTATING_WEBHOOKS, NAMESPACES, PODS, QUEUES, Listed, NotFoundError, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.context import (
-    Context,
-    EventRecorder,
-)
+from berth_operator.executor.context import Context, EventRecorder
+from berth_operator.executor.handover_path import WebhookRegistration
 from berth_operator.executor.queues import QueueController
-from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.settings import OperatorSettings
 from berth_operator.workqueue import Key, KeyKind
 from builders import NOON_TEXT, FakeClock, as_api, pod

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from berth_core import Clock
 from berth_descheduler import metrics, telemetry
-from berth_descheduler.api.limits import Admission, RequestContext, send_problem
+from berth_descheduler.api.admission import Admission, RequestContext, send_problem
 from berth_descheduler.api.problems import FAILED, ProblemError, ProblemKind
 
 _LOG = structlog.get_logger(__name__)

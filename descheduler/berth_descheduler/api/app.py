@@ -12,9 +12,8 @@ from starlette.types import ASGIApp
 
 from berth_core import BerthError, Clock
 from berth_descheduler.api.access_log import AccessLog, RequestMetrics
-from berth_descheduler.api.auth import Authority
+from berth_descheduler.api.admission import Admission, Authority, RequestGuard
 from berth_descheduler.api.concurrency import Workers
-from berth_descheduler.api.limits import Admission, RequestGuard
 from berth_descheduler.api.openapi import CONTENT_POLICY, describe, render_page
 from berth_descheduler.api.plan_stream import PlanFeeds
 from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation

@@ -15,9 +15,8 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, RunMode, Snapshot, SnapshotKind
-from berth_descheduler.api.auth import Authority
+from berth_descheduler.api.admission import Authority, RequestContext
 from berth_descheduler.api.concurrency import TtlCache, Workers
-from berth_descheduler.api.limits import RequestContext
 from berth_descheduler.api.openapi import answers
 from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, PlanFeeds, StreamContext, stream_events
 from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind, fault, invalid

@@ -4,14 +4,12 @@ from berth_operator.executor.context import Context, EventRecorder, find_pod
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
 from berth_operator.executor.guards import BestEffortPods, FenceManager, LentFences, NodeGuard, StandingFences
+from berth_operator.executor.handover_path import HandoverProbe, WebhookRegistration
 from berth_operator.executor.node_chooser import NodeChooser
-from berth_operator.executor.pending_owners import PendingOwners, ReserveableGroups
-from berth_operator.executor.probe import HandoverProbe
+from berth_operator.executor.pending_owners import PendingOwners, ReserveableGroups, TemplateRefusals
 from berth_operator.executor.queues import QueueController
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
-from berth_operator.executor.template_refusals import TemplateRefusals
-from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.executor.windows import WindowController
 from berth_operator.executor.zones import ZoneController
 

@@ -44,8 +44,8 @@ from berth_operator.executor.context import (
     require_lease,
     write_status,
 )
+from berth_operator.executor.handover_path import HandoverProbe
 from berth_operator.executor.node_chooser import NodeChooser
-from berth_operator.executor.probe import HandoverProbe
 from berth_operator.executor.quota_admission import Validator
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.reconcile import (

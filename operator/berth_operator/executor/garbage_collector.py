@@ -24,8 +24,8 @@ from berth_operator.cache import Cache, read_reservation
 from berth_operator.executor.context import Context
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager
+from berth_operator.executor.handover_path import WebhookRegistration
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
-from berth_operator.executor.webhook_registration import WebhookRegistration
 from berth_operator.reconcile import holds_our_gate
 from berth_operator.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
 

@@ -62,7 +62,7 @@ from berth_operator.executor.context import (
     set_expiry,
     write_status,
 )
-from berth_operator.executor.webhook_registration import WebhookRegistration
+from berth_operator.executor.handover_path import WebhookRegistration
 from berth_operator.reconcile import (
     QueueDecision,
     QueuePod,
