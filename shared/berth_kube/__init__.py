@@ -93,7 +93,7 @@ from berth_kube.surge import (
 )
 from berth_kube.transport import ConfigurationSource, Request, find_source, is_loopback
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
-from berth_kube.yaml_documents import load_documents, read_bounded
+from berth_kube.yaml_documents import LocatedDocument, locate_documents, read_bounded
 
 __all__ = [
     "ADMISSION_POLICIES",
@@ -165,6 +165,7 @@ __all__ = [
     "LeaseSpec",
     "Listed",
     "Listing",
+    "LocatedDocument",
     "NotFoundError",
     "Note",
     "RefusedError",
@@ -195,7 +196,7 @@ __all__ = [
     "is_loopback",
     "is_out",
     "is_ready",
-    "load_documents",
+    "locate_documents",
     "look_around",
     "put_taint",
     "read_bounded",

@@ -4,7 +4,9 @@ Memory stays proportional to the file's length. Aliases let a few lines stand fo
 within itself; both are detected on the nodes, before objects are built from them.
 """
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
@@ -14,6 +16,7 @@ from berth_core.unreadable import MAX_DEPTH
 
 LARGEST_BYTES: Final = 4 * 1024 * 1024
 """Of a file; the API server takes objects of some 1.5 MiB."""
+_STEP: Final = re.compile(r"[^.\[\]]+")
 MOST_VALUES: Final = 200_000
 """Of a document, including the values of aliases."""
 
@@ -39,9 +42,56 @@ class _BoundedLoader(yaml.SafeLoader):
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class LocatedDocument:
+    """A document in builtins, and where in the text its fields stand."""
+
+    content: object
+    root: yaml.Node
+
+    def line_of(self, path: str) -> int | None:
+        """Return the line, from 1, of a field such as `spec.profiles[0].name`; the last that is there of its path.
+
+        None if nothing of it is there. A path may name a member of a list, as in `pluginConfig.DefaultEvictor`.
+        """
+        node, line = self.root, None
+        for step in _STEP.findall(path):
+            found = _step_into(node, step)
+            if found is None:
+                break
+            mark, node = found
+            line = mark.line + 1
+        return line
+
+
+def _step_into(node: yaml.Node, step: str) -> tuple[yaml.Mark, yaml.Node] | None:
+    """Return where a field or member of a list begins, and its value."""
+    match node:
+        case yaml.MappingNode():
+            pairs = ((key.start_mark, value) for key, value in node.value if getattr(key, "value", None) == step)
+            return next(pairs, None)
+        case yaml.SequenceNode() if step.isdigit():
+            return next(((one.start_mark, one) for one in node.value[int(step) :]), None)
+        case yaml.SequenceNode():
+            members = ((one.start_mark, one) for one in node.value if _name_of(one) == step)
+            return next(members, None)
+        case _:
+            return None
+
+
+def _name_of(node: yaml.Node) -> object:
+    found = _step_into(node, "name") if isinstance(node, yaml.MappingNode) else None
+    return getattr(found[1], "value", None) if found is not None else None
+
+
 def load_documents(text: str) -> tuple[object, ...]:
     """Return the documents of a text in builtins; raises `yaml.YAMLError`."""
-    documents: list[object] = []
+    return tuple(one.content for one in locate_documents(text))
+
+
+def locate_documents(text: str) -> tuple[LocatedDocument, ...]:
+    """Return the documents of a text; raises `yaml.YAMLError`."""
+    documents: list[LocatedDocument] = []
     loader: _BoundedLoader | None = None
     try:
         loader = _BoundedLoader(text)
@@ -49,7 +99,7 @@ def load_documents(text: str) -> tuple[object, ...]:
             node = loader.get_node()
             if node is not None:
                 _check(node)
-                documents.append(loader.construct_document(node))
+                documents.append(LocatedDocument(loader.construct_document(node), node))
     except (ValueError, OverflowError) as error:
         raise UnreadableYamlError(f"a value cannot be read ({error})") from error
     finally:

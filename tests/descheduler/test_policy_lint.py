@@ -11,8 +11,9 @@ from click.testing import CliRunner
 from berth_core.errors import InputError
 from berth_descheduler.cli.main import berth
 from berth_descheduler.plugins.registry import installed_plugins
-from berth_descheduler.policy.lint import Linted, Severity, lint_document
+from berth_descheduler.policy.lint import Linted, Severity, lint_document, lint_located
 from berth_descheduler.policy.parsing import read_policy_file
+from berth_kube.yaml_documents import locate_documents
 
 OURS: Final = """
 apiVersion: berth.volcano.sh/v1alpha1
@@ -81,6 +82,11 @@ WARNED: Final[dict[str, tuple[dict[str, object], str, str]]] = {
     "an interval within the pods' rest": (
         {"trigger": {"interval": "30m"}},
         "spec.trigger.interval",
+        "is shorter than spec.limits.podCoolDown, 1h0m0s",
+    ),
+    "a cron line of every minute": (
+        {"trigger": {"cron": "* * * * *"}},
+        "spec.trigger.cron",
         "is shorter than spec.limits.podCoolDown, 1h0m0s",
     ),
     "an interval within the nodes' rest": (
@@ -184,6 +190,53 @@ def test_what_frees_no_nodes_is_not_warned_of_them() -> None:
     raw["spec"]["freedNodes"] = {"taint": "None"}
     raw["spec"]["limits"] = {"maxMoves": 2, "minFreedNodes": 5}
     assert lint(raw).findings == ()
+
+
+BROKEN: Final = """\
+apiVersion: berth.volcano.sh/v1alpha1
+kind: DeschedulerPolicy
+metadata: {name: nightly}
+spec:
+  trigger: {cron: "* * * * *", timeZone: Europe/Berlinn}
+  mode: Automatic
+  moves: Fast
+  profiles:
+    - name: default
+      pluginConfig:
+        - {name: Nope}
+        - name: Defragmentation
+          args: {wholeNode: true, shape: {}, strategy: Pack}
+      plugins: {balance: {enabled: [Defragmentation]}}
+  limits:
+    maxMoves: -3
+    maxMove: 2
+"""
+
+
+def test_every_mistake_is_named_at_once_with_its_line() -> None:
+    (document,) = locate_documents(BROKEN)
+    (linted,) = lint_located(document, installed_plugins())
+    found = [(one.line, one.field.removeprefix("spec."), one.message) for one in linted.findings]
+    args = "profiles[0].pluginConfig[1].args"
+    assert [(line, field) for line, field, _ in found] == [
+        (5, "trigger.timeZone"),
+        (6, "mode"),
+        (7, "moves"),
+        (11, "profiles[0].pluginConfig[0].name"),
+        (13, args),
+        (13, args),
+        (13, f"{args}.strategy"),
+        (16, "limits.maxMoves"),
+        (17, "limits.maxMove"),
+    ]
+    assert {one.severity for one in linted.findings} == {Severity.ERROR}
+    assert "expected one of Plan, Approve, Auto" in found[1][2]
+    assert "expected one of Evict, Surge" in found[2][2]
+
+
+def test_what_can_be_read_no_further_is_named_once() -> None:
+    for raw in ({}, [], {**ours(), "kind": "Policy"}, {**ours(), "spec": []}, {**ours(), "metadata": {}}):
+        assert len(lint(raw).findings) == 1
 
 
 ERRORS: Final = {

@@ -210,7 +210,7 @@ BAD: Final[dict[str, tuple[str, object, str, str]]] = {
     "a field that there is not": ("spec/limit", {"maxMoves": 1}, "spec.limit", "limits"),
     "a field that there is not, deeper": ("spec/limits/maxmoves", 1, "spec.limits.maxmoves", "maxMoves"),
     "a word for a number": ("spec/limits/maxMoves", "ten", "spec.limits.maxMoves", "a value of the type int"),
-    "a mode that there is not": ("spec/mode", "Manual", "spec.mode", "one of the values"),
+    "a mode that there is not": ("spec/mode", "Manual", "spec.mode", "one of Plan, Approve, Auto"),
     "a profile without a name": ("spec/profiles", [{}], "spec.profiles[0].name", "missing"),
     "no name": ("metadata", {}, "metadata.name", "missing"),
     "no spec": ("spec", None, "spec", "an object"),

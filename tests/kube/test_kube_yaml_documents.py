@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_kube.yaml_documents import LARGEST_BYTES, load_documents, read_bounded
+from berth_kube.yaml_documents import LARGEST_BYTES, load_documents, locate_documents, read_bounded
 
 LAUGHS = "a0: &a0 [lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
 MERGES = "a0: &a0 {k: v}\n" + "".join(f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
@@ -64,3 +64,9 @@ def test_a_file_that_is_too_long_is_not_read_to_its_end(tmp_path: Path) -> None:
     for source in (large, io.BytesIO(b" " * (LARGEST_BYTES + 1)), Path("/dev/zero")):
         with pytest.raises(yaml.YAMLError, match=f"it is longer than {LARGEST_BYTES} bytes"):
             read_bounded(source)
+
+
+def test_a_field_is_found_as_far_as_it_is_there() -> None:
+    _, found = locate_documents("a: 1\n---\nb:\n  - name: x\n    c: {d: 1}\n  - name: y\n    e: 2\n")
+    lines = {"b": 3, "b[0]": 4, "b[0].c.d": 5, "b[1].e": 7, "b.y.e": 7, "b[0].none": 4, "b[7]": 3, "a": None, "": None}
+    assert {path: found.line_of(path) for path in lines} == lines

@@ -40,7 +40,7 @@ from berth_descheduler.options import (
     write_described,
 )
 from berth_descheduler.plugins import installed_plugins
-from berth_descheduler.policy import Linted, Severity, lint_document, read_documents
+from berth_descheduler.policy import Linted, Severity, lint_located, read_documents
 from berth_descheduler.report import (
     Occasion,
     PlanList,
@@ -472,7 +472,7 @@ def lint_command(file: str, output: Output, *, strict: bool) -> int:
     if not documents:
         raise InputError("FILE", file, "a DeschedulerPolicy", said="empty")
     registry = installed_plugins()
-    linted = [one for raw in documents for one in lint_document(raw, registry)]
+    linted = [one for raw in documents for one in lint_located(raw, registry)]
     if output is Output.TABLE:
         output_console().print(_render(linted))
     else:
@@ -490,7 +490,12 @@ def describe_linted(linted: Iterable[Linted]) -> list[dict[str, object]]:
             "policy": one.name,
             "valid": not one.count(Severity.ERROR),
             "findings": [
-                {"severity": found.severity.value, "field": found.field, "message": found.message}
+                {
+                    "severity": found.severity.value,
+                    "field": found.field,
+                    "line": found.line,
+                    "message": found.message,
+                }
                 for found in one.findings
             ],
         }
@@ -500,14 +505,15 @@ def describe_linted(linted: Iterable[Linted]) -> list[dict[str, object]]:
 
 def _render(linted: Sequence[Linted]) -> RenderableType:
     """Return what was found as a table, a line each."""
-    table = Table("policy", "", "field", "what is said of it", box=None, padding=(0, 2, 0, 0))
+    table = Table("policy", "", "line", "field", "what is said of it", box=None, padding=(0, 2, 0, 0))
     colours = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
     for one in linted:
         for found in one.findings:
             severity = Text(found.severity.value, style=colours[found.severity])
-            table.add_row(Text(one.name), severity, Text(found.field), Text(found.message))
+            line = str(found.line or "")
+            table.add_row(Text(one.name), severity, line, Text(found.field), Text(found.message))
         if not one.findings:
-            table.add_row(Text(one.name), Text("ok", style="green"), "", "")
+            table.add_row(Text(one.name), Text("ok", style="green"), "", "", "")
     return table
 
 

@@ -3,11 +3,10 @@
 That is when they run, with which settings, and what is wrong with them.
 """
 
-from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_document
+from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_located
 from berth_descheduler.policy.parsing import (
     PlanSettings,
     PlanSettingsReader,
-    PolicyError,
     PolicyRun,
     RunDefaults,
     choose_plan_settings,
@@ -17,6 +16,7 @@ from berth_descheduler.policy.parsing import (
     read_policy_file,
     without_policy_limits,
 )
+from berth_descheduler.policy.profiles import PolicyError
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing, read_timing
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
     "Timing",
     "choose_plan_settings",
     "find_warnings",
-    "lint_document",
+    "lint_located",
     "read_documents",
     "read_plan_settings",
     "read_policy",

@@ -3,19 +3,30 @@
 Warnings say what will not work well.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 from berth_core import DeschedulerPolicy, InputError, Limits, RunMode, format_duration
 from berth_descheduler.plugins import DefaultEvictor, Defragmentation, Goal, PluginRegistry, StrategyName, goal_of
-from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, decode_policy, read_policy
-from berth_descheduler.policy.schedule import IntervalSchedule
+from berth_descheduler.policy.parsing import PolicyRun, RunDefaults, decode_policy, read_policy
+from berth_descheduler.policy.profiles import PolicyError
+from berth_descheduler.policy.schedule import IntervalSchedule, Schedule
 from berth_descheduler.policy.upstream import UpstreamProfile, is_upstream, not_installed, read_upstream
+from berth_kube import LocatedDocument
 
 _MANY_REPLICAS: Final = 20
+_STEP: Final = re.compile(r"[^.\[\]]+")
+_DECISIVE: Final = frozenset({"cron", "strategy"})
+"""Fields without which those beside them are wrong."""
+_SOME_DAY: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_MANY_RUNS: Final = 50
 
 
 class Severity(StrEnum):
@@ -32,6 +43,8 @@ class Finding:
     severity: Severity
     field: str
     message: str
+    line: int | None = None
+    """Where that is in the file, from 1; None where the file has nothing of it."""
 
     @property
     def sentence(self) -> str:
@@ -52,6 +65,15 @@ class Linted:
 
 
 Check = Callable[[DeschedulerPolicy, PolicyRun], Iterator[Finding]]
+
+
+def lint_located(document: LocatedDocument, registry: PluginRegistry) -> tuple[Linted, ...]:
+    """Return as `lint_document` does, with the line of each finding."""
+    linted = []
+    for one in lint_document(document.content, registry):
+        found = (replace(finding, line=document.line_of(finding.field)) for finding in one.findings)
+        linted.append(replace(one, findings=tuple(sorted(found, key=lambda finding: finding.line or sys.maxsize))))
+    return tuple(linted)
 
 
 def lint_document(raw: object, registry: PluginRegistry) -> tuple[Linted, ...]:
@@ -79,12 +101,48 @@ def _lint_profile(index: int, profile: UpstreamProfile, registry: PluginRegistry
 
 
 def _lint_policy(raw: object, registry: PluginRegistry) -> Linted:
-    try:
-        policy = decode_policy(raw)
-        run = read_policy(policy, RunDefaults(), registry)
-    except InputError as error:
-        return Linted(_name_of(raw), find_errors(error))
-    return Linted(policy.metadata.name, find_warnings(policy, run))
+    """Return all that is wrong with a policy, or what will not work well.
+
+    Reading ends at some errors. So what they are about is taken out, and the rest is read, until nothing new is found.
+    """
+    rest, errors, gone = deepcopy(raw), dict[tuple[str, str], Finding](), set[str]()
+    while True:
+        try:
+            policy = decode_policy(rest)
+            run = read_policy(policy, RunDefaults(), registry)
+        except InputError as error:
+            found = {(one.field, one.message): one for one in find_errors(error) if one.field not in gone}
+            if found.keys() <= errors.keys():
+                return Linted(_name_of(raw), tuple(errors.values()))
+            errors = {**errors, **found}
+            for one in error.errors if isinstance(error, PolicyError) else (error,):
+                if _take_out(rest, _STEP.findall(one.field), one.value):
+                    gone.add(one.field)
+        else:
+            return Linted(policy.metadata.name, tuple(errors.values()) or find_warnings(policy, run))
+
+
+def _take_out(raw: object, steps: Sequence[str], value: object) -> bool:
+    """Take what is wrong out, and return whether that is the whole field, not one of those in it.
+
+    With it goes what is empty without it, or means something else. A member of a list stays, as does its name: the
+    others would have other places.
+    """
+    if isinstance(raw, list) and steps and steps[0].isdigit() and int(steps[0]) < len(raw):
+        return _take_out(raw[int(steps[0])], steps[1:], value)
+    if not isinstance(raw, dict) or not steps or steps[-1] == "name":
+        return False
+    below, is_whole = raw.get(steps[0]), True
+    if len(steps) > 1 and steps[1] not in _DECISIVE:
+        is_whole = _take_out(below, steps[1:], value)
+    elif isinstance(below, dict) and isinstance(value, str) and value in below:
+        del below[value]
+        is_whole = False
+    else:
+        raw.pop(steps[0], None)
+    if below == {}:
+        raw.pop(steps[0], None)
+    return is_whole
 
 
 def _name_of(raw: object) -> str:
@@ -106,10 +164,11 @@ def find_warnings(policy: DeschedulerPolicy, run: PolicyRun) -> tuple[Finding, .
 
 
 def _check_pace(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
-    """Compare an interval with what counts longer than it."""
-    if not isinstance(run.schedule, IntervalSchedule):
+    """Compare the distance of runs with what counts longer than it."""
+    if run.schedule is None:
         return
-    interval, field = run.schedule.interval, "spec.trigger.interval"
+    is_interval = isinstance(run.schedule, IntervalSchedule)
+    interval, field = _shortest_distance(run.schedule), f"spec.trigger.{'interval' if is_interval else 'cron'}"
     pods = run.cycle.pod_cool_down
     rests = {"coolDownTime": run.planner.cool_down, "spec.limits.nodeCoolDown": run.cycle.node_cool_down}
     for name, nodes in rests.items():
@@ -122,6 +181,14 @@ def _check_pace(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
     if policy.spec.mode is RunMode.APPROVE and interval < waits:
         text = f"is shorter than spec.approval.timeout, {format_duration(waits)}: no run is made while a plan waits"
         yield _warning(field, text)
+
+
+def _shortest_distance(schedule: Schedule) -> timedelta:
+    """Return how close to one another two runs of a schedule are, of the first many."""
+    times = [schedule.next_after(_SOME_DAY)]
+    while len(times) < _MANY_RUNS:
+        times.append(schedule.next_after(times[-1]))
+    return min(later - earlier for earlier, later in pairwise(times))
 
 
 def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:

@@ -46,11 +46,18 @@ from berth_descheduler.plugins import (
     settings_with,
     with_defragmentation,
 )
-from berth_descheduler.policy.profiles import ProfilePlugins, read_profile
+from berth_descheduler.policy.profiles import PolicyError, ProfilePlugins, read_profile
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, read_schedule
 from berth_descheduler.policy.upstream import is_upstream, not_installed, read_upstream
 from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
-from berth_kube import DESCHEDULER_POLICIES, KubeClient, NotFoundError, load_documents, read_bounded
+from berth_kube import (
+    DESCHEDULER_POLICIES,
+    KubeClient,
+    LocatedDocument,
+    NotFoundError,
+    locate_documents,
+    read_bounded,
+)
 
 T = TypeVar("T")
 
@@ -68,25 +75,6 @@ _COUNTS: Final = {
 _SCHEDULED_PERIOD: Final = timedelta(minutes=1)
 """Taken for the period of a policy that empties lent nodes and runs at no interval."""
 _LEAST_WAIT_SECONDS: Final = 10.0
-
-
-class PolicyError(InputError):
-    """A policy cannot be run.
-
-    It reads as its first error; `errors` are all.
-    """
-
-    def __init__(self, errors: Sequence[InputError]) -> None:
-        first = errors[0]
-        super().__init__(first.field, first.value, first.expected, said=first.said)
-        self.errors = tuple(errors)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to make it again.
-
-        The base class's arguments are not its own.
-        """
-        return (PolicyError, (self.errors,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +125,11 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
     def attempt(read: Callable[[], T]) -> T | None:
         try:
             return read()
+        except PolicyError as error:
+            errors.extend(error.errors)
         except InputError as error:
             errors.append(error)
-            return None
+        return None
 
     schedule = attempt(lambda: _within("spec.trigger", lambda: read_schedule(spec.trigger)))
     selector = attempt(lambda: _read_selector(spec.node_selector))
@@ -329,9 +319,19 @@ def _as_input_error(raw: Mapping[str, Any], message: str) -> InputError:
         return InputError(field, None, "a value", said="missing")
     value = _value_at(raw, path)
     if _ENUM.match(what):
-        return InputError(path, value, "one of the values that the field has")
+        return InputError(path, value, f"one of {', '.join(_values_of(path))}")
     kinds = _KIND.match(what)
     return InputError(path, value, f"a value of the type {kinds['wanted']}" if kinds else what)
+
+
+def _values_of(path: str) -> Iterator[str]:
+    """Yield the values of the enumeration at a path such as `spec.freedNodes.taint`."""
+    kind: msgspec.inspect.Type = msgspec.inspect.type_info(DeschedulerPolicy)
+    for step in path.split("."):
+        if isinstance(kind, msgspec.inspect.StructType):
+            kind = next(field.type for field in kind.fields if field.encode_name == step)
+    if isinstance(kind, msgspec.inspect.EnumType):
+        yield from (str(one.value) for one in kind.cls)
 
 
 def _value_at(raw: object, path: str) -> object:
@@ -380,17 +380,17 @@ def read_document(name: str) -> object:
     documents = read_documents(name, "--policy")
     if len(documents) != 1:
         raise InputError("--policy", name, "a file with one policy", said=f"a file with {len(documents)} documents")
-    return documents[0]
+    return documents[0].content
 
 
-def read_documents(name: str, field: str) -> tuple[object, ...]:
-    """Return the documents of a file in builtins.
+def read_documents(name: str, field: str) -> tuple[LocatedDocument, ...]:
+    """Return the documents of a file that are not empty.
 
     Raises `InputError` with the field for which the file was named.
     """
     try:
         text = read_bounded(sys.stdin.buffer if name == STANDARD_INPUT else Path(name))
-        return tuple(one for one in load_documents(text) if one is not None)
+        return tuple(one for one in locate_documents(text) if one.content is not None)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(field, name, f"a file that can be read: {error}") from error
     except yaml.YAMLError as error:

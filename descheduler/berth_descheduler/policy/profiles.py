@@ -42,6 +42,29 @@ _METHODS: Final[Mapping[PluginKind, tuple[str, ...]]] = {
 _ON_BY_DEFAULT: Final = frozenset({PluginKind.FILTER, PluginKind.PRE_EVICTION_FILTER})
 
 
+class PolicyError(InputError):
+    """A policy cannot be run.
+
+    It reads as its first error; `errors` are all.
+    """
+
+    def __init__(self, errors: Sequence[InputError]) -> None:
+        first = errors[0]
+        super().__init__(first.field, first.value, first.expected, said=first.said)
+        self.errors = tuple(errors)
+
+    def within(self, place: str, *, joint: str = ".") -> "PolicyError":
+        """Return the same errors with their fields named from further outside."""
+        return PolicyError([one.within(place, joint=joint) for one in self.errors])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make it again.
+
+        The base class's arguments are not its own.
+        """
+        return (PolicyError, (self.errors,))
+
+
 @dataclass(frozen=True, slots=True)
 class ProfilePlugins:
     """The plugins of a profile, ready to plan with."""
@@ -70,7 +93,7 @@ class _Use:
 def read_profile(raw: Mapping[str, Any], registry: PluginRegistry) -> ProfilePlugins:
     """Return the plugins of a profile `{name, pluginConfig, plugins}`.
 
-    Raises `InputError` that names the path.
+    Raises `InputError` that names the path: a `PolicyError` of all plugins that are wrong.
     """
     return _Reader(raw, registry).read()
 
@@ -86,7 +109,8 @@ class _Reader:
 
     def read(self) -> ProfilePlugins:
         """Return what the profile says."""
-        self._check_names()
+        if errors := [*self._unknown_names(), *self._wrong_arguments()]:
+            raise PolicyError(errors)
         deschedule = self._enabled(PluginKind.DESCHEDULE, _deschedules)
         balances = self._enabled(PluginKind.BALANCE, _balances)
         if len(balances) > 1:
@@ -103,11 +127,10 @@ class _Reader:
             pre_eviction_filters=self._enabled(PluginKind.PRE_EVICTION_FILTER, _filters_before_eviction),
             node_selector=self._node_selector(),
         )
-        self._make_the_rest()
         return ProfilePlugins(plugins, tuple(self._warnings()))
 
-    def _check_names(self) -> None:
-        """Refuse plugins that there are not, all of them in one sentence."""
+    def _unknown_names(self) -> Iterator[InputError]:
+        """Yield what is wrong if there are not all plugins, in one sentence."""
         named = [_Use(name, f"{config.place}.name") for name, config in self._configs.items()]
         named += [use for uses in self._uses.values() for use in uses]
         known = self._registry.names
@@ -116,7 +139,18 @@ class _Reader:
             names = sorted({use.name for use in unknown})
             others = f"; not there either: {', '.join(names[1:])}" if len(names) > 1 else ""
             first = next(use for use in unknown if use.name == names[0])
-            raise InputError(first.place, first.name, f"one of the plugins there are: {', '.join(known)}{others}")
+            yield InputError(first.place, first.name, f"one of the plugins there are: {', '.join(known)}{others}")
+
+    def _wrong_arguments(self) -> Iterator[InputError]:
+        """Yield for each plugin that there is what is wrong with its arguments, also where it is not enabled."""
+        uses = {use.name: use for one in self._uses.values() for use in one}
+        named = {name: _Use(name, f"{config.place}.name") for name, config in self._configs.items()} | uses
+        for name in self._registry.names:
+            try:
+                if name in named:
+                    self._make(named[name])
+            except InputError as error:
+                yield error
 
     def _enabled(self, kind: PluginKind, offers: Callable[[object], TypeGuard[P]]) -> tuple[Enabled[P], ...]:
         return tuple(Enabled(use.name, self._as_kind(use, kind, offers)) for use in self._uses[kind])
@@ -147,14 +181,6 @@ class _Reader:
                     raise InputError(use.place, use.name, error.expected) from error
                 raise error.within(config.place) from error
         return self._made[use.name]
-
-    def _make_the_rest(self) -> None:
-        """Read the arguments of plugins that are not enabled, too.
-
-        An error in them is an error of the profile.
-        """
-        for name, config in self._configs.items():
-            self._make(_Use(name, f"{config.place}.name"))
 
     def _node_selector(self) -> LabelSelector | None:
         """Return the evictor's node selector, which holds for targets as well."""
