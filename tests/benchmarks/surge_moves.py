@@ -5,8 +5,8 @@
 Each has a Service. `berth run` empties the nodes on which they run, as often as it takes. A watch of EndpointSlices
 counts the Services that ever had no ready endpoint, another how long pods are without their ReplicaSets. With `--kill`
 a process is killed before or after a call of its own that changes something, drawn by chance, and started again, some
-`--calls` calls later once more. An orphan is a pod that was let go when a process was killed, and still is a minute
-later.
+`--calls` calls later once more, but not before the pods that were let go then are taken back or gone. An orphan is a
+pod that was let go when the descheduler was killed, and that no run knows of a minute later.
 
 With `--moves both` no Deployment has a budget, and each method moves as many: what a surge costs in time.
 """
@@ -59,6 +59,8 @@ NODE_CPU: Final = 8
 ORPHAN_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 420.0
 NO_PART_OF_IT: Final = ("/apis/coordination.k8s.io/", "/events")
+KNOWN: Final = ("reading the cluster", "of an interrupted run continued")
+"""What a run says once it has taken back what earlier ones let go, or carries it on."""
 PLANNER: Final = ("--whole-nodes", "--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=100")
 
 
@@ -85,6 +87,10 @@ class Released:
     @property
     def now(self) -> int:
         return len(self.began.keys() - self.ended.keys())
+
+    def since(self, moment: float) -> bool:
+        """Return whether a pod is let go that was so at that moment."""
+        return any(self.began[uid] <= moment for uid in self.began.keys() - self.ended.keys())
 
     def after(self, moment: float) -> list[float]:
         """Return for how long after a moment the pods were still let go that were so then."""
@@ -151,6 +157,14 @@ class Fate:
         kind = self._chance.choice([FaultKind.HOLD_BEFORE, FaultKind.HOLD_AFTER])
         self._plan = HoldPlan(is_it, kind)
         self._proxy.plan = self._plan
+
+    @property
+    def last_kill(self) -> float:
+        return self.kills[-1][0] if self.kills else 0.0
+
+    @property
+    def is_drawn(self) -> bool:
+        return self._plan is not None
 
     def strikes(self, process: Process) -> bool:
         """Kill the process if it is at its call now; return whether it was."""
@@ -225,6 +239,9 @@ class Measurement:
     kubeconfig: Path
     folder: Path
     fates: dict[str, Fate]
+    released: Released
+    known: list[float] = field(default_factory=list)
+    """When runs knew all that earlier ones had let go."""
 
     def run_all(self, endpoints: Endpoints) -> None:
         until = time.monotonic() + self.options.minutes * 60
@@ -239,20 +256,29 @@ class Measurement:
             gaps = [name for name, count in endpoints.fewest.items() if count < 1]
             ending = "killed" if was_killed else "over"
             print(f"  {method}: {ending} after {took:.1f} s, {moved} moved, {len(gaps)} had a gap by now", flush=True)
+        for fate in self.fates.values():
+            fate.spare()
+        while self.released.now or is_live(self.client):
+            self._run("Surge")
 
     def _run(self, method: str) -> bool:
         """Make a run, during which processes may be killed; return whether it was."""
         options = (f"--moves={method}", f"--max-moves={self.options.batch}", f"--per-wave={self.options.per_wave}")
         run = Run(self.kubeconfig, self.folder, (*PLANNER, *options))
         run.start()
-        self.fates["descheduler"].draw()
+        is_known = False
         try:
             while run.exit_code is None:
+                if not is_known and (is_known := any(word in run.tail(400) for word in KNOWN)):
+                    self.known.append(time.monotonic())
+                last = max(fate.last_kill for fate in self.fates.values())
+                for fate in self.fates.values():
+                    if not fate.is_drawn and is_known and not self.released.since(last):
+                        fate.draw()
                 if self.fates["descheduler"].strikes(run):
                     return True
                 if self.fates["operator"].strikes(self.operator):
                     self.operator.start()
-                    self.fates["operator"].draw()
                 time.sleep(0.02)
         finally:
             run.kill()
@@ -282,15 +308,12 @@ def measure(options: argparse.Namespace, folder: Path) -> bool:
         ):
             before = generations(client)
             kubeconfig = before_descheduler.write_kubeconfig(folder / "descheduler.yaml")
-            fates["operator"].draw()
-            found = Measurement(client, options, sources, operator, kubeconfig, folder, fates)
+            found = Measurement(client, options, sources, operator, kubeconfig, folder, fates, released)
             found.run_all(endpoints)
-            for fate in fates.values():
-                fate.spare()
             changed = sum(before[name] != count for name, count in generations(client).items())
             left = remaining(client, sources)
         describe_moves(client)
-        return report(endpoints, released, fates, changed, left)
+        return report(endpoints, found, changed, left)
 
 
 def describe_moves(client: KubeClient) -> None:
@@ -305,11 +328,15 @@ def describe_moves(client: KubeClient) -> None:
         print(f"  {count} x {text}")
 
 
-def report(endpoints: Endpoints, released: Released, fates: dict[str, Fate], changed: int, left: int) -> bool:
+def report(endpoints: Endpoints, found: Measurement, changed: int, left: int) -> bool:
+    released, fates = found.released, found.fates
     below = sorted(name for name, count in endpoints.fewest.items() if count < 1)
-    kills = [kill for fate in fates.values() for kill in fate.kills]
-    orphaned = [seconds for moment, _ in kills for seconds in released.after(moment)]
-    orphans = sum(seconds > ORPHAN_SECONDS for seconds in orphaned)
+    orphaned = [seconds for fate in fates.values() for moment, _ in fate.kills for seconds in released.after(moment)]
+    unknown, orphans = [], 0
+    for moment, _ in fates["descheduler"].kills:
+        until = min((one for one in found.known if one > moment), default=time.monotonic())
+        unknown.append(until - moment)
+        orphans += sum(seconds > ORPHAN_SECONDS for seconds in released.after(moment) if unknown[-1] > ORPHAN_SECONDS)
     spans = sorted(released.ended[uid] - since for uid, since in released.began.items() if uid in released.ended)
     for name, fate in fates.items():
         calls = Counter(call for _, call in fate.kills)
@@ -317,6 +344,8 @@ def report(endpoints: Endpoints, released: Released, fates: dict[str, Fate], cha
     if spans:
         print(f"let go for p50 {spans[len(spans) // 2]:.1f} s, at most {spans[-1]:.1f} s; {len(spans)} pods")
     print(f"pods let go at a kill: {len(orphaned)}, the last for {max(orphaned, default=0):.1f} s after it")
+    if unknown:
+        print(f"a run knew of them at most {max(unknown):.1f} s after the descheduler was killed")
     print(f"{endpoints.samples} samples, {len(below)} Services that had a gap, {changed} generations changed")
     print(f"{orphans} orphans {ORPHAN_SECONDS:g} s after a kill, {released.now} pods let go now, {left} did not move")
     return not (below or changed or orphans or released.now or left)
