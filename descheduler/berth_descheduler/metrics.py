@@ -15,6 +15,7 @@ from berth_core import (
     BerthError,
     Clock,
     DeschedulerPolicyStatus,
+    MoveMethod,
     MoveReason,
     MoveState,
     MoveStatus,
@@ -146,7 +147,7 @@ class CycleMetrics(SilentObserver):
         self._cycles = Counter(CYCLES, "Cycles by how far they came.", ["verdict"], registry=registry)
         self._failures = Counter(CYCLE_FAILURES, "Cycles that ended in an error.", registry=registry)
         self._phases = Histogram(PHASE_SECONDS, "Time by phase.", ["phase"], buckets=_BUCKETS, registry=registry)
-        self._moves = Counter(MOVES, "Moves that are over.", ["state", "reason"], registry=registry)
+        self._moves = Counter(MOVES, "Moves that are over.", ["method", "state", "reason"], registry=registry)
         self._rooms = Counter(ROOMS, "Rooms that are over.", ["state", "reason"], registry=registry)
         self._open = Gauge(OPEN_MOVES, "Moves of the running plan that are not over.", registry=registry)
         self.capacity = CapacityMetrics(registry)
@@ -208,7 +209,8 @@ class CycleMetrics(SilentObserver):
             self._landed.set(landed / (landed + strayed))
         self._ping_pong.inc(one.ping_pong)
         for status in one.statuses:
-            self._moves.labels(state=status.state.value, reason=status.reason).inc()
+            method = status.method or MoveMethod.EVICT
+            self._moves.labels(method=method.value, state=status.state.value, reason=status.reason).inc()
         for room in one.rooms:
             self._rooms.labels(state=room.state.value, reason=room.reason).inc()
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from berth_core.migration_plans import MoveReason, MoveState
+from berth_core.migration_plans import MoveMethod, MoveReason, MoveState
 from berth_core.reservations import ReservationPhase, ReservationReason, SlotState
 from berth_descheduler.api.access_log import RequestMetrics
 from berth_descheduler.metrics import PolicyMetrics
@@ -24,6 +24,7 @@ MEANINGS: Mapping[tuple[str, str], Iterable[object]] = {
     ("berth_slots", "state"): SlotState,
     ("berth_reservation_phase_changes_total", "phase"): ReservationPhase,
     ("berth_reservation_phase_changes_total", "reason"): ReservationReason,
+    ("berth_moves_total", "method"): MoveMethod,
     ("berth_moves_total", "state"): MoveState,
     ("berth_moves_total", "reason"): MoveReason,
     ("berth_policies", "valid"): ("true", "false"),

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from berth_core.errors import InputError
-from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlanPhase
+from berth_core.migration_plans import MoveMethod, MoveReason, MoveState, MoveStatus, PlanPhase
 from berth_core.queues import QueueSource
 from berth_core.snapshot import Snapshot
 from berth_descheduler.metrics import (
@@ -16,6 +16,7 @@ from berth_descheduler.metrics import (
     EMPTY_NODES,
     LANDED_RATIO,
     LARGEST_FREE,
+    MOVES,
     NODES,
     PLAN_SECONDS,
     QUEUE_GUARANTEE,
@@ -230,3 +231,22 @@ def test_the_share_that_landed_is_of_what_was_evicted(case: Landing) -> None:
 
     assert registry.get_sample_value(LANDED_RATIO) == pytest.approx(case.want, nan_ok=True)
     assert registry.get_sample_value(f"{PLAN_SECONDS}_sum", {"phase": "Partial"}) == 12.0
+
+
+def test_moves_that_are_over_count_by_how_they_were_made() -> None:
+    registry = CollectorRegistry()
+    taken_back = {"state": MoveState.FAILED, "reason": MoveReason.TAKEN_BACK.value, "method": MoveMethod.SURGE}
+    landed = {"state": MoveState.LANDED}
+    ends = (landed | {"method": MoveMethod.SURGE}, taken_back, landed | {"method": MoveMethod.EVICT}, landed)
+    moves = tuple(MoveStatus(namespace="shop", pod=f"web-{number}", **one) for number, one in enumerate(ends))
+
+    CycleMetrics(registry, FakeClock()).cycle_ended(
+        Outcome(Verdict.CARRIED_OUT, PlanOutcome("plan-1", PlanPhase.PARTIAL, moves, seconds=12.0))
+    )
+
+    def count(method: str, state: str, reason: str) -> float | None:
+        return registry.get_sample_value(MOVES, {"method": method, "state": state, "reason": reason})
+
+    assert count("Surge", "Landed", "") == 1
+    assert count("Surge", "Failed", "TakenBack") == 1
+    assert count("Evict", "Landed", "") == 2
