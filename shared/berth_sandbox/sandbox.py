@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -16,8 +17,8 @@ from typing import Final, Self
 import msgspec
 
 from berth_core import DEFAULT_NAMESPACE, Node
-from berth_kube import NO_RETRIES, NODES, ClientSettings, KubeClient, connect
-from berth_sandbox import bootstrap, health, processes
+from berth_kube import NO_RETRIES, NODES, ClientSettings, KubeClient, KubeError, connect
+from berth_sandbox import bootstrap, processes
 from berth_sandbox.bootstrap import NodeShape, build_node, node_names, remove_leases
 from berth_sandbox.builds import MANIFESTS_FOLDER, find_binaries
 from berth_sandbox.certificates import KWOK, write_certificates
@@ -34,10 +35,8 @@ from berth_sandbox.components import (
 )
 from berth_sandbox.errors import SandboxError, SandboxNameError
 from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder, temporary_folder
-from berth_sandbox.health import SandboxHealth, count_nodes, usable_nodes
 from berth_sandbox.ports import PortReservation, Ports
 from berth_sandbox.settings import SandboxSettings
-from berth_sandbox.watchdog import Watchdog
 
 # --- record ----------------------------------------------------------------------------------------------------------
 # The record of a sandbox, by which another process can find, use and stop it.
@@ -68,6 +67,53 @@ def read_record(folder: SandboxFolder) -> SandboxRecord:
     except (OSError, msgspec.MsgspecError) as error:
         name = folder.root.name
         raise SandboxNameError(f"no sandbox {name!r} is up; `berth sandbox up --name {name}` starts one") from error
+
+
+# --- health ----------------------------------------------------------------------------------------------------------
+
+_CONTROLLERS_TAINT: Final = "node.kubernetes.io/"
+"""Prefix of the taints that node controllers set and remove."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxHealth:
+    """Live and expected components, and the nodes.
+
+    `components` maps each live one to its pid.
+    """
+
+    components: dict[Component, int]
+    expected: frozenset[Component]
+    nodes: int
+    ready_nodes: int
+
+    @property
+    def complete(self) -> bool:
+        """Return whether every component is alive."""
+        return self.expected <= self.components.keys()
+
+
+def _count_nodes(client: KubeClient) -> tuple[int, int]:
+    """Return the numbers of nodes and of usable ones.
+
+    An unreachable server counts as none.
+    """
+    try:
+        nodes = client.list(NODES, type=Node).items
+    except KubeError:
+        return 0, 0
+    return len(nodes), sum(_is_usable(node) for node in nodes)
+
+
+def _usable_nodes(client: KubeClient) -> set[str]:
+    """Return the names of the nodes that pods can be scheduled to."""
+    return {node.metadata.name for node in client.list(NODES, type=Node).items if _is_usable(node)}
+
+
+def _is_usable(node: Node) -> bool:
+    """Return whether a node is ready and without node controllers' taints."""
+    ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
+    return ready and not any(taint.key.startswith(_CONTROLLERS_TAINT) for taint in node.spec.taints)
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------
@@ -170,7 +216,7 @@ def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadl
     """Start the API server first, then the rest, and install Berth meanwhile."""
     progress("starting etcd and kube-apiserver")
     start_components(_FIRST, place)
-    health.wait_until_ready(_FIRST, place.folder, place.ports, deadline=deadline)
+    processes.wait_until_ready(_FIRST, place.folder, place.ports, deadline=deadline)
     later = {*_FIRST, *VOLCANO_COMPONENTS}
     second = tuple(component for component in expected_components(settings) if component not in later)
     progress("starting " + ", ".join(second))
@@ -178,9 +224,9 @@ def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadl
     with connect_as_admin(place.folder) as client:
         bootstrap.restrict_kubelets(client, KWOK.user)
         bootstrap.install_berth(client)
-    health.wait_until_ready(second, place.folder, place.ports, deadline=deadline)
+    processes.wait_until_ready(second, place.folder, place.ports, deadline=deadline)
     with connect_as_admin(place.folder, ClientSettings(retries=NO_RETRIES)) as prober:
-        health.wait_for(
+        processes.wait_for(
             lambda: bootstrap.is_installed(prober),
             component=Component.CONTROLLER_MANAGER,
             folder=place.folder,
@@ -196,14 +242,14 @@ def _start_volcano(place: ComponentPlace, deadline: float, progress: Progress) -
     manifests = place.binaries[Component.VOLCANO_SCHEDULER.binary].parent / MANIFESTS_FOLDER
     with connect_as_admin(place.folder, ClientSettings(retries=NO_RETRIES)) as client:
         defined = bootstrap.install_definitions(client, manifests)
-        health.wait_for(
+        processes.wait_for(
             lambda: bootstrap.are_served(client, defined),
             component=Component.API_SERVER,
             folder=place.folder,
             deadline=deadline,
         )
     start_components(VOLCANO_COMPONENTS, place)
-    health.wait_until_ready(VOLCANO_COMPONENTS, place.folder, place.ports, deadline=deadline)
+    processes.wait_until_ready(VOLCANO_COMPONENTS, place.folder, place.ports, deadline=deadline)
 
 
 def expected_components(settings: SandboxSettings) -> tuple[Component, ...]:
@@ -240,7 +286,7 @@ class Sandbox:
     `detach` it stays up until any process calls `stop`.
     """
 
-    def __init__(self, folder: SandboxFolder, record: SandboxRecord, watchdog: Watchdog | None) -> None:
+    def __init__(self, folder: SandboxFolder, record: SandboxRecord, watchdog: processes.Watchdog | None) -> None:
         self._folder = folder
         self._record = record
         self._watchdog = watchdog
@@ -264,7 +310,7 @@ class Sandbox:
         settings = settings or SandboxSettings()
         binaries = binaries or find_binaries(progress, volcano=settings.volcano)
         with claim_folder(settings.name) as folder:
-            watchdog = Watchdog(folder)
+            watchdog = processes.Watchdog(folder)
             try:
                 sandbox = cls(folder, bring_up(folder, binaries, settings, progress), watchdog)
                 if settings.nodes:
@@ -392,8 +438,8 @@ class Sandbox:
             present = [node.metadata.name for node in client.list(NODES, type=Node).items]
             names = node_names(prefix, sum(name.startswith(prefix) for name in present), count)
             list(pool.map(lambda name: client.create(NODES, build_node(name, shape)), names))
-            health.wait_for(
-                lambda: set(names) <= usable_nodes(client),
+            processes.wait_for(
+                lambda: set(names) <= _usable_nodes(client),
                 component=Component.KWOK,
                 folder=self._folder,
                 deadline=time.monotonic() + self.settings.timeout_seconds,
@@ -406,7 +452,7 @@ class Sandbox:
         nodes, ready = 0, 0
         if Component.API_SERVER in live:
             with connect_as_admin(self._folder, ClientSettings(retries=NO_RETRIES)) as client:
-                nodes, ready = count_nodes(client)
+                nodes, ready = _count_nodes(client)
         expected = frozenset(expected_components(self.settings))
         return SandboxHealth(components=live, expected=expected, nodes=nodes, ready_nodes=ready)
 
@@ -443,10 +489,10 @@ class Sandbox:
                 remove_leases(client)
         start_components((wanted,), self._record.place(self._folder))
         deadline = time.monotonic() + self.settings.timeout_seconds
-        health.wait_until_ready((wanted,), self._folder, self.ports, deadline=deadline)
+        processes.wait_until_ready((wanted,), self._folder, self.ports, deadline=deadline)
 
 
-def _clean_up(folder: SandboxFolder, watchdog: Watchdog | None) -> None:
+def _clean_up(folder: SandboxFolder, watchdog: processes.Watchdog | None) -> None:
     """End all components and remove the folder.
 
     Ctrl-C leaves the rest to the watchdog.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from berth_sandbox import health, processes
+from berth_sandbox import processes
 from berth_sandbox.components import Component
 from berth_sandbox.folders import SandboxFolder
 from waiting import soon
@@ -88,7 +88,7 @@ def test_a_component_that_is_just_starting_has_not_ended(
     start(folder, Component.ETCD)
     seeming_new(monkeypatch)
     answers = iter([False, False, True])
-    health.wait_for(lambda: next(answers), component=Component.ETCD, folder=folder, deadline=time.monotonic() + 600)
+    processes.wait_for(lambda: next(answers), component=Component.ETCD, folder=folder, deadline=time.monotonic() + 600)
 
 
 def test_what_a_component_wrote_is_kept_to_its_end(folder: SandboxFolder) -> None:

@@ -4,7 +4,7 @@ from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, Pla
 from berth_descheduler.planner.simulation.node_fit import NodeTies, node_part, node_refusal, protected_amounts
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses, odd_requests
 from berth_descheduler.planner.simulation.state import State, Step
-from berth_descheduler.planner.simulation.topology_counts import Domain, DomainCounts
+from berth_descheduler.planner.simulation.topology import Domain, DomainCounts
 from berth_descheduler.planner.simulation.volumes import VolumeIndex
 
 __all__ = [

@@ -22,7 +22,7 @@ from berth_core import (
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex
-from berth_descheduler.planner.simulation.topology_counts import (
+from berth_descheduler.planner.simulation.topology import (
     DomainCounts,
     LabelIndex,
     Match,

@@ -12,7 +12,7 @@ from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, Pod
 from berth_descheduler.planner.simulation.node_fit import NodeFit
 from berth_descheduler.planner.simulation.pod_affinity import InterPodAffinity
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, HostPort
-from berth_descheduler.planner.simulation.topology_spread import PodTopologySpread
+from berth_descheduler.planner.simulation.topology import PodTopologySpread
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class State:
     def __init__(self, cluster: Cluster, maybe_sources: Collection[NodeIndex] | None = None) -> None:
         """Begin with the snapshot.
 
-        `maybe_sources` are the nodes that may be drained (None: all); see `topology_spread`.
+        `maybe_sources` are the nodes that may be drained (None: all); see `topology`.
         """
         self.cluster = cluster
         self.node_fit = NodeFit(cluster)
