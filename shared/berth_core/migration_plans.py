@@ -312,6 +312,8 @@ class MoveReason(StrEnum):
     """A filter, the pod's gang or its annotations keep the pod; the message says which."""
     REPLACEMENT_TIMEOUT = "ReplacementTimeout"
     """The pod was evicted, and no replacement took its place in time; the place is released."""
+    REPLACEMENT_GONE = "ReplacementGone"
+    """The replacement took its place, and others removed it before it was Ready."""
     TAKEN_BACK = "TakenBack"
     """The pod had been let go for a surge move, and its ReplicaSet has it back: it was not evicted."""
     POD_STAYS = "PodStays"

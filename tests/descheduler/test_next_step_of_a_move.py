@@ -292,6 +292,19 @@ CASES = {
         KEPT,
         "runs on target but is not Ready",
     ),
+    "a replacement that others remove is not waited for": Case(
+        replace(EVICTED, place=ReservationProgress.BOUND, since=Since(taken=NOW - 15)),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.REPLACEMENT_GONE,
+        KEPT,
+        "the replacement was removed from target by others",
+    ),
+    "a replacement that the watches may not show yet is waited for": Case(
+        replace(EVICTED, place=ReservationProgress.BOUND, since=Since(taken=NOW - 14.9)),
+        Wait,
+        MoveState.EVICTED,
+    ),
     "a replacement that finds no node is said to have none": Case(
         replace(
             EVICTED,

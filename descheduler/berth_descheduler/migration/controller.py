@@ -174,9 +174,11 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
         move for move, gone in zip(plan.spec.moves, execution.evicted, strict=True) if gone and not move.is_eviction
     ]
     since = parse_timestamp(plan.status.start_time) if plan.status.start_time else context.clock.now()
+    outdated = _is_outdated(context, plan, execution)
+    came_too_late = outdated and not any(one.state.succeeded for one in execution.statuses)
     return PlanOutcome(
         plan=plan.metadata.name,
-        phase=conclude(execution.statuses, execution.rooms, interrupted=_is_interrupted(execution)),
+        phase=conclude(execution.statuses, execution.rooms, interrupted=_is_interrupted(execution) or came_too_late),
         statuses=execution.statuses,
         evictions=sum(move.is_eviction for move in plan.spec.moves),
         freed_nodes=read_freed(context.client, plan.spec.moves),
@@ -186,19 +188,16 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
         frees_nodes=goal_of(plan.spec.objective) is Goal.FREE_NODES,
         ping_pong=_count_ping_pong(context, plan, execution),
         rooms=execution.rooms,
-        outdated=_is_outdated(context, plan, execution),
+        outdated=outdated,
     )
 
 
 def _is_interrupted(execution: Execution) -> bool:
     """Return whether a plan was stopped from outside, or never begun.
 
-    Pending pods can keep it from beginning, and changes before any of its pods had landed.
+    Pending pods can keep it from beginning.
     """
-    landed = any(one.state.succeeded for one in execution.statuses)
-    too_late = execution.stop is MoveReason.OUTDATED and not landed
-    is_stopped = execution.stop in {MoveReason.INTERRUPTED, MoveReason.ABORTED}
-    return is_stopped or too_late or bool(_why_never_begun(execution))
+    return execution.stop in {MoveReason.INTERRUPTED, MoveReason.ABORTED} or bool(_why_never_begun(execution))
 
 
 def _why_never_begun(execution: Execution) -> str:

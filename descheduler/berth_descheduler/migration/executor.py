@@ -151,8 +151,6 @@ class PlanStop:
             self.begin(MoveReason.PLAN_STOPPED, f"{failed} of {len(statuses)} moves failed")
         elif self._is_out_of_time():
             self.begin(MoveReason.PLAN_STOPPED, f"it took longer than {settings.max_seconds:g} s")
-        else:
-            self.note_overtaken(statuses)
 
     def note_overtaken(self, statuses: Sequence[MoveStatus], doomed: Collection[int] = ()) -> None:
         """Begin to stop where too many of the moves that are left cannot be made any more.
@@ -185,9 +183,9 @@ class PlanStop:
 def has_failed(status: MoveStatus) -> bool:
     """Return whether a move counts as a failure of the plan.
 
-    A skipped move does not.
+    A skipped move does not, nor one whose replacement others have removed.
     """
-    return status.state in {MoveState.FAILED, MoveState.ELSEWHERE}
+    return status.state in {MoveState.FAILED, MoveState.ELSEWHERE} and status.reason != MoveReason.REPLACEMENT_GONE
 
 
 # --- status writer ---------------------------------------------------------------------------------------------------
@@ -431,8 +429,15 @@ class PlanExecutor:
         if self._context.lease.lost.is_set():
             raise LeaseLostError("the lease was lost while a plan was carried out; the next run continues it")
         observed = self._observation.look()
-        self._stop.note(observed, self._moves.statuses)
+        statuses = self._moves.statuses
+        self._stop.note(observed, statuses)
+        self._stop.note_overtaken(statuses, self._gone(observed))
         return observed
+
+    def _gone(self, observed: ObservedPlan) -> set[int]:
+        """Return the positions of the moves whose pods have left by themselves, and of those that are over."""
+        first = (one for one in self._progress if one.index not in self._earlier)  # others wait for an earlier move
+        return {one.index for one in first if one.finished or not is_on_source(one, observed)}
 
     def _step(self, wave: Sequence[MoveProgress], observed: ObservedPlan) -> None:
         """Reconcile each room and each move of a wave."""
@@ -494,8 +499,7 @@ class PlanExecutor:
         for index in result.invalid.keys() & begins.keys() - again:
             self._moves.skip(begins[index], result.invalid[index].reason, result.invalid[index].message)
         invalid = {index for index, why in result.invalid.items() if why.reason in _OVERTAKEN} - again
-        left = set(range(len(self._progress))) - self._moves_ahead().keys() - self._earlier.keys()
-        self._stop.note_overtaken(self._moves.statuses, invalid | left)
+        self._stop.note_overtaken(self._moves.statuses, invalid | self._gone(observed))
 
     def _is_over(self) -> bool:
         """Return whether the plan begins nothing new."""

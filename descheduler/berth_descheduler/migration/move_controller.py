@@ -531,7 +531,7 @@ def _keeps_its_node(status: MoveStatus) -> bool:
 
     The move ended before this run.
     """
-    late = {MoveReason.REPLACEMENT_TIMEOUT, MoveReason.POD_STAYS}
+    late = {MoveReason.REPLACEMENT_TIMEOUT, MoveReason.REPLACEMENT_GONE, MoveReason.POD_STAYS}
     evicted = status.reason in late or bool(status.replacement)
     known = (MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED)
     reason = next((one for one in known if one == status.reason), MoveReason.NONE)

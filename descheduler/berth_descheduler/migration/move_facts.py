@@ -504,7 +504,9 @@ def _latest(one: float | None, other: float | None) -> float | None:
 _PAUSE_SECONDS: Final = 0.2
 """Between two counts of the controllers' pods: each count reads all of them."""
 
-_AFTER_EVICTION = frozenset({MoveReason.REPLACEMENT_TIMEOUT, MoveReason.INTERRUPTED, MoveReason.ABORTED})
+_AFTER_EVICTION = frozenset(
+    {MoveReason.REPLACEMENT_TIMEOUT, MoveReason.REPLACEMENT_GONE, MoveReason.INTERRUPTED, MoveReason.ABORTED}
+)
 
 
 class ReplicaTracker:

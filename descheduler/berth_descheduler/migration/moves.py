@@ -8,10 +8,13 @@ controller, not only its own Reservation.
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from berth_core import MoveReason, MoveState
 from berth_descheduler.settings import MoveTimeouts
+
+_LATE_WATCHES: Final = 3
+"""A replacement that was seen to take its place counts as removed after so many times the longest delay of watches."""
 
 
 class Presence(Enum):
@@ -398,6 +401,9 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     seen = facts.replacement
     if seen is not None and seen.node and (seen.ready or not facts.must_be_ready):
         return _landed(facts.target, seen.node)
+    if seen is None and _elapsed(facts.since.taken, _LATE_WATCHES * timeouts.gap_seconds, now):
+        message = f"the replacement was removed from {facts.target} by others before it was Ready"
+        return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_GONE, message)
     if _elapsed(facts.since.taken, timeouts.ready_seconds, now):
         message = f"the replacement {_what_is_amiss(seen)} after {timeouts.ready_seconds:g} s"
         return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_TIMEOUT, message)
@@ -409,7 +415,7 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 def _what_is_amiss(seen: Replacement | None) -> str:
     """Return why a replacement is not Ready."""
     if seen is None:
-        return "is gone"
+        return "was not seen"
     return f"runs on {seen.node} but is not Ready" if seen.node else "has no node yet"
 
 
