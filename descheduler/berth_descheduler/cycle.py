@@ -42,11 +42,11 @@ from berth_descheduler.migration import (
     announce_starving,
     clean_up_after_operator,
     conclude_request,
+    drain_not_begun_reason,
     execute_plan,
     find_pods_in_cooldown,
     find_unsurgeable,
     note_replanned,
-    pods_staying_reason,
     pods_waiting_reason,
     publish_plan,
     recover_plans,
@@ -298,10 +298,11 @@ class Cycle:
             found = self._find_plan(snapshot)
             announce_starving(self._client, clock, found, snapshot)
             not_worth_it = too_little_gain_reason(found, history, self._settings, clock.now())
+            staying = drain_not_begun_reason(found, snapshot, self._settings.mode)
             if not_worth_it is not None or not self._settings.begins_by_itself:
-                return found, not_worth_it
+                return found, not_worth_it or staying
             waited = clock.monotonic() - begun_at
-            others = pods_staying_reason(found, self._settings) or pods_waiting_reason(found, snapshot, waited)
+            others = staying or pods_waiting_reason(found, snapshot, waited)
             if (
                 others is None
                 or not others.passes

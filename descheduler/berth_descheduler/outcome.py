@@ -137,6 +137,8 @@ class Verdict(StrEnum):
     """Not begun: pending pods would lose the capacity that the moves take."""
     PODS_STAY = "PodsStay"
     """Not begun: a pod could not leave a node that is drained."""
+    NOT_CORDONED = "NotCordoned"
+    """Not begun: a node that is to be drained takes new pods."""
     TOO_LITTLE_GAIN = "TooLittleGain"
     """Not begun: the plan would free fewer nodes than `minFreedNodes`."""
     GAIN_UNDONE = "GainUndone"
@@ -152,6 +154,7 @@ _SENTENCES: Mapping[Verdict, str] = {
     Verdict.STOPPED: "Asked to stop before anything was moved.",
     Verdict.PODS_WAIT: "Not begun: pods wait for the room that the moves would take.",
     Verdict.PODS_STAY: "Not begun: not every pod can leave.",
+    Verdict.NOT_CORDONED: "Not begun: not every node is cordoned.",
     Verdict.TOO_LITTLE_GAIN: "Not begun: too few nodes would be freed.",
     Verdict.GAIN_UNDONE: "Not begun: nodes that were freed lately have been filled again.",
 }
@@ -324,6 +327,7 @@ class Outcome:
             Verdict.STOPPED,
             Verdict.PODS_WAIT,
             Verdict.PODS_STAY,
+            Verdict.NOT_CORDONED,
         }
         ended_well = all(one.clean and (one.outdated or one.phase is not PlanPhase.ABORTED) for one in self.plans)
         return self.verdict not in blocked and ended_well

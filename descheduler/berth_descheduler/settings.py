@@ -206,9 +206,6 @@ class CycleSettings:
     max_replans: int = 0
     """How often the run plans again what a plan could not do any more."""
 
-    drains_whole: bool = False
-    """A plan that leaves a pod on a node that it drains does not begin."""
-
     approval: Approval = Approval.AUTO
     """Whether the plan starts by itself or waits for `spec.approved`."""
 

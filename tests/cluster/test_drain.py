@@ -6,16 +6,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import requests
 
 from berth_core.migration_plans import MoveState
 from berth_kube.resources import DAEMON_SETS, DEPLOYMENTS, PDBS, PODS
-from berth_sandbox.bootstrap import NodeShape
+from berth_sandbox.bootstrap import DESCHEDULER, NodeShape, request_token
 from berth_sandbox.invariants import Invariant
+from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
-from cluster.test_surge_moves import deploy_singles, moves, ready_endpoints, released, serve, watched_endpoints
+from berth_sandbox.services import ServiceProcess
+from cluster.test_surge_moves import deploy_singles, moves, released, serve
 from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, require_rest
 from descheduling_stage import Scene
-from service_processes import OperatorProcess
+from ready_endpoints import ready_endpoints, watched_endpoints
+from service_processes import OperatorProcess, script
 from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
@@ -187,3 +191,68 @@ def test_single_pods_under_budgets_that_allow_nothing_leave_without_a_gap(scene:
     assert [scene.pods_on(node) for node in scene.low] == [[], []]
     assert released(scene) == []
     scene.require_peace(pods=len(scene.high) + len(wanted))
+
+
+class Caller:
+    """Who may drain, before a service that answers over HTTP."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self._port = free_port()
+        account = scene.sandbox.service_account_kubeconfig("berth-descheduler")
+        command = [
+            *(script("berth-descheduler"), f"--kubeconfig={account}", "--health-address=127.0.0.1:0"),
+            *(f"--rest-address=127.0.0.1:{self._port}", "--lease-seconds=6", "--fragmentation-interval=none"),
+        ]
+        self.service = ServiceProcess(command, scene.folder / f"service-{self._port}.log")
+        self._token = request_token(scene.client, DESCHEDULER)
+
+    def ask(self, method: str, path: str, **rest: Any) -> requests.Response:  # noqa: ANN401 - what requests takes
+        with requests.Session() as session:
+            session.trust_env = False
+            headers = {"Authorization": f"Bearer {self._token}"}
+            url = f"http://127.0.0.1:{self._port}{path}"
+            return session.request(method, url, headers=headers, timeout=120, **rest)
+
+    def is_answered(self) -> bool:
+        self.service.require_running()
+        try:
+            return self.ask("GET", "/v1/plans").ok
+        except requests.exceptions.ConnectionError:
+            return False
+
+    def phase(self, path: str) -> str:
+        answer = self.ask("GET", path)
+        return str(answer.json()["phase"]) if answer.ok else ""
+
+
+def test_a_drain_over_http_goes_on_after_the_service_was_killed(scene: Scene) -> None:
+    """The descheduler's own account has just the rights that a caller needs: it may make plans, and patch nodes."""
+    names = ("one", "two")
+    deploy_singles(scene, *names)
+    body = {"nodes": list(scene.low)}
+    first = Caller(scene)
+    with first.service:
+        scene.wait_for("the service answers", first.is_answered)
+        refused = first.ask("POST", "/v1/drains", json=body)
+        assert (refused.status_code, refused.json()["detail"]) == (
+            *(409, f"not cordoned: run kubectl cordon {' '.join(scene.low)}"),
+        )
+        scene.cordon(*scene.low)
+        asked = first.ask("POST", "/v1/drains", json=body)
+        assert asked.status_code == 202, asked.text
+        path = asked.headers["Location"]
+        scene.wait_for("a place is held", scene.has_begun)
+        first.service.kill()
+
+    second = Caller(scene)
+    with second.service:
+        scene.wait_for("the service answers again", second.is_answered)
+        scene.wait_for("the drain is over", lambda: second.phase(path) == "Succeeded")
+
+    assert {name: (one.state, one.method) for name, one in moves(scene).items()} == dict.fromkeys(
+        names, ("Landed", "Surge")
+    )
+    assert [scene.pods_on(node) for node in scene.low] == [[], []]
+    assert set(scene.low) == {node.metadata.name for node in scene.nodes() if node.spec.unschedulable}
+    scene.require_peace(pods=len(scene.high) + len(names))

@@ -285,6 +285,13 @@ def test_a_runner_asks_for_plans_that_others_approve(people: People) -> None:
         runner.merge_patch(MIGRATION_PLANS, PLAN, {"spec": {"approved": True}})
 
 
+def test_who_may_not_cordon_nodes_asks_for_no_drain(people: People) -> None:
+    drain = {"plugin": "NodeDrain", "args": {"nodes": ["n1"]}}
+    make_plan(people.admin, mode="Approve", objective=drain)
+    with pytest.raises(InvalidObjectError, match="who may not patch nodes may ask for no plan that drains nodes"):
+        make_plan(people.clients["runner"], mode="Approve", objective=drain)
+
+
 def test_an_approver_approves_and_aborts_in_the_own_name_and_makes_no_plan(people: People) -> None:
     approver = people.clients["approver"]
     change = partial(approver.merge_patch, MIGRATION_PLANS)

@@ -47,7 +47,8 @@ class ReviewingCluster(FakeCluster):
             "admin": {(verb, one.plural) for verb in ALL_VERBS for one in (MIGRATION_PLANS, DESCHEDULER_POLICIES)},
             "reader": {(verb, MIGRATION_PLANS.plural) for verb in ("get", "list", "watch")},
         }
-        self.rights["admin"] |= {("list", NODES.plural), ("list", PODS.plural), ("list", VOLCANO_QUEUES.plural)}
+        of_nodes = {("patch", NODES.plural), ("list", NODES.plural)}
+        self.rights["admin"] |= of_nodes | {("list", PODS.plural), ("list", VOLCANO_QUEUES.plural)}
         self.forbidden: set[tuple[str, str]] = set()
         """Groups and plurals of kinds that nobody may use."""
         self.audiences: list[str] | None = None

@@ -29,6 +29,7 @@ from descheduler.rest_server import ADMIN, ReviewingCluster, add_plan, ask, hurr
 
 PATHS = (
     "POST /v1/runs",
+    "POST /v1/drains",
     "GET /v1/plans",
     "GET /v1/plans/{name}",
     "POST /v1/plans/{name}/approve",

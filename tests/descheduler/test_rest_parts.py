@@ -14,7 +14,8 @@ from berth_descheduler.api.admission import Admission
 from berth_descheduler.api.concurrency import TtlCache
 from berth_descheduler.api.plan_stream import events_between
 from berth_descheduler.api.problems import ProblemError, from_error, from_validation
-from berth_descheduler.api.routes import NAME_PATTERN, SHAPE_PATTERN, read_shapes
+from berth_descheduler.api.routes import SHAPE_PATTERN, read_shapes
+from berth_descheduler.api.schemas import NAME_PATTERN
 from berth_descheduler.api.settings import RestLimits, RestTimes
 from berth_descheduler.migration.plans import PlanStateError
 from berth_descheduler.planner.stranded_capacity import read_shape

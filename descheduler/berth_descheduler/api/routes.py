@@ -8,21 +8,31 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, RunMode, Snapshot, SnapshotKind
+from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, Node, PlanPhase, RunMode, Snapshot, SnapshotKind
 from berth_descheduler.api.admission import Authority, RequestContext
 from berth_descheduler.api.concurrency import TtlCache, Workers
 from berth_descheduler.api.openapi import answers
 from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, PlanFeeds, StreamContext, stream_events
 from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind, fault, invalid
-from berth_descheduler.api.schemas import RequestedRun, StreamedEvent, describe_request
+from berth_descheduler.api.schemas import (
+    LONGEST_NAME,
+    NAME_PATTERN,
+    DrainRequest,
+    RequestedDrain,
+    RequestedRun,
+    RunRequest,
+    StreamedEvent,
+    describe_drain,
+    describe_request,
+)
 from berth_descheduler.api.settings import RestSettings
-from berth_descheduler.migration import abort, approve, request_run
+from berth_descheduler.migration import abort, approve, request_drain, request_run
 from berth_descheduler.planner import CapacityShape, QueueCapacity, measure_queues, read_shape, report_capacity
 from berth_descheduler.report import (
     Capacity,
@@ -159,10 +169,8 @@ class FragmentationQueries:
 
 MOST_SHAPES: Final = 8
 MOST_PLANS: Final = 500
-LONGEST_NAME: Final = 253
 LONGEST_SHAPE: Final = 300
 
-NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _RESOURCE: Final = r"(?:[a-z0-9](?:[-a-z0-9.]{0,60}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,60}[A-Za-z0-9])?"
 _SMALL: Final = r"0\.[0-9]{0,2}[1-9]"
 
@@ -231,24 +239,6 @@ LastEventId = Annotated[
         "starts with the whole plan. 204 if the plan is over and nothing was missed.",
     ),
 ]
-
-
-class RunRequest(BaseModel):
-    """A request for a run."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", title="RunRequest")
-
-    policy: Annotated[str, Field(max_length=LONGEST_NAME, pattern=NAME_PATTERN, description="The policy to run.")]
-    mode: Annotated[
-        Literal["Plan", "Approve", "Auto"] | None,
-        Field(
-            description="How far the run goes. Plan: the plan is published and nothing is touched. Approve: it waits "
-            "for approval. Auto: it is carried out, which needs the right to approve. Default: the policy's."
-        ),
-    ] = None
-    dry_run: Annotated[
-        bool, Field(alias="dryRun", description="Publish the plan and never carry it out, whatever the mode.")
-    ] = False
 
 
 def read_shapes(texts: list[str]) -> tuple[CapacityShape, ...]:
@@ -320,6 +310,7 @@ def build_routes(api: ApiContext) -> APIRouter:
     # An operation is called as its function is, which generated clients call it, too.
     router = APIRouter(prefix="/v1", generate_unique_id_function=lambda route: route.name)
     _add_runs(router, api)
+    _add_drains(router, api)
     _add_plans(router, api)
     _add_decisions(router, api)
     _add_events(router, api)
@@ -353,6 +344,49 @@ def _add_runs(router: APIRouter, api: ApiContext) -> None:
         )
         headers = {"Location": f"/v1/plans/{plan.metadata.name}"}
         return _answer(describe_request(plan), HTTPStatus.ACCEPTED, headers)
+
+
+def _add_drains(router: APIRouter, api: ApiContext) -> None:
+    @router.post(
+        "/drains",
+        summary="Request a drain of cordoned nodes",
+        description="Needs the rights to create migrationplans and to patch nodes and, for a plan that is carried out "
+        "without approval (mode Auto), to patch migrationplans. Cordon the nodes first, unless it is for looking at "
+        "only. The drain starts when earlier runs are over; follow its plan to see.",
+        status_code=HTTPStatus.ACCEPTED,
+        tags=["runs"],
+        **answers(RequestedDrain, "The drain is requested; Location names its plan.", location=True, conflict=True),
+    )
+    async def ask_for_drain(request: Request, body: DrainRequest, key: IdempotencyKey = None) -> Response:
+        refuse_unknown(dict(request.query_params), set())
+        mode, drain = body.run_mode, body.drain
+        twice = [name for index, name in enumerate(body.nodes) if name in body.nodes[:index]]
+        if twice:
+            raise invalid([fault("body.nodes", twice[0], "each node once")])
+        subject = await api.admit(request, Access("create", MIGRATION_PLANS), Access("patch", NODES))
+        if mode is RunMode.AUTO:
+            await api.admit(request, Access("patch", MIGRATION_PLANS))
+        await api.workers.run(lambda: _require_nodes(api.client, body.nodes, cordoned=mode is not RunMode.PLAN))
+        plan = await api.workers.run(
+            lambda: request_drain(
+                api.client, api.clock, drain.objective, mode=mode, requested_by=subject.user, idempotency_key=key or ""
+            )
+        )
+        headers = {"Location": f"/v1/plans/{plan.metadata.name}"}
+        return _answer(describe_drain(plan), HTTPStatus.ACCEPTED, headers)
+
+
+def _require_nodes(client: KubeClient, names: list[str], *, cordoned: bool) -> None:
+    """Raise `ProblemError` for nodes that are not there, or that still take pods."""
+    faults: list[FieldFault] = []
+    for index, name in enumerate(names):
+        with _naming(f"body.nodes[{index}]", name, "node"):
+            node = client.get(NODES, name, type=Node)
+        if cordoned and not node.spec.unschedulable:
+            faults.append(fault(f"body.nodes[{index}]", name, "a node that is cordoned"))
+    if faults:
+        open_nodes = " ".join(names[int(one.field.split("[")[1][:-1])] for one in faults)
+        raise ProblemError(ProblemKind.CONFLICT, f"not cordoned: run kubectl cordon {open_nodes}", faults=faults)
 
 
 def _require_valid(policy: DeschedulerPolicy) -> None:

@@ -1,11 +1,13 @@
 """Documents of the HTTP interface only; commands share the others (`report.documents`)."""
 
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
+from pydantic import BaseModel, ConfigDict, Field
 
 from berth_core import Achieved, MigrationPlan, PlanPhase, RunMode
+from berth_descheduler.plugins import NodeDrain
 from berth_descheduler.report import (
     Capacity,
     PlanDocument,
@@ -63,6 +65,91 @@ class RequestedRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created: str | None
 
 
+class RequestedDrain(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A requested drain, as the plan that it fills."""
+
+    plan: str
+    nodes: tuple[str, ...]
+    mode: RunMode | None
+    phase: PlanPhase
+    requested_by: str
+    created: str | None
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+MOST_NODES: Final = 100
+LONGEST_NAME: Final = 253
+NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
+
+class RunRequest(BaseModel):
+    """A request for a run."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", title="RunRequest")
+
+    policy: Annotated[str, Field(max_length=LONGEST_NAME, pattern=NAME_PATTERN, description="The policy to run.")]
+    mode: Annotated[
+        Literal["Plan", "Approve", "Auto"] | None,
+        Field(
+            description="How far the run goes. Plan: the plan is published and nothing is touched. Approve: it waits "
+            "for approval. Auto: it is carried out, which needs the right to approve. Default: the policy's."
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool, Field(alias="dryRun", description="Publish the plan and never carry it out, whatever the mode.")
+    ] = False
+
+
+class DrainRequest(BaseModel):
+    """A request for a drain of nodes."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", title="DrainRequest")
+
+    nodes: Annotated[
+        list[Annotated[str, Field(max_length=LONGEST_NAME, pattern=NAME_PATTERN)]],
+        Field(
+            min_length=1,
+            max_length=MOST_NODES,
+            description="The nodes, each once; cordon them first.",
+            json_schema_extra={"uniqueItems": True},
+        ),
+    ]
+    mode: Annotated[
+        Literal["Plan", "Approve", "Auto"],
+        Field(
+            description="How far the drain goes. Plan: the plan is published and nothing is touched. Approve: it waits "
+            "for approval. Auto: it is carried out, which needs the right to approve."
+        ),
+    ] = "Auto"
+    dry_run: Annotated[
+        bool, Field(alias="dryRun", description="Publish the plan and never carry it out, whatever the mode.")
+    ] = False
+    skip_refused: Annotated[
+        bool, Field(alias="skipRefused", description="Move the others where some pods cannot go; those stay.")
+    ] = False
+    delete_emptydir_data: Annotated[
+        bool,
+        Field(
+            alias="deleteEmptyDirData",
+            description="Move pods with emptyDir or hostPath volumes, too; what they have there is lost.",
+        ),
+    ] = False
+
+    @property
+    def run_mode(self) -> RunMode:
+        """Return how far the drain goes in the end."""
+        return RunMode.PLAN if self.dry_run else RunMode(self.mode)
+
+    @property
+    def drain(self) -> NodeDrain:
+        """Return what the planner is asked for."""
+        nodes = frozenset(self.nodes)
+        return NodeDrain(nodes=nodes, delete_empty_dirs=self.delete_emptydir_data, skip_refused=self.skip_refused)
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
 DOCUMENTS: Final = (
     PlanList,
     PlanDocument,
@@ -70,6 +157,7 @@ DOCUMENTS: Final = (
     PlanMove,
     StreamedEvent,
     RequestedRun,
+    RequestedDrain,
     PolicyList,
     Capacity,
     QueueList,
@@ -92,6 +180,17 @@ def describe_request(plan: MigrationPlan) -> RequestedRun:
     return RequestedRun(
         plan=plan.metadata.name,
         policy=plan.spec.policy,
+        mode=plan.spec.mode,
+        phase=plan.phase,
+        requested_by=plan.spec.requested_by,
+        created=plan.metadata.creation_timestamp,
+    )
+
+
+def describe_drain(plan: MigrationPlan) -> RequestedDrain:
+    return RequestedDrain(
+        plan=plan.metadata.name,
+        nodes=tuple(plan.spec.objective.args["nodes"]),
         mode=plan.spec.mode,
         phase=plan.phase,
         requested_by=plan.spec.requested_by,

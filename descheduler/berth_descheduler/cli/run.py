@@ -199,7 +199,11 @@ def drain_command(
         DrainProgress(Terminal(stderr=True), asks_for_approval=False) as progress,
     ):
         chosen = choose_nodes(client.list(NODES, type=Node).items, wanted)
-        plugin = NodeDrain(nodes=frozenset(chosen), delete_empty_dirs=options["delete_emptydir_data"])
+        plugin = NodeDrain(
+            nodes=frozenset(chosen),
+            delete_empty_dirs=options["delete_emptydir_data"],
+            skip_refused=options["skip_refused"],
+        )
         drain = _Drain(client, stop, progress, defaults, plugin)
         done = drain.try_out() if dry_run else drain.carry_out(uncordon_on_failure=uncordon_on_failure)
     if output is Output.TABLE:

@@ -12,6 +12,7 @@ from berth_core import (
     SCHEDULED,
     STARVING_JOBS,
     DeschedulerPolicy,
+    InputError,
     MigrationPlan,
     PlanPhase,
     RetryableError,
@@ -21,7 +22,15 @@ from berth_core import (
     is_scheduled_plan,
     read_timestamp,
 )
-from berth_descheduler.policy import IntervalSchedule, PolicyError, PolicyRun, Schedule, Timing, read_timing
+from berth_descheduler.policy import (
+    IntervalSchedule,
+    PolicyError,
+    PolicyRun,
+    Schedule,
+    Timing,
+    asked_drain,
+    read_timing,
+)
 from berth_kube import ForbiddenError, UnauthorizedError
 
 _TRUE: Final = "True"
@@ -111,7 +120,7 @@ def choose_task(
 
 
 def may_begin(plan: MigrationPlan) -> bool:
-    """Return whether a plan of a policy waits only for its turn."""
+    """Return whether a plan that was not made by hand waits only for its turn."""
     open_ = plan.phase in {PlanPhase.PROPOSED, PlanPhase.APPROVED} and plan.fault is None
     return open_ and plan.spec.mode is not None and plan.spec.approved and not plan.spec.aborted
 
@@ -206,11 +215,17 @@ def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: date
     limit = read_timestamp(plan.spec.approve_before)
     if limit is not None and not plan.spec.approved and limit <= now:
         return "aborted: it was not approved in time"
-    return "" if not is_open(plan) else _why_not_run(known.get(plan.spec.policy), plan.spec.policy)
+    return "" if not is_open(plan) else _why_not_run(known.get(plan.spec.policy), plan)
 
 
-def _why_not_run(known: ParsedPolicy | None, name: str) -> str:
-    """Return why nothing can be made of a policy's plan, else ""."""
+def _why_not_run(known: ParsedPolicy | None, plan: MigrationPlan) -> str:
+    """Return why nothing can be made of a plan of a policy, or of a drain that was asked for, else ""."""
+    name = plan.spec.policy
+    try:
+        if asked_drain(plan) is not None:
+            return ""
+    except InputError as error:
+        return f"aborted: {error}"
     if known is None:
         return f"aborted: there is no policy {name}"
     return f"aborted: the policy {name} cannot be run: {known.run}" if isinstance(known.run, PolicyError) else ""

@@ -43,7 +43,13 @@ from berth_descheduler.migration import (
 )
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.policy import PolicyError, PolicyRun, choose_plan_settings
+from berth_descheduler.policy import (
+    PolicyError,
+    PolicyRun,
+    asked_drain,
+    choose_plan_settings,
+    requested_drain_settings,
+)
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_descheduler.telemetry import PolicyEventReason
@@ -160,7 +166,7 @@ class Runner:
             return None
         known = self._policy_of(plan)
         run = None if known is None else known.run
-        if not isinstance(run, PolicyRun) and plan.phase is not PlanPhase.RUNNING:
+        if not isinstance(run, PolicyRun) and plan.phase is not PlanPhase.RUNNING and asked_drain(plan) is None:
             return None
         plan_settings = choose_plan_settings(plan, run, self._context.defaults, self._context.clock.now())
         return Assignment(
@@ -175,6 +181,9 @@ class Runner:
         known = self._policy_of(plan)
         if not may_be_filled(plan) or plan.spec.mode is None:
             return None
+        if (drain := asked_drain(plan)) is not None:
+            chosen = requested_drain_settings(plan, drain, self._context.defaults, self._context.clock.now())
+            return Assignment(chosen.settings, chosen.planner, perform=lambda cycle: cycle.run(plan), plan=plan)
         if known is None or isinstance(known.run, PolicyError):
             return None
         return Assignment(

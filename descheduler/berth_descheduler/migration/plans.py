@@ -24,6 +24,7 @@ from berth_core import (
     MigrationPlanSpec,
     MigrationPlanStatus,
     MoveMethod,
+    Objective,
     ObjectReference,
     PermanentError,
     PlannedMove,
@@ -324,17 +325,45 @@ def request_run(
     spec = MigrationPlanSpec(
         policy=policy, trigger=REQUEST_TRIGGER, mode=mode or wanted.spec.mode, requested_by=requested_by
     )
+    return _request(client, clock, spec, idempotency_key, any_mode=mode is None)
+
+
+def request_drain(
+    client: KubeClient,
+    clock: Clock,
+    objective: Objective,
+    *,
+    mode: RunMode,
+    requested_by: str = "",
+    idempotency_key: str = "",
+) -> MigrationPlan:
+    """Request a drain and return its Requested plan, as `request_run` does for a policy."""
+    spec = MigrationPlanSpec(trigger=REQUEST_TRIGGER, mode=mode, requested_by=requested_by, objective=objective)
+    return _request(client, clock, spec, idempotency_key)
+
+
+def _request(
+    client: KubeClient, clock: Clock, spec: MigrationPlanSpec, idempotency_key: str, *, any_mode: bool = False
+) -> MigrationPlan:
+    """Create a requested plan, or return the one of the same key; raises `PlanStateError` if that is another's."""
     name = plan_name(clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
     if idempotency_key:
-        name = requested_plan_name(requested_by, idempotency_key)
+        name = requested_plan_name(spec.requested_by, idempotency_key)
     try:
         return client.create(MIGRATION_PLANS, build_requested_plan(name, spec), type=MigrationPlan)
     except AlreadyExistsError:
         found = client.get(MIGRATION_PLANS, name, type=MigrationPlan)
-    asked = (found.spec.policy, found.spec.requested_by, found.spec.mode if mode else None)
-    if asked != (policy, requested_by, mode):
-        raise PlanStateError(f"the key was used for another request: plan {name} is of policy {found.spec.policy}")
+    if not _asks_the_same(found.spec, spec, any_mode=any_mode):
+        of_what = f"of policy {found.spec.policy}" if found.spec.policy else "of another drain"
+        raise PlanStateError(f"the key was used for another request: plan {name} is {of_what}")
     return found
+
+
+def _asks_the_same(one: MigrationPlanSpec, other: MigrationPlanSpec, *, any_mode: bool) -> bool:
+    """Return whether two requests ask for the same; the objective of a policy's plan comes with its moves."""
+    if (one.policy, one.requested_by) != (other.policy, other.requested_by):
+        return False
+    return (any_mode or one.mode is other.mode) and (bool(one.policy) or one.objective == other.objective)
 
 
 def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
@@ -345,7 +374,8 @@ def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPl
     """
     found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
     if found.spec.mode is RunMode.PLAN:
-        raise PlanStateError(f"plan {plan} is only shown: run policy {found.spec.policy} in the mode Approve or Auto")
+        again = f"run policy {found.spec.policy}" if found.spec.policy else "ask for it again"
+        raise PlanStateError(f"plan {plan} is only shown: {again} in the mode Approve or Auto")
     if found.phase.terminal:
         raise PlanStateError(f"plan {plan} is over: it is {found.phase.value}")
     if found.spec.aborted:

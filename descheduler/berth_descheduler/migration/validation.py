@@ -36,6 +36,7 @@ from berth_core import (
     ResourceAmounts,
     RetryableError,
     Room,
+    RunMode,
     Snapshot,
     count,
     first_few,
@@ -60,11 +61,12 @@ from berth_descheduler.planner import (
     wish_refusals,
     with_surges,
 )
-from berth_descheduler.plugins import Goal, drained_nodes, evicts_for_room, goal_of, why_not_evicted
+from berth_descheduler.plugins import Goal, drain_of, evicts_for_room, goal_of, why_not_evicted
 from berth_descheduler.settings import CycleSettings
 from berth_kube import NODES, PODS, KubeClient
 
 _NAMES_SHOWN: Final = 5
+_STAYING_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,16 +282,24 @@ _PASSING: Final = frozenset({RefusalReason.BUDGET_EXHAUSTED, RefusalReason.NOT_R
 """Why pods stay that may be able to leave a moment later."""
 
 
-def pods_staying_reason(found: Plan, settings: CycleSettings) -> NotBegun | None:
-    """Return why a drain does not begin that has to take every pod along.
+def drain_not_begun_reason(found: Plan, snapshot: Snapshot, mode: RunMode | None) -> NotBegun | None:
+    """Return why a drain does not begin that has to take every pod along, or whose nodes still take pods.
 
-    None if it leaves none, or may.
+    None if it begins, or is for looking at only, and for other plans.
     """
-    staying = found.pods_staying_on(drained_nodes(found.objective)) if settings.drains_whole else ()
+    drain = drain_of(found.objective)
+    if drain is None:
+        return None
+    nodes = (node for node in snapshot.nodes if node.metadata.name in drain.nodes)
+    taking = [node.metadata.name for node in nodes if not node.spec.unschedulable]
+    if taking and mode is not RunMode.PLAN:
+        text = f"Not begun: not cordoned: {names_of(taking)}."
+        return NotBegun(Verdict.NOT_CORDONED, text, passes=False)
+    staying = () if drain.skip_refused else found.pods_staying_on(drain.nodes)
     if not staying:
         return None
-    what = f"{count(len(staying), 'pod')} cannot leave"
-    text = f"Not begun: {what}: {names_of(f'{one.namespace}/{one.name} ({one.reason})' for one in staying)}."
+    named = sorted(f"{one.namespace}/{one.name} ({one.reason})" for one in staying)
+    text = f"Not begun: {count(len(staying), 'pod')} cannot leave: {first_few(named, _STAYING_SHOWN)}."
     return NotBegun(Verdict.PODS_STAY, text, passes=all(one.reason in _PASSING for one in staying))
 
 

@@ -256,7 +256,6 @@ def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
         lease_seconds=options["lease_seconds"],
         lease_wait_seconds=options["lease_seconds"] + _LEASE_PATIENCE_SECONDS,
         moves=MoveMethod(options["moves"]),
-        drains_whole=not options["skip_refused"],
         dry_run=dry_run,
     )
     with naming_options(options):

@@ -24,7 +24,7 @@ from berth_descheduler.plugins.defragmentation import (
 from berth_descheduler.plugins.lent_nodes import (
     why_not_evicted,
 )
-from berth_descheduler.plugins.node_drain import NODE_DRAIN, NodeDrain, drained_nodes
+from berth_descheduler.plugins.node_drain import NODE_DRAIN, NodeDrain, drain_of
 from berth_descheduler.plugins.registry import (
     PluginRegistry,
     default_plugins,
@@ -58,8 +58,8 @@ __all__ = [
     "StrategyName",
     "default_plugins",
     "default_settings",
+    "drain_of",
     "drain_settings",
-    "drained_nodes",
     "evicts_for_room",
     "find_double_names",
     "goal_of",

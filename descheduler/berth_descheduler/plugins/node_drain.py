@@ -17,6 +17,7 @@ NODE_DRAIN: Final = "NodeDrain"
 
 _NODES: Final = "nodes"
 _EMPTY_DIRS: Final = "deleteEmptyDirData"
+_SKIP_REFUSED: Final = "skipRefused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +29,27 @@ class NodeDrain(NoBalance):
     delete_empty_dirs: bool = False
     """Whether pods leave that lose the data of their `emptyDir` volumes."""
 
+    skip_refused: bool = False
+    """Whether the others leave where some pods cannot; if not, a plan that leaves one behind does not begin."""
+
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "NodeDrain":
         """Return the plugin with the arguments that a plan records; raises `InputError` that names the field."""
-        refuse_unknown("args", args, (_NODES, _EMPTY_DIRS))
-        nodes, delete = args.get(_NODES), args.get(_EMPTY_DIRS, False)
+        refuse_unknown("args", args, (_NODES, _EMPTY_DIRS, _SKIP_REFUSED))
+        nodes = args.get(_NODES)
         if not isinstance(nodes, list | tuple) or not nodes or not all(isinstance(name, str) for name in nodes):
             raise InputError(_NODES, nodes, "a list of names of nodes")
-        if not isinstance(delete, bool):
-            raise InputError(_EMPTY_DIRS, delete, "true or false")
-        return cls(nodes=frozenset(nodes), delete_empty_dirs=delete)
+        given = [args.get(name, False) for name in (_EMPTY_DIRS, _SKIP_REFUSED)]
+        for name, value in zip((_EMPTY_DIRS, _SKIP_REFUSED), given, strict=True):
+            if not isinstance(value, bool):
+                raise InputError(name, value, "true or false")
+        return cls(nodes=frozenset(nodes), delete_empty_dirs=given[0], skip_refused=given[1])
 
     @property
     def objective(self) -> Objective:
         """Return what is asked for, as a MigrationPlan records it."""
-        args = {_NODES: sorted(self.nodes), _EMPTY_DIRS: self.delete_empty_dirs}
+        flags = {_EMPTY_DIRS: self.delete_empty_dirs, _SKIP_REFUSED: self.skip_refused}
+        args = {_NODES: sorted(self.nodes), **flags}
         return Objective(plugin=NODE_DRAIN, strategy=SINGLE_PODS, args=args)
 
     def deschedule(self, view: ClusterView) -> Iterator[Candidate]:
@@ -57,9 +64,9 @@ class NodeDrain(NoBalance):
             yield Candidate(pod.metadata.namespace, pod.metadata.name, reason, nodes=others)
 
 
-def drained_nodes(objective: Objective) -> frozenset[str]:
-    """Return the nodes that a plan drains, none of a plan for something else."""
-    return NodeDrain.parse(objective.args).nodes if objective.plugin == NODE_DRAIN else frozenset()
+def drain_of(objective: Objective) -> NodeDrain | None:
+    """Return what a plan drains, None for a plan for something else; raises `InputError`."""
+    return NodeDrain.parse(objective.args) if objective.plugin == NODE_DRAIN else None
 
 
 class _Shares:

@@ -9,11 +9,13 @@ from berth_descheduler.policy.parsing import (
     PlanSettingsReader,
     PolicyRun,
     RunDefaults,
+    asked_drain,
     choose_plan_settings,
     read_documents,
     read_plan_settings,
     read_policy,
     read_policy_file,
+    requested_drain_settings,
     without_policy_limits,
 )
 from berth_descheduler.policy.profiles import PolicyError
@@ -30,6 +32,7 @@ __all__ = [
     "Schedule",
     "Severity",
     "Timing",
+    "asked_drain",
     "choose_plan_settings",
     "find_warnings",
     "lint_located",
@@ -38,5 +41,6 @@ __all__ = [
     "read_policy",
     "read_policy_file",
     "read_timing",
+    "requested_drain_settings",
     "without_policy_limits",
 ]

@@ -28,6 +28,7 @@ from berth_core import (
     LabelSelector,
     Limits,
     MigrationPlan,
+    MoveMethod,
     Profile,
     RunMode,
     parse_duration,
@@ -36,11 +37,11 @@ from berth_core import (
 )
 from berth_descheduler.planner import PlannerSettings, Thresholds, WaveLimits
 from berth_descheduler.plugins import (
-    NODE_DRAIN,
     DefragmentationArgs,
     NodeDrain,
     PluginRegistry,
     default_settings,
+    drain_of,
     drain_settings,
     installed_plugins,
     settings_with,
@@ -437,7 +438,54 @@ def choose_plan_settings(
             f"there is no policy {name}" if policy is None else f"the policy {name} cannot be run: {policy}"
         )
     planner = replace(without_policy_limits(plan, defaults.planner), now=now)
-    return PlanSettings(replace(defaults.cycle, policy=name), planner, blocked_reason)
+    cycle = replace(defaults.cycle, policy=name)
+    drain = asked_drain(plan)
+    if drain is not None:
+        cycle = _without_cool_down(cycle)
+        if not drain.nodes.issuperset(move.source for move in plan.spec.moves):
+            blocked_reason = "it moves pods off other nodes than those that it drains"
+    return PlanSettings(cycle, planner, blocked_reason)
+
+
+def asked_drain(plan: MigrationPlan) -> NodeDrain | None:
+    """Return what a plan without a policy drains, None for any other plan; raises `InputError`."""
+    if plan.spec.policy:
+        return None
+    try:
+        return drain_of(plan.spec.objective)
+    except InputError as error:
+        raise error.within("spec.objective.args") from error
+
+
+def requested_drain_settings(
+    plan: MigrationPlan, drain: NodeDrain, defaults: RunDefaults, now: datetime
+) -> PlanSettings:
+    """Return how the service plans a drain that was asked for: by no policy's limits, as `berth drain` does."""
+    approval = Approval.AUTO if plan.spec.mode is RunMode.AUTO else Approval.APPROVE
+    cycle = replace(
+        _without_cool_down(defaults.cycle),
+        policy="",
+        mode=plan.spec.mode,
+        approval=approval,
+        trigger=plan.spec.trigger,
+        moves=MoveMethod.SURGE,
+        min_freed_nodes=0,
+        max_replans=0,
+    )
+    known = defaults.planner
+    planner = replace(
+        default_settings(),
+        max_grace=known.max_grace,
+        control_plane_nodes=known.control_plane_nodes,
+        own_namespace=known.own_namespace,
+        now=now,
+    )
+    return PlanSettings(cycle, drain_settings(planner, drain))
+
+
+def _without_cool_down(cycle: CycleSettings) -> CycleSettings:
+    """Return settings by which pods leave again that were moved lately, and no node is marked as freed."""
+    return replace(cycle, pod_cool_down=timedelta(0), node_cool_down=timedelta(0), freed=FreedNodes())
 
 
 def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSettings:
@@ -456,8 +504,8 @@ def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> Plan
     objective = plan.spec.objective
     args = DefragmentationArgs(protection=Thresholds.of(cpu=100))
     with suppress(InputError):
-        if objective.plugin == NODE_DRAIN:
-            return drain_settings(unlimited, NodeDrain.parse(objective.args))
+        if (drain := drain_of(objective)) is not None:
+            return drain_settings(unlimited, drain)
         args = DefragmentationArgs.parse(objective.args) if objective.args else args
     return settings_with(unlimited, with_defragmentation(planner.plugins, args))
 

@@ -18,7 +18,7 @@ from berth_core import (
 )
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner import Fragmentation, Plan, Prover, Quality, requested_share
-from berth_descheduler.plugins import Goal, drained_nodes, goal_of
+from berth_descheduler.plugins import Goal, drain_of, goal_of
 
 _LISTED_PODS: Final = 6
 _LISTED_ROOMS: Final = 3
@@ -72,8 +72,8 @@ def _moves_single_pods(plan: Plan) -> bool:
 
 def _summarise_single(plan: Plan) -> str:
     """Return what happens to the pods that plugins name, in a sentence."""
-    if drained := drained_nodes(plan.objective):
-        return _summarise_drain(plan, drained)
+    if (drain := drain_of(plan.objective)) is not None:
+        return _summarise_drain(plan, drain.nodes)
     stay = sum(one.kind is RefusedKind.POD for one in plan.refused)
     staying = f" {count(stay, 'pod')} {'stays' if stay == 1 else 'stay'} that could not be moved." if stay else ""
     if not plan.moves:
