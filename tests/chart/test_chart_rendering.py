@@ -47,6 +47,7 @@ NOT_FOR_A_SERVICE = {
     "operator": {"--kubeconfig", "--context", "--identity"},
     "descheduler": {
         *("--kubeconfig", "--context", "--exact", "--single-pods", "--policies", "--once", "--interval"),
+        "--no-taint-freed",
         *(f"--{name.replace('_', '-')}" for name in (*PLANNED, *CARRIED_OUT, "wait_for_approval")),
     },
 }
