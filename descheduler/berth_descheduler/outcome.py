@@ -138,7 +138,7 @@ class Verdict(StrEnum):
     PODS_STAY = "PodsStay"
     """Not begun: a pod could not leave a node that is drained."""
     NOT_CORDONED = "NotCordoned"
-    """Not begun: a node that is to be drained takes new pods."""
+    """Not begun: a node of the drain takes new pods."""
     TOO_LITTLE_GAIN = "TooLittleGain"
     """Not begun: the plan would free fewer nodes than `minFreedNodes`."""
     GAIN_UNDONE = "GainUndone"

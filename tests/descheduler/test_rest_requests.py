@@ -38,6 +38,7 @@ from descheduler.rest_server import (
 )
 from waiting import soon
 
+BODIES = {"/v1/runs": {"policy": "nightly"}, "/v1/drains": {"nodes": ["n0"]}}
 EVERY_PATH = (
     ("POST", "/v1/runs"),
     ("POST", "/v1/drains"),
@@ -84,8 +85,7 @@ def problem(answer: requests.Response, status: int, kind: str) -> Raw:
 
 
 def body_for(path: str) -> dict[str, Any]:
-    bodies = {"/v1/runs": {"policy": "nightly"}, "/v1/drains": {"nodes": ["n0"]}}
-    return {"json": bodies[path]} if path in bodies else {}
+    return {"json": BODIES[path]} if path in BODIES else {}
 
 
 # --- who asks ---------------------------------------------------------------------------------------------------------
@@ -243,99 +243,11 @@ def test_to_have_a_plan_carried_out_unseen_needs_the_right_to_approve(
 def test_a_policy_that_is_not_there_or_not_valid_is_not_run(url: str, cluster: ReviewingCluster) -> None:
     before = len(cluster.objects[MIGRATION_PLANS.plural])
     gone = problem(ask("POST", f"{url}/v1/runs", json={"policy": "gone"}), 404, "not-found")
-    assert gone["errors"] == [
-        {"field": "body.policy", "value": '"gone"', "expected": "the name of a policy that exists"}
-    ]
+    expected = "the name of a policy that exists"
+    assert gone["errors"] == [{"field": "body.policy", "value": '"gone"', "expected": expected}]
     broken = problem(ask("POST", f"{url}/v1/runs", json={"policy": "broken"}), 409, "conflict")
     assert "strategy is 'Best'; expected Threshold" in broken["detail"]
     assert len(cluster.objects[MIGRATION_PLANS.plural]) == before
-
-
-# --- drains -----------------------------------------------------------------------------------------------------------
-
-
-def cordon(cluster: ReviewingCluster, *names: str) -> None:
-    for name in names:
-        cluster.merge_patch(NODES, name, {"spec": {"unschedulable": True}})
-
-
-@pytest.mark.parametrize(
-    ("more", "mode"),
-    [
-        ({}, "Auto"),
-        ({"mode": "Approve", "skipRefused": True}, "Approve"),
-        ({"mode": "Auto", "dryRun": True, "deleteEmptyDirData": True}, "Plan"),
-    ],
-    ids=str,
-)
-def test_a_drain_is_asked_for_as_a_plan(url: str, cluster: ReviewingCluster, more: Raw, mode: str) -> None:
-    cordon(cluster, "n0", "n1")
-    answer = ask("POST", f"{url}/v1/drains", json={"nodes": ["n1", "n0"], **more})
-    assert answer.status_code == 202
-    asked = answer.json()
-    assert answer.headers["Location"] == f"/v1/plans/{asked['plan']}"
-    assert (asked["nodes"], asked["mode"], asked["phase"], asked["requestedBy"]) == (
-        *(["n0", "n1"], mode),
-        *("Requested", "admin"),
-    )
-    spec = cluster.objects[MIGRATION_PLANS.plural]["", asked["plan"]]["spec"]
-    assert spec["objective"]["plugin"] == "NodeDrain"
-    assert spec["objective"]["args"] == {
-        "nodes": ["n0", "n1"],
-        "deleteEmptyDirData": more.get("deleteEmptyDirData", False),
-        "skipRefused": more.get("skipRefused", False),
-    }
-    assert not spec.get("approved")
-    assert not spec.get("policy")
-
-
-def test_a_drain_names_the_nodes_that_still_take_pods_and_those_that_are_not_there(
-    url: str, cluster: ReviewingCluster
-) -> None:
-    cordon(cluster, "n1")
-    before = len(cluster.objects[MIGRATION_PLANS.plural])
-    found = problem(ask("POST", f"{url}/v1/drains", json={"nodes": ["n0", "n1", "n2"]}), 409, "conflict")
-    assert found["detail"] == "not cordoned: run kubectl cordon n0 n2"
-    assert [one["field"] for one in found["errors"]] == ["body.nodes[0]", "body.nodes[2]"]
-    gone = problem(ask("POST", f"{url}/v1/drains", json={"nodes": ["n1", "gone"]}), 404, "not-found")
-    assert [one["field"] for one in gone["errors"]] == ["body.nodes[1]"]
-    twice = problem(ask("POST", f"{url}/v1/drains", json={"nodes": ["n1", "n1"]}), 422, "invalid-request")
-    assert [one["field"] for one in twice["errors"]] == ["body.nodes"]
-    assert len(cluster.objects[MIGRATION_PLANS.plural]) == before
-    assert ask("POST", f"{url}/v1/drains", json={"nodes": ["n0"], "dryRun": True}).status_code == 202
-
-
-@pytest.mark.parametrize(
-    ("rights", "mode", "lacking"),
-    [
-        ({("create", "migrationplans")}, "Plan", "patch nodes"),
-        ({("patch", "nodes")}, "Plan", "create migrationplans"),
-        ({("create", "migrationplans"), ("patch", "nodes")}, "Auto", "patch migrationplans"),
-        ({("create", "migrationplans"), ("patch", "nodes")}, "Approve", ""),
-        ({("create", "migrationplans"), ("patch", "nodes"), ("patch", "migrationplans")}, "Auto", ""),
-    ],
-    ids=str,
-)
-def test_who_drains_may_make_plans_and_cordon_nodes(
-    url: str, cluster: ReviewingCluster, rights: set[tuple[str, str]], mode: str, lacking: str
-) -> None:
-    cordon(cluster, "n0")
-    cluster.users["draining-token"] = "draining"
-    cluster.rights["draining"] = rights
-    answer = ask("POST", f"{url}/v1/drains", token="draining-token", json={"nodes": ["n0"], "mode": mode})
-    if lacking:
-        assert lacking in problem(answer, 403, "forbidden")["detail"]
-    else:
-        assert answer.status_code == 202
-
-
-def test_the_same_key_is_the_same_drain(url: str, cluster: ReviewingCluster) -> None:
-    cordon(cluster, "n0", "n1")
-    key = {"Idempotency-Key": "rack-7"}
-    first, again = (ask("POST", f"{url}/v1/drains", json={"nodes": ["n0"]}, headers=key) for _ in range(2))
-    assert first.headers["Location"] == again.headers["Location"]
-    problem(ask("POST", f"{url}/v1/drains", json={"nodes": ["n1"]}, headers=key), 409, "conflict")
-    problem(ask("POST", f"{url}/v1/runs", json={"policy": "nightly"}, headers=key), 409, "conflict")
 
 
 # --- the same again ---------------------------------------------------------------------------------------------------
@@ -502,9 +414,8 @@ def test_a_path_that_is_none_is_told_so(calm: str, path: str) -> None:
 )
 def test_a_plan_that_is_none_is_named(calm: str, method: str, suffix: str) -> None:
     found = problem(ask(method, f"{calm}/v1/plans/plan-gone{suffix}"), 404, "not-found")
-    assert found["errors"] == [
-        {"field": "path.name", "value": '"plan-gone"', "expected": "the name of a plan that exists"}
-    ]
+    expected = "the name of a plan that exists"
+    assert found["errors"] == [{"field": "path.name", "value": '"plan-gone"', "expected": expected}]
 
 
 # --- plans, policies, fragmentation -----------------------------------------------------------------------------------
