@@ -7,13 +7,14 @@ import pytest
 
 from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, HANDOVER_TAINT
 from berth_core.migration_plans import MoveState, PlanPhase
+from berth_descheduler.migration.plans import approve
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
-from berth_kube.resources import CRDS, DAEMON_SETS, EVENTS, MIGRATION_PLANS, NODES, PODS, VOLCANO_JOBS
+from berth_kube.resources import CRDS, DAEMON_SETS, DEPLOYMENTS, EVENTS, MIGRATION_PLANS, NODES, PODS, VOLCANO_JOBS
 from berth_sandbox.invariants import Invariant
 from churn import Churn, soak
 from cluster_objects import is_gone, let_the_scheduler_hear, pod_template
-from descheduling_stage import Scene
+from descheduling_stage import MOVERS, PODS_OF_A_MOVER, Scene
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -160,6 +161,42 @@ def test_a_run_whose_gain_was_undone_is_not_begun_again_and_moved_pods_rest(scen
     assert len(scene.plans()) == 1
     assert scene.run()["verdict"] == "CarriedOut"
     scene.require_peace(pods=8)
+
+
+@pytest.mark.deep
+def test_what_others_change_before_an_approval_is_planned_again(scene: Scene) -> None:
+    run = scene.start("--wait-for-approval", "--approval-timeout=10m")
+    scene.wait_for("a plan waits for its approval", lambda: proposed(scene))
+    before = {pod.metadata.uid for pod in scene.pods()}
+    scene.cordon(*scene.high)
+    for name in MOVERS:
+        again = {"spec": {"template": {"metadata": {"annotations": {"berth.example.com/rolled": "once"}}}}}
+        scene.client.merge_patch(DEPLOYMENTS, name, again, namespace=scene.namespace)
+    scene.wait_for("all pods of both are new", lambda: len(settled_pods(scene) & before) == len(scene.high))
+    scene.cordon(*scene.high, closed=False)
+    approve(scene.client, proposed(scene))
+    scene.wait_for("its rest waits for one, too", lambda: len(scene.plans()) > 1 and proposed(scene))
+    approve(scene.client, proposed(scene))
+    assert run.wait() == 0
+
+    first, second = sorted(scene.plans(), key=lambda plan: plan.status.replanned_as == "")
+    assert (first.phase, first.status.replanned_as) == (PlanPhase.ABORTED, second.metadata.name)
+    assert (second.phase, second.spec.trigger) == (PlanPhase.SUCCEEDED, "Replan")
+    assert not any(scene.pods_on(node) for node in scene.low)
+    assert [one["plan"] for one in run.outcome["replanned"]] == [first.metadata.name]
+    scene.require_peace()
+
+
+def proposed(scene: Scene) -> str:
+    """Return the name of the plan that waits for its approval, "" without one."""
+    return next((plan.metadata.name for plan in scene.plans() if plan.phase is PlanPhase.PROPOSED), "")
+
+
+def settled_pods(scene: Scene) -> set[str]:
+    """Return the uids of the pods once there are as many as there should be, and all are Ready."""
+    found = scene.pods()
+    is_settled = len(found) == len(scene.high) + len(MOVERS) * PODS_OF_A_MOVER and all(pod.is_ready for pod in found)
+    return {pod.metadata.uid for pod in found} if is_settled else set()
 
 
 @pytest.mark.deep

@@ -289,3 +289,30 @@ def test_a_policy_that_asks_for_approval_publishes_the_rest_and_does_not_wait() 
     assert [one.plan for one in outcome.replanned] == [proposed.metadata.name]
     assert outcome.published not in {"", proposed.metadata.name}
     assert len(low_pods(cluster)) == 4
+
+
+class Killed(BaseException):
+    """The process is gone: nothing catches this."""
+
+
+def test_a_run_that_is_killed_between_two_plans_leaves_the_rest_to_the_next_run() -> None:
+    cluster = scattered_cluster()
+    begun: list[str] = []
+
+    def look(verb: str, plural: str, name: str) -> None:
+        if verb == "evict" and not begun:
+            begun.append(name)
+            roll_out(cluster, 4)
+        if (verb, plural) == ("create", MIGRATION_PLANS.plural) and begun:
+            raise Killed
+
+    cluster.before = look
+    with pytest.raises(Killed):
+        run(cluster)
+    [first] = plans(cluster)
+    assert first.phase is PlanPhase.PARTIAL
+    assert low_pods(cluster)
+
+    cluster.before = lambda *_: None
+    assert run(cluster).clean
+    assert low_pods(cluster) == []
