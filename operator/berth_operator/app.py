@@ -30,6 +30,7 @@ from berth_operator.webhook import (
     REFETCH_SECONDS,
     Admission,
     CertificateManager,
+    Evictions,
     Held,
     VolcanoExtender,
     WebhookServer,
@@ -109,7 +110,8 @@ class App:
         self._keeper = CertificateManager(client, settings)
         groups = ReserveableGroups(client.within(REFETCH_SECONDS))
         admission = Admission(self._cache, on_not_gated=self._note_not_gated, refetch=self._refetch, groups=groups)
-        self._webhook = WebhookServer(admission, self._keeper, settings)
+        self._evictions = Evictions(client, settings, clock) if settings.evictions.enabled else None
+        self._webhook = WebhookServer(admission, self._keeper, settings, self._evictions)
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for kopf's events
         address = settings.volcano_extender
         namespace = settings.placeholders.namespace
@@ -139,9 +141,17 @@ class App:
         self._kopf_loop: asyncio.AbstractEventLoop | None = None
         self._renewal = threading.Thread(target=self._renew_certificates, name="certificates", daemon=True)
         self._stopping = threading.Event()
+        self._moves = self._thread_of(self._evictions) if self._evictions is not None else None
         self.has_started = False
         self.failure: BerthError | None = None
         """The error that made the start fail, for the process's exit code."""
+
+    def _thread_of(self, evictions: Evictions) -> threading.Thread:
+        """Return the thread that makes the surge moves of pods that others evict."""
+        run = partial(
+            evictions.run, self._stopping, client_config=self._webhook.client_config, leads=lambda: self._engine.leading
+        )
+        return threading.Thread(target=run, name="evictions", daemon=True)
 
     async def start(self) -> None:
         """Start everything once.
@@ -170,6 +180,8 @@ class App:
             _LOG.info(telemetry.EXTENDER_LISTENING, **{telemetry.KEY_ADDRESS: self._extender.address})
         await asyncio.to_thread(self._engine.start)
         self._renewal.start()
+        if self._moves is not None:
+            self._moves.start()
         self.has_started = True
         _LOG.info(
             telemetry.STARTED,
@@ -274,7 +286,7 @@ class App:
         _LOG.info(telemetry.DRAINING)
         self._webhook.drain()
         await asyncio.to_thread(self._engine.stop_acting)
-        if self._cache.live_namespaces():
+        if self._cache.live_namespaces() or self._evictions is not None:
             await asyncio.sleep(self._settings.webhook.drain_seconds)
 
     async def stop(self) -> None:

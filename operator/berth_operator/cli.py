@@ -23,7 +23,13 @@ from berth_operator.app import App
 from berth_operator.handlers import declare_process, declare_reservations
 from berth_operator.kopf_runtime import Connection, ReservationStream, run_kopf
 from berth_operator.quota import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
-from berth_operator.settings import HandoverSettings, OperatorSettings, PlaceholderSettings, WebhookSettings
+from berth_operator.settings import (
+    EvictionSettings,
+    HandoverSettings,
+    OperatorSettings,
+    PlaceholderSettings,
+    WebhookSettings,
+)
 from berth_service.process import configure_logs, parse_address, unique_identity
 
 _REQUEST_SECONDS: Final = 10.0
@@ -155,6 +161,16 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
     metavar="NAMES",
     help="PriorityClasses for which a namespace needs a ResourceQuota scoped to them, as for pods.",
 )
+@click.option("--evictions", is_flag=True, help="Answer evictions by others of pods that ask for a replacement first.")
+@click.option(
+    "--evictions-deadline", default=120.0, help="Seconds that such an eviction waits at most; then it passes as it was."
+)
+@click.option(
+    "--evictions-exempt",
+    multiple=True,
+    metavar="USER",
+    help="Whose evictions are left alone, such as the descheduler's account; may be given several times.",
+)
 @click.option("--lease-seconds", default=6, help="How long the Lease holds without renewal.")
 @click.option(
     "--sweep-seconds", default=15.0, help="Seconds between two passes that compare everything with the API server."
@@ -212,6 +228,9 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
         ),
         handover=HandoverSettings(at_once=options["handovers_at_once"]),
         limits=read_limits(options),
+        evictions=EvictionSettings(
+            options["evictions"], options["evictions_deadline"], tuple(options["evictions_exempt"])
+        ),
         identity=options["identity"] or unique_identity(),
         lease_seconds=options["lease_seconds"],
         retention_seconds=options["retention_seconds"],

@@ -16,6 +16,7 @@ from berth_service.process import unique_identity
 
 _SHORTEST_SETTLE_SECONDS: Final = 0.3
 _LONGEST_WEBHOOK_SECONDS: Final = 30
+_LONGEST_EVICTION_SECONDS: Final = 1800
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,26 @@ class WebhookSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictionSettings:
+    """How evictions by others are answered."""
+
+    enabled: bool = False
+    """Whether they are answered at all."""
+
+    deadline_seconds: float = 120.0
+    """How long an eviction waits for a replacement; then it passes as it was."""
+
+    exempt: tuple[str, ...] = ()
+    """Users whose evictions are not asked about, such as the descheduler's account."""
+
+    def __post_init__(self) -> None:
+        """Reject a deadline that lets nothing wait, or that is longer than a pod that was let go is trusted for."""
+        if not 1 <= self.deadline_seconds <= _LONGEST_EVICTION_SECONDS:
+            expected = f"1 to {_LONGEST_EVICTION_SECONDS} seconds"
+            raise InputError("deadline_seconds", str(self.deadline_seconds), expected)
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSettings:
     """All settings of the operator."""
 
@@ -117,6 +138,7 @@ class OperatorSettings:
     placeholders: PlaceholderSettings = field(default_factory=PlaceholderSettings)
     webhook: WebhookSettings = field(default_factory=WebhookSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    evictions: EvictionSettings = field(default_factory=EvictionSettings)
 
     identity: str = field(default_factory=unique_identity)
     """Name under which this process holds the Lease."""

@@ -80,6 +80,13 @@ RELEASED_HASH: Final = "released-by-berth"
 RELEASED_ANNOTATION: Final = f"{PREFIX}/released"
 """On the same pod, as JSON: the plan, the node, the ReplicaSet and the value that the label had."""
 
+EVICTIONS_LABEL: Final = f"{PREFIX}/evictions"
+"""On a namespace or a pod: whether evictions by others wait for a replacement; set by people."""
+
+EVICTIONS_SURGE: Final = "Surge"
+EVICTIONS_EVICT: Final = "Evict"
+"""Values of that label: a replacement first, or as ever."""
+
 HANDOVER_GATE: Final = f"{PREFIX}/handover"
 """Scheduling gate that holds an owner pod until the hand-over of its slot."""
 

@@ -22,6 +22,7 @@ LEADER_LEASE: Final = "berth-descheduler-leader"
 
 WEBHOOK_CONFIGURATION: Final = "berth-handover"
 QUEUE_WEBHOOK_CONFIGURATION: Final = "berth-queues"
+EVICTION_WEBHOOK_CONFIGURATION: Final = "berth-evictions"
 WEBHOOK_SECRET: Final = "berth-webhook-tls"  # noqa: S105 - the name of an object, not a secret
 DEFAULT_NAMESPACE: Final = "berth-system"
 PLACEHOLDER_IMAGE: Final = "rancher/mirrored-pause:3.6"

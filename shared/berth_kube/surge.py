@@ -12,6 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from berth_core import (
     ResourceAmounts,
     effective_requests,
     matches_labels,
+    parse_timestamp,
 )
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
@@ -192,6 +194,15 @@ def _find(client: KubeClient, namespace: str, name: str) -> dict[str, Any] | Non
 # --- whether a pod can surge -----------------------------------------------------------------------------------------
 
 
+_IN_CHANGE: Final = "its Deployment is being rolled out or scaled"
+_NO_ROOM: Final = " has no room for one pod more"
+
+
+def may_surge_later(reason: str) -> bool:
+    """Return whether a reason against a surge may be one of a moment, such as just after another pod was let go."""
+    return reason == _IN_CHANGE or reason.endswith(_NO_ROOM)
+
+
 def why_not_surge(raw_pod: RawObject, around: Around) -> str:
     """Return why a pod cannot surge, "" if it can."""
     checks = (_why_not_by_pod, _why_not_by_owner, _why_not_by_selectors, _why_not_by_room)
@@ -242,7 +253,7 @@ def _why_not_by_deployment(replica_set: RawObject, deployment: RawObject) -> str
     wanted = replica_set["spec"].get("replicas", 1)
     is_seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
     if not is_seen or wanted != spec.get("replicas", 1) or status.get("updatedReplicas", 0) != wanted:
-        return "its Deployment is being rolled out or scaled"
+        return _IN_CHANGE
     return ""
 
 
@@ -287,7 +298,7 @@ def _why_not_by_room(raw_pod: RawObject, around: Around) -> str:
                 needed = 1
             left = _amount(resource, hard) - _amount(resource, (status.get("used") or {}).get(name, "0"))
             if needed and needed * (1 + around.uncounted) > left:
-                return f"the ResourceQuota {quota['metadata']['name']} has no room for one pod more"
+                return f"the ResourceQuota {quota['metadata']['name']}{_NO_ROOM}"
     return ""
 
 
@@ -315,6 +326,9 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     replica_set: str = ""
     hash: str = ""
     min_ready_seconds: float = 0.0
+    until: str = ""
+    """Without a plan: the time by which the operator gives the pod back, of which others evict."""
+    requester: str = ""
 
     @classmethod
     def read(cls, annotations: Mapping[str, str]) -> "Note":
@@ -408,8 +422,21 @@ def take_back(client: KubeClient, namespace: str, name: str, *, uid: str, replic
     return Returned.DONE
 
 
-def released_pods(client: KubeClient, live: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield the released pods that none of these plans moves."""
+_LATE: Final = timedelta(seconds=30)
+_LONGEST: Final = timedelta(hours=1)
+
+
+def released_pods(client: KubeClient, live: Collection[str], now: datetime) -> Iterator[dict[str, Any]]:
+    """Yield the released pods that none of these plans moves, and whose eviction by others is not under way."""
     for raw_pod in client.list(PODS, label_selector=_RELEASED).items:
-        if Note.read(raw_pod["metadata"].get("annotations") or {}).plan not in live:
+        note = Note.read(raw_pod["metadata"].get("annotations") or {})
+        if note.plan not in live and not is_awaited(note.until, now):
             yield raw_pod
+
+
+def is_awaited(until: str, now: datetime) -> bool:
+    """Return whether a pod that was let go for an eviction may still be replaced, by its note."""
+    try:
+        return bool(until) and now - _LATE < parse_timestamp(until) < now + _LONGEST
+    except InputError:
+        return False

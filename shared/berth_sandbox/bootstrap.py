@@ -43,11 +43,12 @@ BERTH_ACCOUNTS: Final = (OPERATOR, DESCHEDULER)
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _KUBELET_POLICY: Final = "sandbox-kubelets"
 _TOKEN_SECONDS: Final = 365 * 24 * 3600
-_POLICY_VALUES: Final[dict[str, str | list[str]]] = {
+_POLICY_VALUES: Final[dict[str, str | bool | list[str]]] = {
     "NAMESPACE": DEFAULT_NAMESPACE,
     "WEBHOOK_SERVICE": "berth-webhook",
     "IMAGES": [PLACEHOLDER_IMAGE],
     "WEBHOOK_ADDRESSES": [f"https://{LOOPBACK}:"],
+    "EVICTIONS": True,
     "NODE_ANNOTATIONS": ["cluster-autoscaler.kubernetes.io/scale-down-disabled"],
 }
 """Values that the chart fills in; a sandbox's operator listens on a port of its own choice."""
@@ -75,7 +76,7 @@ def install_berth(client: KubeClient) -> None:
     for account in BERTH_ACCOUNTS:
         client.create(SERVICE_ACCOUNTS, _build(SERVICE_ACCOUNTS, account, DEFAULT_NAMESPACE))
         rules = read_rules(account)
-        everywhere = [*rules["clusterRules"], *rules.get("dryRunRules", [])]
+        everywhere = [*rules["clusterRules"], *rules.get("dryRunRules", []), *rules.get("evictionRules", [])]
         _grant(client, account, everywhere, "", (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS))
         _grant(client, account, rules["namespaceRules"], DEFAULT_NAMESPACE, (ROLES, ROLE_BINDINGS))
     for policy, binding in build_admission_policies():
@@ -155,7 +156,7 @@ def read_custom_resource_definitions() -> tuple[dict[str, Any], ...]:
 
 
 def read_rules(account: str) -> dict[str, Any]:
-    """Return a service account's rules: `clusterRules`, `namespaceRules`, `dryRunRules`."""
+    """Return a service account's rules: `clusterRules`, `namespaceRules`, `dryRunRules`, `evictionRules`."""
     name = account.removeprefix("berth-")
     rules: dict[str, Any] = yaml.safe_load(
         _installed_folder("rules").joinpath(f"{name}-rules.yaml").read_text(encoding="utf-8")

@@ -37,6 +37,7 @@ SET_BY_THE_CHART = {
     "operator": {
         *("--namespace", "--webhook-service", "--webhook-host", "--health-address"),
         *("--volcano-extender-address", "--certificate-folder"),
+        *("--evictions", "--evictions-deadline", "--evictions-exempt"),
     },
     "descheduler": {
         *("--namespace", "--health-address"),
@@ -54,7 +55,7 @@ NOT_FOR_A_SERVICE = {
 """A pod has its account and its name; `--exact` and `--policies` go without saying, and policies say the rest."""
 
 CLUSTER_WIDE = {
-    *("ClusterRole", "ClusterRoleBinding", "DeschedulerPolicy"),
+    *("ClusterRole", "ClusterRoleBinding", "DeschedulerPolicy", "ValidatingWebhookConfiguration"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 }
 HUB = "artifacthub.io/"

@@ -51,6 +51,7 @@ EVERYTHING: Final[dict[str, Any]] = {
             "logLevel": "debug",
         },
         "webhook": {"tlsSecret": "berth-webhook-issued", "issuerRef": {"kind": "ClusterIssuer", "name": "internal"}},
+        "evictions": {"enabled": True, "deadline": 60},
         "volcanoExtender": {"enabled": True, "port": 19444},
         "healthPort": 18080,
         **OF_BOTH,

@@ -37,12 +37,14 @@ from berth_kube.resources import (
     PRIORITY_CLASSES,
     RESERVATIONS,
     SECRETS,
+    VALIDATING_WEBHOOKS,
 )
 from berth_operator.reconcile import manifests
 from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_reservation, label_owner, make_namespace, pod_template
+from eviction_calls import ALLOWED_EVICTIONS, REFUSED_EVICTIONS, evictions_configuration
 from label_calls import ALLOWED_LABELS, ANOTHER, REFUSED_LABELS, hashed_pod, idle_pod, labelled_pod
 from waiting import eventually
 
@@ -55,6 +57,7 @@ MADE = (
     (PODS, hashed_pod(), NAMESPACE),
     (PODS, bystander(), DEFAULT_NAMESPACE),
     (PRIORITY_CLASSES, manifests.build_priority_class(7), None),
+    (VALIDATING_WEBHOOKS, evictions_configuration(), None),
     (PRIORITY_CLASSES, changed(manifests.build_priority_class(9), "metadata.name", "somebodys-class"), None),
     (PODS, placeholder("held"), DEFAULT_NAMESPACE),
     (RESERVATIONS, build_reservation("theirs", cpu="1", owners=label_owner(app="any")), NAMESPACE),
@@ -122,9 +125,9 @@ def without_pod_security(admin: KubeClient) -> Iterator[None]:
         eventually("the namespace is restricted again", lambda: not takes_any_pod(), seconds=60)
 
 
-@pytest.mark.parametrize("case", [*REFUSED, *REFUSED_LABELS])
+@pytest.mark.parametrize("case", [*REFUSED, *REFUSED_LABELS, *REFUSED_EVICTIONS])
 def test_the_policies_refuse(targets: ApiTargets, case: str) -> None:
-    act, told = (REFUSED | REFUSED_LABELS)[case]
+    act, told = (REFUSED | REFUSED_LABELS | REFUSED_EVICTIONS)[case]
     with pytest.raises(InvalidObjectError, match="ValidatingAdmissionPolicy") as refusal:
         act(targets)
     assert told in str(refusal.value)
@@ -140,7 +143,7 @@ def used_up(targets: ApiTargets, sandbox: Sandbox) -> Iterator[ApiTargets]:
 
 
 def test_the_policies_let_accounts_do_what_they_need(used_up: ApiTargets) -> None:
-    for case, act in (ALLOWED | ALLOWED_LABELS).items():
+    for case, act in (ALLOWED | ALLOWED_LABELS | ALLOWED_EVICTIONS).items():
         try:
             act(used_up)
         except AlreadyExistsError:

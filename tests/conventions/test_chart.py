@@ -20,7 +20,7 @@ def rules(program: str) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_service_is_given_everything(program: str) -> None:
-    assert set(rules(program)) <= {"clusterRules", "namespaceRules", "dryRunRules"}
+    assert set(rules(program)) <= {"clusterRules", "namespaceRules", "dryRunRules", "evictionRules"}
     for rule in (rule for part in rules(program).values() for rule in part):
         assert set(rule) <= {"apiGroups", "resources", "resourceNames", "verbs"}
         assert not [name for field in rule.values() for name in field if EVERYTHING in name]
@@ -42,11 +42,21 @@ def test_the_operator_touches_no_webhook_but_its_own() -> None:
     touching = [rule for rule in rules("operator")["clusterRules"] if kind in rule["resources"]]
     named = [rule.get("resourceNames") for rule in touching if rule["verbs"] != ["create"]]
     assert named == [[names.WEBHOOK_CONFIGURATION, names.QUEUE_WEBHOOK_CONFIGURATION]]
+    kind = "validatingwebhookconfigurations"
+    (touching,) = [rule for part in rules("operator").values() for rule in part if kind in rule["resources"]]
+    assert (touching["verbs"], touching["resourceNames"]) == (["patch"], [names.EVICTION_WEBHOOK_CONFIGURATION])
 
 
 def test_only_the_right_to_dry_runs_hangs_on_the_policies() -> None:
     assert rules("operator")["dryRunRules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
     assert "dryRunRules" not in rules("descheduler")
+
+
+def test_the_right_to_evict_comes_only_with_the_answers_to_evictions() -> None:
+    given = {
+        part for part, found in rules("operator").items() for rule in found if "pods/eviction" in rule["resources"]
+    }
+    assert given == {"evictionRules"}
 
 
 def test_the_policies_speak_of_the_keys_and_names_that_the_programs_use() -> None:

@@ -141,9 +141,20 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
     ),
     "another's pod made as one that was let go": (
         create(ANOTHER, PODS, hashed_pod("let-go", RELEASED_HASH), NAMESPACE),
-        "only Berth's descheduler and who may carry out plans may take a pod out of its ReplicaSet",
+        "only Berth and who may carry out plans may take a pod out of its ReplicaSet",
     ),
-    "a pod let go by the operator": (patch_hashed(OPERATOR, LET_GO), "of labels only"),
+    "another value of the template hash by the operator": (
+        patch_hashed(OPERATOR, {TEMPLATE_HASH_LABEL: "other"}),
+        "of labels only",
+    ),
+    "another note on a pod that the operator lets go": (
+        patch_hashed(OPERATOR, LET_GO, annotations={"note": "ours"}),
+        "of annotations only",
+    ),
+    "a controller for a pod that the operator lets go": (
+        patch_hashed(OPERATOR, LET_GO, ownerReferences=[controller("ReplicaSet")]),
+        "owners and finalizers",
+    ),
     "a pod without a template hash let go": (
         patch_pod(DESCHEDULER, {"metadata": {"labels": LET_GO}}),
         "of a pod's labels only",
@@ -215,6 +226,10 @@ ALLOWED_LABELS: dict[str, ApiCall] = {
     "a pod let go once more": patch_hashed(DESCHEDULER, LET_GO),
     "a pod given back by another": patch_hashed(ANOTHER, {TEMPLATE_HASH_LABEL: HASH}),
     "a pod let go by who may carry out plans": patch_hashed(ANOTHER, LET_GO),
+    "a pod given back by the operator": patch_hashed(
+        OPERATOR, {TEMPLATE_HASH_LABEL: HASH}, annotations={RELEASED_ANNOTATION: None}, ownerReferences=[]
+    ),
+    "a pod let go by the operator": patch_hashed(OPERATOR, LET_GO, annotations=NOTE, ownerReferences=[DEPLOYMENT]),
     "a pod of a DaemonSet": create(
         ANOTHER, PODS, labelled_pod(DAEMON_POD_LABEL, owners=(controller("DaemonSet"),)), NAMESPACE, dry_run=True
     ),

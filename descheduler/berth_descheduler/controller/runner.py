@@ -325,7 +325,7 @@ class Runner:
         """Remove taints and marks that no run needs any more, and give released pods back."""
         running = {plan.metadata.name for plan in self._store.plans() if plan.phase is PlanPhase.RUNNING}
         stray = left_over_nodes(self._context.client, running)
-        released = any(released_pods(self._context.client, running))
+        released = any(released_pods(self._context.client, running, self._context.clock.now()))
         if (stray or released or self._swept_at is None) and self._lease.acquire(0):
             try:
                 seconds = self._context.defaults.cycle.adoption_seconds

@@ -124,13 +124,13 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
                     _LOG.warning(telemetry.CHORE_FAILED, **keys)
     live = {plan.metadata.name for plan in continued}
     untaint_nodes(client, left_over_nodes(client, live))
-    take_back_released(client, live)
+    take_back_released(client, live, clock.now())
     return tuple(sorted(continued, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
 
 
-def take_back_released(client: KubeClient, live: Collection[str]) -> None:
+def take_back_released(client: KubeClient, live: Collection[str], now: datetime) -> None:
     """Take back what ended runs let go; a pod whose ReplicaSet is gone is evicted if its plan still says so."""
-    for raw_pod in released_pods(client, live):
+    for raw_pod in released_pods(client, live, now):
         metadata = raw_pod["metadata"]
         namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
         note = Note.read(metadata.get("annotations") or {})

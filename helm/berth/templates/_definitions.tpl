@@ -261,6 +261,9 @@ metadata:
   {{- end }}
 rules:
   {{- toYaml $rules.clusterRules | nindent 2 }}
+  {{- if and $rules.evictionRules $root.Values.operator.evictions.enabled }}
+  {{- toYaml $rules.evictionRules | nindent 2 }}
+  {{- end }}
   {{- if and $rules.dryRunRules $root.Values.admissionPolicies.enabled (not $root.Values.operator.options.noDryRuns) }}
   {{- toYaml $rules.dryRunRules | nindent 2 }}
   {{- end }}

@@ -210,6 +210,12 @@ _MOST_READ: Final = 16
 """Maximum Reservations fetched for one unsure answer, oldest first, as for slots."""
 
 
+class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, as the API server has found out."""
+
+    username: str = ""
+
+
 class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The used part of a request.
 
@@ -218,7 +224,9 @@ class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
     uid: str
     namespace: str = ""
+    name: str = ""
     operation: str = ""
+    user_info: UserInfo = UserInfo()
     dry_run: bool = False
     object: msgspec.Raw = msgspec.Raw(b"null")
 

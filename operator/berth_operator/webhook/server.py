@@ -31,6 +31,7 @@ from berth_operator.webhook.admission import (
     read_review,
 )
 from berth_operator.webhook.certificates import CertificateManager
+from berth_operator.webhook.evictions import PATH_OF_NAMESPACES, PATH_OF_PODS, Evictions
 
 _PATH_PREFIX: Final = "/handover/"
 _STOP_SECONDS: Final = 2.0
@@ -43,8 +44,15 @@ _LOG = structlog.get_logger(__name__)
 class WebhookServer:
     """Serves admission reviews over TLS."""
 
-    def __init__(self, admission: Admission, certificates: CertificateManager, settings: OperatorSettings) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        certificates: CertificateManager,
+        settings: OperatorSettings,
+        evictions: Evictions | None = None,
+    ) -> None:
         self._admission = admission
+        self._evictions = evictions
         self._certificates = certificates
         self._settings = settings
         self._bodies = BodyReader()
@@ -63,6 +71,9 @@ class WebhookServer:
         app = web.Application(client_max_size=LARGEST_BODY_BYTES)
         app.router.add_post(_PATH_PREFIX + "{path}", self._review)
         app.router.add_post(_PATH_PREFIX + "{path}" + PATH_OF_QUEUES, self._review)
+        if self._evictions is not None:
+            for path in (PATH_OF_NAMESPACES, PATH_OF_PODS):
+                app.router.add_post(_PATH_PREFIX + "{path}" + path, self._review)
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -139,7 +150,7 @@ class WebhookServer:
             response = web.Response(status=refusal.status, text=refusal.text)
             response.force_close()
             return response
-        answer = await self._answer(review, for_queue=request.path.endswith(PATH_OF_QUEUES))
+        answer = await self._answer(review, request.path)
         metrics.WEBHOOK_SECONDS.observe(time.perf_counter() - started)
         response = web.Response(body=msgspec.json.encode(answer.body), content_type="application/json")
         if self._draining:
@@ -160,10 +171,13 @@ class WebhookServer:
         except InputError as error:
             raise BodyRefusedError(400, str(error)) from error
 
-    async def _answer(self, review: AdmissionReview, *, for_queue: bool = False) -> Answer:
-        """Return the answer to a review; any failure allows the pod."""
+    async def _answer(self, review: AdmissionReview, path: str) -> Answer:
+        """Return the answer to a review; any failure allows what is asked for."""
         try:
-            answer = gate_for_queue(review) if for_queue else self._admission.answer(review)
+            if self._evictions is not None and path.endswith((PATH_OF_NAMESPACES, PATH_OF_PODS)):
+                by_namespace = path.endswith(PATH_OF_NAMESPACES)
+                return await self._evictions.answer(review.request, by_namespace=by_namespace)
+            answer = gate_for_queue(review) if path.endswith(PATH_OF_QUEUES) else self._admission.answer(review)
             if not answer.is_final:
                 answer = await self._read_and_answer(review, answer)
         except Exception:  # noqa: BLE001 - logged; the pod is allowed whatever went wrong

@@ -56,7 +56,7 @@ from berth_core import (
     read_timestamp,
     read_whole_number,
 )
-from berth_kube import KubeClient, Lease
+from berth_kube import KubeClient, Lease, is_awaited
 from berth_sandbox.invariants.reservations import untrue_statuses
 from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invariant, Violation, is_queued, read_state
 
@@ -83,7 +83,7 @@ def find_leftovers(state: ClusterState, now: datetime) -> Iterator[Violation]:
         yield from _gates_left(pods, uid, by_uid.get(uid))
     yield from _guards_left(state, now)
     yield from _taints_of_plans_left(state)
-    yield from _released_pods_left(state)
+    yield from _released_pods_left(state, now)
     yield from _freed_marks_left(state)
     yield from _cooling_marks_left(state, now)
     yield from _cluster_objects_left(state)
@@ -228,15 +228,15 @@ def _nodes_of_successions(state: ClusterState) -> set[str]:
     return {node for group in nodes.values() if len(group) > 1 for node in group} - {""}
 
 
-def _released_pods_left(state: ClusterState) -> Iterator[Violation]:
-    """Yield the pods that were taken out of their ReplicaSets for a plan that is not running."""
+def _released_pods_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
+    """Yield the pods that were taken out of their ReplicaSets for no plan that runs, and no eviction that waits."""
     running = {plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING}
     for pod in state.pods:
         metadata = pod.metadata
         if metadata.labels.get(TEMPLATE_HASH_LABEL) != RELEASED_HASH or pod.is_terminating:
             continue
         note = _read_note(metadata.annotations.get(RELEASED_ANNOTATION, ""))
-        if note.get("plan") not in running:
+        if note.get("plan") not in running and not is_awaited(str(note.get("until", "")), now):
             value = str(note.get("hash", ""))
             value = value if value.isalnum() and value.isascii() else "unknown"
             detail = f"no plan that runs moves it; its label {TEMPLATE_HASH_LABEL} was {value}"
