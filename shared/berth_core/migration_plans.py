@@ -354,7 +354,7 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     requests: dict[str, str] = {}
     wave: int = 1
     after: tuple[int, ...] | None = None
-    """Positions of the moves, all of lower waves, that are over before this one begins; None for all of lower waves."""
+    """Positions of the moves of lower waves that this one needs to be over; None for all of lower waves."""
     reason: str = ""
     """Why this single pod should move; "" if the move only helps with the plan's others."""
     method: MoveMethod = MoveMethod.EVICT
