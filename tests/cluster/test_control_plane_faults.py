@@ -82,7 +82,7 @@ def brisk(operator: OperatorProcess, sandbox: Sandbox, tmp_path: Path) -> Iterat
     """Have an operator act whose hand-overs have little time, instead of the module's."""
     operator.stop()
     try:
-        with BriskOperator(sandbox, tmp_path, HANDOVER_SECONDS):
+        with BriskOperator(sandbox, tmp_path, handover_seconds=HANDOVER_SECONDS):
             yield
     finally:
         operator.start()

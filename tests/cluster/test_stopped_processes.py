@@ -35,7 +35,7 @@ SCHEDULERS: Final = ("default-scheduler", "second-scheduler")
 def brisk(sandbox: Sandbox, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BriskOperator]:
     folder = tmp_path_factory.mktemp("brisk-operator")
     through = proxy.write_kubeconfig(folder / "through-the-proxy.yaml")
-    with BriskOperator(sandbox, folder, HANDOVER_SECONDS, f"--kubeconfig={through}") as process:
+    with BriskOperator(sandbox, folder, f"--kubeconfig={through}", handover_seconds=HANDOVER_SECONDS) as process:
         yield process
 
 

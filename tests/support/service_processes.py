@@ -39,13 +39,21 @@ class OperatorProcess(ServiceProcess):
 
 
 class BriskOperator(OperatorProcess):
-    """An operator whose hand-overs have little time."""
+    """An operator whose hand-overs have little time, or that lists often what it does not watch."""
 
-    def __init__(self, sandbox: Sandbox, folder: Path, handover_seconds: float, *options: str) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        folder: Path,
+        *options: str,
+        handover_seconds: float | None = None,
+        list_seconds: float | None = None,
+    ) -> None:
         super().__init__(sandbox, folder, *options)
         program = Path(__file__).with_name("brisk_operator.py")
-        settings = f"HANDOVER_SECONDS={handover_seconds}"
-        self._command = ("env", settings, sys.executable, str(program), *self._command[1:])
+        given = {"HANDOVER_SECONDS": handover_seconds, "LIST_SECONDS": list_seconds}
+        settings = (f"{name}={seconds}" for name, seconds in given.items() if seconds is not None)
+        self._command = ("env", *settings, sys.executable, str(program), *self._command[1:])
 
 
 def script(name: str) -> str:
@@ -54,9 +62,14 @@ def script(name: str) -> str:
 
 
 @contextmanager
-def running_operator(sandbox: Sandbox, folder: Path, *options: str) -> Iterator[OperatorProcess]:
+def running_operator(
+    sandbox: Sandbox, folder: Path, *options: str, list_seconds: float | None = None
+) -> Iterator[OperatorProcess]:
     """Yield a started operator and stop it at the end; its log is shown when the test fails."""
-    with OperatorProcess(sandbox, folder, *options) as process:
+    made = OperatorProcess(sandbox, folder, *options)
+    if list_seconds is not None:
+        made = BriskOperator(sandbox, folder, *options, list_seconds=list_seconds)
+    with made as process:
         try:
             yield process
         except BaseException:
