@@ -25,6 +25,8 @@ SERVICES: Final = ("operator", "descheduler")
 OWN_LABEL: Final = f"app.kubernetes.io/instance={RELEASE}"
 
 APPLY: Final = "application/apply-patch+yaml"
+_FAST: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""A rendering has thousands of lines, and one test reads dozens of them."""
 _STRICTLY: Final = (("dryRun", "All"), ("fieldValidation", "Strict"), ("fieldManager", "test"), ("force", "true"))
 _PLURALS: Final = {
     "NetworkPolicy": "networkpolicies",
@@ -67,7 +69,7 @@ class Helm:
         """Return the objects that the chart makes, without the CRDs."""
         wanted = ("--namespace", namespace, "--kube-version", OLDEST_KUBERNETES)
         text = self.run("template", RELEASE, str(CHART), *wanted, values=values)
-        return [document for document in yaml.safe_load_all(text) if document]
+        return [document for document in yaml.load_all(text, _FAST) if document]
 
     def notes(self, values: Values) -> str:
         """Return what helm tells whoever installs the chart."""
