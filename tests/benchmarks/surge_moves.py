@@ -65,41 +65,52 @@ PLANNER: Final = ("--whole-nodes", "--low-threshold=40", "--defragment-threshold
 
 
 @dataclass
-class Released:
-    """From when to when each pod was without its ReplicaSet, by uid."""
+class Span:
+    """From when to when a pod was without its ReplicaSet."""
 
-    began: dict[str, float] = field(default_factory=dict)
-    ended: dict[str, float] = field(default_factory=dict)
+    began: float
+    ended: float | None = None
+
+    def covers(self, moment: float) -> bool:
+        return self.began <= moment < (self.ended or time.monotonic())
+
+
+@dataclass
+class Released:
+    """When pods were without their ReplicaSets."""
+
+    spans: list[Span] = field(default_factory=list)
+    now: dict[str, Span] = field(default_factory=dict)
+    """By uid."""
 
     def take(self, item: WatchItem[Pod]) -> None:
         if isinstance(item, Listed):
             found = {pod.metadata.uid for pod in item.items}
             for uid in found:
-                self.began.setdefault(uid, time.monotonic())
-            for uid in self.began.keys() - found - self.ended.keys():
-                self.ended[uid] = time.monotonic()
+                self._begin(uid)
+            for uid in self.now.keys() - found:
+                self._end(uid)
         elif isinstance(item, Changed):
-            self.began.setdefault(item.item.metadata.uid, time.monotonic())
-            self.ended.pop(item.item.metadata.uid, None)
+            self._begin(item.item.metadata.uid)
         elif isinstance(item, Removed):
-            self.ended[item.item.metadata.uid] = time.monotonic()
+            self._end(item.item.metadata.uid)
 
-    @property
-    def now(self) -> int:
-        return len(self.began.keys() - self.ended.keys())
+    def _begin(self, uid: str) -> None:
+        if uid not in self.now:
+            self.now[uid] = Span(time.monotonic())
+            self.spans.append(self.now[uid])
+
+    def _end(self, uid: str) -> None:
+        if span := self.now.pop(uid, None):
+            span.ended = time.monotonic()
 
     def since(self, moment: float) -> bool:
         """Return whether a pod is let go that was so at that moment."""
-        return any(self.began[uid] <= moment for uid in self.began.keys() - self.ended.keys())
+        return any(span.began <= moment for span in list(self.now.values()))
 
     def after(self, moment: float) -> list[float]:
         """Return for how long after a moment the pods were still let go that were so then."""
-        now = time.monotonic()
-        return [
-            self.ended.get(uid, now) - moment
-            for uid, since in self.began.items()
-            if since <= moment < self.ended.get(uid, now)
-        ]
+        return [(span.ended or time.monotonic()) - moment for span in self.spans if span.covers(moment)]
 
     @contextmanager
     def watching(self, client: KubeClient) -> Iterator[None]:
@@ -337,18 +348,19 @@ def report(endpoints: Endpoints, found: Measurement, changed: int, left: int) ->
         until = min((one for one in found.known if one > moment), default=time.monotonic())
         unknown.append(until - moment)
         orphans += sum(seconds > ORPHAN_SECONDS for seconds in released.after(moment) if unknown[-1] > ORPHAN_SECONDS)
-    spans = sorted(released.ended[uid] - since for uid, since in released.began.items() if uid in released.ended)
+    spans = sorted(span.ended - span.began for span in released.spans if span.ended)
     for name, fate in fates.items():
         calls = Counter(call for _, call in fate.kills)
         print(f"{name}: killed {len(fate.kills)} times: {', '.join(f'{n} {what}' for what, n in calls.items())}")
     if spans:
-        print(f"let go for p50 {spans[len(spans) // 2]:.1f} s, at most {spans[-1]:.1f} s; {len(spans)} pods")
+        print(f"let go for p50 {spans[len(spans) // 2]:.1f} s, at most {spans[-1]:.1f} s; {len(spans)} times")
     print(f"pods let go at a kill: {len(orphaned)}, the last for {max(orphaned, default=0):.1f} s after it")
     if unknown:
         print(f"a run knew of them at most {max(unknown):.1f} s after the descheduler was killed")
     print(f"{endpoints.samples} samples, {len(below)} Services that had a gap, {changed} generations changed")
-    print(f"{orphans} orphans {ORPHAN_SECONDS:g} s after a kill, {released.now} pods let go now, {left} did not move")
-    return not (below or changed or orphans or released.now or left)
+    now = len(released.now)
+    print(f"{orphans} orphans {ORPHAN_SECONDS:g} s after a kill, {now} pods let go now, {left} did not move")
+    return not (below or changed or orphans or now or left)
 
 
 def main() -> int:

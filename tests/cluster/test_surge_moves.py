@@ -1,15 +1,28 @@
 """Pods of Deployments move without a gap, and what goes wrong on the way is as if nothing had been."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.migration_plans import MoveStatus
-from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, PDBS, SERVICES
+from berth_kube.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
+    MIGRATION_PLANS,
+    PDBS,
+    REPLICA_SETS,
+    SERVICES,
+)
+from cluster_objects import pod_template
 from descheduling_stage import MOVERS, Run, Scene
 from ready_endpoints import ready_endpoints, watched_endpoints
+from service_processes import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
@@ -173,3 +186,92 @@ def test_a_killed_run_is_continued_without_a_gap(scene: Scene) -> None:
     assert generations(scene) == before
     assert released(scene) == []
     scene.require_peace(pods=4)
+
+
+def test_an_operator_that_is_killed_in_the_middle_leaves_no_gap(
+    scene: Scene, serving_operator: OperatorProcess, tmp_path: Path
+) -> None:
+    """Killed when a place is held, when the first pod is let go, and when the first is evicted."""
+    names = ("one", "two", "three")
+    deploy_singles(scene, *names)
+    for name in names:
+        serve(scene, name)
+    wanted = dict.fromkeys(names, 1)
+    scene.wait_for("all endpoints are ready", lambda: ready_endpoints(scene.client, scene.namespace) == wanted)
+    before = generations(scene)
+
+    serving_operator.stop()
+    try:
+        with (
+            OperatorProcess(scene.sandbox, tmp_path, "--identity=comes-back") as operator,
+            watched_endpoints(scene.client, scene.namespace) as endpoints,
+        ):
+            run = scene.start(SURGE)
+            for reached in (scene.has_begun, lambda: released(scene), scene.has_evicted):
+                scene.wait_for("it is there or over", lambda: reached() or run.exit_code is not None)  # noqa: B023
+                operator.kill()
+                operator.start()
+            run.wait()
+    finally:
+        serving_operator.start()
+
+    assert endpoints.fewest == wanted, run.outcome
+    assert {move.method for move in moves(scene).values()} == {"Surge"}
+    assert generations(scene) == before
+    assert released(scene) == []
+    scene.require_peace(pods=5)
+
+
+def test_what_cannot_surge_is_evicted_and_says_why(scene: Scene) -> None:
+    """With the real objects of each kind; what each says is in the unit tests, with all other cases."""
+    names = ("scaled", "recreated", "selected", "paused")
+    deploy_singles(scene, *names)
+    patch(scene, "recreated", {"strategy": {"type": "Recreate", "rollingUpdate": None}})
+    patch(scene, "paused", {"paused": True})
+    patch(scene, "paused", {"template": {"metadata": {"annotations": {"version": "2"}}}})
+    for name in ("recreated", "paused"):
+        scene.wait_for(f"the change of {name} is observed", partial(is_observed, scene, name))
+    (selected,) = scene.pods(label_selector="app=selected")
+    by_hash = {TEMPLATE_HASH_LABEL: selected.metadata.labels[TEMPLATE_HASH_LABEL]}
+    ports = [{"port": 80}]
+    scaled = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "scaled"}, "maxReplicas": 3}
+    for resource, name, spec in (
+        (HORIZONTAL_POD_AUTOSCALERS, "by-load", scaled),
+        (SERVICES, "blue", {"selector": by_hash, "ports": ports}),
+    ):
+        scene.client.create(resource, {"metadata": {"name": name}, "spec": spec}, namespace=scene.namespace)
+
+    with other_owner(scene, "rollout"):
+        scene.run(SURGE)
+
+        found = moves(scene)
+        ways = {name: (move.state, move.method) for name, move in found.items()}
+        assert ways == dict.fromkeys((*names, "rollout"), ("Landed", "Evict"))
+        assert {name: move.method_reason for name, move in found.items()} == {
+            "scaled": "the HorizontalPodAutoscaler by-load would count one pod more",
+            "recreated": "its Deployment has the strategy Recreate: two of its pods never run at once",
+            "selected": "the Service blue selects pods by pod-template-hash",
+            "paused": "its Deployment is being rolled out or scaled",
+            "rollout": "its ReplicaSet belongs to a ConfigMap, not to a Deployment",
+        }
+        assert [scene.pods_on(node) for node in scene.low] == [[], []]
+        scene.require_peace(pods=7)
+
+
+@contextmanager
+def other_owner(scene: Scene, name: str) -> Iterator[None]:
+    """Have a ReplicaSet of one pod on a low node that belongs to no Deployment, as those of Argo Rollouts do."""
+    made = scene.client.create(CONFIG_MAPS, {"metadata": {"name": name}}, namespace=scene.namespace)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": made["metadata"]["uid"], "controller": True}
+    labels = {"app": name, TEMPLATE_HASH_LABEL: "5d4f8c7b9"}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": pod_template(labels, cpu="1")}
+    body = {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}
+    try:
+        scene.cordon(*scene.high)
+        scene.client.create(REPLICA_SETS, body, namespace=scene.namespace)
+        scene.wait_for(f"{name} runs", lambda: count_ready(scene, name) == 1)
+        scene.cordon(*scene.high, closed=False)
+        yield
+    finally:  # else it makes the pods again that the scene takes away
+        scene.client.delete(REPLICA_SETS, name, namespace=scene.namespace, propagation="Background")
+        scene.wait_for(f"{name} is gone", lambda: not scene.pods(label_selector=f"app={name}"))
