@@ -194,7 +194,7 @@ def test_a_node_that_is_away_for_some_seconds_delays_a_hand_over(sandbox: Sandbo
     sandbox.suspend("kwok")
     try:
         stage.create_pod("owner")
-        eventually("the placeholder is going", lambda: stage.placeholders()[0].is_terminating, seconds=60)
+        eventually("the owner has its node", lambda: stage.pod("owner").spec.node_name, seconds=120)
         silence(stage)
     finally:
         sandbox.resume("kwok")

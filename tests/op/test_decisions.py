@@ -276,9 +276,22 @@ def test_hand_over(step: Step, reservation: Reservation) -> None:
     assert [told(action) for action in decision.actions] == step.want
 
 
-def test_a_placeholder_that_makes_way_for_an_owner_held_nothing_in_vain() -> None:
-    seen = observe(HANDING_OVER, placeholder(), GIVEN, guards={"node-a": guard(0.3)}, probe=PROVEN)
-    assert decide_now(seen).actions == (DeletePlaceholder(placeholder(), for_owner=True),)
+NODES_OF_A_HAND_OVER: dict[str, tuple[NodeAccess | None, bool]] = {
+    "on an open node no kubelet is waited for": (None, True),
+    "on one that is not ready it is": (NodeAccess(is_ready=False), False),
+    "on one that is cordoned it is": (NodeAccess(is_cordoned=True), False),
+}
+
+
+@pytest.mark.parametrize(("access", "want_at_once"), NODES_OF_A_HAND_OVER.values(), ids=NODES_OF_A_HAND_OVER)
+def test_a_placeholder_that_makes_way_for_an_owner_held_nothing_in_vain(
+    access: NodeAccess | None, *, want_at_once: bool
+) -> None:
+    accesses = {"node-a": access} if access is not None else {}
+    seen = observe(
+        HANDING_OVER, placeholder(), GIVEN, guards={"node-a": guard(0.3)}, accesses=accesses, probe=PROVEN
+    )
+    assert decide_now(seen).actions == (DeletePlaceholder(placeholder(), at_once=want_at_once, for_owner=True),)
 
 
 def test_a_hand_over_is_looked_at_again_when_the_guard_has_settled() -> None:

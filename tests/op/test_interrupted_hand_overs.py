@@ -79,6 +79,16 @@ def test_a_hand_over_takes_eight_calls_and_three_to_clear_away_and_reads_nothing
     assert calls_of_a_hand_over(pod_slots="110", counted=True) == [*UNTIL_THE_SLOT_IS_TAKEN, *CLEARED_AWAY]
 
 
+def test_an_owner_is_bound_while_no_kubelet_ends_the_placeholder() -> None:
+    simulation = HandoverSimulation()
+    simulation.interrupt(frozenset({Actor.KUBELET}), 60)
+    while Actor.KUBELET in simulation.away and not simulation.pod("web-0").spec.node_name:
+        simulation.step()
+    assert Actor.KUBELET in simulation.away
+    simulation.play()
+    require_kept(simulation, "the kubelet was away")
+
+
 @pytest.mark.parametrize(("pod_slots", "counted"), [("3", True), ("110", False)])
 def test_only_the_pods_of_a_nearly_full_or_uncounted_node_are_listed(pod_slots: str, *, counted: bool) -> None:
     calls = calls_of_a_hand_over(pod_slots=pod_slots, counted=counted)

@@ -53,7 +53,7 @@ class DeletePlaceholder:
 
     placeholder: Pod
     at_once: bool = False
-    """Set if the placeholder's node is gone, so that no kubelet reports its end."""
+    """Whether it is gone without waiting for a kubelet to report its end."""
     for_owner: bool = False
     """Whether a pod takes its place, so that it did not hold the place in vain."""
 

@@ -307,8 +307,13 @@ def hand_over(
         return []  # an earlier hand-over's guard may be removed at any moment
     if view.placeholder is None:
         return _send_to_node(to, note.node)
-    has_settled = not view.placeholder.is_terminating and guard.age_seconds >= handover.settle_seconds
-    return [DeletePlaceholder(view.placeholder, for_owner=True)] if has_settled else []
+    if view.placeholder.is_terminating or guard.age_seconds < handover.settle_seconds:
+        return []
+    # A placeholder runs nothing that must end first. A node that takes no pods shows by not ending it that the owner is
+    # better off elsewhere.
+    access = seen.accesses.get(note.node)
+    is_open = access is None or not access.why_closed(to.spec.tolerations)
+    return [DeletePlaceholder(view.placeholder, at_once=is_open, for_owner=True)]
 
 
 def _send_to_node(pod: Pod, node: str) -> list[Action]:
