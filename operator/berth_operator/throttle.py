@@ -16,12 +16,17 @@ PATIENCE_SECONDS: Final = 0.5
 """Minimum lag of the status of a Reservation that is not Available yet."""
 
 LONGEST_PATIENCE_SECONDS: Final = 15.0
-"""The maximum, while thousands are under way: acting comes before reporting."""
+"""The maximum, whatever the load: acting comes before reporting."""
+
+LONGEST_PATIENCE_OF_MANY_SECONDS: Final = 45.0
+"""So much more beside hundreds of others: most are Available by then, and report nothing else."""
 
 _PATIENCE_PER_LATENESS: Final = 10.0
 _PATIENCE_PER_USUAL_TIME: Final = 2.0
 _PATIENCE_PER_OTHER: Final = 0.02
 """For each other Reservation that is under way."""
+_PATIENCE_PER_OF_MANY: Final = 0.1
+"""For each that is under way beyond `_MANY_ON_THE_WAY`."""
 _WEIGHT_OF_NEWS: Final = 0.1
 _BEHIND_SECONDS: Final = 0.3
 """When workers are this late, places are taken first and probed later."""
@@ -105,7 +110,9 @@ class Throttle:
         """
         usual = _PATIENCE_PER_USUAL_TIME * self._usual_seconds
         load = _PATIENCE_PER_LATENESS * self._late_seconds() + _PATIENCE_PER_OTHER * (len(self._since) - 1)
-        return min(LONGEST_PATIENCE_SECONDS, max(PATIENCE_SECONDS, usual) + load)
+        many = _PATIENCE_PER_OF_MANY * max(0, len(self._since) - 1 - _MANY_ON_THE_WAY)
+        patience = min(LONGEST_PATIENCE_SECONDS, max(PATIENCE_SECONDS, usual) + load)
+        return patience + min(LONGEST_PATIENCE_OF_MANY_SECONDS, many)
 
     @property
     def is_busy(self) -> bool:

@@ -288,9 +288,7 @@ def test_a_placeholder_that_makes_way_for_an_owner_held_nothing_in_vain(
     access: NodeAccess | None, *, want_at_once: bool
 ) -> None:
     accesses = {"node-a": access} if access is not None else {}
-    seen = observe(
-        HANDING_OVER, placeholder(), GIVEN, guards={"node-a": guard(0.3)}, accesses=accesses, probe=PROVEN
-    )
+    seen = observe(HANDING_OVER, placeholder(), GIVEN, guards={"node-a": guard(0.3)}, accesses=accesses, probe=PROVEN)
     assert decide_now(seen).actions == (DeletePlaceholder(placeholder(), at_once=want_at_once, for_owner=True),)
 
 

@@ -105,8 +105,22 @@ def test_a_status_waits_longer_beside_many_others_that_are_under_way() -> None:
     pacing = Throttle(lambda: 0.0)
     left = [pacing.status_delay(f"uid-{number}", NOTHING, PENDING) for number in range(1001)]
     assert left[0] == pytest.approx(0.5)
-    assert left[100] == pytest.approx(2.5)
-    assert left[1000] == pytest.approx(15.0)
+    assert left[50] == pytest.approx(1.5)
+    assert left[100] == pytest.approx(7.5)
+    assert left[1000] == pytest.approx(60.0)
+
+
+def test_hundreds_that_take_half_a_minute_report_nothing_before_they_are_available(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pacing = Throttle(lambda: 0.5)
+    uids = [f"uid-{number}" for number in range(300)]
+    for uid in uids:
+        pacing.status_delay(uid, NOTHING, PENDING)
+    now += 30
+    assert all(pacing.status_delay(uid, NOTHING, PENDING) > 0 for uid in uids)
 
 
 def test_proofs_wait_while_the_workers_are_behind_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
