@@ -108,6 +108,7 @@ RESERVATION_STATUS: Final = ReservationStatus(
 PLAN_STATUS: Final = MigrationPlanStatus(
     phase=PlanPhase.PARTIAL,
     message="40 of 41 moves landed",
+    replanned_as="plan-2",
     start_time=NOON,
     completion_time=LATER,
     moves=(

@@ -35,13 +35,15 @@ def commands(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 COMMANDS = dict(commands(berth))
+SHOW_OBJECTS = {"abort", "approve", "plans", "policies", "show"}
 
 
 @pytest.mark.parametrize("path", sorted(set(COMMANDS) - WRITE_NO_RESULTS), ids=" ".join)
 def test_every_command_with_a_result_writes_it_for_people_and_for_machines(path: tuple[str, ...]) -> None:
     (option,) = [one for one in COMMANDS[path].params if one.name == "output"]
     assert isinstance(option.type, click.Choice)
-    assert list(option.type.choices) == ["table", "json", "yaml"]
+    of_objects = {"wide", "name"} if path[0] in SHOW_OBJECTS and path[-1] != "lint" else set()
+    assert set(option.type.choices) == {"table", "json", "yaml"} | of_objects
     assert option.default == "table"
 
 
