@@ -75,6 +75,9 @@ class ExecutionSettings:
     max_open_moves: int = 64
     """Moves that are under way at once; a source node's moves of one wave begin together even if that is more."""
 
+    holds_all: bool = False
+    """No pod leaves before the places of all moves that begin with its own are held, or given up."""
+
     pending_wait_seconds: float = 60.0
     """How long a run, or its next wave, waits for pending pods whose room it would take; 0: not at all."""
 

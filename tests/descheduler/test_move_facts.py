@@ -299,6 +299,25 @@ def test_a_source_is_ready_when_every_pod_of_it_has_a_place() -> None:
     assert facts_of(other, seen, first, second).source_ready
 
 
+def test_a_drain_waits_for_the_places_of_all_its_moves() -> None:
+    first, other = progress("web-1"), progress("web-3", source="other", owner="api")
+    pods = [pod("web-1", node="source"), pod("web-3", node="other")]
+
+    def is_ready(place: ReservationStatus | None) -> bool:
+        seen = observed((first, AVAILABLE_STATUS, pods[0]), (other, place, pods[1]))
+        look = observe_wave([first, other], seen, NOW, GAP)
+        ready = derive_facts(
+            first, look, stop=MoveReason.NONE, stopping_since=None, source_lost=False, holds_all=True
+        ).source_ready
+        assert facts_of(first, seen, other).source_ready
+        return ready
+
+    assert not is_ready(None)
+    assert is_ready(AVAILABLE_STATUS)
+    other.status = MoveStatus(namespace="default", pod="web-3", state=MoveState.FAILED)
+    assert is_ready(None), "a place that is given up is not waited for"
+
+
 def test_a_finished_move_does_not_hold_its_source_up() -> None:
     first, second = progress("web-1"), progress("web-2")
     second.status = MoveStatus(namespace="default", pod="web-2", state=MoveState.SKIPPED)

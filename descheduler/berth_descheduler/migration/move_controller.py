@@ -216,6 +216,7 @@ class MoveController:
                 stop=wave_context.stop,
                 stopping_since=wave_context.stopping_since,
                 source_lost=progress.move.source in self.lost_sources and not progress.move.stands_alone,
+                holds_all=self._settings.holds_all,
             )
             self._act(progress, next_step(facts, timeouts, now), observed_wave, counts)
 

@@ -286,8 +286,12 @@ def derive_facts(
     stop: MoveReason,
     stopping_since: float | None,
     source_lost: bool,
+    holds_all: bool = False,
 ) -> MoveFacts:
-    """Return the facts of one move within its observed wave."""
+    """Return the facts of one move within its observed wave.
+
+    With `holds_all` it waits for the places of all moves, not only of those off its source.
+    """
     observation = observed_wave.observations[progress.index]
     counter = observed_wave.replicas_by_owner[progress.replicas]
     return MoveFacts(
@@ -304,7 +308,9 @@ def derive_facts(
         must_be_ready=progress.was_ready,
         grace_seconds=progress.grace_seconds,
         replicas=counter.counts(),
-        source_ready=progress.move.stands_alone or progress.move.source not in observed_wave.unready_sources,
+        source_ready=not observed_wave.unready_sources
+        if holds_all
+        else progress.move.stands_alone or progress.move.source not in observed_wave.unready_sources,
         siblings_ready=progress.siblings_since is None,
         source_lost=source_lost,
         stop=stop,

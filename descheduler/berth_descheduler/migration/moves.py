@@ -344,7 +344,7 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
     if (blocked := _blocked_for_long(facts, timeouts, now)) is not None:
         return blocked
     if not facts.source_ready:
-        return Wait(MoveState.RESERVED, "waits until every pod of its source has a place")
+        return Wait(MoveState.RESERVED, "waits until every pod that leaves with it has a place")
     if facts.replicas.held <= facts.replicas.awaiting_replacement:
         return _without_spare_place(facts)
     if facts.retry_eviction_at is not None and now < facts.retry_eviction_at:

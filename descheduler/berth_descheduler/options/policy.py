@@ -29,7 +29,7 @@ from berth_descheduler.options.command import (
 )
 from berth_descheduler.planner import PlannerSettings, WaveLimits, read_shape
 from berth_descheduler.plugins import default_settings, installed_plugins
-from berth_descheduler.policy import RunDefaults, read_policy, read_policy_file
+from berth_descheduler.policy import DRAINED_AT_ONCE, RunDefaults, draining, read_policy, read_policy_file
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
 
 # --- safety options --------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
 
 _SHARED_WITH_RUN: Final = frozenset(
     {
-        *("namespace", "max_grace_period", "per_controller", "per_wave", "control_plane_nodes"),
+        *("namespace", "max_grace_period", "per_controller", "control_plane_nodes"),
         *("evict_timeout", "pending_wait", "lease_seconds"),
     }
 )
@@ -225,6 +225,13 @@ def drain_options(command: F) -> F:
             default=MoveMethod.SURGE.value,
             show_default=True,
             help="Surge: evict a Deployment's pod only once its replacement is available, where that is possible.",
+        ),
+        click.option(
+            "--per-wave",
+            type=int,
+            default=DRAINED_AT_ONCE,
+            show_default=True,
+            help="Moves at once; their places are held before the first pod goes.",
         ),
         click.option("--skip-refused", is_flag=True, help="Move the others where some pods cannot go; those stay."),
         click.option(
@@ -258,6 +265,7 @@ def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
         moves=MoveMethod(options["moves"]),
         dry_run=dry_run,
     )
+    cycle = draining(cycle)
     with naming_options(options):
         waves = WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"])
     planner = replace(

@@ -5,12 +5,14 @@ That is when they run, with which settings, and what is wrong with them.
 
 from berth_descheduler.policy.lint import Linted, Severity, find_warnings, lint_located
 from berth_descheduler.policy.parsing import (
+    DRAINED_AT_ONCE,
     PlanSettings,
     PlanSettingsReader,
     PolicyRun,
     RunDefaults,
     asked_drain,
     choose_plan_settings,
+    draining,
     read_documents,
     read_plan_settings,
     read_policy,
@@ -22,6 +24,7 @@ from berth_descheduler.policy.profiles import PolicyError
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing, read_timing
 
 __all__ = [
+    "DRAINED_AT_ONCE",
     "IntervalSchedule",
     "Linted",
     "PlanSettings",
@@ -34,6 +37,7 @@ __all__ = [
     "Timing",
     "asked_drain",
     "choose_plan_settings",
+    "draining",
     "find_warnings",
     "lint_located",
     "read_documents",

@@ -401,6 +401,9 @@ def read_documents(name: str, field: str) -> tuple[LocatedDocument, ...]:
 # --- settings of a plan ----------------------------------------------------------------------------------------------
 # The settings for a plan in the cluster, from its current policy.
 
+DRAINED_AT_ONCE: Final = 200
+"""So many moves of a drain begin together unless it says otherwise."""
+
 MOST_IN_A_WAVE: Final = 2000
 """No plan has more moves."""
 
@@ -441,7 +444,7 @@ def choose_plan_settings(
     cycle = replace(defaults.cycle, policy=name)
     drain = asked_drain(plan)
     if drain is not None:
-        cycle = _without_cool_down(cycle)
+        cycle = draining(cycle)
         if not drain.nodes.issuperset(move.source for move in plan.spec.moves):
             blocked_reason = "it moves pods off other nodes than those that it drains"
     return PlanSettings(cycle, planner, blocked_reason)
@@ -463,7 +466,7 @@ def requested_drain_settings(
     """Return how the service plans a drain that was asked for: by no policy's limits, as `berth drain` does."""
     approval = Approval.AUTO if plan.spec.mode is RunMode.AUTO else Approval.APPROVE
     cycle = replace(
-        _without_cool_down(defaults.cycle),
+        draining(defaults.cycle),
         policy="",
         mode=plan.spec.mode,
         approval=approval,
@@ -476,6 +479,7 @@ def requested_drain_settings(
     planner = replace(
         default_settings(),
         max_grace=known.max_grace,
+        waves=WaveLimits(per_wave=DRAINED_AT_ONCE),
         control_plane_nodes=known.control_plane_nodes,
         own_namespace=known.own_namespace,
         now=now,
@@ -483,9 +487,15 @@ def requested_drain_settings(
     return PlanSettings(cycle, drain_settings(planner, drain))
 
 
-def _without_cool_down(cycle: CycleSettings) -> CycleSettings:
-    """Return settings by which pods leave again that were moved lately, and no node is marked as freed."""
-    return replace(cycle, pod_cool_down=timedelta(0), node_cool_down=timedelta(0), freed=FreedNodes())
+def draining(cycle: CycleSettings) -> CycleSettings:
+    """Return settings by which nodes are drained.
+
+    Pods leave again that were moved lately, no node is marked as freed, and places are held before the first pod goes.
+    """
+    execution = replace(cycle.execution, holds_all=True, max_open_moves=MOST_IN_A_WAVE)
+    return replace(
+        cycle, execution=execution, pod_cool_down=timedelta(0), node_cool_down=timedelta(0), freed=FreedNodes()
+    )
 
 
 def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> PlannerSettings:
