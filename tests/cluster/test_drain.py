@@ -178,7 +178,7 @@ def test_single_pods_under_budgets_that_allow_nothing_leave_without_a_gap(scene:
     deploy_singles(scene, *wanted)
     for name in wanted:
         serve(scene, name)
-    scene.wait_for("all endpoints are ready", lambda: ready_endpoints(scene) == wanted)
+    scene.wait_for("all endpoints are ready", lambda: ready_endpoints(scene.client, scene.namespace) == wanted)
 
     with watched_endpoints(scene.client, scene.namespace) as endpoints:
         drained = scene.start_drain(*scene.low)
