@@ -78,7 +78,7 @@ def install_berth(client: KubeClient) -> None:
     for account in BERTH_ACCOUNTS:
         client.create(SERVICE_ACCOUNTS, _build(SERVICE_ACCOUNTS, account, DEFAULT_NAMESPACE))
         rules = read_rules(account)
-        everywhere = [*rules["clusterRules"], *rules.get("dryRunRules", []), *rules.get("evictionRules", [])]
+        everywhere = [*rules["clusterRules"], *rules.get("dryRunRules", [])]
         _grant(client, account, everywhere, "", (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS))
         _grant(client, account, rules["namespaceRules"], DEFAULT_NAMESPACE, (ROLES, ROLE_BINDINGS))
     for policy, binding in build_admission_policies():

@@ -37,14 +37,13 @@ from berth_kube.resources import (
     PRIORITY_CLASSES,
     RESERVATIONS,
     SECRETS,
-    VALIDATING_WEBHOOKS,
 )
 from berth_operator.reconcile import manifests
 from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_reservation, label_owner, make_namespace, pod_template
-from eviction_calls import ALLOWED_EVICTIONS, REFUSED_EVICTIONS, evictions_configuration
+from eviction_calls import ALLOWED_EVICTIONS, REFUSED_EVICTIONS, answered_evictions
 from label_calls import ALLOWED_LABELS, ANOTHER, REFUSED_LABELS, hashed_pod, idle_pod, labelled_pod
 from waiting import eventually
 
@@ -57,7 +56,6 @@ MADE = (
     (PODS, hashed_pod(), NAMESPACE),
     (PODS, bystander(), DEFAULT_NAMESPACE),
     (PRIORITY_CLASSES, manifests.build_priority_class(7), None),
-    (VALIDATING_WEBHOOKS, evictions_configuration(), None),
     (PRIORITY_CLASSES, changed(manifests.build_priority_class(9), "metadata.name", "somebodys-class"), None),
     (PODS, placeholder("held"), DEFAULT_NAMESPACE),
     (RESERVATIONS, build_reservation("theirs", cpu="1", owners=label_owner(app="any")), NAMESPACE),
@@ -93,6 +91,7 @@ def targets(sandbox: Sandbox) -> Iterator[ApiTargets]:
         admin.merge_patch(NODES, node, {"spec": {"taints": [THEIR_TAINT]}})
         make_all(admin)
         stack.enter_context(without_pod_security(admin))
+        stack.enter_context(answered_evictions(admin))
         targets = ApiTargets(node, {**accounts, ANOTHER: admin})
         # The last one of the file: the API server takes policies up in the order of their making.
         eventually("the policies are in force", lambda: is_refused(targets, "an event of another reporter"), seconds=60)

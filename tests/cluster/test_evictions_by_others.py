@@ -17,6 +17,7 @@ from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.builds import find_kubectl
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_deployment, let_the_scheduler_hear, make_namespace, pod_template, told_reasons
+from eviction_calls import answered_evictions
 from ready_endpoints import ready_endpoints, watched_endpoints
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
@@ -41,8 +42,6 @@ class Shop:
         self.nodes = self.sandbox.add_nodes(2, NodeShape(cpu="32"), prefix="evicted-")
         make_namespace(self.client, NAMESPACE)
         self.client.merge_patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {EVICTIONS_LABEL: EVICTIONS_SURGE}}})
-        head = {"apiVersion": VALIDATING_WEBHOOKS.api_version, "kind": VALIDATING_WEBHOOKS.kind}
-        self.client.create(VALIDATING_WEBHOOKS, {**head, "metadata": {"name": EVICTION_WEBHOOK_CONFIGURATION}})
         self.deploy(PROBE, replicas=1)
 
     def deploy(self, name: str, *, replicas: int) -> None:
@@ -59,7 +58,6 @@ class Shop:
         self.client.create(PDBS, body, namespace=NAMESPACE)
 
     def clear(self) -> None:
-        self.client.delete(VALIDATING_WEBHOOKS, EVICTION_WEBHOOK_CONFIGURATION)
         for one in self.client.list(DEPLOYMENTS, namespace=NAMESPACE).items:
             self.client.delete(DEPLOYMENTS, one["metadata"]["name"], namespace=NAMESPACE, propagation="Background")
         eventually("all pods are gone", self._delete_pods, seconds=120)
@@ -125,7 +123,7 @@ def answering(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def shop(sandbox: Sandbox, answering: OperatorProcess) -> Iterator[Shop]:
     assert answering.exit_code is None
-    with sandbox.connect() as client:
+    with sandbox.connect() as client, answered_evictions(client):
         made = Shop(sandbox, client)
         try:
             made.set_up()
