@@ -1,9 +1,10 @@
 """The measurement of runs in a cluster whose workloads others change meanwhile.
 
 Run it as `python tests/benchmarks/changing_cluster.py [--nodes 40 --seconds 30 --seed 1]`. From the first eviction on a
-third of the Deployments are scaled, rolled out or deleted, the same ones in each round: once without any run, after
-which a planner with hindsight says how many nodes could be empty; once with a run that walks through its plan and
-leaves freed nodes unmarked; and once with a run as it is by default. It prints the empty nodes a minute after each run.
+third of the Deployments are scaled, rolled out or deleted, and in the minute after the run a further tenth is rolled
+out, the same ones in each round: with a run as it is by default, with one that walks through its plan and leaves freed
+nodes unmarked, and without any, where a planner with hindsight says how many nodes could be empty. It prints the empty
+nodes at the end of each run and a minute later.
 """
 # ruff: noqa: T201 - it prints, and finds what the tests share
 
@@ -39,7 +40,9 @@ from waiting import eventually
 NODE_CPU = "16"
 AFTERWARDS_SECONDS = 60.0
 CHANGED_SHARE = 3
-"""One in this many Deployments is changed."""
+"""One in this many Deployments is changed during a run."""
+ROLLED_LATER = 10
+"""One in this many is rolled out afterwards."""
 
 PLANNER = ("--strategy=consolidate",)
 BEFORE = ("--max-replans=0", "--no-taint-freed")
@@ -64,13 +67,21 @@ class Changes:
         self._client = client
         draw = random.Random(seed)  # noqa: S311 - it must be the same again
         chosen = draw.sample(sorted(deployments, key=lambda one: one.name), len(deployments) // CHANGED_SHARE)
+        others = sorted(set(deployments).difference(chosen), key=lambda one: one.name)
         self._changes = [(one, number % 3, draw.random()) for number, one in enumerate(chosen)]
-        self._pause = seconds / max(1, len(chosen))
+        self._later = [(one, 1, draw.random()) for one in draw.sample(others, len(deployments) // ROLLED_LATER)]
+        self._seconds = seconds
 
     def happen(self) -> None:
-        for deployment, kind, share in self._changes:
+        self._spread(self._changes, self._seconds)
+
+    def happen_afterwards(self) -> None:
+        self._spread(self._later, AFTERWARDS_SECONDS)
+
+    def _spread(self, changes: Sequence[tuple[DeploymentPlan, int, float]], seconds: float) -> None:
+        for deployment, kind, share in changes:
             self._change(deployment, kind, share)
-            time.sleep(self._pause)
+            time.sleep(seconds / len(changes))
 
     def _change(self, one: DeploymentPlan, kind: int, share: float) -> None:
         if kind == 0:
@@ -137,7 +148,7 @@ def with_a_run(sandbox: Sandbox, client: KubeClient, changes: Changes, folder: P
         seconds = time.monotonic() - begun
     print(f"  {run.outcome['message']}", flush=True)
     freed = empty_nodes(client)
-    time.sleep(AFTERWARDS_SECONDS)
+    changes.happen_afterwards()
     plans = client.list(MIGRATION_PLANS, type=MigrationPlan).items
     moves = [move for plan in plans for move in plan.status.moves]
     return Round(
