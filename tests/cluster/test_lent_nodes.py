@@ -36,7 +36,6 @@ from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_deployment, let_the_scheduler_hear
 from policy_scenes import DeschedulerReplica
 from reservation_stage import Stage, delete_all, delete_if_there
-from service_processes import OperatorProcess, running_operator
 from waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
@@ -47,13 +46,6 @@ PREEMPTABLE: Final = {"volcano.sh/preemptable": "true"}
 LONG_SECONDS: Final = 240
 LIST_SECONDS: Final = 0.5
 APPS: Final = ("batch", "service")
-
-
-@pytest.fixture(scope="module")
-def operator(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """Yield an operator that sees soon what becomes of zones: how often it looks is no matter of these tests."""
-    with running_operator(sandbox, tmp_path_factory.mktemp("operator"), list_seconds=LIST_SECONDS) as process:
-        yield process
 
 
 @pytest.fixture

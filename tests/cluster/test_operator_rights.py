@@ -91,7 +91,7 @@ def deeds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Deed, ...]:
         options = ("--retention=5", "--sweep-seconds=2", "--certificate-life=60s")
         with sandbox.connect() as client:
             stage = make_stage(sandbox, client, "rights")
-            with running_operator(sandbox, tmp_path_factory.mktemp("operator"), *options):
+            with running_operator(sandbox, tmp_path_factory.mktemp("operator"), *options, list_seconds=0.5):
                 live_through_everything(stage)
         return tuple(read_deeds(sandbox.audit_log))
 

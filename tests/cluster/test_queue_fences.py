@@ -27,6 +27,7 @@ __all__ = ["users"]
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.usefixtures("operator")]
 
 SLOTS: Final = 10
+LIST_SECONDS: Final = 0.5
 NODES: Final = ("of-queues-000", "of-queues-001")
 HELD: Final = {"shape": {"cpu": "100m", "memory": "100M"}, "fence": "Node"}
 
@@ -36,7 +37,8 @@ def operator(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """Yield an operator that may fence and hold both nodes: by default it may not have the whole of a cluster."""
     folder = tmp_path_factory.mktemp("operator")
     without = "slots=none,share=none,maxFencedNodes=none"
-    with running_operator(sandbox, folder, f"--limit={without}", f"--cluster-limit={without}") as process:
+    options = (f"--limit={without}", f"--cluster-limit={without}")
+    with running_operator(sandbox, folder, *options, list_seconds=LIST_SECONDS) as process:
         yield process
 
 

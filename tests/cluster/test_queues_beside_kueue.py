@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.usefixtures("op
 
 CRD: Final = Path(__file__).parents[1] / "data" / "kueue" / "localqueues.yaml"
 LOCAL_QUEUES: Final = KUEUE_LOCAL_QUEUES[0]
+LIST_SECONDS: Final = 0.5
 
 
 @pytest.fixture

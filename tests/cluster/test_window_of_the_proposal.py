@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.usefixtures("op
 SLOT: Final = {"cpu": "3200m", "memory": "6Gi"}
 RESERVEABLE: Final = {"volcano.sh/reserveable": "true"}
 LONG_SECONDS: Final = 120
+LIST_SECONDS: Final = 0.5
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from waiting import eventually
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.usefixtures("operator")]
 
 LONG_SECONDS: Final = 240
+LIST_SECONDS: Final = 0.5
 WINDOW: Final = "nightly"
 
 

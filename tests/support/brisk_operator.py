@@ -14,6 +14,7 @@ from berth_operator.settings import HandoverSettings
 INTERVALS = (
     (garbage_collector, "_LIST_SECONDS"),
     (queues, "_LIST_SECONDS"),
+    (queues, "_KUEUE_SECONDS"),
     (zones, "_LET_IN_SECONDS"),
     (zones, "_COUNT_SECONDS"),
 )

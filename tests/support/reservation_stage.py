@@ -160,9 +160,15 @@ def is_gated(pod: Pod) -> bool:
 
 
 @pytest.fixture(scope="module")
-def operator(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """Yield one operator for all tests of a module; started again after a kill, it has its lease at once."""
-    with running_operator(sandbox, tmp_path_factory.mktemp("operator"), "--identity", "the-operator") as process:
+def operator(
+    sandbox: Sandbox, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    """Yield one operator for all tests of a module; started again after a kill, it has its lease at once.
+
+    A module whose claims have nothing to do with how often it lists what it does not watch may set `LIST_SECONDS`.
+    """
+    folder, often = tmp_path_factory.mktemp("operator"), getattr(request.module, "LIST_SECONDS", None)
+    with running_operator(sandbox, folder, "--identity", "the-operator", list_seconds=often) as process:
         yield process
 
 
