@@ -218,7 +218,7 @@ def drain_options(command: F) -> F:
 
     shared = [one for one in getattr(run_options(planner_options(run)), PARAMETERS) if one.name in _SHARED_WITH_RUN]
     setattr(command, PARAMETERS, [*getattr(command, PARAMETERS, ()), *shared])
-    options = [
+    moves = [
         click.option(
             "--moves",
             type=click.Choice([one.value for one in MoveMethod]),
@@ -226,6 +226,8 @@ def drain_options(command: F) -> F:
             show_default=True,
             help="Surge: evict a Deployment's pod only once its replacement is available, where that is possible.",
         ),
+    ]
+    limits = [
         click.option(
             "--per-wave",
             type=int,
@@ -233,6 +235,8 @@ def drain_options(command: F) -> F:
             show_default=True,
             help="Moves at once; their places are held before the first pod goes.",
         ),
+    ]
+    options = [
         click.option("--skip-refused", is_flag=True, help="Move the others where some pods cannot go; those stay."),
         click.option(
             "--delete-emptydir-data",
@@ -243,7 +247,7 @@ def drain_options(command: F) -> F:
             "--timeout", default="1h", show_default=True, metavar="DURATION", help="Begin nothing new after this long."
         ),
     ]
-    return with_options(command, options)
+    return with_options(with_options(with_options(command, options), limits, "Limits"), moves, "Safety")
 
 
 def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
