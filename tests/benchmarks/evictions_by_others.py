@@ -22,7 +22,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from berth_core import EVICTIONS_LABEL, EVICTIONS_SURGE, Pod
+from berth_core import EVICTIONS_LABEL, EVICTIONS_SURGE, RELEASED_HASH, TEMPLATE_HASH_LABEL, Pod
 from berth_kube import (
     DEPLOYMENTS,
     NAMESPACES,
@@ -100,6 +100,9 @@ def set_up(sandbox: Sandbox, client: KubeClient, apps: dict[str, int]) -> tuple[
     eventually("all endpoints are ready", lambda: ready_endpoints(client, NAMESPACE) == apps, seconds=300)
     kubectl(sandbox, "uncordon", second)
     eventually("the API server asks the operator", lambda: is_answered(client))
+    out = f"{TEMPLATE_HASH_LABEL}={RELEASED_HASH}"
+    released = lambda: client.list(PODS, namespace=NAMESPACE, label_selector=out).items  # noqa: E731
+    eventually("the pod that was asked about is moved", lambda: not released())
     return first, second
 
 
@@ -145,6 +148,7 @@ def measure(sandbox: Sandbox, client: KubeClient, by: str, apps: dict[str, int],
         took = time.monotonic() - begun
         steady = lambda: ready_endpoints(client, NAMESPACE) == apps  # noqa: E731
         eventually("as many endpoints as before", steady, seconds=180)
+        eventually("what was evicted is gone", lambda: not any(one.is_terminating for one in pods(client).values()))
     gone = len(before.keys() - pods(client).keys())
     short = {name: fewest for name, fewest in endpoints.fewest.items() if fewest < apps.get(name, 0)}
     print(f"{by}: {gone} of {len(before)} pods moved in {took:.0f} s, {len(short)} of {len(apps)} Services with a gap")
