@@ -98,11 +98,11 @@ def set_up(sandbox: Sandbox, client: KubeClient, apps: dict[str, int]) -> tuple[
         spec = {"minAvailable": "100%", "selector": {"matchLabels": chosen}}
         client.create(PDBS, {**budget, "spec": spec}, namespace=NAMESPACE)
     eventually("all endpoints are ready", lambda: ready_endpoints(client, NAMESPACE) == apps, seconds=300)
-    kubectl(sandbox, "uncordon", second)
     eventually("the API server asks the operator", lambda: is_answered(client))
     out = f"{TEMPLATE_HASH_LABEL}={RELEASED_HASH}"
     released = lambda: client.list(PODS, namespace=NAMESPACE, label_selector=out).items  # noqa: E731
     eventually("the pod that was asked about is moved", lambda: not released())
+    kubectl(sandbox, "uncordon", second)
     return first, second
 
 
