@@ -563,7 +563,7 @@ def policies(manifests: list[Manifest]) -> dict[str, Manifest]:
 
 
 def test_the_sandbox_has_the_charts_admission_policies(helm: Helm) -> None:
-    values = {"operator": {"options": {"webhookUrl": "https://127.0.0.1:1"}}}
+    values = {"operator": {"options": {"webhookUrl": "https://127.0.0.1:1"}, "evictions": {"enabled": True}}}
     rendered = policies(helm.render(values, namespace=DEFAULT_NAMESPACE))
     built = {
         f"{one['kind']} {one['metadata']['name']}": one["spec"] for pair in build_admission_policies() for one in pair
