@@ -20,7 +20,15 @@ from berth_core.clock import (
     read_timestamp,
     span_in_words,
 )
-from berth_core.errors import BerthError, InputError, PermanentError, RetryableError, refuse_unknown, require_positive
+from berth_core.errors import (
+    BerthError,
+    InputError,
+    PermanentError,
+    RetryableError,
+    field_steps,
+    refuse_unknown,
+    require_positive,
+)
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
     BEST_EFFORT_LABEL,
@@ -434,7 +442,7 @@ __all__ = [
     "choose_namespaces", "closed_fences", "closed_lent_nodes", "count",
     "deployment_name", "deserved_shares",
     "effective_requests", "expected_end", "expires_at",
-    "fails_unread", "fence_name", "fenced_nodes", "first_few", "format_amount", "format_duration",
+    "fails_unread", "fence_name", "fenced_nodes", "field_steps", "first_few", "format_amount", "format_duration",
     "format_precise_timestamp", "format_selector", "format_timestamp",
     "group_key", "guaranteed",
     "has_control_plane_label", "has_control_plane_taint", "has_to_leave",

@@ -9,10 +9,12 @@ BerthError
 └── PermanentError  give up; trying again brings the same
 """
 
+import re
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
 _LONGEST_VALUE: Final = 80
+_STEP: Final = re.compile(r"[^.\[\]]+")
 
 
 class BerthError(Exception):
@@ -43,6 +45,11 @@ class InputError(BerthError):
     def within(self, place: str, *, joint: str = ".") -> "InputError":
         """Return the same error with its field named from further outside."""
         return InputError(f"{place}{joint}{self.field}", self.value, self.expected, said=self.said)
+
+
+def field_steps(path: str) -> list[str]:
+    """Return the names and positions of a path such as `spec.profiles[0].name`."""
+    return _STEP.findall(path)
 
 
 class RetryableError(BerthError):

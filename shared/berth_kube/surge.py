@@ -115,7 +115,7 @@ def look_around(
     namespace, owner = raw_pod["metadata"]["namespace"], controller_reference(raw_pod)
     if owner is None or owner.kind != "ReplicaSet":
         return Around()
-    replica_set = _find(client, namespace, owner.name)
+    replica_set = find_replica_set(client, namespace, owner.name)
     behind = controller_reference(replica_set) if replica_set else None
     if behind is None or behind.kind != "Deployment":
         return Around(replica_set=replica_set)
@@ -182,7 +182,7 @@ class SurgeEligibility:
             return replace(known, uncounted=uncounted)
 
 
-def _find(client: KubeClient, namespace: str, name: str) -> dict[str, Any] | None:
+def find_replica_set(client: KubeClient, namespace: str, name: str) -> dict[str, Any] | None:
     """Return a ReplicaSet that is there and stays."""
     try:
         found: dict[str, Any] = client.get(REPLICA_SETS, name, namespace=namespace)
@@ -238,7 +238,7 @@ def _why_not_by_owner(raw_pod: RawObject, around: Around) -> str:
     if behind.kind != "Deployment" or not behind.api_version.startswith("apps/"):
         return f"its ReplicaSet belongs to a {behind.kind}, not to a Deployment"
     value = (raw_pod["metadata"].get("labels") or {}).get(TEMPLATE_HASH_LABEL, "")
-    if not value or _hash_of(around.replica_set) != value:
+    if not value or hash_of(around.replica_set) != value:
         return f"its ReplicaSet does not select it by {TEMPLATE_HASH_LABEL}"
     return _why_not_by_deployment(around.replica_set, around.deployment or {})
 
@@ -310,7 +310,8 @@ def _volumes(raw_pod: RawObject) -> list[dict[str, Any]]:
     return raw_pod["spec"].get("volumes") or []
 
 
-def _hash_of(replica_set: RawObject) -> str:
+def hash_of(replica_set: RawObject) -> str:
+    """Return the label's value by which a ReplicaSet selects its pods, "" if by none."""
     found = (replica_set["spec"].get("selector") or {}).get("matchLabels") or {}
     return str(found.get(TEMPLATE_HASH_LABEL, ""))
 
@@ -350,7 +351,7 @@ def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, A
     note = msgspec.structs.replace(
         note,
         replica_set=owner["metadata"]["name"],
-        hash=_hash_of(owner),
+        hash=hash_of(owner),
         min_ready_seconds=owner["spec"].get("minReadySeconds") or 0,
     )
     deployment = controller_reference(owner) or ObjectReference()
@@ -412,11 +413,11 @@ def take_back(client: KubeClient, namespace: str, name: str, *, uid: str, replic
     metadata = raw_pod["metadata"]
     if metadata["uid"] != uid or metadata.get("deletionTimestamp") or not is_out(raw_pod):
         return Returned.DONE
-    owner = _find(client, namespace, replica_set)
-    if owner is None or not _hash_of(owner):
+    owner = find_replica_set(client, namespace, replica_set)
+    if owner is None or not hash_of(owner):
         return Returned.OWNERLESS
     try:
-        relabel(client, raw_pod, build_return(raw_pod, _hash_of(owner)))
+        relabel(client, raw_pod, build_return(raw_pod, hash_of(owner)))
     except NotFoundError:
         return Returned.DONE
     return Returned.DONE

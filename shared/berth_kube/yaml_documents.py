@@ -4,7 +4,6 @@ Memory stays proportional to the file's length. Aliases let a few lines stand fo
 within itself; both are detected on the nodes, before objects are built from them.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import IO, Final
 
 import yaml
 
+from berth_core import field_steps
 from berth_core.unreadable import MAX_DEPTH
 
 LARGEST_BYTES: Final = 4 * 1024 * 1024
 """Of a file; the API server takes objects of some 1.5 MiB."""
-_STEP: Final = re.compile(r"[^.\[\]]+")
 MOST_VALUES: Final = 200_000
 """Of a document, including the values of aliases."""
 
@@ -55,7 +54,7 @@ class LocatedDocument:
         None if nothing of it is there. A path may name a member of a list, as in `pluginConfig.DefaultEvictor`.
         """
         node, line = self.root, None
-        for step in _STEP.findall(path):
+        for step in field_steps(path):
             found = _step_into(node, step)
             if found is None:
                 break

@@ -378,15 +378,15 @@ def _add_drains(router: APIRouter, api: ApiContext) -> None:
 
 def _require_nodes(client: KubeClient, names: list[str], *, cordoned: bool) -> None:
     """Raise `ProblemError` for nodes that are not there, or that still take pods."""
-    faults: list[FieldFault] = []
+    faults: dict[str, FieldFault] = {}
     for index, name in enumerate(names):
         with _naming(f"body.nodes[{index}]", name, "node"):
             node = client.get(NODES, name, type=Node)
         if cordoned and not node.spec.unschedulable:
-            faults.append(fault(f"body.nodes[{index}]", name, "a node that is cordoned"))
+            faults[name] = fault(f"body.nodes[{index}]", name, "a node that is cordoned")
     if faults:
-        open_nodes = " ".join(names[int(one.field.split("[")[1][:-1])] for one in faults)
-        raise ProblemError(ProblemKind.CONFLICT, f"not cordoned: run kubectl cordon {open_nodes}", faults=faults)
+        message = f"not cordoned: run kubectl cordon {' '.join(faults)}"
+        raise ProblemError(ProblemKind.CONFLICT, message, faults=list(faults.values()))
 
 
 def _require_valid(policy: DeschedulerPolicy) -> None:

@@ -1,7 +1,7 @@
 """Documents of the HTTP interface only; commands share the others (`report.documents`)."""
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
@@ -82,6 +82,10 @@ MOST_NODES: Final = 100
 LONGEST_NAME: Final = 253
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
+_DryRun: TypeAlias = Annotated[
+    bool, Field(alias="dryRun", description="Publish the plan and never carry it out, whatever the mode.")
+]
+
 
 class RunRequest(BaseModel):
     """A request for a run."""
@@ -96,9 +100,7 @@ class RunRequest(BaseModel):
             "for approval. Auto: it is carried out, which needs the right to approve. Default: the policy's."
         ),
     ] = None
-    dry_run: Annotated[
-        bool, Field(alias="dryRun", description="Publish the plan and never carry it out, whatever the mode.")
-    ] = False
+    dry_run: _DryRun = False
 
 
 class DrainRequest(BaseModel):
@@ -122,9 +124,7 @@ class DrainRequest(BaseModel):
             "for approval. Auto: it is carried out, which needs the right to approve."
         ),
     ] = "Auto"
-    dry_run: Annotated[
-        bool, Field(alias="dryRun", description="Publish the plan and never carry it out, whatever the mode.")
-    ] = False
+    dry_run: _DryRun = False
     skip_refused: Annotated[
         bool, Field(alias="skipRefused", description="Move the others where some pods cannot go; those stay.")
     ] = False

@@ -207,10 +207,8 @@ def plans_command(
         found = tuple(one for one in found if one.phase.value in phase)
     if output.for_people:
         _print(render_plan_list(found, SystemClock().now(), wide=output is Output.WIDE), kept)
-    elif output is Output.NAME:
-        _write_names(MIGRATION_PLANS, found)
     else:
-        write_described(PlanList(items=tuple(map(list_plan, found)), remaining=0), output)
+        _write(MIGRATION_PLANS, found, PlanList(items=tuple(map(list_plan, found)), remaining=0), output)
 
 
 @click.command("show")
@@ -236,10 +234,8 @@ def show_command(
             _write_report(client, found, report, context)
     if output.for_people:
         _print(render_stored_plan(found, SystemClock().now()), kept)
-    elif output is Output.NAME:
-        _write_names(MIGRATION_PLANS, [found])
     else:
-        write_described(describe_stored_plan(found), output)
+        _write(MIGRATION_PLANS, [found], describe_stored_plan(found), output)
 
 
 @click.command("approve")
@@ -297,10 +293,8 @@ def tell(plan: MigrationPlan, output: Output, *, waited: bool) -> int:
 
     The code is 1 if the plan is over and not all landed.
     """
-    if output is Output.NAME:
-        _write_names(MIGRATION_PLANS, [plan])
-    elif not output.for_people:
-        write_described(describe_stored_plan(plan), output)
+    if not output.for_people:
+        _write(MIGRATION_PLANS, [plan], describe_stored_plan(plan), output)
     elif waited:
         output_console().print(f"{plan.phase.value}: {plan.status.message}", highlight=False, markup=False)
         if advice := what_to_do(plan):
@@ -364,8 +358,13 @@ def _write_report(client: KubeClient, plan: MigrationPlan, report: ReportFile, c
     report.write(stored_plan_page(plan, read_capacity(client), occasion))
 
 
-def _write_names(resource: Resource, objects: Iterable[MigrationPlan | DeschedulerPolicy]) -> None:
-    """Write the names of objects to standard output, as `kubectl get --output name` does."""
+def _write(
+    resource: Resource, objects: Iterable[MigrationPlan | DeschedulerPolicy], described: object, output: Output
+) -> None:
+    """Write objects for machines: what describes them, or their names as `kubectl get --output name` does."""
+    if output is not Output.NAME:
+        write_described(described, output)
+        return
     for one in objects:
         click.echo(f"{resource.kind.lower()}.{resource.group}/{printable_line(one.metadata.name)}")
 
@@ -399,10 +398,8 @@ def policies_command(asked: click.Context, *, kubeconfig: str | None, context: s
         found = client.list(DESCHEDULER_POLICIES, type=DeschedulerPolicy).items
     if output.for_people:
         output_console().print(render_policies(found, SystemClock().now(), wide=output is Output.WIDE))
-    elif output is Output.NAME:
-        _write_names(DESCHEDULER_POLICIES, found)
     else:
-        write_described(list_policies(found), output)
+        _write(DESCHEDULER_POLICIES, found, list_policies(found), output)
 
 
 @policies_command.command("run")

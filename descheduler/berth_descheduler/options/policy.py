@@ -71,13 +71,7 @@ def safety_options(command: F) -> F:
             show_default=True,
             help="How often to plan again what a plan could not do any more, because others changed pods and nodes.",
         ),
-        click.option(
-            "--moves",
-            type=click.Choice([one.value for one in MoveMethod]),
-            default=CycleSettings().moves.value,
-            show_default=True,
-            help="Surge: evict a Deployment's pod only once its replacement is available, where that is possible.",
-        ),
+        _moves_option(CycleSettings().moves),
         click.option(
             "--taint-freed/--no-taint-freed",
             default=True,
@@ -92,6 +86,16 @@ def safety_options(command: F) -> F:
         ),
     ]
     return with_options(command, options, "Safety")
+
+
+def _moves_option(default: MoveMethod) -> Callable[[F], F]:
+    return click.option(
+        "--moves",
+        type=click.Choice([one.value for one in MoveMethod]),
+        default=default.value,
+        show_default=True,
+        help="Surge: evict a Deployment's pod only once its replacement is available, where that is possible.",
+    )
 
 
 def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettings:
@@ -218,15 +222,6 @@ def drain_options(command: F) -> F:
 
     shared = [one for one in getattr(run_options(planner_options(run)), PARAMETERS) if one.name in _SHARED_WITH_RUN]
     setattr(command, PARAMETERS, [*getattr(command, PARAMETERS, ()), *shared])
-    moves = [
-        click.option(
-            "--moves",
-            type=click.Choice([one.value for one in MoveMethod]),
-            default=MoveMethod.SURGE.value,
-            show_default=True,
-            help="Surge: evict a Deployment's pod only once its replacement is available, where that is possible.",
-        ),
-    ]
     limits = [
         click.option(
             "--per-wave",
@@ -247,7 +242,8 @@ def drain_options(command: F) -> F:
             "--timeout", default="1h", show_default=True, metavar="DURATION", help="Begin nothing new after this long."
         ),
     ]
-    return with_options(with_options(with_options(command, options), limits, "Limits"), moves, "Safety")
+    command = with_options(with_options(command, options), limits, "Limits")
+    return with_options(command, [_moves_option(MoveMethod.SURGE)], "Safety")
 
 
 def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:

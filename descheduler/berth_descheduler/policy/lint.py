@@ -3,7 +3,6 @@
 Warnings say what will not work well.
 """
 
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -13,16 +12,15 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from berth_core import DeschedulerPolicy, InputError, Limits, RunMode, format_duration
+from berth_core import DeschedulerPolicy, InputError, Limits, RunMode, field_steps, format_duration
 from berth_descheduler.plugins import DefaultEvictor, Defragmentation, Goal, PluginRegistry, StrategyName, goal_of
 from berth_descheduler.policy.parsing import PolicyRun, RunDefaults, decode_policy, read_policy
-from berth_descheduler.policy.profiles import PolicyError
+from berth_descheduler.policy.profiles import errors_in
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule
 from berth_descheduler.policy.upstream import UpstreamProfile, is_upstream, not_installed, read_upstream
 from berth_kube import LocatedDocument
 
 _MANY_REPLICAS: Final = 20
-_STEP: Final = re.compile(r"[^.\[\]]+")
 _DECISIVE: Final = frozenset({"cron", "strategy"})
 """Fields without which those beside them are wrong."""
 _SOME_DAY: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -115,8 +113,8 @@ def _lint_policy(raw: object, registry: PluginRegistry) -> Linted:
             if found.keys() <= errors.keys():
                 return Linted(_name_of(raw), tuple(errors.values()))
             errors = {**errors, **found}
-            for one in error.errors if isinstance(error, PolicyError) else (error,):
-                if _take_out(rest, _STEP.findall(one.field), one.value):
+            for one in errors_in(error):
+                if _take_out(rest, field_steps(one.field), one.value):
                     gone.add(one.field)
         else:
             return Linted(policy.metadata.name, tuple(errors.values()) or find_warnings(policy, run))
@@ -153,8 +151,7 @@ def _name_of(raw: object) -> str:
 
 def find_errors(error: InputError) -> tuple[Finding, ...]:
     """Return what keeps a policy from being run."""
-    errors = error.errors if isinstance(error, PolicyError) else (error,)
-    return tuple(Finding(Severity.ERROR, one.field, str(one).removeprefix(f"{one.field} ")) for one in errors)
+    return tuple(Finding(Severity.ERROR, one.field, str(one).removeprefix(f"{one.field} ")) for one in errors_in(error))
 
 
 def find_warnings(policy: DeschedulerPolicy, run: PolicyRun) -> tuple[Finding, ...]:

@@ -31,6 +31,7 @@ from berth_core import (
     MoveMethod,
     Profile,
     RunMode,
+    field_steps,
     parse_duration,
     parse_selector,
     refuse_unreadable,
@@ -47,7 +48,7 @@ from berth_descheduler.plugins import (
     settings_with,
     with_defragmentation,
 )
-from berth_descheduler.policy.profiles import PolicyError, ProfilePlugins, read_profile
+from berth_descheduler.policy.profiles import PolicyError, ProfilePlugins, errors_in, read_profile
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, read_schedule
 from berth_descheduler.policy.upstream import is_upstream, not_installed, read_upstream
 from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
@@ -126,11 +127,9 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
     def attempt(read: Callable[[], T]) -> T | None:
         try:
             return read()
-        except PolicyError as error:
-            errors.extend(error.errors)
         except InputError as error:
-            errors.append(error)
-        return None
+            errors.extend(errors_in(error))
+            return None
 
     schedule = attempt(lambda: _within("spec.trigger", lambda: read_schedule(spec.trigger)))
     selector = attempt(lambda: _read_selector(spec.node_selector))
@@ -340,7 +339,7 @@ def _value_at(raw: object, path: str) -> object:
 
     Returns None where there is none.
     """
-    for step in re.findall(r"[^.\[\]]+", path):
+    for step in field_steps(path):
         if isinstance(raw, Mapping):
             raw = raw.get(step)
         elif isinstance(raw, list) and step.isdigit() and int(step) < len(raw):

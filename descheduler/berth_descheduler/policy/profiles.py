@@ -65,6 +65,11 @@ class PolicyError(InputError):
         return (PolicyError, (self.errors,))
 
 
+def errors_in(error: InputError) -> tuple[InputError, ...]:
+    """Return all errors that one stands for."""
+    return error.errors if isinstance(error, PolicyError) else (error,)
+
+
 @dataclass(frozen=True, slots=True)
 class ProfilePlugins:
     """The plugins of a profile, ready to plan with."""

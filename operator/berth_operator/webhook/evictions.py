@@ -10,6 +10,7 @@ that the acting replica gives it back.
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,7 +38,6 @@ from berth_core import (
 )
 from berth_kube import (
     PODS,
-    REPLICA_SETS,
     VALIDATING_WEBHOOKS,
     ConflictError,
     KubeClient,
@@ -45,6 +45,9 @@ from berth_kube import (
     NotFoundError,
     SurgeEligibility,
     build_release,
+    controller_reference,
+    find_replica_set,
+    hash_of,
     is_out,
     is_ready,
     may_surge_later,
@@ -118,6 +121,10 @@ class Wish:
     @property
     def key(self) -> tuple[str, str]:
         return self.namespace, self.name
+
+    @property
+    def is_out(self) -> bool:
+        return self.progress is Progress.OUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,15 +243,12 @@ class Evictions:
         """Return whether enough others serve for this pod to go; raises `BerthError`."""
         metadata = raw_pod["metadata"]
         name = Note.read(metadata.get("annotations") or {}).replica_set
-        try:
-            replica_set = client.get(REPLICA_SETS, name, namespace=metadata["namespace"]) if name else None
-        except NotFoundError:
-            replica_set = None
-        labels = (replica_set or {}).get("spec", {}).get("selector", {}).get("matchLabels") or {}
-        if TEMPLATE_HASH_LABEL not in labels or replica_set is None or replica_set["metadata"].get("deletionTimestamp"):
+        replica_set = find_replica_set(client, metadata["namespace"], name) if name else None
+        if replica_set is None or not hash_of(replica_set):
             return True
+        labels = replica_set["spec"]["selector"]["matchLabels"]
         chosen = [f"{key}={value}" for key, value in labels.items() if key != TEMPLATE_HASH_LABEL]
-        chosen.append(f"{TEMPLATE_HASH_LABEL} in ({labels[TEMPLATE_HASH_LABEL]},{RELEASED_HASH})")
+        chosen.append(f"{TEMPLATE_HASH_LABEL} in ({hash_of(replica_set)},{RELEASED_HASH})")
         found = client.list(PODS, namespace=metadata["namespace"], label_selector=",".join(chosen)).items
         return may_go(raw_pod, replica_set, found, self._clock.now())
 
@@ -293,9 +297,10 @@ class Evictions:
         """Take up the next step of each move."""
         with self._lock:
             wishes = sorted(self._wishes.values(), key=lambda one: one.since)
+        out = Counter(one.namespace for one in wishes if one.is_out)
         for wish in wishes:
             try:
-                self._advance(wish, wishes)
+                self._advance(wish, out)
             except NotFoundError:
                 self._forget(wish)
             except ConflictError:
@@ -305,7 +310,8 @@ class Evictions:
             except BerthError as error:
                 wish.reason = str(error)
 
-    def _advance(self, wish: Wish, wishes: Sequence[Wish]) -> None:
+    def _advance(self, wish: Wish, out: Counter[str]) -> None:
+        """Take up the next step of a move; `out` counts the pods that are let go, by namespace."""
         now = self._clock.monotonic()
         late, idle = now - wish.since - self._settings.evictions.deadline_seconds, now - wish.asked
         if not wish.uid or wish.progress is Progress.PASSES or (wish.progress is Progress.NEW and late >= 0):
@@ -317,12 +323,12 @@ class Evictions:
             elif idle >= _ABSENT_SECONDS:
                 self._finish(wish)
         elif idle < _ABSENT_SECONDS:
-            out = [one for one in wishes if one.progress is Progress.OUT]
-            beside = sum(one.namespace == wish.namespace for one in out)
-            if len(out) >= _MOST_OUT or beside >= _MOST_OUT_OF_NAMESPACE:
-                wish.reason = f"{len(out)} other pods are moved first"
-            else:
-                self._let_go(wish, waits=beside > 0 or now - wish.since < _SETTLE_SECONDS)
+            beside = out[wish.namespace]
+            if out.total() >= _MOST_OUT or beside >= _MOST_OUT_OF_NAMESPACE:
+                wish.reason = f"{out.total()} other pods are moved first"
+                return
+            self._let_go(wish, waits=beside > 0 or now - wish.since < _SETTLE_SECONDS)
+            out[wish.namespace] += wish.is_out
 
     def _let_go(self, wish: Wish, *, waits: bool) -> None:
         """Have the ReplicaSet let the pod go, or find out why not; raises `BerthError`."""
@@ -410,7 +416,7 @@ def _asks(raw_pod: Mapping[str, Any], *, by_namespace: bool) -> bool:
 def may_go(
     raw_pod: Mapping[str, Any],
     replica_set: Mapping[str, Any],
-    raw_pods: Iterable[Mapping[str, Any]],
+    raw_pods: Iterable[dict[str, Any]],
     now: datetime,
 ) -> bool:
     """Return whether a pod that was let go may be evicted, by the pods of its ReplicaSet and those that it let go.
@@ -432,9 +438,9 @@ def may_go(
     return raw_pod["metadata"]["name"] in out[: max(0, spare)]
 
 
-def _is_of(raw_pod: Mapping[str, Any], uid: str) -> bool:
-    owners = raw_pod["metadata"].get("ownerReferences") or ()
-    return any(one.get("controller") and one["uid"] == uid for one in owners)
+def _is_of(raw_pod: dict[str, Any], uid: str) -> bool:
+    owner = controller_reference(raw_pod)
+    return owner is not None and owner.uid == uid
 
 
 def _is_available(raw_pod: Mapping[str, Any], seconds: float, now: datetime) -> bool:
