@@ -82,14 +82,14 @@ def test_the_program_comes_after_what_it_needs_in_layers_of_its_own(service: str
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_the_base_is_one_release_of_python(service: str) -> None:
-    (base,) = [rest.partition("=")[2] for word, rest in read_steps(service) if word == "ARG"]
+    (base,) = [rest.partition("=")[2] for word, rest in read_steps(service) if word == "ARG" and "=" in rest]
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+", base)
     assert "Programming Language :: Python :: " + base[7:11] in PROJECT["project"]["classifiers"]
     assert [stage[0][1].split()[0] for stage in stages(service)] == ["${PYTHON}", "dependencies", "${PYTHON}"]
 
 
 def test_both_images_have_the_same_base() -> None:
-    assert len({rest for service in SERVICES for word, rest in read_steps(service) if word == "ARG"}) == 1
+    assert len({rest for service in SERVICES for word, rest in read_steps(service) if rest.startswith("PYTHON=")}) == 1
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -124,6 +124,31 @@ def test_an_image_runs_the_program_as_the_user_that_the_chart_names(helm: Helm, 
     (program,) = [yaml.safe_load(rest) for word, rest in last if word == "ENTRYPOINT"]
     assert program == container(manifests, service)["command"]
     assert program[0] in PROJECT["project"]["scripts"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_image_takes_nothing_but_files_of_the_repository_and_packages_of_the_lock(service: str) -> None:
+    steps = read_steps(service)
+    assert {word for word, _ in steps} == {"ARG", "FROM", "WORKDIR", "ENV", "RUN", "COPY", "USER", "ENTRYPOINT"}
+    assert not [rest for word, rest in steps if word == "RUN" and re.search(r"curl|wget|apt|git|https?:", rest)]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_image_starts_its_program_as_no_root_and_through_no_shell(service: str) -> None:
+    last = dict(stages(service)[-1])
+    user, _, group = last["USER"].partition(":")
+    assert int(user) > 0
+    assert int(group) > 0
+    assert last["ENTRYPOINT"].startswith("[")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_is_installed_can_be_dated_so_that_two_builds_are_the_same(service: str) -> None:
+    *building, _ = stages(service)
+    for stage in building:
+        words = [word for word, _ in stage]
+        assert stage[words.index("ARG")] == ("ARG", "SOURCE_DATE_EPOCH")
+        assert words.index("ARG") < words.index("RUN")
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -19,7 +19,7 @@ def _without_git() -> Iterator[Path]:
 
 
 def _hidden(parts: tuple[str, ...]) -> bool:
-    return any(part.startswith(".") and part not in {".ci", ".gitignore"} for part in parts)
+    return any(part.startswith(".") and part not in {".ci", ".github", ".gitignore"} for part in parts)
 
 
 @cache
