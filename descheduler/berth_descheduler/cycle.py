@@ -88,6 +88,20 @@ class CycleContext:
     settings_of_plan: PlanSettingsReader | None = None
     """Settings for plans that other runs left; None: this run's own."""
 
+    confirm: Callable[[Plan], bool] | None = None
+    """Asks a person whether to carry out the run's first plan; None: no question is asked."""
+
+
+@dataclass
+class _PlanningDeadline(ClockDeadline):
+    """The time limit of planning, which a request to stop ends."""
+
+    stop: threading.Event = dataclasses.field(kw_only=True)
+
+    def remaining_seconds(self) -> float | None:
+        """Return the seconds left; None without a limit."""
+        return 0.0 if self.stop.is_set() else super().remaining_seconds()
+
 
 class Cycle:
     """One run of the descheduler; made for one `run`."""
@@ -174,10 +188,12 @@ class Cycle:
         """
         found, not_begun = self._find_plan_to_begin()  # 3 snapshot, 4 score, 5 plan
         forecast = _forecast(found)
-        if not_begun is not None:
+        stopping = self._context.stop.is_set()  # then planning may have been cut short
+        if not_begun is not None and not stopping:
             return self._outcome(not_begun.verdict, why=not_begun.sentence, forecast=forecast), None
-        if found.does_nothing:
-            return self._outcome(Verdict.NOTHING_TO_MOVE, forecast=forecast), None
+        verdict = Verdict.STOPPED if stopping else self._confirm(found, asks=not rest_of)
+        if verdict is not None:
+            return self._outcome(verdict, forecast=forecast), None
         try:
             with self._timed(Phase.PUBLISH):  # 6 publish
                 published = self._publish(found, request)
@@ -192,6 +208,14 @@ class Cycle:
         except PlanDeletedError:
             return self._outcome(Verdict.PLAN_DELETED, forecast=forecast), None
         return self._outcome(Verdict.CARRIED_OUT, plan=done, published=name, forecast=forecast), published
+
+    def _confirm(self, found: Plan, *, asks: bool) -> Verdict | None:
+        """Return why a plan is not published, None if it is, after the question if the run has one."""
+        if found.does_nothing:
+            return Verdict.NOTHING_TO_MOVE
+        if not asks or self._context.confirm is None or self._context.confirm(found):
+            return None
+        return Verdict.STOPPED if self._context.stop.is_set() else Verdict.DECLINED
 
     def _plan_rest(self, outcome: Outcome, carried_out: MigrationPlan | None) -> Outcome:
         """Plan again what outdated plans could not do, as long as each plan brings something.
@@ -345,7 +369,8 @@ class Cycle:
         return found
 
     def _plan(self, snapshot: Snapshot) -> Plan:
-        return plan(snapshot, self._planner, ClockDeadline(self._context.clock, self._planner.time_limit_seconds))
+        context, seconds = self._context, self._planner.time_limit_seconds
+        return plan(snapshot, self._planner, _PlanningDeadline(context.clock, seconds, stop=context.stop))
 
     def _read_snapshot(self) -> Snapshot:
         return read_live_snapshot(self._client, self._settings.namespace)

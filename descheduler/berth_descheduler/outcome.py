@@ -129,6 +129,8 @@ class Verdict(StrEnum):
     """The plan was not approved in time; nothing was moved."""
     PLAN_DELETED = "PlanDeleted"
     """The plan was deleted before it began."""
+    DECLINED = "Declined"
+    """Whoever was asked did not confirm the plan; nothing was moved."""
     ABORTED = "Aborted"
     """The plan was aborted before it began."""
     STOPPED = "Stopped"
@@ -150,6 +152,7 @@ _SENTENCES: Mapping[Verdict, str] = {
     Verdict.LEASE_HELD: "Another run holds the lease; nothing was done.",
     Verdict.NOT_APPROVED: "The plan was not approved in time; nothing was moved.",
     Verdict.PLAN_DELETED: "The plan was deleted before it began; nothing was moved.",
+    Verdict.DECLINED: "The plan was not confirmed; nothing was moved.",
     Verdict.ABORTED: "The plan was aborted before it began; nothing was moved.",
     Verdict.STOPPED: "Asked to stop before anything was moved.",
     Verdict.PODS_WAIT: "Not begun: pods wait for the room that the moves would take.",
@@ -323,6 +326,7 @@ class Outcome:
             Verdict.LEASE_HELD,
             Verdict.NOT_APPROVED,
             Verdict.PLAN_DELETED,
+            Verdict.DECLINED,
             Verdict.ABORTED,
             Verdict.STOPPED,
             Verdict.PODS_WAIT,

@@ -1,5 +1,7 @@
 """A run on a real control plane is safe: pending pods come first, limits hold, no ping-pong."""
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,6 +9,7 @@ import pytest
 
 from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, HANDOVER_TAINT
 from berth_core.migration_plans import MoveState, PlanPhase
+from berth_descheduler.cli.main import INTERRUPTED
 from berth_descheduler.migration.plans import approve
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
@@ -14,7 +17,9 @@ from berth_kube.resources import CRDS, DAEMON_SETS, DEPLOYMENTS, EVENTS, MIGRATI
 from berth_sandbox.invariants import Invariant
 from churn import Churn, soak
 from cluster_objects import is_gone, let_the_scheduler_hear, pod_template
-from descheduling_stage import MOVERS, PODS_OF_A_MOVER, Scene
+from descheduling_stage import MOVERS, PLANNER, PODS_OF_A_MOVER, Scene
+from service_processes import script
+from terminals import on_terminal
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -105,6 +110,26 @@ def test_a_run_leaves_a_pod_that_waits_its_room_and_begins_when_it_has_gone(scen
     assert taints_of_runs(scene) == {}
     scene.client.delete(PODS, "hungry", namespace=scene.namespace)
     assert scene.run()["achieved"]["landedOnTarget"] == 4
+    scene.require_peace()
+
+
+@pytest.mark.deep
+def test_a_run_asks_on_a_terminal_and_ctrl_c_there_leaves_everything_as_it_was(scene: Scene) -> None:
+    kubeconfig = scene.sandbox.service_account_kubeconfig("berth-descheduler")
+    command = [script("berth"), "run", f"--kubeconfig={kubeconfig}", *PLANNER, "--lease-seconds=6"]
+    before = {node: scene.pods_on(node) for node in scene.low}
+    with on_terminal(command, environment=os.environ) as asked:
+        asked.read_until("Carry this plan out? [y/N]")
+        asked.process.send_signal(signal.SIGINT)
+        asked.read_until("Asked to stop before anything was moved.")
+        assert asked.process.wait(120) == INTERRUPTED
+    assert (scene.plans(), {node: scene.pods_on(node) for node in scene.low}) == ((), before)
+
+    with on_terminal(command, environment=os.environ) as asked:
+        asked.read_until("Carry this plan out? [y/N]")
+        asked.type("y\n")
+        asked.read_until("4 of 4 pods landed on their targets")
+        assert asked.process.wait(120) == 0
     scene.require_peace()
 
 

@@ -81,7 +81,8 @@ def generated_pods(recipe: Recipe) -> list[PlacedPod]:
 def run_berth(sandbox: Sandbox, *options: str) -> dict[str, Any]:
     """Run `berth run` under the descheduler's own account and return what it says."""
     kubeconfig = sandbox.service_account_kubeconfig("berth-descheduler")
-    command = [script("berth"), "run", f"--kubeconfig={kubeconfig}", "--output=json", "--no-taint-freed", *options]
+    fixed = ("--yes", "--output=json", "--no-taint-freed")
+    command = [script("berth"), "run", f"--kubeconfig={kubeconfig}", *fixed, *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -88,7 +88,7 @@ def largest_free_cpus(client: KubeClient) -> int:
 def run_berth(scene: Scene, *options: str) -> None:
     """Plan and carry out under the descheduler's own account; all that was planned has to come about."""
     kubeconfig = scene.sandbox.service_account_kubeconfig("berth-descheduler")
-    command = [script("berth"), "run", f"--kubeconfig={kubeconfig}", "--output=json", *LIMITS, *options]
+    command = [script("berth"), "run", "--yes", f"--kubeconfig={kubeconfig}", "--output=json", *LIMITS, *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

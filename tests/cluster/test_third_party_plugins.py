@@ -63,7 +63,7 @@ def where(client: KubeClient) -> dict[str, str]:
 def berth_run(sandbox: Sandbox, environment: Mapping[str, str], policy: Path) -> subprocess.CompletedProcess[str]:
     """Run once by a policy, under the descheduler's own account."""
     kubeconfig = sandbox.service_account_kubeconfig("berth-descheduler")
-    command = [script("berth"), "run", f"--kubeconfig={kubeconfig}", f"--policy={policy}", "--output=json"]
+    command = [script("berth"), "run", "--yes", f"--kubeconfig={kubeconfig}", f"--policy={policy}", "--output=json"]
     return subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=300, check=False)
 
 

@@ -500,7 +500,7 @@ def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_berth_run_writes_what_was_predicted_and_what_was_measured(tmp_path: Path) -> None:
     target = tmp_path / "run.html"
 
-    assert run(["run", "--per-controller", "5", "--report", str(target)]) == 0
+    assert run(["run", "--yes", "--strategy=threshold", "--per-controller", "5", "--report", str(target)]) == 0
 
     root = parse(target.read_text(encoding="utf-8"))
     assert text_of(next(root.iter("h1"))).startswith("3 of 3 pods landed on their targets; 2 nodes freed in ")
@@ -519,7 +519,7 @@ def test_a_run_whose_end_cannot_be_looked_at_has_a_page_all_the_same(
 
     monkeypatch.setattr(run_command, "read_live_snapshot", unreadable)
 
-    assert run(["run", "--per-controller", "5", "--report", str(target)]) == 0
+    assert run(["run", "--yes", "--strategy=threshold", "--per-controller", "5", "--report", str(target)]) == 0
     assert [text_of(one) for one in section(parse(target.read_text(encoding="utf-8")), "nodes").iter("h3")] == [
         "before",
         "after, as planned",

@@ -35,8 +35,13 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
+THRESHOLD = ("--strategy", "threshold")
+
+
 def plan_json(capsys: Captured, *arguments: str) -> dict[str, Any]:
-    assert run(["plan", *arguments, "--output", "json"]) == 0
+    """Return what is planned, with the strategy `threshold` unless another one is named."""
+    strategy = () if "--strategy" in arguments else THRESHOLD
+    assert run(["plan", *arguments, *strategy, "--output", "json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -153,7 +158,7 @@ def test_a_replica_set_of_the_live_cluster_that_shrinks_keeps_its_pods(capsys: C
 
 
 def test_people_get_the_outcome_the_moves_and_why_not_more(capsys: Captured, file: str) -> None:
-    assert run(["plan", "--snapshot", file]) == 0
+    assert run(["plan", "--snapshot", file, *THRESHOLD]) == 0
 
     shown = capsys.readouterr().out
     assert "2 moves in 2 waves take single pods off 1 node and free 1 of 2 nodes; 1 is empty then." in shown
@@ -194,6 +199,22 @@ OPTIONS = {
 @pytest.mark.parametrize(("arguments", "want_freed"), OPTIONS.values(), ids=OPTIONS.keys())
 def test_options_reach_the_planner(capsys: Captured, file: str, arguments: list[str], want_freed: list[str]) -> None:
     assert plan_json(capsys, "--snapshot", file, *arguments)["predicted"]["freedNodes"] == want_freed
+
+
+DEFAULTS = {
+    "nothing said": ([], "Consolidate"),
+    "a threshold": (["--low-threshold", "15"], "Threshold"),
+    "single pods": (["--single-pods"], "Threshold"),
+    "a shape": (["--shape", "cpu=2"], "MakeRoom"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "want"), DEFAULTS.values(), ids=DEFAULTS)
+def test_the_strategy_is_that_of_the_other_options_else_consolidate(
+    capsys: Captured, file: str, arguments: list[str], want: str
+) -> None:
+    assert run(["plan", "--snapshot", file, *arguments, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["objective"]["strategy"] == want
 
 
 def write_kubectl_list(folder: Path, *more: dict[str, Any]) -> str:
@@ -361,7 +382,7 @@ BAD_OPTIONS = {
     "less time than none": (["--time-limit", "-3"], "--time-limit is '-3'; expected seconds above 0"),
     "a time limit that is no number": (["--time-limit", "nan"], "--time-limit is 'nan'; expected seconds above 0"),
     "a shape with another strategy": (
-        ["--shape", "cpu=2"],
+        [*THRESHOLD, "--shape", "cpu=2"],
         "--shape is 'cpu=2'; expected --strategy make-room beside it, not threshold",
     ),
     "a pod with another strategy": (
@@ -373,7 +394,7 @@ BAD_OPTIONS = {
         "--low-threshold is '30'; expected --strategy threshold beside it, not consolidate",
     ),
     "an owner with another strategy": (
-        ["--shape-owner", "ml/app=train"],
+        [*THRESHOLD, "--shape-owner", "ml/app=train"],
         "--shape-owner is 'ml/app=train'; expected --strategy make-room beside it, not threshold",
     ),
     "an owner without a shape": (
@@ -381,7 +402,7 @@ BAD_OPTIONS = {
         "--shape-owner is 'ml/app=train'; expected shapes beside it: a pod is its own owner",
     ),
     "a queue with another strategy": (
-        ["--queue", "ml"],
+        [*THRESHOLD, "--queue", "ml"],
         "--queue is 'ml'; expected --strategy make-room beside it, not threshold",
     ),
     "a queue beside a shape": (

@@ -5,11 +5,11 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from click.testing import CliRunner
@@ -59,11 +59,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
         yield made
 
 
+THRESHOLD = "--strategy=threshold"
+
+
 # --- berth run --------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_prints_its_outcome_and_ends_well(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["run"]) == 0
+    assert run(["run", "--yes", THRESHOLD]) == 0
     printed = capsys.readouterr()
     assert "3 of 3 pods landed on their targets; 2 nodes freed" in printed.out
     assert "freed: low-1, low-2" in printed.out
@@ -77,7 +80,7 @@ def test_a_run_prints_its_outcome_and_ends_well(cluster: FakeCluster, capsys: py
 def test_a_run_in_json_has_one_object_on_standard_output(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["run", "--output", "json"]) == 0
+    assert run(["run", "--yes", THRESHOLD, "--output", "json"]) == 0
     said = json.loads(capsys.readouterr().out)
     done = said["achieved"]
     assert (done["moves"], done["landedOnTarget"], done["failed"], done["pendingPods"]) == (3, 3, 0, 0)
@@ -90,8 +93,125 @@ def test_a_run_with_a_failed_move_ends_with_one_and_says_which(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.hold = lambda reservation: cluster.set_reservation(reservation, "Failed")
-    assert run(["run"]) == 1
+    assert run(["run", "--yes", THRESHOLD]) == 1
     assert "ReservationFailed" in capsys.readouterr().out
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[TextIO]:
+    """Have a terminal, and yield what one types on."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as read, os.fdopen(writing, "w") as write:
+        monkeypatch.setattr(run_command.sys, "stdin", read)
+        monkeypatch.setattr(run_command, "_can_ask", lambda: True)
+        yield write
+
+
+@pytest.mark.parametrize("answer", ["y\n", "YES\n"])
+def test_a_run_shows_its_plan_and_is_carried_out_once_that_is_confirmed(
+    cluster: FakeCluster, terminal: TextIO, capsys: pytest.CaptureFixture[str], answer: str
+) -> None:
+    terminal.write(answer)
+    terminal.close()
+    assert run(["run", THRESHOLD]) == 0
+    shown = capsys.readouterr()
+    before, _, after = shown.err.partition("Carry this plan out? [y/N]")
+    assert "3 moves in 2 waves take single pods off 2 nodes" in before
+    assert "Why not more" in before
+    assert "carrying out" in after
+    assert "3 of 3 pods landed on their targets" in shown.out
+    assert cluster.plan()["status"]["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", "", "yesterday\n"])
+def test_a_plan_that_is_not_confirmed_is_not_even_published(
+    cluster: FakeCluster, terminal: TextIO, capsys: pytest.CaptureFixture[str], answer: str
+) -> None:
+    terminal.write(answer)
+    terminal.close()
+    assert run(["run", "--output", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["verdict"] == "Declined"
+    assert not cluster.objects["migrationplans"]
+
+
+@pytest.mark.usefixtures("terminal")
+def test_nobody_is_asked_about_nothing(cluster: FakeCluster) -> None:
+    assert run(["run", "--max-moves=0"]) == 0
+    assert not cluster.objects["migrationplans"]
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_question_that_nobody_answers_ends(cluster: FakeCluster) -> None:
+    assert run(["run", "--approval-timeout=1ms"]) == 1
+    assert not cluster.objects["migrationplans"]
+
+
+def test_without_a_terminal_a_run_must_be_told_not_to_ask(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run"]) == 2
+    assert "--yes is missing; expected it, --dry-run or --wait-for-approval where no" in capsys.readouterr().err
+    assert not cluster.calls
+
+
+class Stopping:
+    """A request to stop that comes with a call of the run."""
+
+    def __init__(self, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._cluster = cluster
+        self.stop = threading.Event()
+        monkeypatch.setattr(run_command, "stop_on_signals", lambda: nullcontext(self.stop))
+
+    def at_the_question(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupted(*_: object) -> str:
+            self.stop.set()
+            return ""
+
+        monkeypatch.setattr(run_command, "_can_ask", lambda: True)
+        monkeypatch.setattr(run_command, "_read_answer", interrupted)
+
+    def in_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def planning(*_: object) -> None:
+            self.stop.set()
+
+        monkeypatch.setattr(run_command.RunProgress, "planned", planning)
+
+    def in_the_middle(self, _: pytest.MonkeyPatch) -> None:
+        hold = self._cluster.hold
+
+        def held(reservation: Any) -> None:  # noqa: ANN401 - as the API has it
+            hold(reservation)
+            self.stop.set()
+
+        self._cluster.hold = held
+
+
+Interrupt = Callable[[Stopping, pytest.MonkeyPatch], None]
+
+
+@pytest.mark.parametrize("when", [Stopping.at_the_question, Stopping.in_the_plan])
+def test_a_run_that_is_interrupted_before_it_begins_leaves_nothing(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], when: Interrupt
+) -> None:
+    when(Stopping(cluster, monkeypatch), monkeypatch)
+    asked = () if when is Stopping.at_the_question else ("--yes",)
+    assert run(["run", *asked]) == 130
+    assert "Asked to stop before anything was moved." in capsys.readouterr().out
+    assert not cluster.objects["migrationplans"]
+
+
+def test_a_run_that_is_interrupted_in_the_middle_says_what_stays(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Stopping(cluster, monkeypatch).in_the_middle(monkeypatch)
+    assert run(["run", "--yes", THRESHOLD, "--per-wave=1"]) == 130
+    said = capsys.readouterr()
+    skipped = [one for one in cluster.plan()["status"]["moves"] if one["state"] == "Skipped"]
+    assert "Stopped: asked to stop." in said.out
+    assert "stopping: nothing new begins" in said.err
+    assert f"interrupted: {len(skipped)} pods stay where they were; berth show " in said.err
+    assert len(skipped) > 1
+    assert cluster.taints() == {}
 
 
 def test_a_dry_run_changes_nothing(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,7 +243,7 @@ def test_a_dry_run_changes_nothing(cluster: FakeCluster, capsys: pytest.CaptureF
 def test_a_bad_option_gets_one_clear_line(
     option: str, value: str, want: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["run", f"{option}={value}"]) == 2
+    assert run(["run", "--yes", f"{option}={value}"]) == 2
     printed = capsys.readouterr()
     assert want in printed.err
     assert "Traceback" not in printed.err
@@ -189,9 +309,9 @@ def test_a_run_keeps_off_control_plane_nodes_unless_told(
 ) -> None:
     for name in ("high-1", "high-2"):
         cluster.merge_patch(NODES, name, {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}})
-    assert run(["run"]) == 0
+    assert run(["run", "--yes", THRESHOLD]) == 0
     assert "Nothing to move" in " ".join(capsys.readouterr().out.split())
-    assert run(["run", "--control-plane-nodes"]) == 0
+    assert run(["run", "--yes", THRESHOLD, "--control-plane-nodes"]) == 0
     assert "3 of 3 pods landed on their targets" in capsys.readouterr().out
 
 

@@ -2,13 +2,9 @@
 
 import json
 import os
-import pty
-import select
 import signal
-import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -41,6 +37,7 @@ from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_clus
 from descheduler.fake_cluster import node as raw_node
 from descheduler.stored_bodies import how, move, plan
 from scripted_server import ScriptedServer
+from terminals import on_terminal
 from waiting import soon
 
 Captured = pytest.CaptureFixture[str]
@@ -299,16 +296,6 @@ def refusing(cluster: FakeCluster, act: Any) -> Any:  # noqa: ANN401
     return watch
 
 
-def read_until(descriptor: int, wanted: str, seconds: float) -> str:
-    """Return what a terminal has shown once something is in it."""
-    shown, deadline = b"", time.monotonic() + seconds
-    while wanted not in shown.decode(errors="replace"):
-        assert time.monotonic() < deadline, shown.decode(errors="replace")
-        if select.select([descriptor], [], [], 0.2)[0]:
-            shown += os.read(descriptor, 65536)
-    return shown.decode(errors="replace")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_on_a_terminal_it_is_live_until_it_is_told_to_end_and_gives_the_screen_back(
     tmp_path: Path, number: signal.Signals
@@ -317,12 +304,8 @@ def test_on_a_terminal_it_is_live_until_it_is_told_to_end_and_gives_the_screen_b
         serve(server, Snapshot(nodes=(node("a"), node("b"))))
         command = [sys.executable, "-c", BERTH, "top", "--interval", "100ms"]
         command += ["--kubeconfig", server.kubeconfig(tmp_path)]
-        ours, theirs = pty.openpty()
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
-        with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as running:
-            os.close(theirs)
-            read_until(ours, "2 nodes, 2 empty", 180)
-            running.send_signal(number)
-            read_until(ours, "\x1b[?1049l", 90)
-            assert running.wait(90) == 0
-        os.close(ours)
+        with on_terminal(command, environment=os.environ) as running:
+            running.read_until("2 nodes, 2 empty")
+            running.process.send_signal(number)
+            running.read_until("\x1b[?1049l")
+            assert running.process.wait(120) == 0

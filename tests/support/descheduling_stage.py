@@ -48,6 +48,7 @@ class Run(ServiceProcess):
         log = folder / f"{self._stamp}.log"
         command = [
             *(script("berth"), name, f"--kubeconfig={kubeconfig}", "--output=json", "--verbose"),
+            *(("--yes",) if name == "run" else ()),
             *(f"--lease-seconds={LEASE_SECONDS}", *options),
         ]
         super().__init__(["/bin/sh", "-c", f'exec "$0" "$@" >{folder}/{self._stamp}.json', *command], log)

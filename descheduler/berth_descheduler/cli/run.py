@@ -3,6 +3,8 @@
 They show progress and outcome.
 """
 
+import select
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +19,7 @@ from berth_core import (
     BerthError,
     InputError,
     MigrationPlan,
+    MoveState,
     Node,
     Pod,
     SystemClock,
@@ -25,6 +28,7 @@ from berth_core import (
     matches_labels,
     parse_selector,
 )
+from berth_descheduler.cli.main import INTERRUPTED
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration import cordon_nodes, read_pods_to_drain, uncordon_nodes
 from berth_descheduler.options import (
@@ -64,6 +68,7 @@ from berth_service.process import configure_logs, stop_on_signals
 
 _LISTED_FAILURES: Final = 20
 _FAILED: Final = 1
+_LOOK_SECONDS: Final = 1.0
 
 
 @click.command("run", cls=GroupedCommand)
@@ -71,6 +76,7 @@ _FAILED: Final = 1
 @policy_option
 @planner_options
 @run_options
+@click.option("--yes", is_flag=True, help="Carry the plan out without asking, as scripts must say.")
 @click.option("--dry-run", is_flag=True, help="Plan only: nothing is written to the cluster.")
 @click.option("--verbose", is_flag=True, help="Log every step to standard error.")
 @output_option
@@ -80,21 +86,26 @@ def run_command(
     kubeconfig: str | None,
     context: str | None,
     policy: str | None,
+    yes: bool,
     dry_run: bool,
     verbose: bool,
     output: Output,
     report: ReportFile | None,
     **options: Any,  # noqa: ANN401 - read once by the functions that declare them
 ) -> int:
-    """Plan, reserve, evict and verify, once and now. Exit code 1 if a pod did not land where it was to."""
-    asked = cycle_settings(options, trigger="Manual", dry_run=dry_run)
-    settings, planner = settings_to_run(options, policy, asked)
+    """Plan, ask, reserve, evict and verify, once and now. Exit code 1 if a pod did not land where it was to."""
+    wanted = cycle_settings(options, trigger="Manual", dry_run=dry_run)
+    settings, planner = settings_to_run(options, policy, wanted)
+    asks = not (yes or dry_run or options["wait_for_approval"])
+    if asks and not _can_ask():
+        expected = "it, --dry-run or --wait-for-approval where no terminal is there to ask"
+        raise InputError("--yes", None, expected, said="missing")
     configure_logs("info" if verbose else "error", as_json=False)
     console = Terminal(stderr=True)
     with (
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-run") as client,
         stop_on_signals() as stop,
-        RunProgress(console, asks_for_approval=options["wait_for_approval"]) as progress,
+        RunProgress(console, asks_for_approval=options["wait_for_approval"], stop=stop, asks=asks) as progress,
         naming_what_was_typed(options, policy),
     ):
         clock, defaults = SystemClock(), RunDefaults(settings, planner)
@@ -102,17 +113,50 @@ def run_command(
         def settings_of_plan(plan: MigrationPlan) -> PlanSettings:
             return read_plan_settings(client, plan, defaults, installed_plugins(), clock.now())
 
-        outcome = Cycle(CycleContext(client, clock, progress, stop, settings_of_plan), settings, planner).run()
+        def confirm(found: Plan) -> bool:
+            return progress.ask(found, lambda: _read_answer(stop, clock, settings.approval_seconds))
+
+        around = CycleContext(client, clock, progress, stop, settings_of_plan, confirm if asks else None)
+        outcome = Cycle(around, settings, planner).run()
         planned = progress.begun or progress.found
         measured = _look_again(client, planned, outcome) if report is not None else None
     if output is Output.TABLE:
         print_outcome(outcome, Terminal())
     else:
         write_described(describe_run(outcome), output)
+    if stop.is_set():
+        say_what_stays(outcome, console)
     if report is not None:
         occasion = Occasion(SystemClock().now(), f"Live cluster{f', context {context}' if context else ''}")
         report.write(run_page(outcome, planned, occasion, measured=measured, settings=settings))
-    return 0 if outcome.clean else _FAILED
+    return _exit_code(stop, well=outcome.clean)
+
+
+def _exit_code(stop: threading.Event, *, well: bool) -> int:
+    return 0 if well else INTERRUPTED if stop.is_set() else _FAILED
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _read_answer(stop: threading.Event, clock: SystemClock, seconds: float) -> str:
+    """Return the line that is typed, "" without one in time or once the run is to stop."""
+    deadline = clock.monotonic() + seconds
+    while not stop.is_set() and clock.monotonic() < deadline:
+        if select.select([sys.stdin], [], [], _LOOK_SECONDS / 4)[0]:
+            return sys.stdin.readline().strip()
+    return ""
+
+
+def say_what_stays(outcome: Outcome, console: Console) -> None:
+    """Say what an interrupted run has left as it was."""
+    if outcome.plan is None:
+        return
+    left = sum(one.state is MoveState.SKIPPED for one in outcome.plan.statuses)
+    stays = "1 pod stays where it was" if left == 1 else f"{count(left, 'pod')} stay where they were"
+    line = f"interrupted: {stays}; berth show {outcome.plan.plan} says what became of each move, berth run goes on"
+    console.print(line, highlight=False, soft_wrap=True)
 
 
 def _look_again(client: KubeClient, planned: Plan | None, outcome: Outcome) -> Fragmentation | None:
@@ -159,7 +203,6 @@ _POOL_LABELS: Final = (
 """By these labels nodes say to which pool they belong."""
 
 _NODES_SHOWN: Final = 5
-_LOOK_SECONDS: Final = 1.0
 _WELL: Final = frozenset({Verdict.CARRIED_OUT, Verdict.NOTHING_TO_MOVE})
 
 
@@ -196,7 +239,7 @@ def drain_command(
     with (
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-drain") as client,
         stop_on_signals() as stop,
-        DrainProgress(Terminal(stderr=True), asks_for_approval=False) as progress,
+        DrainProgress(Terminal(stderr=True), asks_for_approval=False, stop=stop) as progress,
     ):
         chosen = choose_nodes(client.list(NODES, type=Node).items, wanted)
         plugin = NodeDrain(
@@ -210,7 +253,7 @@ def drain_command(
         _print_drained(done, progress.found, Terminal())
     else:
         write_described(_describe_drain(done, progress.found), output)
-    return 0 if done.complete else _FAILED
+    return _exit_code(stop, well=done.complete)
 
 
 @dataclass(frozen=True, slots=True)

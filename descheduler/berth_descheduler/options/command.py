@@ -249,9 +249,8 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
     return (
         click.option(
             "--strategy",
-            default=StrategyName.THRESHOLD.option,
-            show_default=True,
-            help=f"How moves are chosen: {', '.join(strategy.option for strategy in StrategyName)}.",
+            help=f"How moves are chosen: {', '.join(strategy.option for strategy in StrategyName)}. Default: the one "
+            f"that other options are for, such as --shape, else {StrategyName.CONSOLIDATE.option}.",
         ),
         click.option(
             "--shape",
@@ -410,12 +409,16 @@ def longest_grace(options: dict[str, Any]) -> timedelta:
 
 
 def _strategy(options: dict[str, Any]) -> StrategyName:
-    """Return the strategy.
+    """Return the strategy, without one that of the other options.
 
     Raises `InputError` for one that does not exist and for options of another one.
     """
+    implied = [needed for name, needed in _OPTIONS_OF_STRATEGY.items() if options[name]]
+    if options["whole_nodes"] is False:
+        implied.append(StrategyName.THRESHOLD)
     try:
-        strategy = StrategyName.parse(options["strategy"])
+        default = next(iter(implied), StrategyName.CONSOLIDATE).option
+        strategy = StrategyName.parse(default if options["strategy"] is None else options["strategy"])
     except InputError as error:
         names = ", ".join(strategy.option for strategy in StrategyName)
         raise InputError("--strategy", options["strategy"], f"one of {names}") from error

@@ -1,7 +1,8 @@
 """Progress of a run: a line for each step and a bar."""
 
+import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from berth_core import MoveState, MoveStatus, count
 from berth_descheduler.outcome import Phase, SilentObserver
 from berth_descheduler.planner import Plan
 from berth_descheduler.report.summary import judge_plan, summarise_plan
+from berth_descheduler.report.tables import print_plan
 
 _STEPS: Final[Mapping[Phase, str]] = {
     Phase.LEASE: "waiting for the lease",
@@ -31,6 +33,7 @@ _SHOWN: Final = (
 )
 
 _LISTED_STAYING: Final = 20
+_YES: Final = frozenset({"y", "yes"})
 
 
 class RunProgress(SilentObserver):
@@ -39,8 +42,13 @@ class RunProgress(SilentObserver):
     Without a terminal, prints a line whenever a move is over.
     """
 
-    def __init__(self, console: Console, *, asks_for_approval: bool) -> None:
+    def __init__(
+        self, console: Console, *, asks_for_approval: bool, stop: threading.Event | None = None, asks: bool = False
+    ) -> None:
         self._console = console
+        self._stop = stop or threading.Event()
+        self._told_to_stop = False
+        self._will_ask = asks
         self._shown: Mapping[Phase, str] = (
             _STEPS if asks_for_approval else {p: s for p, s in _STEPS.items() if p is not Phase.APPROVAL}
         )
@@ -71,9 +79,25 @@ class RunProgress(SilentObserver):
     def planned(self, plan: Plan) -> None:
         self.found = plan
         self._waves = plan.waves
+        if self._will_ask:
+            return  # the question shows all of it
         self._console.print(f"planned: {summarise_plan(plan)}", highlight=False, markup=False)
         if judged := judge_plan(plan):
             self._console.print(judged, highlight=False, markup=False)
+
+    def ask(self, plan: Plan, read_answer: Callable[[], str]) -> bool:
+        """Show a plan and return whether the answer is to carry it out."""
+        self._will_ask = False
+        if self._console.is_terminal:
+            self._bar.stop()
+        print_plan(plan, self._console)
+        self._console.print("\nCarry this plan out? [y/N] ", end="", highlight=False)
+        answer = read_answer()
+        if not answer:
+            self._console.print()
+        if self._console.is_terminal:
+            self._bar.start()
+        return answer.lower() in _YES
 
     def plan_published(self, name: str, *, approved: bool) -> None:
         """Print how to approve a plan that waits for approval."""
@@ -91,6 +115,10 @@ class RunProgress(SilentObserver):
         """Show the moves by state; without a terminal, only when one ends."""
         counts = Counter(status.state for status in statuses)
         over = sum(status.state.terminal for status in statuses)
+        if self._stop.is_set() and not self._told_to_stop:
+            self._told_to_stop = True
+            line = "stopping: nothing new begins, and the pods that were evicted are waited for for a while"
+            self._console.print(f"{line}; Ctrl-C again ends at once, and the next run cleans up", highlight=False)
         if not self._console.is_terminal and over == self._over:
             return
         self._over = over
