@@ -20,7 +20,7 @@ from typing import IO, Final
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.folders import cache_folder, exclusive_lock
 from berth_sandbox.go_toolchain import (
-    CONTROL_PLANE,
+    DEFAULT_KUBERNETES,
     HELM,
     INSTEAD_OF_BUILDING,
     KUBECTL,
@@ -30,6 +30,7 @@ from berth_sandbox.go_toolchain import (
     build_compile_command,
     build_download_command,
     build_list_command,
+    control_plane,
     find_go,
     go_environment,
 )
@@ -75,11 +76,13 @@ def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress
     go = find_go(module.go_version())
     what = f"{', '.join(program.name for program in programs)} {module.program_version()}"
     with _scratch_folder(folder) as scratch:
-        for name, text in module.read_files().items():
-            (scratch / name).write_text(text, encoding="utf-8")
+        _write_files(scratch, module.read_files())
         output = scratch / "bin"
         output.mkdir()
         step = GoStep(what, scratch, progress)
+        if module.other:
+            released = step.download(go.command, module.requires, module.other)
+            _write_files(scratch, module.complete_files(released))
         if module.patched is not None:
             original = step.download(go.command, module.patched.path, module.patched.version)
             copy = scratch / module.patched.folder
@@ -93,6 +96,11 @@ def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress
             built = program.name if len(programs) == 1 else program.package.rpartition("/")[2]
             (output / built).replace(folder / program.name)
     progress(f"built {what} in {step.elapsed_seconds:.0f} s")
+
+
+def _write_files(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _copy_writable(original: Path, copy: Path) -> None:
@@ -251,18 +259,24 @@ ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 
 
 def find_binaries(
-    progress: Callable[[str], None], environ: Mapping[str, str] = os.environ, *, volcano: bool = False
+    progress: Callable[[str], None],
+    environ: Mapping[str, str] = os.environ,
+    *,
+    kubernetes: str = DEFAULT_KUBERNETES,
+    volcano: bool = False,
 ) -> dict[str, Path]:
     """Return the path of each control-plane program, and of Volcano's if asked for.
 
     Builds the missing ones. Raises `SandboxUnavailableError` when something is missing and cannot be built. Volcano's
-    programs are always our own builds, since their CRDs lie beside them.
+    programs are always our own builds, since their CRDs lie beside them; so are those of another Kubernetes than the
+    default, since a given program does not say its version.
     """
     found: dict[str, Path] = {}
-    for module in CONTROL_PLANE:
-        names = [program.name for program in module.programs]
+    for module in control_plane(kubernetes):
+        names = [] if module.other else [program.name for program in module.programs]
         given = {name: path for name in names if (path := _given(name, environ)) is not None}
-        found |= given if len(given) == len(names) else build_programs(module, progress) | given
+        complete = len(given) == len(module.programs)
+        found |= given if complete else build_programs(module, progress) | given
     if volcano:
         found |= build_programs(VOLCANO, progress)
     return found

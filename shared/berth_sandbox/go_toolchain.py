@@ -11,10 +11,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from berth_core import InputError
 from berth_sandbox.errors import SandboxUnavailableError
 
 Version = tuple[int, int, int]
@@ -118,6 +119,8 @@ def _what_to_install(needed: Version, too_old: list[str]) -> str:
 
 _HASH_LENGTH: Final = 10
 _KUBERNETES_VERSION: Final = "k8s.io/component-base/version"
+_OTHER_SUMS: Final = "others.sum"
+_GO_OF_OTHERS: Final = "1.26.0"
 _HELM_VERSION: Final = "helm.sh/helm/v4/internal/version"
 
 
@@ -154,13 +157,37 @@ class GoModule:
     requires: str
     programs: tuple[Program, ...]
     patched: PatchedModule | None = None
+    other: str = ""
+    """The version to build instead of our go.mod's: from the go.mod and go.sum that it was released with."""
     manifests: tuple[str, ...] = ()
     """Folders of the required module whose YAML files are kept beside the programs."""
 
     def read_files(self) -> dict[str, str]:
         """Return our go.mod and go.sum by name."""
         folder = importlib.resources.files("berth_sandbox").joinpath("gomodules", self.name)
-        return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("go.mod", "go.sum")}
+        if not self.other:
+            return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("go.mod", "go.sum")}
+        own = re.compile(rf"\S+ v[01]\.{re.escape(self.other.removeprefix('v1.'))}(/go\.mod)? ")
+        lines = folder.joinpath(_OTHER_SUMS).read_text(encoding="utf-8").splitlines(keepends=True)
+        return {
+            "go.mod": f"module berth.sandbox/kube\n\ngo {_GO_OF_OTHERS}\n\nrequire {self.requires} {self.other}\n",
+            "go.sum": "".join(line for line in lines if own.match(line)),
+        }
+
+    def complete_files(self, released: Path) -> dict[str, str]:
+        """Return go.mod and go.sum of another version, given its sources.
+
+        The sources' go.mod replaces the modules of Kubernetes' staging folder with folders that only the repository
+        has. Their go.sum has the checksums of all other modules, ours those of the staging modules.
+        """
+        text = released.joinpath("go.mod").read_text(encoding="utf-8")
+        text = text.replace(f"module {self.requires}\n", "module berth.sandbox/kube\n", 1)
+        text = re.sub(r"=> \./staging/src/(\S+)", rf"=> \1 {self.other.replace('v1.', 'v0.', 1)}", text)
+        sums = released.joinpath("go.sum").read_text(encoding="utf-8")
+        return {
+            "go.mod": f"{text}\nrequire {self.requires} {self.other}\n",
+            "go.sum": sums + self.read_files()["go.sum"],
+        }
 
     def program_version(self) -> str:
         """Return the version of the programs, as in `v1.36.3`."""
@@ -228,7 +255,26 @@ VOLCANO: Final = GoModule(
 )
 """Built only for a sandbox that asks for it."""
 
-CONTROL_PLANE: Final = (ETCD, KUBERNETES, KWOK)
+DEFAULT_KUBERNETES: Final = "1.36"
+OTHER_KUBERNETES: Final = {
+    "1.31": "v1.31.0",
+    "1.32": "v1.32.2",
+    "1.33": "v1.33.13",
+    "1.34": "v1.34.4",
+    "1.35": "v1.35.4",
+    "1.37": "v1.37.2",
+}
+"""The newest release of each minor version of which the module proxy has every module."""
+
+
+def control_plane(kubernetes: str = DEFAULT_KUBERNETES) -> tuple[GoModule, ...]:
+    """Return the modules of a control plane; raises InputError for a Kubernetes that is none of ours."""
+    if kubernetes == DEFAULT_KUBERNETES:
+        return (ETCD, KUBERNETES, KWOK)
+    if kubernetes not in OTHER_KUBERNETES:
+        known = sorted((*OTHER_KUBERNETES, DEFAULT_KUBERNETES))
+        raise InputError("kubernetes", kubernetes, f"one of {', '.join(known)}")
+    return (ETCD, replace(KUBERNETES, other=OTHER_KUBERNETES[kubernetes]), KWOK)
 
 
 def build_list_command(go: Path, programs: Sequence[Program]) -> tuple[str, ...]:

@@ -308,7 +308,7 @@ class Sandbox:
         behind then.
         """
         settings = settings or SandboxSettings()
-        binaries = binaries or find_binaries(progress, volcano=settings.volcano)
+        binaries = binaries or find_binaries(progress, kubernetes=settings.kubernetes, volcano=settings.volcano)
         with claim_folder(settings.name) as folder:
             watchdog = processes.Watchdog(folder)
             try:

@@ -1,13 +1,20 @@
 """Settings of a sandbox: its size, its scheduler and its name."""
 
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from berth_core import InputError, parse_quantity
+from berth_sandbox.go_toolchain import DEFAULT_KUBERNETES, control_plane
 
+KUBERNETES_VARIABLE: Final = "BERTH_SANDBOX_KUBERNETES"
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+def _preset_kubernetes() -> str:
+    return os.environ.get(KUBERNETES_VARIABLE, "") or DEFAULT_KUBERNETES
 
 
 def check_name(name: str) -> None:
@@ -48,6 +55,8 @@ class SandboxSettings:
     """Whether Volcano's scheduler and controllers run, for pods with `schedulerName: volcano`."""
     name: str | None = None
     """Name under which the sandbox can be found again; None makes a nameless one in a temporary folder."""
+    kubernetes: str = field(default_factory=_preset_kubernetes)
+    """Minor version of the control plane, such as `1.33`; BERTH_SANDBOX_KUBERNETES sets it for all that name none."""
     timeout_seconds: float = 180.0
     """How long the start of the control plane may take, without building and without filling."""
 
@@ -55,14 +64,15 @@ class SandboxSettings:
         """Reject values that cannot be started; raises InputError with the field."""
         if self.name is not None:
             check_name(self.name)
+        control_plane(self.kubernetes)
         if self.nodes < 0:
             raise InputError("nodes", self.nodes, "0 or more")
         if self.node_pods < 1:
             raise InputError("node pods", self.node_pods, "1 or more")
-        for field, value in (("node cpu", self.node_cpu), ("node memory", self.node_memory)):
+        for name, value in (("node cpu", self.node_cpu), ("node memory", self.node_memory)):
             try:
                 positive = parse_quantity(value).milli() > 0
             except InputError as error:
-                raise error.within(field, joint=": ") from error
+                raise error.within(name, joint=": ") from error
             if not positive:
-                raise InputError(field, value, "more than nothing")
+                raise InputError(name, value, "more than nothing")

@@ -28,6 +28,9 @@ elif arguments[:2] == ["mod", "download"]:
         (name / folder / "one.yaml").write_text(folder)
         (name / folder / "one.yaml").chmod(0o444)
         (name / folder).chmod(0o555)
+    if name.is_dir():
+        (name / "go.mod").write_text("module " + arguments[-1].split("@")[0] + chr(10))
+        (name / "go.sum").write_text("example.com/one v1.0.0 h1:of-the-release=" + chr(10))
     print(chr(123) + '"Dir": "' + str(name) + '"' + chr(125))
 elif arguments[:1] == ["list"]:
     print("go: downloading example.com/one v1.0.0", file=sys.stderr)

@@ -12,7 +12,7 @@ from berth_sandbox import builds
 from berth_sandbox.builds import find_binaries, find_helm, find_kubectl
 from berth_sandbox.components import VOLCANO_COMPONENTS
 from berth_sandbox.errors import SandboxUnavailableError
-from berth_sandbox.go_toolchain import ETCD, KUBERNETES, VOLCANO
+from berth_sandbox.go_toolchain import ETCD, KUBERNETES, VOLCANO, control_plane
 from sandbox.fake_go import FakeGo
 from waiting import eventually
 
@@ -146,6 +146,21 @@ def test_volcano_is_not_built_for_a_sandbox_without_it(use_go: UseGo) -> None:
     found = find_binaries(say_nothing)
     assert not [name for name in found if "volcano" in name]
     assert not [line for line in go.calls("build") if "volcano.sh" in line]
+
+
+def test_another_kubernetes_is_built_whatever_programs_are_given(use_go: UseGo, tmp_path: Path) -> None:
+    go = use_go()
+    given = tmp_path / "given"
+    given.mkdir()
+    for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"):
+        (given / name).touch(mode=0o755)
+    found = find_binaries(say_nothing, {"KUBEBUILDER_ASSETS": str(given)}, kubernetes="1.33")
+    assert found["etcd"] == (given / "etcd").resolve()
+    module = control_plane("1.33")[1]
+    assert found["kube-apiserver"] == builds.cached_folder(module) / "kube-apiserver"
+    assert found["kube-apiserver"] != builds.cached_folder(KUBERNETES) / "kube-apiserver"
+    assert go.calls("mod")[0].endswith(f"k8s.io/kubernetes@{module.other}")
+    assert len(go.calls("build")) == 1
 
 
 def test_a_module_that_cannot_be_downloaded_is_said_so(use_go: UseGo) -> None:

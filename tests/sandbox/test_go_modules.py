@@ -4,18 +4,30 @@ from pathlib import Path
 import pytest
 
 from berth_sandbox.go_toolchain import (
-    CONTROL_PLANE,
     ETCD,
     HELM,
     KUBECTL,
     KUBERNETES,
     KWOK,
+    OTHER_KUBERNETES,
     VOLCANO,
     GoModule,
     build_compile_command,
+    control_plane,
 )
 
-MODULES = (*CONTROL_PLANE, KUBECTL, HELM, VOLCANO)
+MODULES = (*control_plane(), KUBECTL, HELM, VOLCANO)
+OTHERS = [control_plane(version)[1] for version in OTHER_KUBERNETES]
+RELEASED_GO_MOD = """module k8s.io/kubernetes
+
+go 1.22.0
+
+require k8s.io/api v0.0.0
+
+replace (
+\tk8s.io/api => ./staging/src/k8s.io/api
+)
+"""
 
 
 def test_kubernetes_is_of_one_release_throughout() -> None:
@@ -74,6 +86,33 @@ def test_helm_reports_its_version() -> None:
 
 
 def test_each_platform_and_set_of_dependencies_has_a_cache_of_its_own() -> None:
-    keys = {module.cache_key(platform) for module in CONTROL_PLANE for platform in ("linux-x86_64", "linux-aarch64")}
+    keys = {module.cache_key(platform) for module in control_plane() for platform in ("linux-x86_64", "linux-aarch64")}
     assert len(keys) == 6
     assert KUBECTL.cache_key("linux-x86_64") == KUBERNETES.cache_key("linux-x86_64")
+
+
+@pytest.mark.parametrize("module", OTHERS, ids=lambda module: module.other)
+def test_another_kubernetes_is_built_from_the_go_mod_of_its_release(module: GoModule, tmp_path: Path) -> None:
+    (tmp_path / "go.mod").write_text(RELEASED_GO_MOD)
+    (tmp_path / "go.sum").write_text("example.com/one v1.0.0 h1:of-the-release=\n")
+    files = module.complete_files(tmp_path)
+    staging = module.other.replace("v1.", "v0.", 1)
+    assert "module berth.sandbox/kube\n" in files["go.mod"]
+    assert f"k8s.io/api => k8s.io/api {staging}\n" in files["go.mod"]
+    assert f"require k8s.io/kubernetes {module.other}\n" in files["go.mod"]
+    assert "of-the-release" in files["go.sum"]
+
+
+@pytest.mark.parametrize("module", OTHERS, ids=lambda module: module.other)
+def test_the_modules_of_another_kubernetes_have_our_checksums_of_that_release_alone(module: GoModule) -> None:
+    sums = re.findall(r"^(\S+) (v[^/\s]+)(/go\.mod)? h1:\S+=$", module.read_files()["go.sum"], re.MULTILINE)
+    assert len(sums) == len(module.read_files()["go.sum"].splitlines())
+    staging = module.other.replace("v1.", "v0.", 1)
+    assert {version for _, version, _ in sums} == {module.other, staging}
+    assert {("k8s.io/kubernetes", module.other, end) for end in ("", "/go.mod")} <= set(sums)
+    assert {("k8s.io/client-go", staging, end) for end in ("", "/go.mod")} <= set(sums)
+
+
+def test_each_kubernetes_has_a_cache_of_its_own_and_reports_its_version() -> None:
+    assert len({module.cache_key("linux-x86_64") for module in (KUBERNETES, *OTHERS)}) == 1 + len(OTHERS)
+    assert all(f"version.gitVersion={module.other}" in module.linker_flags() for module in OTHERS)

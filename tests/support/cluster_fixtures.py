@@ -24,7 +24,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if wanted and reporter is not None and not session.config.option.collectonly:
         volcano = any("volcano_sandbox" in getattr(item, "fixturenames", ()) for item in session.items)
         with suppress(SandboxUnavailableError):
-            find_binaries(reporter.write_line, volcano=volcano)
+            find_binaries(reporter.write_line, kubernetes=SandboxSettings().kubernetes, volcano=volcano)
 
 
 def refuse_other_contexts(context: str) -> None:

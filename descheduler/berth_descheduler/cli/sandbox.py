@@ -7,8 +7,9 @@ import click
 
 from berth_descheduler.options import Output, output_option, write_described
 from berth_sandbox.bootstrap import BERTH_ACCOUNTS
+from berth_sandbox.go_toolchain import DEFAULT_KUBERNETES, OTHER_KUBERNETES
 from berth_sandbox.sandbox import DEFAULT_NAME, Sandbox
-from berth_sandbox.settings import SandboxSettings, ScoringStrategy
+from berth_sandbox.settings import KUBERNETES_VARIABLE, SandboxSettings, ScoringStrategy
 
 _SCORING: Final = tuple(strategy.value for strategy in ScoringStrategy)
 
@@ -34,6 +35,13 @@ def sandbox() -> None:
     default=_SCORING[0],
     show_default=True,
     help="How kube-scheduler ranks nodes: LeastAllocated is its own default, MostAllocated packs.",
+)
+@click.option(
+    "--kubernetes",
+    default=DEFAULT_KUBERNETES,
+    show_default=True,
+    envvar=KUBERNETES_VARIABLE,
+    help=f"Minor version of the control plane, {min(OTHER_KUBERNETES)} to {max(OTHER_KUBERNETES)}.",
 )
 @click.option("--second-scheduler", is_flag=True, help="Run another kube-scheduler, named second-scheduler, beside it.")
 @click.option("--volcano", is_flag=True, help="Run Volcano's scheduler and controllers, too; built at the first use.")
@@ -75,7 +83,7 @@ def status(output: Output) -> None:
         _say("no sandbox is up; `berth sandbox up` starts one")
     for entry in described if output is Output.TABLE else ():
         click.echo(f"{entry['name']}: {entry['state']}, {entry['readyNodes']} of {entry['nodes']} nodes ready")
-        click.echo(f"  started     {entry['started']}, scoring {entry['scoring']}")
+        click.echo(f"  started     {entry['started']}, Kubernetes {entry['kubernetes']}, scoring {entry['scoring']}")
         click.echo(f"  kubeconfig  {entry['kubeconfig']}")
         running = ", ".join(f"{component} ({pid})" for component, pid in entry["components"].items())
         click.echo(f"  components  {running or 'none is running'}")
@@ -118,6 +126,7 @@ def _describe(found: Sandbox) -> dict[str, Any]:
         "state": "up" if health.complete else "broken",
         "nodes": health.nodes,
         "readyNodes": health.ready_nodes,
+        "kubernetes": found.settings.kubernetes,
         "scoring": found.settings.scoring.value,
         "started": found.started,
         "context": found.context,
