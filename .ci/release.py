@@ -84,11 +84,11 @@ def package_chart(into: Path, helm: str) -> Path:
 
 
 def package_plugin(wheel: Path, into: Path) -> Path:
-    """Pack what krew installs: the launcher, the wheel that it installs, and the versions that go with it."""
+    """Pack what krew installs: the launcher, the wheel that it installs, and what this needs, by hash."""
     parts = {
         PLUGIN: (ROOT / ".ci" / PLUGIN).read_bytes().replace(b"@VERSION@", read_version().encode()),
         "LICENSE": (ROOT / "LICENSE").read_bytes(),
-        "requirements.lock": (ROOT / "requirements.lock").read_bytes(),
+        "requirements.lock": (ROOT / "descheduler" / "requirements.lock").read_bytes(),
         wheel.name: wheel.read_bytes(),
     }
     plain = io.BytesIO()

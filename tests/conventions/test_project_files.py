@@ -1,7 +1,8 @@
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from packaging.utils import canonicalize_name
 from conventions.tracked import ROOT, shown, tracked_files
 
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+BUILD_SYSTEM: Final[list[str]] = PROJECT["build-system"]["requires"]
 LOCK: Final = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 TOP_LEVEL_PAGES: Final = {"README.md", "CHANGELOG.md"}
 
@@ -39,6 +41,56 @@ def test_the_lock_satisfies(requirement: Requirement) -> None:
     versions = locked().get(canonicalize_name(requirement.name), set())
     assert versions
     assert all(requirement.specifier.contains(version) for version in versions)
+
+
+HASHED: Final = {
+    "operator/requirements.lock": "operator",
+    "descheduler/requirements.lock": "optimal",
+    "shared/build.lock": "",
+}
+"""What is installed by its hash, and the extra that needs it; the last builds the wheel."""
+
+
+def hashed(file: str) -> dict[str, str]:
+    """Return the version of each package; every one has hashes."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    entries = re.findall(r"^([\w.-]+)==([^\s;]+).*\n    --hash=sha256:[0-9a-f]{64}\b", text, re.MULTILINE)
+    lines = [line for line in text.splitlines() if not line.startswith(("#", "    --hash="))]
+    assert len(entries) == len(lines)
+    return {canonicalize_name(name): version for name, version in entries}
+
+
+def named(extra: str) -> Iterator[Requirement]:
+    """Yield what an extra asks for, and what the extras that it names do."""
+    for text in PROJECT["project"]["optional-dependencies"][extra]:
+        requirement = Requirement(text)
+        if requirement.name == PROJECT["project"]["name"]:
+            for other in requirement.extras:
+                yield from named(other)
+        else:
+            yield requirement
+
+
+def needed(requirements: Iterable[Requirement]) -> set[str]:
+    """Return the packages that are needed here, and what these need in turn."""
+    found: set[str] = set()
+    coming = list(requirements)
+    while coming:
+        requirement = coming.pop()
+        name = canonicalize_name(requirement.name)
+        if name not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            found.add(name)
+            coming += map(Requirement, metadata.requires(name) or ())
+    return found
+
+
+@pytest.mark.parametrize(("file", "extra"), HASHED.items())
+def test_what_is_installed_by_its_hash_is_all_that_is_needed_in_the_versions_of_the_lock(file: str, extra: str) -> None:
+    found = hashed(file)
+    project = PROJECT["project"]["dependencies"]
+    asked = [*map(Requirement, project), *named(extra)] if extra else [*map(Requirement, BUILD_SYSTEM)]
+    assert not needed(asked) - set(found)
+    assert not {name: version for name, version in found.items() if {version} != locked().get(name)}
 
 
 def test_the_lock_is_what_pip_takes_as_constraints() -> None:
