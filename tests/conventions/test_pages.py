@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 import click
@@ -29,6 +30,13 @@ OPTIONS_OF_OTHERS: Final = {
     *("--clusterrole", "--data", "--duration", "--resource", "--serviceaccount", "--verb"),
 }
 """kubectl's, helm's and curl's, in examples."""
+OPTIONS_OF_CLOUDS: Final = {
+    *("--action", "--direction", "--filter", "--format", "--network", "--rules", "--source-ranges", "--target-tags"),
+    *("--group-id", "--port", "--protocol", "--source-group"),
+    *("--certificate-identity-regexp", "--certificate-oidc-issuer"),
+}
+"""gcloud's, aws's and cosign's."""
+OPTIONS_OF_THE_RELEASE: Final = {"--dry-run"}
 PROGRAMS: Final = (berth, serve, operator)
 
 
@@ -45,7 +53,7 @@ def options(command: click.Command) -> Iterator[str]:
 
 
 def test_the_pages_name_options_that_exist() -> None:
-    known = OPTIONS_OF_OTHERS.union(*map(options, PROGRAMS))
+    known = OPTIONS_OF_OTHERS | OPTIONS_OF_CLOUDS | OPTIONS_OF_THE_RELEASE | {*chain(*map(options, PROGRAMS))}
     for page in WRITTEN:
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
         assert not named - known, shown(page)
