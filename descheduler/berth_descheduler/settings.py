@@ -189,7 +189,7 @@ class CycleSettings:
     mode: RunMode | None = None
     """How far a run for a policy goes; None: a run by hand, which waits for its approval itself."""
 
-    moves: MoveMethod = MoveMethod.EVICT
+    moves: MoveMethod = MoveMethod.SURGE
     """How the pods of a new plan are moved."""
 
     policy: str = ""

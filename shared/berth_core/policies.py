@@ -144,7 +144,7 @@ class DeschedulerPolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="c
     trigger: Trigger = Trigger()
     suspend: bool = False
     mode: RunMode = RunMode.PLAN
-    moves: MoveMethod = MoveMethod.EVICT
+    moves: MoveMethod = MoveMethod.SURGE
     node_selector: str = ""
     profiles: tuple[Profile, ...]
     limits: Limits = Limits()

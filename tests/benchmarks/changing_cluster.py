@@ -139,7 +139,7 @@ def with_a_run(sandbox: Sandbox, client: KubeClient, changes: Changes, folder: P
     watching = threading.Thread(target=first.watch, daemon=True)
     watching.start()
     time.sleep(2)
-    run = Run(sandbox.service_account_kubeconfig("berth-descheduler"), folder, (*PLANNER, *options))
+    run = Run(sandbox.service_account_kubeconfig("berth-descheduler"), folder, (*PLANNER, "--moves=Evict", *options))
     with run:
         begun = time.monotonic()
         watching.join(120)

@@ -91,7 +91,7 @@ def run(sandbox: Sandbox, client: KubeClient, options: argparse.Namespace, folde
         f"--kubeconfig={sandbox.service_account_kubeconfig('berth-descheduler')}",
         "--once",
         "--health-address=127.0.0.1:0",
-        "--strategy=consolidate",
+        *("--strategy=consolidate", f"--moves={options.moves}"),
         f"--max-moves={options.max_moves}",
         f"--per-controller={options.per_controller}",
         f"--per-wave={options.per_wave}",
@@ -200,6 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure a whole run of the descheduler on a large cluster.")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--max-moves", type=int, default=500)
+    parser.add_argument("--moves", choices=["Evict", "Surge"], default="Evict")
     parser.add_argument("--per-controller", type=int, default=2)
     parser.add_argument("--per-wave", type=int, default=64)
     parser.add_argument("--plain", type=int, default=0)

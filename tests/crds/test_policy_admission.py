@@ -95,7 +95,7 @@ def test_a_policy_that_says_little_says_what_it_means(api: PlainApi, stored: Sto
         "trigger": {},
         "suspend": False,
         "mode": "Plan",
-        "moves": "Evict",
+        "moves": "Surge",
         "profiles": [{"name": "default", "plugins": everything}],
         "limits": {
             "maxMovesPerWave": 25,

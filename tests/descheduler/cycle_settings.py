@@ -6,6 +6,7 @@ And what became of the moves of one.
 from dataclasses import replace
 
 from berth_core.clock import SystemClock
+from berth_core.migration_plans import MoveMethod
 from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import WaveLimits
 from berth_descheduler.planner.settings import Thresholds
@@ -28,6 +29,7 @@ SETTINGS = CycleSettings(
     identity="test",
     lease_wait_seconds=0.3,
     approval_seconds=0.5,
+    moves=MoveMethod.EVICT,
 )
 PLANNER = planner_settings(args=DefragmentationArgs(whole_nodes=True), waves=WaveLimits(per_controller=5))
 SINGLE_PODS = with_args(PLANNER, whole_nodes=False)

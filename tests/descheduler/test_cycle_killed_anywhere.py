@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, PLAN_LABEL
-from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
+from berth_core.migration_plans import MigrationPlan, MoveMethod, MoveState, PlanPhase
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.recovery import RecoveryAction, choose_recovery, release_reservations
 from berth_descheduler.outcome import SilentObserver
@@ -34,6 +34,7 @@ SETTINGS = CycleSettings(
     identity="test",
     lease_wait_seconds=1,
     freed=FreedNodes(taint=True, annotations={REMOVE: "soon"}),
+    moves=MoveMethod.EVICT,
 )
 PLANNER = planner_settings(waves=WaveLimits(per_controller=1))
 

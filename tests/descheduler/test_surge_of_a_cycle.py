@@ -9,12 +9,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth_core.clock import format_timestamp
 from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.migration_plans import MoveMethod
+from berth_core.objects import Pod
+from berth_core.policies import DeschedulerPolicySpec
 from berth_descheduler.cycle import Cycle, CycleContext
+from berth_descheduler.migration import find_unsurgeable
 from berth_descheduler.outcome import Outcome, SilentObserver
 from berth_descheduler.settings import CycleSettings
 from berth_kube import SurgeEligibility, why_not_surge
@@ -162,7 +166,8 @@ def test_each_pod_is_evicted_once_another_serves_in_its_stead() -> None:
     assert world.cluster.pods_on("low-1") == world.cluster.pods_on("low-2") == []
 
 
-def test_moves_are_made_by_eviction_unless_a_surge_is_asked_for() -> None:
+def test_moves_are_surges_unless_evictions_are_asked_for() -> None:
+    assert CycleSettings().moves is DeschedulerPolicySpec(profiles=()).moves is MoveMethod.SURGE
     world = Surging()
     outcome = run(world, SETTINGS)
 
@@ -218,6 +223,17 @@ def test_a_quota_has_room_for_as_many_as_are_let_go_at_once() -> None:
     assert "no room for one pod more" in why_not_surge(one, eligibility.look(one))
     clock.advance(5)  # by then the quota counts the pod that was made, or it never will
     assert why_not_surge(one, eligibility.look(one)) == ""
+
+
+@pytest.mark.parametrize("hard", [6, 7])
+def test_a_plan_that_needs_a_surge_wants_room_for_its_place_as_well(hard: int) -> None:
+    world = Surging()
+    status = {"hard": {"pods": str(hard)}, "used": {"pods": "5"}}
+    world.cluster.add(RESOURCE_QUOTAS, {"metadata": {"name": "few", "namespace": "shop"}, "status": status})
+    pod = msgspec.convert(next(one for one in world.cluster.raw(PODS) if one["metadata"]["name"] == "web-1"), Pod)
+
+    found = find_unsurgeable(world.cluster, [pod])  # type: ignore[arg-type]
+    assert found == ({pod.key: "the ResourceQuota few has no room for one pod more"} if hard == 6 else {})
 
 
 SOON: Mapping[str, Callable[[Surging], object]] = {

@@ -30,8 +30,9 @@ from waiting import eventually
 
 PLANNER: Final = (
     *("--whole-nodes", "--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=100"),
-    "--no-taint-freed",
+    *("--no-taint-freed", "--moves=Evict"),
 )
+"""Moves are made by eviction, unless a test says otherwise."""
 LEASE_SECONDS: Final = 6
 """Of a run that may be killed: the next one waits for as long. A busy machine must not lose it meanwhile."""
 MOVERS: Final = ("api", "web")
