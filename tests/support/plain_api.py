@@ -57,7 +57,9 @@ class PlainApi:
         query = ({"dryRun": "All"} if dry_run else {}) | ({"fieldValidation": "Strict"} if strict else {})
         url = f"{self._client.url}/{path}"
         answer = self._client.session.request(method, url, data=data, headers=headers, params=query, timeout=120)
-        return Answer(answer.status_code, answer.json())
+        # A path that is not served yet is answered in plain words.
+        is_json = "json" in answer.headers.get("Content-Type", "")
+        return Answer(answer.status_code, answer.json() if is_json else {"message": answer.text})
 
     def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False, strict: bool = False) -> Answer:
         """Create an object, or only ask whether it could be created; `strict` as kubectl does it."""
