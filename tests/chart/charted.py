@@ -20,7 +20,7 @@ from berth_kube.transport import Request
 from conventions.generate_copies import CHART
 
 RELEASE: Final = "berth"
-OLDEST_KUBERNETES: Final = "1.30.0"
+OLDEST_KUBERNETES: Final = "1.31.0"
 SERVICES: Final = ("operator", "descheduler")
 OWN_LABEL: Final = f"app.kubernetes.io/instance={RELEASE}"
 
