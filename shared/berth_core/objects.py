@@ -351,7 +351,10 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
     @property
     def controller(self) -> OwnerReference | None:
         """Return the reference to the pod's controller, None without one."""
-        return next((owner for owner in self.metadata.owner_references if owner.controller), None)
+        for owner in self.metadata.owner_references:  # asked ten times for every pod of a plan
+            if owner.controller:
+                return owner
+        return None
 
     @property
     def is_terminal(self) -> bool:

@@ -15,11 +15,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from benchmarks.constrained_instances import generate_constrained
 from benchmarks.instances import (
     MissingDataError,
     Recipe,
@@ -31,8 +33,9 @@ from benchmarks.instances import (
 from benchmarks.naive_drains import best_fit, first_fit
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.planner.problem import Problem, Proposal
+from berth_descheduler.planner.problem import Problem, Proposal, find_sources
 from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.solver import build_packing_model
 from berth_descheduler.planner.solver.highs import is_installed
 from berth_descheduler.planner.strategies.consolidate import Consolidate
 from berth_descheduler.planner.strategies.make_room import MakeRoom
@@ -41,6 +44,7 @@ from planner_settings import args_of, planner_settings
 
 SIZES = (1_000, 5_000, 10_000)
 FIVE_SIZES = (625, 1_250, 2_500, 5_000, 10_000)
+CONSTRAINED_SIZES = (500, 1_000, 2_000, 5_000, 10_000)
 BUDGET_SHARE = 0.05
 LARGE_SHAPE = "cpu=12,memory=48Gi"
 BERTH = "from berth_descheduler.cli.main import main; main()"
@@ -248,6 +252,35 @@ def cost_rows(largest: int) -> Iterator[Row]:
         gc.collect()
 
 
+def reading_rows(largest: int) -> Iterator[Row]:
+    """Yield what it takes to read clusters whose pods are tied to nodes and to each other, before any search."""
+    for size in (size for size in CONSTRAINED_SIZES if size <= largest):
+        recipe = Recipe(size, 0.80, node_millis=8_000, node_mib=32 * 1024)
+        raw = generate_constrained(recipe).to_json()
+        laps = [time.process_time()]
+        snapshot = Snapshot.from_json(raw)
+        laps.append(time.process_time())
+        problem = Problem.from_snapshot(snapshot, consolidating(None, exact=False))
+        fixed = len(problem.pod_refusals)
+        laps.append(time.process_time())
+        sources = find_sources(problem).to_take_from
+        packing = build_packing_model(problem, State(problem.cluster, sources), sources)
+        laps.append(time.process_time())
+        parts = ", ".join(f"{after - before:.2f}" for before, after in pairwise(laps))
+        took, pods = laps[-1] - laps[0], len(snapshot.pods)
+        yield Row(
+            f"constrained {size} nodes, {pods} pods",
+            "reading and classes",
+            {2_000: "<= 3 s", 10_000: "<= 15 s"}.get(size, ""),
+            f"JSON, pods and classes, ties: {parts}",
+            f"{took:.2f}",
+            f"{1e6 * took / pods:.0f} us per pod; {len(problem.cluster.classes)} classes, "
+            f"{packing.kinds} kinds, {fixed} pods stay",
+        )
+        del snapshot, problem, packing
+        gc.collect()
+
+
 def _reset_peak() -> None:
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")
@@ -267,6 +300,7 @@ ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
     "generated": generated_rows,
     "harder": harder_rows,
     "cost": cost_rows,
+    "reading": reading_rows,
 }
 
 

@@ -7,7 +7,7 @@ budget's `unhealthyPodEvictionPolicy` is `AlwaysAllow`.
 """
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -20,17 +20,26 @@ _ALWAYS_ALLOW: Final = "AlwaysAllow"
 
 
 class DisruptionBudgets:
-    """The budgets of a snapshot by namespace."""
+    """The budgets of a snapshot by namespace, and by a label that their selectors ask for."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
-        self._in_namespace: defaultdict[str, list[PodDisruptionBudget]] = defaultdict(list)
-        for budget in budgets:
-            self._in_namespace[budget.metadata.namespace].append(budget)
+        self._budgets = tuple(budgets)
+        self._asking: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        """Each budget is listed once, under the label for which fewest budgets ask; under none if it asks for none."""
+
+        number = Counter(pair for budget in self._budgets for pair in _pairs(budget))
+        for index, budget in enumerate(self._budgets):
+            rarest = min(_pairs(budget), key=lambda pair: number[pair], default=())
+            self._asking[budget.metadata.namespace, *rarest].append(index)
 
     def covering(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets whose selector selects a pod."""
-        budgets = self._in_namespace.get(pod.metadata.namespace, ())
-        return tuple(budget for budget in budgets if matches_labels(budget.spec.selector, pod.metadata.labels))
+        namespace, labels, asking = pod.metadata.namespace, pod.metadata.labels, self._asking
+        listed = [*asking.get((namespace,), ())]
+        for pair in labels.items():
+            listed += asking.get((namespace, *pair), ())
+        found = (self._budgets[index] for index in sorted(listed))
+        return tuple(budget for budget in found if matches_labels(budget.spec.selector, labels))
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Return why the API server would refuse to evict a pod now.
@@ -80,6 +89,10 @@ def with_reasons_not_to_surge(refused: Iterable[Refused], reasons: Mapping[str, 
         return dataclasses.replace(one, message=f"{one.message}, and it cannot surge: {why}")
 
     return tuple(map(said, refused))
+
+
+def _pairs(budget: PodDisruptionBudget) -> Iterable[tuple[str, str]]:
+    return () if budget.spec.selector is None else budget.spec.selector.match_labels.items()
 
 
 def _has_deployment(pod: Pod) -> bool:

@@ -80,17 +80,27 @@ class NodeRefusalSummary:
     """The nodes that refuse a pod, counted by reason."""
 
     pod: PodIndex
-    _counts: Counter[Refusal] = field(default_factory=Counter)
-    _first: dict[Refusal, NodeIndex] = field(default_factory=dict)
+    _nodes: dict[int, tuple[Refusal, list[NodeIndex]]] = field(default_factory=dict)
+    """By the identity of the refusal, which most nodes share: millions are counted, and few are told."""
 
     def count(self, node: NodeIndex, refusal: Refusal) -> None:
         """Count a node."""
-        self._counts[refusal] += 1
-        self._first.setdefault(refusal, node)
+        known = self._nodes.get(id(refusal))
+        if known is None:
+            self._nodes[id(refusal)] = refusal, [node]
+        else:
+            known[1].append(node)
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
-        return bool(self._counts)
+        return bool(self._nodes)
+
+    @property
+    def _counts(self) -> Counter[Refusal]:
+        counts: Counter[Refusal] = Counter()
+        for refusal, nodes in self._nodes.values():
+            counts[refusal] += len(nodes)
+        return counts
 
     def in_words(self) -> str:
         """Return the reasons with their numbers, the most frequent first.
@@ -108,12 +118,14 @@ class NodeRefusalSummary:
 
         Its constraint is the most frequent reason.
         """
-        if not self._counts:
+        if not self._nodes:
             return Refusal(RefusalReason.NO_TARGET, text)
         kinds: Counter[tuple[RefusalReason, str]] = Counter()
-        for refusal, number in self._counts.items():
-            kinds[refusal.reason, refusal.resource] += number
+        for refusal, nodes in self._nodes.values():
+            kinds[refusal.reason, refusal.resource] += len(nodes)
         usual = min(kinds, key=lambda kind: (-kinds[kind], kind))
-        example = min(one for one in self._counts if (one.reason, one.resource) == usual)
-        named = blockers.name(example, self.pod, self._first[example])
+        alike = [one for one in self._nodes.values() if (one[0].reason, one[0].resource) == usual]
+        example = min(refusal for refusal, _ in alike)
+        first = next(nodes[0] for refusal, nodes in alike if refusal == example)  # in the order in which they came
+        named = blockers.name(example, self.pod, first)
         return replace(named, reason=RefusalReason.NO_TARGET, message=text, constraint=example.reason)

@@ -212,7 +212,7 @@ def _constrained_groups(problem: Problem, state: State, steps: Iterable[Step]) -
     By class, with the group of each.
     """
     moved = {_class_of(problem, step) for step in steps}
-    links = [link for link in (*state.pod_affinity.links, *state.topology_spread.links) if moved.issuperset(link)]
+    links = [*state.pod_affinity.links.among(moved), *state.topology_spread.links.among(moved)]
     parent = {one: one for link in links for one in link}
 
     def root(one: ClassIndex) -> ClassIndex:

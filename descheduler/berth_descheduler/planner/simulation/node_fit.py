@@ -3,10 +3,12 @@
 They are node state, taints, node affinity and volumes; no plan changes them.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final
+from functools import reduce
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,20 +18,28 @@ from berth_core import (
     REVOCABLE_ZONE_LABEL,
     ROOM_TAINT,
     Affinity,
+    LabelSelector,
+    LabelSelectorRequirement,
     Node,
     NodeAffinity,
+    NodeSelectorTerm,
     PodSpec,
     ResourceAmounts,
+    Taint,
+    Toleration,
+    matches_labels,
     matches_node_affinity,
     untolerated_taint,
 )
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.settings import WHOLE, Thresholds
-from berth_descheduler.planner.simulation.cluster import NEEDED_RESOURCES, Cluster, NodeIndex
+from berth_descheduler.planner.simulation.cluster import NAME_FIELD, NEEDED_RESOURCES, Cluster, NodeIndex
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
-from berth_descheduler.planner.simulation.volumes import BoundVolume, VolumeIndex
+from berth_descheduler.planner.simulation.volumes import ZONE_LABELS, BoundVolume, VolumeIndex
 
 _TAINTS_OF_PLANS: Final = frozenset({DRAINING_TAINT, ROOM_TAINT})
+_FLAGS: Final = bytes.maketrans(b"01", b"\0\1")
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
@@ -118,8 +128,7 @@ class NodeTies:
 
         The reason holds whatever else is on the node.
         """
-        lasting = (taint for taint in node.taints if taint.key != HANDOVER_TAINT)  # our guards come and go
-        taint = untolerated_taint(self.spec.tolerations, lasting)
+        taint = untolerated_taint(self.spec.tolerations, lasting_taints(node))
         if taint is not None:
             text = f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
             return Refusal(RefusalReason.UNTOLERATED_TAINT, text)
@@ -128,10 +137,125 @@ class NodeTies:
         return next((found for volume in self.volumes if (found := volume.refusal(node)) is not None), None)
 
 
+def lasting_taints(node: Node) -> tuple[Taint, ...]:
+    """Return the taints of a node but for our guards, which come and go."""
+    return tuple(taint for taint in node.taints if taint.key != HANDOVER_TAINT)
+
+
+class NodeSets:
+    """The nodes that satisfy a rule, as the bits of a number.
+
+    A rule is asked once for each value of the label that it is about, or for each set of taints, and not for each node.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self.every = (1 << len(nodes)) - 1
+        self._by_label: dict[str, dict[str | None, int]] = {}
+        self._known: dict[Hashable, int] = {}
+        self._names = self._grouped(lambda node: node.metadata.name)
+        self._taints = self._grouped(lasting_taints)
+        self._zones = self._grouped(lambda node: tuple(node.metadata.labels.get(key) for key in ZONE_LABELS))
+
+    def selected_by(self, spec: PodSpec) -> int:
+        """Return what `matches_node_affinity` says of each node."""
+        found = self.every
+        for key, value in spec.node_selector.items():
+            found &= self._values(key).get(value, 0)
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+        return found if required is None else found & self.of_terms(required.node_selector_terms)
+
+    def tolerated_by(self, tolerations: tuple[Toleration, ...]) -> int:
+        """Return the nodes without a lasting taint that is not tolerated."""
+        if tolerations not in self._known:
+            groups = self._taints.items()
+            self._known[tolerations] = _union(of for taints, of in groups if not untolerated_taint(tolerations, taints))
+        return self._known[tolerations]
+
+    def reaching(self, volume: BoundVolume) -> int:
+        """Return the nodes that can reach a volume."""
+        zoned, key = replace(volume, nodes=None), ("zones", volume.zones)
+        if key not in self._known:
+            groups = self._zones.values()
+            self._known[key] = _union(of for of in groups if zoned.refusal(self._first(of)) is None)
+        found = self._known[key]
+        return found if volume.nodes is None else found & self.of_terms(volume.nodes.node_selector_terms)
+
+    def of_terms(self, terms: Iterable[NodeSelectorTerm]) -> int:
+        """Return what `matches_any_term` says of each node."""
+        return _union(map(self._of_term, terms))
+
+    def _of_term(self, term: NodeSelectorTerm) -> int:
+        if not term.match_expressions and not term.match_fields:
+            return 0
+        found = self.every
+        for requirement in term.match_expressions:
+            found &= self._satisfying(requirement)
+        for requirement in term.match_fields:
+            found &= self._named(requirement)
+        return found
+
+    def _satisfying(self, requirement: LabelSelectorRequirement) -> int:
+        if requirement not in self._known:
+            values = self._values(requirement.key)
+            match requirement.operator:
+                case "In":
+                    found = _union(values.get(one, 0) for one in requirement.values)
+                case "NotIn":
+                    found = self.every & ~_union(values.get(one, 0) for one in requirement.values)
+                case _:
+                    selector = LabelSelector(match_expressions=(requirement,))
+                    labelled = ((of, {} if one is None else {requirement.key: one}) for one, of in values.items())
+                    found = _union(of for of, labels in labelled if matches_labels(selector, labels))
+            self._known[requirement] = found
+        return self._known[requirement]
+
+    def _named(self, requirement: LabelSelectorRequirement) -> int:
+        """Return the nodes that satisfy a field expression, which is about the name and has one value."""
+        if requirement.key != NAME_FIELD or len(requirement.values) != 1:
+            return 0
+        named = self._names.get(requirement.values[0], 0)
+        return {"In": named, "NotIn": self.every & ~named}.get(requirement.operator, 0)
+
+    def _values(self, key: str) -> dict[str | None, int]:
+        """Return the nodes by their value of a label, under None those without it."""
+        if key not in self._by_label:
+            self._by_label[key] = self._grouped(lambda node: node.metadata.labels.get(key))
+        return self._by_label[key]
+
+    def _grouped(self, key: "Callable[[Node], _Key]") -> "dict[_Key, int]":
+        members: defaultdict[_Key, list[int]] = defaultdict(list)
+        for index, node in enumerate(self._nodes):
+            members[key(node)].append(index)
+        return {one: bits_of(indices, len(self._nodes)) for one, indices in members.items()}
+
+    def _first(self, found: int) -> Node:
+        return self._nodes[(found & -found).bit_length() - 1]
+
+
+def bits_of(indices: Iterable[int], count: int) -> int:
+    """Return a number with the bits of some indices below a count."""
+    row = bytearray((count + 7) // 8)
+    for index in indices:
+        row[index >> 3] |= 1 << (index & 7)
+    return int.from_bytes(row, "little")
+
+
+def flags_of(bits: int, count: int) -> bytes:
+    """Return a byte per index, 1 where the bit is set."""
+    return f"{bits:0{count}b}"[::-1].encode().translate(_FLAGS) if count else b""
+
+
+def _union(several: Iterable[int]) -> int:
+    return reduce(int.__or__, several, 0)
+
+
 class NodeFit:
-    """Answers for (class, node) pairs, computed once per profile and node."""
+    """Answers for (class, node) pairs, computed once per profile."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self.sets = NodeSets(cluster.nodes)
         self._cluster = cluster
         self._of_nodes = [target_refusal(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))]
         volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
@@ -139,7 +263,9 @@ class NodeFit:
         self._numbers: dict[bytes, int] = {}
         self._unknown: dict[ClassIndex, Refusal] = {}
         self._profile_of = [self._intern(one, volume_index) for one in cluster.classes]
-        self._known: list[dict[NodeIndex, Refusal | None]] = [{} for _ in self._profiles]
+        self._flags: dict[int, bytes] = {}
+        self._known: dict[tuple[int, NodeIndex], Refusal | None] = {}
+        self._lent = bits_of(cluster.lent, len(cluster.nodes))
 
     def of_node(self, node: NodeIndex) -> Refusal | None:
         """Return why a node takes nothing.
@@ -166,6 +292,19 @@ class NodeFit:
         """Return the fields of a class's spec that are about nodes."""
         return self._profiles[self._profile_of[class_index]].spec
 
+    def open_to(self, number: int) -> bytes:
+        """Return per node 1 if a profile's ties allow it, else 0.
+
+        What the node itself refuses to all is not looked at.
+        """
+        if number not in self._flags:
+            ties, sets = self._profiles[number], self.sets
+            found = sets.selected_by(ties.spec) & sets.tolerated_by(ties.spec.tolerations)
+            for volume in ties.volumes:
+                found &= sets.reaching(volume)
+            self._flags[number] = flags_of(found if ties.is_preemptable else found & ~self._lent, len(self._of_nodes))
+        return self._flags[number]
+
     def refusal(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
         """Return why pods of a class do not go to a node.
 
@@ -176,14 +315,16 @@ class NodeFit:
         if (unknown := self._unknown.get(class_index)) is not None:
             return unknown
         number = self._profile_of[class_index]
-        known = self._known[number]
-        if node not in known:
+        if self.open_to(number)[node]:
+            return None
+        if (number, node) not in self._known:
             ties, found = self._profiles[number], self._cluster.nodes[node]
             if node in self._cluster.lent and not ties.is_preemptable:
-                known[node] = Refusal(RefusalReason.LENT_NODE, f"{_lent_text(found)}, and the pod is not preemptable")
+                text = f"{_lent_text(found)}, and the pod is not preemptable"
+                self._known[number, node] = Refusal(RefusalReason.LENT_NODE, text)
             else:
-                known[node] = ties.refusal(found)
-        return known[node]
+                self._known[number, node] = ties.refusal(found)
+        return self._known[number, node]
 
     def _intern(self, pods: PodClass, volume_index: VolumeIndex) -> int:
         volumes = volume_index.volumes_of(pods)

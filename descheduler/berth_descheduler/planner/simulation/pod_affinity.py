@@ -23,6 +23,7 @@ from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex
 from berth_descheduler.planner.simulation.topology import (
+    ClassLinks,
     DomainCounts,
     LabelIndex,
     Match,
@@ -66,16 +67,11 @@ class InterPodAffinity:
         self._others_anti_affinity: defaultdict[ClassIndex, list[DomainCounts]] = defaultdict(list)
         """Per class: the pods that keep away from it, or from the placeholder that goes before it."""
         self._placeholder_anti_affinity: list[DomainCounts] = []
-        self._links: set[tuple[ClassIndex, ClassIndex]] = set()
+        self.links = ClassLinks()
         for pods in cluster.classes:
             self._read_class(pods.index)
         for placed in cluster.pods if self._counted else ():
             self._count(placed, 1)
-
-    @property
-    def links(self) -> frozenset[tuple[ClassIndex, ClassIndex]]:
-        """Return the pairs of classes where one's place constrains the other's."""
-        return frozenset(self._links)
 
     def is_constrained(self, class_index: ClassIndex) -> bool:
         """Return whether other pods restrict where a class may go."""
@@ -146,7 +142,7 @@ class InterPodAffinity:
             domain_counts.append(counts)
             for other in self._index.candidates(terms[0].selector) if is_new else ():
                 self._include(counts, other, self._match_all(terms, other))
-        self._link_matching(index, terms)
+        self.links.add(key, index, lambda: self._meant_by(terms))
         return _RequiredAffinity(tuple(domain_counts), self._match_all(terms, index) is Match.YES)
 
     def _read_anti_affinity(self, index: ClassIndex, term: PodTerm) -> None:
@@ -158,7 +154,7 @@ class InterPodAffinity:
         self._counted[index].append((holders, _SURE))
         if is_new:
             self._add_others(holders, term)
-        self._link_matching(index, [term])
+        self.links.add(term.key, index, lambda: self._meant_by([term]))
 
     def _add_others(self, holders: DomainCounts, term: PodTerm) -> None:
         for other in self._index.candidates(term.selector):
@@ -167,9 +163,9 @@ class InterPodAffinity:
         if self._reader.match(term, DEFAULT_NAMESPACE, _PLACEHOLDER_LABELS) is not Match.NO:
             self._placeholder_anti_affinity.append(holders)
 
-    def _link_matching(self, index: ClassIndex, terms: list[PodTerm]) -> None:
+    def _meant_by(self, terms: list[PodTerm]) -> list[ClassIndex]:
         others = self._index.candidates(terms[0].selector)
-        self._links.update((index, other) for other in others if self._match_all(terms, other) is not Match.NO)
+        return [other for other in others if self._match_all(terms, other) is not Match.NO]
 
     def _include(self, counts: DomainCounts, other: ClassIndex, match: Match) -> None:
         if match is not Match.NO:

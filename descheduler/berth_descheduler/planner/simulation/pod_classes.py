@@ -1,15 +1,18 @@
 """Classes of pods with the same owner, labels, requests and constraints."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NewType
 
+import msgspec
+
 from berth_core import (
+    Affinity,
     Container,
     ContainerPort,
     InputError,
     Pod,
+    PodAffinity,
     PodSpec,
     ResourceAmounts,
     TopologySpreadConstraint,
@@ -86,7 +89,7 @@ class PodClasses:
 
     def __init__(self, is_preemptable: Callable[[Pod], bool] = lambda _: False) -> None:
         self._is_preemptable = is_preemptable
-        self._by_owner: defaultdict[tuple[object, ...], list[PodClass]] = defaultdict(list)
+        self._known: dict[tuple[object, ...], ClassIndex] = {}
         self._classes: list[PodClass] = []
 
     @property
@@ -97,14 +100,13 @@ class PodClasses:
     def class_of(self, pod: Pod) -> ClassIndex:
         """Return the pod's class, a new one if none is like it."""
         is_preemptable = self._is_preemptable(pod)
-        alike = self._by_owner[*_owner_key(pod), is_preemptable]
-        for known in alike:
-            if _is_like(known.example, pod):
-                return known.index
-        added = _class_for(pod, ClassIndex(len(self._classes)), is_preemptable=is_preemptable)
-        alike.append(added)
-        self._classes.append(added)
-        return added.index
+        stays = bool(pod.spec.node_name) and pod.belongs_to_node
+        key = is_preemptable, stays, *_owner_key(pod, stays=stays), _what_rules_ask(pod, stays=stays)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = ClassIndex(len(self._classes))
+            self._classes.append(_class_for(pod, known, is_preemptable=is_preemptable))
+        return known
 
 
 def claim_names(pod: Pod) -> tuple[str, ...]:
@@ -135,30 +137,34 @@ def _host_port(port: ContainerPort) -> HostPort:
     return HostPort(port.protocol or "TCP", port.host_port or 0, port.host_ip or ANY_ADDRESS)
 
 
-def _owner_key(pod: Pod) -> tuple[str, str, str]:
+def _owner_key(pod: Pod, *, stays: bool) -> tuple[str, str, str]:
+    """Return what is equal for the pods of one owner; each mirror pod has its node for one, and it counts for none."""
     controller = pod.controller
     if controller is None:
         return (pod.metadata.namespace, "", "")
-    return (pod.metadata.namespace, controller.uid or controller.name, controller.kind)
+    uid = "" if stays and pod.is_mirror else controller.uid or controller.name
+    return (pod.metadata.namespace, uid, controller.kind)
 
 
-def _is_like(one: Pod, other: Pod) -> bool:
-    """Return whether every rule treats two pods of one owner alike.
+def _what_rules_ask(pod: Pod, *, stays: bool) -> bytes:
+    """Return what is equal for two pods of one owner that every rule treats alike.
 
-    Images, names and nodes do not count.
+    Images, names and nodes do not count. Of a pod that stays with its node whatever is planned, nor does which node it
+    wants: a DaemonSet's pods are each tied to their own.
     """
-    a, b = one.spec, other.spec
-    return (
-        one.metadata.labels == other.metadata.labels
-        and one.metadata.unreadable == other.metadata.unreadable
-        and _needs(a.containers) == _needs(b.containers)
-        and _needs(a.init_containers) == _needs(b.init_containers)
-        and (a.affinity, a.node_selector, a.tolerations) == (b.affinity, b.node_selector, b.tolerations)
-        and (a.overhead, a.resources, a.priority) == (b.overhead, b.resources, b.priority)
-        and a.topology_spread_constraints == b.topology_spread_constraints
-        and claim_names(one) == claim_names(other)
-        and _granted(one) == _granted(other)
+    spec = pod.spec
+    affinity = spec.affinity and (None if stays else spec.affinity.node_affinity, _between_pods(spec.affinity))
+    parts = (
+        (pod.metadata.labels, pod.metadata.unreadable),
+        (_needs(spec.containers), _needs(spec.init_containers), spec.overhead, spec.resources, _granted(pod)),
+        (affinity, spec.node_selector, spec.tolerations, spec.topology_spread_constraints),
+        (spec.priority, claim_names(pod) if spec.volumes else ()),
     )
+    return msgspec.msgpack.encode(parts, order="deterministic")
+
+
+def _between_pods(affinity: Affinity) -> tuple[PodAffinity | None, PodAffinity | None]:
+    return affinity.pod_affinity, affinity.pod_anti_affinity
 
 
 def _needs(containers: tuple[Container, ...]) -> list[tuple[object, ...]]:

@@ -48,6 +48,9 @@ class State:
         self.free: list[list[int]] = [list(row) for row in cluster.capacity]  # (nodes, resources)
         self._ports: list[dict[HostPort, int]] = [{} for _ in cluster.nodes]
         self._steps: list[Step] = []
+        self._lacks: dict[tuple[int, ...], Refusal] = {}
+        """The refusals for want of resources, by the columns of which there is too little."""
+
         self._needs = tuple(
             tuple((column, amount) for column, amount in enumerate(row) if amount > 0) for row in cluster.requests
         )
@@ -124,11 +127,13 @@ class State:
     def _lack(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
         if self.fits(class_index, node):
             return None
-        free, names = self.free[node], self.cluster.resources
-        lacking = [names[column] for column, amount in self._needs[class_index] if amount > free[column]]
-        slots = ["pod slots" if name == PODS else name for name in sorted(lacking)]
-        text = f"not enough {', '.join(slots)}"
-        return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=min(lacking))
+        free = self.free[node]
+        lacking = tuple(column for column, amount in self._needs[class_index] if amount > free[column])
+        if lacking not in self._lacks:
+            names = sorted(self.cluster.resources[column] for column in lacking)
+            text = f"not enough {', '.join('pod slots' if name == PODS else name for name in names)}"
+            self._lacks[lacking] = Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=names[0])
+        return self._lacks[lacking]
 
     def _port_conflict(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
         for wanted in self.cluster.classes[class_index].host_ports:

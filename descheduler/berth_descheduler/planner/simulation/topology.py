@@ -1,7 +1,7 @@
 """Counts of matching pods by domain of a topology, and the spread constraints that keep pods off a node."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, TypeAlias
@@ -9,21 +9,17 @@ from typing import Final, TypeAlias
 import msgspec
 
 from berth_core import (
-    HANDOVER_TAINT,
     Affinity,
     LabelSelector,
     LabelSelectorRequirement,
     Namespace,
-    Node,
     PodAffinityTerm,
     TopologySpreadConstraint,
     matches_labels,
-    matches_node_affinity,
-    untolerated_taint,
 )
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.simulation.cluster import Cluster, NodeIndex, PlacedPod, PodPresence
-from berth_descheduler.planner.simulation.node_fit import NodeFit
+from berth_descheduler.planner.simulation.node_fit import NodeFit, flags_of
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass
 
 
@@ -149,6 +145,36 @@ def with_label_keys(
     return msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, *added))
 
 
+class ClassLinks:
+    """The pairs of classes where one's place constrains the other's: who asks for pods, and who is asked for.
+
+    What is asked for is looked up once, however many classes ask for it.
+    """
+
+    def __init__(self) -> None:
+        self._asking: defaultdict[bytes, list[ClassIndex]] = defaultdict(list)
+        self._asked_for: dict[bytes, Sequence[ClassIndex]] = {}
+
+    def add(self, key: bytes, index: ClassIndex, find: Callable[[], Sequence[ClassIndex]]) -> None:
+        """Add a class that asks for the pods of a key."""
+        self._asking[key].append(index)
+        if key not in self._asked_for:
+            self._asked_for[key] = find()
+
+    def selected(self, key: bytes) -> Sequence[ClassIndex]:
+        """Return the classes of which some are asked for under a key."""
+        return self._asked_for[key]
+
+    def among(self, classes: Collection[ClassIndex]) -> Iterator[tuple[ClassIndex, ClassIndex]]:
+        """Yield pairs that connect what the links among some classes connect."""
+        for key, asking in self._asking.items():
+            one = [index for index in asking if index in classes]
+            others = [index for index in self._asked_for[key] if index in classes] if one else []
+            if others:
+                yield from ((index, others[0]) for index in one)
+                yield from ((one[0], index) for index in others)
+
+
 def is_everything(selector: LabelSelector) -> bool:
     """Return whether a selector selects whatever there is."""
     return not selector.match_labels and not selector.match_expressions
@@ -265,7 +291,8 @@ class _Domains:
     `all` is for all nodes, `sure` for those that surely carry no taint of ours.
     """
 
-    def __init__(self, every: list[str | None], sure: list[str | None]) -> None:
+    def __init__(self, number: int, every: list[str | None], sure: list[str | None]) -> None:
+        self.number = number
         self.all = every
         self.sure = sure
         self.count = len(set(every) - {None})
@@ -280,18 +307,13 @@ class PodTopologySpread:
         self._node_fit = node_fit
         self._index = LabelIndex(cluster.classes)
         self._maybe_tainted = frozenset(maybe_tainted)
-        self._known_domains: dict[tuple[str, frozenset[str], str, bool, int], _Domains] = {}
+        self._known_domains: dict[tuple[str, frozenset[str], bool, int], _Domains] = {}
         self._counted: defaultdict[ClassIndex, list[DomainCounts]] = defaultdict(list)
-        self._shared: dict[bytes, tuple[DomainCounts, DomainCounts, int]] = {}
-        self._links: set[tuple[ClassIndex, ClassIndex]] = set()
+        self._shared: dict[tuple[int, bytes], tuple[DomainCounts, DomainCounts]] = {}
+        self.links = ClassLinks()
         self._rules = {pods.index: self._read_class(pods) for pods in cluster.classes if pods.hard_spreads}
         for placed in cluster.pods if self._counted else ():
             self._count(placed)
-
-    @property
-    def links(self) -> frozenset[tuple[ClassIndex, ClassIndex]]:
-        """Return the pairs of classes where one's place constrains the other's."""
-        return frozenset(self._links)
 
     def is_constrained(self, class_index: ClassIndex) -> bool:
         """Return whether the spread of others restricts where a class goes."""
@@ -332,44 +354,45 @@ class PodTopologySpread:
 
     def _read_constraint(self, pods: PodClass, written: TopologySpreadConstraint) -> _Rule:
         selector = with_label_keys(written.label_selector, written.match_label_keys, pods.labels, "In")
-        parts = (written.topology_key, sorted(one.topology_key for one in pods.hard_spreads), selector, pods.namespace)
-        policies = (written.node_affinity_policy, written.node_taints_policy)
-        ties = self._node_fit.profile(pods.index)
-        key = msgspec.json.encode((parts, policies, ties), order="sorted")
+        domains = self._domains(pods, written)
+        selection = msgspec.json.encode((selector, pods.namespace), order="sorted")
+        self.links.add(selection, pods.index, lambda: self._selected(pods.namespace, selector))
+        key = domains.number, selection
         if key not in self._shared:
-            self._shared[key] = self._make_counts(pods, written, selector)
-        sure, possible, domains = self._shared[key]
-        self._links.update((pods.index, other) for other in self._selected(pods.namespace, selector))
+            self._shared[key] = self._make_counts(domains, self.links.selected(selection))
+        sure, possible = self._shared[key]
         itself = 1 if matches_labels(selector, pods.labels) else 0
         counted = itself if selector is not None and not is_everything(selector) else 0
-        return _Rule(written, sure, possible, domains, itself, counted)
+        return _Rule(written, sure, possible, domains.sure_count, itself, counted)
 
-    def _make_counts(
-        self, pods: PodClass, written: TopologySpreadConstraint, selector: LabelSelector | None
-    ) -> tuple[DomainCounts, DomainCounts, int]:
-        domains = self._domains(pods, written)
+    def _make_counts(self, domains: _Domains, selected: Iterable[ClassIndex]) -> tuple[DomainCounts, DomainCounts]:
         sure, possible = DomainCounts(domains.sure, domains.count), DomainCounts(domains.all, domains.count)
-        for other in self._selected(pods.namespace, selector):
+        for other in selected:
             self._counted[other].extend((sure, possible))
-        return sure, possible, domains.sure_count
+        return sure, possible
 
     def _domains(self, pods: PodClass, written: TopologySpreadConstraint) -> _Domains:
         """Return where each node counts for a constraint.
 
-        All classes that are tied to nodes in one way share it.
+        All classes for which the same nodes count share it. A node lacks a domain without one of the keys.
         """
         keys = frozenset(one.topology_key for one in pods.hard_spreads)
         honors_taints = written.node_taints_policy == _HONOR
-        ties = self._node_fit.profile(pods.index)
-        known = (written.topology_key, keys, written.node_affinity_policy, honors_taints, ties)
+        spec, sets = self._node_fit.profile_spec(pods.index), self._node_fit.sets
+        counting = sets.every if written.node_affinity_policy == "Ignore" else sets.selected_by(spec)
+        if honors_taints:
+            counting &= sets.tolerated_by(spec.tolerations)
+        known = (written.topology_key, keys, honors_taints, counting)
         if known not in self._known_domains:
-            every = [self._domain(pods, written, keys, node) for node in self._cluster.nodes]
+            nodes = zip(flags_of(counting, len(self._cluster.nodes)), self._cluster.nodes, strict=True)
+            labels = (node.metadata.labels if counts else {} for counts, node in nodes)
+            every = [found[written.topology_key] if keys <= found.keys() else None for found in labels]
             tainted = self._maybe_tainted if honors_taints else frozenset()
             sure = [None if node in tainted else domain for node, domain in enumerate(every)]
-            self._known_domains[known] = _Domains(every, sure)
+            self._known_domains[known] = _Domains(len(self._known_domains), every, sure)
         return self._known_domains[known]
 
-    def _selected(self, namespace: str, selector: LabelSelector | None) -> list[ClassIndex]:
+    def _selected(self, namespace: str, selector: LabelSelector | None) -> Sequence[ClassIndex]:
         """Return the classes that are counted.
 
         kube-scheduler counts none for a selector that selects everything.
@@ -379,25 +402,6 @@ class PodTopologySpread:
         classes = (self._cluster.classes[other] for other in self._index.candidates(selector))
         alike = (other for other in classes if other.namespace == namespace)
         return [other.index for other in alike if matches_labels(selector, other.labels)]
-
-    def _domain(
-        self, pods: PodClass, written: TopologySpreadConstraint, keys: frozenset[str], node: Node
-    ) -> str | None:
-        """Return the domain in which a node counts for a constraint.
-
-        Returns None if it does not count.
-        """
-        labels = node.metadata.labels
-        spec = self._node_fit.profile_spec(pods.index)
-        if not keys <= labels.keys():
-            return None
-        if written.node_affinity_policy != "Ignore" and not matches_node_affinity(spec, node):
-            return None
-        if written.node_taints_policy == _HONOR:
-            lasting = (taint for taint in node.taints if taint.key != HANDOVER_TAINT)
-            if untolerated_taint(spec.tolerations, lasting) is not None:
-                return None
-        return labels[written.topology_key]
 
 
 def _skew(rule: _Rule, source: NodeIndex, domain: str) -> int:

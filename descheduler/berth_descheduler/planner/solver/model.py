@@ -179,11 +179,9 @@ class _Kinds:
     def allowed_masks(self, takes: Mask) -> dict[int, Mask]:
         """Return per profile the nodes that it allows."""
         masks = {_NOWHERE: np.zeros(len(takes), dtype=bool)}
-        for profile, example in zip(self.profiles, self.classes, strict=True):
+        for profile in self.profiles:
             if profile not in masks:
-                refusal = self._state.node_fit.refusal
-                may = (bool(take) and refusal(example, NodeIndex(node)) is None for node, take in enumerate(takes))
-                masks[profile] = np.fromiter(may, dtype=bool, count=len(takes))
+                masks[profile] = takes & np.frombuffer(self._state.node_fit.open_to(profile), dtype=bool)
         return masks
 
 
