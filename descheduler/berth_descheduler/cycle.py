@@ -510,4 +510,5 @@ def _forecast(found: Plan) -> Forecast:
         upper_bound=found.quality.upper_bound if found.quality else None,
         proven_optimal=found.quality.proven_optimal if found.quality else None,
         room=tuple(RoomForecast(room.name, room.wanted, room.fitted) for room in found.room),
+        predicted=found.predicted,
     )

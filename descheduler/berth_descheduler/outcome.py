@@ -9,7 +9,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from berth_core import Achieved, MoveState, MoveStatus, PlanPhase, RoomReason, RoomState, RoomStatus, count, first_few
+from berth_core import (
+    Achieved,
+    MoveState,
+    MoveStatus,
+    PlanPhase,
+    Predicted,
+    RoomReason,
+    RoomState,
+    RoomStatus,
+    count,
+    first_few,
+)
 from berth_descheduler.planner import Plan
 
 # --- room outcomes ---------------------------------------------------------------------------------------------------
@@ -291,6 +302,8 @@ class Forecast:
     proven_optimal: bool | None = None
     room: tuple[RoomForecast, ...] = ()
     evictions: int = 0
+    predicted: Predicted | None = None
+    """The same and more, as a plan records it; None where nothing was planned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -403,6 +403,17 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     evictions: int = 0
     """Pods that leave their node without a place elsewhere; they are not among the moves."""
     freed_nodes: tuple[str, ...] = ()
+    freed_node_count: int = 0
+    """The length of `freed_nodes`, for `kubectl get`: its columns cannot count."""
+    freed_resources: dict[str, str] = {}
+    """What the freed nodes have for pods, as quantities."""
+    pods_without_budget: int = 0
+    """Moved pods that no disruption budget covers."""
+    only_pods: int = 0
+    """Moved pods whose controller has no other."""
+    stateful_set_pods: int = 0
+    expected_seconds: int = 0
+    """An estimate: for each wave its longest grace period, and the longest time that one of its pods took to start."""
 
 
 class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

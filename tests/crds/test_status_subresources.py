@@ -371,7 +371,10 @@ def test_kubectl_shows_a_reservation(api: PlainApi, stored: Store) -> None:
 
 @pytest.mark.cluster
 def test_kubectl_shows_a_plan(api: PlainApi, stored: Store) -> None:
-    path = stored(PLANS, PLAN)
+    gain = {"freedNodeCount": 2, "freedResources": {"cpu": "32", "memory": "128Gi"}, "expectedSeconds": 90}
+    risk = {"podsWithoutBudget": 3, "onlyPods": 1, "statefulSetPods": 0}
+    predicted = {**PLAN["spec"]["predicted"], **gain, **risk}
+    path = stored(PLANS, {**PLAN, "spec": {"predicted": predicted, "mode": "Approve", "approveBefore": LATER}})
     api.merge_patch(f"{path}/status", {"status": as_json(PLAN_STATUS)})
     assert shown(api, path) == {
         "Phase": "Partial",
@@ -382,6 +385,14 @@ def test_kubectl_shows_a_plan(api: PlainApi, stored: Store) -> None:
         "Evicted": 5,
         "Freed": 1,
         "Message": "40 of 41 moves landed",
+        "To-Free": 2,
+        "CPU": "32",
+        "Memory": "128Gi",
+        "No-Budget": 3,
+        "No-Sibling": 1,
+        "StatefulSet": 0,
+        "Seconds": 90,
+        "Approve-Before": LATER,
     }
 
 

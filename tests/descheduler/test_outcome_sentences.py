@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
-from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlanPhase
+from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlanPhase, Predicted
 from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, RoomForecast, Verdict, conclude
 from berth_descheduler.report.documents import describe_run
 
@@ -135,7 +135,8 @@ def test_a_continued_plan_comes_first_and_its_failures_count() -> None:
 
 def test_the_json_says_the_same_in_numbers() -> None:
     done = plan(LANDED, BLOCKED, DEPENDANT, freed_nodes=("a",), pending=1)
-    forecast = Forecast(nodes=9, moves=3, waves=2, freed_nodes=("a", "b"), refused=4)
+    predicted = Predicted(nodes=9, moves=3, waves=2, freed_nodes=("a", "b"), freed_node_count=2)
+    forecast = Forecast(nodes=9, moves=3, waves=2, freed_nodes=("a", "b"), refused=4, predicted=predicted)
     outcome = Outcome(Verdict.CARRIED_OUT, plan=done, forecast=forecast, seconds=13.5678, phases={"move": 12.34567})
     said = msgspec.json.decode(msgspec.json.encode(describe_run(outcome)))
     assert (said["plan"], said["phase"], said["verdict"]) == ("plan-1", "Partial", "CarriedOut")
@@ -151,7 +152,7 @@ def test_the_json_says_the_same_in_numbers() -> None:
         "pendingPods": 1,
         "seconds": 12.34,
     }
-    assert said["predicted"] == {"nodes": 9, "moves": 3, "waves": 2, "evictions": 0, "freedNodes": ["a", "b"]}
+    assert msgspec.convert(said["predicted"], Predicted) == predicted
     assert said["refusedCount"] == 4
     assert (said["seconds"], said["secondsByStep"]) == (13.568, {"move": 12.346})
     assert [one["reason"] for one in said["notLanded"]] == ["EvictionBlocked", "SourceNotEmptiable"]

@@ -1,14 +1,19 @@
 """How a plan is shown."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
-from berth_core.objects import Toleration
+from berth_core.clock import format_timestamp
+from berth_core.migration_plans import Predicted
+from berth_core.objects import Pod, PodCondition, Toleration
 from berth_core.snapshot import Snapshot
+from berth_descheduler.cli.main import run
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from berth_descheduler.report.documents import (
@@ -22,10 +27,10 @@ from berth_descheduler.report.documents import (
     describe_plan,
 )
 from berth_descheduler.report.node_map import draw_nodes
-from berth_descheduler.report.summary import summarise_plan
+from berth_descheduler.report.summary import gain_in_words, stakes_in_words, summarise_plan
 from berth_descheduler.report.tables import output_console, print_plan
 from berth_descheduler.report.top import TopDocument
-from builders import node, owner, pod
+from builders import NOON, disruption_budget, node, owner, pod
 from planner_settings import planner_settings
 
 
@@ -44,6 +49,74 @@ def shown(made: Plan, width: int = 160) -> str:
     with console.capture() as capture:
         print_plan(made, console)
     return capture.get()
+
+
+def started(made: Pod, seconds: int) -> Pod:
+    """Return a pod that became ready so long after its start."""
+    conditions = (PodCondition(type="Ready", status="True", last_transition_time=in_seconds(seconds)),)
+    return replace(made, status=replace(made.status, start_time=in_seconds(0), conditions=conditions))
+
+
+def in_seconds(seconds: int) -> str:
+    return format_timestamp(NOON + timedelta(seconds=seconds))
+
+
+def risky() -> Plan:
+    """Return a plan that moves the three pods of a node, with a risk of each kind."""
+    spec: dict[str, Any] = {"node": "low", "cpu": "100m", "memory": None}
+    moved = (
+        pod("covered-0", labels={"app": "covered"}, controller=owner(name="covered"), **spec),
+        started(pod("alone-0", controller=owner(name="alone"), termination_grace_period_seconds=60, **spec), 15),
+        started(pod("db-0", controller=owner(name="db", kind="StatefulSet"), **spec), 9999),
+    )
+    siblings = (
+        pod("covered-1", node="high", cpu="8", memory=None, controller=owner(name="covered")),
+        pod("db-1", node="high", cpu="3", memory=None, controller=owner(name="db", kind="StatefulSet")),
+    )
+    nodes = (node("high", cpu="12", memory="64Gi"), node("low", cpu="10", memory="32Gi"))
+    budget = disruption_budget("covered", match_labels={"app": "covered"}, allowed=1)
+    settings = planner_settings(args=DefragmentationArgs.parse({"strategy": "Consolidate"}))
+    return plan(Snapshot(nodes=nodes, pods=(*moved, *siblings), disruption_budgets=(budget,)), settings)
+
+
+def test_a_plan_says_what_it_brings_and_what_it_risks() -> None:
+    predicted = risky().predicted
+    assert (predicted.freed_nodes, predicted.freed_node_count) == (("low",), 1)
+    assert predicted.freed_resources == {"cpu": "10", "memory": "32Gi"}
+    assert (predicted.pods_without_budget, predicted.only_pods, predicted.stateful_set_pods) == (2, 1, 1)
+    assert predicted.expected_seconds == 30 + 120, "all in one wave, and no start counts for longer than two minutes"
+
+
+def test_gain_and_risk_come_first() -> None:
+    first, gain, risk, *_ = shown(risky()).splitlines()
+    assert first.startswith("3 moves in 1 wave free 1 of 2 nodes")
+    assert gain == "Gain: 1 node with cpu 10, memory 32Gi."
+    assert risk == (
+        "Risk: 3 pods restarted, 2 with no disruption budget, 1 with no sibling, 1 of StatefulSets; "
+        "about 2m30s by grace periods and earlier starts."
+    )
+
+
+@pytest.mark.parametrize(
+    ("prices", "want"),
+    [
+        ({"node": 0.5}, "worth 0.50 an hour, 365 a month."),
+        ({"cpu": 0.03, "memory": 0.005}, "worth 0.46 an hour, 336 a month."),
+        ({"nvidia.com/gpu": 2.0}, "worth 0.00 an hour, 0 a month."),
+    ],
+)
+def test_what_is_freed_is_worth_its_price(prices: dict[str, float], want: str) -> None:
+    assert gain_in_words(risky().predicted, prices).endswith(want)
+
+
+def test_of_nothing_there_is_neither_gain_nor_risk() -> None:
+    assert stakes_in_words(Predicted(nodes=3, moves=0, waves=0)) == ()
+
+
+@pytest.mark.parametrize("given", ["node", "node=much", "=3", "node=-1", "node=nan"])
+def test_a_price_that_is_none_is_refused(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--price", given]) == 2
+    assert f"--price is '{given}'; expected a name and an amount from 0 on" in capsys.readouterr().err
 
 
 def test_a_node_is_drawn_as_high_as_it_is_used() -> None:

@@ -46,6 +46,7 @@ from berth_descheduler.report import (
     missing_in_words,
     output_console,
     plan_page,
+    price_option,
     print_plan,
     render_capacity,
     render_frame,
@@ -83,6 +84,7 @@ from berth_service.process import interrupt_on_signals
 @output_option
 @click.option("--every-pod", is_flag=True, help="For machines: name each pod that is not moved, with the reason.")
 @report_option
+@price_option
 def plan_command(
     *,
     snapshot: str | None,
@@ -103,9 +105,9 @@ def plan_command(
         found = plan(read, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
     if report is not None:
         cluster = f"Live cluster{f', context {context}' if context else ''}" if snapshot is None else f"File {snapshot}"
-        report.write(plan_page(found, Occasion(SystemClock().now(), cluster)))
+        report.write(plan_page(found, Occasion(SystemClock().now(), cluster), options["price"]))
     if output is Output.TABLE:
-        print_plan(found, output_console())
+        print_plan(found, output_console(), options["price"])
     else:
         for line in missing_in_words(found):
             click.echo(line, err=True)

@@ -4,7 +4,7 @@ They are `berth plans`, `show`, `approve` and `abort`, `berth policies` with `ru
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar
@@ -51,6 +51,7 @@ from berth_descheduler.report import (
     list_policies,
     newest_first,
     output_console,
+    price_option,
     render_plan_list,
     render_policies,
     render_stored_plan,
@@ -216,8 +217,15 @@ def plans_command(
 @cluster_options
 @objects_output_option
 @report_option
+@price_option
 def show_command(
-    *, plan: str | None, kubeconfig: str | None, context: str | None, output: Output, report: ReportFile | None
+    *,
+    plan: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    output: Output,
+    report: ReportFile | None,
+    price: Mapping[str, float],
 ) -> None:
     """Show a plan of the cluster: its moves with their states and reasons, predicted beside achieved.
 
@@ -231,9 +239,9 @@ def show_command(
         kept = _kept_for_jobs(client) if of_plan else ()
         kept = tuple(one for one in kept if (one.metadata.namespace, one.metadata.name) in of_plan)
         if report is not None:
-            _write_report(client, found, report, context)
+            _write_report(client, found, report, context, price)
     if output.for_people:
-        _print(render_stored_plan(found, SystemClock().now()), kept)
+        _print(render_stored_plan(found, SystemClock().now(), price), kept)
     else:
         _write(MIGRATION_PLANS, [found], describe_stored_plan(found), output)
 
@@ -352,10 +360,12 @@ def _newest(client: KubeClient) -> MigrationPlan:
     return found[0]
 
 
-def _write_report(client: KubeClient, plan: MigrationPlan, report: ReportFile, context: str | None) -> None:
+def _write_report(
+    client: KubeClient, plan: MigrationPlan, report: ReportFile, context: str | None, price: Mapping[str, float]
+) -> None:
 
     occasion = Occasion(SystemClock().now(), f"Live cluster{f', context {context}' if context else ''}")
-    report.write(stored_plan_page(plan, read_capacity(client), occasion))
+    report.write(stored_plan_page(plan, read_capacity(client), occasion, price))
 
 
 def _write(

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from berth_core import (
+    EPHEMERAL_STORAGE,
+    PODS,
     Deadline,
     NoDeadline,
     Objective,
@@ -17,11 +19,14 @@ from berth_core import (
     PlannedMove,
     Pod,
     Predicted,
+    ResourceAmounts,
     Room,
     Snapshot,
     SnapshotKind,
+    read_timestamp,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused, RefusedKind
+from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
 from berth_descheduler.planner.problem import Problem, Proposal, Quality, Strategy
@@ -163,6 +168,14 @@ def _namespace(problem: Problem, pod: PodIndex) -> str:
     return problem.cluster.pods[pod].pod.metadata.namespace
 
 
+_NOT_BOUGHT: Final = frozenset({PODS, EPHEMERAL_STORAGE})
+_STATEFUL_SET: Final = "StatefulSet"
+_USUAL_GRACE_SECONDS: Final = 30
+_LARGEST_NUMBER: Final = (1 << 31) - 1
+_LONGEST_START_SECONDS: Final = 120
+"""A pod that was not ready for a while meanwhile seems to have taken longer."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanCost:
     """What a plan disturbs."""
@@ -171,6 +184,14 @@ class PlanCost:
     controllers: int
     priorities: tuple[tuple[int, int], ...]
     """Priorities and how many of the moved pods have them, the highest first."""
+
+    without_budget: int = 0
+    """Pods that no disruption budget covers."""
+    only_pods: int = 0
+    """Pods whose controller has no other, which is an outage unless it surges."""
+    stateful_set_pods: int = 0
+    seconds: int = 0
+    """How long it may take, by grace periods and by how long the pods took to start."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +271,19 @@ class Plan:
             waves=self.waves,
             evictions=self.evictions,
             freed_nodes=self.freed_nodes,
+            freed_node_count=len(self.freed_nodes),
+            freed_resources=self._freed_resources,
+            pods_without_budget=self.cost.without_budget,
+            only_pods=self.cost.only_pods,
+            stateful_set_pods=self.cost.stateful_set_pods,
+            expected_seconds=self.cost.seconds,
         )
+
+    @property
+    def _freed_resources(self) -> dict[str, str]:
+        freed = set(self.freed_nodes)
+        total = ResourceAmounts.total(node.allocatable for node in self.after.nodes if node.name in freed)
+        return {name: amount for name, amount in total.to_quantities().items() if name not in _NOT_BOUGHT}
 
 
 def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | None = None) -> Plan:
@@ -286,7 +319,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         room=proposal.room,
         waits=proposal.waits[:MOST_ROOMS],
         starving=proposal.starving,
-        cost=_cost(problem, steps),
+        cost=_cost(problem, steps, waves),
         missing_kinds=snapshot.missing,
         competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),
         control_plane_only=0 < len(snapshot.nodes) == len(problem.cluster.closed_to_plans),
@@ -312,12 +345,34 @@ def measure_cluster(snapshot: Snapshot, settings: PlannerSettings) -> Fragmentat
     return measure(Problem.from_snapshot(snapshot, settings), ())
 
 
-def _cost(problem: Problem, steps: Sequence[Step]) -> PlanCost:
+def _cost(problem: Problem, steps: Sequence[Step], waves: Sequence[int]) -> PlanCost:
     pods = [problem.cluster.pods[pod].pod for pod in dict.fromkeys(step.pod for step in steps)]
+    budgets = DisruptionBudgets(problem.cluster.snapshot.disruption_budgets)
+    siblings = Counter((one.pod.metadata.namespace, one.pod.controller) for one in problem.cluster.pods)
+    longest: dict[int, int] = {}
+    for step, wave in zip(steps, waves, strict=True):
+        longest[wave] = max(longest.get(wave, 0), _seconds_to_move(problem.cluster.pods[step.pod].pod))
     owners = ((pod.metadata.namespace, pod.controller) for pod in pods)
     controllers = {(namespace, one.kind, one.uid or one.name) for namespace, one in owners if one is not None}
     priorities = Counter(pod.spec.priority or 0 for pod in pods)
-    return PlanCost(len(pods), len(controllers), tuple(sorted(priorities.items(), reverse=True)))
+    return PlanCost(
+        len(pods),
+        len(controllers),
+        tuple(sorted(priorities.items(), reverse=True)),
+        without_budget=sum(not budgets.covering(pod) for pod in pods),
+        only_pods=sum(pod.controller is None or siblings[pod.metadata.namespace, pod.controller] == 1 for pod in pods),
+        stateful_set_pods=sum(pod.controller is not None and pod.controller.kind == _STATEFUL_SET for pod in pods),
+        seconds=min(sum(longest.values()), _LARGEST_NUMBER),
+    )
+
+
+def _seconds_to_move(pod: Pod) -> int:
+    """Return how long a pod may take to end, and took to become ready."""
+    grace = pod.spec.termination_grace_period_seconds
+    ready = next((one.last_transition_time for one in pod.status.conditions if one.type == "Ready"), None)
+    began, became = read_timestamp(pod.status.start_time), read_timestamp(ready)
+    start = (became - began).total_seconds() if began is not None and became is not None else 0.0
+    return (_USUAL_GRACE_SECONDS if grace is None else grace) + int(min(max(start, 0.0), _LONGEST_START_SECONDS))
 
 
 def _left_out(problem: Problem) -> Iterator[Refused]:

@@ -19,7 +19,12 @@ from berth_descheduler.report.documents import (
     describe_plan,
     describe_run,
 )
-from berth_descheduler.report.html import ReportFile, report_option, stored_plan_page
+from berth_descheduler.report.html import (
+    ReportFile,
+    price_option,
+    report_option,
+    stored_plan_page,
+)
 from berth_descheduler.report.node_map import draw_nodes
 from berth_descheduler.report.page import Occasion, Page, plan_page, run_page
 from berth_descheduler.report.policies import list_policies, render_policies
@@ -75,6 +80,7 @@ __all__ = [
     "newest_first",
     "output_console",
     "plan_page",
+    "price_option",
     "print_drain",
     "print_plan",
     "render_capacity",

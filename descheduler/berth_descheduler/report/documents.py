@@ -35,7 +35,7 @@ from berth_core import (
 )
 from berth_descheduler.framework.interfaces import PluginKind
 from berth_descheduler.framework.refusals import Refused, RefusedKind
-from berth_descheduler.outcome import Forecast, Outcome, Verdict
+from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, Prover, RoomMade
 from berth_descheduler.plugins import label_selectors
 from berth_descheduler.report.summary import summarise_plan
@@ -565,7 +565,7 @@ def describe_run(outcome: Outcome) -> RunDocument:
         phase=done.phase if done else None,
         verdict=outcome.verdict,
         message=outcome.sentence,
-        predicted=None if planned == Forecast() else _describe_forecast(planned),
+        predicted=planned.predicted,
         refused_count=planned.refused,
         upper_bound=planned.upper_bound,
         proven_optimal=planned.proven_optimal,
@@ -581,10 +581,6 @@ def describe_run(outcome: Outcome) -> RunDocument:
         resumed=tuple(ResumedPlan(plan=one.plan, phase=one.phase, message=one.sentence) for one in outcome.adopted),
         replanned=tuple(ResumedPlan(plan=one.plan, phase=one.phase, message=one.sentence) for one in outcome.replanned),
     )
-
-
-def _describe_forecast(planned: Forecast) -> Predicted:
-    return Predicted(**{one: getattr(planned, one) for one in ("nodes", "moves", "waves", "evictions", "freed_nodes")})
 
 
 def result_fields(status: MoveStatus) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`--report FILE.html`: the option, the rendered page and the file."""
 
+import math
 import re
 import secrets
 from collections import Counter, defaultdict
@@ -47,7 +48,8 @@ from berth_descheduler.report.page import (
     list_waves,
     settings_table,
 )
-from berth_descheduler.report.stored_plans import WISHED, promises, terms_in_words, what_to_do
+from berth_descheduler.report.stored_plans import WISHED, methods_in_words, promises, terms_in_words, what_to_do
+from berth_descheduler.report.summary import NO_PRICES, Prices, stakes_in_words
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -112,6 +114,27 @@ def _parse_option(_context: click.Context, _parameter: click.Parameter, name: st
     return None if name is None else ReportFile.parse(name)
 
 
+def price_option(command: F) -> F:
+    """Add `--price`, whose value is what an hour of each resource costs."""
+    text = "What an hour of a node, a core, a Gi of memory or a piece costs, such as node=0.40; may be repeated."
+    return click.option("--price", multiple=True, metavar="NAME=AMOUNT", callback=_parse_prices, help=text)(command)
+
+
+def _parse_prices(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
+    """Return prices by name; raises `InputError` for what is none."""
+    found: dict[str, float] = {}
+    for text in given:
+        name, _, amount = text.partition("=")
+        try:
+            price = float(amount)
+        except ValueError:
+            price = math.nan
+        if not name or not 0 <= price < math.inf:
+            raise InputError("--price", text, "a name and an amount from 0 on, such as node=0.40 or cpu=0.03")
+        found[name] = price
+    return found
+
+
 def render_page(page: Page) -> str:
     """Return a self-contained HTML page; every text in it is escaped."""
     limits = {"listed_moves": LISTED_MOVES, "listed_nodes": LISTED_NODES, "listed_per_reason": LISTED_PER_REASON}
@@ -163,7 +186,7 @@ _NOW: Final = "now"
 _AFTER: Final = "after, as planned"
 
 
-def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion) -> Page:
+def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion, prices: Prices = NO_PRICES) -> Page:
     """Return the page of a plan.
 
     `snapshot` has the current nodes and pods.
@@ -171,12 +194,13 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
     spec, over = plan.spec, plan.phase.terminal
     freed = plan.status.achieved.freed_nodes if plan.status.achieved else ()
     planned = spec.predicted.freed_nodes if spec.predicted else ()
+    stakes = stakes_in_words(spec.predicted, prices) if spec.predicted else ()
     statuses = plan.move_statuses
     return Page(
         tone=_TONES.get(plan.phase, Tone.PLANNED),
         kind=f"Plan {plan.metadata.name}, {plan.phase.value}",
         headline=plan.status.message or _headline(plan),
-        notes=tuple(filter(None, (what_to_do(plan), _origin(plan)))),
+        notes=tuple(filter(None, (*stakes, what_to_do(plan), _origin(plan), methods_in_words(plan)))),
         cluster=occasion.cluster,
         made_at=format_timestamp(occasion.made_at),
         figures=tuple(_figures(plan)),

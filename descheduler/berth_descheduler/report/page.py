@@ -16,6 +16,8 @@ from berth_descheduler.report.documents import (
 )
 from berth_descheduler.report.node_map import NodeMaps, draw_maps
 from berth_descheduler.report.summary import (
+    NO_PRICES,
+    Prices,
     compare_states,
     compare_unused,
     cost_in_words,
@@ -24,6 +26,7 @@ from berth_descheduler.report.summary import (
     judge_plan,
     missing_in_words,
     name_refused,
+    stakes_in_words,
     summarise_plan,
 )
 from berth_descheduler.settings import CycleSettings
@@ -156,13 +159,13 @@ class Page:
     seconds: Table | None = None
 
 
-def plan_page(plan: Plan, occasion: Occasion) -> Page:
+def plan_page(plan: Plan, occasion: Occasion, prices: Prices = NO_PRICES) -> Page:
     """Return the page of a plan that was only made."""
     return Page(
         tone=Tone.PLANNED,
         kind="Plan, not carried out",
         headline=summarise_plan(plan),
-        notes=_judgement(plan),
+        notes=(*stakes_in_words(plan.predicted, prices), *_judgement(plan)),
         cluster=occasion.cluster,
         made_at=format_timestamp(occasion.made_at),
         figures=(*_plan_figures(plan), *_quality_figures(plan)),
@@ -245,7 +248,7 @@ def _run_notes(outcome: Outcome, plan: Plan | None) -> tuple[str, ...]:
         return ()
     summary = summarise_plan(plan)
     planned = () if summary in outcome.sentence else (f"Planned: {summary}",)
-    return (*planned, *_judgement(plan))
+    return (*planned, *stakes_in_words(plan.predicted), *_judgement(plan))
 
 
 def _plan_figures(plan: Plan) -> Iterator[Figure]:

@@ -42,8 +42,10 @@ from berth_descheduler.report.documents import (
     result_fields,
     room_result_fields,
 )
+from berth_descheduler.report.summary import NO_PRICES, Prices, stakes_in_words
 
 _LISTED_MOVES: Final = 200
+_MAKES_PODS_THAT_SURGE: Final = "ReplicaSet"
 _LANDED: Final = "pods landed on their target"
 _EVICTED: Final = "pods evicted without a place"
 _FREED: Final = "nodes freed"
@@ -234,12 +236,13 @@ def _wide_cells(plan: MigrationPlan) -> tuple[str, ...]:
     return plan.spec.trigger, plan.spec.objective.strategy, to_free, freed, took
 
 
-def render_stored_plan(plan: MigrationPlan, now: datetime) -> RenderableType:
+def render_stored_plan(plan: MigrationPlan, now: datetime, prices: Prices = NO_PRICES) -> RenderableType:
     """Return phase, prediction, achievement and the result of each move."""
     parts: list[RenderableType] = [_header(plan, now)]
     if advice := what_to_do(plan):
         parts.append(Text(advice))
     if plan.spec.predicted is not None:
+        parts[1:1] = [Text(one) for one in stakes_in_words(plan.spec.predicted, prices)]
         parts += [Text(), _promises_table(plan)]
     if plan.spec.rooms:
         parts += [Text(), _rooms_table(plan)]
@@ -301,6 +304,20 @@ def terms_in_words(spec: MigrationPlanSpec) -> str:
     return mode + "".join(f", {what} by {who}" for what, who in people if who)
 
 
+def methods_in_words(plan: MigrationPlan) -> str:
+    """Return how many pods surge and how many are evicted first, as far as it is known; "" if none surges."""
+    if all(move.method is MoveMethod.EVICT for move in plan.spec.moves):
+        return ""
+    pairs = zip(plan.spec.moves, plan.move_statuses, strict=True)
+    surges = sum(
+        how.method is MoveMethod.SURGE
+        if how.method
+        else move.method is MoveMethod.SURGE and move.owner is not None and move.owner.kind == _MAKES_PODS_THAT_SURGE
+        for move, how in pairs
+    )
+    return f"{surges} by surge, {len(plan.spec.moves) - surges} by eviction"
+
+
 def what_to_do(plan: MigrationPlan) -> str:
     """Return what a proposed plan waits for, "" for any other."""
     name = plan.metadata.name
@@ -322,6 +339,7 @@ def _header(plan: MigrationPlan, now: datetime) -> Table:
         ("outcome", status.message),
         ("made by", f"{spec.trigger} run of {of_policy}{terms_in_words(spec)}"),
         ("wanted", f"{spec.objective.plugin}, {spec.objective.strategy}"),
+        ("moves by", methods_in_words(plan)),
         ("age", _age(plan.metadata.creation_timestamp, now)),
         ("took", _took(status.start_time, status.completion_time)),
     ]

@@ -1,20 +1,25 @@
 """A plan's effect, quality, cost and gain, in sentences and figures."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from berth_core import (
     CPU,
     MEMORY,
     STARVING_JOBS,
     PlannedMove,
+    Predicted,
     count,
     first_few,
     format_amount,
     kubectl_command,
+    parse_quantity,
     percent,
+    span_in_words,
 )
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner import Fragmentation, Plan, Prover, Quality, requested_share
@@ -181,6 +186,57 @@ def competing_pods_in_words(plan: Plan) -> str:
     """Return which pods could take the room of others, in a sentence."""
     named = first_few(list(plan.competing_pods), _LISTED_PODS)
     return f"No taint keeps these waiting pods off the room while it is made, for they tolerate every one: {named}."
+
+
+# --- gain and risk ----------------------------------------------------------------------------------------------------
+
+Prices: TypeAlias = Mapping[str, float]
+"""What an hour of a resource costs, such as of a core, or of a node by `NODE`."""
+
+NO_PRICES: Final[Prices] = MappingProxyType({})
+NODE: Final = "node"
+_HOURS_OF_A_MONTH: Final = 730
+
+
+def stakes_in_words(predicted: Predicted, prices: Prices = NO_PRICES) -> tuple[str, ...]:
+    """Return gain and risk, a sentence each, where there is any."""
+    return tuple(filter(None, (gain_in_words(predicted, prices), risk_in_words(predicted))))
+
+
+def gain_in_words(predicted: Predicted, prices: Prices = NO_PRICES) -> str:
+    """Return what the freed nodes have, and what that costs; "" without any."""
+    if not predicted.freed_nodes:
+        return ""
+    freed = predicted.freed_resources
+    amounts = ", ".join(f"{name} {freed[name]}" for name in sorted(freed, key=lambda name: (name != CPU, name)))
+    said = f"Gain: {count(len(predicted.freed_nodes), 'node')}{f' with {amounts}' if amounts else ''}"
+    if not prices:
+        return f"{said}."
+    hourly = prices.get(NODE, 0.0) * len(predicted.freed_nodes)
+    hourly += sum(_units(name, freed[name]) * price for name, price in prices.items() if name in freed)
+    return f"{said}, worth {hourly:,.2f} an hour, {hourly * _HOURS_OF_A_MONTH:,.0f} a month."
+
+
+def _units(name: str, amount: str) -> float:
+    """Return how many units of a resource are paid for: cores, Gi of memory, pieces of others."""
+    units = parse_quantity(amount).nano() / 1e9
+    return units / (1 << 30) if name == MEMORY else units
+
+
+def risk_in_words(predicted: Predicted) -> str:
+    """Return what may hurt the pods that are moved, and how long it may take; "" without any."""
+    parts = (
+        (predicted.pods_without_budget, "with no disruption budget"),
+        (predicted.only_pods, "with no sibling"),
+        (predicted.stateful_set_pods, "of StatefulSets"),
+    )
+    if not (predicted.expected_seconds or any(number for number, _ in parts)):
+        return ""  # without moves, or of a plan that does not say it
+    said = [f"{number} {what}" for number, what in parts if number]
+    total = count(predicted.moves + predicted.evictions, "pod")
+    of = f", {', '.join(said)}" if said else ", all with a disruption budget and siblings"
+    took = span_in_words(timedelta(seconds=predicted.expected_seconds))
+    return f"Risk: {total} restarted{of}; about {took} by grace periods and earlier starts."
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ from berth_descheduler.report.documents import (
 )
 from berth_descheduler.report.node_map import draw_nodes, nodes_per_sign
 from berth_descheduler.report.summary import (
+    NO_PRICES,
+    Prices,
     compare_states,
     compare_unused,
     competing_pods_in_words,
@@ -37,6 +39,7 @@ from berth_descheduler.report.summary import (
     judge_plan,
     missing_in_words,
     name_refused,
+    stakes_in_words,
     summarise_plan,
 )
 
@@ -78,17 +81,18 @@ def working(at: str) -> AbstractContextManager[object]:
     return console.status(at) if console.is_terminal else nullcontext()
 
 
-def print_plan(plan: Plan, console: Console) -> None:
+def print_plan(plan: Plan, console: Console, prices: Prices = NO_PRICES) -> None:
     """Print a plan, and what its snapshot lacks in lines to copy."""
-    console.print(render_plan(plan))
+    console.print(render_plan(plan, prices))
     for line in missing_in_words(plan):
         console.print(Text(line, style="yellow"), soft_wrap=True)
 
 
-def render_plan(plan: Plan) -> RenderableType:
+def render_plan(plan: Plan, prices: Prices = NO_PRICES) -> RenderableType:
     """Return all that people see of a plan."""
     parts: list[RenderableType] = [
         Text(summarise_plan(plan), style="bold"),
+        *(Text(one) for one in stakes_in_words(plan.predicted, prices)),
         *_judgement(plan),
         Text(),
         _fragmentation_table(plan),
