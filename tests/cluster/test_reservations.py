@@ -1,12 +1,14 @@
 """A Reservation holds places, hands them over, and lets go of everything in the end, on a real control plane."""
 
 import subprocess
+import threading
 import time
 import urllib.request
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pytest
 
@@ -14,6 +16,8 @@ from berth_core.clock import format_timestamp, parse_timestamp
 from berth_core.labels import HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_CONFIGURATION
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, SlotState
+from berth_kube.client import KubeClient
+from berth_kube.errors import KubeError
 from berth_kube.resources import JOBS, MUTATING_WEBHOOKS, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_sandbox.builds import find_kubectl
 from berth_sandbox.sandbox import Sandbox
@@ -307,6 +311,62 @@ def test_the_owner_may_go_in_the_middle_of_a_hand_over(stage: Stage, sandbox: Sa
     assert taken.status.current_owner is not None
     assert (taken.status.current_owner.name, taken.status.node) == ("second", stage.nodes[0])
     eventually("nothing is left", lambda: stage.leftovers() == [], seconds=60)
+
+
+TERMS: Final = [
+    {"key": "control-plane", "operator": "NotIn", "values": ["true"]},
+    {"key": "kubernetes.azure.com/managedby", "operator": "NotIn", "values": ["aks"]},
+]
+"""What the admissions enforcer of AKS adds to each webhook's selector of namespaces."""
+
+
+class Enforcer:
+    """Adds its terms to the registration whenever they are missing there, as a controller in a thread of its own."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._thread = threading.Thread(target=self._run, name="enforcer")
+        self._over = threading.Event()
+        self.has_added = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with self._sandbox.connect() as client:
+            while not self._over.wait(0.05):
+                with suppress(KubeError):  # gone, written by the operator meanwhile, or late: it looks again
+                    self._enforce(client)
+
+    def _enforce(self, client: KubeClient) -> None:
+        found = client.get(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
+        selected = [webhook["namespaceSelector"]["matchExpressions"] for webhook in found["webhooks"]]
+        if all(term in terms for terms in selected for term in TERMS):
+            return
+        for terms in selected:
+            terms += [term for term in TERMS if term not in terms]
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        client.merge_patch(
+            MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION, {"metadata": version, "webhooks": found["webhooks"]}
+        )
+        self.has_added.set()
+
+
+def test_places_change_hands_while_another_controller_adds_terms_to_the_registration(
+    sandbox: Sandbox, stage: Stage
+) -> None:
+    with Enforcer(sandbox) as enforcer:
+        stage.reserve(nodes=[stage.nodes[0]])
+        stage.wait_until_proven()
+        assert enforcer.has_added.wait(120)
+        stage.create_pod("owner")
+        taken = stage.wait_for(ReservationPhase.SUCCEEDED)
+    assert taken.status.node == stage.nodes[0]
 
 
 def test_pods_beyond_the_slots_are_scheduled_as_ever(stage: Stage) -> None:

@@ -12,6 +12,7 @@ import release
 from conventions.tracked import ROOT
 
 FOLDER: Final = ROOT / ".github" / "workflows"
+FORMS: Final = ROOT / ".github" / "ISSUE_TEMPLATE"
 FILES: Final = {path.name: path for path in sorted(FOLDER.glob("*.yml"))}
 WORKFLOWS: Final[dict[str, dict[str, Any]]] = {
     name: yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506 - leaves `on` a word
@@ -50,6 +51,24 @@ def test_actions_are_taken_by_commit_with_the_version_beside(name: str) -> None:
     others = [line for line in lines if "uses: ./" not in line]
     assert others
     assert not [line for line in others if not re.fullmatch(r"- uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} # v[\d.]+", line)]
+
+
+def test_newer_commits_of_the_actions_are_proposed() -> None:
+    proposals = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))["updates"]
+    assert [one["package-ecosystem"] for one in proposals] == ["github-actions"]
+
+
+def test_the_forms_of_the_tracker_ask_for_something() -> None:
+    forms = {path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FORMS.glob("*.yml")}
+    settings = forms.pop("config.yml")
+    assert settings["blank_issues_enabled"] is False
+    for name, form in forms.items():
+        assert form["name"], name
+        assert form["description"], name
+        asked = [field for field in form["body"] if field["type"] != "markdown"]
+        assert all(field["attributes"]["label"] for field in asked)
+        assert len({field["id"] for field in asked}) == len(asked)
+        assert any(field.get("validations", {}).get("required") for field in asked)
 
 
 def test_an_action_has_one_version_in_all_workflows() -> None:
