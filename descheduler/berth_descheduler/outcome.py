@@ -114,7 +114,7 @@ class Phase(StrEnum):
     TAINT = "taint"
     """Taint the sources."""
     MOVE = "move"
-    """Carry out the moves, wave by wave."""
+    """Carry out the moves, in the order of their waves."""
     VERIFY = "verify"
     """Verify where the pods landed."""
     UNTAINT = "untaint"

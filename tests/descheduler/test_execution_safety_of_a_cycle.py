@@ -47,6 +47,33 @@ def add_hungry(cluster: FakeCluster, *, cpu: str) -> Raw:
     return cluster.add(PODS, waiting_pod("hungry-1", cpu=cpu))
 
 
+# --- moves wait for others only where they have to ------------------------------------------------------------------
+
+
+def test_a_move_that_takes_long_keeps_back_only_the_moves_that_wait_for_it() -> None:
+    cluster = fragmented_cluster()
+    gone: dict[str, Raw] = {}
+
+    def land(evicted_pod: Raw) -> None:
+        name = evicted_pod["metadata"]["name"]
+        gone[name] = evicted_pod
+        if name == "api-1":
+            cluster.terminate(evicted_pod)
+        else:
+            cluster.land_at_once(evicted_pod)
+        if len(gone) == 3:  # so the pod of the second wave moves while the slow one is under way
+            cluster.land_at_once(gone["api-1"])
+
+    cluster.land = land
+
+    outcome = run(cluster, planner=ONE_BY_ONE)
+
+    (plan,) = cluster.raw(MIGRATION_PLANS)
+    waves = {move["pod"]: move["wave"] for move in plan["spec"]["moves"]}
+    assert (waves["api-1"], sorted((waves["web-1"], waves["web-2"]))) == (1, [1, 2])
+    assert {state for state, _ in states(outcome).values()} == {"Landed"}
+
+
 # --- pending pods come first ------------------------------------------------------------------------------------------
 
 

@@ -10,8 +10,8 @@ from berth_core.migration_plans import MigrationPlanSpec, MoveState, PlannedMove
 from berth_core.objects import Pod
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
-from berth_descheduler.migration.executor import earlier_moves
 from berth_descheduler.migration.manifests import build_plan
+from berth_descheduler.migration.window import earlier_moves
 from berth_descheduler.outcome import PlanOutcome
 from berth_descheduler.planner import WaveLimits, revalidate
 from berth_descheduler.planner.problem import Problem

@@ -82,12 +82,13 @@ def test_each_wave_is_counted_anew_and_a_wave_now_and_then() -> None:
     moves = [progress(), progress("web-2", MoveState.PENDING, wave=1, eviction=NOT_SENT)]
     siblings = ReplicaTracker(moves, since=SINCE, known=())
     nobody, ready = ObservedPlan(), ObservedPlan(pods={"web-9": newcomer()})
-    assert siblings.unready(0, nobody, 1.0) == frozenset(), "nothing was taken before the first wave"
-    assert siblings.unready(1, nobody, 1.0) == {OWNER}
-    assert siblings.unready(1, ready, 1.1) == {OWNER}
-    assert siblings.unready(1, ready, 1.3) == frozenset()
+    assert siblings.unready(moves[:1], nobody, 1.0) == frozenset(), "nothing was taken before the first wave"
+    assert siblings.unready(moves, nobody, 1.0) == {OWNER}
+    assert siblings.unready(moves, ready, 1.1) == {OWNER}
+    assert siblings.unready(moves, ready, 1.3) == frozenset()
 
 
 def test_a_controller_with_nothing_left_to_move_is_not_counted() -> None:
-    siblings = ReplicaTracker([progress(), progress("web-2", MoveState.SKIPPED, wave=1)], since=SINCE, known=())
-    assert siblings.unready(1, ObservedPlan(), 1.0) == frozenset()
+    moves = [progress(), progress("web-2", MoveState.SKIPPED, wave=1)]
+    siblings = ReplicaTracker(moves, since=SINCE, known=())
+    assert siblings.unready(moves, ObservedPlan(), 1.0) == frozenset()

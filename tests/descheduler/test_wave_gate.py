@@ -23,7 +23,11 @@ class Script:
     says: list[Review | RetryableError]
     asked: int = field(default=0)
 
-    def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False) -> Review:
+    most_at_once: int = 25
+
+    def review(
+        self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False, **_: object
+    ) -> Review:
         assert (ahead, list(next_moves)) == (MOVES, list(MOVES))
         said = self.says[min(self.asked, len(self.says) - 1)]
         self.asked += 1

@@ -84,7 +84,7 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
         with context.timed(Phase.TAINT):  # 9 keep new pods off the sources
             taint_nodes(context.client, sources, plan.metadata.name)
             taint_nodes(context.client, rooms, plan.metadata.name, ROOM_TAINT)
-        with context.timed(Phase.MOVE):  # 10 reserve, evict, hand over, wave by wave
+        with context.timed(Phase.MOVE):  # 10 reserve, evict, hand over, each in its turn
             execution = _execute(context, plan, skipped, adopted=adopted)
         with context.timed(Phase.VERIFY):  # 11 verify and report
             outcome = _verify(context, plan, execution, context.clock.monotonic() - begun_at)

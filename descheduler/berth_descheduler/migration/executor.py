@@ -12,7 +12,6 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 import structlog
 
 from berth_core import (
@@ -26,12 +25,10 @@ from berth_core import (
     MoveStatus,
     PlannedMove,
     PlanPhase,
-    Pod,
     RetryableError,
     RoomStatus,
     count,
     parse_timestamp,
-    reservation_name,
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import BackgroundCalls, Observation, ObservedPlan, PlanContext
@@ -45,7 +42,8 @@ from berth_descheduler.migration.move_facts import (
 )
 from berth_descheduler.migration.moves import Eviction, Surge
 from berth_descheduler.migration.room_controller import PlanProgress, RoomController
-from berth_descheduler.migration.validation import WaveValidator, insufficient_targets
+from berth_descheduler.migration.validation import LOOK_SECONDS, Looks, Review, insufficient_targets, look
+from berth_descheduler.migration.window import MoveGroup, MoveWindow, earlier_moves, retarget
 from berth_descheduler.settings import ExecutionSettings
 from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
 
@@ -240,64 +238,33 @@ def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> 
     return True
 
 
-# --- second moves ----------------------------------------------------------------------------------------------------
-# Moves of pods that the same plan has moved before: which replacement such a move refers to.
-
-
-def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
-    """Return, for each second move, the pod's earlier move.
-
-    Both are positions.
-    """
-    last: dict[tuple[str, str], int] = {}
-    found: dict[int, int] = {}
-    for index, move in enumerate(moves):
-        key = (move.namespace, move.pod)
-        if key in last:
-            found[index] = last[key]
-        last[key] = index
-    return found
-
-
-def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
-    """Point a second move to the replacement of the earlier one.
-
-    Returns whether such a replacement exists. In a continued plan the replacement may have been evicted already: then a
-    Reservation names this move.
-    """
-    begun = _reservation_of(progress, observed)
-    if begun:
-        progress.reservation = begun
-    elif earlier.state is not MoveState.LANDED:
-        return False
-    pod = _pod_named(progress.move.namespace, earlier.replacement, observed)
-    if pod is None and not begun:
-        return False
-    uid = pod.metadata.uid if pod is not None else ""
-    progress.move = msgspec.structs.replace(progress.move, pod=earlier.replacement, pod_uid=uid)
-    if not begun:
-        progress.reservation = reservation_name(plan, uid)
-    return True
-
-
-def _reservation_of(progress: MoveProgress, observed: ObservedPlan) -> str:
-    """Return a move's Reservation name from an interrupted run, else ""."""
-    for found in observed.reservations.values():
-        if found.metadata.annotations.get(MOVE_ANNOTATION) == str(progress.index):
-            return found.metadata.name
-    return ""
-
-
-def _pod_named(namespace: str, name: str, observed: ObservedPlan) -> Pod | None:
-    found = (pod for pod in observed.pods.values() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
-    return next(found, None)
-
-
 # --- the loop over a plan ---------------------------------------------------------------------------------------------
 
 _COALESCE_SECONDS: Final = 0.02
 _ABOUT_THE_EVICTED_POD: Final = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.SOURCE_NOT_EMPTIABLE}
 """Findings about a pod that the plan itself has replaced by now; a second move ignores them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one look at moves has found; `lacking` are resources of targets, by move."""
+
+    review: Review | RetryableError
+    lacking: Mapping[int, Sequence[str]]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Groups that are validated together before they begin."""
+
+    groups: Sequence[MoveGroup]
+    begins: Mapping[int, MoveProgress]
+    looks: Looks
+    look_at: float
+    """When the last look began, or the next one is due."""
+
+    is_asked: bool = False
+    found: _Found | None = None
 
 
 class LeaseLostError(RetryableError):
@@ -338,7 +305,6 @@ class PlanExecutor:
         """
         self._context = context
         self._settings = context.execution
-        self._adopted = adopted
         self._plan = PlanIdentity.of(plan)
         self._start_time = plan.status.start_time
         self._observation = observation
@@ -357,8 +323,12 @@ class PlanExecutor:
         self._replica_tracker = ReplicaTracker(
             self._progress, since=plan.metadata.creation_timestamp or "", known=known
         )
-        self._first_wave = min((one.move.wave for one in self._progress), default=1)
-        self._wave = self._first_wave
+        begun = {one.metadata.annotations.get(MOVE_ANNOTATION, "") for one in observation.look().reservations.values()}
+        self._window = MoveWindow(self._progress, context.reviewer.most_at_once, begun)
+        self._validated = 0 if adopted else self._window.wave
+        """The wave that was validated with the plan: the first one of a new plan."""
+
+        self._batch: _Batch | None = None
         self._calls = BackgroundCalls(self._settings.workers, observation.changed.set)
         self._moves = MoveController(context, self._calls, plan, self._progress)
         self._rooms = RoomController(context, self._calls, plan)
@@ -371,22 +341,13 @@ class PlanExecutor:
         )
 
     def run(self) -> Execution:
-        """Execute the plan wave by wave and return the results.
+        """Execute the plan and return the results.
 
         Returns once every call is answered.
         """
         try:
             self._await_rooms(lambda: self._rooms.are_asked_for)
-            for wave in sorted({one.move.wave for one in self._progress}):
-                self._wave = wave
-                moves = [one for one in self._progress if one.move.wave == wave]
-                self._retarget_moves(moves)
-                self._skip_without_room(moves)
-                if (
-                    wave != self._first_wave or self._adopted
-                ):  # the first wave of a new plan was validated with the plan
-                    self._review(moves)
-                self._run_wave(moves)
+            self._make_moves()
             self._await_rooms(lambda: self._rooms.are_over)
         finally:
             self._calls.close()
@@ -394,18 +355,16 @@ class PlanExecutor:
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
-    def _run_wave(self, wave: Sequence[MoveProgress]) -> None:
-        """Bring all moves of a wave to their end.
-
-        Stops the plan at the wave's time limit.
-        """
-        begun_at = self._context.clock.monotonic()
+    def _make_moves(self) -> None:
+        """Bring all moves to their end; each begins as soon as those that it waits for are over."""
         while True:
             self._calls.take_answers()
-            self._step(wave, self._observe())
-            self._end_when_overdue(wave, begun_at)
+            observed = self._observe()
+            self._open_groups(observed)
+            self._step(observed)
+            self._end_when_overdue()
             self._report()
-            if all(progress.finished for progress in wave):
+            if all(one.finished for one in self._progress):
                 return
             self._pause()
 
@@ -439,114 +398,165 @@ class PlanExecutor:
         first = (one for one in self._progress if one.index not in self._earlier)  # others wait for an earlier move
         return {one.index for one in first if one.finished or not is_on_source(one, observed)}
 
-    def _step(self, wave: Sequence[MoveProgress], observed: ObservedPlan) -> None:
-        """Reconcile each room and each move of a wave."""
+    def _step(self, observed: ObservedPlan) -> None:
+        """Reconcile each room and each move under way."""
         self._reconcile_rooms(observed)
-        for progress in wave:
-            if not progress.finished and not progress.in_flight:
+        for progress in self._window.under_way:
+            if not progress.in_flight:
                 self._rooms.cancel(progress)
-        unready = self._replica_tracker.unready(self._wave, observed, self._context.clock.monotonic())
-        self._moves.reconcile(wave, observed, WaveContext(unready, self._stop.reason, self._stop.since))
+        moves = self._window.open_moves
+        unready = self._replica_tracker.unready(moves, observed, self._context.clock.monotonic())
+        self._moves.reconcile(moves, observed, WaveContext(unready, self._stop.reason, self._stop.since))
 
     def _reconcile_rooms(self, observed: ObservedPlan) -> None:
         plan = PlanProgress(self._progress, self._moves.lost_sources, self._stop.reason, self._stop.since)
         self._rooms.reconcile(observed, plan)
 
-    def _end_when_overdue(self, wave: Sequence[MoveProgress], begun_at: float) -> None:
-        """Stop the plan at the time limit of its wave.
+    def _end_when_overdue(self) -> None:
+        """Stop the plan if moves take longer than their wave may, from when the last of it began.
 
         Later fails the moves that do not end.
         """
-        longest_grace = max(one.grace_seconds for one in wave)
-        turns = Counter(one.replicas for one in wave if one.surge.wanted)
-        limit = self._settings.wave_limit(len(wave), longest_grace, in_turn=max(turns.values(), default=1))
-        overdue = self._context.clock.monotonic() - begun_at - limit
-        if overdue < 0:
+        now = self._context.clock.monotonic()
+        for wave, begun_at, moves in self._window.open_waves():
+            longest_grace = max(one.grace_seconds for one in moves)
+            turns = Counter(one.replicas for one in moves if one.surge.wanted)
+            limit = self._settings.wave_limit(len(moves), longest_grace, in_turn=max(turns.values(), default=1))
+            overdue = now - begun_at - limit
+            if overdue < 0:
+                continue
+            message = f"wave {wave} took longer than {limit:g} s"
+            self._stop.begin(MoveReason.PLAN_STOPPED, message)
+            if overdue >= self._settings.timeouts.shutdown_seconds:
+                for progress in moves:
+                    if not progress.finished and not progress.in_flight:
+                        self._moves.fail(progress, message)
+
+    # --- before moves begin -----------------------------------------------------------------------------------------
+
+    def _open_groups(self, observed: ObservedPlan) -> None:
+        """Let the moves begin that wait for nothing and are valid; the others are validated one batch after another.
+
+        Once the plan stops they end by themselves.
+        """
+        now = self._context.clock.monotonic()
+        if self._stop.has_begun:
+            self._batch = None
+            for group in list(self._window.ready()):
+                self._retarget_moves(group.left, observed)
+                group.opened_at = now
             return
-        message = f"wave {self._wave} took longer than {limit:g} s"
-        self._stop.begin(MoveReason.PLAN_STOPPED, message)
-        if overdue >= self._settings.timeouts.shutdown_seconds:
-            for progress in wave:
-                if not progress.finished and not progress.in_flight:
-                    self._moves.fail(progress, message)
+        if self._batch is None:
+            self._begin_batch(now, observed)
+        self._judge_batch(now, observed)
 
-    # --- before a wave ----------------------------------------------------------------------------------------------
+    def _begin_batch(self, now: float, observed: ObservedPlan) -> None:
+        """Have the groups that may begin validated on the whole cluster, in the background; open those that need not.
 
-    def _review(self, wave: Sequence[MoveProgress]) -> None:
-        """Validate a wave on the whole cluster.
+        They are looked at no earlier: pods that are pending by then come first.
+        """
+        begins: dict[int, MoveProgress] = {}
+        groups: list[MoveGroup] = []
+        for group in self._window.fitting(beside=len(self._window.under_way)):
+            self._retarget_moves(group.left, observed)
+            untouched = {one.index: one for one in group.left if is_untouched(one, observed)}
+            if untouched and (group.wave != self._validated or self._doubtful(group.left)):
+                begins |= untouched
+                groups.append(group)
+            else:
+                group.opened_at = now
+        if groups:
+            self._batch = _Batch(groups, begins, Looks(self._settings.pending_wait_seconds, now), now)
+
+    def _judge_batch(self, now: float, observed: ObservedPlan) -> None:
+        """Ask for the next look at the groups that are validated, or act on the answer.
 
         Skips invalid moves, and stops the plan for pending pods.
         """
-        validator = WaveValidator(
-            reviewer=self._context.reviewer,
-            clock=self._context.clock,
-            pending_wait_seconds=self._settings.pending_wait_seconds,
-            budgets=False,
-            stopped=self._is_over,
-        )
-        observed = self._observation.look()
-        begins = {one.index: one for one in wave if not one.finished and is_untouched(one, observed)}
-        if not begins:
+        batch = self._batch
+        if batch is None or batch.is_asked:
             return
-        result = validator.validate(self._moves_ahead, begins)
+        if batch.found is None:
+            if now >= batch.look_at:
+                self._look_at(batch, now, observed)
+            return
+        self._skip_without_room(batch.found.lacking)
+        result = batch.looks.judge(batch.found.review, batch.look_at)
+        batch.found = None
+        if result is None:
+            batch.look_at = now + LOOK_SECONDS
+            return
+        self._batch = None
         if result.stop:
             self._stop.begin(result.stop, result.message)
-        again = {
-            index
+        counts = {
+            index: why
             for index, why in result.invalid.items()
-            if index in self._earlier and why.reason in _ABOUT_THE_EVICTED_POD
+            if index not in self._earlier or why.reason not in _ABOUT_THE_EVICTED_POD
         }
-        for index in result.invalid.keys() & begins.keys() - again:
-            self._moves.skip(begins[index], result.invalid[index].reason, result.invalid[index].message)
-        invalid = {index for index, why in result.invalid.items() if why.reason in _OVERTAKEN} - again
-        self._stop.note_overtaken(self._moves.statuses, invalid | self._gone(observed))
+        for index, why in counts.items():
+            if index in batch.begins and not batch.begins[index].finished:
+                self._moves.skip(batch.begins[index], why.reason, why.message)
+        for group in batch.groups:
+            group.opened_at = now
+        overtaken = {index for index, why in counts.items() if why.reason in _OVERTAKEN}
+        self._stop.note_overtaken(self._moves.statuses, overtaken | self._gone(observed))
 
-    def _is_over(self) -> bool:
-        """Return whether the plan begins nothing new."""
-        self._observe()
-        return self._stop.has_begun
+    def _look_at(self, batch: "_Batch", now: float, observed: ObservedPlan) -> None:
+        """Look at what is to begin, beside all that is under way."""
+        begins = [one for one in batch.begins.values() if not one.finished]
+        ahead = {one.index: one.move for one in self._progress if not one.finished and is_on_source(one, observed)}
+        under_way = {one.index: one.move for one in self._window.under_way}
+        waiting, doubtful = self._window.waiting(), {one.index: one.move for one in self._doubtful(begins)}
+        client, reviewer = self._context.client, self._context.reviewer
+        next_moves = [one.index for one in begins]
 
-    def _moves_ahead(self) -> dict[int, PlannedMove]:
-        """Return the moves whose pods are not evicted yet, by their position."""
-        observed = self._observation.look()
-        return {one.index: one.move for one in self._progress if not one.finished and is_on_source(one, observed)}
+        def answered(found: _Found) -> None:
+            batch.found, batch.is_asked = found, False
 
-    def _retarget_moves(self, wave: Sequence[MoveProgress]) -> None:
+        batch.look_at, batch.is_asked = now, True
+        self._calls.make(
+            lambda: _Found(
+                look(reviewer, ahead, next_moves, under_way=under_way, waiting=waiting),
+                insufficient_targets(client, doubtful),
+            ),
+            answered,
+        )
+
+    def _retarget_moves(self, moves: Sequence[MoveProgress], observed: ObservedPlan) -> None:
         """Point second moves to the replacements of the first.
 
         Skips moves without one.
         """
-        again = [one for one in wave if one.index in self._earlier and not one.finished]
-        observed = self._observation.look() if again else None
-        for progress in again:
+        for progress in moves:
+            if progress.index not in self._earlier:
+                continue
             before = self._progress[self._earlier[progress.index]].status
-            if observed is not None and not retarget(progress, before, self._plan.name, observed):
+            if not retarget(progress, before, self._plan.name, observed):
                 message = f"the earlier move did not bring the pod to {progress.move.source}"
                 self._moves.skip(progress, MoveReason.POD_GONE, message)
 
-    def _skip_without_room(self, wave: Sequence[MoveProgress]) -> None:
-        """Skip the moves to targets that lack space.
-
-        They lack it because an earlier move off them did not land.
-        """
+    def _doubtful(self, moves: Sequence[MoveProgress]) -> list[MoveProgress]:
+        """Return the moves whose target may lack space because an earlier move off it did not land."""
         over = [one for one in self._progress if one.finished]
         missed = {one.move.source for one in over if not one.status.state.succeeded}
-        doubtful = [one for one in wave if not one.finished and one.move.target in missed]
-        if not doubtful:
-            return
-        observed = self._observation.look()
-        begin = {one.index: one.move for one in doubtful if is_untouched(one, observed)}
-        for index, lacking in insufficient_targets(self._context.client, begin).items():
-            move = begin[index]
-            message = f"the room that a move off {move.target} was to make is missing: not enough {', '.join(lacking)}"
-            self._moves.skip(self._progress[index], MoveReason.ROOM_NOT_MADE, message)
+        return [one for one in moves if one.move.target in missed]
+
+    def _skip_without_room(self, lacking: Mapping[int, Sequence[str]]) -> None:
+        """Skip the moves to targets that lack space."""
+        for index, names in lacking.items():
+            progress = self._progress[index]
+            what = f"the room that a move off {progress.move.target} was to make is missing"
+            if not progress.finished:
+                message = f"{what}: not enough {', '.join(names)}"
+                self._moves.skip(progress, MoveReason.ROOM_NOT_MADE, message)
 
     # --- reporting --------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
         """Report the moves' progress to the observer and the plan's status."""
         statuses = self._moves.statuses
-        self._context.observer.moves_changed(statuses, self._wave)
+        self._context.observer.moves_changed(statuses, self._window.wave)
         message = f"{sum(status.state.terminal for status in statuses)} of {len(statuses)} moves are over"
         self._writer.offer(
             MigrationPlanStatus(

@@ -150,8 +150,8 @@ class WaveObservation:
 
     observations: dict[int, MoveObservation] = field(default_factory=dict)
     replicas_by_owner: dict[OwnerKey, ReplicaCounter] = field(default_factory=dict)
-    unready_sources: set[str] = field(default_factory=set)
-    """Sources with a pod that still waits for its place."""
+    unready_sources: set[tuple[int, str]] = field(default_factory=set)
+    """Waves and sources with a pod that still waits for its place."""
 
     def count_eviction(self, progress: MoveProgress) -> None:
         """Count an eviction for the decisions that follow on the same observation."""
@@ -308,9 +308,7 @@ def derive_facts(
         must_be_ready=progress.was_ready,
         grace_seconds=progress.grace_seconds,
         replicas=counter.counts(),
-        source_ready=not observed_wave.unready_sources
-        if holds_all
-        else progress.move.stands_alone or progress.move.source not in observed_wave.unready_sources,
+        source_ready=_is_source_ready(progress, observed_wave, holds_all=holds_all),
         siblings_ready=progress.siblings_since is None,
         source_lost=source_lost,
         stop=stop,
@@ -325,6 +323,13 @@ def derive_facts(
         ),
         surge=progress.surge,
     )
+
+
+def _is_source_ready(progress: MoveProgress, observed_wave: WaveObservation, *, holds_all: bool) -> bool:
+    """Return whether the places are held that have to be before a move's pod goes."""
+    if holds_all:
+        return all(wave != progress.move.wave for wave, _ in observed_wave.unready_sources)
+    return progress.move.stands_alone or (progress.move.wave, progress.move.source) not in observed_wave.unready_sources
 
 
 def _observe_move(progress: MoveProgress, observed: ObservedPlan, now: float, gap_seconds: float) -> MoveObservation:
@@ -478,7 +483,7 @@ def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: 
             ReservationProgress.UNVERIFIED,
         }
     ):
-        observed_wave.unready_sources.add(progress.move.source)
+        observed_wave.unready_sources.add((progress.move.wave, progress.move.source))
 
 
 def _left_unbalanced(progress: MoveProgress, *, left: bool, claimed: bool) -> int:
@@ -526,18 +531,19 @@ class ReplicaTracker:
         self._since = since
         self._known = known
         self._unready: frozenset[OwnerKey] = frozenset()
-        self._wave = -1
+        self._waves: dict[OwnerKey, int] = {}
         self._until = 0.0
 
-    def unready(self, wave: int, observed: ObservedPlan, now: float) -> frozenset[OwnerKey]:
-        """Return the controllers that a wave waits for.
+    def unready(self, under_way: Iterable[MoveProgress], observed: ObservedPlan, now: float) -> frozenset[OwnerKey]:
+        """Return the controllers that moves under way wait for.
 
-        Counts anew per wave and at intervals.
+        Counts anew when a controller comes to its next wave, and at intervals.
         """
-        if now >= self._until or self._wave != wave:
-            self._until, self._wave = now + _PAUSE_SECONDS, wave
-            waiting = {one.replicas for one in self._moves if one.move.wave == wave and not one.finished}
-            earlier = (one for one in self._moves if one.move.wave < wave and one.replicas in waiting)
+        live = (one for one in under_way if not one.finished)
+        waves = {one.replicas: one.move.wave for one in sorted(live, key=lambda one: -one.move.wave)}
+        if now >= self._until or self._waves != waves:
+            self._until, self._waves = now + _PAUSE_SECONDS, waves
+            earlier = (one for one in self._moves if one.move.wave < waves.get(one.replicas, 0))
             self._unready = find_unready(earlier, observed, since=self._since, known=self._known)
         return self._unready
 

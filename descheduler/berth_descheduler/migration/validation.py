@@ -55,6 +55,7 @@ from berth_descheduler.planner import (
     Invalid,
     Plan,
     PlannerSettings,
+    UnderWay,
     gangs_of,
     revalidate,
     starved_pods,
@@ -81,12 +82,26 @@ class Review:
 
 
 class Reviewer(Protocol):
-    """Validates a plan before a wave."""
+    """Validates a plan before moves begin."""
 
-    def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False) -> Review:
+    @property
+    def most_at_once(self) -> int:
+        """Return how many moves the policy allows in a wave."""
+        ...
+
+    def review(
+        self,
+        ahead: Mapping[int, PlannedMove],
+        next_moves: Collection[int],
+        *,
+        budgets: bool = False,
+        under_way: Mapping[int, PlannedMove] | None = None,
+        waiting: Collection[int] = (),
+    ) -> Review:
         """Return what speaks against the next of the remaining moves; raises `BerthError`.
 
-        Without `budgets`, disruption budgets are left to the eviction, which tries again until its deadline.
+        Without `budgets`, disruption budgets are left to the eviction, which tries again until its deadline. Moves that
+        are under way are ahead as well until their pods leave; others are `waiting` for some of them.
         """
         ...
 
@@ -114,11 +129,27 @@ class PlanValidator:
         self._drained = nodes_to_empty(plan.spec.moves)
         self._served = served_pods(plan.spec.rooms)
 
-    def review(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int], *, budgets: bool = False) -> Review:
+    @property
+    def most_at_once(self) -> int:
+        """Return how many moves the policy allows in a wave."""
+        return self._planner.waves.per_wave
+
+    def review(
+        self,
+        ahead: Mapping[int, PlannedMove],
+        next_moves: Collection[int],
+        *,
+        budgets: bool = False,
+        under_way: Mapping[int, PlannedMove] | None = None,
+        waiting: Collection[int] = (),
+    ) -> Review:
         """Return what speaks against the next of the remaining moves."""
         if self._blocked_reason:
             return Review(dict.fromkeys(ahead, Invalid(MoveReason.POLICY_MISSING, self._blocked_reason)))
-        snapshot = without_plan_objects(self._read_snapshot(), self._name, ahead)
+        whole = self._read_snapshot()
+        begun = under_way or {}
+        ahead = _still_ahead(whole, ahead, begun)
+        snapshot = without_plan_objects(whole, self._name, ahead)
         if not budgets:
             snapshot = replaced(snapshot, disruption_budgets=())
         elif any(move.method is MoveMethod.SURGE for move in ahead.values()):
@@ -130,13 +161,18 @@ class PlanValidator:
             moves,
             self._planner,
             emptied=self._emptied,
-            begun=[self._moves[index] for index in sorted(self._begun_before(ahead))],
+            begun=[self._moves[index] for index in sorted(self._begun_before(ahead).union(begun))],
+            beside=UnderWay(
+                moves=frozenset(number for number, index in enumerate(positions) if index in begun),
+                waiting=frozenset(number for number, index in enumerate(positions) if index in waiting),
+                leaving=tuple(move for index, move in begun.items() if index not in ahead),
+            ),
         )
         invalid = {positions[number]: why for number, why in found.items()}
         self._accepted |= ahead.keys() - invalid.keys()
-        begun = [ahead[index] for index in positions if index in next_moves and index not in invalid]
-        drained = self._drained if begun else ()
-        starved = starved_pods(snapshot, begun, drained)
+        begins = [ahead[index] for index in positions if index in next_moves and index not in invalid]
+        drained = self._drained if begins else ()
+        starved = starved_pods(without_plan_objects(whole, self._name, ahead.keys() - begun.keys()), begins, drained)
         return Review(invalid, tuple(pod.key for pod in starved if pod.metadata.uid not in self._served))
 
     def _begun_before(self, ahead: Collection[int]) -> set[int]:
@@ -149,6 +185,17 @@ class PlanValidator:
             self._begun = set(range(len(self._moves))).difference(ahead, skipped)
         self._begun |= self._accepted.difference(ahead)
         return self._begun
+
+
+def _still_ahead(
+    snapshot: Snapshot, ahead: Mapping[int, PlannedMove], under_way: Mapping[int, PlannedMove]
+) -> Mapping[int, PlannedMove]:
+    """Return the moves ahead without those under way whose pods have left since, and without later moves of these."""
+    if not under_way:
+        return ahead
+    there = {pod.metadata.uid for pod in snapshot.pods if not pod.is_terminating and pod.controller is not None}
+    left = {(move.namespace, move.pod) for move in under_way.values() if move.pod_uid not in there}
+    return {index: move for index, move in ahead.items() if (move.namespace, move.pod) not in left}
 
 
 def served_pods(rooms: Iterable[Room]) -> frozenset[str]:
@@ -448,10 +495,9 @@ def _with_slot(asked: ResourceAmounts) -> ResourceAmounts:
 # moves to skip and the reason to stop; the caller acts on it.
 
 _LOG = structlog.get_logger(__name__)
-_CONFIRM_SECONDS: Final = 1.0
-"""Before an invalid move is validated once more: a label or a count may lag behind."""
+LOOK_SECONDS: Final = 1.0
+"""Between two looks: a label or a count may lag behind, so an invalid move is looked at once more."""
 
-_PAUSE_SECONDS: Final = 1.0
 _LONGEST_BLIND_SECONDS: Final = 180.0
 """How long the cluster may be unreadable before a plan is stopped."""
 
@@ -467,10 +513,7 @@ class ValidationResult:
 
 @dataclass(frozen=True, slots=True)
 class WaveValidator:
-    """Validates the next moves and lets a plan wait for pending pods.
-
-    It does so before the plan begins and before each wave.
-    """
+    """Validates the moves of a plan before it begins, and lets it wait for pending pods."""
 
     reviewer: Reviewer
     clock: Clock
@@ -488,36 +531,57 @@ class WaveValidator:
 
         `ahead` returns the remaining moves.
         """
-        begun_at = self.clock.monotonic()
-        doubted: Mapping[int, Invalid] | None = None
+        looks = Looks(self.pending_wait_seconds, self.clock.monotonic())
         while not self.stopped():
-            waited = self.clock.monotonic() - begun_at
-            review = self._look(ahead(), next_moves)
-            if isinstance(review, RetryableError):
-                if waited >= _LONGEST_BLIND_SECONDS:
-                    return ValidationResult(
-                        stop=MoveReason.PLAN_STOPPED, message=f"the cluster could not be read: {review}"
-                    )
-            elif review.waiting:
-                if waited >= self.pending_wait_seconds:
-                    return ValidationResult(stop=MoveReason.PODS_WAITING, message=_pods_waiting_message(review, waited))
-            elif doubted is not None or not review.invalid:
-                return ValidationResult(
-                    {index: why for index, why in review.invalid.items() if index in (doubted or ())}
-                )
-            else:
-                doubted = review.invalid
-                self.clock.sleep(_CONFIRM_SECONDS)
-                continue
-            self.clock.sleep(_PAUSE_SECONDS)
+            now = self.clock.monotonic()
+            result = looks.judge(look(self.reviewer, ahead(), next_moves, budgets=self.budgets), now)
+            if result is not None:
+                return result
+            self.clock.sleep(LOOK_SECONDS)
         return ValidationResult()
 
-    def _look(self, ahead: Mapping[int, PlannedMove], next_moves: Collection[int]) -> Review | RetryableError:
-        try:
-            return self.reviewer.review(ahead, next_moves, budgets=self.budgets)
-        except RetryableError as error:
-            _LOG.info(telemetry.CALL_FAILED, **{telemetry.KEY_ERROR: str(error)})
-            return error
+
+@dataclass(slots=True)
+class Looks:
+    """Judges one look after another at moves that are to begin."""
+
+    pending_wait_seconds: float
+    begun_at: float
+    doubted: Mapping[int, Invalid] | None = None
+    """What the look before found to be invalid."""
+
+    def judge(self, review: Review | RetryableError, now: float) -> ValidationResult | None:
+        """Return the result; None: it takes another look, for which `now` is the time that this one began."""
+        waited = now - self.begun_at
+        if isinstance(review, RetryableError):
+            if waited < _LONGEST_BLIND_SECONDS:
+                return None
+            return ValidationResult(stop=MoveReason.PLAN_STOPPED, message=f"the cluster could not be read: {review}")
+        if review.waiting:
+            if waited < self.pending_wait_seconds:
+                return None
+            return ValidationResult(stop=MoveReason.PODS_WAITING, message=_pods_waiting_message(review, waited))
+        if self.doubted is None and review.invalid:
+            self.doubted = review.invalid
+            return None
+        return ValidationResult({index: why for index, why in review.invalid.items() if index in (self.doubted or ())})
+
+
+def look(
+    reviewer: Reviewer,
+    ahead: Mapping[int, PlannedMove],
+    next_moves: Collection[int],
+    *,
+    budgets: bool = False,
+    under_way: Mapping[int, PlannedMove] | None = None,
+    waiting: Collection[int] = (),
+) -> Review | RetryableError:
+    """Return what speaks against the next moves, or why that cannot be seen for now."""
+    try:
+        return reviewer.review(ahead, next_moves, budgets=budgets, under_way=under_way, waiting=waiting)
+    except RetryableError as error:
+        _LOG.info(telemetry.CALL_FAILED, **{telemetry.KEY_ERROR: str(error)})
+        return error
 
 
 def _pods_waiting_message(review: Review, waited: float) -> str:

@@ -24,7 +24,11 @@ from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting
 from berth_descheduler.planner.planning import Plan, explain_kept_pods, measure_cluster, plan
 from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality, Strategy
 from berth_descheduler.planner.queue_guarantees import QueueCapacity, QueueShape, measure_queues
-from berth_descheduler.planner.revalidation import Invalid, revalidate
+from berth_descheduler.planner.revalidation import (
+    Invalid,
+    UnderWay,
+    revalidate,
+)
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest
 from berth_descheduler.planner.settings import (
     EvictableNamespaces,
@@ -94,6 +98,7 @@ __all__ = [
     "Threshold",
     "ThresholdRules",
     "Thresholds",
+    "UnderWay",
     "WaveLimits",
     "explain_kept_pods",
     "find_pending_jobs",

@@ -1,12 +1,12 @@
 """Revalidates the moves of a plan on a later snapshot."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from berth_core import MoveReason, PlannedMove, Snapshot, count
+from berth_core import MoveReason, ObjectReference, PlannedMove, Snapshot, count
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.problem import Problem, source_refusal
 from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings
@@ -59,6 +59,20 @@ class Invalid:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """What goes on while moves are revalidated; by position."""
+
+    moves: frozenset[int] = frozenset()
+    """They are never invalid, and take their room."""
+
+    waiting: frozenset[int] = frozenset()
+    """They wait for moves under way, which make their room or spare their controller: it is not looked at by now."""
+
+    leaving: tuple[PlannedMove, ...] = ()
+    """Further moves under way, whose pods have left or are about to."""
+
+
 def revalidate(
     snapshot: Snapshot,
     moves: Sequence[PlannedMove],
@@ -66,6 +80,7 @@ def revalidate(
     *,
     emptied: Sequence[str] | None = None,
     begun: Sequence[PlannedMove] = (),
+    beside: UnderWay | None = None,
 ) -> Mapping[int, Invalid]:
     """Return the moves that are invalid on a fresh snapshot.
 
@@ -75,9 +90,11 @@ def revalidate(
     `moves` are the remaining moves in order; the snapshot is taken before their places are reserved. A node is emptied
     whole or left alone: with one move of a source all of its moves fall, and so do those of a source that now holds
     another pod that has to leave. `emptied` names the sources to empty (None: all); other sources may keep pods.
+
+    `beside` says which moves are under way meanwhile.
     """
     problem = Problem.to_review(snapshot, settings)
-    return _Review(problem, moves, emptied, begun).run()
+    return _Review(problem, moves, emptied, begun, beside or UnderWay()).run()
 
 
 class _Review:
@@ -92,9 +109,11 @@ class _Review:
         moves: Sequence[PlannedMove],
         emptied: Sequence[str] | None,
         begun: Sequence[PlannedMove],
+        beside: UnderWay,
     ) -> None:
         self._problem = problem
         self._begun = begun
+        self._beside = beside
         self._protected = protected_amounts(problem.cluster, problem.settings.protection)
         self._moves = moves
         self._emptied = frozenset((move.source for move in moves) if emptied is None else emptied)
@@ -105,7 +124,7 @@ class _Review:
     def run(self) -> Mapping[int, Invalid]:
         """Return the invalid moves."""
         for index, move in enumerate(self._moves):
-            self._note(index, self._why_not_movable(move) or self._why_no_source(move))
+            self._note(index, self._why_not_movable(index, move) or self._why_no_source(move))
             self._reached[move.namespace, move.pod] = move.target or move.source
         for source in sorted(self._emptied):
             self._check_source(source)
@@ -117,7 +136,7 @@ class _Review:
         return dict(sorted(self._invalid.items()))
 
     def _note(self, index: int, invalid: Invalid | None) -> None:
-        if invalid is not None and index not in self._invalid:
+        if invalid is not None and index not in self._invalid and index not in self._beside.moves:
             self._invalid[index] = invalid
             self._fall_with(self._moves[index])
             self._fall_after(index)
@@ -129,9 +148,11 @@ class _Review:
         """
         if fallen.source not in self._emptied or self._pod(fallen) is None:
             return
-        text = f"{fallen.namespace}/{fallen.pod} stays, so {fallen.source} cannot be emptied"
+        self._drop_source(fallen.source, f"{fallen.namespace}/{fallen.pod} stays, so {fallen.source} cannot be emptied")
+
+    def _drop_source(self, source: str, text: str) -> None:
         for index, move in enumerate(self._moves):
-            if move.source == fallen.source and not move.stands_alone:
+            if move.source == source and not move.stands_alone and index not in self._beside.moves:
                 self._invalid.setdefault(index, Invalid(MoveReason.SOURCE_NOT_EMPTIABLE, text))
 
     def _fall_after(self, index: int) -> None:
@@ -148,7 +169,7 @@ class _Review:
     def _pod(self, move: PlannedMove) -> PodIndex | None:
         return self._problem.cluster.pod_numbers.get((move.namespace, move.pod))
 
-    def _why_not_movable(self, move: PlannedMove) -> Invalid | None:
+    def _why_not_movable(self, index: int, move: PlannedMove) -> Invalid | None:
         if move.fault is not None:
             return Invalid(MoveReason.INVALID_NAME, str(move.fault))
         cluster = self._problem.cluster
@@ -163,9 +184,18 @@ class _Review:
             return Invalid(MoveReason.POD_CHANGED, f"the pod is on {place}")
         problem = self._for_named if self._is_named(move) else self._problem
         refusal = problem.pod_refusals.get(pod)
-        if refusal is None:
+        if refusal is None or (self._is_beside(index, move) and _may_pass(refusal)):
             return None
         return Invalid(_OF_PODS.get(refusal.reason, MoveReason.POD_CHANGED), refusal.sentences)
+
+    def _is_beside(self, index: int, move: PlannedMove) -> bool:
+        """Return whether moves under way may be what speaks against a move for now."""
+        return index in self._beside.waiting or (move.namespace, move.owner) in self._controllers_under_way
+
+    @cached_property
+    def _controllers_under_way(self) -> Collection[tuple[str, ObjectReference | None]]:
+        begun = (*(self._moves[index] for index in self._beside.moves), *self._beside.leaving)
+        return {(move.namespace, move.owner) for move in begun if move.owner is not None}
 
     def _why_no_source(self, move: PlannedMove) -> Invalid | None:
         """Return why the policy takes no pod off a node.
@@ -203,7 +233,8 @@ class _Review:
 
         Those that empty a node come together.
         """
-        valid = [index for index in range(len(self._moves)) if index not in self._invalid]
+        known = self._beside.moves.union(self._invalid)
+        valid = [index for index in range(len(self._moves)) if index not in known]
         together: dict[str, list[int]] = {}
         for index in valid:
             if self._is_part_of_a_whole(self._moves[index]):
@@ -234,15 +265,14 @@ class _Review:
         node = self._problem.cluster.node_numbers.get(source)
         if node is None:
             return
-        planned = {(move.namespace, move.pod) for move in self._moves if move.source == source}
+        planned = {
+            (move.namespace, move.pod) for move in (*self._moves, *self._beside.leaving) if move.source == source
+        }
         for pod in self._problem.pods_to_move(node):
             found = self._problem.cluster.pods[pod].pod
             if (found.metadata.namespace, found.metadata.name) in planned or found.is_terminating:
                 continue
-            for index, move in enumerate(self._moves):
-                if move.source == source and not move.stands_alone:
-                    text = f"{found.key} is on {source} now and is not in the plan"
-                    self._invalid.setdefault(index, Invalid(MoveReason.SOURCE_NOT_EMPTIABLE, text))
+            self._drop_source(source, f"{found.key} is on {source} now and is not in the plan")
             return
 
     def _walk(self) -> bool:
@@ -255,7 +285,10 @@ class _Review:
         state = State(cluster, sources)
         for index, move in enumerate(self._moves):
             pod = self._pod(move)
-            if index in self._invalid or pod is None:
+            if index in self._invalid or index in self._beside.waiting or pod is None:
+                continue
+            if index in self._beside.moves:
+                self._take_room(state, pod, move)
                 continue
             if move.is_eviction:
                 if not self._problem.may_lose_its_place(pod):
@@ -275,6 +308,12 @@ class _Review:
                 return True
             state.move(pod, target)
         return False
+
+    def _take_room(self, state: State, pod: PodIndex, move: PlannedMove) -> None:
+        """Make a move that is under way, if it can be made."""
+        target = self._problem.cluster.node_numbers.get(move.target)
+        if target is not None and state.refusal(pod, target) is None:
+            state.move(pod, target)
 
     def _stays_protected(self, state: State, pod: PodIndex, target: NodeIndex) -> bool:
         """Return whether a pod keeps a target within every protection threshold.
@@ -313,6 +352,21 @@ class _Review:
     @staticmethod
     def _refusal(state: State, pod: PodIndex, target: NodeIndex | None) -> Refusal | None:
         return None if target is None else state.refusal(pod, target)
+
+
+_PASSING: Final = frozenset(
+    {
+        RefusalReason.CONTROLLER_SCALING_DOWN,
+        RefusalReason.GANG_WOULD_BREAK,
+        RefusalReason.JOB_COULD_FAIL,
+        RefusalReason.TOO_FEW_REPLICAS,
+    }
+)
+"""What moves of other pods of a gang or controller may cause for as long as they are under way."""
+
+
+def _may_pass(refusal: Refusal) -> bool:
+    return all(one.reason in _PASSING for one in (refusal, *refusal.also))
 
 
 # --- limits of a policy ----------------------------------------------------------------------------------------------

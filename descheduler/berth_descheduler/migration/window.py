@@ -1,0 +1,218 @@
+"""Decides which moves may begin.
+
+A move waits for those that it names, not for whole waves. The moves of one wave off one source begin together, since
+none of their pods is evicted before each has its place. In all no more are under way than the largest wave has, and
+those of one controller are all of one wave: so each limit that the waves keep holds at every instant.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from berth_core import MOVE_ANNOTATION, MoveState, MoveStatus, PlannedMove, Pod, reservation_name
+from berth_descheduler.migration.context import ObservedPlan
+from berth_descheduler.migration.move_facts import MoveProgress, OwnerKey
+
+_BEGUN: Final = frozenset({MoveState.RESERVING, MoveState.RESERVED, MoveState.EVICTED})
+
+
+@dataclass(slots=True)
+class MoveGroup:
+    """Moves that begin together; `waits_for` are positions."""
+
+    wave: int
+    moves: list[MoveProgress] = field(default_factory=list)
+    waits_for: set[int] = field(default_factory=set)
+    opened_at: float | None = None
+    """In monotonic seconds; None: they have not begun."""
+
+    was_begun: bool = False
+    """An interrupted run began it."""
+
+    @property
+    def left(self) -> list[MoveProgress]:
+        """Return the moves that are not over."""
+        return [one for one in self.moves if not one.finished]
+
+
+class MoveWindow:
+    """The moves of one plan in groups, of which some are open."""
+
+    def __init__(self, moves: Sequence[MoveProgress], most: int, begun: Collection[str] = ()) -> None:
+        """`begun` are the positions, as text, of moves of an interrupted run beside those whose status says so."""
+        self._moves = moves
+        self._after = _find_predecessors(moves)
+        self._by_wave = sorted(range(len(moves)), key=lambda index: moves[index].move.wave)
+        sizes = Counter(one.move.wave for one in moves if not one.finished)
+        self.most = min(most, max(sizes.values(), default=0))
+        """How many moves may be under way at once."""
+
+        self._over: tuple[int, frozenset[int]] = (-1, frozenset())
+        found: dict[tuple[int, str | int], MoveGroup] = {}
+        for index in self._by_wave:
+            one = moves[index]
+            key = (one.move.wave, one.index if one.move.stands_alone else one.move.source)
+            group = found.setdefault(key, MoveGroup(one.move.wave))
+            group.moves.append(one)
+            group.waits_for |= self._after[index]
+            group.was_begun |= not one.finished and (one.status.state in _BEGUN or str(index) in begun)
+        self.groups: Sequence[MoveGroup] = tuple(found.values())
+
+    @property
+    def open_moves(self) -> list[MoveProgress]:
+        """Return the moves under way, with those that are over of the same controller and wave, in the plan's order."""
+        opened = [one for group in self.groups if group.opened_at is not None for one in group.moves]
+        live = {(one.move.wave, one.replicas) for one in opened if not one.finished}
+        return sorted((one for one in opened if (one.move.wave, one.replicas) in live), key=lambda one: one.index)
+
+    @property
+    def under_way(self) -> list[MoveProgress]:
+        """Return the moves under way."""
+        return [one for group in self.groups if group.opened_at is not None for one in group.left]
+
+    @property
+    def wave(self) -> int:
+        """Return the lowest wave with a move that is not over; the last one where there is none."""
+        waves = [group.wave for group in self.groups if group.left] or [group.wave for group in self.groups][-1:]
+        return min(waves, default=1)
+
+    def ready(self) -> Iterator[MoveGroup]:
+        """Yield the groups that wait for nothing more, in order; first those that an interrupted run began."""
+        over = self._moves_over()
+        closed = [group for group in self.groups if group.opened_at is None]
+        yield from (group for group in closed if group.was_begun)
+        yield from (group for group in closed if not group.was_begun and group.waits_for <= over)
+
+    def fitting(self, *, beside: int) -> list[MoveGroup]:
+        """Return the ready groups that may be under way beside so many moves.
+
+        The first one that does not fit keeps back those after it. One that a run has begun, or beside which nothing is
+        under way, always fits.
+        """
+        found: list[MoveGroup] = []
+        for group in self.ready():
+            fits = beside + len(group.left) <= self.most or not beside
+            if not fits and not group.was_begun:
+                break
+            beside += len(group.left)
+            found.append(group)
+        return found
+
+    def open_waves(self) -> Iterator[tuple[int, float, list[MoveProgress]]]:
+        """Yield the waves with moves under way, when the last of each began, and all of it that has begun."""
+        by_wave: dict[int, list[MoveGroup]] = {}
+        for group in self.groups:
+            if group.opened_at is not None:
+                by_wave.setdefault(group.wave, []).append(group)
+        for wave, groups in by_wave.items():
+            if any(group.left for group in groups):
+                moves = [one for group in groups for one in group.moves]
+                yield wave, max(group.opened_at or 0.0 for group in groups), moves
+
+    def waiting(self) -> set[int]:
+        """Return the moves that wait for some under way, also those that wait for such moves."""
+        found = {one.index for one in self.under_way}
+        for index in self._by_wave:
+            if not self._after[index].isdisjoint(found):
+                found.add(index)
+        return found.difference(one.index for one in self.under_way)
+
+    def _moves_over(self) -> frozenset[int]:
+        """Return the moves that are over, and all that they waited for as well: one may be skipped early."""
+        finished = sum(one.finished for one in self._moves)
+        if self._over[0] != finished:
+            over: set[int] = set()
+            for index in self._by_wave:
+                if self._moves[index].finished and self._after[index] <= over:
+                    over.add(index)
+            self._over = finished, frozenset(over)
+        return self._over[1]
+
+
+def _find_predecessors(moves: Sequence[MoveProgress]) -> list[frozenset[int]]:
+    """Return for each move those that are over before it begins.
+
+    A plan that does not name them, or wrongly, has the moves of all lower waves in their place. Those of the same pod
+    and controller count whatever the plan says: the counts of places and of evicted pods are kept per wave.
+    """
+    by_key: dict[OwnerKey, dict[int, set[int]]] = {}
+    for index, one in enumerate(moves):
+        for key in _keys(one):
+            by_key.setdefault(key, {}).setdefault(one.move.wave, set()).add(index)
+    before = {
+        (key, late): frozenset(by_wave[early])
+        for key, by_wave in by_key.items()
+        for early, late in pairwise(sorted(by_wave))
+    }
+    waves = {one.move.wave for one in moves}
+    lower = {wave: frozenset(index for index, one in enumerate(moves) if one.move.wave < wave) for wave in waves}
+    nothing: frozenset[int] = frozenset()
+    found = []
+    for one in moves:
+        wave, named = one.move.wave, one.move.after
+        if named is None or not lower[wave].issuperset(named):
+            found.append(lower[wave])
+        else:
+            found.append(nothing.union(named, *(before.get((key, wave), nothing) for key in _keys(one))))
+    return found
+
+
+def _keys(one: MoveProgress) -> tuple[OwnerKey, ...]:
+    return one.replicas, ("pod", one.move.namespace, one.move.pod)
+
+
+# --- second moves ----------------------------------------------------------------------------------------------------
+# Moves of pods that the same plan has moved before: which replacement such a move refers to.
+
+
+def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
+    """Return, for each second move, the pod's earlier move.
+
+    Both are positions.
+    """
+    last: dict[tuple[str, str], int] = {}
+    found: dict[int, int] = {}
+    for index, move in enumerate(moves):
+        key = (move.namespace, move.pod)
+        if key in last:
+            found[index] = last[key]
+        last[key] = index
+    return found
+
+
+def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
+    """Point a second move to the replacement of the earlier one.
+
+    Returns whether such a replacement exists. In a continued plan the replacement may have been evicted already: then a
+    Reservation names this move.
+    """
+    begun = _reservation_of(progress, observed)
+    if begun:
+        progress.reservation = begun
+    elif earlier.state is not MoveState.LANDED:
+        return False
+    pod = _pod_named(progress.move.namespace, earlier.replacement, observed)
+    if pod is None and not begun:
+        return False
+    uid = pod.metadata.uid if pod is not None else ""
+    progress.move = msgspec.structs.replace(progress.move, pod=earlier.replacement, pod_uid=uid)
+    if not begun:
+        progress.reservation = reservation_name(plan, uid)
+    return True
+
+
+def _reservation_of(progress: MoveProgress, observed: ObservedPlan) -> str:
+    """Return a move's Reservation name from an interrupted run, else ""."""
+    for found in observed.reservations.values():
+        if found.metadata.annotations.get(MOVE_ANNOTATION) == str(progress.index):
+            return found.metadata.name
+    return ""
+
+
+def _pod_named(namespace: str, name: str, observed: ObservedPlan) -> Pod | None:
+    found = (pod for pod in observed.pods.values() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
+    return next(found, None)
