@@ -118,15 +118,11 @@ def reserve(
     return replace(answer, not_surge=_why_not_surge(eligibility, raw_pod)) if surges else answer
 
 
-def _why_not_surge(eligibility: SurgeEligibility, raw_pod: dict[str, Any], *, with_place: bool = False) -> str:
-    """Return why a pod cannot surge; what cannot be read now is asked again before the pod is let go.
-
-    A place that is yet to be reserved takes room of its quotas, too.
-    """
+def _why_not_surge(eligibility: SurgeEligibility, raw_pod: dict[str, Any]) -> str:
+    """Return why a pod cannot surge; what cannot be read now is asked again before the pod is let go."""
     with suppress(RetryableError, NotFoundError):
         try:
-            around = eligibility.look(raw_pod)
-            return why_not_surge(raw_pod, replace(around, uncounted=around.uncounted + with_place))
+            return why_not_surge(raw_pod, eligibility.look(raw_pod))
         except PermanentError as error:
             return f"it cannot be told whether it may: {error}"
     return ""
@@ -143,7 +139,7 @@ def find_unsurgeable(client: KubeClient, pods: Iterable[Pod]) -> dict[str, str]:
         metadata = alike[0].metadata
         with suppress(NotFoundError, RetryableError):
             raw_pod = client.get(PODS, metadata.name, namespace=metadata.namespace)
-            if reason := _why_not_surge(eligibility, raw_pod, with_place=True):
+            if reason := _why_not_surge(eligibility, raw_pod):
                 found |= dict.fromkeys((pod.key for pod in alike), reason)
     return found
 
