@@ -245,7 +245,7 @@ TABLE = {
         ten("a", "b", "c"),
         (of("p", "a", "4"), of("q", "b", "3"), of("big", "c", "1", priority=2_000_000_000)),
         consolidating(),
-        {"a": (Reason.TIME_LIMIT, "at most 2 more"), "q": (Reason.TIME_LIMIT, "the time limit")},
+        {"a": (Reason.TIME_LIMIT, "at most 1 more"), "p": (Reason.TIME_LIMIT, "the time limit")},
         in_time=False,
     ),
     "Consolidate: a critical node": Case(
@@ -281,8 +281,8 @@ TABLE = {
         {"cpu=10": (Reason.MOVE_LIMIT, "1 moves would make room and 0 are allowed")},
     ),
     "MakeRoom: the time is over": Case(
-        ten("a", "b"),
-        (of("p", "a"), of("q", "b", "6")),
+        ten("a", "b", "c"),
+        (of("p", "a", "6"), of("q", "b", "6"), of("r", "c", "6")),
         making_room(shapes=["cpu=10,count=1"]),
         {"cpu=10": (Reason.TIME_LIMIT, "time limit"), "a": (Reason.INSUFFICIENT_RESOURCES, "not enough cpu")},
         in_time=False,

@@ -6,6 +6,7 @@ It is pure and needs numpy.
 from berth_descheduler.planner.solver.bounds import most_freed_by_number, most_freed_by_volume, most_that_fit
 from berth_descheduler.planner.solver.draining import (
     Candidates,
+    DependentPods,
     Draining,
     DrainLimits,
     DrainSearch,
@@ -19,19 +20,21 @@ from berth_descheduler.planner.solver.exact import (
     solve_draining,
     solve_room,
 )
-from berth_descheduler.planner.solver.filling import FillLimits
+from berth_descheduler.planner.solver.filling import Filled, FillLimits
 from berth_descheduler.planner.solver.model import Ints, PackingModel, build_packing_model
 from berth_descheduler.planner.solver.room_search import RoomSearch, Want
 from berth_descheduler.planner.solver.sequencing import Transition, apply_transition
 
 __all__ = [
     "Candidates",
+    "DependentPods",
     "DrainLimits",
     "DrainSearch",
     "Draining",
     "ExactDraining",
     "ExactRoom",
     "FillLimits",
+    "Filled",
     "Ints",
     "PackingModel",
     "Reached",

@@ -24,6 +24,9 @@ _PRICE_OF_LARGER: Final = 4 * MOVE
 _STEPS_BEYOND: Final = 2
 """So much further is looked where the first count is found that does not fit."""
 
+_LATE: Final = 16
+"""So many fillings are tried after the time limit where nothing was found before."""
+
 
 @dataclass(frozen=True)
 class Want:
@@ -55,6 +58,7 @@ class RoomSearch:
         self.filled = self._fill(self.counts, self.pins, self._prices)
         """What is moved aside for it, and what arrives where."""
         self.out_of_time = False
+        self._late = _LATE
 
     def add_together(self, wants: Sequence[Want]) -> bool:
         """Find room for all of some wants or for none.
@@ -148,7 +152,9 @@ class RoomSearch:
         for turn in range(_ROUNDS):
             if is_over(self._deadline):
                 self.out_of_time = True
-                break
+                if turn or self.counts.any() or not self._late:
+                    break
+                self._late -= 1
             filled = self._fill(counts, pins, prices)
             idle += 1
             if self._is_good(filled) and (best is None or filled.ejected < best.ejected):

@@ -19,10 +19,12 @@ from berth_descheduler.planner.problem import DisruptionCost, Problem, Proposal,
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver import (
     Candidates,
+    DependentPods,
     Draining,
     DrainLimits,
     DrainSearch,
     ExactDraining,
+    Filled,
     FillLimits,
     Ints,
     PackingModel,
@@ -40,6 +42,8 @@ _SIZE_BITS: Final = 24
 """Sizes that differ in less than this are alike where nodes are compared."""
 
 _DIRECTLY: Final = FillLimits(most_ejected=0)
+_SIMPLY: Final = 500
+"""So many nodes are asked where no time was left to find anything."""
 
 
 class Consolidate:
@@ -85,6 +89,8 @@ class _ConsolidateRun:
     def propose(self) -> Proposal:
         """Return the moves and why not more."""
         done = self._search(FillLimits()) or self._search(_DIRECTLY)
+        if done is None and self._out_of_time:
+            done = self._drain_simply()
         exact = self._solve_exactly(done)
         if exact is not None:
             done = self._improve(done, exact)
@@ -105,6 +111,29 @@ class _ConsolidateRun:
         self._out_of_time |= search.out_of_time
         self._most, self._fewest_moves = search.most, search.fewest_moves
         return next((found for found in reversed(search.found) if self._apply(found)), None)
+
+    def _drain_simply(self) -> Draining | None:
+        """Return what a pass over some nodes frees, those with the fewest pods first.
+
+        For a search without the time to find anything. It asks a bounded number of nodes, and puts nothing on them.
+        """
+        found = self._candidates
+        most = min(_SIMPLY, self._most, (len(found.nodes) + 1) // 2)
+        tried = found.nodes[np.lexsort((found.nodes, found.disruption, found.pod_counts))[:most]]
+        open_nodes = self._open.copy()
+        open_nodes[tried] = False
+        placing, freed = DependentPods(self._packing, self._state, open_nodes), []
+        for node in map(NodeIndex, tried.tolist()):
+            pods = self._sources.pods_of[node]
+            within = self._budget is None or len(placing.placements) + len(pods) <= self._budget
+            if within and placing.place_together(pods):
+                freed.append(node)
+        placing.withdraw()
+        nothing = np.empty((0, 3), dtype=np.int64)
+        none_left = np.zeros(self._packing.kinds, dtype=np.int64)
+        filled = Filled(nothing, nothing, none_left, none_left, np.zeros(self._packing.nodes, dtype=np.int64))
+        draining = Draining(tuple(sorted(freed)), placing.placements, filled, len(placing.placements))
+        return draining if freed and self._apply(draining) else None
 
     def _solve_exactly(self, done: Draining | None) -> ExactDraining | None:
         """Return what the integer program proves and finds beyond the search.

@@ -1,0 +1,83 @@
+"""A time limit that is over before the search has begun still leaves what a simple pass finds."""
+
+import pytest
+from hypothesis import strategies as st
+
+from benchmarks.constrained_instances import generate_constrained
+from benchmarks.instances import Recipe
+from berth_core.snapshot import Snapshot
+from berth_descheduler.framework import RefusalReason
+from berth_descheduler.planner import plan
+from builders import node, owner, pod
+from planner.clusters import api_items, consolidating, making_room, moves_of
+from planner.random_clusters import clusters
+from planner.replay import replay_steps, replay_waves
+from properties import holds_for
+
+
+class TimeIsOver:
+    """A deadline that has passed."""
+
+    def remaining_seconds(self) -> float:
+        return 0.0
+
+
+def half_empty(number: int, cpu: str = "2") -> Snapshot:
+    """Nodes of four cores with one small pod each."""
+    return Snapshot(
+        nodes=tuple(node(f"n{index:02}", cpu="4") for index in range(number)),
+        pods=tuple(
+            pod(f"p{index:02}", node=f"n{index:02}", cpu=cpu, memory=None, controller=owner(name=f"p{index:02}"))
+            for index in range(number)
+        ),
+    )
+
+
+@pytest.mark.parametrize(("number", "freed"), [(2, 1), (3, 1), (10, 5)])
+def test_consolidate_frees_what_a_pass_over_the_nodes_frees(number: int, freed: int) -> None:
+    made = plan(half_empty(number), consolidating(), TimeIsOver())
+
+    assert len(made.freed_nodes) == freed
+    assert made.quality is not None
+    assert (made.quality.reached, made.quality.out_of_time) == (freed, True)
+
+
+def test_the_pass_keeps_the_limit_on_moves() -> None:
+    made = plan(half_empty(10), consolidating(max_moves=3), TimeIsOver())
+
+    assert (len(made.freed_nodes), len(made.moves)) == (3, 3)
+
+
+def test_the_pass_says_that_the_time_limit_keeps_the_other_nodes() -> None:
+    made = plan(half_empty(8, cpu="1"), consolidating(), TimeIsOver())
+
+    assert len(made.freed_nodes) == 4
+    assert {one.reason for one in made.refused} == {RefusalReason.TIME_LIMIT}
+
+
+@pytest.mark.parametrize("shape", ["cpu=4,memory=1Gi", "cpu=4,memory=1Gi,count=1"])
+def test_make_room_makes_what_its_first_filling_finds(shape: str) -> None:
+    made = plan(half_empty(2), making_room(shapes=(shape,)), TimeIsOver())
+
+    assert len(made.moves) == 1
+    assert made.quality is not None
+    assert (made.quality.reached, made.quality.out_of_time) == (1, True)
+
+
+def test_a_cluster_with_ties_is_planned_on_step_by_step_without_any_time() -> None:
+    made = generate_constrained(Recipe(nodes=40, requested=0.6, node_millis=8_000, node_mib=32 * 1024))
+    found = plan(made, consolidating(), TimeIsOver())
+
+    assert found.freed_nodes
+    assert replay_steps(api_items(made), moves_of(found)) == []
+
+
+@holds_for(clusters(), st.sampled_from((None, 1, 3)), deep=40)
+def test_every_plan_out_of_time_is_feasible_and_within_its_bound(snapshot: Snapshot, budget: int | None) -> None:
+    made = plan(snapshot, consolidating(max_moves=budget), TimeIsOver())
+
+    assert replay_steps(api_items(snapshot), moves_of(made)) == []
+    assert replay_waves(api_items(snapshot), moves_of(made)) == []
+    assert budget is None or len(made.moves) <= budget
+    assert made.quality is not None
+    assert len(made.freed_nodes) == made.quality.reached <= made.quality.upper_bound
