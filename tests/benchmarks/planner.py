@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from benchmarks.constrained_instances import generate_constrained
+from benchmarks.families import FAMILIES, family, most_freed
 from benchmarks.instances import (
     MissingDataError,
     Recipe,
@@ -46,6 +47,9 @@ SIZES = (1_000, 5_000, 10_000)
 FIVE_SIZES = (625, 1_250, 2_500, 5_000, 10_000)
 CONSTRAINED_SIZES = (500, 1_000, 2_000, 5_000, 10_000)
 BUDGET_SHARE = 0.05
+FAMILY_CASES = 6
+FAMILY_NODES = 24
+OPTIMUM_SECONDS = 20.0
 LARGE_SHAPE = "cpu=12,memory=48Gi"
 BERTH = "from berth_descheduler.cli.main import main; main()"
 
@@ -209,6 +213,25 @@ def harder_rows(_largest: int) -> Iterator[Row]:
         yield from _consolidating_rows(f"8 cores, seed {seed},", small, "")
 
 
+def family_rows(largest: int) -> Iterator[Row]:
+    """Yield the rows of clusters with many kinds of pods, small ones beside the optimum over final states."""
+    for name in FAMILIES if is_installed() else ():
+        reached, optima, proofs, seconds = 0, 0, 0, 0.0
+        for seed in range(FAMILY_CASES):
+            found = plan_on(family(name, FAMILY_NODES, seed), consolidating(None, exact=False))
+            optimum, proven = most_freed(found.problem, OPTIMUM_SECONDS)
+            reached += found.proposal.quality.reached if found.proposal.quality else 0
+            optima, proofs, seconds = optima + optimum, proofs + proven, seconds + found.seconds
+        freed = f"{reached} of {optima} = {reached / optima:.1%} ({proofs} optima proven)"
+        title = f"{name}, {FAMILY_CASES} of {FAMILY_NODES} nodes"
+        yield Row(title, "consolidate, no budget", ">= 95 %", freed, f"{seconds:.2f}")
+    for size in (size for size in (200, 1_000) if size <= largest):
+        snapshot = family("pairs", size, 0)
+        found = plan_on(snapshot, consolidating(None, exact=False))
+        title = f"pairs, {size} nodes, {len(snapshot.pods)} pods, {len(found.problem.cluster.classes)} kinds"
+        yield Row(title, "consolidate, no budget", ">= 95 %", _freed(found), found.took)
+
+
 def _consolidating_rows(name: str, recipe: Recipe, wanted: str) -> Iterator[Row]:
     snapshot = generate(recipe)
     title = f"{name} {recipe.nodes} nodes, {len(snapshot.pods)} pods"
@@ -299,6 +322,7 @@ ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
     "kwok": lambda _: kwok_rows(),
     "generated": generated_rows,
     "harder": harder_rows,
+    "families": family_rows,
     "cost": cost_rows,
     "reading": reading_rows,
 }

@@ -75,4 +75,5 @@ def test_a_set_of_nodes_that_fails_is_not_tried_over_and_over() -> None:
 def test_what_can_be_emptied_is_found_among_nodes_with_large_pods(number: int, easy: int) -> None:
     made = plan(large_pods(number, easy), consolidating())
 
-    assert made.freed_nodes == tuple(f"easy-{i}" for i in range(easy))
+    assert len(made.freed_nodes) == easy, "each of them, or a node with a large pod that takes its place"
+    assert len(made.moves) <= 3 * easy

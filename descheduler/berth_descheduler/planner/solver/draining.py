@@ -21,6 +21,7 @@ from berth_descheduler.planner.problem import Problem, Sources
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver.bounds import PriceBound, bound_by_prices, fewest_moves, holds
 from berth_descheduler.planner.solver.filling import MOVE, Demand, Filled, FillLimits, fill
+from berth_descheduler.planner.solver.growing import Growing
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 # --- tied pods -------------------------------------------------------------------------------------------------------
@@ -85,6 +86,10 @@ class DependentPods:
             self._placements.append(DependentPlacement(pod, target))
         return True
 
+    def close(self, node: int) -> None:
+        """Put nothing more on a node."""
+        self._open[node] = False
+
     def withdraw(self) -> None:
         """Take the placements back from the state; `placements` and `room` stay."""
         self._state.undo_to(self._mark)
@@ -99,6 +104,93 @@ class DependentPods:
         tried = (NodeIndex(int(node)) for node in nodes[order])
         return next((node for node in tried if self._state.refusal(pod, node) is None), None)
 
+
+# --- growing ---------------------------------------------------------------------------------------------------------
+
+_FAILURES: Final = 24
+"""After so many nodes in a row that could not be emptied no more are tried."""
+
+_SQUEEZED: Final = 8
+
+
+@dataclass
+class GrownSet:
+    """A set of emptied nodes that is repaired and grown; `emptied` is changed."""
+
+    growing: Growing
+    emptied: Mask
+    candidates: Ints
+    dependent: DependentPods
+    tied_of: Mapping[int, Sequence[PodIndex]]
+
+    def work_out(self, budget: int | None, most: int, deadline: Deadline) -> None:
+        """Repair the set, and grow it as far as the moves allow."""
+        if not self._repair(deadline) or (budget is not None and self.moves > budget):
+            return
+        while self.emptied.sum() < most and not is_over(deadline):
+            if not self._add(budget):
+                return
+
+    @property
+    def moves(self) -> int:
+        """Return how many moves the set takes."""
+        return self.growing.moves + len(self.dependent.placements)
+
+    def _repair(self, deadline: Deadline) -> bool:
+        """Let nodes leave the set until every pod has a place; return whether that was possible."""
+        growing = self.growing
+        growing.place_pool(aside=1)
+        while growing.pool and not is_over(deadline):
+            out = sorted(
+                (one for one in np.flatnonzero(self.emptied).tolist() if one not in self.tied_of),
+                key=lambda one: (-growing.worth_keeping(one), one),
+            )[: max(1, growing.nodes_for_pool() * 3 // 4)]
+            if not out:
+                return False
+            for node in out:
+                growing.bring_back(node)
+                self.emptied[node] = False
+            growing.place_pool(aside=0)
+            if growing.nodes_for_pool() <= 1:
+                growing.place_pool(aside=1)
+        return not growing.pool
+
+    def _add(self, budget: int | None) -> bool:
+        """Empty one node more; return whether that was possible."""
+        kept = [one for one in self.candidates.tolist() if not self.emptied[one]]
+        order = sorted(kept, key=lambda one: (self.growing.load(one), one))
+        for node in order[:_FAILURES]:
+            if self._empty(node, budget, squeezing=False):
+                return True
+        return any(self._empty(node, budget, squeezing=True) for node in order[:_SQUEEZED])
+
+    def _empty(self, node: int, budget: int | None, *, squeezing: bool) -> bool:
+        growing, mark = self.growing, self.growing.mark()
+        if any(placed.target == node for placed in self.dependent.placements):
+            return False
+        if not (growing.squeeze(node) if squeezing else growing.empty(node, aside=1)):
+            return False
+        if self._take_tied(node) and (budget is None or self.moves <= budget):
+            self.emptied[node] = True
+            return True
+        growing.undo_to(mark)
+        growing.open[node] = True
+        return False
+
+    def _take_tied(self, node: int) -> bool:
+        """Place the tied pods of a node whose others are gone; return whether that was possible."""
+        tied = self.tied_of.get(node)
+        if not tied:
+            return True
+        self.dependent.room = self.growing.room
+        self.dependent.close(node)
+        placed = self.dependent.place_together(tied)
+        self.growing.room = self.dependent.room
+        return placed
+
+
+_MANY_KINDS: Final = 100
+_FEW_EXCHANGES: Final = 3
 
 _ROUNDS: Final = 28
 _ROUNDS_WITHOUT_GAIN: Final = 8
@@ -154,6 +246,8 @@ class DrainLimits:
     deadline: Deadline
     seed: int = 0
     filling: FillLimits = field(default_factory=FillLimits)
+    may_leave: Mask | None = None
+    """The nodes from which pods may be taken; None: no set is repaired or grown."""
 
 
 class DrainSearch:
@@ -177,6 +271,7 @@ class DrainSearch:
         """Nodes and moves of the last trial that took too many moves."""
 
         self._incomplete = 0
+        self._least_left = 1 << 62
         self._failed: Counter[tuple[NodeIndex, ...]] = Counter()
         """How often pods of a set of nodes found no place."""
 
@@ -206,9 +301,10 @@ class DrainSearch:
             trial = self._try(chosen)
             good = trial.filled.complete and self._within_budget(trial)
             idle += 1
-            if good and trial.nodes and trial.better_than(self._best):
-                self.found.append(trial)
+            if good and self._keep(trial):
                 self._best_prices = self._prices
+                idle = 0
+            elif not trial.filled.complete and self._is_promising(trial) and self._keep(self._grow(trial)):
                 idle = 0
             if turn == 0 and not self._is_perfect():
                 self._prove(trial)
@@ -277,10 +373,20 @@ class DrainSearch:
             self._open & ~drained,
             Demand(demand),
             prices=self._prices,
-            limits=self._limits.filling,
+            limits=self._filling(),
         )
         nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
         return Draining(nodes, dependent.placements, filled, len(leaving) + filled.ejected)
+
+    def _filling(self) -> FillLimits:
+        """Return how far a filling goes.
+
+        With many kinds exchanges take longest and bring little: a first set is repaired instead.
+        """
+        filling = self._limits.filling
+        if self._packing.kinds <= _MANY_KINDS:
+            return filling
+        return replace(filling, exchanges=min(filling.exchanges, _FEW_EXCHANGES if self.found else 1))
 
     def _dependent_pods(self, chosen: Ints) -> dict[int, list[PodIndex]]:
         if not self._packing.dependent.any():
@@ -289,6 +395,41 @@ class DrainSearch:
         of_nodes = ((int(node), self._candidates.pods_of[NodeIndex(int(node))]) for node in chosen)
         found = {node: [pod for pod in pods if dependent[kinds[pod]]] for node, pods in of_nodes}
         return {node: pods for node, pods in found.items() if pods}
+
+    def _keep(self, trial: Draining | None) -> bool:
+        """Keep a draining that is better than the best; return whether it is."""
+        if trial is None or not trial.nodes or not trial.better_than(self._best):
+            return False
+        self.found.append(trial)
+        return True
+
+    def _is_promising(self, trial: Draining) -> bool:
+        """Return whether fewer pods than ever found no place, and more nodes than the best has are tried."""
+        left = int(trial.filled.unplaced @ self._packing.size)
+        promising = left < self._least_left and (self._best is None or len(trial.nodes) > len(self._best.nodes))
+        self._least_left = min(self._least_left, left)
+        return promising
+
+    def _grow(self, trial: Draining) -> Draining | None:
+        """Return what becomes of an incomplete draining by repairing and growing it."""
+        if self._limits.may_leave is None:
+            return None
+        drained = np.zeros(self._packing.nodes, dtype=bool)
+        drained[list(trial.nodes)] = True
+        dependent = DependentPods(self._packing, self._state, self._open & ~drained)
+        tied_of = self._dependent_pods(self._candidates.nodes)
+        dependent.place({node: tied_of[node] for node in trial.nodes if node in tied_of})
+        growing = Growing(self._packing, dependent.room, self._open, self._limits.may_leave, self._limits.deadline)
+        growing.take_over(trial.nodes, trial.filled)
+        grown = GrownSet(growing, drained, self._candidates.nodes, dependent, tied_of)
+        grown.work_out(self._limits.budget, self.most, self._limits.deadline)
+        dependent.withdraw()
+        if growing.pool:
+            return None
+        nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
+        moves = growing.moves + len(dependent.placements)
+        within = self._limits.budget is None or moves <= self._limits.budget
+        return Draining(nodes, dependent.placements, growing.filled(drained), moves) if within else None
 
     # --- learning ---------------------------------------------------------------------------------------------------
 

@@ -78,6 +78,8 @@ class _ConsolidateRun:
         self._sources = without_undrainable_nodes(problem, self._packing, sources)
         self._disruption = DisruptionCost(problem.cluster)
         self._candidates = self._read_candidates()
+        self._may_leave = np.zeros(self._packing.nodes, dtype=bool)
+        self._may_leave[np.array(self._sources.to_take_from, dtype=np.int64)] = True
         self._open = self._packing.takes.copy()
         self._open[self._candidates.empty] = False
         self._most = min(
@@ -144,14 +146,12 @@ class _ConsolidateRun:
         least = self._fewest_moves(freed)
         if not self._problem.settings.exact or (freed == self._most and moves == least):
             return None
-        may_leave = np.zeros(self._packing.nodes, dtype=bool)
-        may_leave[np.array(self._sources.to_take_from, dtype=np.int64)] = True
         return solve_draining(
             self._packing,
             self._candidates,
             self._limits(FillLimits()),
             may_take=self._packing.takes,
-            may_leave=may_leave,
+            may_leave=self._may_leave,
             freed=freed,
             moves=moves,
             least_moves=least,
@@ -176,7 +176,9 @@ class _ConsolidateRun:
         return done
 
     def _limits(self, filling: FillLimits) -> DrainLimits:
-        return DrainLimits(self._budget, self._most, self._deadline, self._problem.settings.seed, filling)
+        return DrainLimits(
+            self._budget, self._most, self._deadline, self._problem.settings.seed, filling, self._may_leave
+        )
 
     # --- carrying out -----------------------------------------------------------------------------------------------
 
