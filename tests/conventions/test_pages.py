@@ -27,7 +27,7 @@ MOST_WORDS: Final = 1300
 MOST_WORDS_OF: Final = {"README.md": 900, "descheduler/README.md": 900, "operator/README.md": 700}
 OPTIONS_OF_OTHERS: Final = {
     *("--all-namespaces", "--for", "--create-namespace", "--force", "--overwrite", "--set", "--tail", "--type"),
-    *("--clusterrole", "--data", "--duration", "--resource", "--serviceaccount", "--subresource", "--verb"),
+    *("--clusterrole", "--data", "--duration", "--group", "--resource", "--serviceaccount", "--subresource", "--verb"),
 }
 """kubectl's, helm's and curl's, in examples."""
 OPTIONS_OF_CLOUDS: Final = {
