@@ -85,7 +85,7 @@ def test_plans_are_listed_with_the_newest_first(cluster: FakeCluster, capsys: Ca
 
 def test_without_plans_it_is_said_who_makes_them(cluster: FakeCluster, capsys: Captured) -> None:
     assert "There are no plans" in shown(capsys, "plans")
-    assert json.loads(shown(capsys, "plans", "--output", "json")) == {"items": [], "remaining": 0}
+    assert json.loads(shown(capsys, "plans", "--output", "json")) == {"items": [], "remaining": 0, "continue": ""}
     assert cluster.calls == [("list", kind, "") for kind in ("migrationplans", "reservations", "migrationplans")]
 
 

@@ -457,7 +457,7 @@ def test_plans_are_listed_newest_first_and_chosen(url: str, cluster: ReviewingCl
     found = ask("GET", f"{url}/v1/plans?phase=Failed&policy=nightly&limit=3").json()
     assert [one["name"] for one in found["items"]] == ["plan-4", "plan-3", "plan-2"]
     assert found["remaining"] == 2
-    assert ask("GET", f"{url}/v1/plans?policy=weekly").json() == {"items": [], "remaining": 0}
+    assert ask("GET", f"{url}/v1/plans?policy=weekly").json() == {"items": [], "remaining": 0, "continue": ""}
 
 
 def test_a_plan_is_shown_with_what_became_of_its_moves(calm: str) -> None:

@@ -191,6 +191,8 @@ def from_error(error: BerthError) -> ProblemError:
             found = ProblemError(ProblemKind.CONFLICT, str(error))
         case ForbiddenError() | UnauthorizedError():
             found = ProblemError(ProblemKind.CLUSTER_REFUSED, _NO_RIGHT)
+        case ConflictError():  # another wrote at the same moment
+            found = ProblemError(ProblemKind.CONFLICT, error.message or str(error), headers=retry_after(1))
         case KubeError():
             kind = next((kind for class_, kind in _BY_CLASS.items() if isinstance(error, class_)), None)
             found = ProblemError(kind or ProblemKind.CLUSTER_REFUSED, error.message or str(error))
@@ -201,7 +203,6 @@ def from_error(error: BerthError) -> ProblemError:
 
 _BY_CLASS: Final[Mapping[type[KubeError], ProblemKind]] = {
     NotFoundError: ProblemKind.NOT_FOUND,
-    ConflictError: ProblemKind.CONFLICT,
     AlreadyExistsError: ProblemKind.CONFLICT,
     InvalidObjectError: ProblemKind.CONFLICT,
 }

@@ -69,12 +69,22 @@ _PLANS_PER_PAGE: Final = 20
 """A plan may take a megabyte, of which a list keeps little."""
 
 
-def read_plans(client: KubeClient, *, policy: str | None, phase: PlanPhase | None, limit: int) -> PlanList:
-    """Return the newest plans, of a policy and in a phase if given."""
+def read_plans(
+    client: KubeClient, *, policy: str | None, phase: PlanPhase | None, limit: int, before: str | None = None
+) -> PlanList:
+    """Return the newest plans, of a policy and in a phase if given; `before` is the `continue` of an earlier answer."""
+    last = None if before is None else tuple(before.split("/"))
     heads = client.list(MIGRATION_PLANS, type=PlanHead, page_size=_PLANS_PER_PAGE).items
     found = [head for head in heads if policy in (None, head.spec.policy) and phase in (None, head.phase)]
-    found.sort(key=lambda head: (head.metadata.creation_timestamp or "", head.metadata.name), reverse=True)
-    return PlanList(items=tuple(map(list_plan, found[:limit])), remaining=max(0, len(found) - limit))
+    found = sorted((head for head in found if last is None or _position(head) < last), key=_position, reverse=True)
+    left = max(0, len(found) - limit)
+    go_on = "/".join(_position(found[limit - 1])) if left else ""
+    return PlanList(items=tuple(map(list_plan, found[:limit])), remaining=left, go_on=go_on)
+
+
+def _position(head: PlanHead) -> tuple[str, str]:
+    """Return a plan's place in the list, which stays whatever is added and deleted."""
+    return head.metadata.creation_timestamp or "", head.metadata.name
 
 
 def read_plan(client: KubeClient, name: str) -> PlanDocument:
@@ -191,6 +201,8 @@ SHAPE_PATTERN: Final = rf"^(?!(?:.*,)?([^,=]+)=[^,]*,(?:.*,)?\1=){_AMOUNT}(?:,{_
 _SHAPE: Final = re.compile(SHAPE_PATTERN)
 _SHAPE_EXPECTED: Final = "amounts of different resources such as cpu=4,memory=8Gi"
 KEY_PATTERN: Final = r"^[!-~]{1,200}$"
+POSITION_PATTERN: Final = r"^[0-9TZ:.-]{0,40}/[a-z0-9.-]{1,253}$"
+"""Of a plan in a list: when it was created, and its name."""
 
 PlanName = Annotated[
     str, Path(max_length=LONGEST_NAME, pattern=NAME_PATTERN, description="The plan's name.", examples=["plan-1"])
@@ -221,6 +233,15 @@ PolicyFilter = Annotated[
 ]
 PhaseFilter = Annotated[PlanPhase | None, Query(alias="phase", description="Only plans in this phase.")]
 PlanLimit = Annotated[int, Query(alias="limit", ge=1, le=MOST_PLANS, description="The most plans to return.")]
+PlansBefore = Annotated[
+    str | None,
+    Query(
+        alias="continue",
+        pattern=POSITION_PATTERN,
+        description="The `continue` of the answer before: the plans after it.",
+        examples=["2026-11-20T04:00:00Z/plan-1"],
+    ),
+]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -410,12 +431,16 @@ def _add_plans(router: APIRouter, api: ApiContext) -> None:
         **answers(PlanList, "The plans.", missing=False),
     )
     async def list_plans(
-        request: Request, policy: PolicyFilter = None, phase: PhaseFilter = None, limit: PlanLimit = _PLANS_SHOWN
+        request: Request,
+        policy: PolicyFilter = None,
+        phase: PhaseFilter = None,
+        limit: PlanLimit = _PLANS_SHOWN,
+        before: PlansBefore = None,
     ) -> Response:
-        refuse_unknown(dict(request.query_params), {"policy", "phase", "limit"})
+        refuse_unknown(dict(request.query_params), {"policy", "phase", "limit", "continue"})
         await api.admit(request, Access("list", MIGRATION_PLANS))
-        found = await api.workers.run(lambda: read_plans(api.client, policy=policy, phase=phase, limit=limit))
-        return _answer(found)
+        which: dict[str, Any] = {"policy": policy, "phase": phase, "limit": limit, "before": before}
+        return _answer(await api.workers.run(lambda: read_plans(api.client, **which)))
 
     @router.get(
         "/plans/{name}",
