@@ -22,6 +22,7 @@ COLLECTIONS: Final = {
     "ReservationWindow": f"{BERTH}/namespaces/default/reservationwindows",
     "Reservation": "apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations",
     "Deployment": "apis/apps/v1/namespaces/default/deployments",
+    "Ingress": "apis/networking.k8s.io/v1/namespaces/default/ingresses",
     "Namespace": "api/v1/namespaces",
 }
 
