@@ -209,7 +209,7 @@ def plans_command(
     if output.for_people:
         _print(render_plan_list(found, SystemClock().now(), wide=output is Output.WIDE), kept)
     else:
-        _write(MIGRATION_PLANS, found, PlanList(items=tuple(map(list_plan, found)), remaining=0), output)
+        _write(MIGRATION_PLANS, found, PlanList(items=tuple(map(list_plan, found)), remaining=0, go_on=""), output)
 
 
 @click.command("show")

@@ -242,7 +242,7 @@ class PlanList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     items: tuple[ListedPlan, ...]
     remaining: int
     """How many more there are that were asked for, beyond the limit."""
-    go_on: str = msgspec.field(name="continue", default="")
+    go_on: str = msgspec.field(name="continue")
     """What the request for the next ones sends as `continue`; empty where there are no more."""
 
 
