@@ -45,6 +45,7 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _KUBELET_POLICY: Final = "sandbox-kubelets"
 _TOKEN_SECONDS: Final = 365 * 24 * 3600
+_RELEASE: Final = "berth"
 _POLICY_VALUES: Final[dict[str, str | bool | list[str]]] = {
     "NAMESPACE": DEFAULT_NAMESPACE,
     "WEBHOOK_SERVICE": "berth-webhook",
@@ -69,21 +70,45 @@ class _TokenRequest(msgspec.Struct, frozen=True):
 
 
 def install_berth(client: KubeClient) -> None:
-    """Create Berth's namespace, CRDs, service accounts, rules and admission policies."""
+    """Create Berth's namespace, CRDs, service accounts, rules and admission policies.
+
+    All but the CRDs are as if helm had applied them, so that `helm install` takes them over.
+    """
     namespace = _build(NAMESPACES, DEFAULT_NAMESPACE)
     namespace["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "restricted"}
     client.create(NAMESPACES, namespace)
     for manifest in read_custom_resource_definitions():
         client.create(CRDS, manifest)
     for account in BERTH_ACCOUNTS:
-        client.create(SERVICE_ACCOUNTS, _build(SERVICE_ACCOUNTS, account, DEFAULT_NAMESPACE))
+        _apply(client, SERVICE_ACCOUNTS, _build(SERVICE_ACCOUNTS, account, DEFAULT_NAMESPACE))
         rules = read_rules(account)
         everywhere = [*rules["clusterRules"], *rules.get("dryRunRules", [])]
         _grant(client, account, everywhere, "", (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS))
         _grant(client, account, rules["namespaceRules"], DEFAULT_NAMESPACE, (ROLES, ROLE_BINDINGS))
     for policy, binding in build_admission_policies():
-        client.create(ADMISSION_POLICIES, policy)
-        client.create(ADMISSION_POLICY_BINDINGS, binding)
+        _apply(client, ADMISSION_POLICIES, policy)
+        _apply(client, ADMISSION_POLICY_BINDINGS, binding)
+
+
+def _apply(client: KubeClient, resource: Resource, body: dict[str, Any]) -> None:
+    """Apply a manifest under helm's name, with the marks that it asks of objects of a release."""
+    marks = {
+        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "annotations": {
+            "meta.helm.sh/release-name": _RELEASE,
+            "meta.helm.sh/release-namespace": DEFAULT_NAMESPACE,
+        },
+    }
+    name, namespace = body["metadata"]["name"], body["metadata"].get("namespace")
+    request = Request(
+        Call("apply", resource.describe(name, namespace=namespace)),
+        "PATCH",
+        resource.path(name, namespace=namespace),
+        (("fieldManager", "helm"), ("force", "true")),
+        msgspec.json.encode({**body, "metadata": {**body["metadata"], **marks}}),
+        "application/apply-patch+yaml",
+    )
+    client.send(request, Repeatable.ALWAYS)
 
 
 def restrict_kubelets(client: KubeClient, user: str) -> None:
@@ -123,12 +148,18 @@ def is_installed(client: KubeClient) -> bool:
     Pods can be created in the default namespaces once their service accounts exist. The client must not retry: a CRD's
     storage answers 429 with a pause of a whole second while it starts.
     """
-    try:
-        for namespace in ("default", DEFAULT_NAMESPACE):
-            client.get(SERVICE_ACCOUNTS, "default", namespace=namespace)
-    except KubeError:
+    if not all(takes_pods(client, namespace) for namespace in ("default", DEFAULT_NAMESPACE)):
         return False
     return are_served(client, (RESERVATIONS, MIGRATION_PLANS, DESCHEDULER_POLICIES))
+
+
+def takes_pods(client: KubeClient, namespace: str) -> bool:
+    """Return whether pods can be created in a namespace: its service account is there."""
+    try:
+        client.get(SERVICE_ACCOUNTS, "default", namespace=namespace)
+    except KubeError:
+        return False
+    return True
 
 
 def are_served(client: KubeClient, resources: Iterable[Resource]) -> bool:
@@ -214,8 +245,9 @@ def _grant(
     roles, bindings = resources
     subject = {"kind": "ServiceAccount", "name": account, "namespace": DEFAULT_NAMESPACE}
     reference = {"apiGroup": _RBAC_GROUP, "kind": roles.kind, "name": account}
-    client.create(roles, {**_build(roles, account, namespace), "rules": rules})
-    client.create(bindings, {**_build(bindings, account, namespace), "roleRef": reference, "subjects": [subject]})
+    _apply(client, roles, {**_build(roles, account, namespace), "rules": rules})
+    bound = {"roleRef": reference, "subjects": [subject]}
+    _apply(client, bindings, {**_build(bindings, account, namespace), **bound})
 
 
 def _build(resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:

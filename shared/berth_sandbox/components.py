@@ -1,6 +1,7 @@
 """Command lines and configuration files of the control plane's components."""
 
 import importlib.resources
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,6 +33,8 @@ class Component(StrEnum):
     KWOK = "kwok"
     VOLCANO_SCHEDULER = "volcano-scheduler"
     VOLCANO_CONTROLLERS = "volcano-controller-manager"
+    OPERATOR = "berth-operator"
+    DESCHEDULER = "berth-descheduler"
 
     @property
     def binary(self) -> str:
@@ -40,6 +43,8 @@ class Component(StrEnum):
 
 
 VOLCANO_COMPONENTS: Final = (Component.VOLCANO_SCHEDULER, Component.VOLCANO_CONTROLLERS)
+SERVICES: Final = (Component.OPERATOR, Component.DESCHEDULER)
+"""Berth's own programs, which this Python runs; the value is also the name of their account."""
 
 Binaries = Mapping[str, Path]
 """Program name to its path."""
@@ -63,7 +68,9 @@ class ComponentPlace:
 
 def build_command(component: Component, place: ComponentPlace) -> tuple[str, ...]:
     """Return the command line that starts a component."""
-    return (str(place.binaries[component.binary]), *_ARGUMENTS[component](place))
+    module = component.value.replace("-", "_")
+    own = (sys.executable, "-m", module) if component in SERVICES else (str(place.binaries[component.binary]),)
+    return (*own, *_ARGUMENTS[component](place))
 
 
 def health_url(component: Component, ports: Ports) -> str:
@@ -77,6 +84,8 @@ def health_url(component: Component, ports: Ports) -> str:
         Component.KWOK: ("http", ports.kwok, "readyz"),
         Component.VOLCANO_SCHEDULER: ("http", ports.volcano_scheduler, "healthz"),
         Component.VOLCANO_CONTROLLERS: ("http", ports.volcano_controllers, "healthz"),
+        Component.OPERATOR: ("http", ports.operator, "readyz"),
+        Component.DESCHEDULER: ("http", ports.descheduler, "readyz"),
     }[component]
     return f"{scheme}://{LOOPBACK}:{port}/{path}"
 
@@ -223,6 +232,21 @@ def _volcano_arguments(place: ComponentPlace, port: int) -> tuple[str, ...]:
     )
 
 
+def _operator_arguments(place: ComponentPlace) -> tuple[str, ...]:
+    """Return the operator's arguments; its webhook listens on a free port."""
+    return ("--webhook-port=0", *_service_arguments(place, Component.OPERATOR, place.ports.operator))
+
+
+def _descheduler_arguments(place: ComponentPlace) -> tuple[str, ...]:
+    """Return the arguments of a descheduler that serves policies."""
+    return _service_arguments(place, Component.DESCHEDULER, place.ports.descheduler)
+
+
+def _service_arguments(place: ComponentPlace, service: Component, port: int) -> tuple[str, ...]:
+    kubeconfig = place.folder.user_kubeconfig(service.value)
+    return (f"--kubeconfig={kubeconfig}", f"--health-address={LOOPBACK}:{port}")
+
+
 _ARGUMENTS: Final[Mapping[Component, Callable[[ComponentPlace], tuple[str, ...]]]] = {
     Component.ETCD: _etcd_arguments,
     Component.API_SERVER: _api_server_arguments,
@@ -232,6 +256,8 @@ _ARGUMENTS: Final[Mapping[Component, Callable[[ComponentPlace], tuple[str, ...]]
     Component.KWOK: _kwok_arguments,
     Component.VOLCANO_SCHEDULER: _volcano_scheduler_arguments,
     Component.VOLCANO_CONTROLLERS: _volcano_controllers_arguments,
+    Component.OPERATOR: _operator_arguments,
+    Component.DESCHEDULER: _descheduler_arguments,
 }
 
 

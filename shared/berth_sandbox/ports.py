@@ -31,6 +31,8 @@ class Ports:
     kwok: int
     volcano_scheduler: int
     volcano_controllers: int
+    operator: int
+    descheduler: int
 
 
 class PortReservation:

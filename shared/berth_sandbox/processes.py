@@ -58,8 +58,19 @@ def _wait_until_named(component: Component, folder: SandboxFolder) -> None:
 
 
 def _component_environment() -> dict[str, str]:
-    """Return the environment without proxies and variables of Go and Kubernetes."""
-    unwanted = ("KUBE", "ETCD_", "KWOK_", "GODEBUG", "GOMAXPROCS", "GOGC", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+    """Return the environment without proxies and variables of Go, Kubernetes and Berth."""
+    unwanted = (
+        "BERTH_",
+        "KUBE",
+        "ETCD_",
+        "KWOK_",
+        "GODEBUG",
+        "GOMAXPROCS",
+        "GOGC",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+    )
     return {name: value for name, value in os.environ.items() if not name.upper().startswith(unwanted)}
 
 

@@ -8,21 +8,32 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
+from msgspec import structs
 
 from berth_core import DEFAULT_NAMESPACE, Node
-from berth_kube import NO_RETRIES, NODES, ClientSettings, KubeClient, KubeError, connect
+from berth_kube import (
+    NAMESPACES,
+    NO_RETRIES,
+    NODES,
+    AlreadyExistsError,
+    ClientSettings,
+    KubeClient,
+    KubeError,
+    connect,
+)
 from berth_sandbox import bootstrap, processes
 from berth_sandbox.bootstrap import NodeShape, build_node, node_names, remove_leases
 from berth_sandbox.builds import MANIFESTS_FOLDER, find_binaries
 from berth_sandbox.certificates import KWOK, write_certificates
 from berth_sandbox.components import (
+    SERVICES,
     VOLCANO_COMPONENTS,
     Binaries,
     Component,
@@ -35,7 +46,7 @@ from berth_sandbox.components import (
 )
 from berth_sandbox.errors import SandboxError, SandboxNameError
 from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder, temporary_folder
-from berth_sandbox.ports import PortReservation, Ports
+from berth_sandbox.ports import PortReservation, Ports, free_port
 from berth_sandbox.settings import SandboxSettings
 
 # --- record ----------------------------------------------------------------------------------------------------------
@@ -217,7 +228,7 @@ def _start_control_plane(place: ComponentPlace, settings: SandboxSettings, deadl
     progress("starting etcd and kube-apiserver")
     start_components(_FIRST, place)
     processes.wait_until_ready(_FIRST, place.folder, place.ports, deadline=deadline)
-    later = {*_FIRST, *VOLCANO_COMPONENTS}
+    later = {*_FIRST, *VOLCANO_COMPONENTS, *SERVICES}
     second = tuple(component for component in expected_components(settings) if component not in later)
     progress("starting " + ", ".join(second))
     start_components(second, place)
@@ -255,7 +266,8 @@ def _start_volcano(place: ComponentPlace, deadline: float, progress: Progress) -
 def expected_components(settings: SandboxSettings) -> tuple[Component, ...]:
     """Return the components that a sandbox of these settings has."""
     asked_for = dict.fromkeys(VOLCANO_COMPONENTS, settings.volcano) | {
-        Component.SECOND_SCHEDULER: settings.second_scheduler
+        Component.SECOND_SCHEDULER: settings.second_scheduler,
+        **dict.fromkeys(SERVICES, settings.services),
     }
     return tuple(component for component in Component if asked_for.get(component, True))
 
@@ -272,6 +284,8 @@ def start_components(components: Iterable[Component], place: ComponentPlace) -> 
 
 
 DEFAULT_NAME: Final = "default"
+EXAMPLE_NAMESPACE: Final = "ml"
+"""Where the Reservations of the pages are."""
 
 _NODES_AT_ONCE: Final = 8
 
@@ -316,6 +330,8 @@ class Sandbox:
                 if settings.nodes:
                     progress(f"adding {settings.nodes} nodes")
                     sandbox.add_nodes(settings.nodes)
+                if settings.services:
+                    sandbox.start_services(progress)
             except BaseException:
                 _clean_up(folder, watchdog)
                 raise
@@ -425,6 +441,30 @@ class Sandbox:
         )
         write_kubeconfig(path, body)
         return path
+
+    def start_services(self, progress: Progress = _say_nothing) -> None:
+        """Start Berth's services, which then stay as long as the sandbox, and wait until they are ready.
+
+        They have the rights of the chart. The namespace of the pages' examples is there then, too.
+        """
+        progress("starting " + ", ".join(SERVICES))
+        for service in SERVICES:
+            self.service_account_kubeconfig(service.value)
+        ports = replace(self.ports, operator=free_port(), descheduler=free_port())
+        self._record = structs.replace(self._record, ports=ports, settings=replace(self.settings, services=True))
+        write_record(self._folder, self._record)
+        start_components(SERVICES, self._record.place(self._folder))
+        deadline = time.monotonic() + self.settings.timeout_seconds
+        with self.connect() as client:
+            with suppress(AlreadyExistsError):
+                client.create(NAMESPACES, {"metadata": {"name": EXAMPLE_NAMESPACE}})
+            processes.wait_for(
+                lambda: bootstrap.takes_pods(client, EXAMPLE_NAMESPACE),
+                component=Component.CONTROLLER_MANAGER,
+                folder=self._folder,
+                deadline=deadline,
+            )
+        processes.wait_until_ready(SERVICES, self._folder, ports, deadline=deadline)
 
     def add_nodes(self, count: int, shape: NodeShape | None = None, *, prefix: str = "node-") -> tuple[str, ...]:
         """Add nodes, wait until all are ready and return their names.

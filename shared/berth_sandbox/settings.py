@@ -53,6 +53,8 @@ class SandboxSettings:
     """Whether a second, independent kube-scheduler serves pods with `schedulerName: second-scheduler`."""
     volcano: bool = False
     """Whether Volcano's scheduler and controllers run, for pods with `schedulerName: volcano`."""
+    services: bool = False
+    """Whether Berth's operator and descheduler run, under their own accounts."""
     name: str | None = None
     """Name under which the sandbox can be found again; None makes a nameless one in a temporary folder."""
     kubernetes: str = field(default_factory=_preset_kubernetes)

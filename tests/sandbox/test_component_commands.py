@@ -10,6 +10,7 @@ from berth_sandbox.builds import find_binaries
 from berth_sandbox.certificates import CLIENTS, write_certificates
 from berth_sandbox.components import (
     CONTEXT_PREFIX,
+    SERVICES,
     VOLCANO_COMPONENTS,
     Component,
     ComponentPlace,
@@ -33,10 +34,12 @@ PORTS = Ports(
     kwok=2007,
     volcano_scheduler=2008,
     volcano_controllers=2009,
+    operator=2010,
+    descheduler=2011,
 )
 
 
-LISTENING = ("--bind-address=", "--listen-", "--server-address=", "--healthz-address=")
+LISTENING = ("--bind-address=", "--listen-", "--server-address=", "--healthz-address=", "--health-address=")
 
 
 @pytest.fixture
@@ -113,12 +116,13 @@ def test_volcano_elects_no_leader(component: Component, place: ComponentPlace) -
 @pytest.mark.parametrize(
     ("settings", "missing"),
     [
-        (SandboxSettings(), {Component.SECOND_SCHEDULER, *VOLCANO_COMPONENTS}),
-        (SandboxSettings(second_scheduler=True), {*VOLCANO_COMPONENTS}),
-        (SandboxSettings(volcano=True), {Component.SECOND_SCHEDULER}),
+        (SandboxSettings(), {Component.SECOND_SCHEDULER, *VOLCANO_COMPONENTS, *SERVICES}),
+        (SandboxSettings(second_scheduler=True), {*VOLCANO_COMPONENTS, *SERVICES}),
+        (SandboxSettings(volcano=True), {Component.SECOND_SCHEDULER, *SERVICES}),
+        (SandboxSettings(services=True), {Component.SECOND_SCHEDULER, *VOLCANO_COMPONENTS}),
     ],
 )
-def test_a_further_scheduler_runs_only_where_it_is_asked_for(
+def test_a_further_scheduler_or_service_runs_only_where_it_is_asked_for(
     settings: SandboxSettings, missing: set[Component]
 ) -> None:
     assert set(expected_components(settings)) == set(Component) - missing

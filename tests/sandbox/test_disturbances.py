@@ -16,7 +16,7 @@ from berth_kube.errors import UnreachableError
 from berth_kube.listing import Listing
 from berth_kube.resources import CONFIG_MAPS, NAMESPACES, NODES
 from berth_kube.watching import Listed
-from berth_sandbox.components import VOLCANO_COMPONENTS, Component
+from berth_sandbox.components import SERVICES, VOLCANO_COMPONENTS, Component
 from berth_sandbox.errors import SandboxError
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
@@ -48,7 +48,7 @@ def namespace(admin: KubeClient) -> str:
     return name
 
 
-@pytest.mark.parametrize("component", [one for one in Component if one not in VOLCANO_COMPONENTS])
+@pytest.mark.parametrize("component", [one for one in Component if one not in {*VOLCANO_COMPONENTS, *SERVICES}])
 def test_every_component_can_be_killed_and_started_again(
     disturbed: Sandbox, admin: KubeClient, namespace: str, component: Component
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -14,12 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from berth_descheduler.cli.sandbox import sandbox as sandbox_commands
 from berth_kube.client import connect
 from berth_kube.errors import ForbiddenError
-from berth_kube.resources import NAMESPACES, NODES
+from berth_kube.resources import NAMESPACES, NODES, RESERVATIONS
 from berth_sandbox.builds import find_binaries
 from berth_sandbox.components import Component
 from berth_sandbox.errors import ComponentError, SandboxNameError
@@ -30,6 +32,8 @@ from sandbox.live_pods import SOON
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
+
+README = Path(__file__).resolve().parents[2] / "operator" / "README.md"
 
 _STARTER = """
 import sys, time
@@ -175,9 +179,12 @@ def run(*arguments: str) -> Result:
 @pytest.mark.usefixtures("home")
 def test_a_sandbox_of_the_command_line_stays_up_until_it_is_taken_down() -> None:
     assert json.loads(run("status", "--output", "json").stdout) == []
-    up = run("up", "--name", "mine", "--nodes", "2", "--node-cpu", "4", "--scoring", "MostAllocated")
+    up = run(
+        "up", "--name", "mine", "--nodes", "2", "--node-cpu", "24", "--scoring", "MostAllocated", "--with-services"
+    )
     assert up.exit_code == 0
     assert "2 nodes" in up.stdout
+    assert "Both services run" in up.stdout
     assert "berth sandbox down --name mine" in up.stdout
 
     (described,) = json.loads(run("status", "--output", "json").stdout)
@@ -185,13 +192,22 @@ def test_a_sandbox_of_the_command_line_stays_up_until_it_is_taken_down() -> None
     assert described["state"] == "up"
     assert (described["nodes"], described["readyNodes"]) == (2, 2)
     assert described["scoring"] == "MostAllocated"
-    assert set(described["components"]) == {c.value for c in expected_components(SandboxSettings())}
+    assert set(described["components"]) == {c.value for c in expected_components(SandboxSettings(services=True))}
     assert described["context"] == "berth-sandbox-mine"
     assert "mine: up, 2 of 2 nodes ready" in run("status").stdout
 
     admin = run("kubeconfig", "--name", "mine").stdout.strip()
     with connect(kubeconfig=admin) as client:
-        assert client.list(NODES).items[0]["status"]["allocatable"]["cpu"] == "4"
+        assert client.list(NODES).items[0]["status"]["allocatable"]["cpu"] == "24"
+        body = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[0])
+        name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+        client.create(RESERVATIONS, body)
+
+        def is_available() -> bool:
+            found = client.get(RESERVATIONS, name, namespace=namespace).get("status", {})
+            return any((one["type"], one["status"]) == ("Available", "True") for one in found.get("conditions", ()))
+
+        eventually("the Reservation of the page is Available", is_available, seconds=120)
     service = run("kubeconfig", "--name", "mine", "--service-account", "berth-descheduler").stdout.strip()
     with connect(kubeconfig=service) as client, pytest.raises(ForbiddenError):
         client.delete(NODES, "node-000")

@@ -45,6 +45,7 @@ def sandbox() -> None:
 )
 @click.option("--second-scheduler", is_flag=True, help="Run another kube-scheduler, named second-scheduler, beside it.")
 @click.option("--volcano", is_flag=True, help="Run Volcano's scheduler and controllers, too; built at the first use.")
+@click.option("--with-services", "services", is_flag=True, help="Run Berth's operator and descheduler, too.")
 def up(*, name: str, scoring: str, **size: Any) -> None:  # noqa: ANN401 - click passes the remaining options by name
     """Start a sandbox that stays up until `berth sandbox down`.
 
@@ -55,6 +56,8 @@ def up(*, name: str, scoring: str, **size: Any) -> None:  # noqa: ANN401 - click
     started.detach()
     click.echo(f"The sandbox {name!r} is up with {settings.nodes} nodes. To look at it with kubectl:\n")
     click.echo(f"  export KUBECONFIG={started.kubeconfig}\n")
+    if settings.services:
+        click.echo(f"Both services run; policies and Reservations have effect. Logs: {started.folder / 'logs'}\n")
     click.echo(f"To stop it:\n\n  berth sandbox down{_name_argument(name)}")
 
 
@@ -77,11 +80,11 @@ def status(output: Output) -> None:
     Each with its nodes, its components and where its kubeconfig is.
     """
     described = [_describe(Sandbox.find(name)) for name in Sandbox.names()]
-    if output is not Output.TABLE:
+    if not output.for_people:
         write_described(described, output)
     elif not described:
         _say("no sandbox is up; `berth sandbox up` starts one")
-    for entry in described if output is Output.TABLE else ():
+    for entry in described if output.for_people else ():
         click.echo(f"{entry['name']}: {entry['state']}, {entry['readyNodes']} of {entry['nodes']} nodes ready")
         click.echo(f"  started     {entry['started']}, Kubernetes {entry['kubernetes']}, scoring {entry['scoring']}")
         click.echo(f"  kubeconfig  {entry['kubeconfig']}")
