@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import yaml
 
+from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.migration_plans import MoveState
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_SECRET
 from berth_core.objects import Node, Pod
@@ -27,6 +28,7 @@ from berth_kube.resources import (
     SECRETS,
 )
 from berth_kube.retries import Repeatable
+from berth_kube.surge import Note, build_release, look_around
 from berth_kube.transport import Request
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
@@ -51,6 +53,7 @@ from waiting import eventually
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
 STAGE: Final = {"stage": "chart"}
+RELEASED: Final = f"{TEMPLATE_HASH_LABEL}={RELEASED_HASH}"
 OF_BERTH: Final = re.compile(r"[ /.]berth\b|volcano")
 
 
@@ -84,6 +87,7 @@ def delete_all_live(client: KubeClient) -> None:
     for reservation in client.list(RESERVATIONS).items:
         metadata = reservation["metadata"]
         delete_if_there(client, RESERVATIONS, metadata["name"], metadata["namespace"])
+    eventually("no pod is let go", lambda: not client.list(PODS, label_selector=RELEASED).items, seconds=90)
     eventually("the webhook is gone", lambda: not client.list(MUTATING_WEBHOOKS).items, seconds=90)
     managed = "app.kubernetes.io/managed-by=berth-operator"
     eventually("classes are gone", lambda: not client.list(PRIORITY_CLASSES, label_selector=managed).items, seconds=90)
@@ -105,11 +109,13 @@ def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_not
             (plan,) = client.list(MIGRATION_PLANS).items
             by_helm, by_the_doctor = play_the_test_pod(release, client, tmp_path)
             assert certificate_in(client, WEBHOOK_SECRET) == certificate_in(client, ISSUED_SECRET)
+            let_go(client, namespace, plan["metadata"]["name"])
             delete_all_live(client)
             eventually("freed nodes carry no mark", lambda: not marked_nodes(client), seconds=90)
         logs = "\n".join(process.tail() for process in services.values())
         assert [move["state"] for move in plan["status"]["moves"]] == [MoveState.LANDED], logs
         assert len({pod.spec.node_name for pod in running(client, namespace)}) == 1
+        assert all(pod.controller for pod in running(client, namespace))
         assert {name: process.exit_code for name, process in services.items()} == {"operator": 0, "descheduler": 0}
         assert "Phase:          Succeeded" in by_helm, by_the_doctor
         release.uninstall()
@@ -119,6 +125,14 @@ def test_the_services_of_a_release_move_a_pod_and_the_documented_steps_leave_not
     eventually("nothing of Berth is left", lambda: not of_berth(existing(client) - before), seconds=90)
     asked = {series for text in EXPRESSIONS.values() for series, _ in SELECTOR.findall(text)}
     assert not asked - measured("\n".join(metrics.values()))
+
+
+def let_go(client: KubeClient, namespace: str, plan: str) -> None:
+    """Leave a pod out of its ReplicaSet, as a run of that plan does that is killed in the middle."""
+    raw_pod = client.list(PODS, namespace=namespace, label_selector="app=app").items[0]
+    note = Note(plan=plan, source=raw_pod["spec"]["nodeName"])
+    body = build_release(raw_pod, look_around(client, raw_pod), note)
+    client.merge_patch(PODS, raw_pod["metadata"]["name"], body, namespace=namespace)
 
 
 def certificate_in(client: KubeClient, secret: str) -> str:

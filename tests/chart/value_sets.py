@@ -2,6 +2,10 @@
 
 from typing import Any, Final
 
+import yaml
+
+from conventions.generate_copies import CHART
+
 OPENSHIFT: Final = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
 """What leaves the ids of a pod's processes to the cluster."""
 
@@ -147,6 +151,10 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
     },
     "another name": {"nameOverride": "mooring", "fullnameOverride": "acme", "monitoring": EVERYTHING["monitoring"]},
     "a part of another chart": {"global": {"anything": 1}},
+    **{
+        f"the example {path.stem}": yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in sorted((CHART / "examples").glob("*.yaml"))
+    },
 }
 
 REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {

@@ -57,6 +57,10 @@ context constraint `nonroot-v2` allows: `oc adm policy add-scc-to-group nonroot-
 Where all nodes are control-plane nodes, as often with k3s and kind, set `operator.options.controlPlaneNodes` and
 `descheduler.options.controlPlaneNodes`.
 
+`examples` has values for [kind](examples/kind.yaml), [GKE](examples/gke-private.yaml),
+[EKS](examples/eks-overlay-network.yaml), [AKS](examples/aks.yaml) and [OpenShift](examples/openshift.yaml), and the
+[first policy](examples/first-policy.yaml): `helm install ... --values helm/berth/examples/kind.yaml`.
+
 ## Settings
 
 `operator.options` and `descheduler.options` are the options of the two programs under their own names: `timeLimit` is
@@ -126,7 +130,8 @@ what the one before had begun.
 
 The operator makes the certificate of its webhook, registers the webhook while a Reservation is live or there are
 queues, and creates priority classes for placeholders and fences. It removes them when nothing needs them. The
-descheduler takes its marks off freed nodes when no policy wants them. So end everything while both still run, queues
+descheduler takes its marks off freed nodes when no policy wants them, and gives pods that surge moves let go back to
+their ReplicaSets, which the loop below waits for. So end everything while both still run, queues
 and windows before the Reservations that they make; `kubectl get berth --all-namespaces` lists what there is:
 
     kubectl delete queues.berth.volcano.sh,reservationwindows,revocablezones --all --all-namespaces
@@ -134,6 +139,9 @@ and windows before the Reservations that they make; `kubectl get berth --all-nam
     kubectl delete deschedulerpolicies --all
     kubectl delete migrationplans --all
     kubectl delete reservations --all --all-namespaces
+    until [ -z "$(kubectl get pods --all-namespaces --selector pod-template-hash=released-by-berth --output name)" ]; do
+      sleep 1
+    done
     kubectl wait --for=delete mutatingwebhookconfiguration/berth-handover --timeout=60s
     kubectl wait --for=delete priorityclass --selector app.kubernetes.io/managed-by=berth-operator --timeout=60s
     helm uninstall berth --namespace berth-system

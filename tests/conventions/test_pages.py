@@ -36,7 +36,8 @@ OPTIONS_OF_CLOUDS: Final = {
     *("--certificate-identity-regexp", "--certificate-oidc-issuer"),
 }
 """gcloud's, aws's and cosign's."""
-OPTIONS_OF_THE_RELEASE: Final = {"--dry-run"}
+OPTIONS_OF_THE_RELEASE: Final = {"--dry-run", "--build-arg", "--isolation", "--no-cache", "--timestamp"}
+"""The last four are buildah's."""
 PROGRAMS: Final = (berth, serve, operator)
 
 

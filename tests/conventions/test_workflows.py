@@ -30,8 +30,8 @@ def scripts(name: str) -> list[str]:
     return [step["run"] for step in steps(name) if "run" in step]
 
 
-def test_there_is_a_workflow_for_tests_and_one_for_releases() -> None:
-    assert set(WORKFLOWS) == {"release.yml", "test.yml"}
+def test_there_are_workflows_for_tests_for_the_site_and_for_releases() -> None:
+    assert set(WORKFLOWS) == {"release.yml", "site.yml", "test.yml"}
     assert WORKFLOWS["release.yml"]["on"] == {"push": {"tags": ["v*"]}}
     assert WORKFLOWS["release.yml"]["jobs"]["tests"] == {"uses": "./.github/workflows/test.yml"}
     assert "workflow_call" in WORKFLOWS["test.yml"]["on"]
@@ -84,10 +84,13 @@ def test_a_workflow_may_read_and_a_job_says_what_it_writes(name: str) -> None:
         job: set(found["permissions"].items()) for job, found in workflow["jobs"].items() if "permissions" in found
     }
     wanted = {
-        "images": {("contents", "read"), ("id-token", "write")},
-        "publish": {("contents", "write"), ("id-token", "write")},
+        "release.yml": {
+            "images": {("contents", "read"), ("id-token", "write")},
+            "publish": {("contents", "write"), ("id-token", "write")},
+        },
+        "site.yml": {"publish": {("pages", "write"), ("id-token", "write")}},
     }
-    assert given == (wanted if name == "release.yml" else {})
+    assert given == wanted.get(name, {})
 
 
 @EVERY
