@@ -42,6 +42,7 @@ WINDOW_MISSED: Final = "window missed"
 LENT_FENCED: Final = "lent node fenced"
 COLLECTED: Final = "finished reservation collected"
 POD_GROUP_COLLECTED: Final = "unused pod group deleted"
+REQUESTS_SKIPPED: Final = "eviction requests are neither made nor answered"
 EXTENDER_LISTENING: Final = "extender of Volcano's scheduler listening"
 
 KEY_RESERVATION: Final = "reservation"

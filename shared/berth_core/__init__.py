@@ -285,6 +285,7 @@ from berth_core.reservations import (
     fenced_nodes,
     is_expired,
     job_uid,
+    oldest_first,
     reservation_for,
 )
 from berth_core.resources import (
@@ -337,7 +338,10 @@ from berth_core.selectors import (
     tolerates,
     untolerated_taint,
 )
-from berth_core.snapshot import Snapshot
+from berth_core.snapshot import (
+    Snapshot,
+    SurgeObjects,
+)
 from berth_core.snapshot_kinds import SnapshotKind, kubectl_command, parse_kinds
 from berth_core.storage import (
     CSINode,
@@ -431,7 +435,7 @@ __all__ = [
     "ResourceRequirements", "ResourceUse", "RetryableError", "RevocableZone", "RevocableZoneStatus", "Room",
     "RoomReason", "RoomSlot", "RoomState", "RoomStatus", "RunMode",
     "ScheduledReason", "SchedulingGate", "ShapeRoom", "Slot", "SlotState", "Snapshot", "SnapshotKind", "StorageClass",
-    "SystemClock",
+    "SurgeObjects", "SystemClock",
     "Taint", "TaskStatus", "TimedJob", "Toleration", "TopologySpreadConstraint", "Trigger",
     "ValidReason", "VolcanoJob", "Volume", "VolumeAttachment",
     "WindowCondition", "WindowReason", "WindowSchedule", "WindowState", "WindowTimes", "Workload", "WorkloadSpec",
@@ -452,7 +456,7 @@ __all__ = [
     "job_of", "job_uid",
     "kubectl_command",
     "mark", "matches_any_term", "matches_labels", "matches_node_affinity", "may_lose_its_place",
-    "occupied_requests", "offered_to_queues", "owner_matches",
+    "occupied_requests", "offered_to_queues", "oldest_first", "owner_matches",
     "parse_duration", "parse_kinds", "parse_quantity", "parse_selector", "parse_timestamp", "percent",
     "placeholder_name", "plan_name", "policies_that_move", "preemptable_groups", "printable_line", "printable_text",
     "priority_class_name", "probe_name",

@@ -243,12 +243,16 @@ class MoveState(StrEnum):
     @property
     def terminal(self) -> bool:
         """Return whether the move is over."""
-        return self.succeeded or self in {MoveState.ELSEWHERE, MoveState.SKIPPED, MoveState.FAILED}
+        return self in _OVER
 
     @property
     def succeeded(self) -> bool:
         """Return whether the move ended as planned."""
-        return self in {MoveState.LANDED, MoveState.REMOVED}
+        return self in _SUCCEEDED
+
+
+_SUCCEEDED: Final = frozenset({MoveState.LANDED, MoveState.REMOVED})
+_OVER: Final = _SUCCEEDED | {MoveState.ELSEWHERE, MoveState.SKIPPED, MoveState.FAILED}
 
 
 class MoveReason(StrEnum):

@@ -10,7 +10,7 @@ import msgspec
 
 from berth_core.clock import format_timestamp, parse_duration, parse_timestamp
 from berth_core.errors import InputError
-from berth_core.labels import PREFIX, ROOM_ANNOTATION, STARVING_JOB_LABEL
+from berth_core.labels import MOVE_ANNOTATION, PREFIX, ROOM_ANNOTATION, STARVING_JOB_LABEL
 from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
 from berth_core.unreadable import read_or_stand_in
 
@@ -425,6 +425,7 @@ def job_uid(reference: ObjectReference) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+_LONGEST_POSITION: Final = 9
 _WITHOUT_NODES: Final = frozenset({ReservationReason.FENCE_LIMIT, ReservationReason.UNSCHEDULABLE_YET})
 
 
@@ -465,3 +466,22 @@ def reservation_for(job_uid: str, namespace: str, reservations: Iterable[Reserva
     """
     own = (one for one in reservations if one.metadata.namespace == namespace)
     return next((one for one in own if one.metadata.labels.get(STARVING_JOB_LABEL) == job_uid), None)
+
+
+def oldest_first(reservations: Iterable[Reservation]) -> list[Reservation]:
+    """Return Reservations by age; those of a plan in the order of its moves, as old as the first of them."""
+    found = list(reservations)
+    begun: dict[str, str] = {}
+    for one in found:
+        begun[one.plan] = min(begun.get(one.plan, _created(one)), _created(one))
+    return sorted(found, key=lambda one: _age(one, begun[one.plan] if one.plan else _created(one)))
+
+
+def _age(reservation: Reservation, begun: str) -> tuple[str, str, int, str]:
+    number = reservation.metadata.annotations.get(MOVE_ANNOTATION, "")
+    move = int(number) if number.isdecimal() and len(number) <= _LONGEST_POSITION else 0
+    return begun, reservation.plan, move, reservation.metadata.uid
+
+
+def _created(reservation: Reservation) -> str:
+    return reservation.metadata.creation_timestamp or ""

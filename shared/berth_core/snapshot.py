@@ -4,6 +4,7 @@ It is immutable and sorted.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,7 @@ import msgspec
 
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
+from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, api_group
 from berth_core.pod_groups import (
     POD_GROUP_API_VERSIONS,
     POD_GROUP_KIND,
@@ -40,7 +41,15 @@ from berth_core.queues import (
 )
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
 from berth_core.resources import ResourceAmounts, occupied_requests
-from berth_core.snapshot_kinds import SnapshotKind, known_kinds, missing_kinds, unread_kinds
+from berth_core.snapshot_kinds import (
+    ONLY_FOR_SURGES,
+    SnapshotKind,
+    is_for_surges,
+    known_kinds,
+    lacking_for_surges,
+    missing_kinds,
+    unread_kinds,
+)
 from berth_core.storage import (
     CSINode,
     PersistentVolume,
@@ -294,6 +303,28 @@ def _title(kind: str, namespace: str, name: str) -> str:
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
+@dataclass(frozen=True, slots=True)
+class SurgeObjects:
+    """What a List has of the objects that decide which pods can surge, as it has them."""
+
+    by_kind: Mapping[str, tuple[dict[str, Any], ...]]
+    lacking: tuple[SnapshotKind, ...]
+    """Kinds without which that is not known."""
+
+    @classmethod
+    def from_json(cls, raw: bytes, stated: Iterable[SnapshotKind] = ()) -> "SurgeObjects":
+        """Decode a List that `Snapshot.from_json` has read; `stated` as there."""
+        listed, found = _decode_outside(raw), defaultdict[str, list[dict[str, Any]]](list)
+        present = set()
+        for item in listed.items or ():
+            head = _HEAD_DECODER.decode(item)
+            if is_for_surges(api_group(head.api_version), head.kind):
+                present.add((head.api_version, head.kind))
+                found[head.kind].append(_ANY_DECODER.decode(cut(bytes(item))))
+        lacking = lacking_for_surges(present, {*stated, *known_kinds(listed.kinds)})
+        return cls({kind: tuple(items) for kind, items in found.items()}, lacking)
+
+
 _FIELDS: Final[Mapping[type[Listed], str]] = {
     Node: "nodes",
     Pod: "pods",
@@ -397,7 +428,7 @@ class Snapshot:
 
         Equal snapshots give equal bytes.
         """
-        held = (kind for kind in SnapshotKind if kind not in {*self.missing, *self.unread})
+        held = (kind for kind in SnapshotKind if kind not in {*self.missing, *self.unread, *ONLY_FOR_SURGES})
         return encode_list((one for name in _FIELDS.values() for one in getattr(self, name)), held)
 
     def check(self) -> None:

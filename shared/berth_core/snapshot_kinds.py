@@ -29,9 +29,15 @@ class SnapshotKind(StrEnum):
     PODS = "pods"
     NAMESPACES = "namespaces"
     DISRUPTION_BUDGETS = "poddisruptionbudgets.policy"
+    DEPLOYMENTS = "deployments.apps"
     REPLICA_SETS = "replicasets.apps"
     STATEFUL_SETS = "statefulsets.apps"
+    DAEMON_SETS = "daemonsets.apps"
     JOBS = "jobs.batch"
+    REPLICATION_CONTROLLERS = "replicationcontrollers"
+    SERVICES = "services"
+    AUTOSCALERS = "horizontalpodautoscalers.autoscaling"
+    QUOTAS = "resourcequotas"
     CLAIMS = "persistentvolumeclaims"
     VOLUMES = "persistentvolumes"
     STORAGE_CLASSES = "storageclasses.storage.k8s.io"
@@ -90,6 +96,10 @@ def _selects_namespaces(pod: Pod) -> bool:
     return any(term.namespace_selector is not None for term in terms)
 
 
+def _no_pod(_pod: Pod) -> bool:
+    return False
+
+
 def _has_no_priority_value(pod: Pod) -> bool:
     return bool(pod.spec.priority_class_name) and pod.spec.priority is None
 
@@ -97,6 +107,7 @@ def _has_no_priority_value(pod: Pod) -> bool:
 _WHOLE: Final = "that none of these is about to be scaled down or deleted"
 _STAY: Final = "that pods with claims stay"
 _GANGS: Final = "that pods of such groups stay"
+_NO_SURGE: Final = "that no pod surges where a budget allows nothing"
 _ATTACHED: Final = "that nodes take any number of volumes"
 
 _NEEDS: Final[Mapping[SnapshotKind, _Need]] = {
@@ -108,8 +119,14 @@ _NEEDS: Final[Mapping[SnapshotKind, _Need]] = {
     SnapshotKind.DISRUPTION_BUDGETS: _Need(
         "policy", "PodDisruptionBudget", _any_pod, "that no budget forbids an eviction"
     ),
+    SnapshotKind.DEPLOYMENTS: _Need("apps", "Deployment", _no_pod, _NO_SURGE),
     SnapshotKind.REPLICA_SETS: _Need("apps", "ReplicaSet", _made_by("ReplicaSet", "apps"), _WHOLE),
     SnapshotKind.STATEFUL_SETS: _Need("apps", "StatefulSet", _made_by("StatefulSet", "apps"), _WHOLE),
+    SnapshotKind.DAEMON_SETS: _Need("apps", "DaemonSet", _no_pod, _NO_SURGE),
+    SnapshotKind.REPLICATION_CONTROLLERS: _Need("", "ReplicationController", _no_pod, _NO_SURGE),
+    SnapshotKind.SERVICES: _Need("", "Service", _no_pod, _NO_SURGE),
+    SnapshotKind.AUTOSCALERS: _Need("autoscaling", "HorizontalPodAutoscaler", _no_pod, _NO_SURGE),
+    SnapshotKind.QUOTAS: _Need("", "ResourceQuota", _no_pod, _NO_SURGE),
     SnapshotKind.JOBS: _Need("batch", "Job", _made_by("Job", "batch"), "that pods of Jobs stay"),
     SnapshotKind.CLAIMS: _Need("", "PersistentVolumeClaim", _mounts_a_claim, _STAY),
     SnapshotKind.VOLUMES: _Need("", "PersistentVolume", _mounts_a_claim, _STAY),
@@ -135,20 +152,34 @@ _NEEDS: Final[Mapping[SnapshotKind, _Need]] = {
         "scheduling.k8s.io", "Workload", lambda pod: pod.spec.workload_ref is not None, _GANGS
     ),
     SnapshotKind.VOLCANO_QUEUES: _Need(
-        "scheduling.volcano.sh", "Queue", lambda _pod: False, "that no queue of Volcano has a guarantee"
+        "scheduling.volcano.sh", "Queue", _no_pod, "that no queue of Volcano has a guarantee"
     ),
-    SnapshotKind.QUEUES: _Need(
-        "berth.volcano.sh", "Queue", lambda _pod: False, "that no queue of Berth has a guarantee"
-    ),
-    SnapshotKind.KUEUE_LOCAL_QUEUES: _Need(
-        "kueue.x-k8s.io", "LocalQueue", lambda _pod: False, "that Kueue manages no namespace"
-    ),
+    SnapshotKind.QUEUES: _Need("berth.volcano.sh", "Queue", _no_pod, "that no queue of Berth has a guarantee"),
+    SnapshotKind.KUEUE_LOCAL_QUEUES: _Need("kueue.x-k8s.io", "LocalQueue", _no_pod, "that Kueue manages no namespace"),
 }
 _ALWAYS: Final = frozenset({SnapshotKind.NODES, SnapshotKind.PODS})
 _IF_ASKED: Final = (SnapshotKind.VOLCANO_QUEUES, SnapshotKind.QUEUES)
 """Kinds that matter for questions about them, and for no other plan."""
 _FOR_QUEUES: Final = (SnapshotKind.NAMESPACES, SnapshotKind.KUEUE_LOCAL_QUEUES)
 """Kinds that say which pods are in Berth's queues."""
+ONLY_FOR_SURGES: Final = frozenset(
+    {
+        SnapshotKind.DEPLOYMENTS,
+        SnapshotKind.DAEMON_SETS,
+        SnapshotKind.REPLICATION_CONTROLLERS,
+        SnapshotKind.SERVICES,
+        SnapshotKind.AUTOSCALERS,
+        SnapshotKind.QUOTAS,
+    }
+)
+"""Kinds that say only which pods can surge."""
+_FOR_SURGES: Final = ONLY_FOR_SURGES | {
+    SnapshotKind.DISRUPTION_BUDGETS,
+    SnapshotKind.REPLICA_SETS,
+    SnapshotKind.STATEFUL_SETS,
+    SnapshotKind.JOBS,
+    SnapshotKind.CLAIMS,
+}
 _CLUSTERS_MAY_LACK: Final = frozenset(
     {
         SnapshotKind.RESERVATIONS,
@@ -199,6 +230,18 @@ def unread_kinds(present: Collection[tuple[str, str]], stated: Collection[Snapsh
     lacking = _lacking(present, stated)
     has_queues = SnapshotKind.QUEUES not in lacking
     return tuple(kind for kind in lacking if kind in _IF_ASKED or (has_queues and kind in _FOR_QUEUES))
+
+
+def is_for_surges(group: str, kind: str) -> bool:
+    """Return whether objects of a kind decide which pods can surge."""
+    return any((_NEEDS[one].group, _NEEDS[one].kind) == (group, kind) for one in _FOR_SURGES)
+
+
+def lacking_for_surges(
+    present: Collection[tuple[str, str]], stated: Collection[SnapshotKind]
+) -> tuple[SnapshotKind, ...]:
+    """Return the kinds without which it is not known which pods can surge."""
+    return tuple(kind for kind in _lacking(present, stated) if kind in ONLY_FOR_SURGES)
 
 
 def _lacking(present: Collection[tuple[str, str]], stated: Collection[SnapshotKind]) -> tuple[SnapshotKind, ...]:

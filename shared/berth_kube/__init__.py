@@ -36,6 +36,7 @@ from berth_kube.resources import (
     DEPLOYMENTS,
     DESCHEDULER_POLICIES,
     EVENTS,
+    EVICTION_REQUESTS,
     HORIZONTAL_POD_AUTOSCALERS,
     JOBS,
     KUEUE_LOCAL_QUEUES,
@@ -79,6 +80,8 @@ from berth_kube.reviews import Access, Subject, review_access, review_token
 from berth_kube.surge import (
     Around,
     Note,
+    ObjectReader,
+    ReadOnce,
     Returned,
     SurgeEligibility,
     build_release,
@@ -96,7 +99,7 @@ from berth_kube.surge import (
     take_back,
     why_not_surge,
 )
-from berth_kube.transport import ConfigurationSource, Request, find_source, is_loopback
+from berth_kube.transport import ConfigurationSource, Request, context_names, find_source, is_loopback
 from berth_kube.watching import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_kube.yaml_documents import LocatedDocument, locate_documents, read_bounded
 
@@ -111,6 +114,7 @@ __all__ = [
     "DEPLOYMENTS",
     "DESCHEDULER_POLICIES",
     "EVENTS",
+    "EVICTION_REQUESTS",
     "HORIZONTAL_POD_AUTOSCALERS",
     "JOBS",
     "KUEUE_LOCAL_QUEUES",
@@ -174,6 +178,8 @@ __all__ = [
     "LocatedDocument",
     "NotFoundError",
     "Note",
+    "ObjectReader",
+    "ReadOnce",
     "RefusedError",
     "Removed",
     "Repeatable",
@@ -194,6 +200,7 @@ __all__ = [
     "build_release",
     "build_return",
     "connect",
+    "context_names",
     "controller_reference",
     "decode_event",
     "decode_item",

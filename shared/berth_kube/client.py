@@ -10,7 +10,7 @@ import msgspec
 from urllib3.response import BaseHTTPResponse
 
 from berth_core import Clock, SystemClock
-from berth_kube.errors import EVICT, Call, ForbiddenError, KubeError, UnreachableError
+from berth_kube.errors import EVICT, Call, ForbiddenError, KubeError, NotFoundError, UnreachableError
 from berth_kube.listing import AS_DICT, PAGE_SIZE, Listing, T, decode, read_all
 from berth_kube.resources import PODS, Resource
 from berth_kube.retries import CHANCE, Repeatable, RetryPolicy, right_of
@@ -211,6 +211,16 @@ class KubeClient:
         call = Call("get", resource.describe(name, namespace=namespace))
         request = Request(call, "GET", resource.path(name, namespace=namespace))
         return self._object(request, Repeatable.ALWAYS, type)
+
+    def serves(self, resource: Resource) -> bool:
+        """Return whether the API server names a kind in its discovery."""
+        call = Call("discover", resource.api_version)
+        request = Request(call, "GET", f"/apis/{resource.group}/{resource.version}")
+        try:
+            found = self._object(request, Repeatable.ALWAYS, AS_DICT)
+        except NotFoundError:
+            return False
+        return any(one.get("name") == resource.plural for one in found.get("resources", ()))
 
     def list(
         self,

@@ -60,6 +60,11 @@ class Store(Generic[T]):
         with self._lock:
             return tuple(self._by_uid.values())
 
+    def by_uid(self) -> dict[str, T]:
+        """Return a copy of what is stored, by UID."""
+        with self._lock:
+            return dict(self._by_uid)
+
     def _replace(self, by_uid: dict[str, T]) -> None:
         with self._lock:
             self._by_uid = by_uid

@@ -45,6 +45,11 @@ class Resource:
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    @property
+    def name_for_kubectl(self) -> str:
+        """Return the kind as `kubectl get --output name` writes it."""
+        return f"{self.kind.lower()}.{self.group}" if self.group else self.kind.lower()
+
     def path(self, name: str | None = None, *, namespace: str | None = None, subresource: str = "") -> str:
         """Return the path of one object.
 
@@ -119,6 +124,9 @@ MUTATING_WEBHOOKS: Final = Resource(
     "MutatingWebhookConfiguration",
     namespaced=False,
 )
+EVICTION_REQUESTS: Final = Resource("lifecycle.k8s.io", "v1alpha1", "evictionrequests", "EvictionRequest")
+"""An alpha of Kubernetes 1.37; Berth only looks whether it is served."""
+
 VALIDATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io",
     "v1",

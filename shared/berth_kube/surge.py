@@ -10,11 +10,11 @@ Its annotation decides nothing. What the label had been, the ReplicaSet says; th
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -33,7 +33,8 @@ from berth_core import (
     parse_timestamp,
 )
 from berth_kube.client import KubeClient
-from berth_kube.errors import NotFoundError
+from berth_kube.errors import Call, Failure, NotFoundError
+from berth_kube.listing import Listing
 from berth_kube.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -56,6 +57,48 @@ _RELEASED: Final = f"{TEMPLATE_HASH_LABEL}={RELEASED_HASH}"
 _SHARED: Final = {"ReadWriteMany", "ReadOnlyMany"}
 _GANG_FIELDS: Final = ("workloadRef", "schedulingGroup")
 _GANG_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+
+
+class ObjectReader(Protocol):
+    """Gives objects, such as a `KubeClient`."""
+
+    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> dict[str, Any]:
+        """Return an object; raises `BerthError`."""
+        ...
+
+    def list(self, resource: Resource, *, namespace: str | None = None) -> Listing[dict[str, Any]]:
+        """Return all objects of a kind; raises `BerthError`."""
+        ...
+
+
+class ReadOnce:
+    """Gives objects of one namespace after the other, each kind from one list."""
+
+    def __init__(self, read: Callable[[Resource, str | None], Iterable[RawObject]]) -> None:
+        """`read` returns the objects of a kind in a namespace."""
+        self._read = read
+        self._namespace: str | None = None
+        self._known: dict[Resource, dict[str, dict[str, Any]]] = {}
+        """By name."""
+
+    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> dict[str, Any]:
+        """Return an object; raises `NotFoundError` and what reading raises."""
+        if found := self._of_kind(resource, namespace).get(name):
+            return found
+        call = Call("get", resource.describe(name, namespace=namespace))
+        raise NotFoundError(call, Failure(404, "NotFound", "it is not there"))
+
+    def list(self, resource: Resource, *, namespace: str | None = None) -> Listing[dict[str, Any]]:
+        """Return all objects of a kind; raises what reading raises."""
+        return Listing(tuple(self._of_kind(resource, namespace).values()), "")
+
+    def _of_kind(self, resource: Resource, namespace: str | None) -> dict[str, dict[str, Any]]:
+        if namespace != self._namespace:
+            self._namespace, self._known = namespace, {}
+        if resource not in self._known:
+            found = self._read(resource, namespace)
+            self._known[resource] = {one["metadata"]["name"]: dict(one) for one in found}
+        return self._known[resource]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +152,7 @@ def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
 
 
 def look_around(
-    client: KubeClient, raw_pod: RawObject, read_namespace: Callable[[str], Around] | None = None
+    client: ObjectReader, raw_pod: RawObject, read_namespace: Callable[[str], Around] | None = None
 ) -> Around:
     """Return what decides about a pod; raises `BerthError`."""
     namespace, owner = raw_pod["metadata"]["namespace"], controller_reference(raw_pod)
@@ -128,7 +171,7 @@ def look_around(
     )
 
 
-def _read_namespace(client: KubeClient, namespace: str) -> Around:
+def _read_namespace(client: ObjectReader, namespace: str) -> Around:
     def with_kind(*kinds: Resource) -> tuple[tuple[str, RawObject], ...]:
         return tuple((kind.kind, one) for kind in kinds for one in _all_of(client, kind, namespace))
 
@@ -140,14 +183,14 @@ def _read_namespace(client: KubeClient, namespace: str) -> Around:
     )
 
 
-def _all_of(client: KubeClient, resource: Resource, namespace: str) -> tuple[RawObject, ...]:
+def _all_of(client: ObjectReader, resource: Resource, namespace: str) -> tuple[RawObject, ...]:
     return tuple(client.list(resource, namespace=namespace).items)
 
 
 class SurgeEligibility:
     """Reads what decides whether pods can surge, once for those of a namespace; called from many threads."""
 
-    def __init__(self, client: KubeClient, clock: Clock) -> None:
+    def __init__(self, client: ObjectReader, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._locks: dict[str, threading.RLock] = {}
@@ -182,10 +225,10 @@ class SurgeEligibility:
             return replace(known, uncounted=uncounted)
 
 
-def find_replica_set(client: KubeClient, namespace: str, name: str) -> dict[str, Any] | None:
+def find_replica_set(client: ObjectReader, namespace: str, name: str) -> dict[str, Any] | None:
     """Return a ReplicaSet that is there and stays."""
     try:
-        found: dict[str, Any] = client.get(REPLICA_SETS, name, namespace=namespace)
+        found = client.get(REPLICA_SETS, name, namespace=namespace)
     except NotFoundError:
         return None
     return None if found["metadata"].get("deletionTimestamp") else found
@@ -208,7 +251,7 @@ def why_not_surge(raw_pod: RawObject, around: Around) -> str:
     checks = (_why_not_by_pod, _why_not_by_owner, _why_not_by_selectors, _why_not_by_room)
     try:
         return next(filter(None, (check(raw_pod, around) for check in checks)), "")
-    except (InputError, msgspec.ValidationError) as error:
+    except (InputError, msgspec.ValidationError, LookupError, TypeError, AttributeError) as error:
         return f"it cannot be told whether it may: {error}"
 
 

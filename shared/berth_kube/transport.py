@@ -72,12 +72,16 @@ class KubeconfigSource:
             raise InputError("kubeconfig", self.files, "a file that exists")
         return [_read_yaml(path) for path in present]
 
+    def context_names(self) -> tuple[str, ...]:
+        """Return the names of the contexts, sorted; raises `InputError`."""
+        return tuple(sorted(set(_context_names(self._documents()))))
+
     def _chosen_context(self, documents: Sequence[Mapping[str, Any]]) -> str:
         """Return the context's name; raises InputError if the files lack it.
 
         Of several files the first with a current context counts, as for kubectl.
         """
-        contexts = [name for document in documents for name in _named(document, "contexts")]
+        contexts = _context_names(documents)
         current = next((d["current-context"] for d in documents if d.get("current-context")), None)
         wanted = self.context or current
         if wanted not in contexts:
@@ -122,6 +126,16 @@ def find_source(kubeconfig: str | None = None, context: str | None = None) -> Co
     raise InputError(
         "kubeconfig", HOME_KUBECONFIG, "a file that exists; name one with --kubeconfig or KUBECONFIG, or run in a pod"
     )
+
+
+def context_names(kubeconfig: str | None = None) -> tuple[str, ...]:
+    """Return the contexts of the kubeconfig, none in a pod; raises `InputError`."""
+    source = find_source(kubeconfig)
+    return source.context_names() if isinstance(source, KubeconfigSource) else ()
+
+
+def _context_names(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [name for document in documents for name in _named(document, "contexts")]
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:

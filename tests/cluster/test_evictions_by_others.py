@@ -1,9 +1,13 @@
 """Pods that ask for a replacement serve through evictions by others, and nobody waits for a Berth that is dead."""
 
+import json
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,14 +15,17 @@ from berth_core.labels import EVICTIONS_LABEL, EVICTIONS_SURGE
 from berth_core.names import EVICTION_WEBHOOK_CONFIGURATION
 from berth_core.objects import Pod
 from berth_kube.client import KubeClient
-from berth_kube.errors import EvictionInterceptedError, NotFoundError
+from berth_kube.errors import EvictionBlockedError, EvictionInterceptedError, NotFoundError
 from berth_kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PDBS, PODS, SERVICES, VALIDATING_WEBHOOKS
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.builds import find_kubectl
+from berth_sandbox.ports import LOOPBACK
 from berth_sandbox.sandbox import Sandbox
+from cluster.test_two_replicas import trusting
 from cluster_objects import build_deployment, let_the_scheduler_hear, make_namespace, pod_template, told_reasons
 from eviction_calls import answered_evictions
 from ready_endpoints import ready_endpoints, watched_endpoints
+from replicas import Replica, running_replicas
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
 
@@ -90,7 +97,7 @@ class Shop:
             self.client.evict(NAMESPACE, pod.metadata.name, uid=pod.metadata.uid)
         except EvictionInterceptedError:
             return True
-        except NotFoundError:
+        except (EvictionBlockedError, NotFoundError):
             return False
         return False
 
@@ -174,3 +181,45 @@ def test_a_pod_serves_until_another_does_and_who_cannot_surge_goes_at_once(
     assert not shop.evict(pod), "nobody waits for an operator that is dead"
     (webhook, _) = shop.client.get(VALIDATING_WEBHOOKS, EVICTION_WEBHOOK_CONFIGURATION)["webhooks"]
     assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == ("Ignore", 3)
+
+
+def answer_of(replica: Replica, config: dict[str, Any], pod: Pod) -> str:
+    """Ask one replica about an eviction as the API server would; return its message, "" where the eviction passes."""
+    asked = {"uid": "1", "namespace": NAMESPACE, "name": pod.metadata.name, "operation": "CREATE"}
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    url = f"https://{LOOPBACK}:{replica.webhook_port}{urlsplit(config['url']).path}"
+    call = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(call, timeout=60, context=trusting(config)) as answer:  # noqa: S310 - our own
+        response = json.load(answer)["response"]
+    return "" if response["allowed"] else str(response["status"]["message"])
+
+
+def test_both_replicas_of_the_operator_answer_and_one_goes_on_without_the_other(shop: Shop, tmp_path: Path) -> None:
+    with running_replicas(shop.sandbox, tmp_path, 2, "--evictions") as replicas:
+        leader, follower = replicas.leader, replicas.follower
+        first = shop.first_moved()
+        eventually("the first goes", lambda: not shop.evict(first) and is_settled(shop), seconds=120)
+        (pod,) = shop.pods(PROBE)
+        shop.serve(PROBE)  # its budget keeps the pod should an eviction pass while the API server finds no replica
+        for node in shop.nodes:
+            shop.kubectl("cordon", node)
+        let_the_scheduler_hear(shop.client, NAMESPACE, shop.nodes[-1])
+        config = shop.client.get(VALIDATING_WEBHOOKS, EVICTION_WEBHOOK_CONFIGURATION)["webhooks"][0]["clientConfig"]
+
+        eventually("one lets the pod go", lambda: "not available yet" in answer_of(leader, config, pod), seconds=60)
+        assert "not available yet" in answer_of(follower, config, pod), "it goes by what the other has done"
+        leader.kill()
+        replicas.wait_until_left_out(leader)
+        eventually("the API server asks the other", lambda: shop.evict(pod), seconds=60)
+        assert "not available yet" in answer_of(follower, config, pod)
+
+        for node in shop.nodes:
+            shop.kubectl("uncordon", node)
+        eventually("the pod goes", lambda: not shop.evict(pod) and is_settled(shop), seconds=120)
+        assert pod.metadata.uid != shop.pods(PROBE)[0].metadata.uid
+
+
+def is_settled(shop: Shop) -> bool:
+    """Return whether the probe has one pod, which serves and which its ReplicaSet has."""
+    found = shop.pods(PROBE)
+    return len(found) == 1 and found[0].is_ready and not found[0].is_terminating and found[0].controller is not None

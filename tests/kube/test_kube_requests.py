@@ -27,7 +27,7 @@ from berth_kube.errors import (
     UnreachableError,
     UntrustedServerError,
 )
-from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, RESERVATIONS
+from berth_kube.resources import EVICTION_REQUESTS, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
 from berth_kube.retries import NO_RETRIES
 from scripted_server import (
     Answer,
@@ -406,3 +406,17 @@ def test_a_reservation_is_addressed_in_its_group(client: KubeClient, server: Scr
     path = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations/r"
     server.on("GET", path, answer({"metadata": {"name": "r"}}))
     assert client.get(RESERVATIONS, "r", namespace="default")["metadata"] == {"name": "r"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "want"),
+    [(["evictionrequests", "evictionrequests/status"], True), (["evictions"], False), (None, False)],
+    ids=["served", "another kind", "no such group"],
+)
+def test_whether_a_kind_is_served_is_found_by_discovery(
+    client: KubeClient, server: ScriptedServer, kinds: list[str] | None, *, want: bool
+) -> None:
+    if kinds is not None:
+        found = {"kind": "APIResourceList", "resources": [{"name": name} for name in kinds]}
+        server.on("GET", "/apis/lifecycle.k8s.io/v1alpha1", answer(found))
+    assert client.serves(EVICTION_REQUESTS) is want

@@ -29,8 +29,10 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import UnexpectedObjectError
 from berth_kube.resources import (
     CSI_NODES,
+    DAEMON_SETS,
     DEPLOYMENTS,
     DESCHEDULER_POLICIES,
+    HORIZONTAL_POD_AUTOSCALERS,
     JOBS,
     MIGRATION_PLANS,
     NAMESPACES,
@@ -41,7 +43,10 @@ from berth_kube.resources import (
     PVCS,
     PVS,
     REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
     RESERVATIONS,
+    RESOURCE_QUOTAS,
+    SERVICES,
     STATEFUL_SETS,
     STORAGE_CLASSES,
     VOLCANO_JOBS,
@@ -179,7 +184,8 @@ class Cluster:
     def __init__(self, server: ScriptedServer) -> None:
         self.server = server
         others = (PDBS, PVCS, PVS, STORAGE_CLASSES, CSI_NODES, VOLUME_ATTACHMENTS, PRIORITY_CLASSES, NAMESPACES)
-        for empty in (*others, REPLICA_SETS, STATEFUL_SETS, JOBS, DEPLOYMENTS, RESERVATIONS):
+        makers = (REPLICA_SETS, STATEFUL_SETS, JOBS, DEPLOYMENTS, DAEMON_SETS, REPLICATION_CONTROLLERS)
+        for empty in (*others, *makers, SERVICES, HORIZONTAL_POD_AUTOSCALERS, RESOURCE_QUOTAS, RESERVATIONS):
             server.on("GET", empty.path(), raw_page())
         self.put(NODES, as_api(node("node-a"), kind="Node"), as_api(node("node-b"), kind="Node"))
         self.put(PODS, as_api(pod("q", node="node-b")))

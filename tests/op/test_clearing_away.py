@@ -282,12 +282,32 @@ def test_the_scope_follows_the_live_reservations(harness: OperatorHarness) -> No
     harness.scope.reconcile()
     seen.append(covered(harness))
     harness.cache.remove_reservation("one")
-    harness.scope.reconcile()
+    harness.scope.refresh()
     seen.append(covered(harness))
     harness.cache.remove_reservation("two")
     harness.scope.reconcile()
     seen.append(covered(harness))
     assert seen == [None, ["default", "shop"], ["shop"], None]
+
+
+def test_a_namespace_whose_reservations_come_and_go_changes_the_scope_only_at_a_sweep(harness: OperatorHarness) -> None:
+    harness.cache.put_reservation(place(uid="one"))
+    harness.cache.put_reservation(place(uid="two", namespace="shop"))
+    harness.scope.reconcile()
+    harness.cache.remove_reservation("one")
+    assert not harness.scope.reconcile()
+    harness.cache.put_reservation(place(uid="three"))
+    assert not harness.scope.reconcile()
+    assert covered(harness) == ["default", "shop"]
+
+
+def test_a_new_authority_is_registered_at_once(harness: OperatorHarness) -> None:
+    harness.cache.put_reservation(place())
+    harness.scope.reconcile()
+    harness.client_config["caBundle"] = "Yg=="
+    assert harness.scope.reconcile()
+    body = harness.api.objects[MUTATING_WEBHOOKS.plural, "", WEBHOOK_CONFIGURATION]
+    assert {one["clientConfig"]["caBundle"] for one in body["webhooks"]} == {"Yg=="}
 
 
 def test_a_scope_that_somebody_took_away_is_written_again_by_the_next_sweep(harness: OperatorHarness) -> None:

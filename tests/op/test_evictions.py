@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
+from structlog.testing import capture_logs
 
 from berth_core.clock import format_timestamp
 from berth_core.errors import InputError
@@ -111,9 +112,9 @@ class Cluster(FakeApi):
 class Desk:
     """The operator's answers to evictions, with a clock that stands."""
 
-    def __init__(self, *pods: Raw) -> None:
-        self.api = Cluster(*pods)
-        self.clock = FakeClock()
+    def __init__(self, *pods: Raw, beside: "Desk | None" = None) -> None:
+        self.api: Cluster = beside.api if beside else Cluster(*pods)
+        self.clock: FakeClock = beside.clock if beside else FakeClock()
         settings = OperatorSettings(evictions=EvictionSettings(enabled=True, deadline_seconds=DEADLINE_SECONDS))
         self.evictions = Evictions(self.api.as_client(), settings, self.clock)
 
@@ -229,6 +230,38 @@ def test_after_the_deadline_it_passes_as_it_was_and_is_given_back_if_it_stays() 
     assert desk.api.hash_of() == RELEASED_HASH
     desk.after(1)
     assert desk.api.hash_of() == HASH
+
+
+def test_all_replicas_keep_the_deadline_of_the_one_that_was_asked_first() -> None:
+    first = Desk(pod())
+    first.move()
+    first.clock.advance(DEADLINE_SECONDS - 1)
+
+    other = Desk(beside=first)
+    assert format_timestamp(NOON + timedelta(seconds=DEADLINE_SECONDS)) in told(other.ask())
+
+    other.clock.advance(1)
+    assert f"no other pod was available within {DEADLINE_SECONDS} s" in told(other.ask())
+
+
+def test_another_replica_goes_on_where_one_was_killed() -> None:
+    killed = Desk(pod())
+    killed.move()
+
+    other = Desk(beside=killed)
+    assert "its replacement is not available yet" in other.move()
+    other.api.put(PODS, pod("web-2"))
+    assert other.ask() == {"uid": "review", "allowed": True}
+    other.after(11)
+    assert other.api.evicted == ["web-1"], "nobody asks again"
+
+
+@pytest.mark.parametrize("until", ["2099-01-01T00:00:00Z", "soon", ""])
+def test_who_writes_a_later_deadline_on_a_pod_gains_no_time(until: str) -> None:
+    desk = Desk(let_go(until=until))
+    desk.ask()
+    desk.clock.advance(DEADLINE_SECONDS)
+    assert desk.ask()["allowed"]
 
 
 def test_who_gives_the_pod_back_again_and_again_gains_no_time() -> None:
@@ -401,3 +434,30 @@ def test_the_webhooks_are_written_into_the_charts_configuration_and_again_when_t
         desk.evictions.register({"url": url})
         counts.append(desk.api.calls.count(call))
     assert counts == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("served", "want"),
+    [
+        (True, "no controller of Kubernetes acts on it yet"),
+        (False, "does not serve lifecycle.k8s.io/v1alpha1"),
+        (error(ServerError), "is not known"),
+    ],
+    ids=["served", "absent", "unknown"],
+)
+def test_why_eviction_requests_are_left_alone_is_logged(
+    served: bool | KubeError,  # noqa: FBT001 - of a table
+    want: str,
+) -> None:
+    desk = Desk()
+
+    def serves(_resource: object) -> bool:
+        if isinstance(served, KubeError):
+            raise served
+        return served
+
+    desk.api.serves = serves  # type: ignore[attr-defined]
+    with capture_logs() as logs:
+        desk.evictions.note_requests()
+    (line,) = logs
+    assert want in line["reason"]

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core.labels import RESERVATION_LABEL
+from berth_core.labels import MOVE_ANNOTATION, RESERVATION_LABEL
 from berth_core.matching import owner_matches
-from berth_core.objects import LabelSelector, LabelSelectorRequirement, Pod, PodCondition
+from berth_core.migration_plans import PLAN_API_VERSION, PLAN_KIND
+from berth_core.objects import LabelSelector, LabelSelectorRequirement, OwnerReference, Pod, PodCondition
 from berth_core.reservations import ObjectReference, Reservation, ReservationOwner, ReservationPhase, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
@@ -64,6 +65,15 @@ def holding(count: int, name: str = "place", **rest: Any) -> Reservation:
 
 
 FIRST, SECOND = holding(1, "first", created="2026-11-21T11:00:00Z"), holding(1, "second")
+
+
+def of_plan(name: str, move: int, created: str) -> Reservation:
+    made = holding(1, name, created=created, annotations={MOVE_ANNOTATION: str(move)})
+    plan = OwnerReference(api_version=PLAN_API_VERSION, kind=PLAN_KIND, name="plan", uid="uid-plan", controller=True)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, owner_references=(plan,)))
+
+
+BEFORE, AFTER = of_plan("before", 9, "2026-11-21T11:45:00Z"), of_plan("after", 10, "2026-11-21T11:30:00Z")
 OVER = holding(1, "over", phase=ReservationPhase.FAILED)
 
 
@@ -86,6 +96,11 @@ SHARINGS = {
         reservations=[SECOND, FIRST],
         pods=[hungry("a"), hungry("b"), hungry("c")],
         want={"first": ["a"], "second": ["b"]},
+    ),
+    "those of a plan are used in the order of its moves, when the first of them is the oldest": Sharing(
+        reservations=[SECOND, AFTER, BEFORE, FIRST],
+        pods=[hungry(name) for name in "abcd"],
+        want={"first": ["a"], "before": ["b"], "after": ["c"], "second": ["d"]},
     ),
     "a pod that the scheduler has not looked at may still find a place": Sharing(
         pods=[owner_pod("new", gates=(), labels=LABELS)], want_again={"first"}

@@ -35,6 +35,7 @@ class OperatorHarness:
     cache: Cache
     scope: WebhookRegistration
     queued: list[Key]
+    client_config: dict[str, str]
     leads: bool = True
     settings: OperatorSettings = field(default_factory=OperatorSettings)
     clock: FakeClock = field(default_factory=FakeClock)
@@ -106,11 +107,12 @@ def harness() -> OperatorHarness:
     api = FakeApi()
     queued: list[Key] = []
     cache = Cache(queued.append)
+    client_config = {"url": "https://127.0.0.1:1/handover", "caBundle": "YQ=="}
     scope = WebhookRegistration(
         api.as_client(),
-        client_config=lambda: {"url": "https://127.0.0.1:1/handover"},
+        client_config=client_config.copy,
         live_namespaces=cache.live_namespaces,
         own_namespace="berth-system",
         timeout_seconds=2,
     )
-    return OperatorHarness(api, cache, scope, queued)
+    return OperatorHarness(api, cache, scope, queued, client_config)

@@ -9,7 +9,7 @@ from berth_operator.cache.queues import (
     QueueStore,
     read_queue_pod,
 )
-from berth_operator.cache.reservations import OwnerIndex, age_order, read_reservation, templates_as_written, version_of
+from berth_operator.cache.reservations import OwnerIndex, read_reservation, templates_as_written, version_of
 from berth_operator.cache.slot_matching import SlotFinder, has_name_of
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "OwnerIndex",
     "QueueStore",
     "SlotFinder",
-    "age_order",
     "apply_event",
     "has_name_of",
     "read_queue_pod",

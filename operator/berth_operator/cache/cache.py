@@ -21,13 +21,13 @@ from berth_core import (
     ReservationWindow,
     SlotState,
     is_unschedulable,
+    oldest_first,
 )
 from berth_operator.cache.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys, PodCounts
 from berth_operator.cache.pods import PodStore, by_slot, reservation_key, reservation_uid
 from berth_operator.cache.reservations import (
     ReservationStore,
     Tombstones,
-    age_order,
     is_newer,
     version_number,
     version_of,
@@ -184,7 +184,7 @@ class Cache:
         """Return the live Reservations that a pod may belong to, oldest first."""
         with self._lock:
             found = self._reservations.live.candidates(pod)
-        return sorted(found, key=age_order)
+        return oldest_first(found)
 
     def live_namespaces(self) -> frozenset[str]:
         """Return the namespaces with an unfinished Reservation."""

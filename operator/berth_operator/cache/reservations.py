@@ -75,11 +75,6 @@ class OwnerIndex:
         return list(found.values())
 
 
-def age_order(reservation: Reservation) -> tuple[str, str]:
-    """Return the sort key by age."""
-    return reservation.metadata.creation_timestamp or "", reservation.metadata.uid
-
-
 def _marks_of(reservation: Reservation) -> set[_Mark]:
     namespace = reservation.metadata.namespace
     return {(namespace, *owner_mark) for owner in reservation.spec.owners for owner_mark in _marks_of_owner(owner)}

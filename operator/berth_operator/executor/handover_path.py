@@ -94,17 +94,23 @@ class WebhookRegistration:
             return Registered(frozenset(_covered(self._written)), _digest(self._written))
 
     def reconcile(self) -> bool:
-        """Reconcile the registration with the live Reservations; return whether it changed."""
+        """Reconcile the registration with the live Reservations; return whether it changed.
+
+        A namespace that has no more of them beside others that do stays until the next refresh: API servers need a
+        while for each change, and what is unproven is proven anew by it.
+        """
         with self._lock:
             before, namespaces = self._written, self._live_namespaces()
-            if namespaces:
+            if not namespaces:
+                self._remove()
+            elif before is None or self._stale:
                 self._write(namespaces)
             else:
-                self._remove()
+                self._write(namespaces.union(_covered(before)))
             return self._written != before
 
     def refresh(self) -> None:
-        """Write the registration again, even if it seems unchanged."""
+        """Write the registration again, even if it seems unchanged, for live Reservations only."""
         with self._lock:
             self._stale = True
         self.reconcile()
@@ -117,7 +123,8 @@ class WebhookRegistration:
                 body = build_queue_registration(self._client_config(), namespaces, self._timeout_seconds)
             if self._has_put_queues and body == self._queues_written:
                 return
-            self._had_queues = self._put(QUEUE_WEBHOOK_CONFIGURATION, body)
+            was_there = self._queues_written is not None
+            self._had_queues = self._put(QUEUE_WEBHOOK_CONFIGURATION, body, was_there=was_there)
             if body != self._queues_written:
                 _LOG.info(telemetry.QUEUE_SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})
             self._queues_written, self._has_put_queues = body, True
@@ -133,17 +140,22 @@ class WebhookRegistration:
         with self._lock:
             self._has_put_queues = False
 
-    def _put(self, name: str, body: Mapping[str, Any] | None) -> bool:
+    def _put(self, name: str, body: Mapping[str, Any] | None, *, was_there: bool) -> bool:
         """Create or replace a registration, None deletes it; return whether there was or is one."""
         if body is None:
             with suppress(NotFoundError):
                 self._client.delete(MUTATING_WEBHOOKS, name)
                 return True
             return False
+        change = {"webhooks": body["webhooks"]}
+        if was_there:
+            with suppress(NotFoundError):
+                self._client.merge_patch(MUTATING_WEBHOOKS, name, change)
+                return True
         try:
             self._client.create(MUTATING_WEBHOOKS, body)
         except AlreadyExistsError:
-            self._client.merge_patch(MUTATING_WEBHOOKS, name, {"webhooks": body["webhooks"]})
+            self._client.merge_patch(MUTATING_WEBHOOKS, name, change)
         return True
 
     def _write(self, namespaces: frozenset[str]) -> None:
@@ -156,7 +168,7 @@ class WebhookRegistration:
         changed = body != self._written
         if not changed and not self._stale:
             return
-        self._put(WEBHOOK_CONFIGURATION, body)
+        self._put(WEBHOOK_CONFIGURATION, body, was_there=self._written is not None)
         self._written, self._stale = body, False
         if changed:
             _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})

@@ -26,13 +26,14 @@ from berth_core import (
     SlotState,
     as_reserveable,
     is_unschedulable,
+    oldest_first,
     parse_timestamp,
     takes_word_of_group,
     volcano_group_of,
 )
 from berth_kube import PODS, VOLCANO_POD_GROUPS, ConflictError, KubeClient, NotFoundError
 from berth_operator import telemetry
-from berth_operator.cache import OwnerIndex, age_order
+from berth_operator.cache import OwnerIndex
 from berth_operator.executor.context import WITHOUT_NODE, Annotated, Context, EventRecorder, RecordedEvent
 from berth_operator.reconcile import TEMPLATE_DIFFERS, choose_task, why_not_fitting
 from berth_operator.workqueue import WAITING_KEY, Key
@@ -217,7 +218,7 @@ def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
         if pod.spec.scheduling_gates or pod.is_terminating or RESERVATION_LABEL in pod.metadata.labels:
             continue
-        for reservation in sorted(index.candidates(pod), key=age_order):
+        for reservation in oldest_first(index.candidates(pod)):
             uid = reservation.metadata.uid
             if uid not in free:
                 free[uid] = Counter(s.task for s in reservation.status.slots if s.state is SlotState.HELD)

@@ -4,8 +4,8 @@ An eviction of such a pod is answered 429 until another pod serves in its place.
 a surge move does, so that its ReplicaSet makes another; then the asker's next try passes. If no try comes the thread
 evicts the pod itself. What is not replaced by the deadline passes as it was, and is given back if it stays.
 
-Who asked for what is kept in memory: after a restart the askers ask again. A pod that was let go says so itself, so
-that the acting replica gives it back.
+Who asked for what is kept in memory: after a restart the askers ask again. A pod that was let go says so itself, and
+until when, so that all replicas keep one deadline and the acting one gives it back.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -37,6 +38,7 @@ from berth_core import (
     parse_timestamp,
 )
 from berth_kube import (
+    EVICTION_REQUESTS,
     PODS,
     VALIDATING_WEBHOOKS,
     ConflictError,
@@ -232,12 +234,24 @@ class Evictions:
                 wish.uid = raw_pod["metadata"]["uid"]
             if is_out(raw_pod):
                 wish.progress, wish.reason = Progress.OUT, "its replacement is not available yet"
+                self._share_deadline(wish, raw_pod)
             elif wish.progress is Progress.OUT:
                 wish.progress, wish.reason = Progress.NEW, "it was given back to its ReplicaSet"
         self._wake.set()
         if wish.progress is Progress.OUT and self._is_replaced(self._hurried, raw_pod):
             return _REPLACED
         return Verdict(passes=False, reason=wish.reason)
+
+    def _share_deadline(self, wish: Wish, raw_pod: Mapping[str, Any]) -> None:
+        """Take over the deadline that another replica, or an earlier process, has noted on the pod; never a later one.
+
+        Whoever writes the note by hand can so only have the pod evicted earlier.
+        """
+        until = Note.read(raw_pod["metadata"].get("annotations") or {}).until
+        with suppress(InputError):
+            left = (parse_timestamp(until) - self._clock.now()).total_seconds() - _LEFT_SECONDS
+            begun = self._clock.monotonic() + left - self._settings.evictions.deadline_seconds
+            wish.since = min(wish.since, begun)
 
     def _is_replaced(self, client: KubeClient, raw_pod: Mapping[str, Any]) -> bool:
         """Return whether enough others serve for this pod to go; raises `BerthError`."""
@@ -259,6 +273,7 @@ class Evictions:
     ) -> None:
         """See the moves through until stopped, and keep the webhook registered while this replica acts."""
         swept = float("-inf")
+        self.note_requests()
         while not stop.is_set():
             self._wake.wait(_PASS_SECONDS if self._wishes else _IDLE_PASS_SECONDS)
             self._wake.clear()
@@ -276,6 +291,16 @@ class Evictions:
                 )
                 stop.wait(_IDLE_PASS_SECONDS)
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def note_requests(self) -> None:
+        """Log why `EvictionRequest`s are left alone, by what the API server serves."""
+        why = "this API server does not serve lifecycle.k8s.io/v1alpha1"
+        try:
+            if self._hurried.serves(EVICTION_REQUESTS):
+                why = "lifecycle.k8s.io/v1alpha1 is served, but no controller of Kubernetes acts on it yet"
+        except BerthError as error:
+            why = f"whether this API server serves lifecycle.k8s.io/v1alpha1 is not known: {error}"
+        _LOG.info(telemetry.REQUESTS_SKIPPED, **{telemetry.KEY_REASON: why})
 
     def register(self, client_config: Mapping[str, Any]) -> None:
         """Write the webhooks into the configuration that the chart makes; without it nothing is asked."""
