@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
@@ -60,9 +61,8 @@ from berth_descheduler.planner import (
     Plan,
     PlannerSettings,
     plan,
-    pods_needing_surge,
-    with_reasons_not_to_surge,
-    with_surges,
+    plan_surges,
+    with_ways,
 )
 from berth_descheduler.policy import PlanSettings, PlanSettingsReader, without_policy_limits
 from berth_descheduler.report import summarise_plan
@@ -359,12 +359,11 @@ class Cycle:
     def _find_plan(self, snapshot: Snapshot) -> Plan:
         """Plan on a snapshot; planning includes scoring, so both share one phase."""
         surges = self._settings.moves is MoveMethod.SURGE
+        why_not = partial(find_unsurgeable, self._client)
         with self._timed(Phase.PLAN):
-            found = self._plan(with_surges(snapshot) if surges else snapshot)
-            needing = pods_needing_surge(snapshot, found.moves) if surges else ()
-            if stuck := find_unsurgeable(self._client, needing):
-                found = self._plan(with_surges(snapshot, stuck))
-                found = dataclasses.replace(found, refused=with_reasons_not_to_surge(found.refused, stuck))
+            found = plan_surges(snapshot, self._plan, why_not) if surges else self._plan(snapshot)
+            if surges and self._settings.dry_run:
+                found = with_ways(found, snapshot, why_not)
         self._context.observer.planned(found)
         return found
 
@@ -500,15 +499,10 @@ def limit_moves(planner: PlannerSettings) -> PlannerSettings:
 
 def _forecast(found: Plan) -> Forecast:
     return Forecast(
-        nodes=len(found.before.nodes),
-        moves=len(found.moves) - found.evictions,
-        waves=found.waves,
-        evictions=found.evictions,
-        freed_nodes=found.freed_nodes,
+        predicted=found.predicted,
         refused=len(found.refused),
         summary=summarise_plan(found),
         upper_bound=found.quality.upper_bound if found.quality else None,
         proven_optimal=found.quality.proven_optimal if found.quality else None,
         room=tuple(RoomForecast(room.name, room.wanted, room.fitted) for room in found.room),
-        predicted=found.predicted,
     )

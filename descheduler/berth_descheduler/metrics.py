@@ -47,6 +47,7 @@ UTILISATION: Final = "berth_requested_ratio"
 LARGEST_FREE: Final = "berth_largest_free_amount"
 STRANDED: Final = "berth_stranded_ratio"
 SHAPE_ROOM: Final = "berth_shape_room"
+FRAGMENTED: Final = "berth_fragmented_ratio"
 QUEUE_GUARANTEE: Final = "berth_queue_guarantee_amount"
 CAPACITY_SECONDS: Final = "berth_capacity_seconds"
 PLAN_SECONDS: Final = "berth_plan_seconds"
@@ -83,6 +84,12 @@ class CapacityMetrics:
         self._stranded = Gauge(
             STRANDED, "Share of what is free that a shape cannot use.", ["shape", "resource"], registry=registry
         )
+        self._fragmented = Gauge(
+            FRAGMENTED,
+            "Share of what is free that lies where a pod of the cluster does not fit, on average over pods.",
+            ["resource"],
+            registry=registry,
+        )
         self._guarantees = Gauge(
             QUEUE_GUARANTEE,
             "What a queue is guaranteed, holds and has left, and what of that its pods could use, or have room for.",
@@ -102,6 +109,9 @@ class CapacityMetrics:
         for one in report.resources:
             self._ratio.labels(resource=one.name).set(float(one.utilisation))
             self._largest.labels(resource=one.name).set(one.largest_free)
+        self._fragmented.clear()
+        for name in report.workload.fragmented:
+            self._fragmented.labels(resource=name).set(float(report.workload.share(name) or 0))
         shown = {(room.shape.name, name) for room in report.shapes for name in room.shape.amounts}
         for room in report.shapes:
             self._room.labels(shape=room.shape.name).set(room.fits)

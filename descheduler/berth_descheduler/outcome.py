@@ -288,10 +288,9 @@ class RoomForecast:
 class Forecast:
     """What was planned, before any move."""
 
-    nodes: int = 0
-    moves: int = 0
-    waves: int = 0
-    freed_nodes: tuple[str, ...] = ()
+    predicted: Predicted | None = None
+    """As a plan records it; None where nothing was planned."""
+
     refused: int = 0
     summary: str = ""
     """The plan in a sentence."""
@@ -301,9 +300,6 @@ class Forecast:
 
     proven_optimal: bool | None = None
     room: tuple[RoomForecast, ...] = ()
-    evictions: int = 0
-    predicted: Predicted | None = None
-    """The same and more, as a plan records it; None where nothing was planned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class ExecutionSettings:
     tick_seconds: float = 0.2
     """The longest time between two looks at the moves; what the watches report wakes the loop at once."""
 
-    status_interval_seconds: float = 0.5
+    status_interval_seconds: float = 1.0
     """The shortest time between two writes of the plan's status."""
 
     watchdog_seconds: float = 10.0

@@ -6,8 +6,10 @@ import sys
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Generic, Self, TypeVar
+from typing import Any, BinaryIO, Final, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -37,6 +39,7 @@ from berth_core import (
     Snapshot,
     SnapshotKind,
     StorageClass,
+    SurgeObjects,
     VolcanoJob,
     VolumeAttachment,
     Workload,
@@ -44,7 +47,9 @@ from berth_core import (
 )
 from berth_kube import (
     CSI_NODES,
+    DAEMON_SETS,
     DEPLOYMENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
     JOBS,
     KUEUE_LOCAL_QUEUES,
     MIGRATION_PLANS,
@@ -59,7 +64,10 @@ from berth_kube import (
     PVS,
     QUEUES,
     REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
     RESERVATIONS,
+    RESOURCE_QUOTAS,
+    SERVICES,
     STATEFUL_SETS,
     STORAGE_CLASSES,
     VOLCANO_JOBS,
@@ -70,6 +78,8 @@ from berth_kube import (
     Informer,
     KubeClient,
     NotFoundError,
+    ObjectReader,
+    ReadOnce,
     Resource,
     Store,
     WatchItem,
@@ -78,6 +88,9 @@ from berth_kube import (
 
 STANDARD_STREAM: Final = "-"
 """As a file name: standard input or output."""
+
+_READERS: Final = 4
+"""Threads that read the kinds of a snapshot: on a busy API server each call waits its turn."""
 
 _END_SECONDS: Final = 1.0
 """How long the end of a watch is waited for."""
@@ -105,6 +118,11 @@ _WRITTEN: Final = (
     PDBS,
     DEPLOYMENTS,
     *_MAKERS,
+    DAEMON_SETS,
+    REPLICATION_CONTROLLERS,
+    SERVICES,
+    HORIZONTAL_POD_AUTOSCALERS,
+    RESOURCE_QUOTAS,
     RESERVATIONS,
     VOLCANO_JOBS,
     VOLCANO_POD_GROUPS,
@@ -125,6 +143,15 @@ _OF_QUEUES: Final[Mapping[Resource | tuple[Resource, ...], SnapshotKind]] = {
 }
 """Kinds without which only questions about queues are open, for an account that may not list them."""
 
+_OF_SURGES: Final[Mapping[Resource | tuple[Resource, ...], SnapshotKind]] = {
+    DAEMON_SETS: SnapshotKind.DAEMON_SETS,
+    REPLICATION_CONTROLLERS: SnapshotKind.REPLICATION_CONTROLLERS,
+    SERVICES: SnapshotKind.SERVICES,
+    HORIZONTAL_POD_AUTOSCALERS: SnapshotKind.AUTOSCALERS,
+    RESOURCE_QUOTAS: SnapshotKind.QUOTAS,
+}
+"""Kinds without which only is not known which pods can surge, for an account that may not list them."""
+
 _OF_FENCES: Final = frozenset({FENCE_LABEL, STANDING_FENCE_LABEL})
 _STAND_INS: Final = (Pod, Node, dict)
 """Types whose unreadable objects do not prevent planning on the others."""
@@ -138,7 +165,66 @@ def read_snapshot_file(name: str, stated: Iterable[SnapshotKind] = ()) -> Snapsh
     Knows compressed files by their first bytes. Of the kinds that are `stated` the cluster has no more objects than are
     in it. Raises `InputError` that says what is wrong with the file or the object in it.
     """
-    return Snapshot.from_json(_unpacked(name, _read(name)), stated)
+    return SnapshotFile(name, stated).read()
+
+
+class PlanSource(Protocol):
+    """What a plan is made on."""
+
+    objects: ObjectReader
+    """Gives what else decides which pods can surge."""
+
+    @property
+    def lacking_for_surges(self) -> tuple[SnapshotKind, ...]:
+        """Return the kinds without which `objects` says nothing."""
+        ...
+
+    def read(self, own_namespace: str) -> Snapshot:
+        """Read all that the planner needs; raises `BerthError`."""
+        ...
+
+
+class SnapshotFile:
+    """A snapshot in a file, or on standard input, read once."""
+
+    def __init__(self, name: str, stated: Iterable[SnapshotKind] = ()) -> None:
+        """Of the kinds that are `stated` the cluster has no more objects than are in the file."""
+        self._name = name
+        self._stated = tuple(stated)
+        self._raw = b""
+        self.objects: ObjectReader = ReadOnce(self._of_kind)
+
+    @cached_property
+    def _surges(self) -> SurgeObjects:
+        return SurgeObjects.from_json(self._raw, self._stated)
+
+    @property
+    def lacking_for_surges(self) -> tuple[SnapshotKind, ...]:
+        """Return the kinds that the file lacks."""
+        return self._surges.lacking
+
+    def read(self, own_namespace: str = "") -> Snapshot:  # noqa: ARG002 - the file is taken as it is
+        """Return the snapshot in the file, as `read_snapshot_file` does."""
+        self._raw = _unpacked(self._name, _read(self._name))
+        return Snapshot.from_json(self._raw, self._stated)
+
+    def _of_kind(self, resource: Resource, namespace: str | None) -> Iterator[dict[str, Any]]:
+        of_kind = self._surges.by_kind.get(resource.kind, ())
+        return (one for one in of_kind if one["metadata"].get("namespace") == namespace)
+
+
+class LiveCluster:
+    """The cluster behind a client."""
+
+    lacking_for_surges: tuple[SnapshotKind, ...] = ()
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self.objects: ObjectReader = ReadOnce(lambda kind, namespace: client.list(kind, namespace=namespace).items)
+
+    def read(self, own_namespace: str) -> Snapshot:
+        """Return the cluster as it is."""
+        return read_live_snapshot(self._client, own_namespace)
 
 
 def read_live_snapshot(client: KubeClient, own_namespace: str = "") -> Snapshot:
@@ -147,28 +233,56 @@ def read_live_snapshot(client: KubeClient, own_namespace: str = "") -> Snapshot:
     With Berth's own namespace given, pods of others are no fences, whatever they are labelled.
     """
     unread: list[SnapshotKind] = []
+    nodes, pods = _list(client, NODES, Node), _believed(_list(client, PODS, Pod), own_namespace)
+    # What pods refer to is read after them, so that it is there; of these kinds several at once.
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="snapshot") as pool:
+        volumes, gangs = pool.submit(_read_volumes, client), pool.submit(_read_groups, client)
+        workloads = pool.submit(lambda: tuple(one for kind in _MAKERS for one in _list_workloads(client, kind)))
+        queues = pool.submit(_read_queues, client, unread)
+        reservations = tuple(map(Reservation.read, _list(client, RESERVATIONS, dict)))
+        return Snapshot(
+            nodes=nodes,
+            pods=pods,
+            disruption_budgets=_list(client, PDBS, PodDisruptionBudget),
+            priority_classes=_list(client, PRIORITY_CLASSES, PriorityClass),
+            namespaces=_list(client, NAMESPACES, Namespace),
+            reservations=reservations,
+            workloads=workloads.result(),
+            **volumes.result(),
+            **gangs.result(),
+            **queues.result(),
+            unread=tuple(unread),  # last: those before note what they may not list
+        )
+
+
+def _read_volumes(client: KubeClient) -> dict[str, Any]:
+    """Return the fields of a snapshot that are about volumes."""
+    return {
+        "persistent_volume_claims": _list(client, PVCS, PersistentVolumeClaim),
+        "persistent_volumes": _list(client, PVS, PersistentVolume),
+        "storage_classes": _list(client, STORAGE_CLASSES, StorageClass),
+        "csi_nodes": _list(client, CSI_NODES, CSINode),
+        "volume_attachments": _list(client, VOLUME_ATTACHMENTS, VolumeAttachment),
+    }
+
+
+def _read_groups(client: KubeClient, namespace: str | None = None) -> dict[str, Any]:
+    """Return the fields of a snapshot that say which pods belong together."""
+    return {
+        "volcano_jobs": _list(client, VOLCANO_JOBS, VolcanoJob, namespace),
+        "pod_groups": _list_pod_groups(client, namespace),
+        "pod_group_workloads": _list(client, POD_GROUP_WORKLOADS, PodGroupWorkload, namespace),
+    }
+
+
+def _read_queues(client: KubeClient, unread: list[SnapshotKind]) -> dict[str, Any]:
+    """Return the fields of a snapshot that are about queues; notes kinds that may not be listed."""
     own_queues = _list_gated_queues(client, unread)
-    return Snapshot(
-        nodes=_list(client, NODES, Node),
-        pods=_believed(_list(client, PODS, Pod), own_namespace),
-        workloads=tuple(workload for resource in _MAKERS for workload in _list_workloads(client, resource)),
-        disruption_budgets=_list(client, PDBS, PodDisruptionBudget),
-        persistent_volume_claims=_list(client, PVCS, PersistentVolumeClaim),
-        persistent_volumes=_list(client, PVS, PersistentVolume),
-        storage_classes=_list(client, STORAGE_CLASSES, StorageClass),
-        csi_nodes=_list(client, CSI_NODES, CSINode),
-        volume_attachments=_list(client, VOLUME_ATTACHMENTS, VolumeAttachment),
-        priority_classes=_list(client, PRIORITY_CLASSES, PriorityClass),
-        namespaces=_list(client, NAMESPACES, Namespace),
-        local_queues=_list_of_queues(client, KUEUE_LOCAL_QUEUES, LocalQueue, unread) if own_queues else (),
-        reservations=tuple(map(Reservation.read, _list(client, RESERVATIONS, dict))),
-        volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob),
-        pod_groups=_list_pod_groups(client),
-        pod_group_workloads=_list(client, POD_GROUP_WORKLOADS, PodGroupWorkload),
-        queue_objects=_list_volcano_queues(client, unread),
-        gated_queues=own_queues,
-        unread=tuple(unread),
-    )
+    return {
+        "gated_queues": own_queues,
+        "local_queues": _list_of_queues(client, KUEUE_LOCAL_QUEUES, LocalQueue, unread) if own_queues else (),
+        "queue_objects": _list_volcano_queues(client, unread),
+    }
 
 
 def _believed(pods: Iterable[Pod], own_namespace: str) -> tuple[Pod, ...]:
@@ -191,12 +305,8 @@ def read_gangs(client: KubeClient, namespace: str, own_namespace: str = "") -> S
 
     Raises a `KubeError`.
     """
-    return Snapshot(
-        pods=_believed(_list(client, PODS, Pod, namespace), own_namespace),
-        volcano_jobs=_list(client, VOLCANO_JOBS, VolcanoJob, namespace),
-        pod_groups=_list_pod_groups(client, namespace),
-        pod_group_workloads=_list(client, POD_GROUP_WORKLOADS, PodGroupWorkload, namespace),
-    )
+    pods = _believed(_list(client, PODS, Pod, namespace), own_namespace)
+    return Snapshot(pods=pods, **_read_groups(client, namespace))
 
 
 def read_capacity(client: KubeClient) -> Snapshot:
@@ -235,9 +345,10 @@ def dump_cluster(client: KubeClient) -> bytes:
         try:
             items += _raw_items(client, kind)
         except ForbiddenError:
-            if kind not in _OF_QUEUES or kind == NAMESPACES:
+            left_out = {**_OF_QUEUES, **_OF_SURGES}.get(kind)
+            if left_out is None or kind == NAMESPACES:
                 raise
-            kinds.remove(_OF_QUEUES[kind])
+            kinds.remove(left_out)
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "kinds": kinds, "items": items}) + b"\n"
 
 

@@ -4,10 +4,13 @@ Run it as `python tests/benchmarks/descheduler_scale.py [--nodes 1000 --pods 100
 seconds from the start of the program to its plan and its first eviction, the moves a second beside the pods a second
 that the same scheduler placed when the cluster was filled, the program's largest memory, and where the pods landed.
 With `--plain 180` it first evicts so many pods without a plan, as many at once as a wave has, and compares the rates.
+With `--start-seconds 5-15` pods that start after the cluster was filled become Ready only after that time, also those
+that are evicted without a plan; placeholders, which run nothing, after 1 to 2 s.
 """
 # ruff: noqa: T201 - it prints, and finds what the tests share
 
 import argparse
+import json
 import random
 import re
 import sys
@@ -18,11 +21,15 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from benchmarks.operator_load import add_nodes, cpu_seconds, scheduled_pods
+from benchmarks.operator_load import add_nodes, cpu_seconds, processor_times, scheduled_pods
+from berth_core.labels import PLACEHOLDER_LABEL
 from berth_core.migration_plans import MigrationPlan, MoveState
 from berth_core.objects import Pod
 from berth_kube.client import KubeClient
@@ -40,6 +47,9 @@ PODS_BY_NODE = 10
 """What `fill_cluster` leaves on a node of that size if 75 % are requested at first."""
 
 FULL_SHARE = 0.75
+
+PLACEHOLDER_STARTS = (1.0, 2.0)
+"""Seconds until a placeholder is Ready where pods take their time: its image, `pause`, is on every node."""
 
 
 @dataclass
@@ -84,6 +94,36 @@ def fill(sandbox: Sandbox, client: KubeClient, seed: int) -> float:
     return rate
 
 
+def slow_down(sandbox: Sandbox, seconds: tuple[float, float]) -> None:
+    """Let pods that start from now on take so many seconds, evenly drawn."""
+    folder = sandbox.folder / "kwok.yaml"
+    made: list[dict[str, Any]] = []
+    for one in yaml.safe_load_all(folder.read_text(encoding="utf-8")):
+        if one["metadata"]["name"] == "pod-ready":
+            made += (starting(one, "DoesNotExist", seconds), starting(one, "Exists", PLACEHOLDER_STARTS))
+        else:
+            made.append(one)
+    folder.write_text(yaml.safe_dump_all(made), encoding="utf-8")
+    sandbox.restart("kwok")
+
+
+def starting(stage: dict[str, Any], operator: str, seconds: tuple[float, float]) -> dict[str, Any]:
+    """Return kwok's stage of a pod that becomes Ready, for placeholders or for all others, with its time."""
+    placeholders = {"key": f'.metadata.labels["{PLACEHOLDER_LABEL}"]', "operator": operator}
+    expressions = [*stage["spec"]["selector"]["matchExpressions"], {"jq": placeholders}]
+    low, high = (int(1000 * one) for one in seconds)
+    delay = {"durationMilliseconds": low, "jitterDurationMilliseconds": high}
+    name = f"{stage['metadata']['name']}-{operator.lower()}"
+    spec = {**stage["spec"], "selector": {"matchExpressions": expressions}, "delay": delay}
+    return {**stage, "metadata": {"name": name}, "spec": spec}
+
+
+def seconds_range(text: str) -> tuple[float, float]:
+    """Return LOW-HIGH as two numbers."""
+    low, _, high = text.partition("-")
+    return float(low), float(high)
+
+
 def run(sandbox: Sandbox, client: KubeClient, options: argparse.Namespace, folder: Path) -> float:
     """Run the descheduler once, print its figures and return its moves a second, from the first eviction on."""
     command = [
@@ -103,10 +143,11 @@ def run(sandbox: Sandbox, client: KubeClient, options: argparse.Namespace, folde
     process = ServiceProcess(command, folder / "berth-descheduler.log")
     started = time.monotonic()
     with process:
-        megabytes, processor = 0.0, 0.0
+        megabytes, processor, before = 0.0, 0.0, 0.0
         while process.exit_code is None:
             megabytes = max(megabytes, largest_memory(process.pid))
             processor = max(processor, cpu_seconds(process.pid))
+            before = before if first.at else processor
             time.sleep(0.1)
         ended = time.monotonic()
     first.stop.set()
@@ -114,7 +155,9 @@ def run(sandbox: Sandbox, client: KubeClient, options: argparse.Namespace, folde
     put("seconds of the whole run", ended - started)
     put("seconds of processor time", processor)
     put("largest memory, MB", megabytes)
-    rate = landed(client) / (ended - (first.at or ended))
+    count = landed(client)
+    put("milliseconds of processor time for a move, from there on", 1000 * (processor - before) / count)
+    rate = count / (ended - (first.at or ended))
     put("moves a second, from the first eviction on", rate)
     put("exit code", str(process.exit_code))
     return rate
@@ -128,6 +171,17 @@ def largest_memory(pid: int) -> float:
         return 0.0
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     return int(found[1]) / 1000 if found else 0.0
+
+
+def calls_so_far(sandbox: Sandbox) -> Counter[str]:
+    """Return how many calls each of Berth's accounts has made, by verb and kind."""
+    made: Counter[str] = Counter()
+    for line in sandbox.audit_log.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        target = event.get("objectRef", {})
+        kind = "/".join(filter(None, (target.get("resource"), target.get("subresource"))))
+        made[f"{event['user']['username'].rsplit(':', 1)[1]} {event['verb']} {kind}"] += 1
+    return made
 
 
 class PlainEvictions:
@@ -204,6 +258,7 @@ def main() -> None:
     parser.add_argument("--per-controller", type=int, default=2)
     parser.add_argument("--per-wave", type=int, default=64)
     parser.add_argument("--plain", type=int, default=0)
+    parser.add_argument("--start-seconds", type=seconds_range)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, Sandbox.start(SandboxSettings(nodes=0)) as sandbox:
@@ -211,11 +266,18 @@ def main() -> None:
         add_nodes(sandbox, options.nodes, NODE_CPU)
         with sandbox.connect() as client:
             placed = fill(sandbox, client, options.seed)
+            if options.start_seconds:
+                slow_down(sandbox, options.start_seconds)
             if options.plain:
                 plain = PlainEvictions(client, options.per_wave).run(options.plain, options.seed)
                 put(f"plain evictions a second, {options.per_wave} at once", plain)
-            with running_operator(sandbox, Path(name)):
+            with running_operator(sandbox, Path(name)) as operator:
+                before, calls = processor_times(sandbox, operator.pid), calls_so_far(sandbox)
                 moved = run(sandbox, client, options, Path(name))
+                for program, seconds in processor_times(sandbox, operator.pid).items():
+                    put(f"seconds of processor time of {program}", seconds - before[program])
+                for call, times in (calls_so_far(sandbox) - calls).most_common(24):
+                    print(f"  {times:6} x {call}")
             if options.plain:
                 put("moves a second / plain evictions a second", moved / plain)
             put("moves a second / pods a second when the cluster was filled", moved / placed)

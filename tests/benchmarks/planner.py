@@ -32,6 +32,7 @@ from benchmarks.instances import (
     load_snapshot,
 )
 from benchmarks.naive_drains import best_fit, first_fit
+from benchmarks.room_family import ROOM_SHAPES, room_family
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.planner.problem import Problem, Proposal, find_sources
@@ -50,6 +51,7 @@ BUDGET_SHARE = 0.05
 FAMILY_CASES = 6
 FAMILY_NODES = 24
 OPTIMUM_SECONDS = 20.0
+PIECES_NODES = 100
 LARGE_SHAPE = "cpu=12,memory=48Gi"
 BERTH = "from berth_descheduler.cli.main import main; main()"
 
@@ -232,6 +234,19 @@ def family_rows(largest: int) -> Iterator[Row]:
         yield Row(title, "consolidate, no budget", ">= 95 %", _freed(found), found.took)
 
 
+def pieces_rows(largest: int) -> Iterator[Row]:
+    """Yield the rows of room on clusters whose free capacity is in many pieces, beside the bound."""
+    for seed in range(2) if largest >= PIECES_NODES else ():
+        snapshot = room_family(PIECES_NODES, seed)
+        title = f"pieces, seed {seed}, {PIECES_NODES} nodes, {len(snapshot.pods)} pods"
+        for shape in ROOM_SHAPES:
+            for budget in (10, 50):
+                found = plan_on(snapshot, making_room(budget, exact=False, shapes=(shape,)))
+                fits = found.proposal.room[0].fits_before
+                asked = f"room for {shape}, {budget} moves"
+                yield Row(title, asked, ">= 95 %", f"from {fits} to {_freed(found)}", found.took)
+
+
 def _consolidating_rows(name: str, recipe: Recipe, wanted: str) -> Iterator[Row]:
     snapshot = generate(recipe)
     title = f"{name} {recipe.nodes} nodes, {len(snapshot.pods)} pods"
@@ -323,6 +338,7 @@ ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
     "generated": generated_rows,
     "harder": harder_rows,
     "families": family_rows,
+    "pieces": pieces_rows,
     "cost": cost_rows,
     "reading": reading_rows,
 }

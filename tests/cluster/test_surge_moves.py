@@ -1,5 +1,6 @@
 """Pods of Deployments move without a gap, and what goes wrong on the way is as if nothing had been."""
 
+import json
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.migration_plans import MoveStatus
 from berth_core.objects import Pod
+from berth_descheduler.cli.main import run as berth
 from berth_kube.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -27,8 +29,9 @@ from berth_kube.resources import (
     SERVICES,
     STATEFUL_SETS,
 )
+from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
 from cluster_objects import build_deployment, is_gone, make_namespace, pod_template, pods
-from descheduling_stage import MOVERS, Run, Scene
+from descheduling_stage import MOVERS, PLANNER, Run, Scene
 from ready_endpoints import ready_endpoints, watched_endpoints
 from service_processes import OperatorProcess
 
@@ -104,7 +107,16 @@ def count_ready(scene: Scene, name: str) -> int:
     return sum(pod.is_ready and not pod.is_terminating for pod in scene.pods(label_selector=f"app={name}"))
 
 
-def test_pods_move_without_a_gap_under_budgets_that_allow_nothing(scene: Scene) -> None:
+def predicted(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, str]:
+    """Return what `berth plan` says of the moves that a run with these options makes: their methods."""
+    planner = [one for one in PLANNER if one not in {"--no-taint-freed", "--moves=Evict"}]
+    assert berth(["plan", *planner, SURGE, "--output=json", *options]) == 0
+    return {move["podUID"]: move["method"] for move in json.loads(capsys.readouterr().out)["moves"]}
+
+
+def test_pods_move_without_a_gap_under_budgets_that_allow_nothing(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
     scene.cordon(*scene.high)
     scene.deploy("solo", replicas=1, cpu="1")
     scene.cordon(*scene.high, closed=False)
@@ -113,11 +125,16 @@ def test_pods_move_without_a_gap_under_budgets_that_allow_nothing(scene: Scene) 
         serve(scene, name)
     scene.wait_for("all endpoints are ready", lambda: ready_endpoints(scene.client, scene.namespace) == wanted)
     before = generations(scene)
+    live, file = f"--kubeconfig={scene.sandbox.kubeconfig}", f"{scene.folder}/{scene.namespace}.json"
+    assert berth(["snapshot", live, f"--file={file}"]) == 0
+    foreseen = [predicted(capsys, "--per-controller=2", where) for where in (live, f"--snapshot={file}")]
 
     with watched_endpoints(scene.client, scene.namespace) as endpoints:
         outcome = scene.run(SURGE, "--per-controller=2")
 
-    assert [plan.phase for plan in scene.plans()] == ["Succeeded"], outcome
+    (plan,) = scene.plans()
+    assert foreseen == [{move.pod_uid: "Surge" for move in plan.spec.moves}] * 2
+    assert plan.phase == "Succeeded", outcome
     assert [(one.state, one.method, one.method_reason) for one in moves(scene).values()] == [
         ("Landed", "Surge", "") for _ in wanted
     ]
@@ -167,8 +184,16 @@ def test_a_run_that_ends_in_the_middle_gives_the_pods_back(scene: Scene, ending:
     scene.require_peace(pods=4)
 
 
-def test_a_killed_run_is_continued_without_a_gap(scene: Scene) -> None:
-    """Killed when the first pod is let go, and when the first is evicted."""
+def lets_go(call: Call) -> bool:
+    return call.method == "PATCH" and RELEASED_HASH.encode() in call.body
+
+
+def evicts(call: Call) -> bool:
+    return call.method == "POST" and call.path.endswith("/eviction")
+
+
+def test_a_run_that_is_killed_at_its_decisive_calls_is_continued_without_a_gap(scene: Scene) -> None:
+    """Killed when the first pod is let go and it has not heard of that, and before it has one evicted."""
     names = ("one", "two")
     deploy_singles(scene, *names)
     for name in names:
@@ -180,11 +205,16 @@ def test_a_killed_run_is_continued_without_a_gap(scene: Scene) -> None:
         scene.wait_for(f"the change of {name} is observed", partial(is_observed, scene, name))
     before = generations(scene)
 
-    with watched_endpoints(scene.client, scene.namespace) as endpoints:
-        for reached in (lambda: released(scene), scene.has_evicted):
-            run = scene.start(SURGE)
-            scene.wait_for("it is there or over", lambda: reached() or run.exit_code is not None)  # noqa: B023
+    account = scene.sandbox.service_account_kubeconfig("berth-descheduler")
+    with watched_endpoints(scene.client, scene.namespace) as endpoints, FaultProxy(account) as proxy:
+        through = proxy.write_kubeconfig(scene.folder / "through.yaml")
+        for at, kind in ((lets_go, FaultKind.HOLD_AFTER), (evicts, FaultKind.HOLD_BEFORE)):
+            proxy.plan = plan = HoldPlan(at, kind)
+            run = scene.start(SURGE, kubeconfig=through)
+            scene.wait_for("the call is made", plan.held.reached.is_set)
+            scene.wait_for("a pod is let go", lambda: released(scene))
             run.kill()
+            plan.held.released.set()
         outcome = scene.run(SURGE)
 
     assert endpoints.fewest == wanted, outcome

@@ -35,6 +35,7 @@ from berth_operator.reconcile.status import TEMPLATE_DIFFERS, ConditionReason
 from conventions.command_documents import documents
 from conventions.plugin_framework import framework
 from conventions.source_walk import PACKAGES, Source, sources
+from conventions.terminal_pictures import pictures
 from conventions.tracked import ROOT
 from descheduler.rest_server import populated, quick
 
@@ -98,6 +99,7 @@ def surface() -> dict[Path, str]:
         "reasons": _reasons,
         "rest": _rest,
         "rights": _rights,
+        "terminal": pictures,
     }
     return {GOLDEN / f"{name}.txt": "\n".join(listing()).strip() + "\n" for name, listing in listings.items()}
 

@@ -23,6 +23,11 @@ _CORE: Final = {
     "ReplicaSet": "/apis/apps/v1/replicasets",
     "StatefulSet": "/apis/apps/v1/statefulsets",
     "Job": "/apis/batch/v1/jobs",
+    "DaemonSet": "/apis/apps/v1/daemonsets",
+    "ReplicationController": "/api/v1/replicationcontrollers",
+    "Service": "/api/v1/services",
+    "HorizontalPodAutoscaler": "/apis/autoscaling/v2/horizontalpodautoscalers",
+    "ResourceQuota": "/api/v1/resourcequotas",
 }
 _NOT_EVERYWHERE: Final = {
     "Reservation": "/apis/batch.volcano.sh/v1alpha1/reservations",

@@ -16,7 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from berth_core.clock import format_timestamp
-from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN, PLAN_LABEL
+from berth_core.labels import MOVE_ANNOTATION, PATH_ANNOTATION, PATH_PROVEN, PLAN_LABEL
 from berth_core.names import OPERATOR_LEASE
 from berth_kube.errors import (
     AlreadyExistsError,
@@ -137,7 +137,7 @@ class FakeCluster:
 
     def held_place(self, pod: Raw) -> Raw | None:
         owner = pod["metadata"]["ownerReferences"][0]["uid"]
-        for found in self.raw(RESERVATIONS):
+        for found in sorted(self.raw(RESERVATIONS), key=_order):
             slots = found.get("status", {}).get("slots") or []
             if slots and slots[0]["state"] == "Held" and found["spec"]["owners"][0]["object"]["uid"] == owner:
                 return found
@@ -327,6 +327,11 @@ class FakeCluster:
         for watched, chosen, events, type_ in self.watchers:
             if watched == plural and chosen(raw):
                 events.put(event(decoded(raw, type_)))
+
+
+def _order(reservation: Raw) -> int:
+    """Return the position of a Reservation's move, in whose order places are handed over."""
+    return int(reservation["metadata"].get("annotations", {}).get(MOVE_ANNOTATION, 0))
 
 
 def call(verb: str, resource: Resource, name: str) -> Call:

@@ -7,7 +7,11 @@ import pytest
 from rich.console import Console
 
 from berth_core import ActiveOccurrence, ReservationWindow, ReservationWindowStatus
+from berth_descheduler.cli import calendar
 from berth_descheduler.cli.calendar import _render, describe_calendar
+from berth_descheduler.cli.main import run
+from berth_kube import RESERVATION_WINDOWS
+from descheduler.fake_cluster import FakeCluster
 from window_simulation import window_body
 
 NOW: Final = datetime(2026, 11, 22, 2, 0, tzinfo=UTC)
@@ -75,6 +79,26 @@ def test_a_window_that_cannot_open_is_named(spec: dict[str, Any]) -> None:
     described = describe_calendar((window(**spec), window("other")), NOW)
     assert [one["window"] for one in described["problems"]] == ["batch/nightly"]
     assert {one["window"] for one in described["items"]} == {"batch/other"}
+
+
+def test_windows_are_chosen_as_kubectl_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = FakeCluster()
+    for name, namespace, team in (("nightly", "ml", "a"), ("noon", "ml", "b"), ("weekly", "shop", "a")):
+        body = window_body(name)
+        body["metadata"].update(namespace=namespace, labels={"team": team})
+        cluster.add(RESERVATION_WINDOWS, body)
+    monkeypatch.setattr(calendar, "connect", lambda **_: cluster)
+
+    def names(*options: str) -> list[str]:
+        assert run(["calendar", "-o", "name", *options]) == 0
+        return [line.rpartition("/")[2] for line in capsys.readouterr().out.splitlines()]
+
+    assert names() == names("-A") == ["nightly", "noon", "weekly"]
+    assert names("-n", "ml") == ["nightly", "noon"]
+    assert names("-l", "team=a") == ["nightly", "weekly"]
+    assert names("-n", "ml", "-l", "team=a") == ["nightly"]
 
 
 def printed(*windows: ReservationWindow) -> str:

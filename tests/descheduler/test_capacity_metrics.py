@@ -14,6 +14,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.metrics import (
     CAPACITY_SECONDS,
     EMPTY_NODES,
+    FRAGMENTED,
     LANDED_RATIO,
     LARGEST_FREE,
     MOVES,
@@ -67,6 +68,8 @@ def test_fragmentation_is_shown_per_resource_and_shape() -> None:
     assert value(SHAPE_ROOM, shape=OWN_SHAPE) == 5
     assert value(STRANDED, shape=OWN_SHAPE, resource="cpu") == pytest.approx(2 / 22)
     assert value(STRANDED, shape=OWN_SHAPE, resource="memory") == pytest.approx(80 / 120)
+    assert value(FRAGMENTED, resource="cpu") == pytest.approx(6 / 22)
+    assert value(FRAGMENTED, resource="pods") is None
     assert value(CAPACITY_SECONDS) == 0.2
 
 

@@ -35,16 +35,26 @@ def commands(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 COMMANDS = dict(commands(berth))
-SHOW_OBJECTS = {"abort", "approve", "plans", "policies", "show"}
+SHOW_OBJECTS = {"abort", "approve", "calendar", "drain", "plans", "policies", "run", "show", "top"}
 
 
 @pytest.mark.parametrize("path", sorted(set(COMMANDS) - WRITE_NO_RESULTS), ids=" ".join)
 def test_every_command_with_a_result_writes_it_for_people_and_for_machines(path: tuple[str, ...]) -> None:
     (option,) = [one for one in COMMANDS[path].params if one.name == "output"]
     assert isinstance(option.type, click.Choice)
-    of_objects = {"wide", "name"} if path[0] in SHOW_OBJECTS and path[-1] != "lint" else set()
-    assert set(option.type.choices) == {"table", "json", "yaml"} | of_objects
+    of_objects = {"name"} if path[0] in SHOW_OBJECTS and path[-1] != "lint" else set()
+    assert set(option.type.choices) == {"table", "json", "yaml", "wide"} | of_objects
     assert option.default == "table"
+
+
+SHORT = {"--namespace": "-n", "--output": "-o", "--selector": "-l", "--label-selector": "-l", "--all-namespaces": "-A"}
+
+
+@pytest.mark.parametrize("path", sorted(COMMANDS), ids=" ".join)
+def test_options_that_kubectl_has_are_as_short_as_there(path: tuple[str, ...]) -> None:
+    for one in COMMANDS[path].params:
+        for name, short in SHORT.items():
+            assert name not in one.opts or short in one.opts
 
 
 @pytest.mark.parametrize("path", sorted(COMMANDS), ids=" ".join)
@@ -54,6 +64,14 @@ def test_every_command_has_help_that_says_what_it_does(
     assert run([*path, "--help"]) == 0
     assert re.match(rf"Usage: .* {' '.join(path)} \[", text := capsys.readouterr().out)
     assert re.search(r"\n\n  [A-Z].+\.\n", text, re.DOTALL)
+
+
+def test_the_help_lists_every_command_once_under_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    listed = re.findall(
+        r"^  ([a-z]+)  ", capsys.readouterr().out.partition("Look:")[2].partition("Exit codes")[0], re.MULTILINE
+    )
+    assert sorted(listed) == sorted({path[0] for path in COMMANDS})
 
 
 def test_the_help_has_every_exit_code_and_the_ways_of_completion(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +101,12 @@ def test_kubectl_is_told_what_may_follow_and_that_no_file_names_do(capsys: pytes
     complete_for_kubectl(["pla"])
     names = [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()]
     assert names == ["plan", "plans", ":4"]
+
+
+def test_kubectl_is_told_where_names_of_files_follow(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["policy", "lint", ""], ["plan", "--snapshot", ""], ["show", "--report", ""]):
+        complete_for_kubectl(words)
+        assert capsys.readouterr().out == ":0\n"
 
 
 def test_wrong_arguments_are_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:

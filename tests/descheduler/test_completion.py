@@ -1,5 +1,6 @@
 """What the shell is offered after the name of a command, and that it never waits long for it."""
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -8,8 +9,8 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from berth_core.errors import InputError
-from berth_descheduler.cli import main
 from berth_descheduler.cli.main import berth
+from berth_descheduler.options import completion
 from descheduler.stored_bodies import plan, policy
 from scripted_server import ScriptedServer, Silence, page, refusal, write_kubeconfig
 
@@ -22,7 +23,7 @@ TIME_FOR_THE_REST = 100.0
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have completion wait also for a busy machine."""
-    monkeypatch.setattr(main, "LONGEST_SECONDS", 60.0)
+    monkeypatch.setattr(completion, "LONGEST_SECONDS", 60.0)
 
 
 def offered(*words: str, incomplete: str = "") -> list[str]:
@@ -37,8 +38,61 @@ def test_the_names_of_plans_are_offered(tmp_path: Path) -> None:
         config = ("--kubeconfig", server.kubeconfig(tmp_path))
 
         assert offered("show", *config) == ["other", "plan-a", "plan-b"]
-        assert offered("approve", *config, incomplete="plan-") == ["plan-a", "plan-b"]
-        assert offered("abort", *config, incomplete="x") == []
+        assert offered("show", *config, incomplete="plan-") == ["plan-a", "plan-b"]
+        assert offered("show", *config, incomplete="x") == []
+
+
+@pytest.mark.usefixtures("_patient")
+def test_only_plans_that_the_command_can_take_are_offered(tmp_path: Path) -> None:
+    plans = (
+        plan("asked-for", None, freed=None),
+        plan("waits", "Proposed"),
+        plan("waits-and-is-approved", "Proposed", approved=True),
+        plan("only-shown", "Proposed", mode="Plan"),
+        plan("runs", "Running", approved=True),
+        plan("is-aborted", "Running", approved=True, aborted=True),
+        plan("over", "Succeeded", approved=True),
+    )
+    with ScriptedServer() as server:
+        server.on("GET", PLANS, page(*plans))
+        config = ("--kubeconfig", server.kubeconfig(tmp_path))
+
+        assert offered("approve", *config) == ["waits"]
+        assert offered("abort", *config) == ["asked-for", "only-shown", "runs", "waits", "waits-and-is-approved"]
+        assert len(offered("show", *config)) == len(plans)
+
+
+@pytest.mark.usefixtures("_patient")
+def test_the_names_of_nodes_are_offered_once(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        server.on("GET", "/api/v1/nodes", page(*({"metadata": {"name": name}} for name in ("n-2", "n-1"))))
+        config = ("--kubeconfig", server.kubeconfig(tmp_path))
+
+        assert offered("drain", *config) == ["n-1", "n-2"]
+        assert offered("drain", *config, "n-1") == ["n-2"]
+
+
+@pytest.mark.usefixtures("_patient")
+def test_the_names_of_namespaces_are_offered(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        server.on("GET", "/api/v1/namespaces", page(*({"metadata": {"name": name}} for name in ("shop", "ml"))))
+        config = ("--kubeconfig", server.kubeconfig(tmp_path))
+
+        assert offered("calendar", *config, "-n") == ["ml", "shop"]
+        assert offered("plan", *config, "--exclude-namespace", incomplete="s") == ["shop"]
+
+
+def test_contexts_of_the_kubeconfig_and_strategies_are_offered_without_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(completion, "connect", lambda **_: pytest.fail("nothing is to be asked for"))
+    contexts = [{"name": name, "context": {"cluster": name, "user": name}} for name in ("prod", "dev")]
+    file = tmp_path / "config"
+    file.write_text(json.dumps({"contexts": contexts}), encoding="utf-8")
+
+    assert offered("plans", "--kubeconfig", str(file), "--context") == ["dev", "prod"]
+    assert offered("plans", "--kubeconfig", str(tmp_path / "missing"), "--context") == []
+    assert offered("run", "--strategy", incomplete="m") == ["make-room"]
 
 
 @pytest.mark.usefixtures("_patient")
@@ -52,7 +106,7 @@ def test_the_names_of_policies_are_offered(tmp_path: Path) -> None:
 
 
 def test_commands_and_options_are_offered_without_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "connect", lambda **_: pytest.fail("nothing is to be asked for"))
+    monkeypatch.setattr(completion, "connect", lambda **_: pytest.fail("nothing is to be asked for"))
 
     assert offered(incomplete="pla") == ["plan", "plans"]
     assert offered("plan", "--output", incomplete="y") == ["yaml"]
@@ -60,7 +114,7 @@ def test_commands_and_options_are_offered_without_a_cluster(monkeypatch: pytest.
 
 
 def test_a_cluster_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "LONGEST_SECONDS", 0.3)
+    monkeypatch.setattr(completion, "LONGEST_SECONDS", 0.3)
     with ScriptedServer() as server:
         server.on("GET", PLANS, Silence(120.0, then=page()))
         begun = time.monotonic()
@@ -76,8 +130,8 @@ def test_credentials_that_take_their_time_are_not_waited_for(monkeypatch: pytest
         come.wait(120)
         raise InputError("credentials", None, "some")
 
-    monkeypatch.setattr(main, "LONGEST_SECONDS", 0.3)
-    monkeypatch.setattr(main, "connect", hang)
+    monkeypatch.setattr(completion, "LONGEST_SECONDS", 0.3)
+    monkeypatch.setattr(completion, "connect", hang)
     begun = time.monotonic()
 
     assert offered("show") == []

@@ -239,6 +239,19 @@ def test_a_room_taint_of_a_plan_that_is_gone_is_taken_off(cluster: RoomCluster) 
     assert cluster.taints() == {}
 
 
+def test_a_taint_that_outlived_the_recorded_end_of_its_room_comes_off(cluster: RoomCluster) -> None:
+    run(cluster, settings=PATIENT)
+    (plan,) = cluster.objects["migrationplans"].values()
+    assert [room["state"] for room in plan["status"]["rooms"]] == [RoomState.TAKEN]
+    plan["status"]["phase"] = PlanPhase.RUNNING
+    value = room_taint_value(plan["metadata"]["name"], "tight")
+    cluster.objects["nodes"]["", "tight"]["spec"]["taints"] = [
+        {"key": ROOM_TAINT, "value": value, "effect": "NoSchedule"}
+    ]
+    run(cluster, BEGINS_NOTHING, settings=PATIENT)
+    assert cluster.taints() == {}
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_the_next_run_ends_what_a_killed_one_began() -> None:
     calls_to_live = 0

@@ -9,9 +9,15 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from berth_core.labels import FENCE_LIMITS_ANNOTATION, HANDOVER_GATE, RESERVATION_LABEL, STARVING_JOB_LABEL
-from berth_core.names import OPERATOR_LEASE
-from berth_core.objects import PodStatus
+from berth_core.labels import (
+    EVICTIONS_LABEL,
+    FENCE_LIMITS_ANNOTATION,
+    HANDOVER_GATE,
+    RESERVATION_LABEL,
+    STARVING_JOB_LABEL,
+)
+from berth_core.names import EVICTION_WEBHOOK_CONFIGURATION, OPERATOR_LEASE
+from berth_core.objects import Pod, PodStatus
 from berth_core.queues import GatedQueue
 from berth_core.reservations import (
     Capacity,
@@ -24,6 +30,12 @@ from berth_core.reservations import (
 from berth_core.snapshot import Snapshot
 from berth_descheduler.cli import doctor
 from berth_descheduler.cli.doctor import ADVICE
+from berth_descheduler.cli.findings import (
+    find_queue_troubles,
+    find_starving_troubles,
+    find_unanswered_evictions,
+    find_window_troubles,
+)
 from berth_descheduler.cli.main import run
 from berth_descheduler.telemetry import PodEventReason
 from berth_kube.client import connect
@@ -149,7 +161,7 @@ def test_a_window_that_will_not_have_its_capacity_is_told(
     with ScriptedServer() as server:
         server.on("GET", "/apis/berth.volcano.sh/v1alpha1/reservationwindows", page(body))
         with connect(kubeconfig=server.kubeconfig(tmp_path)) as client:
-            found = tuple(doctor.find_window_troubles(client))
+            found = tuple(find_window_troubles(client))
     assert [(one.invariant, one.target) for one in found] == (
         [(want, "reservationwindow batch/nightly")] if want else []
     )
@@ -157,7 +169,7 @@ def test_a_window_that_will_not_have_its_capacity_is_told(
 
 def test_a_cluster_without_windows_has_no_trouble_with_them(tmp_path: Path) -> None:
     with ScriptedServer() as server, connect(kubeconfig=server.kubeconfig(tmp_path)) as client:
-        assert not tuple(doctor.find_window_troubles(client))
+        assert not tuple(find_window_troubles(client))
 
 
 # --- queues ----------------------------------------------------------------------------------------------------------
@@ -194,13 +206,13 @@ def test_what_keeps_a_queue_from_its_guarantee_is_told(
     type_: str, status: str, reason: str, want: Invariant | None
 ) -> None:
     state = ClusterState(queues=(queue_that_says(type_, status, reason),))
-    found = [(one.invariant, one.target, one.detail) for one in doctor.find_queue_troubles(state)]
+    found = [(one.invariant, one.target, one.detail) for one in find_queue_troubles(state)]
     assert found == ([(want, "queue ml", f"{reason}: as it says")] if want else [])
 
 
 def test_a_queue_that_is_switched_off_has_no_trouble() -> None:
     state = ClusterState(queues=(queue_that_says("Enforced", "False", "Suspended", suspend=True),))
-    assert not tuple(doctor.find_queue_troubles(state))
+    assert not tuple(find_queue_troubles(state))
 
 
 # --- starving jobs ---------------------------------------------------------------------------------------------------
@@ -238,7 +250,7 @@ def troubles(
         policies = "/apis/berth.volcano.sh/v1alpha1/deschedulerpolicies"
         server.on("GET", policies, page(*([policy] if policy else []))).on("GET", "/api/v1/events", page(*events))
         with connect(kubeconfig=server.kubeconfig(folder)) as client:
-            seen = sorted(doctor.find_starving_troubles(client, state))
+            seen = sorted(find_starving_troubles(client, state))
             asked = [one.query["fieldSelector"] for one in server.seen if "events" in one.path]
             assert asked == [f"reason={PodEventReason.NOTHING_RESERVED.value}"] * bool(policy)
     return [(one.invariant, one.target, one.detail) for one in seen]
@@ -332,3 +344,53 @@ def test_a_pod_that_was_let_go_is_mended_with_the_value_that_its_label_had() -> 
         Violation(Invariant.RELEASED_LEFT, "pod shop/web-1", detail), "berth-system"
     )
     assert command == "kubectl -n shop label pod web-1 --overwrite pod-template-hash=5d4f8c7b9"
+
+
+# --- evictions by others
+
+NAMESPACES_PATH: Final = "/api/v1/namespaces"
+EVICTIONS_PATH: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+SERVICE: Final = {"clientConfig": {"service": {"namespace": "berth-system", "name": "berth-webhook"}}}
+OTHER_CONFIGURATION: Final[dict[str, Any]] = {"metadata": {"name": "another"}}
+ASKING_POD: Final = pod("web-0", labels={EVICTIONS_LABEL: "Surge"}, ready=True)
+
+
+def operator_pod(*, ready: bool) -> Pod:
+    return pod("op", namespace="berth-system", labels={"app.kubernetes.io/component": "operator"}, ready=ready)
+
+
+def configuration(*webhooks: Mapping[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": EVICTION_WEBHOOK_CONFIGURATION}, "webhooks": list(webhooks)}
+
+
+UNANSWERED: Final[dict[str, tuple[list[Any], dict[str, Any], str]]] = {
+    "where evictions are switched off": ([], OTHER_CONFIGURATION, "it is switched off"),
+    "where no operator has started": ([], configuration(), "no operator has registered its webhooks"),
+    "where no operator is Ready": ([operator_pod(ready=False)], configuration(SERVICE), "no operator is Ready"),
+    "where one answers": ([operator_pod(ready=True)], configuration(SERVICE), ""),
+    "where one answers at an address": ([], configuration({"clientConfig": {"url": "https://op:9443/x"}}), ""),
+}
+
+
+@pytest.mark.parametrize(("pods", "registered", "want"), UNANSWERED.values(), ids=UNANSWERED)
+def test_who_asks_for_replacements_in_vain_is_told(
+    tmp_path: Path, pods: list[Any], registered: Mapping[str, Any], want: str
+) -> None:
+    state = ClusterState(pods=(*pods, ASKING_POD))
+    with ScriptedServer() as server:
+        server.on("GET", NAMESPACES_PATH, page({"metadata": {"name": "shop"}}))
+        server.on("GET", EVICTIONS_PATH, page(registered))
+        with connect(kubeconfig=server.kubeconfig(tmp_path)) as client:
+            found = {one.name: one.detail for one in find_unanswered_evictions(client, state)}
+    assert set(found) == ({"shop", "default"} if want else set())
+    assert all(want in detail for detail in found.values())
+    if want:
+        assert found["default"].startswith("1 pod with the label berth.volcano.sh/evictions=Surge: ")
+
+
+def test_where_nobody_asks_for_replacements_nothing_needs_to_answer(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        server.on("GET", NAMESPACES_PATH, page())
+        with connect(kubeconfig=server.kubeconfig(tmp_path)) as client:
+            assert not tuple(find_unanswered_evictions(client, ClusterState(pods=(pod("web-0"),))))
+        assert [seen.path.partition("?")[0] for seen in server.seen] == [NAMESPACES_PATH]

@@ -269,6 +269,43 @@ def test_a_deployments_pod_leaves_once_its_replacement_serves(surging: Surging, 
     assert [(one["state"], one["method"]) for one in surging.moves()] == [("Landed", "Surge")]
 
 
+def test_no_pod_leaves_before_the_places_of_its_siblings_are_held(surging: Surging, capsys: Captured) -> None:
+    cluster = surging.cluster
+    held: list[int] = []
+
+    def before(called: str, kind: str, _name: str) -> None:
+        if called == "evict" and kind == PODS.plural:
+            held.append(len(cluster.reservations()))
+
+    cluster.before = before
+    done = drain_json(capsys, "low-1", "low-2")
+
+    assert (done["complete"], done["runs"][-1]["achieved"]["landedOnTarget"]) == (True, 3)
+    assert held == [3, 3, 3]
+    assert len(done["runs"]) == 1
+
+
+@pytest.mark.parametrize("moves", ["Surge", "Evict"])
+def test_a_place_that_a_quota_refuses_ahead_is_held_in_its_turn(surging: Surging, capsys: Captured, moves: str) -> None:
+    cluster = surging.cluster
+    allow_one(cluster)
+    hold = cluster.hold
+
+    def hold_one_of_web(reservation: Raw) -> None:
+        """Hold a place of web only while no other is held."""
+        others = [one for one in cluster.reservations() if one["metadata"]["name"] != reservation["metadata"]["name"]]
+        phases = [one["status"]["state"]["phase"] for one in others if "web" in str(one["spec"]["owners"])]
+        if "web" in str(reservation["spec"]["owners"]) and "Available" in phases:
+            cluster.set_reservation(reservation, "Failed")
+        else:
+            hold(reservation)
+
+    cluster.hold = hold_one_of_web
+    done = drain_json(capsys, "low-1", "low-2", f"--moves={moves}")
+
+    assert (done["complete"], done["runs"][-1]["achieved"]["landedOnTarget"], len(done["runs"])) == (True, 3, 1)
+
+
 def test_a_pod_that_neither_its_budget_lets_go_nor_can_surge_is_refused_with_both_reasons(
     surging: Surging, capsys: Captured
 ) -> None:

@@ -43,9 +43,11 @@ def test_people_are_told_how_many_fit_and_what_is_stranded_by_what(capsys: Captu
     text = shown(capsys, "--snapshot", file, "--shape", "cpu=4,memory=8Gi")
 
     assert "3 nodes, 2 of them empty; 1 pod." in text
+    assert "Fragmented: what is free where a pod does not fit, on average over 2 pods in 2 shapes." in text
     assert "cpu=4,memory=8Gi: 5 more fit, on 2 nodes." in text
     assert "Stranded: 47.4 % of the free cpu (18), 78.3 % of the free memory (144Gi)." in text
     rows = [line.split() for line in text.splitlines()]
+    assert ["cpu", "10", "48", "20.8", "%", "38", "16", "57.9", "%"] in rows
     assert ["cordoned", "nodes", "1", "16", "64Gi", "closed:", "the", "node", "is", "cordoned"] in rows
     assert ["too", "little", "cpu", "left", "2", "2", "80Gi", "a:", "not", "enough", "cpu"] in rows
 
@@ -54,6 +56,19 @@ def test_without_a_shape_what_waits_is_counted_and_named(capsys: Captured, file:
     text = shown(capsys, "--snapshot", file)
 
     assert "cpu=12,memory=16Gi (1 pending pod such as default/waits): 1 more fits, on 1 node." in text
+
+
+def test_a_shape_is_said_once_however_it_is_written_or_tied(capsys: Captured, tmp_path: Path) -> None:
+    tied = [pod(f"tied-{number}", cpu="2", node_selector={"zone": "a"}) for number in range(2)]
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(Snapshot(nodes=(node("a"),), pods=(pod("free", cpu="2"), *tied)).to_json())
+
+    chosen = shown(capsys, "--snapshot", str(path))
+    assert chosen.count("cpu=2") == 1
+    assert "(2 pending pods such as default/tied-0)" in chosen
+
+    named = shown(capsys, "--snapshot", str(path), "--shape", "cpu=4", "--shape", "cpu=4000m", "--shape", "cpu=1")
+    assert [line.split(":")[0] for line in named.splitlines() if " more fit" in line] == ["cpu=4000m", "cpu=1"]
 
 
 WITH_QUEUE = Snapshot(

@@ -236,7 +236,7 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_texts_and_signs_stand_out_from_what_is_behind_them(scheme: int) -> None:
     css = (files("berth_descheduler") / "templates" / "report.css").read_text(encoding="utf-8")
-    colours = dict(re.findall(r"--(\w+):(#[0-9a-f]+)", css.split("@media(prefers-color-scheme:dark)")[scheme]))
+    colours = dict(re.findall(r"--(\w+):(#[0-9a-f]+)", css.split("(prefers-color-scheme:dark)")[scheme]))
 
     for behind in ("back", "panel"):
         for name in ("text", "soft", "link", "well", "badly"):
@@ -417,7 +417,9 @@ def test_berth_plan_writes_a_page_beside_what_it_prints(
 
     assert run(arguments) == 0
 
-    assert json.loads(capsys.readouterr().out)["predicted"]["freedNodes"] == ["low"]
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["predicted"]["freedNodes"] == ["low"]
+    assert f"wrote {target}\n" in printed.err
     assert text_of(next(parse(target.read_text(encoding="utf-8")).iter("h1"))).endswith(
         "free 1 of 4 nodes; 2 are empty then."
     )
@@ -500,8 +502,10 @@ def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_berth_run_writes_what_was_predicted_and_what_was_measured(tmp_path: Path) -> None:
     target = tmp_path / "run.html"
 
-    assert run(["run", "--yes", "--strategy=threshold", "--per-controller", "5", "--report", str(target)]) == 0
+    options = ["--strategy=threshold", "--per-controller", "5", "--price", "node=0.5"]
+    assert run(["run", "--yes", *options, "--report", str(target)]) == 0
 
+    assert "worth 1.00 an hour" in target.read_text(encoding="utf-8")
     root = parse(target.read_text(encoding="utf-8"))
     assert text_of(next(root.iter("h1"))).startswith("3 of 3 pods landed on their targets; 2 nodes freed in ")
     assert {row[-1] for row in rows(section(root, "promises"))[1:]} == {"✓ yes"}

@@ -71,7 +71,9 @@ CASES = {
     "pending": Case(status(ReservationPhase.PENDING), ReservationProgress.PENDING),
     "waiting for room": Case(status(ReservationPhase.WAITING, slot(SlotState.PENDING)), ReservationProgress.PENDING),
     "available, not proven": Case(
-        status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE), ReservationProgress.UNVERIFIED, "not proven yet"
+        status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE),
+        ReservationProgress.UNVERIFIED,
+        "the operator is silent; too old?",
     ),
     "available and proven": Case(
         status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READY), ReservationProgress.READY

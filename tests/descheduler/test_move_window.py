@@ -212,3 +212,88 @@ def test_every_move_begins_in_the_end_and_no_limit_of_the_waves_is_broken_meanwh
             break
         end(numbers.choice(running), state=numbers.choice((MoveState.LANDED, MoveState.FAILED, MoveState.SKIPPED)))
     assert all(one.finished for one in moves)
+
+
+# --- places that a drain holds ahead
+
+
+def chain(*, waves: Sequence[int] = (1, 2, 3), owner: str = "web") -> list[PlannedMove]:
+    """Return moves of one controller, which the waves have one after another."""
+    return [move(f"{owner}-{number}", wave=wave, owner=owner) for number, wave in enumerate(waves)]
+
+
+def in_turn(window: MoveWindow) -> set[str]:
+    waiting = window.not_in_turn()
+    return {one.move.pod for one in window.under_way if one.index not in waiting}
+
+
+def test_siblings_begin_together_and_their_pods_go_one_after_another() -> None:
+    moves = progress_of([*chain(), move("api")])
+    window = MoveWindow(moves, 25, free=range(4))
+    open_all(window)
+    assert (under_way(window), in_turn(window)) == ({"web-0", "web-1", "web-2", "api"}, {"web-0", "api"})
+    assert [(one.begins_with, one.turn) for one in moves] == [(1, 1), (1, 2), (1, 3), (1, 1)]
+
+    end(moves[0])
+
+    assert in_turn(window) == {"web-1", "api"}
+    assert {one.move.pod for one in window.open_moves} == {"web-0", "web-1", "web-2", "api"}, "all count its places"
+
+
+@pytest.mark.parametrize(
+    ("claim", "free", "moves"),
+    [
+        ("a pod that rules tie to others", [0, 2], chain()),
+        ("what waits for such a pod", [1, 2], chain()),
+        ("siblings whose places would be handed over in another order", [0, 1, 2], chain(waves=(2, 1, 3))),
+    ],
+)
+def test_a_place_is_not_held_ahead_that_may_not_be_free_before(
+    claim: str, free: Sequence[int], moves: list[PlannedMove]
+) -> None:
+    window = MoveWindow(progress_of(moves), 25, free=free)
+    open_all(window)
+    assert len(under_way(window)) == 1, claim
+
+
+def test_no_more_places_are_held_ahead_than_moves_may_be_under_way() -> None:
+    moves = progress_of([*chain(), *chain(owner="api")])
+    window = MoveWindow(moves, 4, free=range(6))
+    open_all(window)
+    assert under_way(window) == {"web-0", "web-1", "api-0", "api-1"}
+
+    end(moves[0])
+    open_all(window)
+
+    assert under_way(window) == {"web-1", "web-2", "api-0", "api-1"}
+
+
+def test_a_move_that_waits_for_its_turn_has_its_time_before_it() -> None:
+    moves = progress_of(chain())
+    window = MoveWindow(moves, 25, free=range(3))
+    open_all(window)
+    end(moves[0])
+    assert window.not_in_turn(9.0) == {2}
+
+    assert [(wave, begun) for wave, begun, _ in window.open_waves()] == [(2, 1.0), (3, 9.0)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_with_places_held_ahead_every_pod_has_its_turn_and_none_before_it(seed: int) -> None:
+    numbers = random.Random(seed)  # noqa: S311 - makes plans, guards nothing
+    plan = random_plan(numbers)
+    moves = progress_of(plan)
+    begun = [str(index) for index in range(len(plan)) if numbers.random() < 0.1]
+    window = MoveWindow(moves, numbers.randint(3, 25), begun, free=[*range(0, len(plan), numbers.randint(1, 3))])
+    for _ in range(len(moves) + 1):
+        open_all(window)
+        waiting = window.not_in_turn()
+        running = [one for one in window.under_way if one.index not in waiting]
+        of_owners = [one for one in running if one.ahead]
+        assert len({(one.replicas, one.move.wave) for one in of_owners}) == len({one.replicas for one in of_owners})
+        for one in of_owners:
+            assert all(moves[other].finished for other in one.move.after or ())
+        if not running:
+            break
+        end(numbers.choice(running), state=numbers.choice((MoveState.LANDED, MoveState.FAILED, MoveState.SKIPPED)))
+    assert all(one.finished for one in moves)

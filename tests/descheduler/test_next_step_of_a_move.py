@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState
+from berth_descheduler.migration.move_controller import keeps_its_node
 from berth_descheduler.migration.moves import (
     Evict,
     Eviction,
@@ -19,7 +20,6 @@ from berth_descheduler.migration.moves import (
     Since,
     Step,
     Wait,
-    keeps_its_node,
     next_step,
 )
 from berth_descheduler.settings import MoveTimeouts

@@ -11,11 +11,13 @@ from berth_descheduler.migration.moves import (
     Eviction,
     Finish,
     MoveFacts,
+    Postpone,
     Presence,
     Release,
     Replacement,
     ReplicaCounts,
     ReservationProgress,
+    Reserve,
     Since,
     Step,
     Surge,
@@ -47,6 +49,7 @@ TAKEN = replace(
 AVAILABLE = replace(TAKEN, surge=replace(LET_GO.surge, available=True))
 END = Finish(MoveState.FAILED, MoveReason.TAKEN_BACK, "because", release=True)
 RETURNING = replace(LET_GO, surge=replace(LET_GO.surge, end=END))
+AHEAD = replace(RESERVED, ahead=True, surge=replace(WANTED, in_turn=False))
 OWNERLESS = replace(RETURNING, surge=replace(RETURNING.surge, ownerless=True))
 
 
@@ -143,6 +146,29 @@ CASES = {
         replace(LET_GO, presence=Presence.GONE, replicas=ReplicaCounts(held=1, not_evicted=1, misplaced="other")),
         Finish,
         want_words="runs on other",
+    ),
+    "a place that is held ahead is asked for before its turn": Case(
+        replace(AHEAD, place=ReservationProgress.NOT_CREATED), Reserve
+    ),
+    "a pod whose place is held ahead waits for its turn": Case(AHEAD, Wait, want_words="waits for the move of a sib"),
+    "so does one that is evicted first": Case(replace(AHEAD, surge=Surge(in_turn=False)), Wait),
+    "a place that cannot be held ahead is asked for again": Case(
+        replace(AHEAD, place=ReservationProgress.PENDING, since=Since(reserving=900)), Postpone
+    ),
+    "also if its Reservation failed": Case(replace(AHEAD, place=ReservationProgress.LOST), Postpone),
+    "also if it was refused": Case(
+        replace(AHEAD, place=ReservationProgress.NOT_CREATED, refusal=MoveReason.RESERVATION_FAILED), Postpone
+    ),
+    "a Reservation that was given up ahead is deleted until it is gone": Case(
+        replace(AHEAD, ahead=False, postponed=True, place=ReservationProgress.NOT_CREATED), Postpone
+    ),
+    "in its turn a place that cannot be held is the end": Case(
+        replace(AHEAD, place=ReservationProgress.LOST, surge=WANTED),
+        Finish,
+        want_reason=MoveReason.RESERVATION_FAILED,
+    ),
+    "a pod that is gone has no turn": Case(
+        replace(AHEAD, presence=Presence.GONE), Finish, want_reason=MoveReason.POD_GONE
     ),
     "a pod that another client deleted has landed as well": Case(replace(AVAILABLE, presence=Presence.GONE), Finish),
 }

@@ -136,7 +136,7 @@ def test_a_continued_plan_comes_first_and_its_failures_count() -> None:
 def test_the_json_says_the_same_in_numbers() -> None:
     done = plan(LANDED, BLOCKED, DEPENDANT, freed_nodes=("a",), pending=1)
     predicted = Predicted(nodes=9, moves=3, waves=2, freed_nodes=("a", "b"), freed_node_count=2)
-    forecast = Forecast(nodes=9, moves=3, waves=2, freed_nodes=("a", "b"), refused=4, predicted=predicted)
+    forecast = Forecast(predicted=predicted, refused=4)
     outcome = Outcome(Verdict.CARRIED_OUT, plan=done, forecast=forecast, seconds=13.5678, phases={"move": 12.34567})
     said = msgspec.json.decode(msgspec.json.encode(describe_run(outcome)))
     assert (said["plan"], said["phase"], said["verdict"]) == ("plan-1", "Partial", "CarriedOut")

@@ -97,6 +97,9 @@ def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
             "uid": "uid-replicaset-web",
         },
         "why": "low is low: 15 % of its cpu is requested",
+        "method": None,
+        "methodReason": "not known: the snapshot lacks deployments.apps, daemonsets.apps, replicationcontrollers, "
+        "services, horizontalpodautoscalers.autoscaling, resourcequotas",
     }
     assert [move["wave"] for move in found["moves"]] == [1, 2]
     assert (found["before"]["emptyNodes"], found["after"]["emptyNodes"]) == (0, 1)
@@ -252,7 +255,7 @@ def test_people_are_told_what_is_missing_what_was_assumed_and_how_to_get_it(caps
     assert "The snapshot lacks poddisruptionbudgets.policy; assumed: that no budget forbids an eviction." in shown
     (command,) = [line for line in shown.splitlines() if line.startswith("To get all: ")]
     assert command.startswith(
-        "To get all: kubectl get nodes,pods,namespaces,poddisruptionbudgets.policy,replicasets.apps,"
+        "To get all: kubectl get nodes,pods,namespaces,poddisruptionbudgets.policy,deployments.apps,replicasets.apps,"
     )
     assert command.endswith(" -A -o json | berth plan --snapshot - --snapshot-kinds all")
     assert "reservations" not in command, "kubectl refuses all if it is asked for a kind that the cluster lacks"

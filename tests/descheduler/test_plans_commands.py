@@ -89,6 +89,18 @@ def test_without_plans_it_is_said_who_makes_them(cluster: FakeCluster, capsys: C
     assert cluster.calls == [("list", kind, "") for kind in ("migrationplans", "reservations", "migrationplans")]
 
 
+def test_plans_are_chosen_by_labels_and_all_namespaces_mean_nothing(cluster: FakeCluster, capsys: Captured) -> None:
+    labelled = plan("plan-3")
+    labelled["metadata"]["labels"] = {"team": "ml"}
+    add(cluster, PARTIAL, labelled)
+
+    assert shown(capsys, "plans", "-A", "-l", "team=ml", "-o", "name").split() == [
+        "migrationplan.berth.volcano.sh/plan-3"
+    ]
+    assert run(["plans", "-l", "a in b"]) == 2
+    assert "--selector is 'a in b'" in capsys.readouterr().err
+
+
 def test_jobs_that_nodes_are_kept_for_are_listed_with_when_they_may_run(cluster: FakeCluster, capsys: Captured) -> None:
     slots = (
         Slot(task="room-0", index=0, state=SlotState.HELD, node="n1"),

@@ -16,8 +16,8 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.cli.main import run
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from berth_descheduler.report.capacity import Capacity
 from berth_descheduler.report.documents import (
-    Capacity,
     ClusterCapacity,
     PlanDocument,
     PlanList,
@@ -44,10 +44,10 @@ def planned(pods_on_low: int = 1, **args: object) -> Plan:
     return plan(Snapshot(nodes=nodes, pods=(*pods, *used)), settings)
 
 
-def shown(made: Plan, width: int = 160) -> str:
+def shown(made: Plan, width: int = 160, *, wide: bool = False) -> str:
     console = Console(width=width, record=True, force_terminal=False, file=None)
     with console.capture() as capture:
-        print_plan(made, console)
+        print_plan(made, console, wide=wide)
     return capture.get()
 
 
@@ -269,6 +269,7 @@ def test_long_plans_are_cut_and_say_so() -> None:
     assert "and 10 more; all of them with --output json" in text
     assert "p39" in text
     assert "p40" not in text
+    assert "p40" in shown(planned(pods_on_low=50), wide=True)
 
 
 def test_what_stays_is_counted_by_reason_with_an_example() -> None:

@@ -20,12 +20,17 @@ from berth_core.policies import DeschedulerPolicySpec
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration import find_unsurgeable
 from berth_descheduler.outcome import Outcome, SilentObserver
+from berth_descheduler.planner import WaveLimits
+from berth_descheduler.plugins import NodeDrain, drain_settings
+from berth_descheduler.policy import draining
 from berth_descheduler.settings import CycleSettings
 from berth_kube import SurgeEligibility, why_not_surge
 from berth_kube.errors import UnreachableError
 from berth_kube.resources import (
     DEPLOYMENTS,
+    LEASES,
     MIGRATION_PLANS,
+    NODES,
     PODS,
     REPLICA_SETS,
     RESERVATIONS,
@@ -36,7 +41,7 @@ from berth_kube.resources import (
 from builders import NOON, FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient, states
 from descheduler.fake_cluster import Raw, blocked, call, evicted, failure, fragmented_cluster
-from descheduler.test_cycle_killed_anywhere import MortalProcess, is_killed
+from descheduler.test_cycle_killed_anywhere import MortalProcess, is_killed, landing_late
 
 SURGE = replace(SETTINGS, moves=MoveMethod.SURGE)
 HASH = "5d4f8c7b9"
@@ -260,6 +265,43 @@ def test_what_goes_wrong_is_taken_back_and_nothing_has_happened(trouble: str) ->
         assert world.cluster.pods_on("low-1") == ["api-1", "web-1"]
 
 
+def hold_without_proof(world: Surging) -> None:
+    """Have places held by an operator that says nothing of hand-overs."""
+
+    def hold(reservation: Raw) -> None:
+        slot = {"task": "pod", "index": 0, "state": "Held", "node": "high-1"}
+        status = {"state": {"phase": "Available"}, "conditions": [{"type": "Available", "status": "True"}]}
+        world.cluster._store("reservations", {**reservation, "status": {**status, "slots": [slot]}})
+
+    world.cluster.hold = hold
+
+
+def forget_the_proof(world: Surging) -> None:
+    """Have an operator whose Lease does not say that pods come back gated."""
+    for lease in world.cluster.raw(LEASES):
+        lease["metadata"]["annotations"] = {}
+
+
+OLDER: Mapping[str, tuple[Callable[[Surging], None], str, str]] = {
+    "no hand-over is proven": (hold_without_proof, "HandoverNotReady", "too old?"),
+    "its Lease says nothing of gates": (forget_the_proof, "EvictionBlocked", "or is it too old?"),
+}
+
+
+@pytest.mark.parametrize("lack", OLDER)
+def test_below_an_operator_that_is_too_old_no_pod_is_let_go_and_the_move_says_so(lack: str) -> None:
+    world = Surging()
+    make_older, want_reason, want_text = OLDER[lack]
+    make_older(world)
+    outcome = run(world, impatient("reserve_seconds", "evict_seconds", settings=SURGE))
+
+    said = {move.get("reason"): move.get("message", "") for move in world.moves()}
+    assert want_text in said[want_reason]
+    assert {state for state, _ in states(outcome).values()} <= {"Failed", "Skipped"}
+    assert not any(verb == "patch" and plural == "pods" for verb, plural, _ in world.cluster.calls)
+    assert evicted(world.cluster) == []
+
+
 @pytest.mark.parametrize("is_aborted", [False, True])
 def test_a_release_without_an_answer_is_known_by_what_is_seen_or_taken_back(*, is_aborted: bool) -> None:
     """The API server carries each patch of a pod out once without an answer; the plan goes on or is aborted then."""
@@ -311,6 +353,58 @@ def test_the_next_run_ends_what_a_killed_one_let_go(ending: str) -> None:
         assert {one["status"]["state"]["phase"] for one in world.cluster.reservations()} <= {"Succeeded"}, when
     assert calls_to_live > 40
     assert met_released
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("method", MoveMethod)
+def test_a_killed_drain_goes_on_with_siblings_one_at_a_time(method: MoveMethod) -> None:
+    """Killed before every fifth of its calls; the next goes on from the places that are held."""
+    planner = replace(PLANNER, waves=WaveLimits(per_controller=1, per_wave=200))
+    planner = drain_settings(planner, NodeDrain(nodes=frozenset({"low-1", "low-2"})))
+    settings = draining(replace(SETTINGS, moves=method))
+
+    def drain(client: Any, clock: Any) -> Outcome:
+        context = CycleContext(client, clock, SilentObserver(), threading.Event())
+        return Cycle(context, settings, planner).run()
+
+    calls_to_live = 0
+    for calls_to_live in itertools.count(step=5):
+        world = Surging()
+        for name in ("low-1", "low-2"):
+            world.cluster.merge_patch(NODES, name, {"spec": {"unschedulable": True}})
+        beside = count_siblings(world, late=method is MoveMethod.EVICT)
+        process = MortalProcess(world.cluster, calls_to_live)
+        if not is_killed(process, partial(drain, process, process)):
+            break
+
+        drain(world.cluster, BriskClock())
+
+        when = f"killed before call {calls_to_live}"
+        assert [world.cluster.pods_on(name) for name in ("low-1", "low-2")] == [[], []], when
+        assert min(beside, default=1) == 1, when
+        assert [len(world.owned(app)) for app in ("web", "api", "big")] == [2, 1, 2], when
+        plans = world.cluster.raw(MIGRATION_PLANS)
+        moves = [pair for one in plans for pair in zip(one["spec"]["moves"], one["status"]["moves"], strict=True)]
+        landed = [(move["target"], status["node"]) for move, status in moves if status["state"] == "Landed"]
+        assert [target == node for target, node in landed] == [True] * 3, when
+    assert calls_to_live > 40
+
+
+def count_siblings(world: Surging, *, late: bool) -> list[int]:
+    """Return a list that gets, for each pod of web that is evicted, how many others of them serve then."""
+    if late:
+        landing_late(world.cluster)
+    land, found = world.cluster.land, []
+
+    def note(pod: Raw) -> None:
+        app, name = pod["metadata"]["labels"]["app"], pod["metadata"]["name"]
+        others = [one["metadata"] | one for one in world.owned(app) if one["metadata"]["name"] != name]
+        if app == "web":
+            found.append(min(1, sum(is_ready(one) and "deletionTimestamp" not in one for one in others)))
+        land(pod)
+
+    world.cluster.land = note
+    return found
 
 
 def interrupt(world: Surging, ending: str) -> None:

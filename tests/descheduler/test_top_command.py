@@ -26,8 +26,9 @@ from berth_core.labels import (
 from berth_core.migration_plans import MigrationPlan
 from berth_core.objects import Node, Taint
 from berth_core.snapshot import Snapshot
+from berth_descheduler.cli import plan as plan_commands
 from berth_descheduler.cli.main import run
-from berth_descheduler.report.top import NodeMark, mark_of, render_frame, view_cluster
+from berth_descheduler.report.top import NodeMark, Scroll, mark_of, render_frame, view_cluster
 from berth_descheduler.snapshots import WatchedCluster
 from berth_kube.errors import ForbiddenError, NotFoundError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS
@@ -181,11 +182,68 @@ def test_a_frame_is_no_higher_than_the_terminal() -> None:
         assert "more" in lines[-1]
 
 
+@pytest.mark.parametrize("number", [1, 60, 361, 2_000])
+def test_a_frame_fits_into_80_columns_and_24_lines(number: int) -> None:
+    nodes = tuple(node(f"ip-10-0-{number:04}.eu-central-1.compute.internal") for number in range(number))
+    moves = [move(f"a-pod-with-a-long-name-{'x' * 60}-{number}") for number in range(20)]
+    running = plan("p" * 63, "Running", moves=moves, statuses=[how(one["pod"], "Evicted") for one in moves])
+
+    scroll = Scroll()
+    console = Console(file=StringIO(), width=80)
+    console.print(render_frame(view_cluster(Snapshot(nodes=nodes), [stored(running)]), NOON, 24, scroll=scroll))
+
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert (scroll.nodes, scroll.first) == (number, 0)
+    assert scroll.rows >= 1
+    assert number <= scroll.rows or lines[-1].startswith(f"nodes 1 to {scroll.rows} of {number}; ")
+
+
+SCROLLED = {
+    "down and up": ("\x1b[B\x1b[B\x1b[A", 1),
+    "no further up": ("\x1b[A", 0),
+    "a page, with a line of the one before": ("\x1b[6~", 9),
+    "a page and back": ("\x1b[6~\x1b[5~", 0),
+    "to the end, where the last page is full": ("\x1b[F", 90),
+    "no further down": ("G\x1b[B ", 90),
+    "to the end and home": ("\x1b[F\x1b[H", 0),
+    "the keys of less": ("jj b", 2),
+    "another key": ("x\x1b[C", 0),
+}
+
+
+@pytest.mark.parametrize(("typed", "want"), SCROLLED.values(), ids=SCROLLED.keys())
+def test_keys_scroll_the_nodes(typed: str, want: int) -> None:
+    scroll = Scroll()
+    scroll.fit(100, 10)
+    for key in plan_commands._KEY.findall(typed):
+        scroll.press(key)
+    assert scroll.first == want
+
+
+def test_nodes_that_are_gone_scroll_back() -> None:
+    scroll = Scroll(first=90, rows=10, nodes=100)
+    scroll.fit(20, 10)
+    assert scroll.first == 10
+
+
 def test_nodes_where_something_goes_on_come_first() -> None:
     nodes = (node("a"), node("b", unschedulable=True), node("c"))
     lines = drawn(Snapshot(nodes=nodes, pods=(pod("web", node="c"),)))
     table = lines[next(number for number, line in enumerate(lines) if line.startswith("node ")) + 1 :]
     assert [line.split()[0] for line in table] == ["b", "c", "a"]
+
+
+def test_only_nodes_with_the_labels_are_shown_with_their_pods_and_what_waits() -> None:
+    nodes = (node("a", labels={"pool": "ml"}), node("b"))
+    pods = (pod("web", node="b"), pod("train", node="a"), pod("waits"))
+
+    found = view_cluster(Snapshot(nodes=nodes, pods=pods), (), "pool=ml")
+
+    assert [line.usage.name for line in found.nodes] == ["a"]
+    assert (found.pods, found.waiting) == (1, 1)
 
 
 # --- once -------------------------------------------------------------------------------------------------------------
@@ -226,6 +284,21 @@ def test_the_json_has_every_node(cluster: FakeCluster, capsys: Captured) -> None
     assert not [verb for verb, _, _ in cluster.calls if verb != "list"]
 
 
+def test_names_and_the_wide_table_have_every_node(
+    cluster: FakeCluster, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("berth_descheduler.report.top._PLAIN_ROWS", 2)
+    assert run(["top", "-o", "name"]) == 0
+    names = capsys.readouterr().out.splitlines()
+    assert names == ["node/high-1", "node/high-2", "node/low-1", "node/low-2"]
+
+    assert run(["top"]) == 0
+    assert "and 2 more" in capsys.readouterr().out
+    assert run(["top", "-o", "wide"]) == 0
+    assert "more" not in capsys.readouterr().out
+    assert cluster.calls
+
+
 def test_a_cluster_without_berth_has_nodes_too(cluster: FakeCluster, capsys: Captured) -> None:
     missing = NotFoundError(call("list", MIGRATION_PLANS, ""), failure(404, "no such resource"))
     cluster.faults["list", "migrationplans"] = [missing]
@@ -237,6 +310,7 @@ def test_a_cluster_without_berth_has_nodes_too(cluster: FakeCluster, capsys: Cap
 REFUSED = {
     "an interval that is none": (["--interval", "often"], "--interval is 'often'"),
     "an interval of nothing": (["--interval", "0s"], "--interval is '0s'"),
+    "a selector that cannot be read": (["-l", "a in b"], "--selector is 'a in b'"),
     "an output that does not exist": (["--output", "picture"], "'picture' is not one of"),
 }
 
@@ -307,5 +381,20 @@ def test_on_a_terminal_it_is_live_until_it_is_told_to_end_and_gives_the_screen_b
         with on_terminal(command, environment=os.environ) as running:
             running.read_until("2 nodes, 2 empty")
             running.process.send_signal(number)
+            running.read_until("\x1b[?1049l")
+            assert running.process.wait(120) == 0
+
+
+def test_on_a_terminal_keys_scroll_and_q_ends_it(tmp_path: Path) -> None:
+    with ScriptedServer() as server:
+        serve(server, Snapshot(nodes=tuple(node(f"n-{number:02}") for number in range(40))))
+        command = [sys.executable, "-c", BERTH, "top", "--interval", "1h", "--kubeconfig", server.kubeconfig(tmp_path)]
+        with on_terminal(command, environment=os.environ, columns=80, lines=24) as running:
+            assert "n-39" not in running.read_until("of 40; arrows")
+            running.type("\x1b[F")
+            running.read_until("n-39")
+            running.type("g")
+            running.read_until("n-00")
+            running.type("q")
             running.read_until("\x1b[?1049l")
             assert running.process.wait(120) == 0

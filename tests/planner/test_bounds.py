@@ -1,6 +1,7 @@
 """The bounds that need no solver, against every end that tiny clusters can have, counted without the planner."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -15,14 +16,18 @@ from berth_descheduler.planner.problem import Problem, Sources, find_sources
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.bounds import (
     PriceBound,
+    RoomBound,
     bound_by_prices,
+    bound_room,
     fewest_moves,
     most_freed_by_number,
     most_freed_by_volume,
 )
 from berth_descheduler.planner.solver.model import PackingModel, build_packing_model
+from berth_descheduler.planner.strategies.make_room import MakeRoom
 from builders import bare_pod, node, owner, pod
-from planner.clusters import consolidating
+from planner.clusters import consolidating, making_room
+from planner_settings import args_of
 from properties import holds_for
 
 BUDGETS = (0, 1, 2, 3, 5)
@@ -65,27 +70,56 @@ def amounts(of: Mapping[str, object]) -> tuple[int, int]:
     return int(str(of["cpu"])), int(str(of["memory"]).removesuffix("Gi"))
 
 
-def every_end(snapshot: Snapshot) -> Iterator[tuple[int, int]]:
-    """Yield moves, and by how many more nodes than now are empty, of every way in which pods may lie at the end."""
+@dataclass(frozen=True)
+class End:
+    """One way in which pods may lie at the end."""
+
+    moves: int
+    on: tuple[int, ...]
+    """The node of each pod."""
+
+    free: tuple[tuple[int, int], ...]
+    """What is left of each node."""
+
+
+def closed_nodes(snapshot: Snapshot) -> set[int]:
+    return {index for index, one in enumerate(snapshot.nodes) if one.spec.unschedulable}
+
+
+def never_filled(snapshot: Snapshot) -> set[int]:
+    labels = [one.metadata.labels for one in snapshot.nodes]
+    return closed_nodes(snapshot) | {index for index, one in enumerate(labels) if CONTROL_PLANE_KEYS[0] in one}
+
+
+def every_end(snapshot: Snapshot) -> Iterator[End]:
     nodes = range(len(snapshot.nodes))
     has = [amounts(one.status.allocatable) for one in snapshot.nodes]
-    closed = {index for index, one in enumerate(snapshot.nodes) if one.spec.unschedulable}
-    never_filled = closed | {
-        index for index, one in enumerate(snapshot.nodes) if CONTROL_PLANE_KEYS[0] in one.metadata.labels
-    }
+    closed, kept_out = closed_nodes(snapshot), never_filled(snapshot)
     asks = [amounts(one.spec.containers[0].resources.requests) for one in snapshot.pods]
     homes = [int(one.spec.node_name[1:]) for one in snapshot.pods]
     made = zip(snapshot.pods, homes, strict=True)
     stays = [not one.metadata.owner_references or home in closed for one, home in made]
     choices = [(home,) if stay else nodes for home, stay in zip(homes, stays, strict=True)]
-    usable = [index for index in nodes if index not in closed]
-    before = sum(index not in homes for index in usable)
     for ends in product(*choices):
         moved = [(end, ask) for end, home, ask in zip(ends, homes, asks, strict=True) if end != home]
         used = [[sum(ask[r] for ask, end in zip(asks, ends, strict=True) if end == n) for r in (0, 1)] for n in nodes]
         fits = all(used[end][r] <= has[end][r] for end, ask in moved for r in (0, 1) if ask[r])
-        if fits and never_filled.isdisjoint(end for end, _ in moved):
-            yield len(moved), sum(index not in ends for index in usable) - before
+        if fits and kept_out.isdisjoint(end for end, _ in moved):
+            free = tuple((has[n][0] - used[n][0], has[n][1] - used[n][1]) for n in nodes)
+            yield End(len(moved), ends, free)
+
+
+def freed(snapshot: Snapshot, end: End) -> int:
+    """Return by how many more nodes than now are empty."""
+    homes = {int(one.spec.node_name[1:]) for one in snapshot.pods}
+    usable = set(range(len(snapshot.nodes))) - closed_nodes(snapshot)
+    return len(usable - set(end.on)) - len(usable - homes)
+
+
+def fitting(snapshot: Snapshot, end: End, shape: tuple[int, int]) -> int:
+    """Return how many pods of a shape fit at the end."""
+    fits = (min(have // ask for have, ask in zip(left, shape, strict=True) if ask) for left in end.free)
+    return sum(max(0, one) for index, one in enumerate(fits) if index not in never_filled(snapshot))
 
 
 def bounds_of(packing: PackingModel, sources: Sources, budget: int) -> tuple[int, PriceBound]:
@@ -103,17 +137,56 @@ def bounds_of(packing: PackingModel, sources: Sources, budget: int) -> tuple[int
 @holds_for(tiny_clusters())
 def test_no_end_frees_more_than_the_bounds_say_nor_with_fewer_moves(snapshot: Snapshot) -> None:
     packing, sources = read(snapshot)
-    ends = set(every_end(snapshot))
+    ends = {(end.moves, freed(snapshot, end)) for end in every_end(snapshot)}
     to_empty, empty = np.array(sources.to_empty, dtype=np.int64), np.array(sources.empty, dtype=np.int64)
     counts = np.array([len(sources.pods_of[one]) for one in sources.to_empty], dtype=np.int64)
 
     for budget in BUDGETS:
         most, by_prices = bounds_of(packing, sources, budget)
-        assert max((freed for moves, freed in ends if moves <= budget), default=0) <= most
-        for moves, freed in ends:
-            if freed > 0:
-                assert by_prices.fewest_moves(to_empty, empty, freed) <= moves
-                assert fewest_moves(counts, freed) <= moves
+        assert max((more for moves, more in ends if moves <= budget), default=0) <= most
+        for moves, more in ends:
+            if more > 0:
+                assert by_prices.fewest_moves(to_empty, empty, more) <= moves
+                assert fewest_moves(counts, more) <= moves
+
+
+@holds_for(tiny_clusters(), st.sampled_from(((1, 0), (2, 0), (2, 4), (3, 2), (4, 4), (5, 1), (6, 0), (8, 8))))
+def test_no_end_has_room_for_more_than_the_bounds_say_nor_with_fewer_moves(
+    snapshot: Snapshot, shape: tuple[int, int]
+) -> None:
+    cpu, memory = shape
+    asked = f"cpu={cpu}" + (f",memory={memory}Gi" if memory else "")
+    ends = {(end.moves, fitting(snapshot, end, shape)) for end in every_end(snapshot)}
+
+    bounds = room_bounds(snapshot, asked)
+
+    for moves, fits in ends:
+        assert fits <= min(bound.most(moves) for bound in bounds)
+        assert moves >= max(bound.fewest_moves(fits) for bound in bounds)
+
+
+@pytest.mark.parametrize(("shape", "want_more"), [("cpu=4", 0), ("cpu=4,memory=4Gi", 0), ("cpu=5", 1), ("cpu=6", 0)])
+def test_a_large_pod_takes_as_much_room_as_it_leaves(shape: str, want_more: int) -> None:
+    """Of 16 cores 8 are free on one node and 9 on the other; a pod of 8 cores leaves the first."""
+    pods = (
+        pod("large", node="n0", cpu="8", memory="1Gi", controller=owner(name="large")),
+        bare_pod("stays", node="n1", cpu="7", memory="1Gi"),
+    )
+    bounds = room_bounds(Snapshot(nodes=tuple(node(f"n{n}", cpu="16") for n in range(2)), pods=pods), shape)
+
+    assert min(bound.most(1) for bound in bounds) == min(bound.now for bound in bounds) + want_more
+
+
+def room_bounds(snapshot: Snapshot, shape: str) -> tuple[RoomBound, ...]:
+    how = making_room(shapes=[shape])
+    strategy = MakeRoom(args_of(how).room)
+    problem = Problem.from_snapshot(snapshot, how, strategy.waiting_pods(snapshot))
+    sources = find_sources(problem).to_take_from
+    packing = build_packing_model(problem, State(problem.cluster), sources)
+    may_leave = np.zeros(packing.nodes, dtype=bool)
+    may_leave[list(sources)] = True
+    (kind,) = packing.wanted.values()
+    return bound_room(packing, may_leave, kind)
 
 
 @pytest.mark.parametrize(("budget", "want_most"), [(1, 1), (3, 1), (6, 2)])

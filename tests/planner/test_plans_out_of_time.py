@@ -1,5 +1,7 @@
 """A time limit that is over before the search has begun still leaves what a simple pass finds."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import strategies as st
 
@@ -7,6 +9,7 @@ from benchmarks.constrained_instances import generate_constrained
 from benchmarks.instances import Recipe
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework import RefusalReason
+from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner import plan
 from builders import node, owner, pod
 from planner.clusters import api_items, consolidating, making_room, moves_of
@@ -53,6 +56,23 @@ def test_the_pass_says_that_the_time_limit_keeps_the_other_nodes() -> None:
 
     assert len(made.freed_nodes) == 4
     assert {one.reason for one in made.refused} == {RefusalReason.TIME_LIMIT}
+
+
+def test_little_is_asked_after_the_time_limit_and_the_nodes_left_out_say_so() -> None:
+    number = 70
+    alike = half_empty(number)
+    pods = tuple(
+        pod(f"p{index:02}", node=f"n{index:02}", cpu=f"{2_100 + index}m", memory=None, controller=owner(name="set"))
+        for index in range(number)
+    )
+
+    made = plan(Snapshot(nodes=alike.nodes, pods=pods), consolidating(), TimeIsOver())
+
+    reasons = Counter(one.reason for one in made.refused if one.kind is RefusedKind.NODE)
+    late = [one.message for one in made.refused if one.reason is RefusalReason.TIME_LIMIT]
+    assert reasons.keys() == {RefusalReason.NO_TARGET, RefusalReason.TIME_LIMIT}
+    assert reasons.total() == number
+    assert set(late) == {"the time limit ended before it was asked where all of its pods fit"}
 
 
 @pytest.mark.parametrize("shape", ["cpu=4,memory=1Gi", "cpu=4,memory=1Gi,count=1"])

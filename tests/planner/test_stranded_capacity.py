@@ -3,10 +3,12 @@
 # ruff: noqa: ANN401 - a builder passes on what the case says
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from berth_core.errors import InputError
@@ -16,7 +18,23 @@ from berth_core.resources import ResourceAmounts
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import plan
-from berth_descheduler.planner.stranded_capacity import CapacityReport, ShapeFit, read_shape, report_capacity
+from berth_descheduler.planner.pending_pods import is_pending
+from berth_descheduler.planner.simulation import (
+    Cluster,
+    NodeIndex,
+    NodeTies,
+    PodClasses,
+    PodPresence,
+    node_part,
+    node_refusal,
+)
+from berth_descheduler.planner.stranded_capacity import (
+    CapacityReport,
+    ShapeFit,
+    WorkloadFit,
+    read_shape,
+    report_capacity,
+)
 from builders import bare_pod, node, owner, pod, reservation, task
 from planner.clusters import expression, settings, tied
 from planner.random_clusters import clusters
@@ -200,7 +218,91 @@ def test_the_report_counts_nodes_pods_and_resources() -> None:
 
 
 def test_a_cluster_without_anything_has_no_shapes() -> None:
-    assert report_capacity(Snapshot.empty()) == CapacityReport(0, 0, 0, (), ())
+    nothing = WorkloadFit(pods=0, all_pods=0, shapes=0, free=ResourceAmounts(), fragmented={})
+
+    assert report_capacity(Snapshot.empty()) == CapacityReport(0, 0, 0, (), (), nothing)
+
+
+# --- the workload -----------------------------------------------------------------------------------------------------
+
+
+def workload_of(*objects: Node | Pod) -> WorkloadFit:
+    nodes = tuple(one for one in objects if isinstance(one, Node))
+    pods = tuple(one for one in objects if isinstance(one, Pod))
+    return report_capacity(Snapshot(nodes=nodes, pods=pods)).workload
+
+
+def test_what_is_free_where_a_pod_does_not_fit_is_fragmented_for_it() -> None:
+    found = workload_of(
+        *(node("a"), node("b"), node("closed", unschedulable=True)),
+        full("small", "a", "10", "8Gi"),
+        pod("waits", cpu="12", memory="60Gi"),
+    )
+
+    assert (found.pods, found.all_pods, found.shapes) == (2, 2, 2)
+    assert found.free.to_quantities() == {"cpu": "38", "memory": "184Gi"}
+    assert found.fragmented["cpu"] == 22_000  # Both fit on b alone: a has 6 left, and the third takes none.
+    assert found.share("memory") == Fraction(120, 184)
+
+
+def test_a_pod_that_asks_for_no_gpu_cannot_use_any() -> None:
+    found = workload_of(
+        node("a", allocatable={"example.com/gpu": "4"}),
+        pod("train", node="a", requests={"cpu": "1", "example.com/gpu": "2"}),
+        *(full(f"web-{number}", "a", "1", "1Gi") for number in range(3)),
+    )
+
+    assert found.share("example.com/gpu") == Fraction(3, 4)
+    assert found.share("cpu") == 0
+    assert found.share("pods") is None
+
+
+def test_rare_shapes_are_left_out_and_so_are_pods_that_nobody_makes_again() -> None:
+    found = workload_of(
+        node("a", pods="200"),
+        *(full(f"web-{number}", "a", "10m", "1Mi") for number in range(95)),
+        *(full(f"rare-{number}", "a", f"{number + 1}m", "1Mi", controller=owner(name="rare")) for number in range(5)),
+        full("agent", "a", "100m", "1Mi", controller=owner("DaemonSet", "agent")),
+        bare_pod("lonely", node="a", cpu="7", memory="1Gi"),
+        pod("gone", node="a", cpu="7", memory="1Gi", phase="Succeeded"),
+    )
+
+    assert (found.pods, found.all_pods, found.shapes) == (95, 100, 1)
+
+
+def test_what_no_node_has_is_of_no_use_to_the_pod_that_asks_for_it() -> None:
+    found = workload_of(node("a"), pod("waits", requests={"cpu": "1", "example.com/gpu": "1"}))
+
+    assert found.share("cpu") == 1
+    assert found.share("example.com/gpu") is None
+
+
+@holds_for(clusters().map(without_neighbours))
+def test_the_workload_finds_what_the_definition_says(snapshot: Snapshot) -> None:
+    cluster = Cluster.from_snapshot(snapshot)
+    pod_classes = PodClasses()
+    listed = [one.pod for one in cluster.pods if one.presence is not PodPresence.EXPECTED]
+    listed += [one for one in cluster.elsewhere if is_pending(one)]
+    mine = [pod_classes.class_of(one) for one in listed if one.controller and one.occupies_node]
+    counted = [one for one in map(pod_classes.classes.__getitem__, mine) if one.amounts and not one.odd]
+
+    found = report_capacity(snapshot).workload
+
+    assert found.all_pods == len(counted)
+    assume(found.pods == len(counted))  # Of more than twenty pods some may be left out.
+    expected = dict.fromkeys(found.fragmented, Fraction(0))
+    for index, node_object in enumerate(cluster.nodes):
+        rows = zip(cluster.resources, cluster.capacity[index], cluster.taken[index], strict=True)
+        free = {name: max(0, have - taken) for name, have, taken in rows}
+        closed = node_refusal(cluster, NodeIndex(index)) is not None or not free["pods"]
+        for one in counted:
+            ties = NodeTies(node_part(one.example.spec), ())
+            room = all(free.get(name, 0) >= amount for name, amount in one.amounts.items())
+            fits = room and not closed and ties.refusal(node_object) is None
+            for name in expected:
+                usable = fits and one.amounts.get(name) > 0
+                expected[name] += Fraction(0 if usable else free[name], len(counted))
+    assert found.fragmented == expected
 
 
 # --- which shapes -----------------------------------------------------------------------------------------------------

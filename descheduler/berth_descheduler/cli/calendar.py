@@ -22,7 +22,16 @@ from berth_core import (
     requests_of_slot,
     span_in_words,
 )
-from berth_descheduler.options import Output, cluster_options, output_option, write_described
+from berth_descheduler.options import (
+    Output,
+    all_namespaces_option,
+    cluster_options,
+    complete_namespaces,
+    objects_output_option,
+    selector_option,
+    write_described,
+    write_names,
+)
 from berth_descheduler.report import output_console
 from berth_kube import RESERVATION_WINDOWS, NotFoundError, connect
 
@@ -34,17 +43,25 @@ _NODES_SHOWN: Final = 4
 
 @click.command("calendar")
 @cluster_options
-@output_option
-def calendar_command(*, kubeconfig: str | None, context: str | None, output: Output) -> None:
+@click.option("-n", "--namespace", metavar="NAME", shell_complete=complete_namespaces, help="Only of this namespace.")
+@all_namespaces_option
+@selector_option("windows")
+@objects_output_option
+def calendar_command(
+    *, kubeconfig: str | None, context: str | None, namespace: str | None, selector: str, output: Output
+) -> None:
     """Show what ReservationWindows open and close in the next 24 hours, on which nodes, and what is held."""
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-calendar") as client:
         try:
-            windows = [ReservationWindow.read(body) for body in client.list(RESERVATION_WINDOWS).items]
+            listed = client.list(RESERVATION_WINDOWS, namespace=namespace, label_selector=selector).items
+            windows = [ReservationWindow.read(body) for body in listed]
         except NotFoundError:
             windows = []
     described = describe_calendar(windows, SystemClock().now())
-    if output is Output.TABLE:
+    if output.for_people:
         output_console().print(_render(described))
+    elif output is Output.NAME:
+        write_names(RESERVATION_WINDOWS.name_for_kubectl, sorted(one.metadata.name for one in windows))
     else:
         write_described(described, output)
 

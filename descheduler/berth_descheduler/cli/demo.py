@@ -1,16 +1,17 @@
 """`berth demo`: its options, what it prints and its exit code."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from importlib.resources import as_file, files
+from typing import Any
 
 import click
 from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
-from berth_core import SystemClock
+from berth_core import ClockDeadline, SystemClock
 from berth_descheduler.demo import (
     PLANNER_SETTINGS,
     SCENES,
@@ -22,9 +23,9 @@ from berth_descheduler.demo import (
     play_scene,
     run_demo,
 )
-from berth_descheduler.options import Output, output_option, write_described
+from berth_descheduler.options import Output, cluster_options, output_option, write_described
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
-from berth_descheduler.planner import plan
+from berth_descheduler.planner import Plan, WaveLimits, plan
 from berth_descheduler.report import (
     Occasion,
     Page,
@@ -37,9 +38,10 @@ from berth_descheduler.report import (
     report_option,
     run_page,
 )
-from berth_descheduler.snapshots import read_snapshot_file
+from berth_descheduler.snapshots import read_live_snapshot, read_snapshot_file
+from berth_kube import connect
 from berth_sandbox.errors import SandboxUnavailableError
-from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.sandbox import EXAMPLE_NAMESPACE, Sandbox
 from berth_sandbox.settings import SandboxSettings
 from berth_service.process import interrupt_on_signals
 
@@ -59,27 +61,43 @@ _NO_CLUSTER = 2
 )
 @click.option("--nodes", type=click.IntRange(4, 1000), default=60, show_default=True, help="Nodes of 16 cpu and 64Gi.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides sizes and replicas of the workload.")
-@click.option("--keep", is_flag=True, help="Leave the cluster up and say how to look around.")
+@click.option("--keep", is_flag=True, help="Leave the cluster and both services up and say what to try.")
+@cluster_options
 @output_option
 @report_option
 @click.pass_context
 def demo_command(
-    context: click.Context, *, scene: str, nodes: int, seed: int, keep: bool, output: Output, report: ReportFile | None
+    asked: click.Context,
+    /,
+    *,
+    scene: str,
+    nodes: int,
+    seed: int,
+    keep: bool,
+    output: Output,
+    **options: Any,  # noqa: ANN401
 ) -> int:
     """Fragment a real local cluster and consolidate it: plan, reserve, evict, hand over, verify. Or play a scene.
+
+    With --kubeconfig or --context it only plans, on that cluster, and changes nothing there.
 
     Progress goes to standard error. Exit code 1 if any pod is pending or lost at the end, or if a scene could not show
     what it is about; 2 if no cluster can be started for a scene.
     """
     console = Terminal(stderr=True)
+    report: ReportFile | None = options["report"]
+    if options["kubeconfig"] is not None or options["context"] is not None:
+        _refuse_options(asked, ("scene", "nodes", "seed", "keep"), "is for a cluster of the demo's own")
+        return _plan_on(options["kubeconfig"], options["context"], output, report)
     if scene != _CONSOLIDATE:
-        _refuse_options_of_consolidate(context, scene)
+        meant = f"is for the scene {_CONSOLIDATE}; {scene} has a cluster of its own"
+        _refuse_options(asked, ("nodes", "seed", "report"), meant)
         return _play(scene, keep=keep, output=output, console=console)
     settings = SandboxSettings(nodes=nodes, name=_KEPT_NAME if keep else None)
     with _own_cluster(settings, console, keep=keep) as (narrator, sandbox):
         if sandbox is None:
             narrator.say("planning on the bundled snapshot instead; nothing is evicted")
-            return _plan_only(output, report)
+            return _plan_bundled(output, report)
         made = run_demo(sandbox, seed=seed, narrator=narrator)
     _print(made.result, output, console)
     if report is not None:
@@ -102,14 +120,15 @@ def _own_cluster(
             return
         yield narrator, sandbox
         if keep:
+            sandbox.start_services(narrator.say)
             sandbox.detach()
             _say_how_to_look(console, sandbox)
 
 
-def _refuse_options_of_consolidate(context: click.Context, scene: str) -> None:
-    for option in ("nodes", "seed", "report"):
+def _refuse_options(context: click.Context, names: Sequence[str], meant: str) -> None:
+    for option in names:
         if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{option} is for the scene {_CONSOLIDATE}; {scene} has a cluster of its own")
+            raise click.UsageError(f"--{option} {meant}")
 
 
 def _play(name: str, *, keep: bool, output: Output, console: Console) -> int:
@@ -124,7 +143,7 @@ def _play(name: str, *, keep: bool, output: Output, console: Console) -> int:
 
 
 def _print_scene(result: SceneResult, output: Output) -> None:
-    if output is not Output.TABLE:
+    if not output.for_people:
         write_described(asdict(result), output, indent=None)
         return
     verdict = "shown" if result.shown else "not shown"
@@ -148,14 +167,30 @@ def build_demo_page(made: DemoRun) -> Page:
     return run_page(Outcome(Verdict.CARRIED_OUT, done), planned, occasion, measured=made.after)
 
 
-def _plan_only(output: Output, report: ReportFile | None) -> int:
+def _plan_bundled(output: Output, report: ReportFile | None) -> int:
     """Show the plan for the snapshot that comes with the program."""
     with as_file(files("berth_descheduler") / "data" / "demo-snapshot.json.gz") as path:
         snapshot = read_snapshot_file(str(path))
-    found = plan(snapshot, PLANNER_SETTINGS)
+    return _show_plan(plan(snapshot, PLANNER_SETTINGS), "The bundled snapshot of the demo", output, report)
+
+
+def _plan_on(kubeconfig: str | None, context: str | None, output: Output, report: ReportFile | None) -> int:
+    """Show what the demo would do on a cluster, with the pace for services of others; write nothing there."""
+    settings = replace(PLANNER_SETTINGS, waves=WaveLimits())
+    with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-demo") as client:
+        snapshot = read_live_snapshot(client)
+    found = plan(snapshot, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
+    done = _show_plan(found, "Live cluster", output, report)
+    said = "nothing was changed; `berth run` asks before it moves these pods, once the operator is in the cluster"
+    Terminal(stderr=True).print(said, highlight=False)
+    return done
+
+
+def _show_plan(found: Plan, cluster: str, output: Output, report: ReportFile | None) -> int:
+    """Show a plan that is not carried out."""
     if report is not None:
-        report.write(plan_page(found, Occasion(SystemClock().now(), "The bundled snapshot of the demo")))
-    if output is not Output.TABLE:
+        report.write(plan_page(found, Occasion(SystemClock().now(), cluster)))
+    if not output.for_people:
         numbers = {
             "nodes": len(found.before.nodes),
             "freed_nodes": len(found.freed_nodes),
@@ -175,7 +210,7 @@ def _plan_only(output: Output, report: ReportFile | None) -> int:
 
 
 def _print(result: DemoResult, output: Output, console: Console) -> None:
-    if output is not Output.TABLE:
+    if not output.for_people:
         write_described(asdict(result), output, indent=None)
         return
     table = Table(show_header=False, box=None)
@@ -195,13 +230,19 @@ def _print(result: DemoResult, output: Output, console: Console) -> None:
 
 def _say_how_to_look(console: Console, sandbox: Sandbox) -> None:
     lines = (
-        "the cluster stays up; look around with",
+        "the cluster stays up, and both services run on it; look around with",
         f"  export KUBECONFIG={sandbox.kubeconfig}",
-        "  kubectl get migrationplans",
-        "  kubectl get reservations,reservationwindows --all-namespaces",
-        "  kubectl describe migrationplans",
-        "  kubectl get pods --all-namespaces --output wide",
-        f"the services' logs: {' '.join(str(path) for path in log_files(sandbox.folder))}",
+        "  berth top",
+        "  berth show",
+        "  berth fragmentation --shape cpu=8,memory=32Gi",
+        "  kubectl get berth --all-namespaces",
+        "and try",
+        f"  kubectl apply -f reservation.yaml   (that of operator/README.md, in the namespace {EXAMPLE_NAMESPACE})",
+        f"  kubectl wait -n {EXAMPLE_NAMESPACE} --for=condition=Available reservation/room-for-training",
+        "  kubectl apply -f nightly.yaml       (the DeschedulerPolicy of README.md), then",
+        "  berth policies run nightly --wait; berth show; berth approve PLAN --wait",
+        f"logs of the run: {' '.join(str(path) for path in log_files(sandbox.folder))}",
+        f"logs of both services now: {sandbox.folder / 'logs'}",
         f"end it with: berth sandbox down --name {_KEPT_NAME}",
     )
     for line in lines:

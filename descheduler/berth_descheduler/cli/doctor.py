@@ -7,9 +7,7 @@ Exit codes: 0 all is well; 1 something is not; 2 the input is wrong, or the clus
 
 import json
 import shlex
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,51 +16,37 @@ from rich.console import Console
 
 from berth_core import (
     COOLING_LABEL,
-    DEFAULT_NAMESPACE,
     DRAINING_TAINT,
-    FENCE_LIMITS_ANNOTATION,
     FREED_ANNOTATION,
     FREED_TAINT,
     HANDOVER_GATE,
     HANDOVER_TAINT,
-    OPERATOR_LEASE,
     QUEUE_GATE,
     RESERVATION_LABEL,
     ROOM_TAINT,
-    STARVING_JOB_LABEL,
-    STARVING_JOBS,
     BerthError,
-    Capacity,
     Clock,
-    DeschedulerPolicy,
     InputError,
-    QueueCondition,
-    QueueReason,
-    Reservation,
-    ReservationPhase,
-    ReservationReason,
-    ReservationWindow,
     SystemClock,
-    WindowCondition,
-    WindowReason,
     printable_line,
-    read_whole_number,
+)
+from berth_descheduler.cli.findings import (
+    find_queue_troubles,
+    find_starving_troubles,
+    find_unanswered_evictions,
+    find_window_troubles,
+    read_policies,
 )
 from berth_descheduler.cli.lent_nodes import find_zone_troubles
-from berth_descheduler.options import Output, cluster_options, output_option, write_described
-from berth_descheduler.plugins import StarvingJobsArgs
+from berth_descheduler.options import Output, cluster_options, namespace_option, output_option, write_described
 from berth_descheduler.report import Terminal
 from berth_kube import (
-    DESCHEDULER_POLICIES,
-    EVENTS,
-    RESERVATION_WINDOWS,
     RESERVATIONS,
     KubeClient,
     NotFoundError,
     connect,
 )
 from berth_sandbox.invariants import (
-    ClusterState,
     Invariant,
     InvariantMonitor,
     Violation,
@@ -292,6 +276,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         to_do="The reason says whether it waits for room, or what to change (held.shape, held.namespace, limits):",
         command="kubectl describe bq {name}",
     ),
+    Invariant.EVICTIONS_UNANSWERED: Advice(
+        what="Pods ask for a replacement before they are evicted, and nothing answers evictions.",
+        why="They are evicted as ever: a Deployment of one replica is down until its replacement is Ready.",
+        to_do="Set operator.evictions.enabled in the chart's values; if it is, see why no operator runs:",
+        command="kubectl -n {own} describe deployment -l app.kubernetes.io/component=operator",
+    ),
     Invariant.WINDOW_INVALID: Advice(
         what="A ReservationWindow cannot open.",
         why="Nothing is reserved for its pods, and they wait like all others.",
@@ -369,9 +359,7 @@ _CANNOT_LOOK: Final = 2
 
 @click.command("doctor")
 @cluster_options
-@click.option(
-    "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Berth's own namespace: placeholders and Leases."
-)
+@namespace_option
 @output_option
 def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: str, output: Output) -> int:
     """Look for what Berth should not have left behind or cannot do, and explain it. Changes nothing.
@@ -390,7 +378,7 @@ def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: st
         click.echo(f"berth: {printable_line(str(error))}", err=True)
         return _CANNOT_LOOK
     seconds = clock.monotonic() - started
-    if output is Output.TABLE:
+    if output.for_people:
         print_findings(found, namespace, Terminal())
     else:
         described = {"healthy": not found, "seconds": round(seconds, 1)}
@@ -419,142 +407,13 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
             *find_window_troubles(client),
             *find_queue_troubles(state),
             *find_starving_troubles(client, state),
-            *find_zone_troubles(client, state, _read_policies(client)),
+            *find_zone_troubles(client, state, read_policies(client)),
+            *find_unanswered_evictions(client, state),
         )
         return *find_troubles(state, now=clock.now()), *of_features
 
     with console.status("reading the cluster") as status:
         return monitor_invariants(look, clock, tell=lambda monitor: status.update(_describe_progress(monitor)))
-
-
-# --- windows ---------------------------------------------------------------------------------------------------------
-# What keeps ReservationWindows from holding what they should, as their conditions say.
-
-_INSUFFICIENT: Final = dict.fromkeys(
-    (WindowReason.NO_MOVES.value, WindowReason.AWAITING_APPROVAL.value), Invariant.WINDOW_WITHOUT_MOVES
-)
-_UNSCHEDULED: Final = {
-    WindowReason.INVALID.value: Invariant.WINDOW_INVALID,
-    WindowReason.OVERLAPPING.value: Invariant.WINDOW_OVERLAPS,
-}
-
-
-def find_window_troubles(client: KubeClient) -> Iterator[Violation]:
-    """Yield the windows that cannot open or lack capacity; one that is switched off lacks nothing."""
-    try:
-        bodies = client.list(RESERVATION_WINDOWS).items
-    except NotFoundError:
-        return
-    for window in map(ReservationWindow.read, bodies):
-        target = f"reservationwindow {window.key}"
-        scheduled, sufficient = map(window.condition, (WindowCondition.SCHEDULED, WindowCondition.SUFFICIENT))
-        if scheduled is not None and scheduled.status == "False" and scheduled.reason in _UNSCHEDULED:
-            yield Violation(_UNSCHEDULED[scheduled.reason], target, scheduled.message)
-        if sufficient is not None and sufficient.status == "False":
-            invariant = _INSUFFICIENT.get(sufficient.reason, Invariant.WINDOW_SHORT)
-            yield Violation(invariant, target, f"{sufficient.reason}: {sufficient.message}")
-
-
-_QUEUE_TROUBLES: Final = {
-    QueueCondition.ACCEPTED: Invariant.QUEUE_REFUSED,
-    QueueCondition.ENFORCED: Invariant.QUEUE_NOT_ENFORCED,
-    QueueCondition.COVERED: Invariant.QUEUE_NOT_COVERED,
-    QueueCondition.HELD: Invariant.QUEUE_NOT_HELD,
-}
-
-
-def find_queue_troubles(state: ClusterState) -> Iterator[Violation]:
-    """Yield what keeps queues from their guarantees, as their conditions say."""
-    for queue in state.active_queues:
-        for type_, invariant in _QUEUE_TROUBLES.items():
-            one = queue.condition(type_)
-            if one is not None and (one.status == "False" or one.reason == QueueReason.REMAINDER):
-                yield Violation(invariant, f"queue {queue.metadata.name}", f"{one.reason}: {one.message}")
-
-
-# --- starving jobs ---------------------------------------------------------------------------------------------------
-# What keeps policies with `StarvingJobs` from helping, whether or not anything was left behind.
-
-_NOTHING_RESERVED: Final = "reason=NothingReserved"
-"""Selects the events on pods whose job gets nothing: warnings where no waiting helps it."""
-
-
-def find_starving_troubles(client: KubeClient, state: ClusterState) -> Iterator[Violation]:
-    """Yield what keeps starving jobs from what their policies promise."""
-    policies = [one for one in _read_policies(client) if _starvation_args(one) is not None]
-    yield from _unmet_limits(policies, state)
-    yield from filter(None, map(_idle_room, state.live_reservations))
-    if policies:
-        yield from _refused_jobs(client, state)
-
-
-def _read_policies(client: KubeClient) -> Sequence[DeschedulerPolicy]:
-    try:
-        return client.list(DESCHEDULER_POLICIES, type=DeschedulerPolicy).items
-    except NotFoundError:
-        return ()
-
-
-def _starvation_args(policy: DeschedulerPolicy) -> StarvingJobsArgs | None:
-    """Return the arguments of `StarvingJobs`; None where it is not enabled or they cannot be read."""
-    for profile in policy.spec.profiles:
-        if STARVING_JOBS in profile.plugins.balance.enabled:
-            given = next((one.args for one in profile.plugin_config if one.name == STARVING_JOBS), {})
-            with suppress(InputError):
-                return StarvingJobsArgs.parse(given)
-    return None
-
-
-def _unmet_limits(policies: Iterable[DeschedulerPolicy], state: ClusterState) -> Iterator[Violation]:
-    lease = next((one for one in state.leases if one.metadata.name == OPERATOR_LEASE), None)
-    limits = lease.metadata.annotations.get(FENCE_LIMITS_ANNOTATION, "") if lease is not None else ""
-    nodes = len(state.nodes)
-    for policy in policies:
-        args = _starvation_args(policy)
-        wanted = args.most_fenced(nodes) if args is not None else 0
-        for of, text in zip(("a namespace", "all namespaces together"), limits.split(","), strict=False):
-            most = _most_fenced(text, nodes)
-            if most is not None and most < wanted:
-                detail = f"it keeps up to {wanted} of {nodes} nodes, and the operator fences {most} for {of}"
-                yield Violation(Invariant.STARVING_LIMIT, f"deschedulerpolicy {policy.metadata.name}", detail)
-                break
-
-
-def _most_fenced(text: str, nodes: int) -> int | None:
-    """Return what a limit of the operator's allows; None for any number, or what cannot be read."""
-    if not text.endswith("%"):
-        return read_whole_number(text, most=sys.maxsize)
-    try:
-        return StarvingJobsArgs.parse({"reservedNodePercent": text}).most_fenced(nodes)
-    except InputError:
-        return 0
-
-
-_IN_WAITING: Final[Mapping[tuple[ReservationPhase, str], Invariant]] = {
-    (ReservationPhase.PENDING, ReservationReason.FENCE_LIMIT): Invariant.ROOM_UNFENCED,
-    (ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET): Invariant.WAITS_IN_VAIN,
-}
-_OF_JOB: Final = {**_IN_WAITING, (ReservationPhase.AVAILABLE, ReservationReason.SLOTS_HELD): Invariant.ROOM_UNCLAIMED}
-
-
-def _idle_room(one: Reservation) -> Violation | None:
-    """Return why a Reservation waits in vain; windows and queues say it."""
-    waits = one.spec.capacity is Capacity.WHEN_FREE and not any(by.controller for by in one.metadata.owner_references)
-    known = _OF_JOB if STARVING_JOB_LABEL in one.metadata.labels else _IN_WAITING if waits else {}
-    state = one.status.state
-    found = known.get((state.phase, state.reason)) if state is not None else None
-    return Violation(found, f"reservation {one.key}", state.message) if found and state is not None else None
-
-
-def _refused_jobs(client: KubeClient, state: ClusterState) -> Iterator[Violation]:
-    """Yield the waiting pods of which an event says that nothing is reserved for their job, for a lasting reason."""
-    waiting = {pod.metadata.uid: pod for pod in state.pods if pod.status.phase == "Pending" and not pod.spec.node_name}
-    events = client.list(EVENTS, field_selector=_NOTHING_RESERVED).items
-    by_time = sorted(events, key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
-    last = {one["involvedObject"].get("uid", ""): one for one in by_time}
-    for uid, event in last.items():
-        if uid in waiting and event.get("type") == "Warning":
-            yield Violation(Invariant.STARVES_FOR_GOOD, f"pod {waiting[uid].key}", event.get("message", ""))
 
 
 def _describe_progress(monitor: InvariantMonitor) -> str:

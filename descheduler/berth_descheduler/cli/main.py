@@ -6,19 +6,15 @@ be reached or does not allow it; 130 it was interrupted.
 """
 
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
-from click.shell_completion import CompletionItem, ShellComplete
+from click.shell_completion import ShellComplete
 
-from berth_core import BerthError, InputError, ObjectMeta, printable_line, printable_text
-from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, Resource, connect
+from berth_core import BerthError, InputError, printable_line, printable_text
 
 INTERRUPTED: Final = 130
 
@@ -45,6 +41,14 @@ _COMMANDS: Final = {
 """Name to `module:attribute`, imported when used: `berth plan` needs none of what the sandbox needs."""
 
 
+_HEADINGS: Final = {
+    "Look": ("plan", "fragmentation", "top", "calendar", "doctor", "snapshot"),
+    "Move pods now": ("run", "drain"),
+    "Policies and plans": ("policies", "plans", "show", "approve", "abort", "policy"),
+    "Try it on this machine": ("demo", "sandbox"),
+}
+"""The commands as the help lists them."""
+
 _EPILOG: Final = """\b
 Exit codes:
   0    done
@@ -54,7 +58,7 @@ Exit codes:
   130  interrupted
 
 \b
-Completion, also of the names of plans and policies:
+Completion, also of names of plans, policies, nodes, namespaces and contexts:
   bash: eval "$(_BERTH_COMPLETE=bash_source berth)"       in ~/.bashrc
   zsh:  eval "$(_BERTH_COMPLETE=zsh_source berth)"        in ~/.zshrc
   fish: _BERTH_COMPLETE=fish_source berth | source        in ~/.config/fish/config.fish
@@ -84,6 +88,14 @@ class LazyCommands(click.Group):
         except ModuleNotFoundError as error:
             return _not_installed(cmd_name, error)
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, a section for each heading."""
+        width = formatter.width - 6 - max(map(len, _COMMANDS))
+        for heading, names in _HEADINGS.items():
+            found = ((name, self.get_command(ctx, name)) for name in names)
+            with formatter.section(heading):
+                formatter.write_dl([(name, one.get_short_help_str(width)) for name, one in found if one is not None])
 
 
 def _not_installed(name: str, missing: ModuleNotFoundError) -> click.Command:
@@ -142,41 +154,10 @@ def _program_name() -> str | None:
 
 
 # --- completion ------------------------------------------------------------------------------------------------------
-# What the shell is offered for the names of plans and policies, and that it never waits long for that.
 
-LONGEST_SECONDS: Final = 2.0
-"""After this long nothing is offered: a shell that hangs is worse."""
-
+_FILE_NAMES: Final = 0
 _NO_FILE_NAMES: Final = 4
-"""What kubectl's completion is told last: no names of files beside these."""
-
-Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-
-
-class _Named(msgspec.Struct, frozen=True):
-    """Any object, of which only the name is looked at."""
-
-    metadata: ObjectMeta
-
-
-def names_of(resource: Resource) -> Complete:
-    """Return the completion of an object's name.
-
-    It offers nothing without a timely answer.
-    """
-
-    def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        found: list[str] = []
-        asking = threading.Thread(target=_ask, args=(context, resource, found), daemon=True)
-        asking.start()
-        asking.join(LONGEST_SECONDS)
-        return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
-
-    return complete
-
-
-complete_plans: Final = names_of(MIGRATION_PLANS)
-complete_policies: Final = names_of(DESCHEDULER_POLICIES)
+"""What kubectl's completion is told last: whether there are names of files beside these."""
 
 
 def complete_for_kubectl(arguments: Sequence[str] | None = None) -> None:
@@ -185,20 +166,7 @@ def complete_for_kubectl(arguments: Sequence[str] | None = None) -> None:
     `kubectl` asks plugins for it so; the last word is incomplete.
     """
     *words, incomplete = sys.argv[1:] if arguments is None else arguments
-    for item in ShellComplete(berth, {}, "kubectl berth", "").get_completions(words, incomplete):
+    items = ShellComplete(berth, {}, "kubectl berth", "").get_completions(words, incomplete)
+    for item in (one for one in items if one.type == "plain"):
         click.echo(printable_text(f"{item.value}\t{item.help}" if item.help else item.value))
-    click.echo(f":{_NO_FILE_NAMES}")
-
-
-def _ask(context: click.Context, resource: Resource, found: list[str]) -> None:
-    """Add the names of all objects of a kind.
-
-    Suppresses errors: a shell has no use for what went wrong.
-    """
-    which = {name: context.params.get(name) for name in ("kubeconfig", "context")}
-    with (
-        suppress(Exception),
-        connect(**which, user_agent="berth-completion", request_timeout=LONGEST_SECONDS) as client,
-    ):
-        listed = client.within(LONGEST_SECONDS).list(resource, type=_Named)
-        found.extend(one.metadata.name for one in listed.items)
+    click.echo(f":{_FILE_NAMES if any(one.type == 'file' for one in items) else _NO_FILE_NAMES}")

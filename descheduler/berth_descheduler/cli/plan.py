@@ -3,42 +3,68 @@
 They look at a snapshot or at the live cluster, and change nothing.
 """
 
+import os
+import re
+import select
+import sys
+import termios
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Self
 
 import click
 from rich.console import Console
 from rich.live import Live
 
 from berth_core import (
-    DEFAULT_NAMESPACE,
     ClockDeadline,
     InputError,
     MigrationPlan,
+    MoveMethod,
     Snapshot,
     SnapshotKind,
     SystemClock,
     parse_kinds,
 )
+from berth_descheduler.migration import find_unsurgeable
 from berth_descheduler.options import (
     GroupedCommand,
     Output,
     cluster_options,
     duration_option,
+    moves_option,
+    namespace_option,
     naming_options,
     naming_what_was_typed,
+    objects_output_option,
     output_option,
     planner_options,
     policy_option,
+    selector_option,
     settings_to_plan,
     write_described,
+    write_names,
 )
-from berth_descheduler.planner import explain_kept_pods, measure_queues, plan, read_shape, report_capacity
+from berth_descheduler.planner import (
+    Plan,
+    PlannerSettings,
+    explain_kept_pods,
+    measure_queues,
+    plan,
+    plan_surges,
+    read_shape,
+    report_capacity,
+    with_evictions_first,
+    with_ways,
+    without_surges,
+)
 from berth_descheduler.report import (
     Occasion,
     ReportFile,
+    Scroll,
     TopView,
     describe_capacity_and_queues,
     describe_plan,
@@ -57,19 +83,28 @@ from berth_descheduler.report import (
 )
 from berth_descheduler.snapshots import (
     STANDARD_STREAM,
+    LiveCluster,
+    PlanSource,
+    SnapshotFile,
     WatchedCluster,
     dump_cluster,
     read_capacity,
-    read_live_snapshot,
     read_snapshot_file,
     write_snapshot_file,
 )
-from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError, connect
+from berth_kube import MIGRATION_PLANS, NODES, KubeClient, NotFoundError, connect
 from berth_service.process import interrupt_on_signals
+
+_snapshot_option = click.option(
+    "--snapshot",
+    type=click.Path(),
+    metavar="FILE",
+    help="File that `berth snapshot` or kubectl wrote, - for standard input.",
+)
 
 
 @click.command("plan", cls=GroupedCommand)
-@click.option("--snapshot", metavar="FILE", help="File that `berth snapshot` or kubectl wrote, - for standard input.")
+@_snapshot_option
 @click.option(
     "--snapshot-kinds",
     metavar="KINDS",
@@ -79,7 +114,8 @@ from berth_service.process import interrupt_on_signals
 @cluster_options
 @policy_option
 @planner_options
-@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Berth's own namespace.")
+@namespace_option
+@moves_option
 @click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
 @output_option
 @click.option("--every-pod", is_flag=True, help="For machines: name each pod that is not moved, with the reason.")
@@ -98,16 +134,18 @@ def plan_command(
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Show what would be moved where, what that brings, and why not more. Changes nothing."""
-    settings = settings_to_plan(options, policy, at=at)
-    with working("reading the cluster"):
-        read = _read_for_plan(snapshot, _stated(snapshot, options["snapshot_kinds"]), kubeconfig, context)
-    with naming_what_was_typed(options, policy), working("planning"):
-        found = plan(read, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
+    settings, moves = settings_to_plan(options, policy, at=at)
+    stated = _stated(snapshot, options["snapshot_kinds"])
+    with naming_what_was_typed(options, policy), _reading(snapshot, stated, kubeconfig, context) as source:
+        with working("reading the cluster"):
+            read = source.read(options["namespace"])
+        with working("planning"):
+            found = _plan(read, settings, source if moves is MoveMethod.SURGE else None)
     if report is not None:
         cluster = f"Live cluster{f', context {context}' if context else ''}" if snapshot is None else f"File {snapshot}"
         report.write(plan_page(found, Occasion(SystemClock().now(), cluster), options["price"]))
-    if output is Output.TABLE:
-        print_plan(found, output_console(), options["price"])
+    if output.for_people:
+        print_plan(found, output_console(), options["price"], wide=output is Output.WIDE)
     else:
         for line in missing_in_words(found):
             click.echo(line, err=True)
@@ -129,13 +167,30 @@ def _stated(snapshot: str | None, kinds: str | None) -> frozenset[SnapshotKind]:
         raise InputError("--snapshot-kinds", error.value, error.expected) from error
 
 
-def _read_for_plan(
+@contextmanager
+def _reading(
     snapshot: str | None, stated: frozenset[SnapshotKind], kubeconfig: str | None, context: str | None
-) -> Snapshot:
+) -> Iterator[PlanSource]:
+    """Yield what to plan on: a file, or the live cluster."""
     if snapshot is not None:
-        return read_snapshot_file(snapshot, stated)
+        yield SnapshotFile(snapshot, stated)
+        return
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-plan") as client:
-        return read_live_snapshot(client)
+        yield LiveCluster(client)
+
+
+def _plan(read: Snapshot, settings: PlannerSettings, source: PlanSource | None) -> Plan:
+    """Plan as a run does; without a source all pods are evicted first."""
+
+    def make(snapshot: Snapshot) -> Plan:
+        return plan(snapshot, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
+
+    if source is None:
+        return with_evictions_first(make(read))
+    if lacking := source.lacking_for_surges:
+        return without_surges(read, make, lacking)
+    why_not = partial(find_unsurgeable, source.objects)
+    return with_ways(plan_surges(read, make, why_not), read, why_not)
 
 
 # --- fragmentation command -------------------------------------------------------------------------------------------
@@ -143,7 +198,7 @@ def _read_for_plan(
 
 
 @click.command("fragmentation")
-@click.option("--snapshot", metavar="FILE", help="File that `berth snapshot` or kubectl wrote, - for standard input.")
+@_snapshot_option
 @cluster_options
 @click.option(
     "--shape",
@@ -152,7 +207,7 @@ def _read_for_plan(
     help="What a pod asks for, such as cpu=4,memory=8Gi; may be repeated. Default: what most pending pods ask for, "
     "else the largest pods that controllers make.",
 )
-@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Berth's own namespace.")
+@namespace_option
 @output_option
 def fragmentation_command(
     *,
@@ -174,7 +229,7 @@ def fragmentation_command(
         read = _read_for_capacity(snapshot, kubeconfig, context).within(namespace)
         found = report_capacity(read, shapes)
         queues, unread = measure_queues(read), frozenset(read.unread)
-    if output is Output.TABLE:
+    if output.for_people:
         output_console().print(render_capacity(found), render_queues(queues, unread))
     else:
         at = None if snapshot is not None else SystemClock().now()
@@ -200,6 +255,7 @@ def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: st
 @cluster_options
 @click.option(
     "--file",
+    type=click.Path(),
     default=STANDARD_STREAM,
     metavar="FILE",
     help="File to write, compressed if its name ends in .gz; default: standard output.",
@@ -220,53 +276,93 @@ def snapshot_command(*, kubeconfig: str | None, context: str | None, file: str) 
 FIRST_LOOK_SECONDS = 60.0
 """How long the first reading of a cluster may take."""
 
+_QUIT = "q"
+_KEY = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O[A-Z])|.", re.DOTALL)
+
 
 @click.command("top")
 @cluster_options
 @click.option("--once", is_flag=True, help="Show one frame and end, as where there is no terminal.")
 @click.option("--interval", default="2s", show_default=True, metavar="DURATION", help="Draw anew every so often.")
-@output_option
-def top_command(*, kubeconfig: str | None, context: str | None, once: bool, interval: str, output: Output) -> None:
+@selector_option("nodes")
+@objects_output_option
+def top_command(
+    *, kubeconfig: str | None, context: str | None, once: bool, interval: str, selector: str, output: Output
+) -> None:
     """Show every node with how full it is and what goes on there, and the plan under way. Changes nothing.
 
-    The picture follows the cluster by watches until Ctrl-C.
+    The picture follows the cluster by watches until q or Ctrl-C; arrows, PgUp, PgDn, Home and End scroll the nodes.
     """
     seconds = duration_option({"interval": interval}, "interval")
     console = output_console()
-    is_live = output is Output.TABLE and not once and console.is_terminal and not console.is_dumb_terminal
+    is_live = output.for_people and not once and console.is_terminal and not console.is_dumb_terminal
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-top") as client:
         if is_live:
             with suppress(KeyboardInterrupt), interrupt_on_signals():
-                show_live(client, console, seconds, threading.Event())
+                show_live(client, console, seconds, threading.Event(), selector)
             return
-        view = _look_once(client)
-    if output is Output.TABLE:
-        console.print(render_frame(view, SystemClock().now()))
+        view = _look_once(client, selector)
+    if output.for_people:
+        console.print(render_frame(view, SystemClock().now(), wide=output is Output.WIDE))
+    elif output is Output.NAME:
+        write_names(NODES.name_for_kubectl, (line.usage.name for line in view.nodes))
     else:
         write_described(describe_view(view), output)
 
 
-def show_live(client: KubeClient, console: Console, seconds: float, stop: threading.Event) -> None:
+def show_live(client: KubeClient, console: Console, seconds: float, stop: threading.Event, selector: str = "") -> None:
     """Draw the cluster again and again until asked to stop.
 
     Raises what keeps it from being read.
     """
-    clock = SystemClock()
-    with WatchedCluster(client) as cluster:
+    clock, scroll = SystemClock(), Scroll()
+    with WatchedCluster(client) as cluster, _Keys(stop) as keys:
         with console.status("reading the cluster"):
             cluster.await_first_look(FIRST_LOOK_SECONDS)
         with Live(console=console, screen=True, auto_refresh=False) as live:
+            view, due = view_cluster(cluster.snapshot(), cluster.plans(), selector), clock.monotonic() + seconds
             while not stop.is_set():
-                cluster.check()
-                view = view_cluster(cluster.snapshot(), cluster.plans())
-                live.update(render_frame(view, clock.now(), console.height), refresh=True)
-                stop.wait(seconds)
+                live.update(render_frame(view, clock.now(), console.height, scroll=scroll), refresh=True)
+                for key in keys.read(due - clock.monotonic()):
+                    if key == _QUIT:
+                        return
+                    scroll.press(key)
+                if (now := clock.monotonic()) >= due:
+                    cluster.check()
+                    view, due = view_cluster(cluster.snapshot(), cluster.plans(), selector), now + seconds
 
 
-def _look_once(client: KubeClient) -> TopView:
+class _Keys:
+    """Reads the keys that are pressed on a terminal, without echo and Enter."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self._terminal = sys.stdin.fileno() if sys.stdin.isatty() else None
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        if self._terminal is not None:
+            self._before = termios.tcgetattr(self._terminal)
+            tty.setcbreak(self._terminal, termios.TCSANOW)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal is not None:
+            termios.tcsetattr(self._terminal, termios.TCSANOW, self._before)
+
+    def read(self, seconds: float) -> list[str]:
+        """Return the keys as their sequences, as soon as there are some, none after so many seconds."""
+        if self._terminal is None:
+            self._stop.wait(max(0.0, seconds))
+        elif select.select([self._terminal], [], [], max(0.0, seconds))[0]:
+            return _KEY.findall(os.read(self._terminal, 1024).decode(errors="replace")) or [_QUIT]
+        return []
+
+
+def _look_once(client: KubeClient, selector: str) -> TopView:
     snapshot = read_capacity(client)
     try:
         plans = client.list(MIGRATION_PLANS, type=MigrationPlan).items
     except NotFoundError:
         plans = ()  # a cluster without Berth has nodes, too
-    return view_cluster(snapshot, plans)
+    return view_cluster(snapshot, plans, selector)

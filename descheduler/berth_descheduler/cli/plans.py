@@ -29,20 +29,26 @@ from berth_core import (
     SystemClock,
     printable_line,
 )
-from berth_descheduler.cli.main import complete_plans, complete_policies
 from berth_descheduler.migration import abort, approve, request_run
 from berth_descheduler.options import (
     Output,
+    all_namespaces_option,
     cluster_options,
+    complete_plans,
+    complete_policies,
     duration_option,
+    names_of,
     objects_output_option,
     output_option,
+    selector_option,
     write_described,
+    write_names,
 )
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import Linted, Severity, lint_located, read_documents
 from berth_descheduler.report import (
     Occasion,
+    PlanHead,
     PlanList,
     ReportFile,
     Terminal,
@@ -171,7 +177,20 @@ class _PlanProgress:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FAILED: Final = 1
-_plan_argument: Final = click.argument("plan", shell_complete=complete_plans)
+
+
+def _waits_for_approval(plan: PlanHead) -> bool:
+    decided = plan.spec.approved or plan.spec.aborted or plan.spec.mode is RunMode.PLAN
+    return plan.phase is PlanPhase.PROPOSED and not decided
+
+
+def _may_be_aborted(plan: PlanHead) -> bool:
+    return not (plan.phase.terminal or plan.spec.aborted)
+
+
+def _plan_argument(takes: Callable[[PlanHead], bool]) -> Callable[[F], F]:
+    """Return what adds PLAN, of which shells are offered those that the command takes."""
+    return click.argument("plan", shell_complete=names_of(MIGRATION_PLANS, PlanHead, takes))
 
 
 def wait_options(what: str, default: str) -> Callable[[F], F]:
@@ -194,13 +213,21 @@ def wait_options(what: str, default: str) -> Callable[[F], F]:
     type=click.Choice([phase.value for phase in PlanPhase], case_sensitive=False),
     help="Only plans in this phase; may be repeated.",
 )
+@selector_option("plans")
+@all_namespaces_option
 @objects_output_option
 def plans_command(
-    *, kubeconfig: str | None, context: str | None, policy: str | None, phase: tuple[str, ...], output: Output
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    policy: str | None,
+    phase: tuple[str, ...],
+    selector: str,
+    output: Output,
 ) -> None:
     """List the plans in the cluster, the newest first, with how far they are, and the jobs that nodes are kept for."""
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-plans") as client:
-        found = _list(client)
+        found = _list(client, selector)
         kept = _kept_for_jobs(client) if output.for_people else ()
     if policy is not None:
         found = tuple(one for one in found if one.spec.policy == policy)
@@ -247,7 +274,7 @@ def show_command(
 
 
 @click.command("approve")
-@_plan_argument
+@_plan_argument(_waits_for_approval)
 @cluster_options
 @wait_options("the plan is over", "30m")
 @objects_output_option
@@ -262,7 +289,7 @@ def approve_command(
 
 
 @click.command("abort")
-@_plan_argument
+@_plan_argument(_may_be_aborted)
 @cluster_options
 @wait_options("the plan is over", "5m")
 @objects_output_option
@@ -328,9 +355,9 @@ def _ask(
     return found if wait_seconds is None else waiter(client, wait_seconds).wait_until_over(plan)
 
 
-def _list(client: KubeClient) -> tuple[MigrationPlan, ...]:
+def _list(client: KubeClient, selector: str = "") -> tuple[MigrationPlan, ...]:
     with known("PLAN", None, "berth plans"):
-        return newest_first(client.list(MIGRATION_PLANS, type=MigrationPlan).items)
+        return newest_first(client.list(MIGRATION_PLANS, label_selector=selector, type=MigrationPlan).items)
 
 
 def _kept_for_jobs(client: KubeClient) -> tuple[Reservation, ...]:
@@ -375,8 +402,7 @@ def _write(
     if output is not Output.NAME:
         write_described(described, output)
         return
-    for one in objects:
-        click.echo(f"{resource.kind.lower()}.{resource.group}/{printable_line(one.metadata.name)}")
+    write_names(resource.name_for_kubectl, (one.metadata.name for one in objects))
 
 
 def _say(line: str) -> None:
@@ -393,9 +419,13 @@ def _say(line: str) -> None:
 
 @click.group("policies", invoke_without_command=True)
 @cluster_options
+@selector_option("policies")
+@all_namespaces_option
 @objects_output_option
 @click.pass_context
-def policies_command(asked: click.Context, *, kubeconfig: str | None, context: str | None, output: Output) -> None:
+def policies_command(
+    asked: click.Context, *, kubeconfig: str | None, context: str | None, selector: str, output: Output
+) -> None:
     """List the policies in the cluster: when they run, whether they can, and what became of their last run."""
     if asked.invoked_subcommand is not None:
         given = {"kubeconfig": kubeconfig, "context": context, "output": output.value}
@@ -405,7 +435,7 @@ def policies_command(asked: click.Context, *, kubeconfig: str | None, context: s
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-policies") as client,
         known("POLICY", None, "berth policies"),
     ):
-        found = client.list(DESCHEDULER_POLICIES, type=DeschedulerPolicy).items
+        found = client.list(DESCHEDULER_POLICIES, label_selector=selector, type=DeschedulerPolicy).items
     if output.for_people:
         output_console().print(render_policies(found, SystemClock().now(), wide=output is Output.WIDE))
     else:
@@ -466,7 +496,7 @@ def policy_command() -> None:
 
 
 @policy_command.command("lint")
-@click.argument("file")
+@click.argument("file", type=click.Path())
 @click.option("--strict", is_flag=True, help="Exit code 1 where there are warnings.")
 @output_option
 def lint_command(file: str, output: Output, *, strict: bool) -> int:
@@ -480,7 +510,7 @@ def lint_command(file: str, output: Output, *, strict: bool) -> int:
         raise InputError("FILE", file, "a DeschedulerPolicy", said="empty")
     registry = installed_plugins()
     linted = [one for raw in documents for one in lint_located(raw, registry)]
-    if output is Output.TABLE:
+    if output.for_people:
         output_console().print(_render(linted))
     else:
         write_described(describe_linted(linted), output)

@@ -6,7 +6,7 @@ They show progress and outcome.
 import select
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -35,16 +35,18 @@ from berth_descheduler.options import (
     GroupedCommand,
     Output,
     cluster_options,
+    complete_nodes,
     cycle_settings,
     drain_options,
     naming_what_was_typed,
-    output_option,
+    objects_output_option,
     planner_options,
     policy_option,
     run_options,
     settings_to_drain,
     settings_to_run,
     write_described,
+    write_names,
 )
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, measure_cluster
@@ -58,12 +60,13 @@ from berth_descheduler.report import (
     Terminal,
     describe_plan,
     describe_run,
+    price_option,
     print_drain,
     report_option,
     run_page,
 )
 from berth_descheduler.snapshots import read_live_snapshot
-from berth_kube import NODES, KubeClient, connect
+from berth_kube import MIGRATION_PLANS, NODES, KubeClient, connect
 from berth_service.process import configure_logs, stop_on_signals
 
 _LISTED_FAILURES: Final = 20
@@ -79,8 +82,9 @@ _LOOK_SECONDS: Final = 1.0
 @click.option("--yes", is_flag=True, help="Carry the plan out without asking, as scripts must say.")
 @click.option("--dry-run", is_flag=True, help="Plan only: nothing is written to the cluster.")
 @click.option("--verbose", is_flag=True, help="Log every step to standard error.")
-@output_option
+@objects_output_option
 @report_option
+@price_option
 def run_command(
     *,
     kubeconfig: str | None,
@@ -96,6 +100,7 @@ def run_command(
     """Plan, ask, reserve, evict and verify, once and now. Exit code 1 if a pod did not land where it was to."""
     wanted = cycle_settings(options, trigger="Manual", dry_run=dry_run)
     settings, planner = settings_to_run(options, policy, wanted)
+    prices: Mapping[str, float] = options["price"]
     asks = not (yes or dry_run or options["wait_for_approval"])
     if asks and not _can_ask():
         expected = "it, --dry-run or --wait-for-approval where no terminal is there to ask"
@@ -114,22 +119,29 @@ def run_command(
             return read_plan_settings(client, plan, defaults, installed_plugins(), clock.now())
 
         def confirm(found: Plan) -> bool:
-            return progress.ask(found, lambda: _read_answer(stop, clock, settings.approval_seconds))
+            return progress.ask(found, lambda: _read_answer(stop, clock, settings.approval_seconds), prices)
 
         around = CycleContext(client, clock, progress, stop, settings_of_plan, confirm if asks else None)
         outcome = Cycle(around, settings, planner).run()
         planned = progress.begun or progress.found
         measured = _look_again(client, planned, outcome) if report is not None else None
-    if output is Output.TABLE:
+    if output.for_people:
         print_outcome(outcome, Terminal())
+    elif output is Output.NAME:
+        write_names(MIGRATION_PLANS.name_for_kubectl, _names(outcome))
     else:
         write_described(describe_run(outcome), output)
     if stop.is_set():
         say_what_stays(outcome, console)
     if report is not None:
         occasion = Occasion(SystemClock().now(), f"Live cluster{f', context {context}' if context else ''}")
-        report.write(run_page(outcome, planned, occasion, measured=measured, settings=settings))
+        report.write(run_page(outcome, planned, occasion, measured=measured, settings=settings, prices=prices))
     return _exit_code(stop, well=outcome.clean)
+
+
+def _names(outcome: Outcome) -> Sequence[str]:
+    """Return the names of the plans of a cycle, in their order."""
+    return [one.plan for one in (*outcome.replanned, outcome.plan) if one is not None]
 
 
 def _exit_code(stop: threading.Event, *, well: bool) -> int:
@@ -207,15 +219,15 @@ _WELL: Final = frozenset({Verdict.CARRIED_OUT, Verdict.NOTHING_TO_MOVE})
 
 
 @click.command("drain", cls=GroupedCommand)
-@click.argument("nodes", nargs=-1, metavar="[NODE]...")
-@click.option("--selector", metavar="LABELS", help="Drain the nodes with these labels, such as rack=7,!gpu.")
+@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=complete_nodes)
+@click.option("-l", "--selector", metavar="LABELS", help="Drain the nodes with these labels, such as rack=7,!gpu.")
 @click.option("--pool", metavar="NAME", help="Drain the nodes of this pool, by the label that says it.")
 @cluster_options
 @drain_options
 @click.option("--uncordon-on-failure", is_flag=True, help="Uncordon what this command cordoned if pods are left there.")
 @click.option("--dry-run", is_flag=True, help="Plan only: nothing is cordoned or moved.")
 @click.option("--verbose", is_flag=True, help="Log every step to standard error.")
-@output_option
+@objects_output_option
 def drain_command(
     *,
     nodes: tuple[str, ...],
@@ -249,8 +261,11 @@ def drain_command(
         )
         drain = _Drain(client, stop, progress, defaults, plugin)
         done = drain.try_out() if dry_run else drain.carry_out(uncordon_on_failure=uncordon_on_failure)
-    if output is Output.TABLE:
+    if output.for_people:
         _print_drained(done, progress.found, Terminal())
+    elif output is Output.NAME:
+        names = dict.fromkeys(name for one in done.outcomes for name in _names(one))
+        write_names(MIGRATION_PLANS.name_for_kubectl, names)
     else:
         write_described(_describe_drain(done, progress.found), output)
     return _exit_code(stop, well=done.complete)

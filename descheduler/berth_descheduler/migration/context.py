@@ -8,7 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from berth_core import PLAN_LABEL, BerthError, Clock, MigrationPlan, PlannedMove, Pod, Reservation, Room, is_dns_label
+import msgspec
+
+from berth_core import PLAN_LABEL, BerthError, Clock, ObjectMeta, PlannedMove, Pod, Reservation, Room, is_dns_label
 from berth_descheduler.migration.manifests import PlanIdentity
 from berth_descheduler.migration.operator_liveness import OperatorLiveness
 from berth_descheduler.migration.validation import PreEvictionCheck, Reviewer
@@ -67,6 +69,17 @@ _MOST_NAMESPACES_WATCHED: Final = 8
 T = TypeVar("T", bound=HasMetadata)
 
 
+class _PlanSpecSeen(msgspec.Struct, frozen=True):
+    aborted: bool = False
+
+
+class _PlanSeen(msgspec.Struct, frozen=True):
+    """What a run has to see of its own plan: each write of its status shows it again, with all moves."""
+
+    metadata: ObjectMeta
+    spec: _PlanSpecSeen = _PlanSpecSeen()
+
+
 @dataclass(frozen=True, slots=True)
 class ObservedPlan:
     """The last observation of a plan, at one instant."""
@@ -98,8 +111,10 @@ class Observation:
         """Set whenever there is something new to observe, also by other sources of news."""
 
         self._reservations: Store[Reservation] = Store()
-        self._plans: Store[MigrationPlan] = Store(lambda seen: seen.metadata.uid == plan.uid)
+        self._plans: Store[_PlanSeen] = Store(lambda seen: seen.metadata.uid == plan.uid)
         self._pods: list[Store[Pod]] = []
+        self._last = ObservedPlan()
+        self._is_outdated = True
 
     def __enter__(self) -> Self:
         """Start watching and wait for the first full list.
@@ -108,7 +123,7 @@ class Observation:
         """
         selector = f"{PLAN_LABEL}={self._plan.name}"
         self._watch(self._reservations, RESERVATIONS, Reservation, label_selector=selector)
-        self._watch(self._plans, MIGRATION_PLANS, MigrationPlan, field_selector=f"metadata.name={self._plan.name}")
+        self._watch(self._plans, MIGRATION_PLANS, _PlanSeen, field_selector=f"metadata.name={self._plan.name}")
         for namespace in self._namespaces():
             pods: Store[Pod] = Store(self._concerned())
             self._pods.append(pods)
@@ -124,11 +139,16 @@ class Observation:
     def look(self) -> ObservedPlan:
         """Return the current observation; raises the error that ended a watch."""
         self._raise_failure()
-        pods = {pod.metadata.uid: pod for seen in self._pods for pod in seen.objects()}
-        reservations = {one.key: one for one in self._reservations.objects()}
-        plans = self._plans.objects()
-        aborted = any(plan.spec.aborted for plan in plans)
-        return ObservedPlan(reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted)
+        if self._is_outdated:
+            self._is_outdated = False  # before it is read: a later change outdates it again
+            pods = {uid: pod for seen in self._pods for uid, pod in seen.by_uid().items()}
+            reservations = {one.key: one for one in self._reservations.objects()}
+            plans = self._plans.objects()
+            aborted = any(plan.spec.aborted for plan in plans)
+            self._last = ObservedPlan(
+                reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted
+            )
+        return self._last
 
     def _namespaces(self) -> list[str | None]:
         """Return the namespaces whose pods to watch.
@@ -179,6 +199,7 @@ class Observation:
 
         def handle(event: WatchItem[T]) -> None:
             if seen.apply(event):
+                self._is_outdated = True
                 self.changed.set()
 
         informer = Informer(resource.plural, watch, handle, self._fail)

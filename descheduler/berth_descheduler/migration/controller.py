@@ -41,6 +41,7 @@ from berth_descheduler.migration.nodes import (
     count_pending,
     mark_freed,
     mark_moved,
+    nodes_of_ended_rooms,
     nodes_of_open_rooms,
     nodes_to_empty,
     read_freed,
@@ -82,6 +83,8 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
     plan = _begin(context, plan, adopted=adopted)
     try:
         with context.timed(Phase.TAINT):  # 9 keep new pods off the sources
+            if adopted:  # the run before may have recorded the end of a room and not taken its taint off any more
+                untaint_nodes(context.client, nodes_of_ended_rooms(plan), ROOM_TAINT)
             taint_nodes(context.client, sources, plan.metadata.name)
             taint_nodes(context.client, rooms, plan.metadata.name, ROOM_TAINT)
         with context.timed(Phase.MOVE):  # 10 reserve, evict, hand over, each in its turn

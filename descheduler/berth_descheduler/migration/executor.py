@@ -8,7 +8,6 @@ queue.
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +15,6 @@ import structlog
 
 from berth_core import (
     MOVE_ANNOTATION,
-    BerthError,
     Clock,
     MigrationPlan,
     MigrationPlanStatus,
@@ -32,7 +30,7 @@ from berth_core import (
 )
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import BackgroundCalls, Observation, ObservedPlan, PlanContext
-from berth_descheduler.migration.manifests import PlanIdentity, build_status_patch
+from berth_descheduler.migration.manifests import PlanIdentity
 from berth_descheduler.migration.move_controller import MoveController, WaveContext, start_moves
 from berth_descheduler.migration.move_facts import (
     MoveProgress,
@@ -41,11 +39,12 @@ from berth_descheduler.migration.move_facts import (
     is_untouched,
 )
 from berth_descheduler.migration.moves import Eviction, Surge
+from berth_descheduler.migration.plans import PlanStatusWriter
 from berth_descheduler.migration.room_controller import PlanProgress, RoomController
 from berth_descheduler.migration.validation import LOOK_SECONDS, Looks, Review, insufficient_targets, look
-from berth_descheduler.migration.window import MoveGroup, MoveWindow, earlier_moves, retarget
+from berth_descheduler.migration.window import MoveGroup, MoveWindow, earlier_moves, find_free, retarget
+from berth_descheduler.plugins import NODE_DRAIN
 from berth_descheduler.settings import ExecutionSettings
-from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
 
 # --- plan stop -------------------------------------------------------------------------------------------------------
 # Whether a running plan may begin anything new: if not, why, and since when.
@@ -186,61 +185,12 @@ def has_failed(status: MoveStatus) -> bool:
     return status.state in {MoveState.FAILED, MoveState.ELSEWHERE} and status.reason != MoveReason.REPLACEMENT_GONE
 
 
-# --- status writer ---------------------------------------------------------------------------------------------------
-# Writes a plan's status on change, and no more often than an interval allows.
-
-
-class PlanStatusWriter:
-    """Writes the status of one plan in the background.
-
-    Only the newest status counts.
-    """
-
-    def __init__(self, client: KubeClient, plan: str, pool: Executor, *, interval_seconds: float, clock: Clock) -> None:
-        self._client = client
-        self._plan = plan
-        self._pool = pool
-        self._interval_seconds = interval_seconds
-        self._clock = clock
-        self._written: MigrationPlanStatus | None = None
-        self._begun_at: float | None = None
-        self._writing: Future[bool] | None = None
-
-    def offer(self, status: MigrationPlanStatus) -> None:
-        """Begin to write a changed status.
-
-        Does nothing while a write is under way or too recent.
-        """
-        if self._writing is not None and self._writing.done():
-            if not self._writing.result():
-                self._written = None
-            self._writing = None
-        now = self._clock.monotonic()
-        too_soon = self._begun_at is not None and now - self._begun_at < self._interval_seconds
-        if self._writing is not None or too_soon or status == self._written:
-            return
-        self._begun_at, self._written = now, status
-        self._writing = self._pool.submit(write_status, self._client, self._plan, status)
-
-
-def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> bool:
-    """Write a plan's status and return whether that worked.
-
-    The status is only for people, so a failure stops nothing.
-    """
-    try:
-        client.merge_patch(MIGRATION_PLANS, plan, build_status_patch(status), subresource="status")
-    except NotFoundError:
-        return True
-    except BerthError as error:
-        _LOG.warning(telemetry.STATUS_FAILED, **{telemetry.KEY_PLAN: plan, telemetry.KEY_ERROR: str(error)})
-        return False
-    return True
-
-
 # --- the loop over a plan ---------------------------------------------------------------------------------------------
 
-_COALESCE_SECONDS: Final = 0.02
+_COALESCE_SECONDS: Final = 0.05
+_LONGEST_REST_SECONDS: Final = 5.0
+"""The loop rests as long as it has worked, and so do the looks at the whole cluster, but no longer than that."""
+
 _ABOUT_THE_EVICTED_POD: Final = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.SOURCE_NOT_EMPTIABLE}
 """Findings about a pod that the plan itself has replaced by now; a second move ignores them."""
 
@@ -324,11 +274,16 @@ class PlanExecutor:
             self._progress, since=plan.metadata.creation_timestamp or "", known=known
         )
         begun = {one.metadata.annotations.get(MOVE_ANNOTATION, "") for one in observation.look().reservations.values()}
-        self._window = MoveWindow(self._progress, context.reviewer.most_at_once, begun)
+        is_drain = plan.spec.objective.plugin == NODE_DRAIN
+        free = find_free(self._progress, observation.look()) if is_drain else frozenset[int]()
+        self._window = MoveWindow(self._progress, context.reviewer.most_at_once, begun, free=free)
         self._validated = 0 if adopted else self._window.wave
         """The wave that was validated with the plan: the first one of a new plan."""
 
         self._batch: _Batch | None = None
+        self._next_batch_at = 0.0
+        """What is ready before is validated together: each look reads the whole cluster."""
+
         self._calls = BackgroundCalls(self._settings.workers, observation.changed.set)
         self._moves = MoveController(context, self._calls, plan, self._progress)
         self._rooms = RoomController(context, self._calls, plan)
@@ -358,6 +313,7 @@ class PlanExecutor:
     def _make_moves(self) -> None:
         """Bring all moves to their end; each begins as soon as those that it waits for are over."""
         while True:
+            begun_at = self._context.clock.monotonic()
             self._calls.take_answers()
             observed = self._observe()
             self._open_groups(observed)
@@ -366,22 +322,28 @@ class PlanExecutor:
             self._report()
             if all(one.finished for one in self._progress):
                 return
-            self._pause()
+            self._pause(begun_at)
 
     def _await_rooms(self, done: Callable[[], bool]) -> None:
         """Reconcile the rooms alone until `done`."""
         while True:
+            begun_at = self._context.clock.monotonic()
             self._calls.take_answers()
             self._reconcile_rooms(self._observe())
             self._report()
             if done():
                 return
-            self._pause()
+            self._pause(begun_at)
 
-    def _pause(self) -> None:
+    def _pause(self, begun_at: float) -> None:
         """Wait until there may be something new to observe."""
-        self._context.clock.sleep(_COALESCE_SECONDS)
-        self._observation.wait(self._settings.tick_seconds)
+        tick = self._settings.tick_seconds
+        self._context.clock.sleep(max(min(_COALESCE_SECONDS, tick), self._rest(begun_at)))
+        self._observation.wait(tick)
+
+    def _rest(self, begun_at: float) -> float:
+        """Return the seconds to rest after work that began then."""
+        return min(self._context.clock.monotonic() - begun_at, _LONGEST_REST_SECONDS)
 
     def _observe(self) -> ObservedPlan:
         """Return the current observation, which may stop the plan; raises `LeaseLostError`."""
@@ -405,8 +367,9 @@ class PlanExecutor:
             if not progress.in_flight:
                 self._rooms.cancel(progress)
         moves = self._window.open_moves
-        unready = self._replica_tracker.unready(moves, observed, self._context.clock.monotonic())
-        self._moves.reconcile(moves, observed, WaveContext(unready, self._stop.reason, self._stop.since))
+        now = self._context.clock.monotonic()
+        unready, waiting = self._replica_tracker.unready(moves, observed, now), self._window.not_in_turn(now)
+        self._moves.reconcile(moves, observed, WaveContext(unready, self._stop.reason, self._stop.since, waiting))
 
     def _reconcile_rooms(self, observed: ObservedPlan) -> None:
         plan = PlanProgress(self._progress, self._moves.lost_sources, self._stop.reason, self._stop.since)
@@ -446,7 +409,7 @@ class PlanExecutor:
                 self._retarget_moves(group.left, observed)
                 group.opened_at = now
             return
-        if self._batch is None:
+        if self._batch is None and now >= self._next_batch_at:
             self._begin_batch(now, observed)
         self._judge_batch(now, observed)
 
@@ -460,7 +423,8 @@ class PlanExecutor:
         for group in self._window.fitting(beside=len(self._window.under_way)):
             self._retarget_moves(group.left, observed)
             untouched = {one.index: one for one in group.left if is_untouched(one, observed)}
-            if untouched and (group.wave != self._validated or self._doubtful(group.left)):
+            is_validated = all(one.begins_with == self._validated for one in group.left)
+            if untouched and (not is_validated or self._doubtful(group.left)):
                 begins |= untouched
                 groups.append(group)
             else:
@@ -502,7 +466,7 @@ class PlanExecutor:
         overtaken = {index for index, why in counts.items() if why.reason in _OVERTAKEN}
         self._stop.note_overtaken(self._moves.statuses, overtaken | self._gone(observed))
 
-    def _look_at(self, batch: "_Batch", now: float, observed: ObservedPlan) -> None:
+    def _look_at(self, batch: _Batch, now: float, observed: ObservedPlan) -> None:
         """Look at what is to begin, beside all that is under way."""
         begins = [one for one in batch.begins.values() if not one.finished]
         ahead = {one.index: one.move for one in self._progress if not one.finished and is_on_source(one, observed)}
@@ -513,6 +477,7 @@ class PlanExecutor:
 
         def answered(found: _Found) -> None:
             batch.found, batch.is_asked = found, False
+            self._next_batch_at = self._context.clock.monotonic() + self._rest(now)
 
         batch.look_at, batch.is_asked = now, True
         self._calls.make(

@@ -43,6 +43,7 @@ from berth_kube import (
     KubeClient,
     Note,
     NotFoundError,
+    ObjectReader,
     Returned,
     SurgeEligibility,
     UnreachableError,
@@ -128,19 +129,18 @@ def _why_not_surge(eligibility: SurgeEligibility, raw_pod: dict[str, Any]) -> st
     return ""
 
 
-def find_unsurgeable(client: KubeClient, pods: Iterable[Pod]) -> dict[str, str]:
+def find_unsurgeable(objects: ObjectReader, pods: Iterable[Pod]) -> dict[str, str]:
     """Return why pods cannot surge, by `namespace/name`; of pods that are alike it asks about one."""
     of_kind: defaultdict[tuple[str, bool], list[Pod]] = defaultdict(list)
-    for pod in pods:
+    for pod in sorted(pods, key=lambda one: one.key):
         of_kind[pod.controller.uid if pod.controller else pod.key, pod.is_ready].append(pod)
     found: dict[str, str] = {}
-    eligibility = SurgeEligibility(client, SystemClock())
+    eligibility = SurgeEligibility(objects, SystemClock())
     for alike in of_kind.values():
-        metadata = alike[0].metadata
-        with suppress(NotFoundError, RetryableError):
-            raw_pod = client.get(PODS, metadata.name, namespace=metadata.namespace)
-            if reason := _why_not_surge(eligibility, raw_pod):
-                found |= dict.fromkeys((pod.key for pod in alike), reason)
+        raw_pod = msgspec.to_builtins(alike[0])
+        raw_pod["spec"] = {"containers": [], **raw_pod.get("spec", {})}
+        if reason := _why_not_surge(eligibility, raw_pod):
+            found |= dict.fromkeys((pod.key for pod in alike), reason)
     return found
 
 

@@ -4,7 +4,7 @@ Observes them, acts as `moves` decides, and records their statuses. Moves are le
 leaves Reservations and evicted pods, and the next run continues from what it observes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final, assert_never
@@ -45,6 +45,7 @@ from berth_descheduler.migration.moves import (
     Evict,
     Eviction,
     Finish,
+    Postpone,
     Presence,
     Release,
     Replacement,
@@ -52,7 +53,6 @@ from berth_descheduler.migration.moves import (
     Step,
     TakeBack,
     Wait,
-    keeps_its_node,
     next_step,
 )
 from berth_descheduler.migration.plans import announce_eviction, announce_surge
@@ -91,22 +91,29 @@ def find_successors(
             observed_wave.observations[one.index] = replace(observation, replacement=seen)
 
 
-def note_turns(wave: Sequence[MoveProgress]) -> None:
-    """Let one move of each controller surge at a time, the one that has begun or else the first."""
-    ahead = [one for one in wave if one.surge.wanted and not one.finished]
+def note_turns(wave: Sequence[MoveProgress], waiting: Collection[int] = ()) -> None:
+    """Let one move of each controller surge at a time, the one that has begun or else the first.
+
+    Pods of moves that are `waiting` for others stay, whichever way they go.
+    """
+    left = [one for one in wave if one.surge.wanted and not one.finished]
     first: dict[OwnerKey, MoveProgress] = {}
-    for progress in sorted(ahead, key=lambda one: not _is_open(one)):
+    for progress in sorted(left, key=lambda one: (not _is_let_go(one), one.index in waiting, not _is_open(one))):
         first.setdefault(progress.replicas, progress)
     for progress in wave:
         in_turn = first.get(progress.replicas, progress) is progress or not progress.surge.wanted
+        in_turn = in_turn and progress.index not in waiting and not progress.postponed
         if progress.surge.in_turn is not in_turn:
             progress.surge = replace(progress.surge, in_turn=in_turn)
 
 
-def note_release(progress: MoveProgress, observation: MoveObservation, observed: ObservedPlan, now: float) -> None:
+def note_release(
+    progress: MoveProgress, observation: MoveObservation, observed: ObservedPlan, now: float, others: Collection[str]
+) -> None:
     """Update what is seen of a pod that was let go, and of its replacement.
 
     A restarted run knows the pod by its label, and so does one whose request got no answer; the waits begin anew.
+    `others` are the uids of pods that have places of the plan: those beside its own are replacements of siblings.
     """
     surge, pod = progress.surge, observed.pods.get(progress.move.pod_uid)
     if not surge.released and surge.wanted and pod is not None and is_released(pod):
@@ -115,8 +122,12 @@ def note_release(progress: MoveProgress, observation: MoveObservation, observed:
         surge = replace(surge, released=True, released_since=now, min_ready_seconds=seconds)
     if not surge.released:
         return
-    living = _made_since(progress, observed)
     seen = observation.replacement
+    living = {
+        name: pod
+        for name, pod in _made_since(progress, observed).items()
+        if pod.metadata.uid not in others or (seen is not None and name == seen.name)
+    }
     ready = seen is not None and seen.ready and seen.node == progress.move.target and seen.name in living
     ready_since = (surge.ready_since if surge.ready_since is not None else now) if ready else None
     misplaced = next((one.spec.node_name for one in living.values() if runs_without_handover(one)), "")
@@ -131,6 +142,13 @@ def note_release(progress: MoveProgress, observation: MoveObservation, observed:
     )
 
 
+def _placed_pods(observed: ObservedPlan) -> frozenset[str]:
+    """Return the uids of the pods that have places of the plan, or are about to."""
+    statuses = [one.status for one in observed.reservations.values()]
+    owners = [*(slot.owner for one in statuses for slot in one.slots), *(one.current_owner for one in statuses)]
+    return frozenset(owner.uid for owner in owners if owner is not None)
+
+
 def _made_since(progress: MoveProgress, observed: ObservedPlan) -> dict[str, Pod]:
     """Return the living pods that the controller has made since the place was asked for, by name."""
     place = observed.reservations.get(progress.key)
@@ -138,9 +156,9 @@ def _made_since(progress: MoveProgress, observed: ObservedPlan) -> dict[str, Pod
     return {
         pod.metadata.name: pod
         for uid, pod in observed.pods.items()
-        if uid != progress.move.pod_uid
+        if (pod.metadata.creation_timestamp or "") >= begun
+        and uid != progress.move.pod_uid
         and owner_key(pod) == progress.replicas
-        and (pod.metadata.creation_timestamp or "") >= begun
         and not (pod.is_terminating or pod.is_terminal)
     }
 
@@ -164,6 +182,8 @@ class WaveContext:
 
     stop: MoveReason = MoveReason.NONE
     stopping_since: float | None = None
+    waiting: frozenset[int] = frozenset()
+    """Moves whose places are held ahead, and whose pods wait for other moves."""
 
 
 @dataclass(slots=True)
@@ -201,15 +221,15 @@ class MoveController:
         """Observe a wave once, then decide and act for each move."""
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
-        note_turns(wave)
+        note_turns(wave, wave_context.waiting)
         observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
         find_successors(wave, observed_wave, observed, self._begun)
-        counts = _count_open(wave)
+        counts, placed = _count_open(wave), _placed_pods(observed)
         for progress in wave:
             if progress.finished or progress.in_flight:
                 continue
             note_unready_replicas(progress, wave_context.unready, now)
-            note_release(progress, observed_wave.observations[progress.index], observed, now)
+            note_release(progress, observed_wave.observations[progress.index], observed, now, placed)
             facts = derive_facts(
                 progress,
                 observed_wave,
@@ -236,6 +256,8 @@ class MoveController:
         match step:
             case Reserve():
                 self._begin_reserve(progress, counts)
+            case Postpone():
+                self._begin_postpone(progress, step.message)
             case Release():
                 self._begin_release(progress, observed_wave)
             case Evict():
@@ -264,7 +286,7 @@ class MoveController:
             counts.open_moves += 1
             counts.open_sources.add(source)
             progress.reserving_since = now
-        client, ttl = self._context.client, self._settings.ttl
+        client, ttl = self._context.client, self._settings.ttl * progress.turn
         self._set_status(progress, MoveState.RESERVING)
         self._calls.make_for(
             progress,
@@ -284,6 +306,21 @@ class MoveController:
         progress.refusal, progress.refusal_detail = answer.refusal, answer.detail
         if not answer.refusal:
             self._back_off(progress, answer.detail, None, telemetry.CALL_FAILED)
+
+    def _begin_postpone(self, progress: MoveProgress, message: str) -> None:
+        """Delete a Reservation that is not held before its turn; until it is gone, time after time."""
+        now = self._context.clock.monotonic()
+        if progress.postponed and progress.retry_at is not None and now < progress.retry_at:
+            return
+        if not progress.postponed:
+            text = f"its place is asked for again in its turn: {message}"
+            progress.asked = progress.seen = False
+            self._set_status(progress, MoveState.PENDING, message=text)
+        progress.postponed, progress.ahead = True, False
+        progress.asked_at, progress.reserving_since = None, None
+        progress.refusal, progress.refusal_detail = MoveReason.NONE, ""
+        progress.retry_at = now + backoff_seconds(1)
+        self._calls.make_for(progress, lambda: self._release(progress))
 
     def _begin_evict(self, progress: MoveProgress, observed_wave: WaveObservation, counts: _Counts) -> None:
         """Request the eviction of a move's pod; one without a place begins with it, unless enough are under way.
@@ -521,10 +558,21 @@ def _count_open(wave: Sequence[MoveProgress]) -> _Counts:
     return _Counts(len(under_way), {one.move.source for one in under_way if not one.move.is_eviction})
 
 
+def _is_let_go(progress: MoveProgress) -> bool:
+    return progress.surge.asked or progress.surge.released
+
+
 def _is_open(progress: MoveProgress) -> bool:
     """Return whether a move was begun: a place or, without one, the eviction was asked for."""
     was_asked = progress.move.is_eviction and progress.eviction is not Eviction.NOT_SENT
     return was_asked or progress.reserving_since is not None or progress.seen
+
+
+def keeps_its_node(state: MoveState, reason: MoveReason, *, evicted: bool) -> bool:
+    """Return whether a finished move leaves its pod on the source."""
+    if evicted or reason in {MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED}:
+        return False
+    return state in {MoveState.SKIPPED, MoveState.FAILED}
 
 
 def _keeps_its_node(status: MoveStatus) -> bool:

@@ -69,6 +69,16 @@ class MoveProgress:
     seen: bool = False
     """The Reservation was seen by the watch."""
 
+    ahead: bool = False
+    begins_with: int = 0
+    """Its place is asked for before its turn, together with those of an earlier wave, or else of its own."""
+
+    turn: int = 1
+    """How many moves have their turns until its own is over, of its controller and of those that it waits for."""
+
+    postponed: bool = False
+    """Its place could not be held ahead: the Reservation is deleted, and made again in its turn."""
+
     was_ready: bool = True
     grace_seconds: float = 30.0
     refusal: MoveReason = MoveReason.NONE
@@ -151,7 +161,7 @@ class WaveObservation:
     observations: dict[int, MoveObservation] = field(default_factory=dict)
     replicas_by_owner: dict[OwnerKey, ReplicaCounter] = field(default_factory=dict)
     unready_sources: set[tuple[int, str]] = field(default_factory=set)
-    """Waves and sources with a pod that still waits for its place."""
+    """Waves with which moves begin, and their sources, with a pod that still waits for its place."""
 
     def count_eviction(self, progress: MoveProgress) -> None:
         """Count an eviction for the decisions that follow on the same observation."""
@@ -169,7 +179,7 @@ def start_progress(plan: str, index: int, move: PlannedMove, status: MoveStatus 
     known = status or fresh
     surges = move.method is MoveMethod.SURGE and known.method is not MoveMethod.EVICT and not move.is_eviction
     surge = Surge(wanted=surges, reason=known.method_reason)
-    return MoveProgress(index=index, move=move, reservation=name, status=known, surge=surge)
+    return MoveProgress(index=index, move=move, reservation=name, status=known, surge=surge, begins_with=move.wave)
 
 
 def is_untouched(progress: MoveProgress, observed: ObservedPlan) -> bool:
@@ -229,9 +239,14 @@ def _count_misplaced(
     known = {progress.move.pod_uid for progress in moves}
     known |= {slot.owner.uid for seen in observed.reservations.values() for slot in seen.status.slots if slot.owner}
     missed = _first_evictions(observed_wave, moves, observed)
+    earliest = min((created for _, created in missed.values()), default=None)
+    if earliest is None:
+        return
     for uid, pod in observed.pods.items():
+        if (pod.metadata.creation_timestamp or "") < earliest or uid in known:
+            continue
         replicas = owner_key(pod)
-        if replicas not in missed or uid in known or not runs_without_handover(pod):
+        if replicas not in missed or not runs_without_handover(pod):
             continue
         progress, created = missed[replicas]
         if (pod.metadata.creation_timestamp or "") >= created and (
@@ -321,15 +336,18 @@ def derive_facts(
             siblings=progress.siblings_since,
             stopping=stopping_since,
         ),
+        ahead=progress.ahead,
+        postponed=progress.postponed,
         surge=progress.surge,
     )
 
 
 def _is_source_ready(progress: MoveProgress, observed_wave: WaveObservation, *, holds_all: bool) -> bool:
     """Return whether the places are held that have to be before a move's pod goes."""
+    unready, wave = observed_wave.unready_sources, progress.begins_with
     if holds_all:
-        return all(wave != progress.move.wave for wave, _ in observed_wave.unready_sources)
-    return progress.move.stands_alone or (progress.move.wave, progress.move.source) not in observed_wave.unready_sources
+        return all(other != wave for other, _ in unready)
+    return progress.move.stands_alone or (wave, progress.move.source) not in unready
 
 
 def _observe_move(progress: MoveProgress, observed: ObservedPlan, now: float, gap_seconds: float) -> MoveObservation:
@@ -380,6 +398,9 @@ def _place(
 
     A missing Reservation counts as deleted once it was seen or is long due.
     """
+    if progress.postponed:
+        progress.postponed = reservation is not None
+        return ReservationProgress.NOT_CREATED, ""
     if reservation is not None:
         progress.seen = True
         return read_place(reservation)
@@ -424,7 +445,7 @@ def _slot(reservation: Reservation) -> Slot | None:
 
 def _handover_detail(reservation: Reservation) -> str:
     found = [one for one in reservation.status.conditions if one.type == ConditionType.HANDOVER_READY]
-    return ": ".join(part for part in (found[0].reason, found[0].message) if part) if found else "not proven yet"
+    return ": ".join(filter(None, (found[0].reason, found[0].message))) if found else "the operator is silent; too old?"
 
 
 def _replacement(reservation: Reservation | None, observed: ObservedPlan) -> Replacement | None:
@@ -470,12 +491,12 @@ def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: 
         return
     counter.held += observation.place is ReservationProgress.READY
     counter.awaiting_replacement += left - claimed
-    counter.not_evicted += not left
+    counter.not_evicted += not left and progress.surge.in_turn
     if left and progress.gone_since is not None:
         counter.last_gone = _latest(counter.last_gone, progress.gone_since)
     if (
         not left
-        and progress.surge.in_turn
+        and (progress.surge.in_turn or progress.ahead)
         and observation.place
         in {
             ReservationProgress.NOT_CREATED,
@@ -483,7 +504,7 @@ def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: 
             ReservationProgress.UNVERIFIED,
         }
     ):
-        observed_wave.unready_sources.add((progress.move.wave, progress.move.source))
+        observed_wave.unready_sources.add((progress.begins_with, progress.move.source))
 
 
 def _left_unbalanced(progress: MoveProgress, *, left: bool, claimed: bool) -> int:
@@ -561,8 +582,9 @@ def find_unready(
         return frozenset()
     ready: Counter[OwnerKey] = Counter()
     for uid, pod in observed.pods.items():
-        lives = pod.status.phase == "Succeeded" or (pod.is_ready and not pod.is_terminating)
-        if lives and uid not in known and (pod.metadata.creation_timestamp or "") >= since:
+        if uid in known or (pod.metadata.creation_timestamp or "") < since:
+            continue
+        if pod.status.phase == "Succeeded" or (pod.is_ready and not pod.is_terminating):
             ready[owner_key(pod)] += 1
     return frozenset(replicas for replicas, count in taken.items() if ready[replicas] < count)
 

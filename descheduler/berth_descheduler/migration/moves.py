@@ -85,7 +85,7 @@ class ReplicaCounts:
     """Evicted pods whose replacement has claimed no place yet and runs nowhere else either."""
 
     not_evicted: int = 0
-    """Pods that this run still has to evict."""
+    """Pods that this run still has to evict, and whose turn it is."""
 
     misplaced: str = ""
     """Nodes of the replacements that run without a hand-over."""
@@ -115,7 +115,7 @@ class Surge:
     """Why it is evicted first although it was to surge."""
 
     in_turn: bool = True
-    """No sibling surges before it: of one controller one pod is let go at a time."""
+    """No sibling surges before it, of one controller one pod is let go at a time; nor does a move held ahead wait."""
 
     asked: bool = False
     """Its ReplicaSet may have been made to let it go: a request may have been carried out without an answer."""
@@ -181,6 +181,10 @@ class MoveFacts:
     """Set when the plan begins nothing new: PlanStopped, PodsWaiting, Aborted or Interrupted."""
 
     since: Since = Since()
+    ahead: bool = False
+    postponed: bool = False
+    """Its place is asked for before its turn; or it was, in vain, and its Reservation is not gone yet."""
+
     surge: Surge = Surge()
 
     @property
@@ -194,6 +198,13 @@ class MoveFacts:
 @dataclass(frozen=True, slots=True)
 class Reserve:
     """Create the Reservation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Delete the Reservation, and ask for the place again in the move's turn."""
+
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +242,9 @@ class TakeBack:
     end: Finish
 
 
-Step: TypeAlias = Reserve | Release | Evict | TakeBack | Wait | Finish
+Step: TypeAlias = Reserve | Postpone | Release | Evict | TakeBack | Wait | Finish
+
+_NOT_HELD: Final = {MoveReason.RESERVATION_FAILED, MoveReason.RESERVATION_TIMEOUT, MoveReason.HANDOVER_NOT_READY}
 
 
 def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
@@ -247,7 +260,7 @@ def next_step(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
         case Presence.ON_SOURCE if facts.surge.released:
             return _while_released(facts, timeouts, now)
         case Presence.ON_SOURCE:
-            step = _before_eviction(facts, timeouts, now)
+            step = _before_turn(facts, _before_eviction(facts, timeouts, now))
             return TakeBack(step) if facts.surge.asked and isinstance(step, Finish) else step
         case Presence.LEAVING | Presence.GONE if facts.surge.released:
             return _after_eviction(facts, timeouts, now)
@@ -277,6 +290,14 @@ def _before_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> St
     if step is not None:
         return step
     return _by_place(facts, timeouts, now) if facts.target else _without_place(facts, timeouts, now)
+
+
+def _before_turn(facts: MoveFacts, step: Step) -> Step:
+    """Return the step, but ask later for a place that could not be held ahead: a quota may have room only then."""
+    if not isinstance(step, Finish):
+        return Postpone("") if facts.postponed else step
+    is_early = facts.ahead and not facts.surge.in_turn
+    return Postpone(step.message) if is_early and step.reason in _NOT_HELD and step.state is MoveState.FAILED else step
 
 
 def _given_up(facts: MoveFacts) -> Step | None:
@@ -309,7 +330,7 @@ def _behind_siblings(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> St
 
 def _by_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     match facts.place:
-        case ReservationProgress.NOT_CREATED if not facts.surge.in_turn:
+        case ReservationProgress.NOT_CREATED if not (facts.surge.in_turn or facts.ahead):
             return Wait(MoveState.PENDING, "waits for the move of a sibling")
         case ReservationProgress.NOT_CREATED if not _elapsed(facts.since.reserving, timeouts.reserve_seconds, now):
             return Reserve()
@@ -349,9 +370,9 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
         return _without_spare_place(facts)
     if facts.retry_eviction_at is not None and now < facts.retry_eviction_at:
         return Wait(MoveState.RESERVED, facts.eviction_detail)
-    if not facts.surge.wanted:
-        return Evict()
-    return Release() if facts.surge.in_turn else Wait(MoveState.RESERVED, "waits for the move of a sibling")
+    if not facts.surge.in_turn:
+        return Wait(MoveState.RESERVED, "waits for the move of a sibling")
+    return Release() if facts.surge.wanted else Evict()
 
 
 def _blocked_for_long(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finish | None:
@@ -576,10 +597,3 @@ def _elapsed(since: float | None, seconds: float, now: float) -> bool:
 
 def _joined(what: str, detail: str) -> str:
     return f"{what}: {detail}" if detail else what
-
-
-def keeps_its_node(state: MoveState, reason: MoveReason, *, evicted: bool) -> bool:
-    """Return whether a finished move leaves its pod on the source."""
-    if evicted or reason in {MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED}:
-        return False
-    return state in {MoveState.SKIPPED, MoveState.FAILED}

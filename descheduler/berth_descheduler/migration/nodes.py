@@ -77,6 +77,12 @@ def nodes_of_open_rooms(plan: MigrationPlan) -> tuple[str, ...]:
     return tuple(sorted({node for room in made for node in room.nodes}))
 
 
+def nodes_of_ended_rooms(plan: MigrationPlan) -> tuple[str, ...]:
+    """Return the nodes of rooms that were made, or never will be, sorted; none of an open room."""
+    nodes = {node for room in plan.spec.rooms if not room.waits for node in room.nodes}
+    return tuple(sorted(nodes.difference(nodes_of_open_rooms(plan))))
+
+
 def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = DRAINING_TAINT) -> None:
     """Taint a plan's nodes to keep new pods off them.
 

@@ -113,7 +113,9 @@ class OperatorLiveness:
         silent_seconds = now - self._renewed_at
         if silent_seconds > (spec.lease_duration_seconds or 0) * _ALIVE_SHARE:
             return f"the operator has been silent for {silent_seconds:.0f} s; is berth-operator running?"
-        return "" if self._proven else "the operator's dry-run pods do not come back gated now; is its webhook up?"
+        if self._proven:
+            return ""
+        return "the operator's dry-run pods do not come back gated now; is its webhook up, or is it too old?"
 
 
 # --- operator watch --------------------------------------------------------------------------------------------------

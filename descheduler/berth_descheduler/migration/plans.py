@@ -1,7 +1,8 @@
-"""Plans in the API: published, requested, approved, aborted; their events and Leases."""
+"""Plans in the API: published, requested, approved, aborted; their status, events and Leases."""
 
 import secrets
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final, assert_never
@@ -112,7 +113,8 @@ def conclude_request(client: KubeClient, clock: Clock, request: MigrationPlan, o
         return
     nothing = outcome.verdict is Verdict.NOTHING_TO_MOVE
     if nothing:
-        predicted = Predicted(nodes=outcome.forecast.nodes, moves=0, waves=0)
+        planned = outcome.forecast.predicted
+        predicted = Predicted(nodes=planned.nodes if planned else 0, moves=0, waves=0)
         filling = {"spec": {"moves": [], "predicted": msgspec.to_builtins(predicted)}}
         try:
             client.merge_patch(MIGRATION_PLANS, request.metadata.name, filling)
@@ -418,3 +420,67 @@ def build_requested_plan(name: str, spec: MigrationPlanSpec) -> dict[str, object
         "metadata": {"name": name, "labels": plan_labels(spec.policy)},
         "spec": msgspec.to_builtins(spec),
     }
+
+
+# --- status writer ---------------------------------------------------------------------------------------------------
+# Writes a plan's status on change, and no more often than an interval allows.
+
+_WRITES_APART: Final = 5
+"""Of the time that a write takes, from one to the next."""
+
+
+class PlanStatusWriter:
+    """Writes the status of one plan in the background.
+
+    Only the newest status counts.
+    """
+
+    def __init__(self, client: KubeClient, plan: str, pool: Executor, *, interval_seconds: float, clock: Clock) -> None:
+        self._client = client
+        self._plan = plan
+        self._pool = pool
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._written: MigrationPlanStatus | None = None
+        self._begun_at: float | None = None
+        self._writing: Future[bool] | None = None
+        self._write_seconds = 0.0
+        """How long the last write took; a large plan on a busy API server is written less often."""
+
+    def offer(self, status: MigrationPlanStatus) -> None:
+        """Begin to write a changed status.
+
+        Does nothing while a write is under way or too recent.
+        """
+        if self._writing is not None and self._writing.done():
+            if not self._writing.result():
+                self._written = None
+            self._writing = None
+        now = self._clock.monotonic()
+        interval = max(self._interval_seconds, _WRITES_APART * self._write_seconds)
+        too_soon = self._begun_at is not None and now - self._begun_at < interval
+        if self._writing is not None or too_soon or status == self._written:
+            return
+        self._begun_at, self._written = now, status
+        self._writing = self._pool.submit(self._write, status)
+
+    def _write(self, status: MigrationPlanStatus) -> bool:
+        begun_at = self._clock.monotonic()
+        written = write_status(self._client, self._plan, status)
+        self._write_seconds = self._clock.monotonic() - begun_at
+        return written
+
+
+def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> bool:
+    """Write a plan's status and return whether that worked.
+
+    The status is only for people, so a failure stops nothing.
+    """
+    try:
+        client.merge_patch(MIGRATION_PLANS, plan, build_status_patch(status), subresource="status")
+    except NotFoundError:
+        return True
+    except BerthError as error:
+        _LOG.warning(telemetry.STATUS_FAILED, **{telemetry.KEY_PLAN: plan, telemetry.KEY_ERROR: str(error)})
+        return False
+    return True

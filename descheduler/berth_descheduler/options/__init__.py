@@ -5,20 +5,31 @@ Here is also what they say when something is wrong.
 
 from berth_descheduler.options.command import (
     GroupedCommand,
+    all_namespaces_option,
     cluster_options,
     duration_option,
     duration_option_or_none,
+    namespace_option,
     naming_options,
     option_of,
     planner_options,
+    selector_option,
     with_options,
 )
-from berth_descheduler.options.output import Output, objects_output_option, output_option, write_described
+from berth_descheduler.options.completion import (
+    complete_namespaces,
+    complete_nodes,
+    complete_plans,
+    complete_policies,
+    names_of,
+)
+from berth_descheduler.options.output import Output, objects_output_option, output_option, write_described, write_names
 from berth_descheduler.options.policy import (
     capacity_options,
     capacity_settings,
     cycle_settings,
     drain_options,
+    moves_option,
     naming_what_was_typed,
     policy_option,
     run_options,
@@ -32,13 +43,21 @@ from berth_descheduler.options.policy import (
 __all__ = [
     "GroupedCommand",
     "Output",
+    "all_namespaces_option",
     "capacity_options",
     "capacity_settings",
     "cluster_options",
+    "complete_namespaces",
+    "complete_nodes",
+    "complete_plans",
+    "complete_policies",
     "cycle_settings",
     "drain_options",
     "duration_option",
     "duration_option_or_none",
+    "moves_option",
+    "names_of",
+    "namespace_option",
     "naming_options",
     "naming_what_was_typed",
     "objects_output_option",
@@ -48,10 +67,12 @@ __all__ = [
     "policy_option",
     "run_options",
     "run_planner_settings",
+    "selector_option",
     "settings_to_drain",
     "settings_to_plan",
     "settings_to_run",
     "settings_to_serve",
     "with_options",
     "write_described",
+    "write_names",
 ]

@@ -11,8 +11,19 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from berth_core import CPU, DurationError, InputError, SystemClock, parse_duration, parse_selector, parse_timestamp
+from berth_core import (
+    CPU,
+    DEFAULT_NAMESPACE,
+    DurationError,
+    InputError,
+    SystemClock,
+    parse_duration,
+    parse_selector,
+    parse_timestamp,
+)
+from berth_descheduler.options.completion import complete_contexts, complete_namespaces
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins import (
     DEFRAGMENT_DEFAULT,
@@ -221,10 +232,54 @@ def with_options(command: F, options: Sequence[Callable[[F], F]], heading: str =
 def cluster_options(command: F) -> F:
     """Add `--kubeconfig` and `--context`."""
     options = (
-        click.option("--kubeconfig", metavar="FILE", help="Kubeconfig file; default: KUBECONFIG, the pod's, ~/.kube."),
-        click.option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one."),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(),
+            metavar="FILE",
+            help="Kubeconfig file; default: KUBECONFIG, the pod's, ~/.kube.",
+        ),
+        click.option(
+            "--context",
+            metavar="NAME",
+            shell_complete=complete_contexts,
+            help="Context of the kubeconfig; default: its current one.",
+        ),
     )
     return with_options(command, options, "Cluster")
+
+
+def namespace_option(command: F) -> F:
+    """Add `--namespace`, which is Berth's own."""
+    text = "Berth's own namespace: placeholders and Leases."
+    option = click.option(
+        "-n",
+        "--namespace",
+        default=DEFAULT_NAMESPACE,
+        show_default=True,
+        shell_complete=complete_namespaces,
+        help=text,
+    )
+    return with_options(command, (option,), "Cluster")
+
+
+def selector_option(what: str) -> Callable[[F], F]:
+    """Return what adds `--selector`, whose value is a selector that can be read; "" for all."""
+    text = f"Only {what} with these labels, such as team=ml,tier!=db."
+    return click.option("-l", "--selector", default="", metavar="LABELS", callback=_check_selector, help=text)
+
+
+def _check_selector(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    try:
+        parse_selector(text)
+    except InputError as error:
+        raise InputError("--selector", text, error.expected) from error
+    return text
+
+
+def all_namespaces_option(command: F) -> F:
+    """Add `--all-namespaces`, which changes nothing: it is so without it."""
+    text = "As without it; for hands that are used to kubectl."
+    return click.option("-A", "--all-namespaces", is_flag=True, expose_value=False, help=text)(command)
 
 
 def planner_options(command: F) -> F:
@@ -249,6 +304,9 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
     return (
         click.option(
             "--strategy",
+            shell_complete=lambda _context, _parameter, incomplete: [
+                CompletionItem(one.option) for one in StrategyName if one.option.startswith(incomplete)
+            ],
             help=f"How moves are chosen: {', '.join(strategy.option for strategy in StrategyName)}. Default: the one "
             f"that other options are for, such as --shape, else {StrategyName.CONSOLIDATE.option}.",
         ),
@@ -346,15 +404,18 @@ def _scope_options() -> tuple[Callable[[F], F], ...]:
             "--include-namespace",
             multiple=True,
             metavar="NAME",
+            shell_complete=complete_namespaces,
             help="Move only pods of this namespace; may be repeated.",
         ),
         click.option(
             "--exclude-namespace",
             multiple=True,
             metavar="NAME",
+            shell_complete=complete_namespaces,
             help="Move no pods of this namespace; may be repeated.",
         ),
         click.option(
+            "-l",
             "--label-selector",
             metavar="SELECTOR",
             help="Move only pods with these labels, such as app=web,tier!=db. Default: all.",

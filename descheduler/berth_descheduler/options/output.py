@@ -3,13 +3,15 @@
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 import yaml
+
+from berth_core import printable_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,8 +37,8 @@ class Output(StrEnum):
 
 
 def output_option(command: F) -> F:
-    """Add `--output`, whose value is an `Output` for people or for machines."""
-    return _output_option(Output.TABLE, Output.JSON, Output.YAML)(command)
+    """Add `--output`, whose value is an `Output` for people or for documents."""
+    return _output_option(*(one for one in Output if one is not Output.NAME))(command)
 
 
 def objects_output_option(command: F) -> F:
@@ -52,8 +54,14 @@ def _output_option(*outputs: Output) -> Callable[[F], F]:
         default=Output.TABLE.value,
         show_default=True,
         callback=lambda _context, _parameter, value: Output(value),
-        help="For people (table) or for machines.",
+        help="For people (table, wide) or for machines.",
     )
+
+
+def write_names(kind: str, names: Iterable[str]) -> None:
+    """Write objects as `kubectl get --output name` does; `kind` has its group."""
+    for name in names:
+        click.echo(f"{kind}/{printable_line(name)}")
 
 
 def write_described(described: object, output: Output, *, indent: int | None = 2) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from berth_core import DEFAULT_NAMESPACE, InputError, Limits, MoveMethod, format_duration
+from berth_core import InputError, Limits, MoveMethod, format_duration
 from berth_descheduler.metrics import CapacitySettings
 from berth_descheduler.options.command import (
     PARAMETERS,
@@ -20,6 +20,7 @@ from berth_descheduler.options.command import (
     duration_option_from_zero,
     duration_option_or_none,
     longest_grace,
+    namespace_option,
     naming_options,
     option_of,
     planner_options,
@@ -39,6 +40,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _PENDING_WAIT: Final = timedelta(seconds=ExecutionSettings().pending_wait_seconds)
 _REPLANS: Final = Limits().max_replans
+
+
+moves_option: Final = click.option(
+    "--moves",
+    type=click.Choice([one.value for one in MoveMethod]),
+    default=CycleSettings().moves.value,
+    show_default=True,
+    help="Surge: evict a Deployment's pod only once its replacement is available, where that is possible.",
+)
 
 
 def safety_options(command: F) -> F:
@@ -71,7 +81,7 @@ def safety_options(command: F) -> F:
             show_default=True,
             help="How often to plan again what a plan could not do any more, because others changed pods and nodes.",
         ),
-        _moves_option(CycleSettings().moves),
+        moves_option,
         click.option(
             "--taint-freed/--no-taint-freed",
             default=True,
@@ -86,16 +96,6 @@ def safety_options(command: F) -> F:
         ),
     ]
     return with_options(command, options, "Safety")
-
-
-def _moves_option(default: MoveMethod) -> Callable[[F], F]:
-    return click.option(
-        "--moves",
-        type=click.Choice([one.value for one in MoveMethod]),
-        default=default.value,
-        show_default=True,
-        help="Surge: evict a Deployment's pod only once its replacement is available, where that is possible.",
-    )
 
 
 def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettings:
@@ -141,7 +141,6 @@ def run_options(command: F) -> F:
     """Add the options from which `cycle_settings` makes the settings."""
     duration: dict[str, Any] = {"metavar": "DURATION", "show_default": True}
     options = [
-        click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Berth's own namespace."),
         click.option("--wait-for-approval", is_flag=True, help="Publish the plan and wait for `berth approve`."),
         click.option("--approval-timeout", default="10m", **duration, help="How long to wait for that."),
         *(
@@ -170,7 +169,7 @@ def run_options(command: F) -> F:
             help="Stop a plan when more than this share of its moves has failed.",
         ),
     ]
-    return with_options(safety_options(command), options, "Carrying out")
+    return namespace_option(with_options(safety_options(command), options, "Carrying out"))
 
 
 def _default_timeout(name: str) -> str:
@@ -209,7 +208,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
 _SHARED_WITH_RUN: Final = frozenset(
     {
         *("namespace", "max_grace_period", "per_controller", "control_plane_nodes"),
-        *("evict_timeout", "pending_wait", "lease_seconds"),
+        *("evict_timeout", "pending_wait", "lease_seconds", "moves"),
     }
 )
 
@@ -242,8 +241,7 @@ def drain_options(command: F) -> F:
             "--timeout", default="1h", show_default=True, metavar="DURATION", help="Begin nothing new after this long."
         ),
     ]
-    command = with_options(with_options(command, options), limits, "Limits")
-    return with_options(command, [_moves_option(MoveMethod.SURGE)], "Safety")
+    return with_options(with_options(command, options), limits, "Limits")
 
 
 def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
@@ -333,21 +331,24 @@ _GIVEN: Final = frozenset({ParameterSource.COMMANDLINE, ParameterSource.ENVIRONM
 def policy_option(command: F) -> F:
     """Add `--policy`."""
     text = "Go by this DeschedulerPolicy instead of options (YAML, - for standard input), but for trigger and mode."
-    return click.option("--policy", metavar="FILE", help=text)(command)
+    return click.option("--policy", type=click.Path(), metavar="FILE", help=text)(command)
 
 
-def settings_to_plan(options: dict[str, Any], policy: str | None, *, at: str | None = None) -> PlannerSettings:
-    """Return how to plan by a policy's file or by options.
+def settings_to_plan(
+    options: dict[str, Any], policy: str | None, *, at: str | None = None
+) -> tuple[PlannerSettings, MoveMethod]:
+    """Return how to plan by a policy's file or by options, and how a run would make the moves.
 
     Without a file, the options of `planner_options` say it. Raises `InputError` that names the option, or the field of
     the policy.
     """
     if policy is None:
-        return replace(planner_settings(options, at=at), own_namespace=options["namespace"])
-    _refuse_given(PLANNED)
+        planner = replace(planner_settings(options, at=at), own_namespace=options["namespace"])
+        return planner, MoveMethod(options["moves"])
+    _refuse_given(PLANNED | {"moves"})
     planner = replace(_search(options), own_namespace=options["namespace"])
     run = read_policy(read_policy_file(policy), RunDefaults(planner=planner), installed_plugins())
-    return replace(run.planner, now=planning_time(at))
+    return replace(run.planner, now=planning_time(at)), run.cycle.moves
 
 
 def settings_to_run(

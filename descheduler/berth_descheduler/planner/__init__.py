@@ -5,8 +5,6 @@ Pure, without clock and I/O, and deterministic.
 
 from berth_descheduler.planner.disruption_budgets import (
     DisruptionBudgets,
-    pods_needing_surge,
-    with_reasons_not_to_surge,
     with_surges,
 )
 from berth_descheduler.planner.evictability import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION, wish_refusals
@@ -21,14 +19,20 @@ from berth_descheduler.planner.fragmentation import (
 )
 from berth_descheduler.planner.gangs import Gangs, gangs_of
 from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting_pods, starved_pods
-from berth_descheduler.planner.planning import Plan, explain_kept_pods, measure_cluster, plan
+from berth_descheduler.planner.planning import (
+    MoveWay,
+    Plan,
+    explain_kept_pods,
+    measure_cluster,
+    plan,
+    plan_surges,
+    with_evictions_first,
+    with_ways,
+    without_surges,
+)
 from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality, Strategy
 from berth_descheduler.planner.queue_guarantees import QueueCapacity, QueueShape, measure_queues
-from berth_descheduler.planner.revalidation import (
-    Invalid,
-    UnderWay,
-    revalidate,
-)
+from berth_descheduler.planner.revalidation import Invalid, UnderWay, revalidate
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest
 from berth_descheduler.planner.settings import (
     EvictableNamespaces,
@@ -54,6 +58,7 @@ from berth_descheduler.planner.stranded_capacity import (
     ResourceState,
     ShapeFit,
     StrandedPart,
+    WorkloadFit,
     measure_nodes,
     read_shape,
     report_capacity,
@@ -73,6 +78,7 @@ __all__ = [
     "Fragmentation",
     "Gangs",
     "Invalid",
+    "MoveWay",
     "NodeIndex",
     "NodeUsage",
     "Plan",
@@ -100,6 +106,7 @@ __all__ = [
     "Thresholds",
     "UnderWay",
     "WaveLimits",
+    "WorkloadFit",
     "explain_kept_pods",
     "find_pending_jobs",
     "gangs_of",
@@ -114,8 +121,8 @@ __all__ = [
     "parse_percentage",
     "plain_percentage",
     "plan",
+    "plan_surges",
     "pods_kept_off",
-    "pods_needing_surge",
     "read_record",
     "read_shape",
     "record_nodes",
@@ -128,7 +135,9 @@ __all__ = [
     "starved_pods",
     "wish_refusals",
     "with_evictions",
-    "with_reasons_not_to_surge",
+    "with_evictions_first",
     "with_surges",
+    "with_ways",
+    "without_surges",
     "write_shape",
 ]

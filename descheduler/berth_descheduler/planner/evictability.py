@@ -130,7 +130,7 @@ class Evictability:
         self._namespaces = namespaces or EvictableNamespaces()
         self._own_namespace = own_namespace
         self._max_grace = max_grace
-        self._budgets = DisruptionBudgets(snapshot.disruption_budgets)
+        self.budgets = DisruptionBudgets(snapshot.disruption_budgets)
         self._workloads = {_workload_key(workload): workload for workload in snapshot.workloads}
         self._known_kinds = {(api_group(one.api_version), one.kind) for one in snapshot.workloads}
         self._active = Counter(_maker_uid(pod) for pod in snapshot.pods if _is_active(pod))
@@ -210,7 +210,7 @@ class Evictability:
         return (Refusal(RefusalReason.GRACE_TOO_LONG, text),)
 
     def _budget_refusals(self, pod: Pod) -> Refusals:
-        return _if_any(self._budgets.refusal(pod))
+        return _if_any(self.budgets.refusal(pod))
 
 
 def _if_any(refusal: Refusal | None) -> Refusals:

@@ -4,14 +4,15 @@ Puts together the problem, the strategy, the waves, and the numbers before and a
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from berth_core import (
     EPHEMERAL_STORAGE,
     PODS,
     Deadline,
+    MoveMethod,
     NoDeadline,
     Objective,
     ObjectReference,
@@ -26,7 +27,11 @@ from berth_core import (
     read_timestamp,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused, RefusedKind
-from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
+from berth_descheduler.planner.disruption_budgets import (
+    pods_needing_surge,
+    with_reasons_not_to_surge,
+    with_surges,
+)
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
 from berth_descheduler.planner.problem import Problem, Proposal, Quality, Strategy
@@ -194,6 +199,16 @@ class PlanCost:
     """How long it may take, by grace periods and by how long the pods took to start."""
 
 
+@dataclass(frozen=True, slots=True)
+class MoveWay:
+    """How a pod would be moved, as `status.moves` of a plan says it."""
+
+    method: MoveMethod | None = None
+    """None: not known."""
+    reason: str = ""
+    """Why it is evicted first although the plan is to surge, or why that is not known."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Ordered moves in waves, what they achieve, and why not more."""
@@ -226,6 +241,8 @@ class Plan:
     """Kinds of objects that the snapshot lacks, about which something was assumed."""
     competing_pods: tuple[str, ...] = ()
     """Waiting pods that tolerate every taint and may take the room that is made for others, by namespace and name."""
+    ways: tuple[MoveWay, ...] = ()
+    """How each of the moves is made; empty where nothing was asked."""
     control_plane_only: bool = False
     """Every node is of the control plane, where no place is held: there is no target at all."""
 
@@ -326,6 +343,51 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     )
 
 
+WhyNotSurge: TypeAlias = Callable[[Iterable[Pod]], Mapping[str, str]]
+"""Returns why pods cannot surge, by `namespace/name`."""
+
+
+def plan_surges(snapshot: Snapshot, make: Callable[[Snapshot], Plan], why_not: WhyNotSurge) -> Plan:
+    """Return a plan whose pods surge where they can.
+
+    `make` plans on a snapshot. It is asked again where the plan needs surges that are not possible.
+    """
+    found = make(with_surges(snapshot))
+    if stuck := why_not(pods_needing_surge(snapshot, found.moves)):
+        found = make(with_surges(snapshot, stuck))
+        found = replace(found, refused=with_reasons_not_to_surge(found.refused, stuck))
+    return found
+
+
+def with_evictions_first(found: Plan) -> Plan:
+    """Return a plan that says that its pods are evicted first."""
+    return replace(found, ways=(MoveWay(MoveMethod.EVICT),) * len(found.moves))
+
+
+def without_surges(snapshot: Snapshot, make: Callable[[Snapshot], Plan], lacking: Sequence[SnapshotKind]) -> Plan:
+    """Return a plan for which it is not known which pods can surge, as the snapshot lacks some kinds.
+
+    The plan lacks them as well where surges would allow more, as a run might do that.
+    """
+    if with_surges(snapshot) != snapshot:
+        snapshot = replace(snapshot, missing=(*snapshot.missing, *lacking))
+    found, unknown = make(snapshot), MoveWay(reason=f"not known: the snapshot lacks {', '.join(lacking)}")
+    return replace(found, ways=tuple(MoveWay(MoveMethod.EVICT) if one.is_eviction else unknown for one in found.moves))
+
+
+def with_ways(found: Plan, snapshot: Snapshot, why_not: WhyNotSurge) -> Plan:
+    """Return a plan that says which of its pods surge, and of the others why not."""
+    moved = {f"{move.namespace}/{move.pod}" for move in found.moves if not move.is_eviction}
+    reasons = dict(why_not(pod for pod in snapshot.pods if pod.key in moved))
+    ways = []
+    for move in found.moves:
+        key = f"{move.namespace}/{move.pod}"
+        reason = "" if move.is_eviction else reasons.get(key, "")
+        ways.append(MoveWay(MoveMethod.EVICT if reason or move.is_eviction else MoveMethod.SURGE, reason))
+        reasons[key] = "the plan moves it once more"
+    return replace(found, ways=tuple(ways))
+
+
 def _propose(strategy: Strategy, problem: Problem, named: Named) -> tuple[Proposal, State]:
     """Return the proposal and the final state.
 
@@ -347,7 +409,6 @@ def measure_cluster(snapshot: Snapshot, settings: PlannerSettings) -> Fragmentat
 
 def _cost(problem: Problem, steps: Sequence[Step], waves: Sequence[int]) -> PlanCost:
     pods = [problem.cluster.pods[pod].pod for pod in dict.fromkeys(step.pod for step in steps)]
-    budgets = DisruptionBudgets(problem.cluster.snapshot.disruption_budgets)
     siblings = Counter((one.pod.metadata.namespace, one.pod.controller) for one in problem.cluster.pods)
     longest: dict[int, int] = {}
     for step, wave in zip(steps, waves, strict=True):
@@ -359,7 +420,7 @@ def _cost(problem: Problem, steps: Sequence[Step], waves: Sequence[int]) -> Plan
         len(pods),
         len(controllers),
         tuple(sorted(priorities.items(), reverse=True)),
-        without_budget=sum(not budgets.covering(pod) for pod in pods),
+        without_budget=sum(not problem.budgets.covering(pod) for pod in pods),
         only_pods=sum(pod.controller is None or siblings[pod.metadata.namespace, pod.controller] == 1 for pod in pods),
         stateful_set_pods=sum(pod.controller is not None and pod.controller.kind == _STATEFUL_SET for pod in pods),
         seconds=min(sum(longest.values()), _LARGEST_NUMBER),

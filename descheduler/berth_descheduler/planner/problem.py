@@ -29,6 +29,7 @@ from berth_core import (
 )
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.planner.evictability import NO_EVICTION_ANNOTATION, Evictability
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners
 from berth_descheduler.planner.settings import PlannerSettings
@@ -171,6 +172,11 @@ class Problem:
     def keeping(self, pods: Mapping[PodIndex, Refusal]) -> "Problem":
         """Return the problem with further immovable pods, each with the reason."""
         return replace(self, kept={**self.kept, **pods})
+
+    @property
+    def budgets(self) -> DisruptionBudgets:
+        """Return the disruption budgets of the cluster."""
+        return self._evictability.budgets
 
     @cached_property
     def pod_refusals(self) -> Mapping[PodIndex, Refusal]:

@@ -1,7 +1,8 @@
 """Counts the pods of a shape that still fit, and stranded capacity.
 
 Stranded capacity comes with the reasons. What pods demand of one another (affinity, spread, ports) is left out: a shape
-is amounts, and the fields of a pod's spec that are about nodes.
+is amounts, and the fields of a pod's spec that are about nodes. Of the whole workload it says what a pod of it, drawn
+by chance, could not use.
 """
 
 from collections import Counter
@@ -41,6 +42,8 @@ _PARTS: Final = (2, 4, 8)
 
 _WEIGHED: Final = 1_000_000
 _Rank = Callable[[ResourceAmounts, int], int]
+_ShapeCounts = Counter[tuple[ResourceAmounts, bytes]]
+"""Pods by amounts and encoded ties to nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +127,25 @@ def _is_replaceable(pod: Pod) -> bool:
 
 
 def _most(counted: Iterable[tuple[PodClass, int]], what: str, rank: _Rank) -> tuple[CapacityShape, ...]:
-    """Return the first shapes of some classes, in order of rank.
+    """Return the first shapes of some classes, in order of rank, `MOST_SHAPES` at most.
 
-    Classes of equal amounts and ties have one shape; there are `MOST_SHAPES` at most.
+    Classes of equal amounts and ties have one shape. Of equal amounts, the ties of the most pods count.
     """
-    numbers: Counter[tuple[ResourceAmounts, bytes]] = Counter()
+    numbers: _ShapeCounts = Counter()
     examples: dict[tuple[ResourceAmounts, bytes], PodClass] = {}
     for one, number in counted:
         if one.amounts and not one.odd:
-            key = one.amounts, msgspec.json.encode(node_part(one.example.spec), order="sorted")
+            key = _shape_key(one)
             numbers[key] += number
             examples.setdefault(key, one)
     ordered = sorted(numbers, key=lambda key: (rank(key[0], numbers[key]), write_shape(key[0]), key[1]))
-    return tuple(_shapes(((examples[key], numbers[key]) for key in ordered[:MOST_SHAPES]), what))
+    firsts = list(dict.fromkeys(amounts for amounts, _ in ordered))[:MOST_SHAPES]
+    chosen = tuple(max((key for key in ordered if key[0] == amounts), key=numbers.__getitem__) for amounts in firsts)
+    return tuple(_shapes(((examples[key], numbers[key]) for key in chosen), what))
+
+
+def _shape_key(one: PodClass) -> tuple[ResourceAmounts, bytes]:
+    return one.amounts, msgspec.json.encode(node_part(one.example.spec), order="sorted")
 
 
 def _shapes(found: Iterable[tuple[PodClass, int]], what: str) -> Iterator[CapacityShape]:
@@ -220,6 +229,38 @@ class ResourceState:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkloadFit:
+    """What of the free capacity the pods of the cluster could use, each counted alike.
+
+    A node's free amount of a resource is fragmented for a pod that asks for none of it or does not fit there. The
+    average over pods is the measure of "Beware of Fragmentation" (Weng et al., USENIX ATC '23), there for GPUs.
+    """
+
+    pods: int
+    """Those of the counted shapes, running or pending."""
+
+    all_pods: int
+    """Those that controllers make again, without pods of DaemonSets."""
+
+    shapes: int
+    free: ResourceAmounts
+    """Of what these pods ask for; over-booked nodes have none."""
+
+    fragmented: dict[str, Fraction]
+    """By resource, on average over the counted pods."""
+
+    def share(self, resource: str) -> Fraction | None:
+        """Return the share of a free resource that is fragmented; None if no counted pod asks for it.
+
+        0 where nothing is free.
+        """
+        if resource not in self.fragmented:
+            return None
+        free = self.free.get(resource)
+        return self.fragmented[resource] / free if free else Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityReport:
     """How fragmented a cluster is: its resources, and what some shapes find."""
 
@@ -230,6 +271,7 @@ class CapacityReport:
     pods: int
     resources: tuple[ResourceState, ...]
     shapes: tuple[ShapeFit, ...]
+    workload: WorkloadFit
 
 
 def report_capacity(
@@ -243,7 +285,9 @@ def report_capacity(
     cluster = Cluster.from_snapshot(snapshot)
     free = [tuple(map(int.__sub__, have, used)) for have, used in zip(cluster.capacity, cluster.taken, strict=True)]
     refusals = [node_refusal(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))]
-    asked = tuple(shapes) or (node_shapes(cluster) if sizes_of_nodes else usual_shapes(cluster))
+    asked = tuple({one.amounts: one for one in shapes}.values()) or (
+        node_shapes(cluster) if sizes_of_nodes else usual_shapes(cluster)
+    )
     counting = [_counts(placed) for placed in cluster.pods]
     return CapacityReport(
         nodes=len(cluster.nodes),
@@ -251,6 +295,7 @@ def report_capacity(
         pods=sum(placed.presence is not PodPresence.EXPECTED for placed in cluster.pods),
         resources=tuple(_resource_states(cluster, free)),
         shapes=tuple(_measure(cluster, free, refusals, shape) for shape in asked),
+        workload=_measure_workload(cluster, free, refusals),
     )
 
 
@@ -382,3 +427,75 @@ def _shortage(names: Sequence[str], needs: Sequence[int], rest: Sequence[int], s
 
 def _largest_share(amounts: ResourceAmounts, whole: ResourceAmounts) -> Fraction:
     return max((Fraction(amount, whole.get(name)) for name, amount in amounts.items()), default=Fraction(0))
+
+
+# --- the workload -----------------------------------------------------------------------------------------------------
+
+_COUNTED_SHARE: Final = Fraction(95, 100)
+"""The share of the pods whose shapes are counted, the most frequent first, as the authors of the measure do."""
+
+_MOST_WORKLOAD_SHAPES: Final = 200
+"""Bounds the cost: each shape is compared with each node."""
+
+
+def _measure_workload(
+    cluster: Cluster, free: Sequence[Sequence[int]], refusals: Sequence[Refusal | None]
+) -> WorkloadFit:
+    """Return how much of the free capacity the pods of a cluster could not use."""
+    shapes = _workload_shapes(cluster)
+    counted = _most_frequent(shapes)
+    slots = cluster.column[PODS]
+    open_nodes = [
+        node for node, (row, why) in enumerate(zip(free, refusals, strict=True)) if why is None and row[slots] > 0
+    ]
+    taking: dict[bytes, list[Sequence[int]]] = {}
+    usable: Counter[str] = Counter()
+    for (amounts, ties), pods in counted.items():
+        if ties not in taking:
+            profile = NodeTies(msgspec.json.decode(ties, type=PodSpec), ())
+            taking[ties] = [free[node] for node in open_nodes if profile.refusal(cluster.nodes[node]) is None]
+        for name, amount in _usable(cluster, taking[ties], amounts).items():
+            usable[name] += amount * pods
+    pods = counted.total()
+    totals = {name: sum(max(0, row[cluster.column[name]]) for row in free) for name in usable if name in cluster.column}
+    return WorkloadFit(
+        pods=pods,
+        all_pods=shapes.total(),
+        shapes=len(counted),
+        free=ResourceAmounts(totals),
+        fragmented={name: total - Fraction(usable[name], pods) for name, total in sorted(totals.items())},
+    )
+
+
+def _usable(cluster: Cluster, rows: Sequence[Sequence[int]], amounts: ResourceAmounts) -> dict[str, int]:
+    """Return how much of what a pod asks for is free where it fits, by resource."""
+    needs = [(name, amount) for name, amount in amounts.items() if amount > 0]
+    if any(name not in cluster.column for name, _ in needs):
+        return {name: 0 for name, _ in needs}
+    columns = [(cluster.column[name], amount) for name, amount in needs]
+    fitting = [row for row in rows if all(row[column] >= amount for column, amount in columns)]
+    return {name: sum(row[cluster.column[name]] for row in fitting) for name, _ in needs}
+
+
+def _most_frequent(shapes: _ShapeCounts) -> _ShapeCounts:
+    """Return the most frequent shapes that together have the counted share of the pods."""
+    found: _ShapeCounts = Counter()
+    for key in sorted(shapes, key=lambda key: (-shapes[key], write_shape(key[0]), key[1]))[:_MOST_WORKLOAD_SHAPES]:
+        if found.total() >= _COUNTED_SHARE * shapes.total():
+            break
+        found[key] = shapes[key]
+    return found
+
+
+def _workload_shapes(cluster: Cluster) -> _ShapeCounts:
+    """Return the running and pending pods that controllers make again, by what they ask for."""
+    pod_classes = PodClasses()
+    pending = (pod_classes.class_of(pod) for pod in cluster.elsewhere if is_pending(pod) and _is_replaceable(pod))
+    placed = (one for one in cluster.pods if one.presence is not PodPresence.EXPECTED and _is_replaceable(one.pod))
+    pending_counts, placed_counts = Counter(pending), Counter(one.class_index for one in placed)
+    found: _ShapeCounts = Counter()
+    for classes, counts in ((cluster.classes, placed_counts), (pod_classes.classes, pending_counts)):
+        for one in classes:
+            if counts[one.index] and one.amounts and not one.odd:
+                found[_shape_key(one)] += counts[one.index]
+    return found

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, budget_key, disruptions_allowed
+from berth_descheduler.planner.disruption_budgets import budget_key, disruptions_allowed
 from berth_descheduler.planner.gangs import Gangs
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation import ClassIndex, NodeIndex, PodIndex, State, Step
@@ -184,7 +184,7 @@ class _Limits:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._budgets = DisruptionBudgets(problem.cluster.snapshot.disruption_budgets)
+        self._budgets = problem.budgets
         self._gangs = Gangs(problem.cluster.snapshot)
 
     def of(self, pod: PodIndex) -> dict[Limited, int]:

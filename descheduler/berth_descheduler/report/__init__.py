@@ -1,6 +1,7 @@
 """Plans, runs and clusters as texts, tables, pages and JSON documents."""
 
 from berth_descheduler.report.capacity import (
+    Capacity,
     QueueList,
     describe_capacity,
     describe_capacity_and_queues,
@@ -9,7 +10,6 @@ from berth_descheduler.report.capacity import (
     render_queues,
 )
 from berth_descheduler.report.documents import (
-    Capacity,
     ListedPlan,
     PlanDocument,
     PlanList,
@@ -19,12 +19,7 @@ from berth_descheduler.report.documents import (
     describe_plan,
     describe_run,
 )
-from berth_descheduler.report.html import (
-    ReportFile,
-    price_option,
-    report_option,
-    stored_plan_page,
-)
+from berth_descheduler.report.html import ReportFile, price_option, report_option, stored_plan_page
 from berth_descheduler.report.node_map import draw_nodes
 from berth_descheduler.report.page import Occasion, Page, plan_page, run_page
 from berth_descheduler.report.policies import list_policies, render_policies
@@ -43,7 +38,7 @@ from berth_descheduler.report.stored_plans import (
 )
 from berth_descheduler.report.summary import counted_by, judge, missing_in_words, summarise_plan
 from berth_descheduler.report.tables import Terminal, output_console, print_drain, print_plan, working
-from berth_descheduler.report.top import TopView, describe_view, render_frame, view_cluster
+from berth_descheduler.report.top import Scroll, TopView, describe_view, render_frame, view_cluster
 
 __all__ = [
     "Capacity",
@@ -60,6 +55,7 @@ __all__ = [
     "QueueList",
     "ReportFile",
     "RunProgress",
+    "Scroll",
     "Terminal",
     "TopView",
     "counted_by",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from fractions import Fraction
 from typing import Final
 
 import msgspec
@@ -23,16 +24,15 @@ from berth_core import (
     percent,
 )
 from berth_descheduler.framework import RefusalReason
-from berth_descheduler.planner import CapacityReport, QueueCapacity, ResourceState, ShapeFit, StrandedPart
-from berth_descheduler.report.documents import (
-    ALL_IN_JSON,
-    Capacity,
-    ResourceCapacity,
-    ShapeCapacity,
-    ShapeResource,
-    Stranded,
-    rounded,
+from berth_descheduler.planner import (
+    CapacityReport,
+    QueueCapacity,
+    ResourceState,
+    ShapeFit,
+    StrandedPart,
+    WorkloadFit,
 )
+from berth_descheduler.report.documents import ALL_IN_JSON, ClusterCapacity, ResourceCapacity, rounded
 
 _LISTED_PARTS: Final = 8
 _SAID: Final = frozenset({SnapshotKind.NAMESPACES})
@@ -48,6 +48,66 @@ _WORDS: Final = {
     RefusalReason.UNTOLERATED_TAINT: "nodes with a taint that is not tolerated",
     RefusalReason.NODE_AFFINITY: "nodes that its selector or affinity excludes",
 }
+
+
+class ShapeResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How much of a resource is free, and how much of that a shape cannot use."""
+
+    resource: str
+    free: str
+    stranded: str
+    stranded_ratio: float
+
+
+class Stranded(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is free on some nodes and of no use to a shape, all for one reason."""
+
+    reason: str
+    resource: str
+    nodes: int
+    amounts: dict[str, str]
+    example: str
+    message: str
+
+
+class ShapeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many pods of a shape still fit, each on one node."""
+
+    shape: str
+    asked_by: str
+    fits: int
+    nodes_with_room: int
+    absent_resources: tuple[str, ...]
+    resources: tuple[ShapeResource, ...]
+    stranded_by: tuple[Stranded, ...]
+
+
+class WorkloadResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How much of a resource is free, and what of that a pod of the workload could not use, on average."""
+
+    resource: str
+    free: str
+    fragmented: str
+    fragmented_ratio: float
+
+
+class WorkloadCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How fragmented what is free is for the pods of the cluster, each counted alike."""
+
+    pods: int
+    """Those that are counted, of the most frequent shapes."""
+    all_pods: int
+    shapes: int
+    resources: tuple[WorkloadResource, ...]
+
+
+class Capacity(ClusterCapacity, frozen=True, kw_only=True, rename="camel"):
+    """How fragmented the cluster is."""
+
+    measured_at: str | None
+    """null: a snapshot does not say when it was taken."""
+    shapes: tuple[ShapeCapacity, ...]
+    workload: WorkloadCapacity
 
 
 class QueueResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -121,6 +181,7 @@ def describe_capacity(report: CapacityReport, measured_at: datetime | None = Non
         resources=tuple(map(_describe_resource, report.resources)),
         measured_at=None if measured_at is None else format_timestamp(measured_at),
         shapes=tuple(map(_describe_shape, report.shapes)),
+        workload=_describe_workload(report.workload),
     )
 
 
@@ -185,7 +246,7 @@ def _queue_lines(queues: Sequence[QueueCapacity]) -> Iterator[str]:
 def render_capacity(report: CapacityReport) -> RenderableType:
     """Return tables of resources, and of room and stranded capacity per shape."""
     nodes = f"{count(report.nodes, 'node')}, {report.empty_nodes} of them empty; {count(report.pods, 'pod')}."
-    parts: list[RenderableType] = [Text(nodes, style="bold"), _resources_table(report)]
+    parts: list[RenderableType] = [Text(nodes, style="bold"), _resources_table(report), *_workload_lines(report)]
     for room in report.shapes:
         parts += [Text(), *_render_shape(room)]
     if not report.shapes:
@@ -231,6 +292,23 @@ def _describe_shape(room: ShapeFit) -> ShapeCapacity:
             for name in room.shape.amounts
         ),
         stranded_by=tuple(map(_describe_part, room.parts)),
+    )
+
+
+def _describe_workload(found: WorkloadFit) -> WorkloadCapacity:
+    return WorkloadCapacity(
+        pods=found.pods,
+        all_pods=found.all_pods,
+        shapes=found.shapes,
+        resources=tuple(
+            WorkloadResource(
+                resource=name,
+                free=format_amount(name, found.free.get(name)),
+                fragmented=format_amount(name, round(amount)),
+                fragmented_ratio=rounded(found.share(name) or Fraction(0)),
+            )
+            for name, amount in found.fragmented.items()
+        ),
     )
 
 
@@ -285,13 +363,24 @@ def _describe_guarantee(one: QueueCapacity, name: str) -> QueueResource:
 
 def _resources_table(report: CapacityReport) -> Table:
     table = Table("resource", box=None, padding=(0, 2, 0, 0))
-    for heading in ("requested", "of", "", "free", "largest piece"):
+    for heading in ("requested", "of", "", "free", "largest piece", "fragmented"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in report.resources:
         amounts = (one.requested, one.allocatable, one.free, one.largest_free)
         requested, allocatable, free, largest = (readable(one.name, amount) for amount in amounts)
-        table.add_row(one.name, requested, allocatable, percent(one.utilisation), free, largest)
+        share = report.workload.share(one.name)
+        fragmented = "" if share is None else percent(share)
+        table.add_row(one.name, requested, allocatable, percent(one.utilisation), free, largest, fragmented)
     return table
+
+
+def _workload_lines(report: CapacityReport) -> Iterator[Text]:
+    """Yield what `fragmented` in the table means."""
+    found = report.workload
+    if found.fragmented:
+        rest = f" of {found.all_pods}" if found.pods < found.all_pods else ""
+        of = f"{count(found.pods, 'pod')}{rest} in {count(found.shapes, 'shape')}"
+        yield Text(f"Fragmented: what is free where a pod does not fit, on average over {of}.")
 
 
 def _render_shape(room: ShapeFit) -> Iterator[RenderableType]:

@@ -36,7 +36,7 @@ from berth_core import (
 from berth_descheduler.framework.interfaces import PluginKind
 from berth_descheduler.framework.refusals import Refused, RefusedKind
 from berth_descheduler.outcome import Outcome, Verdict
-from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, Prover, RoomMade
+from berth_descheduler.planner import Fragmentation, MoveWay, Plan, PlannerSettings, Prover, RoomMade
 from berth_descheduler.plugins import label_selectors
 from berth_descheduler.report.summary import summarise_plan
 
@@ -74,6 +74,9 @@ class ProposedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """From 1."""
     why: str
     """Why this single pod should run elsewhere: `spec.moves[].reason`."""
+    method: MoveMethod | None
+    """null: not known, or not asked for."""
+    method_reason: str
 
 
 class WantedRoom(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -256,7 +259,6 @@ class PlanMove(ProposedMove, frozen=True, kw_only=True, rename="camel"):
     replacement: str
     node: str
     method: MoveMethod
-    method_reason: str
 
 
 class PlanSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -379,46 +381,6 @@ class PolicyList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     items: tuple[PolicyDocument, ...]
 
 
-class ShapeResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How much of a resource is free, and how much of that a shape cannot use."""
-
-    resource: str
-    free: str
-    stranded: str
-    stranded_ratio: float
-
-
-class Stranded(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is free on some nodes and of no use to a shape, all for one reason."""
-
-    reason: str
-    resource: str
-    nodes: int
-    amounts: dict[str, str]
-    example: str
-    message: str
-
-
-class ShapeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many pods of a shape still fit, each on one node."""
-
-    shape: str
-    asked_by: str
-    fits: int
-    nodes_with_room: int
-    absent_resources: tuple[str, ...]
-    resources: tuple[ShapeResource, ...]
-    stranded_by: tuple[Stranded, ...]
-
-
-class Capacity(ClusterCapacity, frozen=True, kw_only=True, rename="camel"):
-    """How fragmented the cluster is."""
-
-    measured_at: str | None
-    """null: a snapshot does not say when it was taken."""
-    shapes: tuple[ShapeCapacity, ...]
-
-
 # --- plans that are only made -----------------------------------------------------------------------------------------
 
 
@@ -426,6 +388,7 @@ def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> Pla
     """Return a plan that was only made, always the same."""
     quality = plan.quality
     known = None if quality is None or quality.is_snapshot_incomplete else quality
+    ways = plan.ways or [MoveWay()] * len(plan.moves)
     return PlanProposal(
         summary=summarise_plan(plan),
         objective=describe_objective(plan.objective),
@@ -445,7 +408,7 @@ def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> Pla
             priorities=tuple(PriorityCost(priority=one, pods=pods) for one, pods in plan.cost.priorities),
         ),
         predicted=plan.predicted,
-        moves=tuple(ProposedMove(**move_fields(*one)) for one in enumerate(plan.moves)),
+        moves=tuple(map(_describe_proposed_move, range(len(plan.moves)), plan.moves, ways)),
         rooms=tuple(map(_describe_room_made, plan.room)),
         competing_pods=plan.competing_pods,
         shapes=tuple(
@@ -500,6 +463,10 @@ def describe_objective(objective: Objective) -> PlanObjective:
 def move_fields(index: int, move: PlannedMove) -> dict[str, Any]:
     names = ("namespace", "pod", "pod_uid", "owner", "source", "target", "requests", "wave")
     return {"index": index, **{name: getattr(move, name) for name in names}, "why": move.reason}
+
+
+def _describe_proposed_move(index: int, move: PlannedMove, way: MoveWay) -> ProposedMove:
+    return ProposedMove(**move_fields(index, move), method=way.method, method_reason=way.reason)
 
 
 def _describe_room_made(room: RoomMade) -> ProposedRoom:

@@ -85,7 +85,7 @@ class ReportFile:
         return found
 
     def write(self, page: Page) -> None:
-        """Write a page, replacing the old file at once; raises `InputError`."""
+        """Write a page, replacing the old file at once, and say where; raises `InputError`."""
         text = render_page(page)
         try:
             beside = self.create_beside()
@@ -96,6 +96,7 @@ class ReportFile:
                 beside.unlink(missing_ok=True)
         except OSError as error:
             raise _unwritable(str(self.path), error) from error
+        click.echo(f"wrote {printable_text(str(self.path))}", err=True)
 
     def create_beside(self) -> Path:
         """Create an empty file in the same folder; raises `OSError`."""
@@ -106,7 +107,7 @@ class ReportFile:
 
 def report_option(command: F) -> F:
     """Add `--report`, whose value is a `ReportFile` or None."""
-    return click.option(_OPTION, metavar="FILE.html", callback=_parse_option, help=_HELP)(command)
+    return click.option(_OPTION, type=click.Path(), metavar="FILE.html", callback=_parse_option, help=_HELP)(command)
 
 
 def _parse_option(_context: click.Context, _parameter: click.Parameter, name: str | None) -> ReportFile | None:

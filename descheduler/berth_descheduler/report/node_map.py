@@ -165,20 +165,20 @@ def _percent(share: Fraction) -> str:
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _EMPTY: Final = "·"
 PER_LINE: Final = 60
-_MOST_SIGNS: Final = 20 * PER_LINE
+MOST_SIGNS: Final = 20 * PER_LINE
 """As many as fit on a screen."""
 
 _STYLES: Final = ((Fraction(4, 10), "red"), (Fraction(7, 10), "yellow"), (Fraction(1), "green"))
 
 
-def draw_nodes(fragmentation: Fragmentation, resource: str) -> Text:
-    """Return a sign per node.
+def draw_nodes(fragmentation: Fragmentation, resource: str, most: int = MOST_SIGNS) -> Text:
+    """Return a sign per node, at most so many signs.
 
     It is `·` for a node without pods but DaemonSet and mirror pods. In a large cluster a sign stands for several nodes
     in a row.
     """
     text = Text()
-    each = nodes_per_sign(len(fragmentation.nodes))
+    each = nodes_per_sign(len(fragmentation.nodes), most)
     for index, nodes in enumerate(_batched(fragmentation.nodes, each)):
         if index and index % PER_LINE == 0:
             text.append("\n")
@@ -186,9 +186,9 @@ def draw_nodes(fragmentation: Fragmentation, resource: str) -> Text:
     return text
 
 
-def nodes_per_sign(nodes: int) -> int:
-    """Return how many nodes a sign stands for."""
-    return max(1, -(-nodes // _MOST_SIGNS))
+def nodes_per_sign(nodes: int, most: int = MOST_SIGNS) -> int:
+    """Return how many nodes a sign stands for if there are at most so many signs."""
+    return max(1, -(-nodes // most))
 
 
 def _batched(nodes: Sequence[NodeUsage], each: int) -> Iterator[Sequence[NodeUsage]]:

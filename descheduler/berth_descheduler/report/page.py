@@ -37,8 +37,6 @@ LISTED_PER_REASON: Final = 200
 """Longer lists make a file that no phone opens; `--output json` has everything."""
 
 _PROVERS: Final = {Prover.BOUND: "by a bound", Prover.EXACT: "by the exact solver"}
-_OPEN_MOVES: Final = 40
-"""With more moves, only the first wave is unfolded."""
 
 
 class Tone(StrEnum):
@@ -181,6 +179,7 @@ def run_page(
     *,
     measured: Fragmentation | None = None,
     settings: CycleSettings | None = None,
+    prices: Prices = NO_PRICES,
 ) -> Page:
     """Return the page of a run; `measured` is the cluster after it."""
     done = outcome.plan
@@ -189,7 +188,7 @@ def run_page(
         tone=_tone(outcome),
         kind=f"Run, {done.phase.value}" if done else f"Run, {outcome.verdict.value}",
         headline=outcome.sentence,
-        notes=_run_notes(outcome, plan),
+        notes=_run_notes(outcome, plan, prices),
         cluster=occasion.cluster,
         made_at=format_timestamp(occasion.made_at),
         figures=_figures_of_run(outcome, plan),
@@ -243,12 +242,12 @@ def _judgement(plan: Plan) -> tuple[str, ...]:
     return (*said, cost_in_words(plan)) if plan.moves else said
 
 
-def _run_notes(outcome: Outcome, plan: Plan | None) -> tuple[str, ...]:
+def _run_notes(outcome: Outcome, plan: Plan | None, prices: Prices) -> tuple[str, ...]:
     if plan is None:
         return ()
     summary = summarise_plan(plan)
     planned = () if summary in outcome.sentence else (f"Planned: {summary}",)
-    return (*planned, *stakes_in_words(plan.predicted), *_judgement(plan))
+    return (*planned, *stakes_in_words(plan.predicted, prices), *_judgement(plan))
 
 
 def _plan_figures(plan: Plan) -> Iterator[Figure]:
@@ -351,7 +350,7 @@ def _fragmentation_table(plan: Plan, states: Mapping[str, Fragmentation]) -> Tab
     rows = [(label, *texts) for label, texts in compare_states(plan, tuple(states.values()))]
     blanks = ("",) * (len(states) - 2)
     rows += [(label, *texts, *blanks) for label, texts in compare_unused(plan)]
-    return Table(("", *states), tuple(rows))
+    return Table(("measure", *states), tuple(rows))
 
 
 def _room_table(room: Sequence[RoomMade]) -> Table:
@@ -371,10 +370,9 @@ def list_waves(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> 
     """Yield the moves by waves, up to the limit of a page."""
     pairs = [(move, status) for move, status in zip_longest(moves, statuses[: len(moves)]) if move is not None]
     pairs.sort(key=lambda pair: pair[0].wave)
-    few = len(pairs) <= _OPEN_MOVES
     for number, (wave, group) in enumerate(groupby(pairs[:LISTED_MOVES], key=lambda pair: pair[0].wave)):
         rows = tuple(_row(move, status) for move, status in group)
-        yield Wave(f"Wave {wave}: {_counted(rows)}", rows, unfolded=few or number == 0)
+        yield Wave(f"Wave {wave}: {_counted(rows)}", rows, unfolded=number == 0)
 
 
 def _counted(rows: Sequence[MoveRow]) -> str:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from berth_core import MoveState, MoveStatus, count
 from berth_descheduler.outcome import Phase, SilentObserver
 from berth_descheduler.planner import Plan
-from berth_descheduler.report.summary import judge_plan, summarise_plan
+from berth_descheduler.report.summary import NO_PRICES, Prices, judge_plan, summarise_plan
 from berth_descheduler.report.tables import print_plan
 
 _STEPS: Final[Mapping[Phase, str]] = {
@@ -85,12 +85,12 @@ class RunProgress(SilentObserver):
         if judged := judge_plan(plan):
             self._console.print(judged, highlight=False, markup=False)
 
-    def ask(self, plan: Plan, read_answer: Callable[[], str]) -> bool:
+    def ask(self, plan: Plan, read_answer: Callable[[], str], prices: Prices = NO_PRICES) -> bool:
         """Show a plan and return whether the answer is to carry it out."""
         self._will_ask = False
         if self._console.is_terminal:
             self._bar.stop()
-        print_plan(plan, self._console)
+        print_plan(plan, self._console, prices)
         self._console.print("\nCarry this plan out? [y/N] ", end="", highlight=False)
         answer = read_answer()
         if not answer:

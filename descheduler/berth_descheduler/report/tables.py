@@ -23,7 +23,7 @@ from berth_core import (
     printable_text,
 )
 from berth_descheduler.framework.refusals import Refused
-from berth_descheduler.planner import Plan
+from berth_descheduler.planner import MoveWay, Plan
 from berth_descheduler.report.documents import (
     ALL_IN_JSON,
 )
@@ -81,15 +81,15 @@ def working(at: str) -> AbstractContextManager[object]:
     return console.status(at) if console.is_terminal else nullcontext()
 
 
-def print_plan(plan: Plan, console: Console, prices: Prices = NO_PRICES) -> None:
-    """Print a plan, and what its snapshot lacks in lines to copy."""
-    console.print(render_plan(plan, prices))
+def print_plan(plan: Plan, console: Console, prices: Prices = NO_PRICES, *, wide: bool = False) -> None:
+    """Print a plan, `wide` with all its moves, and what its snapshot lacks in lines to copy."""
+    console.print(render_plan(plan, prices, wide=wide))
     for line in missing_in_words(plan):
         console.print(Text(line, style="yellow"), soft_wrap=True)
 
 
-def render_plan(plan: Plan, prices: Prices = NO_PRICES) -> RenderableType:
-    """Return all that people see of a plan."""
+def render_plan(plan: Plan, prices: Prices = NO_PRICES, *, wide: bool = False) -> RenderableType:
+    """Return all that people see of a plan, `wide` with all its moves."""
     parts: list[RenderableType] = [
         Text(summarise_plan(plan), style="bold"),
         *(Text(one) for one in stakes_in_words(plan.predicted, prices)),
@@ -104,7 +104,7 @@ def render_plan(plan: Plan, prices: Prices = NO_PRICES) -> RenderableType:
     if plan.competing_pods:
         parts += [Text(competing_pods_in_words(plan), style="yellow")]
     if plan.moves:
-        parts += [Text(), _moves_table(plan.moves)]
+        parts += [Text(), _moves_table(plan, len(plan.moves) if wide else _LISTED_MOVES)]
     if plan.refused:
         parts += [Text(), _refusals_table(plan.refused)]
     return Group(*parts)
@@ -114,7 +114,7 @@ def print_drain(plan: Plan, staying: Sequence[Refused], console: Console) -> Non
     """Print where the pods of drained nodes go, and of each that cannot go why."""
     console.print(Text(summarise_plan(plan), style="bold"))
     if plan.moves:
-        console.print(_moves_table(plan.moves))
+        console.print(_moves_table(plan))
     if staying:
         table = Table("pod", "on", "reason", "why", title="Cannot go", title_justify="left", title_style="bold")
         for one in staying[:_LISTED_MOVES]:
@@ -160,20 +160,22 @@ def _fragmentation_table(plan: Plan) -> Table:
     return table
 
 
-def _moves_table(moves: Sequence[PlannedMove]) -> Table:
-    """Return the moves in the order of their waves."""
+def _moves_table(plan: Plan, most: int = _LISTED_MOVES) -> Table:
+    """Return the moves in the order of their waves, at most so many."""
+    moves, ways = plan.moves, plan.ways or [MoveWay()] * len(plan.moves)
     table = Table(title=PlannedMove.count_all(moves), title_justify="left", title_style="bold")
     table.add_column("wave", justify="right", no_wrap=True)
     why = ("why",) if any(move.reason for move in moves) else ()
-    for heading in ("pod", "requests", "from", "to", *why):
+    by = ("by",) if any(way.method for way in ways) else ()
+    for heading in ("pod", "requests", "from", "to", *by, *why):
         table.add_column(heading, overflow="fold")
-    for move in sorted(moves, key=lambda one: one.wave)[:_LISTED_MOVES]:
+    for move, way in sorted(zip(moves, ways, strict=True), key=lambda one: one[0].wave)[:most]:
         requests = " ".join(f"{name}={amount}" for name, amount in move.requests.items())
-        reason = (move.reason,) if why else ()
-        where = move.destination
-        table.add_row(str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, where, *reason)
-    if len(moves) > _LISTED_MOVES:
-        table.caption = f"and {len(moves) - _LISTED_MOVES} more; {ALL_IN_JSON}"
+        how = (": ".join(filter(None, (way.method, way.reason))),) if by else ()
+        further = (*how, move.reason) if why else how
+        table.add_row(str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, move.destination, *further)
+    if len(moves) > most:
+        table.caption = f"and {len(moves) - most} more; {ALL_IN_JSON}"
     return table
 
 

@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
 import msgspec
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -29,6 +29,8 @@ from berth_core import (
     Snapshot,
     count,
     is_marked_as_freed,
+    matches_labels,
+    parse_selector,
     percent,
 )
 from berth_descheduler.planner import Fragmentation, NodeUsage, is_pending, measure_nodes, requested_share
@@ -36,7 +38,7 @@ from berth_descheduler.report.documents import (
     ListedPlan,
     rounded,
 )
-from berth_descheduler.report.node_map import PER_LINE, draw_nodes, nodes_per_sign
+from berth_descheduler.report.node_map import MOST_SIGNS, PER_LINE, draw_nodes, nodes_per_sign
 from berth_descheduler.report.stored_plans import list_plan, newest_first, phase_in_words, what_to_do
 
 SHOWN_RESOURCES: Final = (CPU, MEMORY)
@@ -92,8 +94,9 @@ class TopView:
         return sum(line.mark is mark for line in self.nodes)
 
 
-def view_cluster(snapshot: Snapshot, plans: Sequence[MigrationPlan]) -> TopView:
-    """Return what to show of nodes, pods and Reservations."""
+def view_cluster(snapshot: Snapshot, plans: Sequence[MigrationPlan], selector: str = "") -> TopView:
+    """Return what to show of the nodes that a selector matches, of pods and Reservations."""
+    snapshot = _select(snapshot, selector) if selector else snapshot
     placeholders = [pod for pod in snapshot.pods if _holds_a_place(pod)]
     held = Counter(pod.spec.node_name for pod in placeholders)
     marks = {node.metadata.name: mark_of(node) for node in snapshot.nodes}
@@ -105,6 +108,14 @@ def view_cluster(snapshot: Snapshot, plans: Sequence[MigrationPlan]) -> TopView:
         held=len(placeholders),
         plan=next(_under_way(plans), None),
     )
+
+
+def _select(snapshot: Snapshot, selector: str) -> Snapshot:
+    """Return some nodes with their pods, and the pods that wait."""
+    wanted = parse_selector(selector)
+    nodes = tuple(node for node in snapshot.nodes if matches_labels(wanted, node.metadata.labels))
+    names = {"", *(node.metadata.name for node in nodes)}
+    return replace(snapshot, nodes=nodes, pods=tuple(pod for pod in snapshot.pods if pod.spec.node_name in names))
 
 
 def mark_of(node: Node) -> NodeMark:
@@ -181,7 +192,24 @@ _PLAIN_ROWS: Final = 40
 """Rows of the table without a terminal."""
 
 _BAR_WIDTH: Final = 10
+_NARROW: Final = 100
+_NARROW_BAR: Final = 6
+"""Where the terminal has fewer columns than this."""
+
 _LISTED_MOVES: Final = 5
+_LOW: Final = 40
+_LISTED_IF_LOW: Final = 2
+"""Where the terminal has fewer lines than this."""
+
+_LEAST_MAP: Final = 4
+_KEYS: Final = {
+    **dict.fromkeys(("\x1b[A", "\x1bOA", "k"), "up"),
+    **dict.fromkeys(("\x1b[B", "\x1bOB", "j"), "down"),
+    **dict.fromkeys(("\x1b[5~", "b"), "page up"),
+    **dict.fromkeys(("\x1b[6~", " "), "page down"),
+    **dict.fromkeys(("\x1b[H", "\x1bOH", "\x1b[1~", "g"), "home"),
+    **dict.fromkeys(("\x1b[F", "\x1bOF", "\x1b[4~", "G"), "end"),
+}
 _MARKS: Final = {
     NodeMark.NOT_READY: ("!", "bold red"),
     NodeMark.DRAINING: ("v", "bold cyan"),
@@ -193,16 +221,62 @@ _MARKS: Final = {
 _OPEN_STATES: Final = (MoveState.EVICTED, MoveState.RESERVED, MoveState.RESERVING)
 
 
-def render_frame(view: TopView, at: datetime, height: int | None = None) -> RenderableType:
-    """Return a frame of at most `height` lines, None for no limit."""
+@dataclass(slots=True)
+class Scroll:
+    """Which nodes a frame shows, moved by keys; each frame notes how many it has room for."""
+
+    first: int = 0
+    rows: int = 1
+    nodes: int = 0
+
+    def press(self, key: str) -> None:
+        """Move as the sequence of a key says; others do nothing."""
+        page, last = max(1, self.rows - 1), max(0, self.nodes - self.rows)
+        wanted = {"up": self.first - 1, "down": self.first + 1, "home": 0, "end": last}
+        wanted |= {"page up": self.first - page, "page down": self.first + page}
+        self.first = max(0, min(last, wanted.get(_KEYS.get(key, ""), self.first)))
+
+    def fit(self, nodes: int, rows: int) -> None:
+        """Note what is there and how much of it can be shown."""
+        self.nodes, self.rows = nodes, rows
+        self.first = max(0, min(self.first, nodes - rows))
+
+
+def render_frame(
+    view: TopView, at: datetime, height: int | None = None, *, wide: bool = False, scroll: Scroll | None = None
+) -> RenderableType:
+    """Return a frame of at most `height` lines, None for no limit, `wide` with all nodes."""
+    is_low = height is not None and height < _LOW
+    most = MOST_SIGNS if height is None else min(MOST_SIGNS, max(_LEAST_MAP, height // 4) * PER_LINE)
     parts: list[RenderableType] = [_headline(view, at), Text()]
     if view.plan is not None:
-        parts += [*_render_plan(view.plan), Text()]
-    parts += [_legend(view), _draw_map(view), Text()]
-    used = 5 + (0 if view.plan is None else 3 + _LISTED_MOVES) + -(-len(view.nodes) // PER_LINE)
-    rows = _PLAIN_ROWS if height is None else max(1, height - used - 2)
-    parts.append(_nodes_table(view, rows))
-    return Group(*parts)
+        parts += [*_render_plan(view.plan, _LISTED_IF_LOW if is_low else _LISTED_MOVES), Text()]
+    parts += [_legend(view, most), _draw_map(view, most), Text()]
+    return _Frame(Group(*parts), view, height, len(view.nodes) if wide else _PLAIN_ROWS, scroll)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A head, and as many nodes below it as there is room for."""
+
+    head: RenderableType
+    view: TopView
+    height: int | None
+    most: int
+    """Rows where there is no height."""
+
+    scroll: Scroll | None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the head and the rows that fit below it."""
+        yield self.head
+        rows = self.most
+        if self.height is not None:
+            used = len(console.render_lines(self.head, options.update(height=None), pad=False))
+            rows = max(1, self.height - used - 2)
+        if self.scroll is not None:
+            self.scroll.fit(len(self.view.nodes), rows)
+        yield _nodes_table(self.view, rows, self.scroll, narrow=options.max_width < _NARROW)
 
 
 def _headline(view: TopView, at: datetime) -> Text:
@@ -216,9 +290,9 @@ def _headline(view: TopView, at: datetime) -> Text:
     )
 
 
-def _legend(view: TopView) -> Text:
+def _legend(view: TopView, most: int) -> Text:
     """Return the meaning of the signs in use."""
-    each = nodes_per_sign(len(view.nodes))
+    each = nodes_per_sign(len(view.nodes), most)
     scale = "" if each == 1 else f", {each} nodes to a sign"
     said = Text(f"Nodes by {SHOWN_RESOURCES[0]} requested (· is empty{scale}")
     for mark, (sign, style) in _MARKS.items():
@@ -230,10 +304,10 @@ def _legend(view: TopView) -> Text:
     return said
 
 
-def _draw_map(view: TopView) -> Text:
+def _draw_map(view: TopView, most: int) -> Text:
     """Return the picture of the nodes, with letters for marks."""
-    picture = draw_nodes(view.fragmentation, SHOWN_RESOURCES[0])
-    if nodes_per_sign(len(view.nodes)) > 1:
+    picture = draw_nodes(view.fragmentation, SHOWN_RESOURCES[0], most)
+    if nodes_per_sign(len(view.nodes), most) > 1:
         return picture
     drawn = Text()
     signs = [sign for sign in picture.divide(range(1, len(picture.plain) + 1)) if sign.plain != "\n"]
@@ -245,9 +319,11 @@ def _draw_map(view: TopView) -> Text:
     return drawn
 
 
-def _nodes_table(view: TopView, rows: int) -> Table:
-    """Return the most important nodes, at most `rows`."""
-    table = Table("node", box=None, padding=(0, 2, 0, 0))
+def _nodes_table(view: TopView, rows: int, scroll: Scroll | None, *, narrow: bool) -> Table:
+    """Return the most important nodes, at most `rows`, or those that are scrolled to."""
+    table = Table(box=None, padding=(0, 2, 0, 0), caption_justify="left")
+    table.add_column("node", no_wrap=True, overflow="ellipsis")
+    width, first = _NARROW_BAR if narrow else _BAR_WIDTH, 0 if scroll is None else scroll.first
     for name in SHOWN_RESOURCES:
         table.add_column(name, no_wrap=True)
         table.add_column("", justify="right", no_wrap=True)
@@ -255,16 +331,17 @@ def _nodes_table(view: TopView, rows: int) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     ordered = sorted(view.nodes, key=_weight)
-    for line in ordered[:rows]:
+    for line in ordered[first : first + rows]:
         bars: list[RenderableType] = []
         for name in SHOWN_RESOURCES:
             share = line.share(name)
-            bars += [_bar(line, name), percent(share)]
+            bars += [_bar(line, name, width), percent(share)]
         style = _MARKS[line.mark][1] if line.mark in _MARKS else ""
         held = str(line.held) if line.held else ""
         table.add_row(line.usage.name, *bars, str(line.usage.pods), held, Text(line.mark.value, style=style))
     if len(ordered) > rows:
-        table.caption = f"and {len(ordered) - rows} more"
+        seen = f"nodes {first + 1} to {first + rows} of {len(ordered)}; arrows, PgUp and PgDn scroll, q ends"
+        table.caption = f"and {len(ordered) - rows} more" if scroll is None else seen
     return table
 
 
@@ -273,16 +350,16 @@ def _weight(line: NodeLine) -> tuple[bool, bool, bool, str]:
     return line.mark is NodeMark.NONE, not line.held, line.usage.pods == 0, line.usage.name
 
 
-def _bar(line: NodeLine, resource: str) -> Text:
+def _bar(line: NodeLine, resource: str, width: int) -> Text:
     """Return a bar that is readable without colour."""
     share = line.share(resource)
-    filled = max(0, min(_BAR_WIDTH, round(share * _BAR_WIDTH)))
+    filled = max(int(share > 0), min(width, round(share * width)))
     style = "magenta" if share > 1 else "green"
-    return Text.assemble(("━" * filled, style), ("·" * (_BAR_WIDTH - filled), "dim"))
+    return Text.assemble(("━" * filled, style), ("·" * (width - filled), "dim"))
 
 
-def _render_plan(plan: MigrationPlan) -> Sequence[RenderableType]:
-    """Return the plan, its progress and the moves in progress."""
+def _render_plan(plan: MigrationPlan, most: int) -> Sequence[RenderableType]:
+    """Return the plan, its progress and the moves in progress, at most so many."""
     statuses = plan.move_statuses
     states = Counter(status.state for status in statuses)
     over = sum(status.state.terminal for status in statuses)
@@ -299,7 +376,8 @@ def _render_plan(plan: MigrationPlan) -> Sequence[RenderableType]:
     pairs = zip(plan.spec.moves, statuses, strict=True)
     in_progress = [pair for pair in pairs if pair[1].state in _OPEN_STATES]
     in_progress.sort(key=lambda pair: _OPEN_STATES.index(pair[1].state))
-    for move, how in in_progress[:_LISTED_MOVES]:
+    for move, how in in_progress[:most]:
         where = move.destination
-        parts.append(Text(f"  {how.state.value:9} {move.namespace}/{move.pod}  {move.source} -> {where}"))
+        line = f"  {how.state.value:9} {move.namespace}/{move.pod}  {move.source} -> {where}"
+        parts.append(Text(line, no_wrap=True, overflow="ellipsis"))
     return parts

@@ -216,6 +216,8 @@ class Invariant(StrEnum):
     """Others use a part of what a Queue is guaranteed, or the nodes lack it."""
     QUEUE_NOT_HELD = "QueueNotHeld"
     """A part of what a Queue is guaranteed is neither used nor held by its slots."""
+    EVICTIONS_UNANSWERED = "EvictionsUnanswered"
+    """Pods ask for a replacement before they are evicted, and no operator answers evictions."""
     WINDOW_INVALID = "WindowInvalid"
     """A ReservationWindow cannot open."""
     WINDOW_OVERLAPS = "WindowOverlaps"
@@ -271,6 +273,7 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.QUEUE_NOT_ENFORCED: 0.0,
     Invariant.QUEUE_NOT_COVERED: 0.0,
     Invariant.QUEUE_NOT_HELD: 0.0,
+    Invariant.EVICTIONS_UNANSWERED: 30.0,
     Invariant.WINDOW_INVALID: 0.0,
     Invariant.WINDOW_OVERLAPS: 0.0,
     Invariant.WINDOW_WITHOUT_MOVES: 0.0,

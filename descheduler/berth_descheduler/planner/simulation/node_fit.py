@@ -224,7 +224,7 @@ class NodeSets:
             self._by_label[key] = self._grouped(lambda node: node.metadata.labels.get(key))
         return self._by_label[key]
 
-    def _grouped(self, key: "Callable[[Node], _Key]") -> "dict[_Key, int]":
+    def _grouped(self, key: Callable[[Node], _Key]) -> dict[_Key, int]:
         members: defaultdict[_Key, list[int]] = defaultdict(list)
         for index, node in enumerate(self._nodes):
             members[key(node)].append(index)

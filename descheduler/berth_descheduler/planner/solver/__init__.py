@@ -3,7 +3,13 @@
 It is pure and needs numpy.
 """
 
-from berth_descheduler.planner.solver.bounds import most_freed_by_number, most_freed_by_volume, most_that_fit
+from berth_descheduler.planner.solver.bounds import (
+    RoomBound,
+    bound_room,
+    most_freed_by_number,
+    most_freed_by_volume,
+    most_that_fit,
+)
 from berth_descheduler.planner.solver.draining import (
     Candidates,
     DependentPods,
@@ -22,6 +28,7 @@ from berth_descheduler.planner.solver.exact import (
 )
 from berth_descheduler.planner.solver.filling import Filled, FillLimits
 from berth_descheduler.planner.solver.model import Ints, PackingModel, build_packing_model
+from berth_descheduler.planner.solver.room_improving import RoomGoal, improve_room
 from berth_descheduler.planner.solver.room_search import RoomSearch, Want
 from berth_descheduler.planner.solver.sequencing import Transition, apply_transition
 
@@ -38,12 +45,16 @@ __all__ = [
     "Ints",
     "PackingModel",
     "Reached",
+    "RoomBound",
+    "RoomGoal",
     "RoomQuestion",
     "RoomSearch",
     "Transition",
     "Want",
     "apply_transition",
+    "bound_room",
     "build_packing_model",
+    "improve_room",
     "most_freed_by_number",
     "most_freed_by_volume",
     "most_that_fit",

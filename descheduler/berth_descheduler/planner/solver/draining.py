@@ -427,9 +427,8 @@ class DrainSearch:
         if growing.pool:
             return None
         nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
-        moves = growing.moves + len(dependent.placements)
-        within = self._limits.budget is None or moves <= self._limits.budget
-        return Draining(nodes, dependent.placements, growing.filled(drained), moves) if within else None
+        found = Draining(nodes, dependent.placements, growing.filled(drained), grown.moves)
+        return found if self._within_budget(found) else None
 
     # --- learning ---------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import numpy as np
 from berth_core import Deadline, is_over
 from berth_descheduler.planner.simulation import NodeIndex
 from berth_descheduler.planner.solver.draining import Candidates, Draining, DrainLimits
-from berth_descheduler.planner.solver.filling import MOVE, Filled
+from berth_descheduler.planner.solver.filling import Filled
 from berth_descheduler.planner.solver.highs import SolverStatus, is_installed
 from berth_descheduler.planner.solver.milp import Aim, PlacementModel, Solution, Wanted
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
@@ -250,8 +250,7 @@ def _draining(packing: PackingModel, found: Solution, candidates: Candidates) ->
     freed = np.setdiff1d(np.array([node for node, _ in found.aimed[0]], dtype=np.int64), candidates.empty)
     arrivals, departures = _entries(found.arrivals), _entries(found.departures)
     ejections = departures[~np.isin(departures[:, 1], freed)]
-    nothing = np.zeros(packing.kinds, dtype=np.int64)
-    filled = Filled(arrivals, ejections, nothing, nothing + MOVE, np.zeros(packing.nodes, dtype=np.int64))
+    filled = Filled.placed(packing, arrivals, ejections)
     return Draining(tuple(NodeIndex(int(node)) for node in freed), (), filled, found.moves)
 
 

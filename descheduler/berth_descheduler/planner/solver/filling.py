@@ -149,6 +149,12 @@ class Filled:
     prices: Ints  # (kinds,)
     stuck: Ints  # (nodes,), what is left of the scarcest resource and can be used by nothing
 
+    @classmethod
+    def placed(cls, packing: PackingModel, arrivals: Ints, ejections: Ints) -> "Filled":
+        """Return what another way of placing pods came to, with a place for each."""
+        nothing = np.zeros(packing.kinds, dtype=np.int64)
+        return cls(arrivals, ejections, nothing, nothing + MOVE, np.zeros(packing.nodes, dtype=np.int64))
+
     @property
     def complete(self) -> bool:
         """Return whether every pod found a place."""

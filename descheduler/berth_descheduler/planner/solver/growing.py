@@ -14,7 +14,7 @@ import numpy as np
 
 from berth_core import Deadline, is_over
 from berth_descheduler.planner.solver.bounds import holds
-from berth_descheduler.planner.solver.filling import MOVE, Filled
+from berth_descheduler.planner.solver.filling import Filled
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
 NOWHERE: Final = -1
@@ -123,9 +123,7 @@ class Growing:
             for kind, count in before.items()
             if now.get(kind, 0) < count
         ]
-        nothing = np.zeros(self._packing.kinds, dtype=np.int64)
-        stuck = np.zeros(self._packing.nodes, dtype=np.int64)
-        return Filled(_rows(arrivals), _rows(ejections), nothing, nothing + MOVE, stuck)
+        return Filled.placed(self._packing, _rows(arrivals), _rows(ejections))
 
     # --- placing ----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from berth_core import PODS, Deadline, NoDeadline, Pod, Snapshot
+from berth_core import PODS, Deadline, NoDeadline, Pod, Snapshot, is_over
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
 from berth_descheduler.planner.problem import DisruptionCost, Problem, Proposal, Prover, Quality, Sources, find_sources
@@ -98,7 +98,10 @@ class _ConsolidateRun:
             done = self._improve(done, exact)
         quality = self._quality(done, exact)
         freed = frozenset(done.nodes if done else ())
-        refused = explain_unfreed_nodes(self._problem, self._state, self._packing, self._sources, (freed, quality))
+        outcome = freed, quality
+        refused = explain_unfreed_nodes(
+            self._problem, self._state, self._packing, self._sources, outcome, self._deadline
+        )
         return Proposal(self._state.steps, refused, quality)
 
     # --- search -----------------------------------------------------------------------------------------------------
@@ -132,8 +135,7 @@ class _ConsolidateRun:
                 freed.append(node)
         placing.withdraw()
         nothing = np.empty((0, 3), dtype=np.int64)
-        none_left = np.zeros(self._packing.kinds, dtype=np.int64)
-        filled = Filled(nothing, nothing, none_left, none_left, np.zeros(self._packing.nodes, dtype=np.int64))
+        filled = Filled.placed(self._packing, nothing, nothing)
         draining = Draining(tuple(sorted(freed)), placing.placements, filled, len(placing.placements))
         return draining if freed and self._apply(draining) else None
 
@@ -264,6 +266,9 @@ class _ConsolidateRun:
 _MOST_ASKED: Final = 2_000_000
 """The most checks of a pod on a node; after that nodes get the general reason."""
 
+_ASKED_LATE: Final = 2_000
+"""The most checks after the time limit."""
+
 _STAYS_EMPTY: Final = Refusal(RefusalReason.ALREADY_EMPTY, "is empty and stays so")
 
 
@@ -273,13 +278,14 @@ def explain_unfreed_nodes(
     packing: PackingModel,
     sources: Sources,
     outcome: tuple[frozenset[NodeIndex], Quality],
+    deadline: Deadline,
 ) -> tuple[Refused, ...]:
     """Return why nodes were not freed, and why blocking pods stay.
 
     `state` is after the moves; `outcome` is what was freed and how good that is. A pod that is not named stays because
-    its node does.
+    its node does. Little is asked after the deadline; the nodes that are left get the time limit as their reason.
     """
-    return tuple(sorted(_Reasons(problem, state, packing, sources, outcome).all()))
+    return tuple(sorted(_Reasons(problem, state, packing, sources, outcome, deadline).all()))
 
 
 class _Reasons:
@@ -292,6 +298,7 @@ class _Reasons:
         packing: PackingModel,
         sources: Sources,
         outcome: tuple[frozenset[NodeIndex], Quality],
+        deadline: Deadline,
     ) -> None:
         self._problem = problem
         self._state = state
@@ -300,6 +307,9 @@ class _Reasons:
         self._freed, self._quality = outcome
         self._why_kind: dict[int, Refusal | None] = {}
         self._asks_left = _MOST_ASKED
+        self._deadline = deadline
+        self._is_late = False
+        self._left_out = False
         self._blockers = Blockers(state)
         self._targets = [node for node in range(packing.nodes) if NodeIndex(node) not in self._freed]
 
@@ -337,7 +347,9 @@ class _Reasons:
             yield self._of_node(node, Refusal(RefusalReason.MOVE_LIMIT, text))
             return
         here = [pod for pod in pods if self._state.node_of[pod] == node]
-        yield from self._blocked(node) or (self._of_node(node, self._why_not_together(len(here))),)
+        self._left_out = False
+        blocked = self._blocked(node)
+        yield from blocked or (self._of_node(node, self._why_not_together(len(here))),)
 
     def _blocked(self, node: NodeIndex) -> tuple[Refused, ...]:
         """Return why the largest pod that fits nowhere blocks its node.
@@ -358,6 +370,9 @@ class _Reasons:
         if self._quality.proven_optimal:
             text = f"no plan frees more than {self._quality.upper_bound} nodes"
             return Refusal(RefusalReason.BOUND_REACHED, text)
+        if self._left_out:
+            text = "the time limit ended before it was asked where all of its pods fit"
+            return Refusal(RefusalReason.TIME_LIMIT, text)
         if self._quality.out_of_time:
             text = f"the time limit ended the search; at most {self._quality.gap} more nodes could be freed"
             return Refusal(RefusalReason.TIME_LIMIT, text)
@@ -377,11 +392,20 @@ class _Reasons:
         Pods alike that depend on no others share one answer.
         """
         kind = int(self._packing.pod_kind[pod])
-        if self._packing.dependent[kind]:
-            return self._ask(pod) if self._asks_left > 0 else None
-        if kind not in self._why_kind:
-            self._why_kind[kind] = self._ask(pod)
-        return self._why_kind[kind]
+        if kind in self._why_kind:
+            return self._why_kind[kind]
+        if not self._may_ask():
+            self._left_out = True
+            return None
+        refusal = self._ask(pod)
+        if not self._packing.dependent[kind]:
+            self._why_kind[kind] = refusal
+        return refusal
+
+    def _may_ask(self) -> bool:
+        if not self._is_late and is_over(self._deadline):
+            self._is_late, self._asks_left = True, min(self._asks_left, _ASKED_LATE)
+        return self._asks_left > 0
 
     def _ask(self, pod: PodIndex) -> Refusal | None:
         home = self._state.node_of[pod]

@@ -35,12 +35,16 @@ from berth_descheduler.planner.solver import (
     Ints,
     PackingModel,
     Reached,
+    RoomBound,
+    RoomGoal,
     RoomQuestion,
     RoomSearch,
     Transition,
     Want,
     apply_transition,
+    bound_room,
     build_packing_model,
+    improve_room,
     most_that_fit,
     solve_room,
 )
@@ -76,19 +80,20 @@ class RoomReports:
         )
 
     def why_not_more(
-        self, room: Sequence[RoomMade], quality: Quality, moves_needed: int | None = None
+        self, room: Sequence[RoomMade], quality: Quality, moves_needed: int | None = None, *, limited: bool = False
     ) -> tuple[Refused, ...]:
         """Return why the wants that do not fit have no room.
 
         Says of each node, too, why it has no room for the first such want. `moves_needed`: with so many moves all would
-        fit; None if that is not known.
+        fit; None if that is not known. `limited`: what is proven holds within the limit on moves only.
         """
         short = [
             (want, made)
             for want, made in zip(self._wants, room, strict=True)
             if made.wanted is None or made.fitted < made.wanted
         ]
-        refused = [self._of_want(want, made, quality, moves_needed) for want, made in short]
+        proof = quality, moves_needed, limited
+        refused = [self._of_want(want, made, proof) for want, made in short]
         return tuple(sorted((*refused, *(self._of_nodes(short[0][0]) if short else ()))))
 
     def _made(self, want: Want, places: Sequence[NodeIndex], before: tuple[int, Unused]) -> RoomMade:
@@ -136,20 +141,20 @@ class RoomReports:
     def _class_of(self, want: Want) -> int:
         return self._problem.cluster.pods[want.pods[0]].class_index
 
-    def _of_want(self, want: Want, made: RoomMade, quality: Quality, moves_needed: int | None) -> Refused:
+    def _of_want(self, want: Want, made: RoomMade, proof: tuple[Quality, int | None, bool]) -> Refused:
         more = "more of it" if made.wanted is None else f"{made.wanted - made.fitted} more of it"
-        refusal = self._why_no_more(more, quality, moves_needed)
+        refusal = self._why_no_more(more, *proof)
         meta = self._problem.cluster.pods[want.pods[0]].pod.metadata
         namespace = "" if meta.namespace == SHAPE_NAMESPACE else meta.namespace
         return Refused.of_pod("", namespace, meta.name, refusal)
 
-    def _why_no_more(self, more: str, quality: Quality, moves_needed: int | None) -> Refusal:
+    def _why_no_more(self, more: str, quality: Quality, moves_needed: int | None, limited: bool) -> Refusal:  # noqa: FBT001 - a part of the proof
         """Return what ended the search for more room.
 
         What is proven comes before what is not, the limit on moves before the room.
         """
         limit = self._problem.settings.max_moves
-        if quality.proven_optimal and (limit is None or quality.prover is Prover.BOUND):
+        if quality.proven_optimal and not limited:
             return Refusal(RefusalReason.BOUND_REACHED, f"no plan makes room for {more}")
         if limit is not None and moves_needed is not None:
             return Refusal(RefusalReason.MOVE_LIMIT, f"{moves_needed} moves would make room and {limit} are allowed")
@@ -221,6 +226,8 @@ def _waiting(pod: Pod) -> WaitingPod:
 # --- the strategy ----------------------------------------------------------------------------------------------------
 
 _DETOURS: Final = 20
+_MOST_BOUNDED: Final = 200_000
+"""With more nodes times pods to come than this, only what is free in all bounds the room."""
 
 
 class MakeRoom:
@@ -292,6 +299,9 @@ class _MakeRoomRun:
         self._budget = problem.settings.max_moves
         self._sources = find_sources(problem)
         self._packing = build_packing_model(problem, state, self._sources.to_take_from)
+        self._may_leave = np.zeros(self._packing.nodes, dtype=bool)
+        self._may_leave[np.array(self._sources.to_take_from, dtype=np.int64)] = True
+        self._bounds: dict[int, tuple[RoomBound, ...]] = {}
         self._disruption = DisruptionCost(problem.cluster)
         self._units = self._read_units()
         self._wants = tuple(want for unit in self._units for want in unit.wants)
@@ -300,12 +310,13 @@ class _MakeRoomRun:
     def propose(self) -> Proposal:
         """Return the moves, what they make room for, and why not more."""
         reports = RoomReports(self._problem, self._state, self._packing, self._wants, self._gang_of)
-        found = self._search()
-        exact = self._solve_exactly(found)
+        found = [self._search()]
+        found += self._improve(found[0])
+        exact = self._solve_exactly(found[-1])
         chosen = self._apply_best(found, exact)
         quality = self._quality(chosen, exact)
         room = reports.made(chosen.places)
-        refused = reports.why_not_more(room, quality, self._moves_needed(quality))
+        refused = reports.why_not_more(room, quality, self._moves_needed(quality), limited=self._needs_limit(quality))
         if self._request.queue:
             queue, home = reserved_queue(self._problem.cluster.snapshot, self._request.queue)
             room = tuple(replace(one, queue=queue, namespace=home) for one in room)
@@ -375,6 +386,24 @@ class _MakeRoomRun:
         filled = search.filled
         return self._found(filled.ejections, filled.arrivals, tuple(search.places_of(want) for want in self._wants))
 
+    def _improve(self, found: _Found) -> tuple[_Found, ...]:
+        """Return better room for what is of one kind, if there is any."""
+        known = self._known(found)
+        done = sum(known.each) == known.most and known.least_moves == known.moves
+        if done or len(self._wants) != 1 or self._packing.dependent[self._wants[0].kind]:
+            return ()
+        (want,) = self._wants
+        least = self._least_moves((known.most,))
+        goal = RoomGoal(want.kind, known.most, least, self._budget, self._deadline, self._problem.settings.seed)
+        improved = improve_room(self._packing, self._may_leave, goal)
+        self._out_of_time |= improved.out_of_time
+        places = tuple(map(NodeIndex, improved.places))
+        if self._is_whole(self._units[0]) and len(places) < (want.count or 0):
+            return ()
+        better = _Found(improved.ejections, improved.arrivals, (places,))
+        is_better = (len(places), -better.moves) > (len(found.places[0]), -found.moves)
+        return (better,) if is_better else ()
+
     def _moves_needed(self, quality: Quality) -> int | None:
         """Return how many moves would make room for all that is named.
 
@@ -397,8 +426,32 @@ class _MakeRoomRun:
         return self._gang_of(self._problem.cluster.pods[unit.wants[0].pods[0]].pod) is not None
 
     def _most_of(self, want: Want) -> int:
+        """Return an upper bound on a want's pods that fit, within the limit on moves."""
+        most = self._most_ever(want)
+        if self._budget is None:
+            return most
+        return min([most, *(bound.most(self._budget) for bound in self._bounds_of(want))])
+
+    def _bounds_of(self, want: Want) -> tuple[RoomBound, ...]:
+        if want.kind not in self._bounds:
+            many = len(self._packing.wanted) * self._packing.nodes > _MOST_BOUNDED
+            self._bounds[want.kind] = () if many else bound_room(self._packing, self._may_leave, want.kind)
+        return self._bounds[want.kind]
+
+    def _most_ever(self, want: Want) -> int:
+        """Return an upper bound on a want's pods that fit, whatever the moves."""
         most = most_that_fit(self._packing, want.kind)
         return most if want.count is None else min(want.count, most)
+
+    def _least_moves(self, each: Sequence[int]) -> int:
+        """Return a lower bound on the moves for so many pods of each want."""
+        wants = zip(self._wants, each, strict=True)
+        return max((bound.fewest_moves(n) for want, n in wants for bound in self._bounds_of(want)), default=0)
+
+    def _needs_limit(self, quality: Quality) -> bool:
+        """Return whether the upper bound holds within the limit on moves only."""
+        more = quality.upper_bound < sum(self._most_ever(want) for want in self._wants)
+        return self._budget is not None and (quality.prover is Prover.EXACT or more)
 
     def _found(self, ejections: Ints, arrivals: Ints, places: tuple[tuple[NodeIndex, ...], ...]) -> _Found:
         """Return what was found, without the arrivals of the new pods."""
@@ -430,8 +483,6 @@ class _MakeRoomRun:
         done = sum(known.each) == known.most and known.least_moves == known.moves
         if not self._problem.settings.exact or done:
             return None
-        may_leave = np.zeros(self._packing.nodes, dtype=bool)
-        may_leave[np.array(self._sources.to_take_from, dtype=np.int64)] = True
         question = RoomQuestion(
             kinds=tuple(want.kind for want in self._wants),
             most=tuple(want.count for want in self._wants),
@@ -439,17 +490,17 @@ class _MakeRoomRun:
             budget=self._budget,
             deadline=self._deadline,
         )
-        return solve_room(self._packing, may_leave, question, known)
+        return solve_room(self._packing, self._may_leave, question, known)
 
     def _known(self, found: _Found) -> Reached:
         each = tuple(len(places) for places in found.places)
         most = sum(self._most_of(want) for want in self._wants)
         if self._request.all_or_none and most < sum(want.count or 0 for want in self._wants):
             most = 0
-        return Reached(each, found.moves, min(found.moves, 1), max(most, sum(each)))
+        return Reached(each, found.moves, min(found.moves, self._least_moves(each)), max(most, sum(each)))
 
-    def _apply_best(self, found: _Found, exact: ExactRoom | None) -> _Found:
-        """Make the moves of the best feasible solution, and return it."""
+    def _apply_best(self, found: Sequence[_Found], exact: ExactRoom | None) -> _Found:
+        """Make the moves of the best feasible solution, and return it; the last that was found is the best."""
         tied = any(self._packing.dependent[want.kind] for want in self._wants)
         if exact is not None and exact.solution is not None and not tied:
             self._out_of_time |= exact.out_of_time
@@ -457,10 +508,11 @@ class _MakeRoomRun:
             places = tuple(tuple(NodeIndex(n) for n, count in cells for _ in range(count)) for cells in solution.aimed)
             if solution.departures is not None and solution.arrivals is not None:
                 better = _Found(solution.departures, solution.arrivals, places)
-                if self._keeps_what_was_found(better, found) and self._apply(better):
+                if self._keeps_what_was_found(better, found[-1]) and self._apply(better):
                     return better
-        if self._apply(found):
-            return found
+        for one in reversed(found):
+            if self._apply(one):
+                return one
         nothing = np.empty((0, 3), dtype=np.int64)
         return _Found(nothing, nothing, tuple(() for _ in self._wants))
 
