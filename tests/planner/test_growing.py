@@ -29,6 +29,13 @@ def test_hundreds_of_kinds_come_close_to_the_bound() -> None:
     assert quality.reached >= 0.95 * quality.upper_bound
 
 
+def test_a_set_that_grows_no_further_is_shaken() -> None:
+    quality = planned(family("pools", 24, 3)).quality  # 11 of 12 nodes by growing alone
+
+    assert quality is not None
+    assert quality.reached == quality.upper_bound == 12
+
+
 @pytest.mark.parametrize("name", ["resources", "gpus", "mixed", "pools"])
 def test_every_step_of_a_grown_plan_is_feasible(name: str) -> None:
     snapshot = family(name, 9, 1)

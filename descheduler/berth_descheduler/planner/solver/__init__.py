@@ -12,7 +12,6 @@ from berth_descheduler.planner.solver.bounds import (
 )
 from berth_descheduler.planner.solver.draining import (
     Candidates,
-    DependentPods,
     Draining,
     DrainLimits,
     DrainSearch,
@@ -27,6 +26,7 @@ from berth_descheduler.planner.solver.exact import (
     solve_room,
 )
 from berth_descheduler.planner.solver.filling import Filled, FillLimits
+from berth_descheduler.planner.solver.growing import DependentPods
 from berth_descheduler.planner.solver.model import Ints, PackingModel, build_packing_model
 from berth_descheduler.planner.solver.room_improving import RoomGoal, improve_room
 from berth_descheduler.planner.solver.room_search import RoomSearch, Want

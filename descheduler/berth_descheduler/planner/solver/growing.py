@@ -3,19 +3,106 @@
 Where requests are of hundreds of kinds, a set of nodes chosen by volume almost never can be filled to the last pod.
 Such a set is *repaired*: nodes leave it until the pods that found no place are home again. Then it is *grown*: one more
 node at a time is emptied onto those that are kept, with smaller pods stepping aside, and where that fails the kept node
-with least on it is *squeezed*, exchanging its pods for smaller ones until nothing is left.
+with least on it is *squeezed*, exchanging its pods for smaller ones until nothing is left. A set that grows no further
+is *shaken*: some of its nodes are kept after all and others emptied, which stays if no fewer are empty then.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 import numpy as np
 
 from berth_core import Deadline, is_over
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver.bounds import holds
 from berth_descheduler.planner.solver.filling import Filled
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
+
+# --- tied pods -------------------------------------------------------------------------------------------------------
+# The placing of pods whose place depends on other pods: one by one, by the rules in `state`.
+
+_MOST_TRIED: Final = 256
+"""So many nodes with room are asked about one pod; the fullest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DependentPlacement:
+    """A pod and where it goes."""
+
+    pod: PodIndex
+    target: NodeIndex
+
+
+class DependentPods:
+    """Places dependent pods in a state and a copy of the room.
+
+    `withdraw` restores the state.
+    """
+
+    def __init__(self, packing: PackingModel, state: State, open_nodes: Mask) -> None:
+        self._packing = packing
+        self._state = state
+        self._open = open_nodes & packing.takes
+        self._mark = state.mark()
+        self._placements: list[DependentPlacement] = []
+        self.room: Ints = packing.room
+        """What is left of each node; (resources, nodes)."""
+
+    @property
+    def placements(self) -> tuple[DependentPlacement, ...]:
+        """Return the placements in order.
+
+        Each step is feasible after those before it.
+        """
+        return tuple(self._placements)
+
+    def place(self, pods_of: Mapping[int, Sequence[PodIndex]]) -> tuple[int, ...]:
+        """Place the dependent pods of nodes, all or none per node.
+
+        Returns the nodes with none placed.
+        """
+        if pods_of:
+            self.room = self._packing.room.copy()
+        return tuple(node for node, pods in pods_of.items() if not self.place_together(pods))
+
+    def place_together(self, pods: Sequence[PodIndex]) -> bool:
+        """Place some pods, all or none; return whether they were placed."""
+        mark, placed, room = self._state.mark(), len(self._placements), self.room.copy()
+        for pod in sorted(pods, key=lambda one: (-int(self._packing.size[self._packing.pod_kind[one]]), one)):
+            target = self._find_target(pod)
+            if target is None:
+                self._state.undo_to(mark)
+                del self._placements[placed:]
+                self.room = room
+                return False
+            self._state.move(pod, target)
+            self.room[:, target] -= self._packing.need[self._packing.pod_kind[pod]]
+            self._placements.append(DependentPlacement(pod, target))
+        return True
+
+    def close(self, node: int) -> None:
+        """Put nothing more on a node."""
+        self._open[node] = False
+
+    def withdraw(self) -> None:
+        """Take the placements back from the state; `placements` and `room` stay."""
+        self._state.undo_to(self._mark)
+
+    def _find_target(self, pod: PodIndex) -> NodeIndex | None:
+        kind = int(self._packing.pod_kind[pod])
+        mask = self._open & self._packing.allowed(kind)
+        for column in np.flatnonzero(self._packing.need[kind]):
+            mask = mask & (self.room[column] >= self._packing.need[kind, column])
+        nodes = np.flatnonzero(mask)
+        order = np.argsort(self._packing.weight @ self.room[:, nodes], kind="stable")[:_MOST_TRIED]
+        tried = (NodeIndex(int(node)) for node in nodes[order])
+        return next((node for node in tried if self._state.refusal(pod, node) is None), None)
+
+
+# --- growing ---------------------------------------------------------------------------------------------------------
 
 NOWHERE: Final = -1
 """The place of pods that are still to be placed."""
@@ -54,6 +141,11 @@ class Growing:
 
         self.moves = 0
         self._log: list[tuple[int, int, int]] = []
+
+    @property
+    def kinds(self) -> int:
+        """Return how many kinds of pods there are."""
+        return self._packing.kinds
 
     # --- the books --------------------------------------------------------------------------------------------------
 
@@ -270,6 +362,130 @@ class Growing:
         self.move(kind, node, place)
         self.move(other, NOWHERE, node)
         return True
+
+
+# --- a set of nodes ---------------------------------------------------------------------------------------------------
+
+_FAILURES: Final = 24
+"""After so many nodes in a row that could not be emptied no more are tried."""
+
+_SQUEEZED: Final = 8
+
+_SHAKEN: Final = 125
+"""So many times a set that grows no further is shaken where the cluster is small, less often where it is not."""
+
+_MOST_WORK: Final = 500_000
+"""Nodes times kinds, times how often a set is shaken."""
+
+_SHAKEN_AT_ONCE: Final = 4
+"""The most emptied nodes that are kept again for a try."""
+
+
+@dataclass
+class GrownSet:
+    """A set of emptied nodes that is repaired and grown; `emptied` is changed."""
+
+    growing: Growing
+    emptied: Mask
+    candidates: Ints
+    dependent: DependentPods
+    tied_of: Mapping[int, Sequence[PodIndex]]
+
+    def work_out(self, budget: int | None, most: int, deadline: Deadline) -> None:
+        """Repair the set, and grow it as far as the moves allow."""
+        if not self._repair(deadline) or (budget is not None and self.moves > budget):
+            return
+        chance, shaken = Random(0), 0  # noqa: S311 - no secret
+        while self.emptied.sum() < most and not is_over(deadline):
+            if self._add(budget):
+                continue
+            if shaken >= min(_SHAKEN, _MOST_WORK // (self.growing.kinds * len(self.emptied))):
+                return
+            shaken += 1
+            self._shake(budget, chance)
+
+    @property
+    def moves(self) -> int:
+        """Return how many moves the set takes."""
+        return self.growing.moves + len(self.dependent.placements)
+
+    def _repair(self, deadline: Deadline) -> bool:
+        """Let nodes leave the set until every pod has a place; return whether that was possible."""
+        growing = self.growing
+        growing.place_pool(aside=1)
+        while growing.pool and not is_over(deadline):
+            out = sorted(
+                (one for one in np.flatnonzero(self.emptied).tolist() if one not in self.tied_of),
+                key=lambda one: (-growing.worth_keeping(one), one),
+            )[: max(1, growing.nodes_for_pool() * 3 // 4)]
+            if not out:
+                return False
+            for node in out:
+                growing.bring_back(node)
+                self.emptied[node] = False
+            growing.place_pool(aside=0)
+            if growing.nodes_for_pool() <= 1:
+                growing.place_pool(aside=1)
+        return not growing.pool
+
+    def _add(self, budget: int | None) -> bool:
+        """Empty one node more; return whether that was possible."""
+        kept = [one for one in self.candidates.tolist() if not self.emptied[one]]
+        order = sorted(kept, key=lambda one: (self.growing.load(one), one))
+        for node in order[:_FAILURES]:
+            if self._empty(node, budget, squeezing=False):
+                return True
+        return any(self._empty(node, budget, squeezing=True) for node in order[:_SQUEEZED])
+
+    def _shake(self, budget: int | None, chance: Random) -> None:
+        """Keep some emptied nodes after all and empty others; all is as before if fewer nodes are empty then.
+
+        Nodes with tied pods stay as they are.
+        """
+        growing = self.growing
+        free = [one for one in self.candidates.tolist() if one not in self.tied_of]
+        emptied = [one for one in free if self.emptied[one]]
+        back = chance.sample(emptied, min(len(emptied), chance.randint(1, _SHAKEN_AT_ONCE)))
+        mark, before = growing.mark(), self.emptied.copy()
+        for node in back:
+            growing.bring_back(node)
+            self.emptied[node] = False
+        kept = [one for one in free if not self.emptied[one]]
+        load = {one: growing.load(one) * chance.uniform(0.5, 1.5) for one in kept}
+        failed = 0
+        for node in sorted(kept, key=lambda one: (load[one], one)):
+            failed += not self._empty(node, budget, squeezing=False)
+            if failed == _FAILURES:
+                break
+        if self.emptied.sum() < before.sum():
+            growing.undo_to(mark)
+            growing.open[before] = False
+            growing.open[self.emptied & ~before] = True
+            self.emptied[:] = before
+
+    def _empty(self, node: int, budget: int | None, *, squeezing: bool) -> bool:
+        growing, mark = self.growing, self.growing.mark()
+        if any(placed.target == node for placed in self.dependent.placements):
+            return False
+        if not (growing.squeeze(node) if squeezing else growing.empty(node, aside=1)):
+            return False
+        if self._take_tied(node) and (budget is None or self.moves <= budget):
+            self.emptied[node] = True
+            return True
+        growing.undo_to(mark)
+        growing.open[node] = True
+        return False
+
+    def _take_tied(self, node: int) -> bool:
+        """Place the tied pods of a node whose others are gone; return whether that was possible."""
+        tied = self.tied_of.get(node)
+        if not tied:
+            return True
+        self.dependent.room = self.growing.room
+        self.dependent.close(node)
+        placed = self.dependent.place_together(tied)
+        self.growing.room = self.dependent.room
+        return placed
 
 
 def _count_on(packing: PackingModel, may_leave: Mask) -> list[Mapping[int, int]]:
