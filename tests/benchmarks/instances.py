@@ -70,6 +70,8 @@ class Recipe:
     seed: int = 0
     node_millis: int = 16_000
     node_mib: int = 64 * MIB_PER_GIB
+    pairs: int = 0
+    """From so many pairs of requests, none of them round, Deployments draw theirs; 0: from the usual round ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,12 @@ class _Builder:
         self._mib: list[int] = []
         self._placed: list[tuple[int, int]] = []
         self._asked = 0
+        self._pairs = [self._pair() for _ in range(recipe.pairs)]
+
+    def _pair(self) -> tuple[int, int]:
+        chance = self._chance
+        millis = min(12_000, max(20, int(chance.lognormvariate(6.6, 0.9))))
+        return millis, min(_LARGEST_POD_MIB, max(32, int(millis * chance.lognormvariate(1.1, 0.6))))
 
     def build(self) -> Layout:
         """Return the layout."""
@@ -138,8 +146,11 @@ class _Builder:
     def _deploy(self) -> None:
         """Add a Deployment and place as many of its pods as find a node."""
         chance = self._chance
-        millis = _draw(chance, _CPU_MILLIS)
-        mib = min(_LARGEST_POD_MIB, millis * _draw(chance, _GIB_PER_CORE) * MIB_PER_GIB // 1000)
+        if self._pairs:
+            millis, mib = chance.choice(self._pairs)
+        else:
+            millis = _draw(chance, _CPU_MILLIS)
+            mib = min(_LARGEST_POD_MIB, millis * _draw(chance, _GIB_PER_CORE) * MIB_PER_GIB // 1000)
         scale = 1 + self._recipe.nodes // 5000
         replicas = min(scale * max(2, 80_000 // millis), 1 + int(chance.expovariate(1 / 10) * scale))
         self._millis.append(millis)

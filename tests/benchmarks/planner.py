@@ -9,6 +9,8 @@ whole command, by the clock. `naive` is what simple drains reach on the same pro
 
 import argparse
 import gc
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -47,6 +49,8 @@ from planner_settings import args_of, planner_settings
 SIZES = (1_000, 5_000, 10_000)
 FIVE_SIZES = (625, 1_250, 2_500, 5_000, 10_000)
 CONSTRAINED_SIZES = (500, 1_000, 2_000, 5_000, 10_000)
+SCALE_SIZES = (1_250, 2_500, 5_000, 10_000, 20_000)
+LARGEST = 50_000
 BUDGET_SHARE = 0.05
 FAMILY_CASES = 6
 FAMILY_NODES = 24
@@ -319,6 +323,36 @@ def reading_rows(largest: int) -> Iterator[Row]:
         gc.collect()
 
 
+def scale_rows(largest: int) -> Iterator[Row]:
+    """Yield what whole commands take on clusters of many request pairs, at five sizes, and on the largest of few."""
+    for size in (size for size in SCALE_SIZES if size <= largest):
+        yield _whole_plan(Recipe(size, 0.80, scaled_down=True, pairs=4_600 * size // SCALE_SIZES[-1]))
+    if largest >= LARGEST:
+        yield _whole_plan(Recipe(LARGEST, 0.50, scaled_down=True))
+
+
+def _whole_plan(recipe: Recipe) -> Row:
+    """Return what `berth plan` takes on a generated cluster, from file to JSON."""
+    snapshot = generate(recipe)
+    pods = len(snapshot.pods)
+    with tempfile.TemporaryDirectory() as folder:
+        file, out = Path(folder) / "snapshot.json", Path(folder) / "plan.json"
+        file.write_bytes(snapshot.to_json())
+        del snapshot
+        options = ["--snapshot-kinds", "all", "--max-moves", str(int(pods * BUDGET_SHARE)), "--output", "json"]
+        command = [sys.executable, "-c", BERTH, "plan", "--snapshot", str(file), *options]
+        with out.open("wb") as stream:
+            process = subprocess.Popen(command, stdout=stream)
+            _, _, usage = os.wait4(process.pid, 0)
+        found = json.loads(out.read_bytes())
+    reached = f"{found['reached']} of at most {found['upperBound']}"
+    seconds = usage.ru_utime + usage.ru_stime
+    wanted = {SCALE_SIZES[-1]: "<= 30 s, 3 GB", LARGEST: "<= 40 s"}.get(recipe.nodes, "")
+    title = f"{recipe.nodes} nodes, {pods} pods, {recipe.pairs or 'few'} pairs"
+    beside = f"{1e6 * seconds / pods:.0f} us per pod, {usage.ru_maxrss / 1024**2:.1f} GB"
+    return Row(title, "whole command, 5 % of the pods", wanted, reached, f"{seconds:.1f}", beside)
+
+
 def _reset_peak() -> None:
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")
@@ -341,6 +375,7 @@ ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
     "pieces": pieces_rows,
     "cost": cost_rows,
     "reading": reading_rows,
+    "scale": scale_rows,
 }
 
 

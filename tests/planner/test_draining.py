@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.state import State
+from berth_descheduler.planner.solver.filling import smallest
 from berth_descheduler.planner.strategies.consolidate import Consolidate
 from builders import bare_pod, node, owner, pod
 from planner.clusters import apart, consolidating, term
@@ -77,3 +81,10 @@ def test_what_can_be_emptied_is_found_among_nodes_with_large_pods(number: int, e
 
     assert len(made.freed_nodes) == easy, "each of them, or a node with a large pod that takes its place"
     assert len(made.moves) <= 3 * easy
+
+
+@given(st.lists(st.integers(0, 9), max_size=60), st.integers(0, 60))
+def test_the_smallest_come_first_and_of_equal_ones_the_first(values: list[int], count: int) -> None:
+    found = smallest(np.array(values, dtype=np.int64), count).tolist()
+
+    assert found[:count] == sorted(range(len(values)), key=lambda one: (values[one], one))[:count]

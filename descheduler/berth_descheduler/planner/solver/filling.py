@@ -344,7 +344,7 @@ class _Filling:
         The fullest nodes come first.
         """
         nodes, most = nodes[most > 0], most[most > 0]
-        order = np.argsort(self._packing.weight @ self._room[:, nodes], kind="stable")
+        order = smallest(self._packing.weight @ self._room[:, nodes], int(self._left[kind]))
         reached = np.cumsum(most[order])
         last = int(np.searchsorted(reached, self._left[kind]))
         nodes, counts = nodes[order[: last + 1]], most[order[: last + 1]].copy()
@@ -501,6 +501,14 @@ def _entries(kind: int, nodes: Ints, counts: Ints) -> Ints:
     entries = np.empty((len(nodes), 3), dtype=np.int64)
     entries[:, 0], entries[:, 1], entries[:, 2] = kind, nodes, counts
     return entries
+
+
+def smallest(values: npt.NDArray[np.generic], count: int) -> Ints:
+    """Return where the `count` smallest values are, the smallest first and of equal ones the first; may be more."""
+    if count < len(values) // 4:
+        few = np.flatnonzero(values <= np.partition(values, count)[count])
+        return few[np.argsort(values[few], kind="stable")]
+    return np.argsort(values, kind="stable")
 
 
 def _gathered(several: list[Ints]) -> Ints:
