@@ -13,9 +13,11 @@ import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Self
+from importlib import import_module
+from typing import Any, Final, Self
 
 import click
+import msgspec
 from rich.console import Console
 from rich.live import Live
 
@@ -65,6 +67,7 @@ from berth_descheduler.report import (
     Occasion,
     ReportFile,
     Scroll,
+    Terminal,
     TopView,
     describe_capacity_and_queues,
     describe_plan,
@@ -92,8 +95,10 @@ from berth_descheduler.snapshots import (
     read_snapshot_file,
     write_snapshot_file,
 )
-from berth_kube import MIGRATION_PLANS, NODES, KubeClient, NotFoundError, connect
+from berth_kube import DEPLOYMENTS, MIGRATION_PLANS, NODES, KubeClient, NotFoundError, connect
 from berth_service.process import interrupt_on_signals
+
+_FAILED: Final = 1
 
 _snapshot_option = click.option(
     "--snapshot",
@@ -119,6 +124,11 @@ _snapshot_option = click.option(
 @click.option("--at", metavar="TIME", help="RFC 3339 time to count the cool-down from; default: now.")
 @output_option
 @click.option("--every-pod", is_flag=True, help="For machines: name each pod that is not moved, with the reason.")
+@click.option(
+    "--rehearse",
+    is_flag=True,
+    help="Carry the plan out on a sandbox on this machine with the same nodes and pods, and say what differed.",
+)
 @report_option
 @price_option
 def plan_command(
@@ -132,8 +142,11 @@ def plan_command(
     every_pod: bool,
     report: ReportFile | None,
     **options: Any,  # noqa: ANN401
-) -> None:
-    """Show what would be moved where, what that brings, and why not more. Changes nothing."""
+) -> int:
+    """Show what would be moved where, what that brings, and why not more. Changes nothing.
+
+    Exit code 1 if a rehearsal differed from the plan.
+    """
     settings, moves = settings_to_plan(options, policy, at=at)
     stated = _stated(snapshot, options["snapshot_kinds"])
     with naming_what_was_typed(options, policy), _reading(snapshot, stated, kubeconfig, context) as source:
@@ -141,6 +154,7 @@ def plan_command(
             read = source.read(options["namespace"])
         with working("planning"):
             found = _plan(read, settings, source if moves is MoveMethod.SURGE else None)
+        deployments = _read_deployments(read, source) if options["rehearse"] and found.moves else None
     if report is not None:
         cluster = f"Live cluster{f', context {context}' if context else ''}" if snapshot is None else f"File {snapshot}"
         report.write(plan_page(found, Occasion(SystemClock().now(), cluster), options["price"]))
@@ -149,7 +163,42 @@ def plan_command(
     else:
         for line in missing_in_words(found):
             click.echo(line, err=True)
-        write_described(describe_plan(found, explain_kept_pods(read, found) if every_pod else None), output)
+    described = describe_plan(found, explain_kept_pods(read, found) if every_pod else None)
+    if deployments is not None:
+        return _rehearse(found, read, deployments, moves, output, described)
+    if not output.for_people:
+        write_described(described, output)
+    return 0
+
+
+def _read_deployments(read: Snapshot, source: PlanSource) -> list[dict[str, Any]]:
+    """Return the Deployments of the cluster's ReplicaSets, none where the file lacks that kind."""
+    if SnapshotKind.DEPLOYMENTS in source.lacking_for_surges:
+        return []
+    namespaces = sorted({one.metadata.namespace for one in read.workloads})
+    return [one for name in namespaces for one in source.objects.list(DEPLOYMENTS, namespace=name).items]
+
+
+def _rehearse(
+    found: Plan,
+    read: Snapshot,
+    deployments: Sequence[dict[str, Any]],
+    moves: MoveMethod,
+    output: Output,
+    described: object,
+) -> int:
+    """Rehearse a plan, show what came of it, and return the exit code."""
+    try:
+        rehearsal = import_module("berth_descheduler.cli.rehearsal")
+    except ModuleNotFoundError as error:
+        raise InputError("installation", error.name, "pip install 'berth[demo]', which --rehearse needs") from error
+    done = rehearsal.rehearse(found, read, deployments, moves, Terminal(stderr=True))
+    if output.for_people:
+        rehearsal.print_rehearsal(done, output_console())
+    else:
+        document = {**msgspec.to_builtins(described, str_keys=True), "rehearsal": rehearsal.describe_rehearsal(done)}
+        write_described(document, output)
+    return 0 if done.as_predicted else _FAILED
 
 
 def _stated(snapshot: str | None, kinds: str | None) -> frozenset[SnapshotKind]:

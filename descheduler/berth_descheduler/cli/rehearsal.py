@@ -1,0 +1,257 @@
+"""Rehearses a plan on the twin of a snapshot, and says what differed.
+
+The plan is carried out there as a run would, by the real scheduler and controllers. The cluster that the snapshot came
+from is not touched: the only clients here are those of the sandbox.
+"""
+
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    MigrationPlan,
+    MoveMethod,
+    MoveState,
+    MoveStatus,
+    PlannedMove,
+    Snapshot,
+    SystemClock,
+    count,
+    first_few,
+)
+from berth_descheduler.cli.twin import build_twin, fill_sandbox, in_twin
+from berth_descheduler.cycle import Cycle, CycleContext
+from berth_descheduler.migration import publish_plan
+from berth_descheduler.outcome import Outcome
+from berth_descheduler.planner import Plan
+from berth_descheduler.report import RunProgress
+from berth_descheduler.report.documents import ALL_IN_JSON
+from berth_descheduler.settings import CycleSettings, ExecutionSettings
+from berth_kube import connect
+from berth_sandbox.ports import LOOPBACK, free_port
+from berth_sandbox.sandbox import Sandbox
+from berth_sandbox.services import ServiceProcess
+from berth_sandbox.settings import SandboxSettings
+from berth_service.process import configure_logs, interrupt_on_signals
+
+_OPERATOR: Final = "berth-operator"
+_DESCHEDULER: Final = "berth-descheduler"
+_PATIENCE_SECONDS: Final = 30.0
+"""How long a step of a move may take in a rehearsal: pods start at once there."""
+
+_SHOWN: Final = 20
+
+
+@contextmanager
+def _operator(sandbox: Sandbox) -> Iterator[None]:
+    """Run the operator under its own account, and end when it leads."""
+    port = free_port()
+    options = (
+        f"--kubeconfig={sandbox.service_account_kubeconfig(_OPERATOR)}",
+        "--webhook-port=0",
+        f"--health-address={LOOPBACK}:{port}",
+    )
+    command = (sys.executable, "-m", "berth_operator", *options)
+    with ServiceProcess(command, sandbox.folder / f"{_OPERATOR}.log") as operator:
+        operator.wait_until_leading(port)
+        yield
+
+
+# --- the rehearsal ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedMove:
+    """A move and what became of it."""
+
+    move: PlannedMove
+    status: MoveStatus
+
+    @property
+    def as_predicted(self) -> bool:
+        """Return whether the pod landed where it was planned, or left if that was the plan."""
+        return self.status.state is (MoveState.REMOVED if self.move.is_eviction else MoveState.LANDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What a rehearsal found; `seconds` are those of the moves."""
+
+    moves: tuple[RehearsedMove, ...]
+    planned_nodes: tuple[str, ...]
+    """Those that the plan would free."""
+    freed_nodes: tuple[str, ...]
+    seconds: float = 0.0
+    note: str = ""
+    """Why the plan was not carried out to its end, "" if it was."""
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def differences(self) -> tuple[RehearsedMove, ...]:
+        return tuple(one for one in self.moves if not one.as_predicted)
+
+    @property
+    def nodes_not_freed(self) -> tuple[str, ...]:
+        return tuple(node for node in self.planned_nodes if node not in self.freed_nodes)
+
+    @property
+    def as_predicted(self) -> bool:
+        """Return whether nothing differed."""
+        return not (self.differences or self.nodes_not_freed or self.note)
+
+    @property
+    def sentence(self) -> str:
+        """Return the result for people."""
+        landed, nodes = len(self.moves) - len(self.differences), self.planned_nodes
+        parts = [f"{landed} of {count(len(self.moves), 'move')} as predicted"]
+        if nodes:
+            parts.append(f"{len(nodes) - len(self.nodes_not_freed)} of {count(len(nodes), 'node')} freed")
+        note = f". Stopped: {self.note}" if self.note else ""
+        return f"rehearsed: {'; '.join(parts)}; {self.seconds:.0f} s{note}"
+
+
+def compare(moves: Sequence[PlannedMove], found: Plan, outcome: Outcome, left_out: Sequence[str] = ()) -> Rehearsal:
+    """Return how the moves of a plan went, compared with what it predicts."""
+    done = outcome.plan
+    statuses = done.statuses if done is not None else ()
+    missing = MoveStatus(namespace="", pod="", state=MoveState.SKIPPED, message=outcome.sentence)
+    pairs = ((move, statuses[index] if index < len(statuses) else missing) for index, move in enumerate(moves))
+    return Rehearsal(
+        moves=tuple(RehearsedMove(move, status) for move, status in pairs),
+        planned_nodes=tuple(found.freed_nodes),
+        freed_nodes=done.freed_nodes if done is not None else (),
+        seconds=done.seconds if done is not None else 0.0,
+        note=done.note if done is not None else outcome.sentence,
+        left_out=tuple(left_out),
+    )
+
+
+def rehearse(
+    found: Plan, snapshot: Snapshot, deployments: Iterable[Mapping[str, Any]], method: MoveMethod, console: Console
+) -> Rehearsal:
+    """Carry a plan out on a twin of the snapshot, and take the twin down.
+
+    Raises `SandboxError` where no control plane can be started.
+    """
+
+    def say(line: str) -> None:
+        console.print(f"• {line}", highlight=False, markup=False)
+
+    twin = build_twin(snapshot, deployments)
+    left_out = [*twin.left_out, *(["rooms not kept for the pods that they are made for"] if found.rooms else [])]
+    configure_logs("error", as_json=False)
+    with interrupt_on_signals(), Sandbox.start(SandboxSettings(), progress=say) as sandbox:
+        owners, pods = fill_sandbox(sandbox, twin, say)
+        moves = tuple(in_twin(move, snapshot, owners, pods) for move in found.moves)
+        return _carry_out(sandbox, replace(found, moves=moves, room=(), waits=()), method, console, left_out)
+
+
+def _carry_out(
+    sandbox: Sandbox, found: Plan, method: MoveMethod, console: Console, left_out: Sequence[str]
+) -> Rehearsal:
+    """Carry out a plan with the rights that the descheduler has."""
+    settings = CycleSettings(execution=ExecutionSettings().hurried(_PATIENCE_SECONDS), moves=method)
+    planner = replace(found.settings, own_namespace=DEFAULT_NAMESPACE)
+    clock, stop = SystemClock(), threading.Event()
+    with (
+        _operator(sandbox),
+        connect(
+            kubeconfig=str(sandbox.service_account_kubeconfig(_DESCHEDULER)), user_agent="berth-rehearsal"
+        ) as client,
+        RunProgress(console, asks_for_approval=False, stop=stop) as progress,
+    ):
+        published: MigrationPlan = publish_plan(client, clock, settings, found, None)
+        outcome = Cycle(CycleContext(client, clock, progress, stop), settings, planner).resume(published)
+    return compare(found.moves, found, outcome, left_out)
+
+
+# --- reporting -------------------------------------------------------------------------------------------------------
+
+
+class RehearsedDifference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A move that did not go as predicted."""
+
+    index: int
+    """Its place in the plan, from 0."""
+    namespace: str
+    pod: str
+    source: str
+    target: str
+    node: str
+    """Where its replacement runs, "" if it does not."""
+    state: MoveState
+    reason: str
+    message: str
+
+
+class RehearsalDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `berth plan --rehearse` adds to the plan's document."""
+
+    as_predicted: bool
+    moves: int
+    moves_as_predicted: int
+    freed_nodes: tuple[str, ...]
+    nodes_not_freed: tuple[str, ...]
+    seconds: float
+    note: str
+    differences: tuple[RehearsedDifference, ...]
+    left_out: tuple[str, ...]
+
+
+def describe_rehearsal(done: Rehearsal) -> RehearsalDocument:
+    differing = [(index, one) for index, one in enumerate(done.moves) if not one.as_predicted]
+    return RehearsalDocument(
+        as_predicted=done.as_predicted,
+        moves=len(done.moves),
+        moves_as_predicted=len(done.moves) - len(differing),
+        freed_nodes=done.freed_nodes,
+        nodes_not_freed=done.nodes_not_freed,
+        seconds=round(done.seconds, 3),
+        note=done.note,
+        differences=tuple(_describe_difference(index, one) for index, one in differing),
+        left_out=done.left_out,
+    )
+
+
+def _describe_difference(index: int, one: RehearsedMove) -> RehearsedDifference:
+    move, status = one.move, one.status
+    return RehearsedDifference(
+        index=index,
+        namespace=move.namespace,
+        pod=move.pod,
+        source=move.source,
+        target=move.target,
+        node=status.node,
+        state=status.state,
+        reason=status.reason,
+        message=status.message,
+    )
+
+
+def print_rehearsal(done: Rehearsal, console: Console) -> None:
+    """Show what a rehearsal found to people."""
+    console.print(done.sentence, highlight=False, markup=False, soft_wrap=True)
+    if differing := done.differences:
+        table = Table("pod", "from", "planned to", "in the rehearsal", "why", box=None)
+        for one in differing[:_SHOWN]:
+            move, status = one.move, one.status
+            became = f"on {status.node}" if status.state is MoveState.ELSEWHERE else status.state.value.lower()
+            why = ": ".join(part for part in (status.reason, status.message) if part)
+            cells = (f"{move.namespace}/{move.pod}", move.source, move.destination, became, why)
+            table.add_row(*map(Text, cells))
+        console.print(table)
+    if len(differing) > _SHOWN:
+        console.print(f"... and {len(differing) - _SHOWN} more, {ALL_IN_JSON}", highlight=False)
+    if not_freed := done.nodes_not_freed:
+        console.print(f"not freed: {first_few(not_freed, _SHOWN)}", highlight=False, markup=False)
+    for line in done.left_out:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

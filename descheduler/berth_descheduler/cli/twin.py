@@ -1,0 +1,500 @@
+"""Makes the twin of a snapshot: its nodes, pods and their owners, in an empty sandbox.
+
+Pods that are evicted in the twin are made again by owners like their own.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from berth_core import (
+    DEFAULT_NAMESPACE,
+    PLACEHOLDER_LABEL,
+    TEMPLATE_HASH_LABEL,
+    Node,
+    ObjectReference,
+    PlannedMove,
+    Pod,
+    PodDisruptionBudget,
+    RetryableError,
+    Snapshot,
+    count,
+    matches_labels,
+)
+from berth_kube import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PDBS,
+    PODS,
+    PRIORITY_CLASSES,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    AlreadyExistsError,
+    KubeClient,
+    Resource,
+)
+from berth_sandbox.bootstrap import takes_pods
+from berth_sandbox.components import Component
+from berth_sandbox.sandbox import Sandbox
+
+OWNER_LABEL: Final = "rehearsal.berth.volcano.sh/owner"
+"""On the pods of the twin, by which its owners select them, and on the nodes of a DaemonSet."""
+
+_OWNERS: Final = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, DAEMON_SETS)
+_KINDS: Final[Mapping[str, Resource]] = {one.kind: one for one in _OWNERS}
+_NODE_LIFECYCLE: Final = "node.kubernetes.io/"
+_SECURITY_LABELS: Final = "pod-security.kubernetes.io/"
+_PER_POD_LABELS: Final = frozenset(
+    {"statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", TEMPLATE_HASH_LABEL}
+)
+_SYSTEM_CLASSES: Final = "system-"
+_HIGHEST_PRIORITY: Final = 1_000_000_000
+_SCHEDULER: Final = "default-scheduler"
+_AT_ONCE: Final = 16
+_POLL_SECONDS: Final = 0.5
+_SETTLE_SECONDS: Final = 300.0
+_NEVER_THERE: Final = (
+    "admission webhooks, quotas, autoscalers, volumes, and the time that real pods need to start and end"
+)
+
+Progress = Callable[[str], None]
+
+# --- the twin --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerKey:
+    """An owner in the twin."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TwinObject:
+    """An object of the twin, whose owner has its uid only once it is made."""
+
+    body: dict[str, Any]
+    owner: OwnerKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """The objects of a twin in the order in which they are made, and what it lacks."""
+
+    namespaces: tuple[dict[str, Any], ...]
+    priority_classes: tuple[dict[str, Any], ...]
+    nodes: tuple[dict[str, Any], ...]
+    owners: Mapping[OwnerKey, TwinObject]
+    """Deployments first."""
+    pods: tuple[TwinObject, ...]
+    budgets: tuple[dict[str, Any], ...]
+    left_out: tuple[str, ...] = ()
+    """What differs from the snapshot, a sentence each."""
+
+
+def build_twin(snapshot: Snapshot, deployments: Iterable[Mapping[str, Any]] = ()) -> Twin:
+    """Return the objects of a twin; pods that have ended or are ending are left out.
+
+    Without its Deployment a ReplicaSet stands alone in the twin, and its pods do not surge.
+    """
+    living = [pod for pod in snapshot.pods if not pod.is_terminal and not pod.is_terminating]
+    members: defaultdict[OwnerKey, list[Pod]] = defaultdict(list)
+    for pod in living:
+        if (key := _owner_key(pod)) is not None:
+            members[key].append(pod)
+    names = {key: f"owner-{number}" for number, key in enumerate(members)}
+    labels_of_nodes = _labels_of_daemons(members, names)
+    owners = {key: TwinObject(_build_owner(key, pods, names[key])) for key, pods in members.items()}
+    behind = dict(_find_deployments(snapshot, members, deployments))
+    made = {
+        OwnerKey(DEPLOYMENTS.kind, key.namespace, raw["metadata"]["name"]): TwinObject(
+            _build_deployment(raw, owners[key].body)
+        )
+        for key, raw in behind.items()
+    }
+    owners |= {key: _build_replica_set(owners[key].body, key, raw) for key, raw in behind.items()}
+    return Twin(
+        namespaces=tuple(_build_namespaces(snapshot, living)),
+        priority_classes=tuple(_build_priority_classes(snapshot, living)),
+        nodes=tuple(_build_node(node, labels_of_nodes.get(node.metadata.name, {})) for node in snapshot.nodes),
+        owners={**made, **owners},
+        pods=tuple(_build_pod(pod, names, behind) for pod in living),
+        budgets=tuple(_build_budget(one) for one in snapshot.disruption_budgets if not _is_own(one.metadata.namespace)),
+        left_out=tuple(_say_left_out(snapshot, living)),
+    )
+
+
+def _owner_key(pod: Pod) -> OwnerKey | None:
+    """Return the owner of a pod in the twin: another kind than it can have is played by a ReplicaSet."""
+    owner = pod.controller
+    if owner is None or owner.kind == "Node" or _is_kept_apart(pod):
+        return None
+    plays = _KINDS.get(owner.kind)
+    if plays is not None and plays.api_version == owner.api_version:
+        return OwnerKey(owner.kind, pod.metadata.namespace, owner.name)
+    return OwnerKey(REPLICA_SETS.kind, pod.metadata.namespace, f"{owner.kind.lower()}-{owner.name}")
+
+
+def _is_own(namespace: str) -> bool:
+    return namespace == DEFAULT_NAMESPACE
+
+
+def _is_kept_apart(pod: Pod) -> bool:
+    """Return whether a pod only takes up room: Berth's own ones, for which other rules are."""
+    return _is_own(pod.metadata.namespace) or PLACEHOLDER_LABEL in pod.metadata.labels
+
+
+def _labels_of_daemons(
+    members: Mapping[OwnerKey, Sequence[Pod]], names: Mapping[OwnerKey, str]
+) -> Mapping[str, dict[str, str]]:
+    """Return the labels by which the DaemonSets of the twin select the nodes that have their pods."""
+    found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for key, pods in members.items():
+        if key.kind == DAEMON_SETS.kind:
+            for pod in pods:
+                found[pod.spec.node_name][_daemon_label(names[key])] = ""
+    return found
+
+
+def _daemon_label(name: str) -> str:
+    return f"{OWNER_LABEL}-{name}"
+
+
+def _build_namespaces(snapshot: Snapshot, living: Iterable[Pod]) -> Iterator[dict[str, Any]]:
+    """Yield the namespaces with their labels, but for those that would refuse plain pods."""
+    labels = {one.metadata.name: one.metadata.labels for one in snapshot.namespaces}
+    for name in sorted({_namespace_in_twin(pod) for pod in living} | labels.keys()):
+        kept = {key: value for key, value in labels.get(name, {}).items() if not key.startswith(_SECURITY_LABELS)}
+        if not _is_own(name):
+            yield {"metadata": {"name": name, "labels": kept}}
+
+
+def _namespace_in_twin(pod: Pod) -> str:
+    return "rehearsal-room" if _is_kept_apart(pod) else pod.metadata.namespace
+
+
+def _build_priority_classes(snapshot: Snapshot, living: Iterable[Pod]) -> Iterator[dict[str, Any]]:
+    known = {one.metadata.name for one in snapshot.priority_classes}
+    for one in snapshot.priority_classes:
+        if not one.metadata.name.startswith(_SYSTEM_CLASSES):
+            built = _plain(one)
+            yield {**built, "value": one.value, "metadata": {"name": one.metadata.name}}
+    lacking = {_priority_class(pod): pod.spec.priority or 0 for pod in living if _priority_class(pod) not in known}
+    for name, value in lacking.items():
+        if name and not name.startswith(_SYSTEM_CLASSES):
+            yield {"metadata": {"name": name}, "value": min(value, _HIGHEST_PRIORITY)}
+
+
+def _priority_class(pod: Pod) -> str:
+    """Return the name of a pod's class; one with a priority alone has a class of the twin's own."""
+    if pod.spec.priority_class_name or not pod.spec.priority:
+        return pod.spec.priority_class_name
+    return f"rehearsal-{'minus-' if pod.spec.priority < 0 else ''}{abs(pod.spec.priority)}"
+
+
+def _build_node(node: Node, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return a node; one that is not ready takes no pods in the twin."""
+    taints = [_plain(one) for one in node.taints if not one.key.startswith(_NODE_LIFECYCLE)]
+    return {
+        "metadata": {"name": node.metadata.name, "labels": {**node.metadata.labels, **labels}},
+        "spec": {"taints": taints, "unschedulable": node.spec.unschedulable or not node.ready},
+        "status": {
+            "allocatable": _plain(node.status.allocatable),
+            "capacity": _plain(node.status.capacity or node.status.allocatable),
+        },
+    }
+
+
+def _find_deployments(
+    snapshot: Snapshot, members: Mapping[OwnerKey, Sequence[Pod]], deployments: Iterable[Mapping[str, Any]]
+) -> Iterator[tuple[OwnerKey, Mapping[str, Any]]]:
+    """Yield the ReplicaSets that are the only ones of their Deployment to have pods, with the Deployment."""
+    known = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in deployments}
+    found: defaultdict[tuple[str, str], list[OwnerKey]] = defaultdict(list)
+    for one in snapshot.workloads:
+        key = OwnerKey(one.kind, one.metadata.namespace, one.metadata.name)
+        owner = next((reference for reference in one.metadata.owner_references if reference.controller), None)
+        if owner is not None and owner.kind == DEPLOYMENTS.kind and key in members:
+            found[one.metadata.namespace, owner.name].append(key)
+    for identity, keys in found.items():
+        if len(keys) == 1 and identity in known:
+            yield keys[0], known[identity]
+
+
+def _build_deployment(raw: Mapping[str, Any], replica_set: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a Deployment whose ReplicaSet is up to date, with the strategy that it has in the snapshot."""
+    given = raw.get("spec", {})
+    kept = {name: given[name] for name in ("strategy", "paused") if name in given}
+    metadata = {"name": raw["metadata"]["name"], "namespace": raw["metadata"]["namespace"]}
+    return {"metadata": metadata, "spec": {**replica_set["spec"], **kept}}
+
+
+def _build_replica_set(body: Mapping[str, Any], key: OwnerKey, raw: Mapping[str, Any]) -> TwinObject:
+    """Return the ReplicaSet of a Deployment, by the hash of its template."""
+    spec, label = body["spec"], {TEMPLATE_HASH_LABEL: _template_hash(key)}
+    template = spec["template"]
+    metadata = {**template["metadata"], "labels": {**template["metadata"]["labels"], **label}}
+    selector = {"matchLabels": {**spec["selector"]["matchLabels"], **label}}
+    annotations = {"deployment.kubernetes.io/revision": "1"}
+    return TwinObject(
+        {
+            "metadata": {**body["metadata"], "labels": metadata["labels"], "annotations": annotations},
+            "spec": {**spec, "selector": selector, "template": {**template, "metadata": metadata}},
+        },
+        OwnerKey(DEPLOYMENTS.kind, key.namespace, raw["metadata"]["name"]),
+    )
+
+
+def _template_hash(key: OwnerKey) -> str:
+    return key.name.rpartition("-")[2]
+
+
+def _build_pod(pod: Pod, names: Mapping[OwnerKey, str], behind: Collection[OwnerKey]) -> TwinObject:
+    key = _owner_key(pod)
+    metadata: dict[str, Any] = {"name": pod.metadata.name, "namespace": _namespace_in_twin(pod)}
+    if not _is_kept_apart(pod):
+        metadata["labels"] = {**pod.metadata.labels, **({OWNER_LABEL: names[key]} if key is not None else {})}
+        metadata["annotations"] = dict(pod.metadata.annotations)
+    spec = _build_spec(pod)
+    if key in behind and key is not None:
+        metadata["labels"][TEMPLATE_HASH_LABEL] = _template_hash(key)
+    if pod.spec.node_name:
+        spec["nodeName"] = pod.spec.node_name
+    return TwinObject({"metadata": metadata, "spec": spec}, key)
+
+
+def _build_owner(key: OwnerKey, pods: Sequence[Pod], name: str) -> dict[str, Any]:
+    """Return an owner that makes pods like its first one, as many as there are."""
+    first = pods[0]
+    given = {label: value for label, value in first.metadata.labels.items() if label not in _PER_POD_LABELS}
+    template_spec = _build_spec(first)
+    template = {
+        "metadata": {"labels": {**given, OWNER_LABEL: name}, "annotations": dict(first.metadata.annotations)},
+        "spec": template_spec,
+    }
+    spec: dict[str, Any] = {"selector": {"matchLabels": {OWNER_LABEL: name}}, "template": template}
+    match key.kind:
+        case JOBS.kind:
+            spec |= {"parallelism": len(pods), "backoffLimit": _HIGHEST_PRIORITY, "manualSelector": True}
+            if template_spec.get("restartPolicy") not in {"Never", "OnFailure"}:
+                template_spec["restartPolicy"] = "Never"
+        case DAEMON_SETS.kind:
+            template_spec.pop("affinity", None)
+            template_spec["nodeSelector"] = {_daemon_label(name): ""}
+            spec["updateStrategy"] = {"type": "OnDelete"}
+        case STATEFUL_SETS.kind:
+            ordinals = (pod.metadata.name.rpartition("-")[2] for pod in pods)
+            highest = max((int(ordinal) for ordinal in ordinals if ordinal.isdecimal()), default=0)
+            spec |= {"replicas": max(len(pods), highest + 1), "serviceName": key.name}
+            spec |= {"podManagementPolicy": "Parallel", "updateStrategy": {"type": "OnDelete"}}
+        case _:
+            spec["replicas"] = len(pods)
+    if key.kind != JOBS.kind:
+        template_spec["restartPolicy"] = "Always"
+    return {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": spec}
+
+
+def _build_spec(pod: Pod) -> dict[str, Any]:
+    """Return what the scheduler looks at in a pod, without what the sandbox has no objects for."""
+    spec = pod.spec
+    built = {
+        "schedulerName": _SCHEDULER,
+        "nodeSelector": spec.node_selector,
+        "affinity": spec.affinity,
+        "tolerations": spec.tolerations,
+        "containers": [*map(_build_container, spec.containers), *_overhead(pod)],
+        "initContainers": [_build_container(one) for one in spec.init_containers],
+        "resources": spec.resources,
+        "priorityClassName": _priority_class(pod),
+        "topologySpreadConstraints": spec.topology_spread_constraints,
+        "hostNetwork": spec.host_network,
+        "restartPolicy": spec.restart_policy,
+        "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
+        "schedulingGates": spec.scheduling_gates,
+    }
+    return {name: value for name, value in _plain(built).items() if value not in (None, "", [], {}, False)}
+
+
+def _overhead(pod: Pod) -> Iterator[dict[str, Any]]:
+    if pod.spec.overhead:
+        yield {"name": "overhead", "image": "pause", "resources": _resources(_plain(pod.spec.overhead), {})}
+
+
+def _build_container(one: Any) -> dict[str, Any]:  # noqa: ANN401 - a container of `berth_core.objects`
+    built: dict[str, Any] = _plain(one)
+    resources = built.get("resources", {})
+    ports = [
+        {**port, "containerPort": port.get("containerPort") or port["hostPort"]}
+        for port in built.get("ports", [])
+        if port.get("hostPort")
+    ]
+    return {
+        **built,
+        "image": built.get("image") or "pause",
+        "ports": ports,
+        "resources": _resources(resources.get("requests", {}), resources.get("limits", {})),
+    }
+
+
+def _resources(requests: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Return resources with limits where the API server asks for them: extended ones and huge pages."""
+    whole = {name: amount for name, amount in requests.items() if "/" in name or name.startswith("hugepages-")}
+    return {"requests": dict(requests), "limits": {**limits, **whole}}
+
+
+def _build_budget(budget: PodDisruptionBudget) -> dict[str, Any]:
+    metadata = {"name": budget.metadata.name, "namespace": budget.metadata.namespace}
+    return {"metadata": metadata, "spec": _plain(budget.spec)}
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401 - as the API has it
+    return msgspec.to_builtins(value)
+
+
+def _say_left_out(snapshot: Snapshot, living: Sequence[Pod]) -> Iterator[str]:
+    """Yield what the twin lacks or has otherwise."""
+    yield f"not rehearsed: {_NEVER_THERE}"
+    kinds = Counter(owner.kind for pod in living if (owner := pod.controller) and _is_played(pod))
+    for kind, number in sorted(kinds.items()):
+        yield f"{count(number, 'pod')} of {kind} objects made again by ReplicaSets"
+    others = sum(pod.spec.scheduler_name not in {"", _SCHEDULER} for pod in living)
+    if others:
+        yield f"{count(others, 'pod')} of other schedulers placed by kube-scheduler"
+    claims = sum(any(one.persistent_volume_claim for one in pod.spec.volumes) for pod in living)
+    if claims:
+        yield f"{count(claims, 'pod')} with claims made without them"
+    devices = sum(bool(pod.spec.resource_claims) for pod in living)
+    if devices:
+        yield f"{count(devices, 'pod')} with resourceClaims made without them"
+    gangs = sum(bool(pod.spec.scheduling_group or pod.spec.workload_ref) for pod in living)
+    if gangs:
+        yield f"{count(gangs, 'pod')} of groups scheduled one by one"
+    if snapshot.reservations:
+        yield f"{count(len(snapshot.reservations), 'Reservation')} left out; pods without an owner keep what they hold"
+
+
+def _is_played(pod: Pod) -> bool:
+    owner, key = pod.controller, _owner_key(pod)
+    return key is not None and owner is not None and (key.kind, key.name) != (owner.kind, owner.name)
+
+
+# --- the sandbox -----------------------------------------------------------------------------------------------------
+
+
+def fill_sandbox(sandbox: Sandbox, twin: Twin, say: Progress) -> tuple[Mapping[OwnerKey, str], Mapping[str, str]]:
+    """Make a twin in an empty sandbox; return the uids of owners, and of pods by namespace and name.
+
+    Controllers begin once all is made, so that each owner finds its pods. Raises `RetryableError` if the cluster does
+    not come to rest.
+    """
+    with sandbox.connect() as client, ThreadPoolExecutor(_AT_ONCE) as pool:
+        for namespace in twin.namespaces:
+            with suppress(AlreadyExistsError):
+                client.create(NAMESPACES, namespace)
+        names = [one["metadata"]["name"] for one in twin.namespaces]
+        _await(lambda: all(takes_pods(client, name) for name in names), "service accounts")
+        sandbox.kill(Component.CONTROLLER_MANAGER)
+        made_of = f"{count(len(twin.nodes), 'node')} and {count(len(twin.pods), 'pod')}"
+        say(f"making {made_of} with their owners")
+        for body in twin.priority_classes:
+            client.create(PRIORITY_CLASSES, body)
+        list(pool.map(lambda body: client.create(NODES, body), twin.nodes))
+        above = _create_owned(client, pool, twin.owners, {}, of=(DEPLOYMENTS.kind,))
+        below = _create_owned(client, pool, twin.owners, above, of=_KINDS.keys() - {DEPLOYMENTS.kind})
+        owners = {**above, **below}
+        made = pool.map(lambda one: _create(client, PODS, one, owners), twin.pods)
+        pods = {_key(one.body): uid for one, uid in zip(twin.pods, made, strict=True)}
+        for body in twin.budgets:
+            client.create(PDBS, body, namespace=body["metadata"]["namespace"])
+        sandbox.restart(Component.CONTROLLER_MANAGER)
+        say("waiting until all pods are ready")
+        bound = sum("nodeName" in one.body["spec"] for one in twin.pods)
+        _await(lambda: _is_settled(client, bound), "pods and disruption budgets")
+    return owners, pods
+
+
+def _key(body: Mapping[str, Any]) -> str:
+    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+
+
+def _create_owned(
+    client: KubeClient,
+    pool: ThreadPoolExecutor,
+    made: Mapping[OwnerKey, TwinObject],
+    owners: Mapping[OwnerKey, str],
+    *,
+    of: Collection[str],
+) -> dict[OwnerKey, str]:
+    """Create the owners of some kinds; return their uids."""
+    keys = [key for key in made if key.kind in of]
+    uids = pool.map(lambda key: _create(client, _KINDS[key.kind], made[key], owners), keys)
+    return dict(zip(keys, uids, strict=True))
+
+
+def _create(client: KubeClient, resource: Resource, one: TwinObject, owners: Mapping[OwnerKey, str]) -> str:
+    """Create an object with the reference to its owner; return its uid."""
+    body, key = one.body, one.owner
+    metadata = body["metadata"]
+    if key is not None:
+        reference = {"apiVersion": _KINDS[key.kind].api_version, "kind": key.kind, "name": key.name}
+        references = [{**reference, "uid": owners[key], "controller": True, "blockOwnerDeletion": True}]
+        body = {**body, "metadata": {**metadata, "ownerReferences": references}}
+    return str(client.create(resource, body, namespace=metadata["namespace"])["metadata"]["uid"])
+
+
+def _is_settled(client: KubeClient, bound: int) -> bool:
+    """Return whether nodes and bound pods are ready, and the budgets count all that they cover."""
+    if any(
+        taint.key == f"{_NODE_LIFECYCLE}not-ready"
+        for node in client.list(NODES, type=Node).items
+        for taint in node.taints
+    ):
+        return False
+    ready = [pod for pod in client.list(PODS, type=Pod).items if pod.is_ready and not pod.is_terminating]
+    if len(ready) < bound:
+        return False
+    return all(_counts_all(one, ready) for one in client.list(PDBS, type=PodDisruptionBudget).items)
+
+
+def _counts_all(budget: PodDisruptionBudget, ready: Iterable[Pod]) -> bool:
+    """Return whether a budget's status counts the pods that are ready."""
+    namespace, selector = budget.metadata.namespace, budget.spec.selector
+    covered = sum(
+        one.metadata.namespace == namespace and matches_labels(selector, one.metadata.labels) for one in ready
+    )
+    return budget.status.observed_generation is not None and budget.status.current_healthy >= covered
+
+
+def _await(is_done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while not is_done():
+        if time.monotonic() > deadline:
+            raise RetryableError(f"the twin was not ready within {_SETTLE_SECONDS:g} s: {what}")
+        time.sleep(_POLL_SECONDS)
+
+
+def in_twin(
+    move: PlannedMove, snapshot: Snapshot, owners: Mapping[OwnerKey, str], pods: Mapping[str, str]
+) -> PlannedMove:
+    """Return a move with the uids that its pod and owner have in the twin."""
+    key = f"{move.namespace}/{move.pod}"
+    pod = next((one for one in snapshot.pods if one.key == key), None)
+    owner = _owner_key(pod) if pod is not None else None
+    reference = None
+    if owner is not None:
+        version = _KINDS[owner.kind].api_version
+        reference = ObjectReference(
+            api_version=version, kind=owner.kind, namespace=owner.namespace, name=owner.name, uid=owners[owner]
+        )
+    return msgspec.structs.replace(move, pod_uid=pods.get(key, ""), owner=reference)
