@@ -1,8 +1,12 @@
 """A plan is rehearsed on a sandbox twin: what would go wrong in the cluster goes wrong there, and is reported."""
 
 import io
+import os
+import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +23,11 @@ from berth_sandbox.sandbox import Sandbox
 from builders import disruption_budget, node, owner, pod, workload
 from cluster_objects import pod_template
 from planner_settings import planner_settings
+from service_processes import script
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
+SECONDS = 180
 NODES = tuple(node(name, cpu="10") for name in ("full", "low-a", "low-b"))
 DEPLOYMENT = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"replicas": 1}}
 
@@ -84,3 +90,21 @@ def test_a_budget_and_a_pod_that_the_plan_knows_nothing_of_are_reported(monkeypa
         "api-0": ("Skipped", "EvictionBlocked"),
     }
     assert done.nodes_not_freed == found.freed_nodes
+
+
+@pytest.mark.timeout(SECONDS)
+def test_an_interrupted_rehearsal_leaves_no_sandbox(tmp_path: Path) -> None:
+    file = tmp_path / "snapshot.json"
+    file.write_bytes(small_snapshot().to_json())
+    folder = tmp_path / "sandboxes"
+    folder.mkdir()
+    command = [script("berth"), "plan", f"--snapshot={file}", "--strategy=consolidate", "--rehearse"]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as run:
+        assert run.stderr is not None
+        began = next(line for line in run.stderr if line.startswith("carrying out"))
+        assert len(list(folder.iterdir())) == 1, began
+        run.send_signal(signal.SIGINT)
+        said, _ = run.communicate(timeout=SECONDS)
+    assert (run.returncode, list(folder.iterdir())) == (130, [])
+    assert "rehearsed" not in said

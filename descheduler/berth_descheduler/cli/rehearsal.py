@@ -5,7 +5,6 @@ from is not touched: the only clients here are those of the sandbox.
 """
 
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -35,13 +34,13 @@ from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import Plan
 from berth_descheduler.report import RunProgress
 from berth_descheduler.report.documents import ALL_IN_JSON
-from berth_descheduler.settings import CycleSettings, ExecutionSettings
+from berth_descheduler.settings import CycleSettings, ExecutionSettings, MoveTimeouts
 from berth_kube import connect
 from berth_sandbox.ports import LOOPBACK, free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.settings import SandboxSettings
-from berth_service.process import configure_logs, interrupt_on_signals
+from berth_service.process import configure_logs, interrupt_on_signals, stop_on_signals
 
 _OPERATOR: Final = "berth-operator"
 _DESCHEDULER: Final = "berth-descheduler"
@@ -140,7 +139,7 @@ def rehearse(
 ) -> Rehearsal:
     """Carry a plan out on a twin of the snapshot, and take the twin down.
 
-    Raises `SandboxError` where no control plane can be started.
+    Raises `SandboxError` where no control plane can be started, and `KeyboardInterrupt` once that is down.
     """
 
     def say(line: str) -> None:
@@ -159,18 +158,22 @@ def _carry_out(
     sandbox: Sandbox, found: Plan, method: MoveMethod, console: Console, left_out: Sequence[str]
 ) -> Rehearsal:
     """Carry out a plan with the rights that the descheduler has."""
-    settings = CycleSettings(execution=ExecutionSettings().hurried(_PATIENCE_SECONDS), moves=method)
+    execution = ExecutionSettings(timeouts=MoveTimeouts(shutdown_seconds=0.0)).hurried(_PATIENCE_SECONDS)
+    settings = CycleSettings(execution=execution, moves=method)
     planner = replace(found.settings, own_namespace=DEFAULT_NAMESPACE)
-    clock, stop = SystemClock(), threading.Event()
+    clock = SystemClock()
     with (
         _operator(sandbox),
         connect(
             kubeconfig=str(sandbox.service_account_kubeconfig(_DESCHEDULER)), user_agent="berth-rehearsal"
         ) as client,
+        stop_on_signals() as stop,  # the threads of a run end in order, and then the sandbox
         RunProgress(console, asks_for_approval=False, stop=stop) as progress,
     ):
         published: MigrationPlan = publish_plan(client, clock, settings, found, None)
         outcome = Cycle(CycleContext(client, clock, progress, stop), settings, planner).resume(published)
+    if stop.is_set():
+        raise KeyboardInterrupt
     return compare(found.moves, found, outcome, left_out)
 
 
