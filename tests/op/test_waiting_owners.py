@@ -418,6 +418,59 @@ SEARCHES = {
 }
 
 
+# --- pods that waited, bound in each other's place
+
+SWAPPED = place(
+    slot(SlotState.HANDING_OVER, 0), slot(SlotState.HANDING_OVER, 1, node="node-b"), replicas=2, name="place"
+)
+"""Its first owner is sent to node-a, whose placeholder is gone; its second was bound there first."""
+ROBBED = owner_pod("web-0", given=note(), gates=(), nominated_node="node-a")
+ROBBER = owner_pod("web-1", given=note(1, node="node-b"), gates=(), node="node-a")
+GUARDED = {"node-a": guard(), "node-b": guard()}
+
+
+def test_a_pod_that_was_bound_in_another_ones_place_has_its_slot_and_leaves_its_own_to_it() -> None:
+    seen = observe(SWAPPED, placeholder(1, node="node-b"), ROBBED, ROBBER, guards=GUARDED, probe=PROVEN)
+    found = decide_now(seen)
+    first, second = found.status.slots
+    assert (first.state, first.owner and first.owner.name) == (SlotState.HANDING_OVER, "web-1")
+    assert (second.state, second.owner) == (SlotState.HELD, None)
+    assert [told(action) for action in found.actions] == [("ExtendHandover", "web-1"), ("Release", "web-0")]
+
+    noted = owner_pod("web-1", given=note(), gates=(), node="node-a", started=True)
+    waits = with_conditions(owner_pod("web-0", gates=(), labels=LABELS), UNSCHEDULABLE)
+    later = observe(
+        msgspec.structs.replace(SWAPPED, status=found.status),
+        placeholder(1, node="node-b"),
+        noted,
+        guards=GUARDED,
+        running_ages={"uid-web-1": 1.0},
+        probe=PROVEN,
+        waiting=(waits,),
+    )
+    after = decide_now(later)
+    assert [one.state for one in after.status.slots] == [SlotState.TAKEN, SlotState.HELD]
+    assert [told(action) for action in after.actions] == [("CompleteHandover", "web-1"), ("AssignSlot", "web-0")]
+
+
+NOT_SWAPPED = {
+    "its own placeholder is gone: each may be bound in the place of the other": (ROBBED, ROBBER),
+    "the first owner was bound there as well": (
+        placeholder(1, node="node-b"),
+        owner_pod("web-0", given=note(), gates=(), node="node-a"),
+        ROBBER,
+    ),
+    "the first place is held still": (placeholder(), placeholder(1, node="node-b"), ROBBED, ROBBER),
+}
+
+
+@pytest.mark.parametrize("pods", NOT_SWAPPED.values(), ids=NOT_SWAPPED)
+def test_no_slot_changes_its_owner_where(pods: tuple[Pod, ...]) -> None:
+    first = decide_now(observe(SWAPPED, *pods, guards=GUARDED, probe=PROVEN)).status.slots[0]
+    assert first.owner is not None
+    assert first.owner.name == "web-0"
+
+
 @pytest.mark.parametrize(("seen", "want"), SEARCHES.values(), ids=SEARCHES.keys())
 def test_pods_that_wait_are_searched_for_when_there_is_a_slot_for_them(seen: Observation, *, want: bool) -> None:
     assert decide_now(seen).seeks_owners is want

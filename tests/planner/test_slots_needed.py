@@ -123,6 +123,9 @@ CASES: Final = {
         pods=(elsewhere("a"), waits("b"), waits("c")),
         kept=kept(TAKEN, HELD, PENDING, LOST, wanted=3),
     ),
+    "one was placed elsewhere, and its slot was lost: the slot that is left suffices": Case(
+        pods=(elsewhere("a"), waits("b")), minimum=2, kept=kept(LOST, HELD, wanted=2), want=SlotNeed(wanted=1)
+    ),
     "another namespace's pod says that it waits for it": Case(
         pods=(elsewhere("a"), elsewhere("b"), elsewhere("c"), sent("x", namespace="mallory")), want=SlotNeed(PLACED)
     ),

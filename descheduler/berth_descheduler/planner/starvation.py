@@ -355,7 +355,7 @@ def slots_needed(reservation: Reservation, snapshot: Snapshot, jobs: Iterable[Pe
     if needed > left or wanted > reservation.spec.wanted:
         if coming:
             return SlotNeed()
-    elif needed == left or wanted == reservation.spec.wanted:
+    elif wanted == reservation.spec.wanted:
         return SlotNeed("" if coming else _why_in_vain(reservation, job, snapshot, jobs))
     elif _may_want_fewer(reservation, (*coming, *job.missing)):
         return SlotNeed(wanted=wanted)

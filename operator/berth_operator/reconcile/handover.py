@@ -105,6 +105,12 @@ def stage_of(pod: Pod, placeholder: Pod | None) -> HandoverStage:
     return HandoverStage.UNTRIED if is_untried(pod) else HandoverStage.TRIED
 
 
+def is_swapped(owner: Pod, assignment: Assignment) -> bool:
+    """Return whether an owner's note still names another slot than the one it was bound in."""
+    noted = Assignment.from_pod(owner)
+    return noted is not None and (noted.task, noted.index) != (assignment.task, assignment.index)
+
+
 def may_be_bound(owner: Pod, placeholder: Pod | None) -> bool:
     """Return whether the place is free and the owner may be bound."""
     return stage_of(owner, placeholder) in {HandoverStage.UNTRIED, HandoverStage.TRIED}
@@ -298,9 +304,10 @@ def hand_over(
     With less than half of its time left it first gets more: a pod that is ungated, or whose placeholder is deleted,
     near the deadline would have its place guarded for a moment only.
     """
-    if to is None or note is None or has_started(to):
+    if to is None or note is None:
         return []
-    if _is_short_of_time(note, now, handover):
+    is_late = not has_started(to) and _is_short_of_time(note, now, handover)
+    if is_late or is_swapped(to, note):
         return [ExtendHandover(to, _extended(note, now, handover))]
     guard = seen.guards.get(note.node)
     if to.spec.node_name or guard is None or guard.deadline < note.deadline:

@@ -3,7 +3,7 @@
 The second half selects the nodes to survey: where room may still appear, or where another pod may have taken a place.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -47,7 +47,7 @@ class _Place:
 def view_slots(seen: Observation, handover: HandoverSettings) -> tuple[SlotView, ...]:
     """Return all slots in the order of tasks and indices."""
     prior = slots_by_key(seen.reservation)
-    given = assigned_owners(seen)
+    given = _with_swaps(seen, assigned_owners(seen), prior)
     views = tuple(
         _view_slot_and_successor(
             seen, _Place(task, index, prior.get((task.name, index))), given.get((task.name, index)), handover
@@ -59,6 +59,32 @@ def view_slots(seen: Observation, handover: HandoverSettings) -> tuple[SlotView,
     if left >= seen.reservation.spec.wanted:
         views = tuple(_tolerate_loss(view) for view in views)
     return tuple(_with_expected_times(seen, views)) if seen.surveys else views
+
+
+def _with_swaps(
+    seen: Observation,
+    given: Mapping[tuple[str, int], tuple[Pod, Assignment]],
+    prior: Mapping[tuple[str, int], Slot],
+) -> Mapping[tuple[str, int], tuple[Pod, Assignment]]:
+    """Return the assignments, with owners that were bound in another owner's place in its slot.
+
+    Pods that waited have no gate of ours: the first place that is freed may go to any of them. The other owner is left
+    without a slot, and gets the one whose placeholder still stands.
+    """
+    swapped = dict(given)
+    for key, (owner, note) in given.items():
+        if not _needs_no_slot(owner, note, seen.placeholders.get(key)):
+            continue
+        for other, slot in prior.items():
+            placeholder = seen.placeholders.get(other)
+            is_freed = slot.state is SlotState.HANDING_OVER and (placeholder is None or placeholder.is_terminating)
+            its_owner = swapped.get(other)
+            is_used = its_owner is not None and bool(its_owner[0].spec.node_name)
+            if is_freed and not is_used and slot.task == note.task and slot.node == owner.spec.node_name:
+                del swapped[key]
+                swapped[other] = owner, replace(note, index=slot.index, node=slot.node)
+                break
+    return swapped
 
 
 def _with_expected_times(seen: Observation, views: Iterable[SlotView]) -> Iterator[SlotView]:
