@@ -74,6 +74,19 @@ def test_without_names_a_move_waits_for_the_whole_wave_before_it() -> None:
     assert under_way(window) == {"next"}
 
 
+def test_of_moves_that_may_begin_those_with_the_longest_chain_behind_them_come_first() -> None:
+    chain = [move("head", source="a"), move("middle", wave=2, after=[2]), move("last", wave=3, after=[3])]
+    moves = progress_of([move("lone"), move("other"), *chain, move("short"), move("end", wave=2, after=[5])])
+    window = MoveWindow(moves, 2)
+    open_all(window)
+    assert under_way(window) == {"head", "short"}
+
+    end(moves[2])
+    open_all(window)
+
+    assert under_way(window) == {"middle", "short"}, "although two of the first wave have not begun"
+
+
 @pytest.mark.parametrize("after", [[7], [-1], [2], [3]], ids=["no-such-move", "negative", "itself", "same-wave"])
 def test_names_that_cannot_be_right_count_as_none(after: list[int]) -> None:
     moves = progress_of([move("quick"), move("slow"), move("next", wave=2, after=after), move("last", wave=2)])

@@ -30,6 +30,9 @@ class MoveGroup:
     wave: int
     moves: list[MoveProgress] = field(default_factory=list)
     waits_for: set[int] = field(default_factory=set)
+    chain: int = 1
+    """How many moves one after the other begin with one of these."""
+
     opened_at: float | None = None
     """In monotonic seconds; None: they have not begun."""
 
@@ -58,6 +61,7 @@ class MoveWindow:
         self._moves = moves
         self._after = _find_predecessors(moves)
         self._by_wave = sorted(range(len(moves)), key=lambda index: moves[index].move.wave)
+        chains = self._find_chains()
         self._note_ahead(free)
         sizes = Counter(one.move.wave for one in moves if not one.finished)
         self.most = most if any(one.ahead for one in moves) else min(most, max(sizes.values(), default=0))
@@ -71,8 +75,10 @@ class MoveWindow:
             group = found.setdefault(key, MoveGroup(one.move.wave, is_ahead=one.ahead))
             group.moves.append(one)
             group.waits_for |= self._after[index]
+            group.chain = max(group.chain, chains[index])
             group.was_begun |= not one.finished and (one.status.state in _BEGUN or str(index) in begun)
         self.groups: Sequence[MoveGroup] = tuple(found.values())
+        self._by_chain = sorted(self.groups, key=lambda group: -group.chain)
 
     @property
     def open_moves(self) -> list[MoveProgress]:
@@ -96,9 +102,12 @@ class MoveWindow:
         return min(waves, default=1)
 
     def ready(self) -> Iterator[MoveGroup]:
-        """Yield the groups that wait for nothing more, in order; first those that an interrupted run began."""
+        """Yield the groups that wait for nothing more, those with the longest chain of moves behind them first.
+
+        Before all others come those that an interrupted run began.
+        """
         over = self._moves_over()
-        closed = [group for group in self.groups if group.opened_at is None]
+        closed = [group for group in self._by_chain if group.opened_at is None]
         yield from (group for group in closed if group.was_begun)
         yield from (group for group in closed if not group.was_begun and group.waits_for <= over)
 
@@ -141,6 +150,14 @@ class MoveWindow:
             group.opened_at = group.opened_at if now is None else now
             found |= {one.index for one in group.left if not self._after[one.index] <= over}
         return frozenset(found)
+
+    def _find_chains(self) -> list[int]:
+        """Return for each move how many come one after the other from it on, itself included."""
+        chains = [1] * len(self._moves)
+        for index in reversed(self._by_wave):
+            for before in self._after[index]:
+                chains[before] = max(chains[before], chains[index] + 1)
+        return chains
 
     def _note_ahead(self, free: Collection[int]) -> None:
         """Note which moves have their places held ahead, with which wave they begin, and how many come before them."""
