@@ -297,7 +297,7 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
         declare_reservations(registry, program)
 
     try:
-        asyncio.run(run_kopf(program, stream, declare))
+        asyncio.run(run_kopf(program, stream, declare, settings.identity))
     except Exception:
         if program.failure is None:
             raise

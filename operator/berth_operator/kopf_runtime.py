@@ -243,7 +243,7 @@ class Connection:
 Declare = Callable[[kopf.OperatorRegistry, asyncio.Event], None]
 
 
-async def run_kopf(program: App, stream: ReservationStream, declare: Declare) -> None:
+async def run_kopf(program: App, stream: ReservationStream, declare: Declare, identity: str) -> None:
     """Run kopf until a request to stop, then stop the program.
 
     Raises the error of a failed start. Some transient errors end kopf: an error event other than 410, a 404 while the
@@ -253,14 +253,16 @@ async def run_kopf(program: App, stream: ReservationStream, declare: Declare) ->
     stop_flag = asyncio.Event()
     try:
         for wait_seconds in EndlessWaits():
-            if not await _run_once(program, stream, stop_flag, declare):
+            if not await _run_once(program, stream, stop_flag, declare, identity):
                 return
             await _wait(stop_flag, wait_seconds)
     finally:
         await program.stop()
 
 
-async def _run_once(program: App, stream: ReservationStream, stop_flag: asyncio.Event, declare: Declare) -> bool:
+async def _run_once(
+    program: App, stream: ReservationStream, stop_flag: asyncio.Event, declare: Declare, identity: str
+) -> bool:
     """Run kopf once; return whether it ended without a request to stop."""
     stream.reset()
     registry = kopf.OperatorRegistry()
@@ -268,7 +270,14 @@ async def _run_once(program: App, stream: ReservationStream, stop_flag: asyncio.
     ends = asyncio.Event()
     guards = [asyncio.create_task(_end_with(stop_flag, ends)), asyncio.create_task(_end_idle(stream, ends))]
     try:
-        await kopf.operator(registry=registry, clusterwide=True, standalone=True, stop_flag=ends)
+        await kopf.operator(
+            registry=registry,
+            clusterwide=True,
+            standalone=True,
+            stop_flag=ends,
+            # Without one kopf asks for the user's name, and the user of an image may have none.
+            identity=identity,  # type: ignore[arg-type] # kopf does not export the type
+        )
     except Exception as error:
         if program.failure is not None or not program.has_started:
             raise

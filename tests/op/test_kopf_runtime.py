@@ -140,7 +140,8 @@ def run(monkeypatch: pytest.MonkeyPatch, program: Started, *runs: Run, idle: flo
     """Run kopf, whose runs are given, and return how many there were."""
     left, flags = list(runs), []
 
-    async def operator(*, stop_flag: asyncio.Event, **_: object) -> None:
+    async def operator(*, stop_flag: asyncio.Event, identity: str, **_: object) -> None:
+        assert identity == "replica-1", "without one kopf asks for the user's name, and an image's user has none"
         await left.pop(0)(stop_flag)
 
     monkeypatch.setattr(kopf, "operator", operator)
@@ -153,7 +154,7 @@ def run(monkeypatch: pytest.MonkeyPatch, program: Started, *runs: Run, idle: flo
         if len(flags) == len(runs) and not idle:
             stop_flag.set()
 
-    asyncio.run(run_kopf(cast("App", program), stream, declare))
+    asyncio.run(run_kopf(cast("App", program), stream, declare, "replica-1"))
     assert len({id(flag) for flag in flags}) == 1
     return len(runs) - len(left)
 
