@@ -12,16 +12,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_kube.client import KubeClient
-from berth_kube.resources import DEPLOYMENTS, NAMESPACES, PODS, SECRETS
+from berth_kube.errors import Call
+from berth_kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, PODS, SECRETS
+from berth_kube.retries import Repeatable
+from berth_kube.transport import Request
 from berth_sandbox.bootstrap import request_token
 from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
-from chart.charted import RELEASE, SERVICES, Helm, Values, container
+from chart.charted import APPLY, RELEASE, SERVICES, Helm, Values, container
 from cluster_objects import is_gone
 from cluster_reports import note_operator
 from conventions.generate_copies import CHART
@@ -50,11 +54,23 @@ class Release:
     helm: Helm
     sandbox: Sandbox
 
-    def install(self, values: Values) -> None:
-        self._run("install", RELEASE, str(CHART), "--create-namespace", values=values)
+    def install(self, values: Values, chart: Path = CHART) -> None:
+        self._run("install", RELEASE, str(chart), "--create-namespace", values=values)
 
-    def upgrade(self, values: Values) -> None:
-        self._run("upgrade", RELEASE, str(CHART), "--reset-values", values=values)
+    def upgrade(self, values: Values, chart: Path = CHART) -> None:
+        self._run("upgrade", RELEASE, str(chart), "--reset-values", values=values)
+
+    def apply_kinds(self, client: KubeClient, chart: Path = CHART) -> dict[str, Any]:
+        """Apply a chart's CRDs as its page says, and return them by name."""
+        bodies = {
+            body["metadata"]["name"]: body for body in yaml.safe_load_all(self.helm.run("show", "crds", str(chart)))
+        }
+        for name, body in bodies.items():
+            call = Call("apply", f"the CRD {name}")
+            options = (("fieldManager", "kubectl"), ("force", "true"))
+            request = Request(call, "PATCH", CRDS.path(name), options, msgspec.json.encode(body), APPLY)
+            client.send(request, Repeatable.UNLESS_ACTED)
+        return bodies
 
     def uninstall(self) -> None:
         self._run("uninstall", RELEASE, "--wait")

@@ -4,16 +4,13 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pytest
-import yaml
 
 from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.migration_plans import MoveState
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_SECRET
 from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
-from berth_kube.errors import Call
 from berth_kube.resources import (
     CRDS,
     DEPLOYMENTS,
@@ -27,15 +24,14 @@ from berth_kube.resources import (
     RESERVATIONS,
     SECRETS,
 )
-from berth_kube.retries import Repeatable
 from berth_kube.surge import Note, build_release, look_around
-from berth_kube.transport import Request
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
-from chart.charted import APPLY, OWN_LABEL, Helm, existing, is_hook, shown
+from chart.charted import OWN_LABEL, Helm, existing, is_hook, shown
 from chart.conftest import OWN_CRDS, remove_own_kinds
 from chart.released import (
     ISSUED_SECRET,
+    Release,
     installed,
     local_values,
     make_certificate,
@@ -45,7 +41,6 @@ from chart.released import (
 )
 from chart.value_sets import EVERYTHING
 from cluster_objects import build_deployment, is_gone, make_namespace, pod_template, pods
-from conventions.generate_copies import CHART
 from monitoring_expressions import EXPRESSIONS, SELECTOR
 from reservation_stage import delete_if_there
 from waiting import eventually
@@ -185,15 +180,14 @@ def test_an_upgrade_makes_what_was_asked_for_and_removes_what_was_not(
                 if not is_hook(manifest)
             }
             assert made_by_helm(client) == wanted, name
-        upgrade_the_kinds(helm, client)
+        upgrade_the_kinds(release, client)
         release.uninstall()
         assert made_by_helm(client) == set()
         assert not any(is_gone(client, CRDS, name) for name in OWN_CRDS)
 
 
-def upgrade_the_kinds(helm: Helm, client: KubeClient) -> None:
+def upgrade_the_kinds(release: Release, client: KubeClient) -> None:
     """Do to CRDs of an older chart what the chart's page says, and find them as this chart has them."""
-    bodies = {body["metadata"]["name"]: body for body in yaml.safe_load_all(helm.run("show", "crds", str(CHART)))}
     for name in OWN_CRDS:
         older = client.get(CRDS, name)["spec"]["versions"]
         for version in older:
@@ -201,11 +195,7 @@ def upgrade_the_kinds(helm: Helm, client: KubeClient) -> None:
             fields["ofAnOlderVersion"] = {"type": "string"}
             version["additionalPrinterColumns"] = []
         client.merge_patch(CRDS, name, {"spec": {"versions": older}})
-    for name, body in bodies.items():
-        call = Call("apply", f"the CRD {name}")
-        options = (("fieldManager", "kubectl"), ("force", "true"))
-        request = Request(call, "PATCH", CRDS.path(name), options, msgspec.json.encode(body), APPLY)
-        client.send(request, Repeatable.UNLESS_ACTED)
+    bodies = release.apply_kinds(client)
     for name, body in bodies.items():
         (version,), (wanted,) = client.get(CRDS, name)["spec"]["versions"], body["spec"]["versions"]
         assert version["additionalPrinterColumns"] == wanted["additionalPrinterColumns"]

@@ -33,7 +33,7 @@ HUNGRY: Final = {"default-scheduler": 3 * SLOTS, "second-scheduler": 2 * SLOTS}
 """How many pods of each scheduler wait for a node: five for each slot."""
 
 WHOLE_NODE: Final = "4"
-_STEP_SECONDS: Final = 600.0
+STEP_SECONDS: Final = 600.0
 """For each step, beside other tests."""
 
 
@@ -56,13 +56,13 @@ def play_contention(folder: Path) -> Contention:
     ):
         refuse_other_contexts(sandbox.context)
         namespace = make_namespace(client, "contention")
-        _hold_every_node(client, namespace)
-        _add_hungry_pods(client, namespace)
+        hold_every_node(client, namespace)
+        add_hungry_pods(client, namespace)
         client.create(DEPLOYMENTS, build_deployment("owner", replicas=SLOTS, cpu=WHOLE_NODE), namespace=namespace)
         eventually(
             "all Reservations are over",
             lambda: all(r.phase.terminal for r in reservations(client, namespace)),
-            seconds=_STEP_SECONDS,
+            seconds=STEP_SECONDS,
         )
         owners = pods(client, namespace, app="owner")
         found = Contention(
@@ -75,7 +75,7 @@ def play_contention(folder: Path) -> Contention:
         return found
 
 
-def _hold_every_node(client: KubeClient, namespace: str) -> None:
+def hold_every_node(client: KubeClient, namespace: str) -> None:
     """Make one Reservation per node, each of the whole node, and wait until all are proven."""
     for number in range(SLOTS):
         body = build_reservation(
@@ -85,11 +85,11 @@ def _hold_every_node(client: KubeClient, namespace: str) -> None:
     eventually(
         "all slots are held and proven",
         lambda: all(r.condition(ConditionType.HANDOVER_READY) for r in reservations(client, namespace)),
-        seconds=_STEP_SECONDS,
+        seconds=STEP_SECONDS,
     )
 
 
-def _add_hungry_pods(client: KubeClient, namespace: str) -> None:
+def add_hungry_pods(client: KubeClient, namespace: str) -> None:
     for scheduler, replicas in HUNGRY.items():
         body = build_deployment(f"of-{scheduler}", replicas=replicas, cpu=WHOLE_NODE, schedulerName=scheduler)
         body["spec"]["template"]["metadata"]["labels"]["hungry"] = "yes"
@@ -100,7 +100,7 @@ def _add_hungry_pods(client: KubeClient, namespace: str) -> None:
             sum(p.condition("PodScheduled") == "False" for p in pods(client, namespace, hungry="yes"))
             == sum(HUNGRY.values())
         ),
-        seconds=_STEP_SECONDS,
+        seconds=STEP_SECONDS,
     )
 
 
