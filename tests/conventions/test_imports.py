@@ -11,7 +11,7 @@ from conventions.tracked import ROOT, python_files
 
 COMPONENTS: Final = ("descheduler", "operator", "shared")
 MOST_IMPORTS_ON_AVERAGE: Final = 4.5
-MOST_MODULES: Final = 240
+MOST_MODULES: Final = 241
 FACE_FOR_OTHERS: Final = "berth_descheduler.framework"
 """What it lists is promised to authors of plugins; Berth's own modules also need what is not."""
 

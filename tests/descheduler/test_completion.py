@@ -92,7 +92,7 @@ def test_contexts_of_the_kubeconfig_and_strategies_are_offered_without_a_cluster
 
     assert offered("plans", "--kubeconfig", str(file), "--context") == ["dev", "prod"]
     assert offered("plans", "--kubeconfig", str(tmp_path / "missing"), "--context") == []
-    assert offered("run", "--strategy", incomplete="m") == ["make-room"]
+    assert offered("run", "--strategy", incomplete="m") == ["make-room", "minimize-fragmentation"]
 
 
 @pytest.mark.usefixtures("_patient")

@@ -159,6 +159,27 @@ def making_room(
     )
 
 
+def minimizing(
+    resource: str = "cpu",
+    *,
+    protection: int | str = 100,
+    max_moves: int | None = None,
+    per_controller: int = 1,
+    seed: int = 0,
+    now: Any = None,
+    **args: Any,
+) -> PlannerSettings:
+    thresholds = {"protectionThresholds": {resource: protection}}
+    raw = {"strategy": "MinimizeFragmentation", "resourceType": resource, **thresholds, **args}
+    return planner_settings(
+        args=DefragmentationArgs.parse(raw),
+        max_moves=max_moves,
+        waves=WaveLimits(per_controller=per_controller),
+        seed=seed,
+        now=now,
+    )
+
+
 def api_items(snapshot: Snapshot) -> list[dict[str, Any]]:
     """The snapshot's objects as plain dictionaries, for the replay."""
     return [

@@ -92,16 +92,20 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a strategy that is not known": (
         {"strategy": "Luck"},
-        "strategy is 'Luck'; expected one of Threshold, Consolidate, MakeRoom",
+        "strategy is 'Luck'; expected one of Threshold, Consolidate, MakeRoom, MinimizeFragmentation",
     ),
     "whole nodes that are no truth": ({"wholeNodes": "yes"}, "wholeNodes is 'yes'; expected true or false"),
     "single pods with Consolidate": (
         {"strategy": "Consolidate", "wholeNodes": False},
-        "wholeNodes is False; expected true or nothing with a strategy other than Threshold",
+        "wholeNodes is False; expected true or nothing with the strategy Consolidate",
     ),
     "single pods with MakeRoom": (
         {"strategy": "MakeRoom", "wholeNodes": False},
-        "wholeNodes is False; expected true or nothing with a strategy other than Threshold",
+        "wholeNodes is False; expected true or nothing with the strategy MakeRoom",
+    ),
+    "whole nodes with MinimizeFragmentation": (
+        {"strategy": "MinimizeFragmentation", "wholeNodes": True},
+        "wholeNodes is True; expected false or nothing with the strategy MinimizeFragmentation",
     ),
 }
 
@@ -214,13 +218,14 @@ def test_a_namespace_that_nobody_has_heard_of_is_refused() -> None:
 
 
 def test_a_recorded_plan_says_what_it_is_for() -> None:
-    recorded = {name: Objective(strategy=name) for name in ("Threshold", "Consolidate", "MakeRoom", "Tidy")}
+    recorded = {name: Objective(strategy=name) for name in (*StrategyName, "Tidy")}
     recorded["SinglePods"] = NoBalance(("Naming",)).objective
 
     assert {name: goal_of(one) for name, one in recorded.items()} == {
         "Threshold": Goal.FREE_NODES,
         "Consolidate": Goal.FREE_NODES,
         "MakeRoom": Goal.MAKE_ROOM,
+        "MinimizeFragmentation": Goal.LOWER_FRAGMENTATION,
         "Tidy": Goal.FREE_NODES,
         "SinglePods": Goal.MOVE_PODS,
     }

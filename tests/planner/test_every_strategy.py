@@ -1,4 +1,4 @@
-"""What holds of the plans of all three strategies, over clusters in which every constraint may occur."""
+"""What holds of the plans of all strategies, over clusters in which every constraint may occur."""
 
 import random
 from collections import Counter
@@ -16,7 +16,17 @@ from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner import PlannerSettings, explain_kept_pods, plan
 from berth_descheduler.plugins.defragmentation import StrategyName
 from builders import NOON, bare_pod, node, owner, pod
-from planner.clusters import apart, api_items, consolidating, making_room, moves_of, selector, settings, term
+from planner.clusters import (
+    apart,
+    api_items,
+    consolidating,
+    making_room,
+    minimizing,
+    moves_of,
+    selector,
+    settings,
+    term,
+)
 from planner.random_clusters import clusters, in_another_order, tight_clusters
 from planner.replay import filled_above, forbidden_moves, replay_steps, replay_waves
 from planner_settings import args_of, planner_settings, with_args
@@ -57,9 +67,17 @@ rooms = st.builds(
     per_controller=st.integers(1, 3),
     coolDownTime=st.just("1h"),
 ).map(at_noon)
+lowering = st.builds(
+    minimizing,
+    protection=st.sampled_from((80, 90, 100)),
+    max_moves=st.sampled_from((None, 0, 3)),
+    per_controller=st.integers(1, 3),
+    now=st.just(NOON),
+    coolDownTime=st.just("1h"),
+)
 snapshots = st.one_of(clusters(), tight_clusters())
 whole_nodes = st.one_of(by_thresholds, consolidations, rooms)
-ways = st.one_of(whole_nodes, single_pods)
+ways = st.one_of(whole_nodes, single_pods, lowering)
 
 
 @holds_for(snapshots, ways)
@@ -93,6 +111,10 @@ def test_no_plan_leaves_less_than_there_was(snapshot: Snapshot, how: PlannerSett
         assert room.wanted is None or room.fits_after >= min(room.fits_before, room.wanted)
         assert room.wanted is not None or room.fits_after >= room.fits_before
         assert made.moves == () or room.fitted > (0 if room.wanted else room.fits_before)
+    elif args_of(how).strategy is StrategyName.MINIMIZE_FRAGMENTATION:
+        change = made.fragmentation
+        assert change
+        assert (change.fragmented_after < change.fragmented_before) == bool(made.moves)
     else:
         assert len(made.after.empty_nodes) == len(made.before.empty_nodes) + len(made.freed_nodes)
         assert bool(made.moves) == bool(made.freed_nodes) or not args_of(how).empties_whole_nodes
@@ -256,6 +278,31 @@ TABLE = {
     ),
     "Consolidate: a node that is empty": Case(
         ten("a", "b"), (of("p", "b"),), consolidating(), {"a": (Reason.ALREADY_EMPTY, "nothing on the node")}
+    ),
+    "MinimizeFragmentation: a pod that fits nowhere else": Case(
+        ten("a", "b"),
+        (of("p", "a", "4"), of("big", "b", "9", priority=2_000_000_000)),
+        minimizing(),
+        {"a": (Reason.NO_TARGET, "no other node takes"), "b": (Reason.HOLDS_IMMOVABLE_PODS, "default/big")},
+    ),
+    "MinimizeFragmentation: a limit of moves": Case(
+        ten("a", "b", "c"),
+        (of("p", "a", "6"), of("q", "b", "2"), of("r", "c", "2")),
+        minimizing(max_moves=0),
+        {"a": (Reason.MOVE_LIMIT, "no more than 0 moves")},
+    ),
+    "MinimizeFragmentation: the time is over": Case(
+        ten("a", "b", "c"),
+        (of("p", "a", "6"), of("q", "b", "2"), of("r", "c", "2")),
+        minimizing(),
+        {"a": (Reason.TIME_LIMIT, "the time limit")},
+        in_time=False,
+    ),
+    "MinimizeFragmentation: a move that would raise it": Case(
+        ten("a", "b", "c"),
+        (of("p", "a", "6"), of("q", "b", "6")),
+        minimizing(),
+        {"a": (Reason.NOT_NEEDED, "no move of one of its pods lowers"), "c": (Reason.ALREADY_EMPTY, "nothing")},
     ),
     "MakeRoom: what is not in the way": Case(
         ten("a", "b"), (of("p", "a"),), making_room(shapes=["cpu=10,count=1"]), {"p": (Reason.NOT_NEEDED, "place")}

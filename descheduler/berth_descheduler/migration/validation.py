@@ -244,9 +244,9 @@ def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
 def _nodes_to_be_emptied_whole(plan: MigrationPlan) -> tuple[str, ...] | None:
     """Return the sources that keep all pods if one pod stays.
 
-    None stands for all sources; empty where room is made.
+    None stands for all sources; empty where room is made or fragmentation lowered.
     """
-    if goal_of(plan.spec.objective) is Goal.MAKE_ROOM:
+    if goal_of(plan.spec.objective) in {Goal.MAKE_ROOM, Goal.LOWER_FRAGMENTATION}:
         return ()
     return None if plan.spec.predicted is None else plan.spec.predicted.freed_nodes
 
@@ -293,7 +293,7 @@ def too_little_gain_reason(
     it would be filled once more.
     """
     alone = any(move.stands_alone for move in found.moves)
-    if alone or goal_of(found.objective) is Goal.MAKE_ROOM or not found.freed_nodes:
+    if alone or goal_of(found.objective) is not Goal.FREE_NODES or not found.freed_nodes:
         return None
     refilled = find_refilled(history, found.freed_nodes, now, settings.pod_cool_down)
     lasting, least = len(found.freed_nodes) - len(refilled), max(1, settings.min_freed_nodes)

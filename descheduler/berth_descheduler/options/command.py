@@ -333,12 +333,17 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
             metavar="NAMESPACE/NAME",
             help="make-room: a pending pod that must fit, with its gang; may be repeated. Default: all pending pods.",
         ),
-        click.option("--resource-type", default=CPU, show_default=True, help="Resource by which nodes are ordered."),
+        click.option(
+            "--resource-type",
+            default=CPU,
+            show_default=True,
+            help="Resource by which nodes are ordered, or whose fragmentation is minimized.",
+        ),
         click.option(
             "--whole-nodes/--single-pods",
             default=None,
             help="Empty a node whole or leave it alone, or move each pod that finds a place; default: single pods "
-            "with threshold, else whole nodes.",
+            "with threshold and minimize-fragmentation, else whole nodes.",
         ),
     )
 
@@ -488,9 +493,10 @@ def _strategy(options: dict[str, Any]) -> StrategyName:
             value = options[name][0] if isinstance(options[name], tuple) else options[name]
             expected = f"--strategy {needed.option} beside it, not {strategy.option}"
             raise InputError(option_of(name), value, expected)
-    if options["whole_nodes"] is False and strategy is not StrategyName.THRESHOLD:
+    if strategy.whole_nodes not in {None, options["whole_nodes"]} and options["whole_nodes"] is not None:
+        given = "--whole-nodes" if options["whole_nodes"] else "--single-pods"
         expected = f"--strategy {StrategyName.THRESHOLD.option} beside it, not {strategy.option}"
-        raise InputError("--single-pods", None, expected, said="given")
+        raise InputError(given, None, expected, said="given")
     return strategy
 
 

@@ -30,7 +30,7 @@ from berth_descheduler.planner.planning import (
     with_ways,
     without_surges,
 )
-from berth_descheduler.planner.problem import Problem, Proposal, Prover, Quality, Strategy
+from berth_descheduler.planner.problem import FragmentationChange, Problem, Proposal, Prover, Quality, Strategy
 from berth_descheduler.planner.queue_guarantees import QueueCapacity, QueueShape, measure_queues
 from berth_descheduler.planner.revalidation import Invalid, UnderWay, revalidate
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest
@@ -76,6 +76,7 @@ __all__ = [
     "DisruptionBudgets",
     "EvictableNamespaces",
     "Fragmentation",
+    "FragmentationChange",
     "Gangs",
     "Invalid",
     "MoveWay",

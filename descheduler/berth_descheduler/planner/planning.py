@@ -34,7 +34,7 @@ from berth_descheduler.planner.disruption_budgets import (
 )
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
-from berth_descheduler.planner.problem import Problem, Proposal, Quality, Strategy
+from berth_descheduler.planner.problem import FragmentationChange, Problem, Proposal, Quality, Strategy
 from berth_descheduler.planner.rooms import MOST_ROOMS, RoomMade, RoomOwners, planned_rooms
 from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
@@ -236,6 +236,9 @@ class Plan:
     starving: Mapping[str, int] = field(default_factory=dict)
     """How many jobs starve, by what is done for them, with a strategy that looks for such."""
 
+    fragmentation: FragmentationChange | None = None
+    """What of a free resource the workload cannot use, with a strategy that lowers that."""
+
     cost: PlanCost = PlanCost(0, 0, ())
     missing_kinds: tuple[SnapshotKind, ...] = ()
     """Kinds of objects that the snapshot lacks, about which something was assumed."""
@@ -336,6 +339,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         room=proposal.room,
         waits=proposal.waits[:MOST_ROOMS],
         starving=proposal.starving,
+        fragmentation=proposal.fragmentation,
         cost=_cost(problem, steps, waves),
         missing_kinds=snapshot.missing,
         competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),

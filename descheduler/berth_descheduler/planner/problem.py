@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from fractions import Fraction
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -62,7 +63,8 @@ class Prover(StrEnum):
 class Quality:
     """What a plan reaches, beside the most that any plan could reach.
 
-    Counts the strategy's objective: nodes freed by `Consolidate`, pods that find room by `MakeRoom`.
+    Counts the strategy's objective: nodes freed by `Consolidate`, pods that find room by `MakeRoom`, millionths of what
+    is free that become usable by `MinimizeFragmentation`.
     """
 
     reached: int
@@ -96,6 +98,32 @@ class Quality:
         return self.moves == self.fewest_moves and not self.is_snapshot_incomplete
 
 
+@dataclass(frozen=True, slots=True)
+class FragmentationChange:
+    """What the workload cannot use of a free resource, before and after a plan.
+
+    Amounts are averages over the pods of the workload.
+    """
+
+    resource: str
+    free_before: int
+    fragmented_before: Fraction
+    free_after: int
+    """As before, unless pods leave a node that is over-booked."""
+
+    fragmented_after: Fraction
+
+    @property
+    def share_before(self) -> Fraction:
+        """Return the fragmented share of what is free; 0 where nothing is."""
+        return self.fragmented_before / self.free_before if self.free_before else Fraction(0)
+
+    @property
+    def share_after(self) -> Fraction:
+        """Return the fragmented share of what is free then; 0 where nothing is."""
+        return self.fragmented_after / self.free_after if self.free_after else Fraction(0)
+
+
 _SHOWN_NAMES: Final = 5
 
 
@@ -125,6 +153,9 @@ class Proposal:
 
     evictions: tuple[Step, ...] = ()
     """Pods that leave their node without a target: the step's own source stands in its place."""
+
+    fragmentation: FragmentationChange | None = None
+    """What of a free resource the workload cannot use, with a strategy that lowers that."""
 
 
 _SHORTEST_STAY: Final = timedelta(minutes=10)

@@ -7,7 +7,7 @@ by chance, could not use.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
@@ -438,32 +438,69 @@ _MOST_WORKLOAD_SHAPES: Final = 200
 """Bounds the cost: each shape is compared with each node."""
 
 
+@dataclass(frozen=True, slots=True)
+class MixShape:
+    """A shape of the workload, with its popularity."""
+
+    amounts: ResourceAmounts
+    pods: int
+    nodes: tuple[NodeIndex, ...]
+    """Those that take such a pod as far as rules go, whatever is free there."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadMix:
+    """What the pods of a cluster ask for, the most frequent shapes; no move changes it."""
+
+    shapes: tuple[MixShape, ...]
+    all_pods: int
+
+    @property
+    def pods(self) -> int:
+        """Return how many pods have one of the shapes."""
+        return sum(one.pods for one in self.shapes)
+
+
+def read_mix(cluster: Cluster) -> WorkloadMix:
+    """Return the mix of workloads of a cluster.
+
+    Nodes that a plan leaves out or lets rest take pods all the same.
+    """
+    counted = replace(cluster, left_out=frozenset(), in_cooldown={})
+    numbers = map(NodeIndex, range(len(cluster.nodes)))
+    return _read_mix(cluster, [node for node in numbers if node_refusal(counted, node) is None])
+
+
+def _read_mix(cluster: Cluster, open_nodes: Sequence[NodeIndex]) -> WorkloadMix:
+    found = _workload_shapes(cluster)
+    taking: dict[bytes, tuple[NodeIndex, ...]] = {}
+    shapes = []
+    for (amounts, ties), pods in _most_frequent(found).items():
+        if ties not in taking:
+            profile = NodeTies(msgspec.json.decode(ties, type=PodSpec), ())
+            taking[ties] = tuple(node for node in open_nodes if profile.refusal(cluster.nodes[node]) is None)
+        shapes.append(MixShape(amounts, pods, taking[ties]))
+    return WorkloadMix(tuple(shapes), found.total())
+
+
 def _measure_workload(
     cluster: Cluster, free: Sequence[Sequence[int]], refusals: Sequence[Refusal | None]
 ) -> WorkloadFit:
     """Return how much of the free capacity the pods of a cluster could not use."""
-    shapes = _workload_shapes(cluster)
-    counted = _most_frequent(shapes)
+    mix = _read_mix(cluster, [NodeIndex(node) for node, why in enumerate(refusals) if why is None])
     slots = cluster.column[PODS]
-    open_nodes = [
-        node for node, (row, why) in enumerate(zip(free, refusals, strict=True)) if why is None and row[slots] > 0
-    ]
-    taking: dict[bytes, list[Sequence[int]]] = {}
     usable: Counter[str] = Counter()
-    for (amounts, ties), pods in counted.items():
-        if ties not in taking:
-            profile = NodeTies(msgspec.json.decode(ties, type=PodSpec), ())
-            taking[ties] = [free[node] for node in open_nodes if profile.refusal(cluster.nodes[node]) is None]
-        for name, amount in _usable(cluster, taking[ties], amounts).items():
-            usable[name] += amount * pods
-    pods = counted.total()
+    for shape in mix.shapes:
+        rows = [free[node] for node in shape.nodes if free[node][slots] > 0]
+        for name, amount in _usable(cluster, rows, shape.amounts).items():
+            usable[name] += amount * shape.pods
     totals = {name: sum(max(0, row[cluster.column[name]]) for row in free) for name in usable if name in cluster.column}
     return WorkloadFit(
-        pods=pods,
-        all_pods=shapes.total(),
-        shapes=len(counted),
+        pods=mix.pods,
+        all_pods=mix.all_pods,
+        shapes=len(mix.shapes),
         free=ResourceAmounts(totals),
-        fragmented={name: total - Fraction(usable[name], pods) for name, total in sorted(totals.items())},
+        fragmented={name: total - Fraction(usable[name], mix.pods) for name, total in sorted(totals.items())},
     )
 
 

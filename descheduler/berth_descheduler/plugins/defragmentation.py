@@ -50,9 +50,9 @@ PROTECTION_DEFAULT_OF_OTHERS: Final = 100
 _WORD_START: Final = re.compile("(?<!^)(?=[A-Z])")
 
 ARGUMENTS: Final[Mapping[str, str]] = {
-    "strategy": "How moves are chosen: `Threshold` (default), `Consolidate` or `MakeRoom`.",
-    "wholeNodes": "Empty a node whole or leave it alone; by default false with `Threshold`, else always true.",
-    "resourceType": "The resource that orders nodes by utilization; `cpu` by default. At least one node must have it.",
+    "strategy": "How moves are chosen: `Threshold` (default), `Consolidate`, `MakeRoom` or `MinimizeFragmentation`.",
+    "wholeNodes": "Empty a node whole or leave it alone: `Consolidate` and `MakeRoom` always, others not by default.",
+    "resourceType": "Orders nodes; what `MinimizeFragmentation` is about. `cpu` by default; a node must have it.",
     "lowThresholds": "`Threshold`: percentages below which a node is a source; `{cpu: 40}` by default.",
     "defragmentThresholds": "`Threshold`: percentages above which a node is a target; `{cpu: 70}` by default.",
     "protectionThresholds": "Percentages above which no move fills a node; 95 with `Threshold`, 100 with the others.",
@@ -96,6 +96,7 @@ class Goal(Enum):
 
     FREE_NODES = auto()
     MAKE_ROOM = auto()
+    LOWER_FRAGMENTATION = auto()
     MOVE_PODS = auto()
     """It moves the pods that deschedule plugins name, and no others."""
 
@@ -106,11 +107,27 @@ class StrategyName(StrEnum):
     THRESHOLD = "Threshold"
     CONSOLIDATE = "Consolidate"
     MAKE_ROOM = "MakeRoom"
+    MINIMIZE_FRAGMENTATION = "MinimizeFragmentation"
 
     @property
     def goal(self) -> Goal:
         """Return what plans of the strategy are for."""
-        return Goal.MAKE_ROOM if self is StrategyName.MAKE_ROOM else Goal.FREE_NODES
+        others = {
+            StrategyName.MAKE_ROOM: Goal.MAKE_ROOM,
+            StrategyName.MINIMIZE_FRAGMENTATION: Goal.LOWER_FRAGMENTATION,
+        }
+        return others.get(self, Goal.FREE_NODES)
+
+    @property
+    def whole_nodes(self) -> bool | None:
+        """Return whether it empties nodes whole; None where the arguments say that."""
+        match self:
+            case StrategyName.THRESHOLD:
+                return None
+            case StrategyName.CONSOLIDATE | StrategyName.MAKE_ROOM:
+                return True
+            case StrategyName.MINIMIZE_FRAGMENTATION:
+                return False
 
     @property
     def option(self) -> str:
@@ -170,7 +187,7 @@ class DefragmentationArgs:
     strategy: StrategyName = StrategyName.THRESHOLD
 
     whole_nodes: bool | None = None
-    """Whether a node is emptied whole or left alone; None becomes what is usual: false with `Threshold` alone."""
+    """Whether a node is emptied whole or left alone; None becomes what is usual with the strategy."""
 
     room: RoomRequest = field(default_factory=RoomRequest)
     """What `MakeRoom` makes room for."""
@@ -178,7 +195,7 @@ class DefragmentationArgs:
     def __post_init__(self) -> None:
         """Refuse arguments that contradict one another, naming the field."""
         if self.whole_nodes is None:
-            object.__setattr__(self, "whole_nodes", self.strategy is not StrategyName.THRESHOLD)
+            object.__setattr__(self, "whole_nodes", bool(self.strategy.whole_nodes))
         for name, thresholds in self._maps():
             if thresholds.get(self.resource_type) is None:
                 raise InputError(
@@ -190,8 +207,10 @@ class DefragmentationArgs:
             raise InputError("room", self.room.to_mapping(), "nothing with a strategy other than MakeRoom")
         if self.cool_down < timedelta(0):
             raise InputError("coolDownTime", format_duration(self.cool_down), "a length of time from 0 on")
-        if not self.empties_whole_nodes and self.strategy is not StrategyName.THRESHOLD:
-            raise InputError("wholeNodes", self.whole_nodes, "true or nothing with a strategy other than Threshold")
+        only = self.strategy.whole_nodes
+        if only is not None and self.empties_whole_nodes is not only:
+            usual = f"{str(only).lower()} or nothing with the strategy {self.strategy.value}"
+            raise InputError("wholeNodes", self.whole_nodes, usual)
         if self.strategy is StrategyName.THRESHOLD:
             self._check_order()
 
@@ -402,6 +421,11 @@ def make_strategy(args: DefragmentationArgs, deadline: Deadline) -> Strategy:
             from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - needs numpy, an extra
 
             return MakeRoom(args.room, deadline)
+        case StrategyName.MINIMIZE_FRAGMENTATION:
+            _require_numpy(args.strategy)
+            from berth_descheduler.planner.strategies.minimize_fragmentation import MinimizeFragmentation  # noqa: PLC0415 - needs numpy, an extra
+
+            return MinimizeFragmentation(deadline)
         case _:
             assert_never(args.strategy)
 

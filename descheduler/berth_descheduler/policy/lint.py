@@ -198,7 +198,7 @@ def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
         yield _warning("spec.mode", text)
     if limits.max_failed_share == 1:
         yield _warning("spec.limits.maxFailedShare", "1 goes on however many moves fail: 0.2 stops in time")
-    if goal_of(run.planner.plugins.balance.plugin.objective) is Goal.MAKE_ROOM:
+    if goal_of(run.planner.plugins.balance.plugin.objective) in {Goal.MAKE_ROOM, Goal.LOWER_FRAGMENTATION}:
         return
     taint_is_off = run.cycle.freed.nothing
     if taint_is_off:

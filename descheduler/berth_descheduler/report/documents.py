@@ -36,9 +36,17 @@ from berth_core import (
 from berth_descheduler.framework.interfaces import PluginKind
 from berth_descheduler.framework.refusals import Refused, RefusedKind
 from berth_descheduler.outcome import Outcome, Verdict
-from berth_descheduler.planner import Fragmentation, MoveWay, Plan, PlannerSettings, Prover, RoomMade
+from berth_descheduler.planner import (
+    Fragmentation,
+    FragmentationChange,
+    MoveWay,
+    Plan,
+    PlannerSettings,
+    Prover,
+    RoomMade,
+)
 from berth_descheduler.plugins import label_selectors
-from berth_descheduler.report.summary import summarise_plan
+from berth_descheduler.report.summary import least_fragmented, summarise_plan
 
 ALL_IN_JSON: Final = "all of them with --output json"
 """What is said below a table that is cut."""
@@ -99,6 +107,17 @@ class ProposedRoom(WantedRoom, frozen=True, kw_only=True, rename="camel"):
     stranded_ratio_before: dict[str, float]
     """Per resource, the share of what is free that it cannot use."""
     stranded_ratio_after: dict[str, float]
+
+
+class FragmentationLowered(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What of a free resource a pod of the workload cannot use, on average, and the least that any plan leaves."""
+
+    resource: str
+    fragmented_before: str
+    fragmented_after: str
+    fragmented_ratio_before: float
+    fragmented_ratio_after: float
+    least_ratio: float | None
 
 
 class MissingKind(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -194,6 +213,8 @@ class PlanProposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     predicted: Predicted
     moves: tuple[ProposedMove, ...]
     rooms: tuple[ProposedRoom, ...]
+    fragmentation: FragmentationLowered | None
+    """null: the strategy is not MinimizeFragmentation."""
     competing_pods: tuple[str, ...]
     """Pending pods that tolerate every taint, and may take the room."""
     shapes: tuple[ShapeFit, ...]
@@ -410,6 +431,7 @@ def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> Pla
         predicted=plan.predicted,
         moves=tuple(map(_describe_proposed_move, range(len(plan.moves)), plan.moves, ways)),
         rooms=tuple(map(_describe_room_made, plan.room)),
+        fragmentation=None if plan.fragmentation is None else _describe_lowered(plan, plan.fragmentation),
         competing_pods=plan.competing_pods,
         shapes=tuple(
             ShapeFit(
@@ -467,6 +489,18 @@ def move_fields(index: int, move: PlannedMove) -> dict[str, Any]:
 
 def _describe_proposed_move(index: int, move: PlannedMove, way: MoveWay) -> ProposedMove:
     return ProposedMove(**move_fields(index, move), method=way.method, method_reason=way.reason)
+
+
+def _describe_lowered(plan: Plan, change: FragmentationChange) -> FragmentationLowered:
+    least, name = least_fragmented(plan), change.resource
+    return FragmentationLowered(
+        resource=name,
+        fragmented_before=format_amount(name, round(change.fragmented_before)),
+        fragmented_after=format_amount(name, round(change.fragmented_after)),
+        fragmented_ratio_before=rounded(change.share_before),
+        fragmented_ratio_after=rounded(change.share_after),
+        least_ratio=None if least is None else rounded(least),
+    )
 
 
 def _describe_room_made(room: RoomMade) -> ProposedRoom:

@@ -24,6 +24,7 @@ from berth_descheduler.report.summary import (
     counted_by,
     group_refusals,
     judge_plan,
+    least_fragmented,
     missing_in_words,
     name_refused,
     stakes_in_words,
@@ -252,6 +253,9 @@ def _run_notes(outcome: Outcome, plan: Plan | None, prices: Prices) -> tuple[str
 
 def _plan_figures(plan: Plan) -> Iterator[Figure]:
     before, after = len(plan.before.empty_nodes), len(plan.after.empty_nodes)
+    if (change := plan.fragmentation) is not None:
+        shares = f"{percent(change.share_before)} → {percent(change.share_after)}"
+        yield Figure("fragmented", shares, f"of the free {change.resource}")
     if plan.room:
         yield Figure("find room", str(sum(room.fitted for room in plan.room)), _wanted(plan.room))
     yield Figure("nodes freed", str(len(plan.freed_nodes)), f"of {len(plan.before.nodes)}")
@@ -266,8 +270,11 @@ def _wanted(room: Sequence[RoomMade]) -> str:
 
 
 def _quality_figures(plan: Plan) -> Iterator[Figure]:
-    quality = plan.quality
+    quality, least = plan.quality, least_fragmented(plan)
     if quality is None or quality.is_snapshot_incomplete or not judge_plan(plan):
+        return
+    if least is not None:
+        yield Figure("bound", percent(least), "fragmented at least, for any plan")
         return
     yield Figure("upper bound", str(quality.upper_bound), f"{counted_by(plan)}, for any plan")
     proof = "proven optimal" if quality.proven_optimal else "not proven optimal"

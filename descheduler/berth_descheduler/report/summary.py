@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -28,6 +29,7 @@ from berth_descheduler.plugins import Goal, drain_of, goal_of
 _LISTED_PODS: Final = 6
 _LISTED_ROOMS: Final = 3
 _LISTED_NODES: Final = 3
+_MILLION: Final = 1_000_000
 _NO_TARGETS: Final = (
     "All nodes are control-plane nodes, where no place is held unless --control-plane-nodes is set, for the planner "
     "and for the operator."
@@ -45,6 +47,8 @@ def _what_it_does(plan: Plan) -> str:
             return _summarise_single(plan)
         case Goal.MAKE_ROOM:
             return _summarise_room(plan)
+        case Goal.LOWER_FRAGMENTATION:
+            return _summarise_fragmentation(plan)
         case Goal.FREE_NODES:
             return _summarise_freed(plan)
 
@@ -130,6 +134,18 @@ def _summarise_made(plan: Plan) -> str:
     return f"{PlannedMove.count_all(plan.moves)} in {waves} make room: {fitted}{of} fit then ({what})."
 
 
+def _summarise_fragmentation(plan: Plan) -> str:
+    """Return by how much a plan lowers the fragmentation, in a sentence."""
+    change = plan.fragmentation
+    if change is None:
+        return _summarise_single(plan)
+    of = f"of the free {change.resource} is fragmented for the workload"
+    if not plan.moves:
+        return f"Nothing to move: {percent(change.share_before)} {of}, and no move lowers that by these rules."
+    moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
+    return f"{moves} in {waves}: {percent(change.share_after)} {of} then, {percent(change.share_before)} now."
+
+
 def missing_in_words(plan: Plan) -> tuple[str, ...]:
     """Return what the snapshot lacks, what was assumed, and the remedy."""
     if not plan.missing_kinds:
@@ -140,7 +156,13 @@ def missing_in_words(plan: Plan) -> tuple[str, ...]:
 
 def counted_by(plan: Plan) -> str:
     """Return what the quality of a plan counts."""
-    return "pods" if goal_of(plan.objective) is Goal.MAKE_ROOM else "freed nodes"
+    match goal_of(plan.objective):
+        case Goal.MAKE_ROOM:
+            return "pods"
+        case Goal.LOWER_FRAGMENTATION:
+            return "millionths of what is free made usable"
+        case Goal.FREE_NODES | Goal.MOVE_PODS:
+            return "freed nodes"
 
 
 def judge_plan(plan: Plan) -> str:
@@ -149,7 +171,27 @@ def judge_plan(plan: Plan) -> str:
     Returns "" if nothing is known or asked.
     """
     asks_for_nothing = goal_of(plan.objective) is Goal.MAKE_ROOM and not plan.room
+    if plan.quality is not None and (least := least_fragmented(plan)) is not None:
+        return _judge_fragmentation(least, plan.quality)
     return "" if plan.quality is None or asks_for_nothing else judge(plan.quality, what=counted_by(plan))
+
+
+def least_fragmented(plan: Plan) -> Fraction | None:
+    """Return the share of what is free below which no plan brings the fragmentation; None if it is not known."""
+    change, quality = plan.fragmentation, plan.quality
+    if change is None or quality is None or quality.is_snapshot_incomplete:
+        return None
+    if quality.proven_optimal:
+        return change.share_after
+    return max(Fraction(0), change.share_before - Fraction(quality.upper_bound, _MILLION))
+
+
+def _judge_fragmentation(least: Fraction, quality: Quality) -> str:
+    bound = (
+        f"no plan within these limits leaves less than {percent(least)} fragmented (a bound that holds for any plan)"
+    )
+    text = f"Proven optimal: {bound}." if quality.proven_optimal else f"{bound[0].upper()}{bound[1:]}."
+    return f"{text} The time limit ended the search." if quality.out_of_time else text
 
 
 def judge(quality: Quality, *, what: str) -> str:
@@ -267,8 +309,11 @@ def compare_states(plan: Plan, states: Sequence[Fragmentation]) -> tuple[tuple[s
 
 
 def compare_unused(plan: Plan) -> tuple[tuple[str, tuple[str, str]], ...]:
-    """Return the share of free capacity that the first rooms cannot use."""
+    """Return the share of free capacity that the first rooms, or the workload, cannot use."""
     rows = []
+    if (change := plan.fragmentation) is not None:
+        texts = percent(change.share_before), percent(change.share_after)
+        rows.append((f"free {change.resource} fragmented for the workload", texts))
     for room in plan.room[:_LISTED_ROOMS]:
         unused_after = dict(room.unused_after)
         for name, unused in room.unused_before:

@@ -1,0 +1,152 @@
+"""What `MinimizeFragmentation` lowers, beside all orders of moves on tiny clusters and the measure as reported."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from berth_core.objects import Node, Pod
+from berth_core.snapshot import Snapshot
+from berth_descheduler.planner import Plan, PlannerSettings, plan
+from berth_descheduler.planner.problem import Problem
+from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
+from berth_descheduler.planner.stranded_capacity import report_capacity
+from berth_descheduler.planner.strategies.minimize_fragmentation import MinimizeFragmentation
+from builders import node, owner, pod
+from planner.clusters import api_items, minimizing, moves_of
+from planner.random_clusters import tight_clusters
+from planner.replay import replay_steps, replay_waves
+from properties import holds_for
+
+GPU = "nvidia.com/gpu"
+
+
+def fragmented(snapshot: Snapshot, resource: str = "cpu") -> Fraction:
+    """What a pod of the workload cannot use, on average, as `berth fragmentation` measures it.
+
+    That is all that is free of what no pod asks for.
+    """
+    found = report_capacity(snapshot)
+    whole = Fraction(sum(one.free for one in found.resources if one.name == resource)) if found.workload.pods else 0
+    return found.workload.fragmented.get(resource, Fraction(whole))
+
+
+def states_of(snapshot: Snapshot, made: Plan) -> Iterator[Snapshot]:
+    """The cluster before the plan and after each of its moves."""
+    yield snapshot
+    for move in made.moves:
+        pods = tuple(
+            replace(one, spec=replace(one.spec, node_name=move.target))
+            if (one.metadata.namespace, one.metadata.name) == (move.namespace, move.pod)
+            else one
+            for one in snapshot.pods
+        )
+        snapshot = Snapshot(nodes=snapshot.nodes, pods=pods, workloads=snapshot.workloads)
+        yield snapshot
+
+
+def web(name: str, on: str, cpu: str = "1", gpu: int = 0) -> Pod:
+    requests = {GPU: str(gpu)} if gpu else {}
+    return pod(name, node=on, cpu=cpu, memory="1Gi", requests=requests, controller=owner(name=name, uid=name))
+
+
+def small(*names: str, cpu: str = "8", gpu: int = 0) -> tuple[Node, ...]:
+    allocatable = {GPU: str(gpu)} if gpu else {}
+    return tuple(node(one, cpu=cpu, memory="64Gi", allocatable=allocatable) for one in names)
+
+
+@st.composite
+def tiny_clusters(draw: st.DrawFn) -> Snapshot:
+    """Two to four nodes with pods of few sizes, some of which ask for GPUs."""
+    names = [f"n{index}" for index in range(draw(st.integers(2, 4)))]
+    pods = []
+    for name in names:
+        sizes = draw(st.lists(st.sampled_from(((1, 0), (2, 0), (3, 1), (4, 0), (1, 2), (2, 1))), max_size=3))
+        used = [0, 0]
+        for number, (cpu, gpu) in enumerate(sizes):
+            if used[0] + cpu <= 8 and used[1] + gpu <= 4:
+                used = [used[0] + cpu, used[1] + gpu]
+                pods.append(web(f"{name}-{number}", name, str(cpu), gpu))
+    return Snapshot(nodes=small(*names, gpu=4), pods=tuple(pods))
+
+
+def least_in_any_order(snapshot: Snapshot, how: PlannerSettings, moves: int, *, falling: bool) -> Fraction:
+    """The least fragmentation after at most so many moves, by trying all; each lowers it, if `falling`."""
+    problem = Problem.from_snapshot(snapshot, how)
+    state = State(problem.cluster, MinimizeFragmentation().possible_sources(problem))
+
+    def measured() -> Fraction:
+        placed = zip(problem.cluster.pods, state.node_of, strict=True)
+        on = {one.pod.key: problem.cluster.node_name(at) for one, at in placed}
+        pods = tuple(replace(one, spec=replace(one.spec, node_name=on[one.key])) for one in snapshot.pods)
+        return fragmented(Snapshot(nodes=snapshot.nodes, pods=pods), how.resource_type)
+
+    def least(left: int, now: Fraction) -> Fraction:
+        best = now
+        for number in range(len(problem.cluster.pods) if left else 0):
+            for target in range(len(problem.cluster.nodes)):
+                if state.refusal(PodIndex(number), NodeIndex(target)) is None:
+                    mark = state.mark()
+                    state.move(PodIndex(number), NodeIndex(target))
+                    then = measured()
+                    if then < now or not falling:
+                        best = min(best, least(left - 1, then))
+                    state.undo_to(mark)
+        return best
+
+    return least(moves, measured())
+
+
+resources = st.sampled_from(("cpu", GPU))
+
+
+@holds_for(tiny_clusters(), resources)
+def test_one_move_is_the_best_there_is(snapshot: Snapshot, resource: str) -> None:
+    how = minimizing(resource, max_moves=1)
+
+    made = plan(snapshot, how)
+
+    assert made.fragmentation
+    assert made.fragmentation.fragmented_after == least_in_any_order(snapshot, how, 1, falling=True)
+
+
+@holds_for(tiny_clusters(), resources)
+def test_no_order_of_two_moves_goes_below_the_bound(snapshot: Snapshot, resource: str) -> None:
+    how = minimizing(resource, max_moves=2)
+
+    made = plan(snapshot, how)
+
+    assert made.fragmentation
+    assert made.quality
+    least = least_in_any_order(snapshot, how, 2, falling=False)
+    free = made.fragmentation.free_before
+    assert made.fragmentation.fragmented_after >= least
+    assert made.fragmentation.fragmented_before - least <= Fraction(made.quality.upper_bound + 1, 10**6) * free
+    assert not made.quality.proven_optimal or made.fragmentation.fragmented_after == least
+
+
+@holds_for(st.one_of(tiny_clusters(), tight_clusters()), st.sampled_from((None, 1, 4)), st.integers(0, 2))
+def test_each_step_is_feasible_and_lowers_the_measure(snapshot: Snapshot, most: int | None, seed: int) -> None:
+    made = plan(snapshot, minimizing(max_moves=most, seed=seed))
+
+    items, moves = api_items(snapshot), moves_of(made)
+    assert replay_steps(items, moves) == []
+    assert replay_waves(items, moves) == []
+    assert most is None or len(moves) <= most
+    assert len({(one.namespace, one.pod) for one in made.moves}) == len(moves)
+    assert made == plan(snapshot, minimizing(max_moves=most, seed=seed))
+
+
+@holds_for(tiny_clusters(), resources, st.sampled_from((None, 2)))
+def test_the_measure_falls_with_every_move_as_it_is_reported(
+    snapshot: Snapshot, resource: str, most: int | None
+) -> None:
+    made = plan(snapshot, minimizing(resource, max_moves=most))
+
+    measured = [fragmented(one, resource) for one in states_of(snapshot, made)]
+    assert all(after < before for before, after in pairwise(measured))
+    change = made.fragmentation
+    assert change
+    assert (change.fragmented_before, change.fragmented_after) == (measured[0], measured[-1])
