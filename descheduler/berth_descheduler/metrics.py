@@ -54,6 +54,7 @@ PLAN_SECONDS: Final = "berth_plan_seconds"
 LANDED_RATIO: Final = "berth_landed_on_target_ratio"
 PING_PONG: Final = "berth_ping_pong_moves_total"
 FREED: Final = "berth_freed_nodes_total"
+FREED_PRICE: Final = "berth_plan_freed_price_per_hour"
 REPLANNED: Final = "berth_replanned_plans_total"
 STARVING_JOBS: Final = "berth_starving_jobs"
 KEPT_NODES: Final = "berth_kept_nodes"
@@ -168,6 +169,10 @@ class CycleMetrics(SilentObserver):
             LANDED_RATIO, "Share of the last plan's evicted pods that landed on their target.", registry=registry
         )
         self._landed.set(math.nan)  # nothing is known yet
+        self._freed_price = Gauge(
+            FREED_PRICE, "What an hour of the nodes costs that the last plan with nodePrice frees.", registry=registry
+        )
+        self._freed_price.set(math.nan)  # nothing is known yet
         self._freed = Counter(FREED, "Nodes freed.", registry=registry)
         self._replanned = Counter(REPLANNED, "Plans of which the rest was planned again.", registry=registry)
         self._ping_pong = Counter(PING_PONG, "Moves that undid earlier ones.", registry=registry)
@@ -182,8 +187,10 @@ class CycleMetrics(SilentObserver):
         self._phases.labels(phase=phase.value).observe(seconds)
 
     def planned(self, plan: Plan) -> None:
-        """Show how fragmented the cluster is."""
+        """Show how fragmented the cluster is, and what the plan is worth."""
         self.capacity.show_nodes(plan.before)
+        if plan.predicted.freed_price_per_hour:
+            self._freed_price.set(float(plan.predicted.freed_price_per_hour))
         if plan.starving:
             self._starving.clear()
         for outcome, number in plan.starving.items():

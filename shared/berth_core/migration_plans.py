@@ -418,6 +418,8 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     stateful_set_pods: int = 0
     expected_seconds: int = 0
     """An estimate: for each wave its longest grace period, and the longest time that one of its pods took to start."""
+    freed_price_per_hour: str = ""
+    """What an hour of the freed nodes costs, exact, in the currency of the prices; "" without prices."""
 
 
 class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

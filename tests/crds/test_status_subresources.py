@@ -371,8 +371,8 @@ def test_kubectl_shows_a_reservation(api: PlainApi, stored: Store) -> None:
 
 @pytest.mark.cluster
 def test_kubectl_shows_a_plan(api: PlainApi, stored: Store) -> None:
-    gain = {"freedNodeCount": 2, "freedResources": {"cpu": "32", "memory": "128Gi"}, "expectedSeconds": 90}
-    risk = {"podsWithoutBudget": 3, "onlyPods": 1, "statefulSetPods": 0}
+    gain = {"freedNodeCount": 2, "freedResources": {"cpu": "32", "memory": "128Gi"}, "freedPricePerHour": "1.536"}
+    risk = {"podsWithoutBudget": 3, "onlyPods": 1, "statefulSetPods": 0, "expectedSeconds": 90}
     predicted = {**PLAN["spec"]["predicted"], **gain, **risk}
     path = stored(PLANS, {**PLAN, "spec": {"predicted": predicted, "mode": "Approve", "approveBefore": LATER}})
     api.merge_patch(f"{path}/status", {"status": as_json(PLAN_STATUS)})
@@ -388,6 +388,7 @@ def test_kubectl_shows_a_plan(api: PlainApi, stored: Store) -> None:
         "To-Free": 2,
         "CPU": "32",
         "Memory": "128Gi",
+        "Price": "1.536",
         "No-Budget": 3,
         "No-Sibling": 1,
         "StatefulSet": 0,

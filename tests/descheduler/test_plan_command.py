@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,16 @@ def test_options_reach_the_planner(capsys: Captured, file: str, arguments: list[
     assert plan_json(capsys, "--snapshot", file, *arguments)["predicted"]["freedNodes"] == want_freed
 
 
+def test_the_price_of_nodes_reaches_the_planner(capsys: Captured, file: str) -> None:
+    asked = ["--snapshot", file, "--strategy", "consolidate", "--node-price", "default=0.25"]
+    dear = plan_json(capsys, *asked)["predicted"]
+    assert dear["freedNodes"]
+    assert Decimal(dear["freedPricePerHour"]) == Decimal("0.25") * len(dear["freedNodes"])
+
+    too_little = plan_json(capsys, *asked, "--min-savings-per-move", "0.26")["predicted"]
+    assert too_little["freedPricePerHour"] == "0"
+
+
 DEFAULTS = {
     "nothing said": ([], "Consolidate"),
     "a threshold": (["--low-threshold", "15"], "Threshold"),
@@ -395,6 +406,30 @@ BAD_OPTIONS = {
     "a threshold with another strategy": (
         ["--strategy", "consolidate", "--low-threshold", "30"],
         "--low-threshold is '30'; expected --strategy threshold beside it, not consolidate",
+    ),
+    "a price with another strategy": (
+        [*THRESHOLD, "--node-price", "default=1"],
+        "--node-price is 'default=1'; expected --strategy consolidate beside it, not threshold",
+    ),
+    "a price without an amount": (
+        ["--node-price", "m5.large"],
+        "--node-price is 'm5.large'; expected annotation=KEY, label=KEY, default=AMOUNT or as m5.xlarge=0.192",
+    ),
+    "a price that is no amount": (
+        ["--node-price", "m5.large=cheap"],
+        "--node-price is 'cheap'; expected an amount from 0 to a million with at most six decimals, such as 0.192",
+    ),
+    "savings below none": (
+        ["--node-price", "default=1", "--min-savings-per-move", "-1"],
+        "--min-savings-per-move is '-1'; expected an amount from 0 to a million",
+    ),
+    "savings without a price": (
+        ["--min-savings-per-move", "0.1"],
+        "--min-savings-per-move is '0.1'; expected nothing without nodePrice",
+    ),
+    "two answers to what a node costs": (
+        ["--node-price", "default=1", "--price", "node=0.4"],
+        "--price is 'node=0.4'; expected nothing with a plan by nodePrice, which says itself what it is worth",
     ),
     "an owner with another strategy": (
         [*THRESHOLD, "--shape-owner", "ml/app=train"],

@@ -160,6 +160,11 @@ WARNED: Final[dict[str, tuple[dict[str, object], str, str]]] = {
         "spec.profiles[0].pluginConfig.Defragmentation.args.defragmentThresholds",
         "90 is just below protectionThresholds, 95",
     ),
+    "savings that no node can reach": (
+        {ARGS: {"strategy": "Consolidate", "nodePrice": {"default": 0.1}, "minSavingsPerMove": 0.2}},
+        "spec.profiles[0].pluginConfig.Defragmentation.args.minSavingsPerMove",
+        "0.2 is above every price of nodePrice",
+    ),
     "a filter that hardly any pod passes": (
         {"profiles/0/pluginConfig/1/args": {"minReplicas": 100}},
         "spec.profiles[0].pluginConfig.DefaultEvictor.args.minReplicas",

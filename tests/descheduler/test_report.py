@@ -109,6 +109,11 @@ def test_what_is_freed_is_worth_its_price(prices: dict[str, float], want: str) -
     assert gain_in_words(risky().predicted, prices).endswith(want)
 
 
+def test_a_plan_that_knows_its_price_says_it_exactly() -> None:
+    predicted = replace(risky().predicted, freed_price_per_hour="1234.005")
+    assert gain_in_words(predicted).endswith("worth 1,234.005 an hour, 900,824 a month.")
+
+
 def test_of_nothing_there_is_neither_gain_nor_risk() -> None:
     assert stakes_in_words(Predicted(nodes=3, moves=0, waves=0)) == ()
 

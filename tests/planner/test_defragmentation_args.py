@@ -16,8 +16,10 @@ from planner_settings import planner_settings
 
 UNKNOWN_FIELD = (
     "args is 'lowTresholds'; expected only coolDownTime, defragmentThresholds, evictableNamespaces, "
-    "lowThresholds, numberOfNodes, protectionThresholds, resourceType, room, strategy, wholeNodes"
+    "lowThresholds, minSavingsPerMove, nodePrice, numberOfNodes, protectionThresholds, resourceType, room, strategy, "
+    "wholeNodes"
 )
+AN_AMOUNT = "an amount from 0 to a million with at most six decimals, such as 0.192"
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a field that is not known": (
         {"lowTresholds": {"cpu": 40}},
@@ -50,6 +52,50 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a percentage with an endless exponent": (
         {"lowThresholds": {"cpu": "1e-999999999"}},
         "lowThresholds.cpu is '1e-999999999'; expected a percentage from 0 to 100",
+    ),
+    "a price that is no amount": (
+        {"strategy": "Consolidate", "nodePrice": {"default": "cheap"}},
+        f"nodePrice.default is 'cheap'; expected {AN_AMOUNT}",
+    ),
+    "a price below 0": (
+        {"strategy": "Consolidate", "nodePrice": {"instanceTypes": {"m5.large": -1}}},
+        f"nodePrice.instanceTypes.m5.large is -1; expected {AN_AMOUNT}",
+    ),
+    "a price of which seven decimals would be cut": (
+        {"strategy": "Consolidate", "nodePrice": {"default": "0.0000001"}},
+        f"nodePrice.default is '0.0000001'; expected {AN_AMOUNT}",
+    ),
+    "a price that is not finite": (
+        {"strategy": "Consolidate", "nodePrice": {"default": float("nan")}},
+        f"nodePrice.default is nan; expected {AN_AMOUNT}",
+    ),
+    "prices that are no mapping": (
+        {"strategy": "Consolidate", "nodePrice": 0.2},
+        "nodePrice is 0.2; expected a mapping with one or more of annotation, label, instanceTypes, default",
+    ),
+    "prices from a source that is not known": (
+        {"strategy": "Consolidate", "nodePrice": {"cloud": "aws"}},
+        "nodePrice is 'cloud'; expected only annotation, default, instanceTypes, label",
+    ),
+    "prices by a label without a key": (
+        {"strategy": "Consolidate", "nodePrice": {"label": ""}},
+        "nodePrice.label is ''; expected the key of a node's label, such as example.com/price-per-hour",
+    ),
+    "prices of instance types that are no mapping": (
+        {"strategy": "Consolidate", "nodePrice": {"instanceTypes": ["m5.large"]}},
+        "nodePrice.instanceTypes is ['m5.large']; expected a mapping from instance type to price per hour",
+    ),
+    "prices with a strategy that does not go by them": (
+        {"nodePrice": {"default": 0.2}},
+        "nodePrice is {'default': '0.2'}; expected nothing with a strategy other than Consolidate",
+    ),
+    "savings without a price": (
+        {"strategy": "Consolidate", "minSavingsPerMove": 0.01},
+        "minSavingsPerMove is '0.01'; expected nothing without nodePrice, by which a node's moves save something",
+    ),
+    "savings that are no amount": (
+        {"strategy": "Consolidate", "nodePrice": {"default": 1}, "minSavingsPerMove": True},
+        f"minSavingsPerMove is True; expected {AN_AMOUNT}",
     ),
     "thresholds that are no mapping": (
         {"lowThresholds": 40},

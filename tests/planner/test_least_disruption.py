@@ -1,17 +1,17 @@
 """Of plans that free as much with as many moves, the one that disturbs least is chosen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 import pytest
 
-from berth_core.objects import ContainerStatus, Node, Pod
+from berth_core.matching import TEMPLATE_HASH_LABEL
+from berth_core.objects import ContainerStatus, Node, Pod, PodDisruptionBudget
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import NO_EVICTION_ANNOTATION, plan
-from berth_descheduler.planner.problem import DisruptionCost
-from berth_descheduler.planner.simulation.cluster import Cluster
-from builders import node, owner, pod
+from berth_descheduler.planner import DISRUPTION_WEIGHTS, NO_EVICTION_ANNOTATION, plan
+from berth_descheduler.planner.problem import DisruptionCost, Problem
+from builders import disruption_budget, node, owner, pod
 from planner.clusters import claimed, consolidating, making_room, settings
 
 FIXED = 2_000_000_000
@@ -30,6 +30,11 @@ def of_many(name: str, on: str) -> Pod:
     return one(name, on, controller=owner(name="many"))
 
 
+def of_deployment(name: str, on: str, *, labels: Mapping[str, str] | None = None, **rest: object) -> Pod:
+    hashed = {TEMPLATE_HASH_LABEL: "7d9", **(labels or {})}
+    return one(name, on, controller=owner(name=f"{name}-7d9"), labels=hashed, **rest)
+
+
 @dataclass(frozen=True)
 class Case:
     """Two pods that are equal but for what matters; the worse one is made for a node, like the other."""
@@ -37,6 +42,7 @@ class Case:
     worse: Callable[[str], Pod]
     better: Callable[[str], Pod]
     more: tuple[Pod, ...] = ()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
 
 
 CROWD = tuple(of_many(f"many-{i}", "full") for i in range(3))
@@ -65,6 +71,23 @@ TABLE = {
         lambda on: one("worse", on, termination_grace_period_seconds=3600),
         lambda on: one("better", on, termination_grace_period_seconds=30),
     ),
+    "a pod that has to be evicted is worse than one that can surge": Case(
+        lambda on: one("worse", on), lambda on: of_deployment("better", on)
+    ),
+    "surging weighs more than age and a budget": Case(
+        lambda on: one("worse", on, created="2026-11-01T11:59:00Z"),
+        lambda on: of_deployment("better", on, created="2020-11-01T12:00:00Z", labels={"covered": "yes"}),
+        budgets=(disruption_budget(match_labels={"covered": "yes"}),),
+    ),
+    "an old pod is worse than a young one": Case(
+        lambda on: one("worse", on, created="2026-10-01T12:00:00Z"),
+        lambda on: one("better", on, created="2026-11-01T12:00:00Z"),
+    ),
+    "a pod under a disruption budget is worse than one without": Case(
+        lambda on: one("worse", on, labels={"covered": "yes"}),
+        lambda on: one("better", on),
+        budgets=(disruption_budget(match_labels={"covered": "yes"}),),
+    ),
 }
 
 
@@ -74,6 +97,7 @@ def known_claim(snapshot: Snapshot) -> Snapshot:
     return Snapshot(
         nodes=snapshot.nodes,
         pods=snapshot.pods,
+        disruption_budgets=snapshot.disruption_budgets,
         persistent_volume_claims=(claim("seen", volume="pv-seen"),),
         persistent_volumes=(volume("pv-seen"),),
     )
@@ -83,16 +107,17 @@ def two_nodes(case: Case, first: str, second: str) -> Snapshot:
     """Two nodes with a pod each, and room for one of them elsewhere."""
     nodes: tuple[Node, ...] = tuple(node(name, cpu="10") for name in ("a", "b", "full"))
     stays = one("stays", "full", cpu="2" if case.more else "8", priority=FIXED)
-    return known_claim(Snapshot(nodes=nodes, pods=(case.worse(first), case.better(second), stays, *case.more)))
+    pods = (case.worse(first), case.better(second), stays, *case.more)
+    return known_claim(Snapshot(nodes=nodes, pods=pods, disruption_budgets=case.budgets))
 
 
 @pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")], ids=["named first", "named last"])
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
 def test_the_worse_pod_weighs_more(case: Case, first: str, second: str) -> None:
-    cluster = Cluster.from_snapshot(two_nodes(case, first, second))
-    disruption = DisruptionCost(cluster)
+    problem = Problem.from_snapshot(two_nodes(case, first, second), consolidating())
+    disruption = DisruptionCost(problem)
 
-    worse, better = (cluster.pod_numbers["default", name] for name in ("worse", "better"))
+    worse, better = (problem.cluster.pod_numbers["default", name] for name in ("worse", "better"))
 
     assert disruption.weight(worse) > disruption.weight(better)
     assert disruption.cheapest_first([worse, better])[0] == better
@@ -118,7 +143,8 @@ def test_of_equal_pods_on_a_node_the_one_that_is_disturbed_less_makes_room(case:
         one("stays", "full", cpu="2" if case.more else "8", priority=FIXED),
         *case.more,
     )
-    made = plan(known_claim(Snapshot(nodes=nodes, pods=pods)), making_room(shapes=["cpu=2,count=1"]))
+    snapshot = known_claim(Snapshot(nodes=nodes, pods=pods, disruption_budgets=case.budgets))
+    made = plan(snapshot, making_room(shapes=["cpu=2,count=1"]))
 
     moved = [move.pod for move in made.moves]
     assert moved in (["better"], [])
@@ -175,3 +201,6 @@ def test_the_cost_names_pods_controllers_and_priorities() -> None:
     cost = plan(Snapshot(nodes=nodes, pods=pods), consolidating()).cost
 
     assert (cost.pods, cost.controllers, cost.priorities) == (3, 2, ((5, 1), (0, 2)))
+    weights = DISRUPTION_WEIGHTS
+    of_p = 3 * weights["perBitOfPriority"] + weights["cannotSurge"] + weights["onlyPodOfController"]
+    assert cost.disruption == of_p + 2 * (weights["cannotSurge"] + weights["onlyPodOfController"] // 2)

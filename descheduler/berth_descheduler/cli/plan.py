@@ -77,6 +77,7 @@ from berth_descheduler.report import (
     plan_page,
     price_option,
     print_plan,
+    refuse_second_prices,
     render_capacity,
     render_frame,
     render_queues,
@@ -148,6 +149,7 @@ def plan_command(
     Exit code 1 if a rehearsal differed from the plan.
     """
     settings, moves = settings_to_plan(options, policy, at=at)
+    refuse_second_prices(options["price"], is_priced=bool(settings.node_prices))
     stated = _stated(snapshot, options["snapshot_kinds"])
     with naming_what_was_typed(options, policy), _reading(snapshot, stated, kubeconfig, context) as source:
         with working("reading the cluster"):

@@ -58,6 +58,7 @@ from berth_descheduler.report import (
     newest_first,
     output_console,
     price_option,
+    refuse_second_prices,
     render_plan_list,
     render_policies,
     render_stored_plan,
@@ -260,6 +261,8 @@ def show_command(
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-show") as client:
         found = _newest(client) if plan is None else _get(client, plan)
+        predicted = found.spec.predicted
+        refuse_second_prices(price, is_priced=predicted is not None and bool(predicted.freed_price_per_hour))
         of_plan = {
             (room.namespace, how.reservation) for room, how in zip(found.spec.rooms, found.room_statuses, strict=True)
         }

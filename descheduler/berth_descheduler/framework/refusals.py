@@ -166,6 +166,8 @@ class RefusalReason(StrEnum):
     """The time limit ended the search."""
     TOO_FEW_LOW_NODES = "TooFewLowNodes"
     """No more nodes are low than `numberOfNodes`."""
+    SAVES_TOO_LITTLE = "SavesTooLittle"
+    """The node has no price, or its price is less than `minSavingsPerMove` for each pod that would have to leave it."""
     NO_ROOM_TOGETHER = "NoRoomTogether"
     """Each pod fits somewhere, but no place was found for all of them together."""
     BOUND_REACHED = "BoundReached"

@@ -5,7 +5,6 @@ Here is also what they say when something is wrong.
 
 from berth_descheduler.options.command import (
     GroupedCommand,
-    all_namespaces_option,
     cluster_options,
     duration_option,
     duration_option_or_none,
@@ -13,7 +12,6 @@ from berth_descheduler.options.command import (
     naming_options,
     option_of,
     planner_options,
-    selector_option,
     with_options,
 )
 from berth_descheduler.options.completion import (
@@ -23,7 +21,15 @@ from berth_descheduler.options.completion import (
     complete_policies,
     names_of,
 )
-from berth_descheduler.options.output import Output, objects_output_option, output_option, write_described, write_names
+from berth_descheduler.options.output import (
+    Output,
+    all_namespaces_option,
+    objects_output_option,
+    output_option,
+    selector_option,
+    write_described,
+    write_names,
+)
 from berth_descheduler.options.policy import (
     capacity_options,
     capacity_settings,

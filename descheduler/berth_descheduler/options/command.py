@@ -55,6 +55,7 @@ _OPTIONS: Final = {
     "protectionThresholds": "--protection-threshold",
     "numberOfNodes": "--number-of-nodes",
     "coolDownTime": "--cool-down",
+    "minSavingsPerMove": "--min-savings-per-move",
     "maxMoves": "--max-moves",
     "maxMovesPerNode": "--max-moves-per-node",
     "maxMovesPerNamespace": "--max-moves-per-namespace",
@@ -84,6 +85,8 @@ def naming_options(options: Mapping[str, Any]) -> Iterator[None]:
 def _by_option(error: InputError, options: Mapping[str, Any]) -> InputError:
     if error.field.split(".")[0] == _NAMESPACES:
         return _namespace_error(error, options)
+    if error.field.split(".")[0] == "nodePrice":
+        return InputError("--node-price", error.value, error.expected, said=error.said)
     field, resource = _split_threshold(error.field)
     option = _OPTIONS.get(field)
     if option is None:
@@ -182,12 +185,13 @@ def _read(options: dict[str, Any], name: str, expected: str, *, least: timedelta
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_NO_LIMIT: Final = "none"
 _OPTIONS_OF_STRATEGY: Final = {
     "shape": StrategyName.MAKE_ROOM,
     "shape_owner": StrategyName.MAKE_ROOM,
     "queue": StrategyName.MAKE_ROOM,
     "pod": StrategyName.MAKE_ROOM,
+    "node_price": StrategyName.CONSOLIDATE,
+    "min_savings_per_move": StrategyName.CONSOLIDATE,
     "low_threshold": StrategyName.THRESHOLD,
     "defragment_threshold": StrategyName.THRESHOLD,
     "number_of_nodes": StrategyName.THRESHOLD,
@@ -262,26 +266,6 @@ def namespace_option(command: F) -> F:
     return with_options(command, (option,), "Cluster")
 
 
-def selector_option(what: str) -> Callable[[F], F]:
-    """Return what adds `--selector`, whose value is a selector that can be read; "" for all."""
-    text = f"Only {what} with these labels, such as team=ml,tier!=db."
-    return click.option("-l", "--selector", default="", metavar="LABELS", callback=_check_selector, help=text)
-
-
-def _check_selector(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
-    try:
-        parse_selector(text)
-    except InputError as error:
-        raise InputError("--selector", text, error.expected) from error
-    return text
-
-
-def all_namespaces_option(command: F) -> F:
-    """Add `--all-namespaces`, which changes nothing: it is so without it."""
-    text = "As without it; for hands that are used to kubectl."
-    return click.option("-A", "--all-namespaces", is_flag=True, expose_value=False, help=text)(command)
-
-
 def planner_options(command: F) -> F:
     """Add the options from which `planner_settings` makes the settings."""
     for heading, options in reversed(_planner_options()):
@@ -332,6 +316,17 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
             multiple=True,
             metavar="NAMESPACE/NAME",
             help="make-room: a pending pod that must fit, with its gang; may be repeated. Default: all pending pods.",
+        ),
+        click.option(
+            "--node-price",
+            multiple=True,
+            metavar="SOURCE=VALUE",
+            help="consolidate: what a node's hour costs: annotation=KEY, label=KEY, TYPE=AMOUNT or default=AMOUNT.",
+        ),
+        click.option(
+            "--min-savings-per-move",
+            metavar="AMOUNT",
+            help="consolidate: what each move has to save; default: nothing.",
         ),
         click.option(
             "--resource-type",
@@ -404,21 +399,10 @@ def _search_options() -> tuple[Callable[[F], F], ...]:
 
 
 def _scope_options() -> tuple[Callable[[F], F], ...]:
+    namespaces: dict[str, Any] = {"multiple": True, "metavar": "NAME", "shell_complete": complete_namespaces}
     return (
-        click.option(
-            "--include-namespace",
-            multiple=True,
-            metavar="NAME",
-            shell_complete=complete_namespaces,
-            help="Move only pods of this namespace; may be repeated.",
-        ),
-        click.option(
-            "--exclude-namespace",
-            multiple=True,
-            metavar="NAME",
-            shell_complete=complete_namespaces,
-            help="Move no pods of this namespace; may be repeated.",
-        ),
+        click.option("--include-namespace", **namespaces, help="Move only pods of this namespace; may be repeated."),
+        click.option("--exclude-namespace", **namespaces, help="Move no pods of this namespace; may be repeated."),
         click.option(
             "-l",
             "--label-selector",
@@ -511,6 +495,8 @@ def _args(options: dict[str, Any], strategy: StrategyName) -> dict[str, Any]:
         "coolDownTime": options["cool_down"],
         "evictableNamespaces": _namespaces(options),
         "room": _room(options),
+        "nodePrice": _node_price(options["node_price"]),
+        "minSavingsPerMove": options["min_savings_per_move"] or 0,
         **_threshold_args(options, resource),
     }
 
@@ -531,6 +517,18 @@ def _room(options: dict[str, Any]) -> dict[str, Any]:
     return room
 
 
+def _node_price(given: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return the prices of nodes as a policy has them; raises `InputError`."""
+    found: dict[str, Any] = {}
+    for text in given:
+        source, _, value = text.rpartition("=")
+        if not source or not value:
+            raise InputError("--node-price", text, "annotation=KEY, label=KEY, default=AMOUNT or as m5.xlarge=0.192")
+        where = found if source in {"annotation", "label", "default"} else found.setdefault("instanceTypes", {})
+        where[source] = value
+    return found or None
+
+
 def _evictor(label_selector: str | None) -> DefaultEvictor:
     """Return an evictor that keeps pods outside a selector.
 
@@ -547,14 +545,14 @@ def _evictor(label_selector: str | None) -> DefaultEvictor:
 
 def _time_limit(text: str) -> float | None:
     """Return a time limit in seconds, None for none; raises `InputError`."""
-    if text == _NO_LIMIT:
+    if text == _NONE:
         return None
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise InputError("--time-limit", text, f"seconds above 0, such as 30, or {_NO_LIMIT}")
+        raise InputError("--time-limit", text, f"seconds above 0, such as 30, or {_NONE}")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""`--output`: the option, and how results are written for machines."""
+"""What lists and results have in common: `--output`, `--selector`, and how results are written for machines."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import click
 import msgspec
 import yaml
 
-from berth_core import printable_line
+from berth_core import InputError, parse_selector, printable_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,6 +34,26 @@ class Output(StrEnum):
     def for_people(self) -> bool:
         """Return whether it is a table."""
         return self in {Output.TABLE, Output.WIDE}
+
+
+def selector_option(what: str) -> Callable[[F], F]:
+    """Return what adds `--selector`, whose value is a selector that can be read; "" for all."""
+    text = f"Only {what} with these labels, such as team=ml,tier!=db."
+    return click.option("-l", "--selector", default="", metavar="LABELS", callback=_check_selector, help=text)
+
+
+def _check_selector(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    try:
+        parse_selector(text)
+    except InputError as error:
+        raise InputError("--selector", text, error.expected) from error
+    return text
+
+
+def all_namespaces_option(command: F) -> F:
+    """Add `--all-namespaces`, which changes nothing: it is so without it."""
+    text = "As without it; for hands that are used to kubectl."
+    return click.option("-A", "--all-namespaces", is_flag=True, expose_value=False, help=text)(command)
 
 
 def output_option(command: F) -> F:

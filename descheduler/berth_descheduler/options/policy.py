@@ -307,6 +307,8 @@ PLANNED: Final = frozenset(
         "include_namespace",
         "exclude_namespace",
         "cool_down",
+        "node_price",
+        "min_savings_per_move",
     }
 )
 CARRIED_OUT: Final = frozenset(

@@ -30,15 +30,26 @@ from berth_descheduler.planner.planning import (
     with_ways,
     without_surges,
 )
-from berth_descheduler.planner.problem import FragmentationChange, Problem, Proposal, Prover, Quality, Strategy
+from berth_descheduler.planner.problem import (
+    DISRUPTION_WEIGHTS,
+    FragmentationChange,
+    Problem,
+    Proposal,
+    Prover,
+    Quality,
+    Strategy,
+)
 from berth_descheduler.planner.queue_guarantees import QueueCapacity, QueueShape, measure_queues
 from berth_descheduler.planner.revalidation import Invalid, UnderWay, revalidate
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest
 from berth_descheduler.planner.settings import (
     EvictableNamespaces,
+    NodePrices,
     PlannerSettings,
     Thresholds,
     WaveLimits,
+    format_money,
+    parse_money,
     parse_percentage,
     plain_percentage,
 )
@@ -69,6 +80,7 @@ from berth_descheduler.planner.strategies.starving_jobs import StarvationRules, 
 from berth_descheduler.planner.strategies.threshold import Threshold, ThresholdRules
 
 __all__ = [
+    "DISRUPTION_WEIGHTS",
     "EVICT_ANNOTATION",
     "NO_EVICTION_ANNOTATION",
     "CapacityReport",
@@ -81,6 +93,7 @@ __all__ = [
     "Invalid",
     "MoveWay",
     "NodeIndex",
+    "NodePrices",
     "NodeUsage",
     "Plan",
     "PlannerSettings",
@@ -110,6 +123,7 @@ __all__ = [
     "WorkloadFit",
     "explain_kept_pods",
     "find_pending_jobs",
+    "format_money",
     "gangs_of",
     "is_pending",
     "matches_record",
@@ -119,6 +133,7 @@ __all__ = [
     "most_fenced_nodes",
     "nodes_for_waiting_pods",
     "odd_requests",
+    "parse_money",
     "parse_percentage",
     "plain_percentage",
     "plan",

@@ -65,7 +65,7 @@ def with_surges(snapshot: Snapshot, but: Collection[str] = ()) -> Snapshot:
     """
     budgets = snapshot.disruption_budgets
     known = DisruptionBudgets(budgets)
-    staying = (pod for pod in snapshot.pods if not _has_deployment(pod) or pod.key in but)
+    staying = (pod for pod in snapshot.pods if not has_deployment(pod) or pod.key in but)
     kept = {budget_key(one) for pod in staying for one in known.covering(pod)}
     return dataclasses.replace(
         snapshot, disruption_budgets=tuple(one if budget_key(one) in kept else _allowing_one(one) for one in budgets)
@@ -95,7 +95,8 @@ def _pairs(budget: PodDisruptionBudget) -> Iterable[tuple[str, str]]:
     return () if budget.spec.selector is None else budget.spec.selector.match_labels.items()
 
 
-def _has_deployment(pod: Pod) -> bool:
+def has_deployment(pod: Pod) -> bool:
+    """Return whether a Deployment has the pod, which can surge then."""
     owner = pod.controller
     return owner is not None and bool(deployment_name(owner.kind, owner.name, pod.metadata.labels))
 

@@ -34,9 +34,16 @@ from berth_descheduler.planner.disruption_budgets import (
 )
 from berth_descheduler.planner.fragmentation import Fragmentation, measure
 from berth_descheduler.planner.pending_pods import is_pending, pods_competing_for_room
-from berth_descheduler.planner.problem import FragmentationChange, Problem, Proposal, Quality, Strategy
+from berth_descheduler.planner.problem import (
+    DisruptionCost,
+    FragmentationChange,
+    Problem,
+    Proposal,
+    Quality,
+    Strategy,
+)
 from berth_descheduler.planner.rooms import MOST_ROOMS, RoomMade, RoomOwners, planned_rooms
-from berth_descheduler.planner.settings import PlannerSettings
+from berth_descheduler.planner.settings import PlannerSettings, format_money
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
 from berth_descheduler.planner.strategies.single_pods import Named, joined, name_pods, problem_after, propose_for_named
 from berth_descheduler.planner.waves import assign_waves, find_predecessors
@@ -75,6 +82,8 @@ def _as_far_as_known(found: Quality, first: Quality) -> Quality:
     """
     out_of_time = found.out_of_time or first.out_of_time
     known = replace(found, upper_bound=first.upper_bound, prover=first.prover, out_of_time=out_of_time)
+    if found.money is not None and first.money is not None:
+        known = replace(known, money=replace(found.money, upper_bound=first.money.upper_bound))
     return replace(known, fewest_moves=min(1, found.moves))
 
 
@@ -197,6 +206,23 @@ class PlanCost:
     stateful_set_pods: int = 0
     seconds: int = 0
     """How long it may take, by grace periods and by how long the pods took to start."""
+    disruption: int = 0
+    """The sum of what the moved pods weigh, by which of equally good plans the gentlest was chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPrice:
+    """What the nodes of a plan cost, by the prices that its settings name; in millionths."""
+
+    of_node: Mapping[str, int]
+    """What an hour of each node costs of which it is known."""
+
+    unpriced: tuple[str, ...] = ()
+    """Nodes of which it is not known; they count 0."""
+
+    def total(self, nodes: Iterable[str]) -> int:
+        """Return what an hour of some nodes costs."""
+        return sum(self.of_node.get(name, 0) for name in nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +266,8 @@ class Plan:
     """What of a free resource the workload cannot use, with a strategy that lowers that."""
 
     cost: PlanCost = PlanCost(0, 0, ())
+    price: PlanPrice | None = None
+    """What the nodes cost; None: the settings name no prices."""
     missing_kinds: tuple[SnapshotKind, ...] = ()
     """Kinds of objects that the snapshot lacks, about which something was assumed."""
     competing_pods: tuple[str, ...] = ()
@@ -297,6 +325,7 @@ class Plan:
             only_pods=self.cost.only_pods,
             stateful_set_pods=self.cost.stateful_set_pods,
             expected_seconds=self.cost.seconds,
+            freed_price_per_hour="" if self.price is None else format_money(self.price.total(self.freed_nodes)),
         )
 
     @property
@@ -341,6 +370,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         starving=proposal.starving,
         fragmentation=proposal.fragmentation,
         cost=_cost(problem, steps, waves),
+        price=_price(problem),
         missing_kinds=snapshot.missing,
         competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),
         control_plane_only=0 < len(snapshot.nodes) == len(problem.cluster.closed_to_plans),
@@ -411,6 +441,15 @@ def measure_cluster(snapshot: Snapshot, settings: PlannerSettings) -> Fragmentat
     return measure(Problem.from_snapshot(snapshot, settings), ())
 
 
+def _price(problem: Problem) -> PlanPrice | None:
+    prices = problem.settings.node_prices
+    if not prices:
+        return None
+    found = {node.metadata.name: prices.of(node.metadata) for node in problem.cluster.nodes}
+    known = {name: price for name, price in found.items() if price is not None}
+    return PlanPrice(known, tuple(sorted(found.keys() - known.keys())))
+
+
 def _cost(problem: Problem, steps: Sequence[Step], waves: Sequence[int]) -> PlanCost:
     pods = [problem.cluster.pods[pod].pod for pod in dict.fromkeys(step.pod for step in steps)]
     siblings = Counter((one.pod.metadata.namespace, one.pod.controller) for one in problem.cluster.pods)
@@ -428,6 +467,7 @@ def _cost(problem: Problem, steps: Sequence[Step], waves: Sequence[int]) -> Plan
         only_pods=sum(pod.controller is None or siblings[pod.metadata.namespace, pod.controller] == 1 for pod in pods),
         stateful_set_pods=sum(pod.controller is not None and pod.controller.kind == _STATEFUL_SET for pod in pods),
         seconds=min(sum(longest.values()), _LARGEST_NUMBER),
+        disruption=sum(map(DisruptionCost(problem).weight, {step.pod for step in steps})) if steps else 0,
     )
 
 

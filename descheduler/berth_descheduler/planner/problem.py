@@ -30,7 +30,7 @@ from berth_core import (
 )
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
+from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, has_deployment
 from berth_descheduler.planner.evictability import NO_EVICTION_ANNOTATION, Evictability
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners
 from berth_descheduler.planner.settings import PlannerSettings
@@ -60,11 +60,20 @@ class Prover(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class MoneyQuality:
+    """What the freed nodes cost an hour, beside the most that any plan could free; in millionths."""
+
+    reached: int
+    upper_bound: int
+
+
+@dataclass(frozen=True, slots=True)
 class Quality:
     """What a plan reaches, beside the most that any plan could reach.
 
     Counts the strategy's objective: nodes freed by `Consolidate`, pods that find room by `MakeRoom`, millionths of what
-    is free that become usable by `MinimizeFragmentation`.
+    is free that become usable by `MinimizeFragmentation`. Where nodes have prices, the objective is money: what is
+    proven is then about `money`, and the counts are only true.
     """
 
     reached: int
@@ -82,6 +91,9 @@ class Quality:
     is_snapshot_incomplete: bool = False
     """The snapshot lacks kinds of objects: what is known of other plans holds for what it has, and proves nothing."""
 
+    money: MoneyQuality | None = None
+    """None: nodes have no prices."""
+
     @property
     def gap(self) -> int:
         """Return how much more another plan could reach at most."""
@@ -90,7 +102,8 @@ class Quality:
     @property
     def proven_optimal(self) -> bool:
         """Return whether no plan reaches more."""
-        return self.gap == 0 and not self.is_snapshot_incomplete
+        gap = self.gap if self.money is None else self.money.upper_bound - self.money.reached
+        return gap == 0 and not self.is_snapshot_incomplete
 
     @property
     def proven_fewest_moves(self) -> bool:
@@ -208,6 +221,10 @@ class Problem:
     def budgets(self) -> DisruptionBudgets:
         """Return the disruption budgets of the cluster."""
         return self._evictability.budgets
+
+    def price_of(self, node: NodeIndex) -> int:
+        """Return what a node costs an hour, in millionths; 0 if nothing says it."""
+        return self.settings.node_prices.of(self.cluster.nodes[node].metadata) or 0
 
     @cached_property
     def pod_refusals(self) -> Mapping[PodIndex, Refusal]:
@@ -486,15 +503,33 @@ def _cooldown_refusal(node: Node, settings: PlannerSettings) -> Refusal | None:
 
 
 # --- cost of a move --------------------------------------------------------------------------------------------------
-# To choose between alternatives.
+# To choose between alternatives that are equally good otherwise.
 
 _PRIORITY_BITS: Final = 8
+_PRIORITY: Final = 1 << _PRIORITY_BITS
+_EVICTED: Final = 64
+_ONLY: Final = 16
 _MOST_RESTARTS: Final = 16
 _LONG_GRACE_SECONDS: Final = 60
-_FEW_PODS: Final = 16
+_MOST_GRACE: Final = 16
+_MOST_AGE: Final = 16
+_BUDGET: Final = 8
 _CLAIM: Final = 4
 _LEFT_IN_PEACE: Final = 1 << 14
 """More than all else together."""
+
+DISRUPTION_WEIGHTS: Final[Mapping[str, int]] = {
+    "prefersNoEviction": _LEFT_IN_PEACE,
+    "perBitOfPriority": _PRIORITY,
+    "cannotSurge": _EVICTED,
+    "onlyPodOfController": _ONLY,
+    "perMinuteOfGrace": 1,
+    "perRestart": 1,
+    "perDoublingOfAgeInMinutes": 1,
+    "underDisruptionBudget": _BUDGET,
+    "perClaim": _CLAIM,
+}
+"""What each trait of a pod adds to the cost of moving it; the page on strategies says where they end."""
 
 
 class DisruptionCost:
@@ -503,8 +538,13 @@ class DisruptionCost:
     The numbers have no unit, only an order.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, problem: Problem) -> None:
+        self._cluster = cluster = problem.cluster
+        self._budgets = problem.budgets
+        born = (read_timestamp(one.pod.metadata.creation_timestamp) for one in cluster.pods)
+        self._born = [0 if one is None else int(one.timestamp()) // 60 for one in born]  # minutes
+        now = problem.settings.now
+        self._now = max(self._born, default=0) if now is None else int(now.timestamp()) // 60
         sizes = Counter(placed.class_index for placed in cluster.pods)
         self._pods_of_controller: Counter[tuple[str, str]] = Counter()
         for pods in cluster.classes:
@@ -513,33 +553,38 @@ class DisruptionCost:
         """Return the cost that all pods of a class share."""
 
     def weight(self, pod: PodIndex) -> int:
-        """Return the cost of moving a pod.
+        """Return the cost of moving a pod, by `DISRUPTION_WEIGHTS`.
 
-        Higher priority costs more, few pods in the controller (a single one is an outage), many restarts (the pod may
-        not come up again), a long grace period, volumes, and most of all an annotation that asks for no eviction.
+        Higher priority costs more, then a pod that cannot surge and so is gone for a while, few pods in the controller
+        (a single one is an outage), many restarts (the pod may not come up again), a long grace period, age (what ran
+        long has more to lose), a disruption budget, volumes, and most of all an annotation that asks for no eviction.
         """
         return self.of_class[self._cluster.pods[pod].class_index] + self.of_itself(pod)
 
     def of_itself(self, pod: PodIndex) -> int:
-        """Return a pod's own cost, by its restarts and annotation.
+        """Return a pod's own cost, by its restarts, age and annotation.
 
-        Restarts of a container count up to a limit; the annotation asks for no eviction.
+        Restarts of a container count up to a limit, age by its doublings; the annotation asks for no eviction.
         """
         placed = self._cluster.pods[pod].pod
         wish = _LEFT_IN_PEACE if NO_EVICTION_ANNOTATION in placed.metadata.annotations else 0
+        age = min(_MOST_AGE, max(0, self._now - self._born[pod]).bit_length()) if self._born[pod] else 0
         statuses = placed.status.container_statuses
-        return wish + (sum(min(_MOST_RESTARTS, status.restart_count) for status in statuses) if statuses else 0)
+        restarts = sum(min(_MOST_RESTARTS, status.restart_count) for status in statuses) if statuses else 0
+        return wish + age + restarts
 
     def cheapest_first(self, pods: list[PodIndex]) -> list[PodIndex]:
-        """Return pods by ascending cost."""
-        return sorted(pods, key=lambda pod: (self.weight(pod), pod))
+        """Return pods by ascending cost, of equals the youngest first."""
+        return sorted(pods, key=lambda pod: (self.weight(pod), -self._born[pod], pod))
 
     def _weigh_class(self, example: Pod) -> int:
         priority = max(0, example.spec.priority or 0).bit_length() << _PRIORITY_BITS
-        alone = _FEW_PODS // max(1, self._pods_of_controller[_controller_key(example)])
+        evicted = 0 if has_deployment(example) else _EVICTED
+        alone = _ONLY // max(1, self._pods_of_controller[_controller_key(example)])
         slow = (example.spec.termination_grace_period_seconds or 0) // _LONG_GRACE_SECONDS
+        budget = _BUDGET if self._budgets.covering(example) else 0
         claims = sum(volume.persistent_volume_claim is not None for volume in example.spec.volumes)
-        return priority + alone + min(_FEW_PODS, slow) + _CLAIM * claims
+        return priority + evicted + alone + min(_MOST_GRACE, slow) + budget + _CLAIM * claims
 
 
 def _controller_key(pod: Pod) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from berth_descheduler.framework.interfaces import Enabled, PluginSet
 from berth_descheduler.planner import (
     EvictableNamespaces,
     NodeIndex,
+    NodePrices,
     PlannerSettings,
     Problem,
     Proposal,
@@ -35,6 +36,8 @@ from berth_descheduler.planner import (
     Threshold,
     ThresholdRules,
     Thresholds,
+    format_money,
+    parse_money,
     plain_percentage,
 )
 
@@ -59,6 +62,8 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "numberOfNodes": "`Threshold`: act only if more nodes than this are low; 0 by default.",
     "evictableNamespaces": "Namespaces whose pods may move: a list `include` or a list `exclude`; all by default.",
     "coolDownTime": "How long a node that pods were moved off is no source again; none by default.",
+    "nodePrice": "`Consolidate`: what a node's hour costs, by `annotation`, `label`, `instanceTypes` or `default`.",
+    "minSavingsPerMove": "`Consolidate` with `nodePrice`: what each move has to save an hour; 0 by default.",
     "room": "`MakeRoom`: lists `shapes` and `pods`, or a `queue`; `owners` of shapes; all pending pods by default.",
 }
 """Each argument with its meaning, as the reference page shows it."""
@@ -192,6 +197,12 @@ class DefragmentationArgs:
     room: RoomRequest = field(default_factory=RoomRequest)
     """What `MakeRoom` makes room for."""
 
+    node_prices: NodePrices = field(default_factory=NodePrices)
+    """What an hour of each node costs: with any, `Consolidate` frees the most money."""
+
+    min_savings_per_move: int = 0
+    """What each move has to save an hour, in millionths."""
+
     def __post_init__(self) -> None:
         """Refuse arguments that contradict one another, naming the field."""
         if self.whole_nodes is None:
@@ -205,6 +216,13 @@ class DefragmentationArgs:
             raise InputError("numberOfNodes", self.number_of_nodes, "a whole number from 0 on")
         if self.strategy is not StrategyName.MAKE_ROOM and not self.room.names_nothing:
             raise InputError("room", self.room.to_mapping(), "nothing with a strategy other than MakeRoom")
+        if self.strategy is not StrategyName.CONSOLIDATE and self.node_prices:
+            raise InputError(
+                "nodePrice", self.node_prices.to_mapping(), "nothing with a strategy other than Consolidate"
+            )
+        if self.min_savings_per_move and not self.node_prices:
+            expected = "nothing without nodePrice, by which a node's moves save something"
+            raise InputError("minSavingsPerMove", format_money(self.min_savings_per_move), expected)
         if self.cool_down < timedelta(0):
             raise InputError("coolDownTime", format_duration(self.cool_down), "a length of time from 0 on")
         only = self.strategy.whole_nodes
@@ -260,6 +278,8 @@ class DefragmentationArgs:
             strategy=strategy,
             whole_nodes=_flag(raw.get("wholeNodes")),
             room=RoomRequest.parse(raw.get("room")),
+            node_prices=NodePrices.parse(raw.get("nodePrice")),
+            min_savings_per_move=parse_money("minSavingsPerMove", raw.get("minSavingsPerMove", 0)),
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -273,6 +293,8 @@ class DefragmentationArgs:
             "strategy": self.strategy.value,
             "wholeNodes": self.empties_whole_nodes,
             **({"room": self.room.to_mapping()} if self.strategy is StrategyName.MAKE_ROOM else {}),
+            **({"nodePrice": self.node_prices.to_mapping()} if self.node_prices else {}),
+            **({"minSavingsPerMove": format_money(least)} if (least := self.min_savings_per_move) else {}),
         }
 
     @property
@@ -447,22 +469,17 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
     orders nodes by cpu and protects none.
     """
     balance = plugins.balance.plugin
-    if not isinstance(balance, Defragmentation):
-        neutral = EvictableNamespaces(), Thresholds(()), timedelta(0)
-        namespaces, protection, cool_down = neutral
-        resource, named = CPU, {"resourceType": CPU}
-    else:
-        args = balance.args
-        namespaces, protection, cool_down = args.evictable_namespaces, args.protection, args.cool_down
-        resource, named = args.resource_type, args.named_resources
+    args = balance.args if isinstance(balance, Defragmentation) else None
     return replace(
         settings,
         plugins=plugins,
-        resource_type=resource,
-        evictable_namespaces=namespaces,
-        protection=protection,
-        cool_down=cool_down,
-        named_resources=named,
+        resource_type=args.resource_type if args else CPU,
+        evictable_namespaces=args.evictable_namespaces if args else EvictableNamespaces(),
+        protection=args.protection if args else Thresholds(()),
+        cool_down=args.cool_down if args else timedelta(0),
+        named_resources=args.named_resources if args else {"resourceType": CPU},
+        node_prices=args.node_prices if args else NodePrices(),
+        min_savings_per_move=args.min_savings_per_move if args else 0,
         lent_nodes=plugins.balance.name == LENT_NODES,
         evicts_for_room=evicts_for_room(plugins),
     )

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from berth_core import DeschedulerPolicy, InputError, Limits, RunMode, field_steps, format_duration
+from berth_descheduler.planner import format_money
 from berth_descheduler.plugins import DefaultEvictor, Defragmentation, Goal, PluginRegistry, StrategyName, goal_of
 from berth_descheduler.policy.parsing import PolicyRun, RunDefaults, decode_policy, read_policy
 from berth_descheduler.policy.profiles import errors_in
@@ -253,6 +254,18 @@ def _check_thresholds(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Fin
         yield _warning(f"{field}.defragmentThresholds", text)
 
 
+def _check_prices(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Look for savings that no node can reach."""
+    del policy
+    prices, least = run.planner.node_prices, run.planner.min_savings_per_move
+    if prices.annotation or prices.label or not least:
+        return
+    highest = max((*prices.instance_types.values(), prices.default or 0))
+    if least > highest:
+        text = f"{format_money(least)} is above every price of nodePrice: no node is worth a move"
+        yield _warning("spec.profiles[0].pluginConfig.Defragmentation.args.minSavingsPerMove", text)
+
+
 def _check_evictor(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
     """Look for filters that hardly any pod passes."""
     del policy
@@ -263,7 +276,14 @@ def _check_evictor(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Findin
             yield _warning("spec.profiles[0].pluginConfig.DefaultEvictor.args.minReplicas", text)
 
 
-_CHECKS: Final[tuple[Check, ...]] = (_check_pace, _check_mode, _check_thresholds, _check_evictor, _check_limits)
+_CHECKS: Final[tuple[Check, ...]] = (
+    _check_pace,
+    _check_mode,
+    _check_thresholds,
+    _check_prices,
+    _check_evictor,
+    _check_limits,
+)
 
 
 def _warning(field: str, message: str) -> Finding:

@@ -15,14 +15,19 @@ from berth_descheduler.report.documents import (
     PlanList,
     PlanMove,
     PlanRoom,
-    PolicyList,
     describe_plan,
     describe_run,
 )
-from berth_descheduler.report.html import ReportFile, price_option, report_option, stored_plan_page
+from berth_descheduler.report.html import (
+    ReportFile,
+    price_option,
+    refuse_second_prices,
+    report_option,
+    stored_plan_page,
+)
 from berth_descheduler.report.node_map import draw_nodes
 from berth_descheduler.report.page import Occasion, Page, plan_page, run_page
-from berth_descheduler.report.policies import list_policies, render_policies
+from berth_descheduler.report.policies import PolicyList, list_policies, render_policies
 from berth_descheduler.report.progress import DrainProgress, RunProgress
 from berth_descheduler.report.stored_plans import (
     PlanHead,
@@ -79,6 +84,7 @@ __all__ = [
     "price_option",
     "print_drain",
     "print_plan",
+    "refuse_second_prices",
     "render_capacity",
     "render_frame",
     "render_plan_list",

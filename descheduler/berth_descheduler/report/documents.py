@@ -15,7 +15,6 @@ import msgspec
 from berth_core import (
     Achieved,
     Condition,
-    FragmentationStatus,
     MoveMethod,
     MoveState,
     MoveStatus,
@@ -28,7 +27,6 @@ from berth_core import (
     RoomState,
     RoomStatus,
     RunMode,
-    Trigger,
     format_amount,
     format_duration,
     format_selector,
@@ -37,6 +35,7 @@ from berth_descheduler.framework.interfaces import PluginKind
 from berth_descheduler.framework.refusals import Refused, RefusedKind
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import (
+    DISRUPTION_WEIGHTS,
     Fragmentation,
     FragmentationChange,
     MoveWay,
@@ -44,6 +43,7 @@ from berth_descheduler.planner import (
     PlannerSettings,
     Prover,
     RoomMade,
+    format_money,
 )
 from berth_descheduler.plugins import label_selectors
 from berth_descheduler.report.summary import least_fragmented, summarise_plan
@@ -140,6 +140,10 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: int
     controllers: int
     priorities: tuple[PriorityCost, ...]
+    disruption: int
+    """The sum of the moved pods' weights: of equally good plans the search looks for the least."""
+    weights: dict[str, int]
+    """What each trait of a pod weighs."""
 
 
 class ShapeFit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -205,6 +209,8 @@ class PlanProposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     upper_bound: int | None
     gap: int | None
     proven_optimal: bool | None
+    upper_bound_price_per_hour: str
+    """With `nodePrice` no plan frees more money an hour, and optimal is what frees as much; "" without."""
     fewest_moves: int | None
     proven_fewest_moves: bool | None
     proven_by: Prover | None
@@ -215,6 +221,8 @@ class PlanProposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     rooms: tuple[ProposedRoom, ...]
     fragmentation: FragmentationLowered | None
     """null: the strategy is not MinimizeFragmentation."""
+    unpriced_nodes: tuple[str, ...]
+    """Nodes of which `nodePrice` says no price that can be read; they count 0."""
     competing_pods: tuple[str, ...]
     """Pending pods that tolerate every taint, and may take the room."""
     shapes: tuple[ShapeFit, ...]
@@ -375,33 +383,6 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     replanned: tuple[ResumedPlan, ...]
 
 
-class PolicyDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A policy: when it runs, how far it goes by itself, and what became of its last run."""
-
-    name: str
-    mode: RunMode
-    suspend: bool
-    trigger: Trigger
-    node_selector: str
-    valid: bool | None
-    """null while the service has not looked at it."""
-    invalid_because: str
-    warnings: tuple[str, ...]
-    last_run_time: str | None
-    last_verdict: str
-    last_outcome: str
-    last_plan: str
-    next_run_time: str | None
-    fragmentation: FragmentationStatus | None
-    conditions: tuple[Condition, ...]
-
-
-class PolicyList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All policies by name."""
-
-    items: tuple[PolicyDocument, ...]
-
-
 # --- plans that are only made -----------------------------------------------------------------------------------------
 
 
@@ -419,6 +400,7 @@ def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> Pla
         upper_bound=known.upper_bound if known else None,
         gap=known.gap if known else None,
         proven_optimal=quality.proven_optimal if quality else None,
+        upper_bound_price_per_hour=format_money(known.money.upper_bound) if known and known.money else "",
         fewest_moves=known.fewest_moves if known else None,
         proven_fewest_moves=quality.proven_fewest_moves if quality else None,
         proven_by=known.prover if known else None,
@@ -427,11 +409,14 @@ def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> Pla
             pods=plan.cost.pods,
             controllers=plan.cost.controllers,
             priorities=tuple(PriorityCost(priority=one, pods=pods) for one, pods in plan.cost.priorities),
+            disruption=plan.cost.disruption,
+            weights=dict(DISRUPTION_WEIGHTS),
         ),
         predicted=plan.predicted,
         moves=tuple(map(_describe_proposed_move, range(len(plan.moves)), plan.moves, ways)),
         rooms=tuple(map(_describe_room_made, plan.room)),
         fragmentation=None if plan.fragmentation is None else _describe_lowered(plan, plan.fragmentation),
+        unpriced_nodes=plan.price.unpriced if plan.price else (),
         competing_pods=plan.competing_pods,
         shapes=tuple(
             ShapeFit(

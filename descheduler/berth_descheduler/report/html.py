@@ -121,6 +121,13 @@ def price_option(command: F) -> F:
     return click.option("--price", multiple=True, metavar="NAME=AMOUNT", callback=_parse_prices, help=text)(command)
 
 
+def refuse_second_prices(prices: Prices, *, is_priced: bool) -> None:
+    """Raise `InputError` for `--price` with a plan that knows what its nodes cost: two answers would contradict."""
+    if prices and is_priced:
+        text = ", ".join(f"{name}={amount:g}" for name, amount in prices.items())
+        raise InputError("--price", text, "nothing with a plan by nodePrice, which says itself what it is worth")
+
+
 def _parse_prices(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
     """Return prices by name; raises `InputError` for what is none."""
     found: dict[str, float] = {}

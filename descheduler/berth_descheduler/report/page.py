@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from berth_core import MoveState, MoveStatus, PlannedMove, count, format_duration, format_timestamp, percent
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
-from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, Prover, RoomMade, requested_share
+from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, Prover, RoomMade, format_money, requested_share
 from berth_descheduler.report.documents import (
     describe_settings,
 )
@@ -18,6 +18,7 @@ from berth_descheduler.report.node_map import NodeMaps, draw_maps
 from berth_descheduler.report.summary import (
     NO_PRICES,
     Prices,
+    bound_and_gap,
     compare_states,
     compare_unused,
     cost_in_words,
@@ -29,6 +30,7 @@ from berth_descheduler.report.summary import (
     name_refused,
     stakes_in_words,
     summarise_plan,
+    unpriced_in_words,
 )
 from berth_descheduler.settings import CycleSettings
 
@@ -239,7 +241,7 @@ def _tone(outcome: Outcome) -> Tone:
 
 def _judgement(plan: Plan) -> tuple[str, ...]:
     judged = (one,) if (one := judge_plan(plan)) else ()
-    said = (*missing_in_words(plan), *judged)
+    said = (*missing_in_words(plan), *unpriced_in_words(plan), *judged)
     return (*said, cost_in_words(plan)) if plan.moves else said
 
 
@@ -259,6 +261,9 @@ def _plan_figures(plan: Plan) -> Iterator[Figure]:
     if plan.room:
         yield Figure("find room", str(sum(room.fitted for room in plan.room)), _wanted(plan.room))
     yield Figure("nodes freed", str(len(plan.freed_nodes)), f"of {len(plan.before.nodes)}")
+    if plan.price is not None:
+        total = format_money(plan.price.total(node.name for node in plan.before.nodes))
+        yield Figure("worth an hour", plan.predicted.freed_price_per_hour, f"of {total}, what all nodes cost")
     yield Figure("empty nodes", f"{before} → {after}", f"of {len(plan.before.nodes)}")
     yield Figure("moves", str(len(plan.moves)), f"in {count(plan.waves, 'wave')}")
     yield Figure("restarted", count(plan.cost.pods, "pod"), f"of {count(plan.cost.controllers, 'controller')}")
@@ -276,9 +281,11 @@ def _quality_figures(plan: Plan) -> Iterator[Figure]:
     if least is not None:
         yield Figure("bound", percent(least), "fragmented at least, for any plan")
         return
-    yield Figure("upper bound", str(quality.upper_bound), f"{counted_by(plan)}, for any plan")
+    bound, gap = bound_and_gap(quality)
+    counted = counted_by(plan) if quality.money is None else "freed an hour"
+    yield Figure("upper bound", bound, f"{counted}, for any plan")
     proof = "proven optimal" if quality.proven_optimal else "not proven optimal"
-    yield Figure("gap to the bound", str(quality.gap), f"{proof} ({_PROVERS[quality.prover]})")
+    yield Figure("gap to the bound", gap, f"{proof} ({_PROVERS[quality.prover]})")
 
 
 def _figures_of_run(outcome: Outcome, plan: Plan | None) -> tuple[Figure, ...]:

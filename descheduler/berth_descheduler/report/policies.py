@@ -4,15 +4,51 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth_core import VALID, Condition, DeschedulerPolicy, Trigger, parse_timestamp, span_in_words
-from berth_descheduler.report.documents import PolicyDocument, PolicyList
+from berth_core import (
+    VALID,
+    Condition,
+    DeschedulerPolicy,
+    FragmentationStatus,
+    RunMode,
+    Trigger,
+    parse_timestamp,
+    span_in_words,
+)
 
 _TRUE: Final = "True"
 _FALSE: Final = "False"
+
+
+class PolicyDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A policy: when it runs, how far it goes by itself, and what became of its last run."""
+
+    name: str
+    mode: RunMode
+    suspend: bool
+    trigger: Trigger
+    node_selector: str
+    valid: bool | None
+    """null while the service has not looked at it."""
+    invalid_because: str
+    warnings: tuple[str, ...]
+    last_run_time: str | None
+    last_verdict: str
+    last_outcome: str
+    last_plan: str
+    next_run_time: str | None
+    fragmentation: FragmentationStatus | None
+    conditions: tuple[Condition, ...]
+
+
+class PolicyList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All policies by name."""
+
+    items: tuple[PolicyDocument, ...]
 
 
 def trigger_in_words(trigger: Trigger) -> str:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -23,7 +24,7 @@ from berth_core import (
     span_in_words,
 )
 from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
-from berth_descheduler.planner import Fragmentation, Plan, Prover, Quality, requested_share
+from berth_descheduler.planner import Fragmentation, Plan, Prover, Quality, format_money, requested_share
 from berth_descheduler.plugins import Goal, drain_of, goal_of
 
 _LISTED_PODS: Final = 6
@@ -63,7 +64,8 @@ def _summarise_freed(plan: Plan) -> str:
         what = f"no pod of the {nodes} nodes can be moved" if single else f"none of the {nodes} nodes can be emptied"
         return f"Nothing to move: {what} by these rules{within}."
     moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
-    freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}"
+    price = f", {plan.predicted.freed_price_per_hour} an hour" if plan.price and plan.freed_nodes else ""
+    freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}{price}"
     number = len(plan.after.empty_nodes)
     empty = f"{number} {'is' if number == 1 else 'are'} empty then"
     if single:
@@ -199,18 +201,32 @@ def judge(quality: Quality, *, what: str) -> str:
     if quality.is_snapshot_incomplete:
         return "How far it is from the best is not known: the snapshot lacks kinds of objects."
     by = "the exact solver" if quality.prover is Prover.EXACT else "a bound that holds for any plan"
+    bound, gap = bound_and_gap(quality)
+    most = f"{bound} {what}" if quality.money is None else f"{bound} an hour"
     if quality.proven_optimal and quality.proven_fewest_moves:
-        text = (
-            f"Proven optimal: no plan reaches more than {quality.upper_bound} {what}, nor this with fewer moves ({by})."
-        )
+        text = f"Proven optimal: no plan reaches more than {most}, nor this with fewer moves ({by})."
     elif quality.proven_optimal:
-        least = f"this many need at least {count(quality.fewest_moves, 'move')}"
-        text = f"Proven optimal: no plan reaches more than {quality.upper_bound} {what} ({by}); {least}."
+        so_much = "this many need" if quality.money is None else "this much needs"
+        least = f"{so_much} at least {count(quality.fewest_moves, 'move')}"
+        text = f"Proven optimal: no plan reaches more than {most} ({by}); {least}."
     else:
-        text = (
-            f"No plan reaches more than {quality.upper_bound} {what} ({by}): at most {quality.gap} more than this one."
-        )
+        text = f"No plan reaches more than {most} ({by}): at most {gap} more than this one."
     return f"{text} The time limit ended the search." if quality.out_of_time else text
+
+
+def bound_and_gap(quality: Quality) -> tuple[str, str]:
+    """Return the upper bound of what counts, and how much more than the plan it is: money where nodes have prices."""
+    if (money := quality.money) is None:
+        return str(quality.upper_bound), str(quality.gap)
+    return format_money(money.upper_bound), format_money(money.upper_bound - money.reached)
+
+
+def unpriced_in_words(plan: Plan) -> tuple[str, ...]:
+    """Return which nodes have no price, in a sentence; nothing if all have one, or none needs it."""
+    if plan.price is None or not plan.price.unpriced:
+        return ()
+    named, number = first_few(list(plan.price.unpriced), _LISTED_PODS), count(len(plan.price.unpriced), "node")
+    return (f"nodePrice says no price that can be read of {number}, counted 0: {named}.",)
 
 
 def cost_in_words(plan: Plan) -> str:
@@ -233,7 +249,10 @@ def competing_pods_in_words(plan: Plan) -> str:
 # --- gain and risk ----------------------------------------------------------------------------------------------------
 
 Prices: TypeAlias = Mapping[str, float]
-"""What an hour of a resource costs, such as of a core, or of a node by `NODE`."""
+"""What an hour of a resource costs, such as of a core, or of a node by `NODE`.
+
+For plans that know no prices: one that was made by `nodePrice` says itself what it is worth.
+"""
 
 NO_PRICES: Final[Prices] = MappingProxyType({})
 NODE: Final = "node"
@@ -252,11 +271,14 @@ def gain_in_words(predicted: Predicted, prices: Prices = NO_PRICES) -> str:
     freed = predicted.freed_resources
     amounts = ", ".join(f"{name} {freed[name]}" for name in sorted(freed, key=lambda name: (name != CPU, name)))
     said = f"Gain: {count(len(predicted.freed_nodes), 'node')}{f' with {amounts}' if amounts else ''}"
+    if predicted.freed_price_per_hour:
+        hourly = Decimal(predicted.freed_price_per_hour)
+        return f"{said}, worth {hourly:,} an hour, {hourly * _HOURS_OF_A_MONTH:,.0f} a month."
     if not prices:
         return f"{said}."
-    hourly = prices.get(NODE, 0.0) * len(predicted.freed_nodes)
-    hourly += sum(_units(name, freed[name]) * price for name, price in prices.items() if name in freed)
-    return f"{said}, worth {hourly:,.2f} an hour, {hourly * _HOURS_OF_A_MONTH:,.0f} a month."
+    guessed = prices.get(NODE, 0.0) * len(predicted.freed_nodes)
+    guessed += sum(_units(name, freed[name]) * price for name, price in prices.items() if name in freed)
+    return f"{said}, worth {guessed:,.2f} an hour, {guessed * _HOURS_OF_A_MONTH:,.0f} a month."
 
 
 def _units(name: str, amount: str) -> float:

@@ -41,6 +41,7 @@ from berth_descheduler.report.summary import (
     name_refused,
     stakes_in_words,
     summarise_plan,
+    unpriced_in_words,
 )
 
 # --- terminal: names and messages come from the cluster and are printed verbatim --------------------------------------
@@ -129,7 +130,7 @@ def _judgement(plan: Plan) -> list[Text]:
 
     Leaves out quality where the strategy proves none.
     """
-    said = [judged] if (judged := judge_plan(plan)) else []
+    said = [*unpriced_in_words(plan), *([judged] if (judged := judge_plan(plan)) else [])]
     if plan.moves:
         said.append(cost_in_words(plan))
     if plan.freed_nodes:

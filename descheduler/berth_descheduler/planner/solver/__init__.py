@@ -9,6 +9,7 @@ from berth_descheduler.planner.solver.bounds import (
     most_freed_by_number,
     most_freed_by_volume,
     most_that_fit,
+    worth_by_volume,
 )
 from berth_descheduler.planner.solver.draining import (
     Candidates,
@@ -61,4 +62,5 @@ __all__ = [
     "solve_draining",
     "solve_room",
     "without_undrainable_nodes",
+    "worth_by_volume",
 ]

@@ -62,6 +62,78 @@ def fewest_moves(pod_counts: Ints, freed: int) -> int:
     return int(np.sort(pod_counts)[:freed].sum())
 
 
+# --- nodes of unequal worth ------------------------------------------------------------------------------------------
+# Where nodes have prices, what counts is the worth of the freed ones, not their number. Each bound on the number says
+# that a cost of the freed nodes, added up, stays within a limit: their volume, their pods, their values. So the worth
+# is at most that of the best choice of nodes within the limit, wherever their pods would go. The best choice is counted
+# where the nodes have few distinct prices. Elsewhere any exchange rate of worth against cost gives a bound.
+
+_MOST_CHOICES: Final = 1 << 18
+
+Choices: TypeAlias = tuple[Ints, Ints]
+"""What a choice of nodes can be worth, ascending, and the least cost of that much."""
+
+
+def worth_by_volume(packing: PackingModel, nodes: Ints, empty: Ints, worth: Ints) -> int:
+    """Return the most that freed nodes can be worth, while the empty ones stay empty."""
+    hold, taken = holds(packing), taken_by_movable(packing)
+    most = int(worth.sum())
+    for column in np.flatnonzero(packing.need.max(axis=0, initial=0)):
+        spare = int((hold[column] - taken[column])[packing.takes].sum() - hold[column, empty].sum())
+        most = min(most, most_worth(worth, hold[column, nodes], spare))
+    return most
+
+
+def most_worth(worth: Ints, cost: Ints, limit: int) -> int:
+    """Return an upper bound on the worth of nodes whose cost is within a limit."""
+    if limit < 0 or not len(worth):
+        return 0
+    choices = _list_choices(worth, cost)
+    if choices is not None:
+        reached, least = choices
+        return int(reached[least <= limit].max(initial=0))
+    order = np.argsort(cost / worth, kind="stable")
+    critical = order[min(int((np.cumsum(cost[order]) <= limit).sum()), len(order) - 1)]
+    per, rate = max(1, int(cost[critical])), int(worth[critical])
+    return min(int(worth.sum()), (_gain(worth, cost, per, rate) + rate * limit) // per)
+
+
+def least_cost(worth: Ints, cost: Ints, wanted: int) -> int:
+    """Return a lower bound on the cost of nodes that are worth so much."""
+    if wanted <= 0 or not len(worth):
+        return 0
+    choices = _list_choices(worth, cost)
+    if choices is not None:
+        reached, least = choices
+        return int(least[min(int(np.searchsorted(reached, wanted)), len(least) - 1)])
+    order = np.argsort(cost / worth, kind="stable")
+    critical = order[min(int(np.searchsorted(np.cumsum(worth[order]), wanted)), len(order) - 1)]
+    per, rate = int(cost[critical]), int(worth[critical])
+    return max(0, -((_gain(worth, cost, per, rate) - per * wanted) // rate))
+
+
+def _gain(worth: Ints, cost: Ints, per: int, rate: int) -> int:
+    """Return what the nodes gain together whose worth is more than their cost, at `rate` for `per` of cost."""
+    both: list[tuple[int, int]] = list(zip(worth.tolist(), cost.tolist(), strict=True))
+    return sum(max(0, one * per - rate * each) for one, each in both)
+
+
+def _list_choices(worth: Ints, cost: Ints) -> Choices | None:
+    """Return what the choices of nodes can be worth; None if there are too many."""
+    reached = least = np.zeros(1, dtype=np.int64)
+    for each in np.unique(worth):
+        cheapest = np.concatenate([[0], np.cumsum(np.sort(cost[worth == each]))])
+        if len(reached) * len(cheapest) > _MOST_CHOICES:
+            return None
+        values = (reached[:, None] + each * np.arange(len(cheapest))).ravel()
+        costs = (least[:, None] + cheapest).ravel()
+        order = np.lexsort((costs, -values))
+        values, costs = values[order], costs[order]
+        before = np.concatenate([[np.iinfo(np.int64).max], np.minimum.accumulate(costs)[:-1]])
+        reached, least = values[costs < before][::-1], costs[costs < before][::-1]
+    return reached, least
+
+
 def most_that_fit(packing: PackingModel, kind: int) -> int:
     """Return an upper bound on the pods of a kind that fit.
 
@@ -121,6 +193,16 @@ class PriceBound:
         """Return an upper bound on the additional empty nodes with `budget` moves."""
         may = np.sort(self.values[np.concatenate([to_empty, empty])])
         return max(0, int((np.cumsum(may) <= budget * MOVE + int(self.openings.sum())).sum()) - len(empty))
+
+    def most_worth(self, nodes: Ints, empty: Ints, worth: Ints, budget: int) -> int:
+        """Return the most that freed nodes can be worth with `budget` moves, while the empty ones stay empty."""
+        limit = budget * MOVE + int(self.openings.sum() - self.values[empty].sum())
+        return most_worth(worth, self.values[nodes], limit)
+
+    def fewest_moves_to(self, nodes: Ints, empty: Ints, worth: Ints, wanted: int) -> int:
+        """Return a lower bound on the moves that free nodes worth so much."""
+        needed = int(self.values[empty].sum()) + least_cost(worth, self.values[nodes], wanted)
+        return max(0, -((int(self.openings.sum()) - needed) // MOVE))
 
     def fewest_moves(self, to_empty: Ints, empty: Ints, freed: int) -> int:
         """Return a lower bound on the moves for `freed` additional empty nodes."""

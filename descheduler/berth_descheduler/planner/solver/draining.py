@@ -8,18 +8,27 @@ Nodes whose tied pods find no place leave the set and are penalized in the next;
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from random import Random
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from berth_core import Deadline, is_over
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.problem import Problem, Sources
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
-from berth_descheduler.planner.solver.bounds import PriceBound, bound_by_prices, fewest_moves, holds
+from berth_descheduler.planner.solver.bounds import (
+    PriceBound,
+    bound_by_prices,
+    fewest_moves,
+    holds,
+    least_cost,
+    most_worth,
+)
 from berth_descheduler.planner.solver.filling import MOVE, Demand, Filled, FillLimits, fill
 from berth_descheduler.planner.solver.growing import DependentPlacement, DependentPods, Growing, GrownSet
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
@@ -39,6 +48,9 @@ _PATIENCE: Final = 640
 _PENALTY: Final = 40 * MOVE
 """What the emptying of a node costs more after a large pod of it found no place."""
 
+_ROOM_PENALTIES: Final = 10
+"""How many penalties the room of the largest node counts for, where room is scarce and moves are not."""
+
 _LARGE: Final = 20
 """A pod is large if it takes more than one in so many parts of a node."""
 
@@ -51,10 +63,12 @@ class Draining:
     dependent: tuple[DependentPlacement, ...]
     filled: Filled
     moves: int
+    worth: int
+    """The sum of what the nodes are worth: their number where nodes have no prices."""
 
     def better_than(self, other: "Draining | None") -> bool:
-        """Return whether more nodes are freed, or as many with fewer moves."""
-        return other is None or (len(self.nodes), -self.moves) > (len(other.nodes), -other.moves)
+        """Return whether what is freed is worth more, or as much with fewer moves."""
+        return other is None or (self.worth, -self.moves) > (other.worth, -other.moves)
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,17 @@ class Candidates:
     pod_counts: Ints  # (candidates,)
     disruption: Ints  # (candidates,), which of two equally cheap nodes is disturbed less
     empty: Ints  # nodes that are empty already
+    worth: Ints  # (candidates,), above 0: 1 where nodes have no prices, or equal ones
+
+    @property
+    def differ(self) -> bool:
+        """Return whether some nodes are worth more than others."""
+        return bool((self.worth > 1).any())
+
+    def worth_of(self, nodes: Iterable[int]) -> int:
+        """Return what some candidates are worth together."""
+        chosen = np.fromiter(nodes, np.int64)
+        return int(self.worth[np.isin(self.nodes, chosen)].sum())
 
 
 @dataclass(frozen=True)
@@ -83,6 +108,19 @@ class DrainLimits:
     filling: FillLimits = field(default_factory=FillLimits)
     may_leave: Mask | None = None
     """The nodes from which pods may be taken; None: no set is repaired or grown."""
+
+    most_worth: int | None = None
+    """No plan frees what is worth more; None: that follows from `most`."""
+
+    worth_per_move: Fraction = Fraction(0)
+    """What is freed has to be worth this much for each move."""
+
+    def allowed_moves(self, worth: int) -> int | None:
+        """Return how many moves may free what is worth so much, None for any number."""
+        if not self.worth_per_move:
+            return self.budget
+        worthwhile = int(worth / self.worth_per_move)
+        return worthwhile if self.budget is None else min(self.budget, worthwhile)
 
 
 class DrainSearch:
@@ -105,6 +143,9 @@ class DrainSearch:
         self._overspent = (0, 0)
         """Nodes and moves of the last trial that took too many moves."""
 
+        self._room_cost = np.zeros(len(candidates.nodes))
+        """What the room of each candidate counts for, in moves."""
+
         self._incomplete = 0
         self._least_left = 1 << 62
         self._failed: Counter[tuple[NodeIndex, ...]] = Counter()
@@ -117,13 +158,34 @@ class DrainSearch:
         self.most = limits.most
         """No more nodes than this can be freed."""
 
+        self.most_worth = self._bound_worth(limits.most_worth)
+        """No plan frees what is worth more."""
+
         self.bound: PriceBound | None = None
         """What prices prove, where the first choice is not the best already."""
 
         self.out_of_time = False
 
     def run(self) -> None:
-        """Search, and leave the results in `found`."""
+        """Search, and leave the results in `found`.
+
+        Where nodes have prices, once more with what a node holds as its cost: its pods are what is scarce if moves are,
+        and its room if they are not.
+        """
+        self._search()
+        if self._candidates.differ and not self.out_of_time and not self._is_perfect():
+            self._begin_anew()
+            self._search()
+
+    def _begin_anew(self) -> None:
+        hold = holds(self._packing)[self._packing.binding, self._candidates.nodes].astype(np.float64)
+        self._room_cost = _PENALTY * hold * _ROOM_PENALTIES / max(1.0, hold.max(initial=1))
+        if self.bound is not None:
+            self._prices = self._best_prices = self.bound.prices
+            self._bonus = -self.bound.openings
+        self._overspent, self._incomplete, self._least_left = (0, 0), 0, 1 << 62
+
+    def _search(self) -> None:
         chance, target, idle = Random(self._limits.seed), self.most, 0  # noqa: S311 - no secret
         last: object = None
         for turn in range(_ROUNDS):
@@ -141,7 +203,7 @@ class DrainSearch:
                 idle = 0
             elif not trial.filled.complete and self._is_promising(trial) and self._keep(self._grow(trial)):
                 idle = 0
-            if turn == 0 and not self._is_perfect():
+            if self.bound is None and not self._is_perfect():
                 self._prove(trial)
             elif not trial.filled.complete:
                 self._penalize_large(trial)
@@ -162,32 +224,57 @@ class DrainSearch:
     def _patience(self) -> int:
         if self._best is None:
             return _ROUNDS
-        return _ROUNDS_FOR_MOVES if len(self._best.nodes) == self.most else _ROUNDS_WITHOUT_GAIN
+        return _ROUNDS_FOR_MOVES if self._best.worth == self.most_worth else _ROUNDS_WITHOUT_GAIN
 
     def _is_perfect(self) -> bool:
         best = self._best
-        return best is not None and len(best.nodes) == self.most and best.moves <= self.fewest_moves(self.most)
+        return best is not None and best.worth == self.most_worth and best.moves <= self.fewest_moves(best.worth)
 
-    def fewest_moves(self, freed: int) -> int:
-        """Return a lower bound on the moves that free so many nodes."""
-        found = self._candidates
-        by_prices = self.bound.fewest_moves(found.nodes, found.empty, freed) if self.bound else 0
-        return max(by_prices, fewest_moves(found.pod_counts, freed))
+    def _bound_worth(self, known: int | None) -> int:
+        """Return the most that as many nodes as can be freed can be worth."""
+        found, budget = self._candidates, self._limits.budget
+        most = int(np.sort(found.worth)[::-1][: self.most].sum())
+        if found.differ and budget is not None:
+            most = min(most, most_worth(found.worth, found.pod_counts, budget))
+        return most if known is None else min(most, known)
+
+    def fewest_moves(self, worth: int) -> int:
+        """Return a lower bound on the moves that free what is worth so much."""
+        found, bound = self._candidates, self.bound
+        if not found.differ:
+            by_prices = bound.fewest_moves(found.nodes, found.empty, worth) if bound else 0
+            return max(by_prices, fewest_moves(found.pod_counts, worth))
+        by_prices = bound.fewest_moves_to(found.nodes, found.empty, found.worth, worth) if bound else 0
+        return max(by_prices, least_cost(found.worth, found.pod_counts, worth))
 
     def _within_budget(self, trial: Draining) -> bool:
-        return self._limits.budget is None or trial.moves <= self._limits.budget
+        allowed = self._limits.allowed_moves(trial.worth)
+        return allowed is None or trial.moves <= allowed
 
     # --- choosing and trying ----------------------------------------------------------------------------------------
 
     def _choose(self, most: int) -> Ints:
-        """Return the cheapest candidate nodes, as many as direct moves can empty."""
+        """Return the candidates that cost least for what they are worth, as many as direct moves can empty."""
         found = self._candidates
         each = self._prices[self._packing.pod_kind[self._movable]].astype(np.float64)  # whole, below 2**53: exact
         cost = np.bincount(self._packing.pod_node[self._movable], weights=each, minlength=self._packing.nodes)
-        order = np.lexsort((found.nodes, found.disruption, cost[found.nodes] - self._bonus[found.nodes]))[:most]
+        total = cost[found.nodes] - self._bonus[found.nodes] + self._room_cost
+        price = _per_worth(total.astype(np.float64), found.worth)
+        order = np.lexsort((found.nodes, found.disruption, price))
         if self._limits.budget is not None:
-            order = order[: int((np.cumsum(found.pod_counts[order]) <= self._limits.budget).sum())]
-        return np.sort(found.nodes[order])
+            order = self._affordable_of(order, self._limits.budget)
+        return np.sort(found.nodes[order[:most]])
+
+    def _affordable_of(self, order: Ints, budget: int) -> Ints:
+        """Return the first of the candidates that direct moves can empty, and of those with prices later ones, too."""
+        counts = self._candidates.pod_counts[order]
+        if not self._candidates.differ:
+            return order[: int((np.cumsum(counts) <= budget).sum())]
+        taken, left = np.zeros(len(order), dtype=bool), budget
+        for position, pods in enumerate(counts.tolist()):
+            if pods <= left:
+                taken[position], left = True, left - pods
+        return order[taken]
 
     def _try(self, chosen: Ints) -> Draining:
         """Return the draining of some nodes.
@@ -211,7 +298,8 @@ class DrainSearch:
             limits=self._filling(),
         )
         nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
-        return Draining(nodes, dependent.placements, filled, len(leaving) + filled.ejected)
+        worth = self._candidates.worth_of(nodes)
+        return Draining(nodes, dependent.placements, filled, len(leaving) + filled.ejected, worth)
 
     def _filling(self) -> FillLimits:
         """Return how far a filling goes.
@@ -239,9 +327,9 @@ class DrainSearch:
         return True
 
     def _is_promising(self, trial: Draining) -> bool:
-        """Return whether fewer pods than ever found no place, and more nodes than the best has are tried."""
+        """Return whether fewer pods than ever found no place, and more than the best frees is tried."""
         left = int(trial.filled.unplaced @ self._packing.size)
-        promising = left < self._least_left and (self._best is None or len(trial.nodes) > len(self._best.nodes))
+        promising = left < self._least_left and (self._best is None or trial.worth > self._best.worth)
         self._least_left = min(self._least_left, left)
         return promising
 
@@ -256,14 +344,16 @@ class DrainSearch:
         dependent.place({node: tied_of[node] for node in trial.nodes if node in tied_of})
         growing = Growing(self._packing, dependent.room, self._open, self._limits.may_leave, self._limits.deadline)
         growing.take_over(trial.nodes, trial.filled)
-        grown = GrownSet(growing, drained, self._candidates.nodes, dependent, tied_of)
-        grown.work_out(self._limits.budget, self.most, self._limits.deadline)
+        found = self._candidates
+        worth = dict(zip(found.nodes.tolist(), found.worth.tolist(), strict=True))
+        grown = GrownSet(growing, drained, worth, dependent, tied_of)
+        grown.work_out(self._limits.budget, self.most_worth, self._limits.deadline)
         dependent.withdraw()
         if growing.pool:
             return None
         nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
-        found = Draining(nodes, dependent.placements, growing.filled(drained), grown.moves)
-        return found if self._within_budget(found) else None
+        whole = Draining(nodes, dependent.placements, growing.filled(drained), grown.moves, grown.worth)
+        return whole if self._within_budget(whole) else None
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -273,6 +363,10 @@ class DrainSearch:
         bound = bound_by_prices(self._packing, found.nodes, found.empty, trial.moves if budget is None else budget)
         if budget is not None:
             self.most = min(self.most, bound.most_freed(found.nodes, found.empty, budget))
+            self.most_worth = self._bound_worth(self.most_worth)
+            if found.differ:
+                more = bound.most_worth(found.nodes, found.empty, found.worth, budget)
+                self.most_worth = min(self.most_worth, more)
         self.bound = bound
         self._prices = self._best_prices = bound.prices
         self._bonus = -bound.openings
@@ -333,7 +427,8 @@ class DrainSearch:
             self._failed[trial.nodes] += 1
             fewer = freed * self._incomplete**2 // _PATIENCE + self._failed[trial.nodes] - 1
             target = freed - self._missing_nodes(trial) - fewer
-        return min(self.most, max(target, best + 1))
+        # Fewer nodes can be worth more than the best: with prices its number is no reason to try none with as many.
+        return min(self.most, max(target, best // 2, 1) if self._candidates.differ else max(target, best + 1))
 
     def _affordable(self, trial: Draining) -> int:
         """Return how many more nodes the moves that are left might free."""
@@ -347,7 +442,7 @@ class DrainSearch:
 
     def _too_many(self, trial: Draining) -> int:
         """Return how many nodes less might do with the moves there are."""
-        over, best = trial.moves - (self._limits.budget or 0), self._best
+        over, best = trial.moves - (self._limits.allowed_moves(trial.worth) or 0), self._best
         if best is not None and best.moves < trial.moves and len(best.nodes) < len(trial.nodes):
             return max(1, over * (len(trial.nodes) - len(best.nodes)) // (trial.moves - best.moves))
         return max(1, over * len(trial.nodes) * 7 // (10 * max(1, trial.moves)))
@@ -361,6 +456,13 @@ class DrainSearch:
         amounts = trial.filled.unplaced * self._packing.need[:, self._packing.binding]
         nodes = -(-int(amounts[~self._large].sum()) // self._whole)
         return nodes if amounts[self._large].any() else max(1, nodes)
+
+
+def _per_worth(cost: npt.NDArray[np.float64], worth: Ints) -> npt.NDArray[np.float64]:
+    """Return costs for what nodes are worth; a gain, which is below 0, counts more where they are worth more."""
+    share = worth / worth.max(initial=1)
+    found: npt.NDArray[np.float64] = np.where(cost >= 0, cost / share, cost * share)
+    return found
 
 
 # --- stuck nodes -----------------------------------------------------------------------------------------------------

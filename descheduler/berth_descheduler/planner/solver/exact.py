@@ -10,6 +10,7 @@ for plans that fill some of them, too; a solution that does is not used.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -21,16 +22,19 @@ from berth_descheduler.planner.solver.highs import SolverStatus, is_installed
 from berth_descheduler.planner.solver.milp import Aim, PlacementModel, Solution, Wanted
 from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 
+_MOST_ROUNDS: Final = 100
+"""How often more is asked for at most: of nodes with prices there can be more by very little very often."""
+
 
 @dataclass(frozen=True)
 class ExactDraining:
     """What is proven and what was found, the best last."""
 
     most: int
-    """No more nodes than this can be freed."""
+    """No plan frees nodes that are worth more: no more nodes than this, where they have no prices."""
 
     fewest_moves: int
-    """For as many nodes as the last draining frees (or as were known to be possible)."""
+    """For as much as the last draining frees (or as was known to be possible)."""
 
     found: tuple[Draining, ...] = ()
     out_of_time: bool = False
@@ -82,14 +86,14 @@ def solve_draining(
     *,
     may_take: Mask,
     may_leave: Mask,
-    freed: int,
+    worth: int,
     moves: int,
     least_moves: int,
 ) -> ExactDraining | None:
     """Return what the solver proves and finds on freeing nodes.
 
-    Returns None if the solver is not installed, the problem is too large, or `limits.most` is 0. `freed` nodes are
-    known to be possible with so many `moves`; no plan does it with fewer than `least_moves`.
+    Returns None if the solver is not installed, the problem is too large, or `limits.most` is 0. Nodes that are `worth`
+    so much are known to be possible with so many `moves`; no plan does it with fewer than `least_moves`.
     """
     if not is_installed() or limits.most == 0:
         return None
@@ -99,7 +103,7 @@ def solve_draining(
         limits,
         may_take=may_take,
         may_leave=may_leave,
-        freed=freed,
+        worth=worth,
         moves=moves,
         least_moves=least_moves,
     )
@@ -191,14 +195,19 @@ class _DrainingSolve(IncrementalSolve):
         *,
         may_take: Mask,
         may_leave: Mask,
-        freed: int,
+        worth: int,
         moves: int,
         least_moves: int,
     ) -> None:
-        super().__init__(limits.deadline, reached=freed, most=limits.most, moves=moves, least_moves=least_moves)
+        most = limits.most if limits.most_worth is None else limits.most_worth
+        super().__init__(limits.deadline, reached=worth, most=most, moves=moves, least_moves=least_moves)
         self._packing = packing
         self._candidates = candidates
         self._masks = may_take, may_leave
+        if candidates.differ:  # a plan that fills a cheap empty node is none of ours: its worth would have to count
+            never = np.isin(np.arange(packing.nodes), candidates.empty)
+            self._masks = may_take & ~never, may_leave & ~never
+        self._rounds = _MOST_ROUNDS
         self._budget = limits.budget
         self.found: list[Draining] = []
 
@@ -208,21 +217,26 @@ class _DrainingSolve(IncrementalSolve):
         return self._model(1).is_small_enough
 
     def _solve_for_more(self) -> Solution:
+        self._rounds -= 1
+        if self._rounds < 0:
+            return Solution(SolverStatus.UNDECIDED, 0)
         return self._solve(self.reached + 1, self._budget)
 
     def _solve_for_fewest(self) -> Solution:
         return self._solve(self.reached, None)
 
     def _solve(self, asked: int, budget: int | None) -> Solution:
-        wanted = Wanted(((asked + len(self._candidates.empty), None),))
-        return self._model(asked).fewest_moves(wanted, budget, self._deadline)
+        empty = 0 if self._candidates.differ else len(self._candidates.empty)
+        return self._model(asked).fewest_moves(Wanted(((asked + empty, None),)), budget, self._deadline)
 
     def _keep(self, found: Solution) -> bool:
         freed = {node for node, _ in found.aimed[0]} if found.aimed else set()
-        if not freed or not freed.issuperset(self._candidates.empty.tolist()):
+        if not freed or not (self._candidates.differ or freed.issuperset(self._candidates.empty.tolist())):
             return False
         draining = _draining(self._packing, found, self._candidates)
-        self.reached, self.moves, self.least_moves = len(draining.nodes), draining.moves, found.bound
+        if draining.worth < self.reached:  # within the solver's tolerance, but not in whole numbers
+            return False
+        self.reached, self.moves, self.least_moves = draining.worth, draining.moves, found.bound
         self.found.append(draining)
         return True
 
@@ -237,11 +251,14 @@ class _DrainingSolve(IncrementalSolve):
 
         Other nodes have too many pods for the budget.
         """
-        nodes, counts = self._candidates.nodes, self._candidates.pod_counts
+        found, nodes, counts = self._candidates, self._candidates.nodes, self._candidates.pod_counts
         if self._budget is not None:
-            cheapest = int(np.sort(counts)[: max(0, asked - 1)].sum())
+            cheapest = 0 if found.differ else int(np.sort(counts)[: max(0, asked - 1)].sum())
             nodes = nodes[counts <= self._budget - cheapest]
-        aim = Aim(None, np.sort(np.concatenate([nodes, self._candidates.empty])))
+        if found.differ:
+            aim = Aim(None, nodes, found.worth[np.isin(found.nodes, nodes)])
+        else:
+            aim = Aim(None, np.sort(np.concatenate([nodes, found.empty])))
         return PlacementModel(self._packing, *self._masks, [aim])
 
 
@@ -251,7 +268,8 @@ def _draining(packing: PackingModel, found: Solution, candidates: Candidates) ->
     arrivals, departures = _entries(found.arrivals), _entries(found.departures)
     ejections = departures[~np.isin(departures[:, 1], freed)]
     filled = Filled.placed(packing, arrivals, ejections)
-    return Draining(tuple(NodeIndex(int(node)) for node in freed), (), filled, found.moves)
+    nodes = tuple(NodeIndex(int(node)) for node in freed)
+    return Draining(nodes, (), filled, found.moves, candidates.worth_of(nodes))
 
 
 def _entries(found: Ints | None) -> Ints:

@@ -387,16 +387,22 @@ class GrownSet:
 
     growing: Growing
     emptied: Mask
-    candidates: Ints
+    candidates: Mapping[int, int]
+    """The nodes that may be emptied, and what each is worth."""
+
     dependent: DependentPods
     tied_of: Mapping[int, Sequence[PodIndex]]
 
-    def work_out(self, budget: int | None, most: int, deadline: Deadline) -> None:
+    def __post_init__(self) -> None:
+        """Note what the node is worth that is worth most."""
+        self._highest = max(self.candidates.values(), default=1)
+
+    def work_out(self, budget: int | None, most_worth: int, deadline: Deadline) -> None:
         """Repair the set, and grow it as far as the moves allow."""
         if not self._repair(deadline) or (budget is not None and self.moves > budget):
             return
         chance, shaken = Random(0), 0  # noqa: S311 - no secret
-        while self.emptied.sum() < most and not is_over(deadline):
+        while self.worth < most_worth and not is_over(deadline):
             if self._add(budget):
                 continue
             if shaken >= min(_SHAKEN, _MOST_WORK // (self.growing.kinds * len(self.emptied))):
@@ -409,6 +415,18 @@ class GrownSet:
         """Return how many moves the set takes."""
         return self.growing.moves + len(self.dependent.placements)
 
+    @property
+    def worth(self) -> int:
+        """Return what the emptied nodes are worth together."""
+        return self._worth(self.emptied)
+
+    def _worth(self, emptied: Mask) -> int:
+        return sum(self.candidates[one] for one in np.flatnonzero(emptied).tolist())
+
+    def _share(self, node: int) -> float:
+        """Return what a node is worth, beside the one that is worth most."""
+        return self.candidates[node] / self._highest
+
     def _repair(self, deadline: Deadline) -> bool:
         """Let nodes leave the set until every pod has a place; return whether that was possible."""
         growing = self.growing
@@ -416,7 +434,7 @@ class GrownSet:
         while growing.pool and not is_over(deadline):
             out = sorted(
                 (one for one in np.flatnonzero(self.emptied).tolist() if one not in self.tied_of),
-                key=lambda one: (-growing.worth_keeping(one), one),
+                key=lambda one: (-growing.worth_keeping(one) / self._share(one), one),
             )[: max(1, growing.nodes_for_pool() * 3 // 4)]
             if not out:
                 return False
@@ -430,20 +448,20 @@ class GrownSet:
 
     def _add(self, budget: int | None) -> bool:
         """Empty one node more; return whether that was possible."""
-        kept = [one for one in self.candidates.tolist() if not self.emptied[one]]
-        order = sorted(kept, key=lambda one: (self.growing.load(one), one))
+        kept = [one for one in self.candidates if not self.emptied[one]]
+        order = sorted(kept, key=lambda one: (self.growing.load(one) / self._share(one), one))
         for node in order[:_FAILURES]:
             if self._empty(node, budget, squeezing=False):
                 return True
         return any(self._empty(node, budget, squeezing=True) for node in order[:_SQUEEZED])
 
     def _shake(self, budget: int | None, chance: Random) -> None:
-        """Keep some emptied nodes after all and empty others; all is as before if fewer nodes are empty then.
+        """Keep some emptied nodes after all and empty others; all is as before if less is freed then.
 
         Nodes with tied pods stay as they are.
         """
         growing = self.growing
-        free = [one for one in self.candidates.tolist() if one not in self.tied_of]
+        free = [one for one in self.candidates if one not in self.tied_of]
         emptied = [one for one in free if self.emptied[one]]
         back = chance.sample(emptied, min(len(emptied), chance.randint(1, _SHAKEN_AT_ONCE)))
         mark, before = growing.mark(), self.emptied.copy()
@@ -451,13 +469,13 @@ class GrownSet:
             growing.bring_back(node)
             self.emptied[node] = False
         kept = [one for one in free if not self.emptied[one]]
-        load = {one: growing.load(one) * chance.uniform(0.5, 1.5) for one in kept}
+        load = {one: growing.load(one) * chance.uniform(0.5, 1.5) / self._share(one) for one in kept}
         failed = 0
         for node in sorted(kept, key=lambda one: (load[one], one)):
             failed += not self._empty(node, budget, squeezing=False)
             if failed == _FAILURES:
                 break
-        if self.emptied.sum() < before.sum():
+        if self.worth < self._worth(before):
             growing.undo_to(mark)
             growing.open[before] = False
             growing.open[self.emptied & ~before] = True

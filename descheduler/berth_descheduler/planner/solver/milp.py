@@ -110,6 +110,12 @@ class Aim:
 
     needs: Ints | None  # (resources,) of the pod that needs room; None: the aim is to free nodes
     nodes: Ints  # nodes that can bring it
+    worth: Ints | None = None  # (nodes,), what each freed one counts; None: 1
+
+    @property
+    def weights(self) -> Ints:
+        """Return what each node counts that brings it once."""
+        return np.ones(len(self.nodes), dtype=np.int64) if self.worth is None else self.worth
 
 
 @dataclass(frozen=True)
@@ -176,8 +182,10 @@ class PlacementModel:
         self._add_moves(program, stay_at, moved_at)
         self._add_room(program, stay_at, aimed)
         self._add_freed(program, stay_at, moved_at, aimed)
-        for columns, (least, most) in zip(aimed, wanted.each, strict=True):
-            program.add_row(columns, np.ones(len(columns)), lower=least, upper=np.inf if most is None else most)
+        for aim, columns, (least, most) in zip(self._aims, aimed, wanted.each, strict=True):
+            scale = float(aim.weights.max(initial=1))
+            upper = np.inf if most is None else most / scale
+            program.add_row(columns, aim.weights / scale, lower=least / scale, upper=upper)
         every = np.concatenate(aimed)
         program.add_row(every, np.ones(len(every)), lower=wanted.together)
         return self._read(program.solve(deadline, budget), stay_at, aimed, budget)
@@ -282,9 +290,10 @@ class PlacementModel:
         brought = []
         position = len(self._kinds)
         for aim in self._aims:
-            may = np.isin(self._places, aim.nodes)
             if aim.needs is None:
-                each = [~listed.any(axis=1) & may[place] for place, listed in enumerate(patterns)]
+                worth = np.zeros(self._packing.nodes, dtype=np.int64)
+                worth[aim.nodes] = aim.weights
+                each = [~listed.any(axis=1) * worth[self._places[place]] for place, listed in enumerate(patterns)]
             else:
                 each = [listed[:, position] for listed in patterns]
                 position += 1

@@ -1,13 +1,15 @@
 """The strategy `Consolidate`, which frees as many nodes as possible.
 
-Within the limits it frees most nodes, then with fewest moves, then with least disruption. Nodes that are empty already
-are no targets: filling one would undo what emptying another brings. With the extra `optimal` the integer program goes
-on from where the search ends, if the problem is small enough.
+Within the limits it frees most nodes, or those that cost most where nodes have prices, then with fewest moves, then
+with least disruption. Nodes that are empty already are no targets: filling one would undo what emptying another brings.
+With the extra `optimal` the integer program goes on from where the search ends, if the problem is small enough.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
+from math import gcd
 from typing import Final
 
 import numpy as np
@@ -15,7 +17,17 @@ import numpy as np
 from berth_core import PODS, Deadline, NoDeadline, Pod, Snapshot, is_over
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
-from berth_descheduler.planner.problem import DisruptionCost, Problem, Proposal, Prover, Quality, Sources, find_sources
+from berth_descheduler.planner.problem import (
+    DisruptionCost,
+    MoneyQuality,
+    Problem,
+    Proposal,
+    Prover,
+    Quality,
+    Sources,
+    find_sources,
+)
+from berth_descheduler.planner.settings import format_money
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.solver import (
     Candidates,
@@ -35,6 +47,7 @@ from berth_descheduler.planner.solver import (
     most_freed_by_volume,
     solve_draining,
     without_undrainable_nodes,
+    worth_by_volume,
 )
 
 _DETOURS: Final = 20
@@ -75,8 +88,11 @@ class _ConsolidateRun:
         self._budget = problem.settings.max_moves
         sources = find_sources(problem)
         self._packing = build_packing_model(problem, state, sources.to_take_from)
-        self._sources = without_undrainable_nodes(problem, self._packing, sources)
-        self._disruption = DisruptionCost(problem.cluster)
+        self._sources = _without_unprofitable_nodes(problem, without_undrainable_nodes(problem, self._packing, sources))
+        self._disruption = DisruptionCost(problem)
+        self._unit = 1
+        """What a node's worth is counted in, in millionths of money."""
+
         self._candidates = self._read_candidates()
         self._may_leave = np.zeros(self._packing.nodes, dtype=bool)
         self._may_leave[np.array(self._sources.to_take_from, dtype=np.int64)] = True
@@ -86,6 +102,10 @@ class _ConsolidateRun:
             most_freed_by_volume(self._packing, self._sources.to_empty, self._sources.empty),
             most_freed_by_number(self._candidates.pod_counts, self._budget),
         )
+        self._most_worth: int | None = None
+        if self._candidates.differ:
+            found = self._candidates
+            self._most_worth = worth_by_volume(self._packing, found.nodes, found.empty, found.worth)
         self._out_of_time = False
 
     def propose(self) -> Proposal:
@@ -114,7 +134,7 @@ class _ConsolidateRun:
         search = DrainSearch(self._packing, self._state, self._candidates, self._open, self._limits(filling))
         search.run()
         self._out_of_time |= search.out_of_time
-        self._most, self._fewest_moves = search.most, search.fewest_moves
+        self._most, self._most_worth, self._fewest_moves = search.most, search.most_worth, search.fewest_moves
         return next((found for found in reversed(search.found) if self._apply(found)), None)
 
     def _drain_simply(self) -> Draining | None:
@@ -136,7 +156,8 @@ class _ConsolidateRun:
         placing.withdraw()
         nothing = np.empty((0, 3), dtype=np.int64)
         filled = Filled.placed(self._packing, nothing, nothing)
-        draining = Draining(tuple(sorted(freed)), placing.placements, filled, len(placing.placements))
+        worth = found.worth_of(freed)
+        draining = Draining(tuple(sorted(freed)), placing.placements, filled, len(placing.placements), worth)
         return draining if freed and self._apply(draining) else None
 
     def _solve_exactly(self, done: Draining | None) -> ExactDraining | None:
@@ -144,9 +165,9 @@ class _ConsolidateRun:
 
         None if it is not asked.
         """
-        freed, moves = (len(done.nodes), len(self._state.steps)) if done else (0, 0)
-        least = self._fewest_moves(freed)
-        if not self._problem.settings.exact or (freed == self._most and moves == least):
+        worth, moves = (done.worth, len(self._state.steps)) if done else (0, 0)
+        least = self._fewest_moves(worth)
+        if not self._problem.settings.exact or (worth == self._most_worth and moves == least):
             return None
         return solve_draining(
             self._packing,
@@ -154,7 +175,7 @@ class _ConsolidateRun:
             self._limits(FillLimits()),
             may_take=self._packing.takes,
             may_leave=self._may_leave,
-            freed=freed,
+            worth=worth,
             moves=moves,
             least_moves=least,
         )
@@ -168,7 +189,7 @@ class _ConsolidateRun:
         known = len(self._state.steps)
         for found in reversed(exact.found):
             self._state.undo_to(0)
-            more = done is None or len(found.nodes) > len(done.nodes)
+            more = done is None or found.worth > done.worth
             if self._apply(found) and (more or len(self._state.steps) < known):
                 return found
         if exact.found:
@@ -179,7 +200,14 @@ class _ConsolidateRun:
 
     def _limits(self, filling: FillLimits) -> DrainLimits:
         return DrainLimits(
-            self._budget, self._most, self._deadline, self._problem.settings.seed, filling, self._may_leave
+            self._budget,
+            self._most,
+            self._deadline,
+            self._problem.settings.seed,
+            filling,
+            self._may_leave,
+            most_worth=self._most_worth,
+            worth_per_move=Fraction(self._problem.settings.min_savings_per_move, self._unit),
         )
 
     # --- carrying out -----------------------------------------------------------------------------------------------
@@ -189,9 +217,12 @@ class _ConsolidateRun:
 
         Returns whether there is an order that works.
         """
+        allowed = self._limits(_DIRECTLY).allowed_moves(draining.worth)
+        if allowed is not None and draining.moves > allowed:
+            return False
         for placed in draining.dependent:
             self._state.move(placed.pod, placed.target)
-        spare = _DETOURS if self._budget is None else min(_DETOURS, self._budget - draining.moves)
+        spare = _DETOURS if allowed is None else min(_DETOURS, allowed - draining.moves)
         transition = Transition(self._leaving(draining), frozenset(draining.nodes), draining.filled.arrivals)
         if apply_transition(self._packing, self._state, transition, detours=max(0, spare), open_nodes=self._open):
             return True
@@ -220,7 +251,15 @@ class _ConsolidateRun:
         pods_of = self._sources.pods_of
         counts = np.fromiter((len(pods_of[node]) for node in self._sources.to_empty), np.int64, len(nodes))
         empty = np.array(self._sources.empty, dtype=np.int64)
-        return Candidates(nodes, pods_of, counts, self._weigh_nodes()[nodes], empty)
+        return Candidates(nodes, pods_of, counts, self._weigh_nodes()[nodes], empty, self._read_worth())
+
+    def _read_worth(self) -> Ints:
+        """Return what each candidate is worth, in units of the price that all prices are multiples of."""
+        if not self._problem.settings.node_prices:
+            return np.ones(len(self._sources.to_empty), dtype=np.int64)
+        prices = [self._problem.price_of(node) for node in self._sources.to_empty]
+        self._unit = max(1, gcd(*prices))
+        return np.array(prices, dtype=np.int64) // self._unit
 
     def _weigh_nodes(self) -> Ints:
         """Return the cost of emptying each node.
@@ -241,23 +280,50 @@ class _ConsolidateRun:
         return (largest >> _SIZE_BITS << _SIZE_BITS) + np.minimum(total, (1 << _SIZE_BITS) - 1)
 
     def _quality(self, done: Draining | None, exact: ExactDraining | None) -> Quality:
-        freed, moves = (len(done.nodes), len(self._state.steps)) if done else (0, 0)
-        least = self._fewest_moves(freed)
-        most = self._most
+        """Return how good the plan is: in nodes, and where they have prices in money as well."""
+        freed, worth, moves = (len(done.nodes), done.worth, len(self._state.steps)) if done else (0, 0, 0)
+        least, most_worth = self._fewest_moves(worth), self._most if self._most_worth is None else self._most_worth
+        proven = exact is not None and (exact.most < most_worth or exact.fewest_moves > 0)
         if exact is not None:
-            most = max(freed, exact.most)
-            asked = exact.found[-1].nodes if exact.found else done.nodes if done else ()
-            least = exact.fewest_moves if len(asked) == freed else least
-        proven = exact is not None and (exact.most < self._most or exact.fewest_moves > 0)
+            most_worth = max(worth, exact.most)
+            asked = exact.found[-1].worth if exact.found else worth
+            least = exact.fewest_moves if asked == worth else least
+        is_priced = bool(self._problem.settings.node_prices)
         return Quality(
             reached=freed,
-            upper_bound=most,
+            upper_bound=self._most if self._candidates.differ else most_worth,
             moves=moves,
             fewest_moves=min(least, moves),
             prover=Prover.EXACT if proven else Prover.BOUND,
             out_of_time=self._out_of_time,
             is_snapshot_incomplete=bool(self._problem.cluster.snapshot.missing),
+            money=MoneyQuality(worth * self._unit, most_worth * self._unit) if is_priced else None,
         )
+
+
+def _without_unprofitable_nodes(problem: Problem, sources: Sources) -> Sources:
+    """Split off sources whose moves would not save enough, each with a refusal that says by how much."""
+    if not problem.settings.node_prices:
+        return sources
+    found = {node: _why_unprofitable(problem, node, len(sources.pods_of[node])) for node in sources.to_empty}
+    refusals = {node: why for node, why in found.items() if why is not None}
+    return replace(
+        sources,
+        to_empty=tuple(node for node in sources.to_empty if node not in refusals),
+        pods_of={node: pods for node, pods in sources.pods_of.items() if node not in refusals},
+        refusals={**sources.refusals, **refusals},
+    )
+
+
+def _why_unprofitable(problem: Problem, node: NodeIndex, pods: int) -> Refusal | None:
+    price, least = problem.price_of(node), problem.settings.min_savings_per_move
+    if not price:
+        return Refusal(RefusalReason.SAVES_TOO_LITTLE, "the node has no price, so that freeing it saves nothing")
+    if price >= least * pods:
+        return None
+    each = f"{format_money(price // pods)} for each of {pods} moves"
+    text = f"the node costs {format_money(price)} an hour, which is {each}; minSavingsPerMove is {format_money(least)}"
+    return Refusal(RefusalReason.SAVES_TOO_LITTLE, text)
 
 
 # --- unfreed nodes ---------------------------------------------------------------------------------------------------
@@ -368,7 +434,11 @@ class _Reasons:
     def _why_not_together(self, pods: int) -> Refusal:
         name = self._problem.cluster.resources[self._packing.binding]
         if self._quality.proven_optimal:
-            text = f"no plan frees more than {self._quality.upper_bound} nodes"
+            money = self._quality.money
+            most = (
+                f"{self._quality.upper_bound} nodes" if money is None else f"{format_money(money.upper_bound)} an hour"
+            )
+            text = f"no plan frees more than {most}"
             return Refusal(RefusalReason.BOUND_REACHED, text)
         if self._left_out:
             text = "the time limit ended before it was asked where all of its pods fit"

@@ -302,7 +302,7 @@ class _MakeRoomRun:
         self._may_leave = np.zeros(self._packing.nodes, dtype=bool)
         self._may_leave[np.array(self._sources.to_take_from, dtype=np.int64)] = True
         self._bounds: dict[int, tuple[RoomBound, ...]] = {}
-        self._disruption = DisruptionCost(problem.cluster)
+        self._disruption = DisruptionCost(problem)
         self._units = self._read_units()
         self._wants = tuple(want for unit in self._units for want in unit.wants)
         self._out_of_time = False

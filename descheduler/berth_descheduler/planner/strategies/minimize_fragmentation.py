@@ -278,7 +278,7 @@ def _movable_pods(problem: Problem, packing: PackingModel) -> dict[int, dict[int
     may_leave = np.zeros(packing.nodes, dtype=bool)
     may_leave[list(find_sources(problem).to_take_from)] = True
     found: dict[int, dict[int, list[PodIndex]]] = defaultdict(lambda: defaultdict(list))
-    for pod in DisruptionCost(problem.cluster).cheapest_first([PodIndex(one) for one in packing.movable_on(may_leave)]):
+    for pod in DisruptionCost(problem).cheapest_first([PodIndex(one) for one in packing.movable_on(may_leave)]):
         found[int(packing.pod_kind[pod])][int(packing.pod_node[pod])].append(pod)
     return found
 

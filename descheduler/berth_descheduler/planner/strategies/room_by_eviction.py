@@ -60,7 +60,7 @@ class _Evictions:
         """Take the moves and their rooms as given."""
         cluster = self.problem.cluster
         self._kept = self.problem.pod_refusals
-        self._cost = DisruptionCost(cluster)
+        self._cost = DisruptionCost(self.problem)
         self._state = State(cluster)
         self._gone: Counter[str] = Counter()
         self._victims: dict[PodIndex, str] = {}

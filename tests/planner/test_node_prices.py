@@ -1,0 +1,271 @@
+"""With `nodePrice` the objective of `Consolidate` is money; compared with every end that tiny clusters can have."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import assume
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from berth_core.objects import Node
+from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.refusals import RefusalReason
+from berth_descheduler.metrics import CycleMetrics
+from berth_descheduler.planner import NodePrices, Plan, PlannerSettings, plan
+from berth_descheduler.planner.solver.bounds import _MOST_CHOICES, least_cost, most_worth
+from berth_descheduler.report.documents import describe_plan
+from berth_descheduler.report.summary import judge_plan, stakes_in_words, summarise_plan, unpriced_in_words
+from builders import FakeClock, node, owner, pod
+from planner.clusters import api_items, consolidating, moves_of
+from planner.random_clusters import clusters
+from planner.replay import replay_steps, replay_waves
+from planner.test_bounds import closed_nodes, every_end, tiny_clusters
+from planner_settings import with_args
+from properties import holds_for
+
+TYPE = "node.kubernetes.io/instance-type"
+PRICES = {"small": 100_000, "medium": 250_000, "large": 700_000}
+BY_TYPE = {"instanceTypes": {"small": 0.1, "medium": 0.25, "large": "0.7"}}
+
+
+def typed(snapshot: Snapshot, types: list[str]) -> Snapshot:
+    """The snapshot with an instance type for each node, over and over."""
+    return replace(
+        snapshot,
+        nodes=tuple(labelled(one, types[index % len(types)]) for index, one in enumerate(snapshot.nodes)),
+    )
+
+
+def labelled(one: Node, kind: str) -> Node:
+    labels = {**one.metadata.labels, TYPE: kind}
+    return msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, labels=labels))
+
+
+def price(one: Node) -> int:
+    return PRICES[one.metadata.labels[TYPE]]
+
+
+def best_end(snapshot: Snapshot, budget: int | None) -> tuple[int, int]:
+    """The most money that an end frees that leaves empty nodes empty, and the fewest moves for it, negative."""
+    homes = {int(one.spec.node_name[1:]) for one in snapshot.pods}
+    usable = set(range(len(snapshot.nodes))) - closed_nodes(snapshot)
+    best = 0, 0
+    for end in every_end(snapshot):
+        freed = usable - set(end.on)
+        if (budget is None or end.moves <= budget) and freed >= usable - homes:
+            best = max(best, (sum(price(snapshot.nodes[one]) for one in freed & homes), -end.moves))
+    return best
+
+
+def money(made: Plan) -> int:
+    assert made.quality is not None
+    assert made.quality.money is not None
+    return made.quality.money.reached
+
+
+three_types = st.lists(st.sampled_from(tuple(PRICES)), min_size=3, max_size=3)
+ways = st.builds(
+    consolidating,
+    max_moves=st.sampled_from((None, 1, 2, 3, 8)),
+    per_controller=st.just(9),
+    exact=st.booleans(),
+    nodePrice=st.just(BY_TYPE),
+    minSavingsPerMove=st.sampled_from((0, 0, 0.05, 0.2)),
+)
+
+
+@holds_for(tiny_clusters(), three_types, ways)
+def test_no_end_frees_more_money_than_the_bound_and_what_is_proven_is_best(
+    snapshot: Snapshot, types: list[str], how: PlannerSettings
+) -> None:
+    assume(not how.min_savings_per_move)
+    snapshot = typed(snapshot, types)
+    best, moves = best_end(snapshot, how.max_moves)
+
+    made = plan(snapshot, how)
+
+    assert made.quality is not None
+    assert made.quality.money is not None
+    assert money(made) <= best <= made.quality.money.upper_bound
+    assert money(made) == sum(price(one) for one in snapshot.nodes if one.metadata.name in made.freed_nodes)
+    assert not made.quality.proven_optimal or money(made) == best
+    if money(made) == best:
+        assert made.quality.fewest_moves <= -moves
+
+
+@holds_for(clusters(), three_types, ways)
+def test_every_step_is_feasible_and_every_plan_is_worth_its_moves(
+    snapshot: Snapshot, types: list[str], how: PlannerSettings
+) -> None:
+    snapshot = typed(snapshot, types)
+
+    made = plan(snapshot, how)
+
+    assert replay_steps(api_items(snapshot), moves_of(made)) == []
+    assert replay_waves(api_items(snapshot), moves_of(made)) == []
+    assert made.quality is not None
+    assert made.quality.money is not None
+    assert made.quality.money.reached <= made.quality.money.upper_bound
+    assert money(made) >= how.min_savings_per_move * len(made.moves)
+    assert how.max_moves is None or len(made.moves) <= how.max_moves
+
+
+@holds_for(clusters(), ways)
+def test_equal_prices_give_the_plan_without_prices(snapshot: Snapshot, how: PlannerSettings) -> None:
+    equal = {"node_prices": NodePrices(default=250_000), "min_savings_per_move": 0}
+    without = plan(snapshot, with_args(how, node_prices=NodePrices(), min_savings_per_move=0))
+    priced = plan(snapshot, with_args(how, **equal))
+
+    assert priced.moves == without.moves
+    assert priced.freed_nodes == without.freed_nodes
+    assert priced.quality is not None
+    assert replace(priced.quality, money=None) == without.quality
+    assert money(priced) == 250_000 * len(priced.freed_nodes)
+
+
+@holds_for(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40)), min_size=1, max_size=8),
+    st.integers(0, 120),
+    st.sampled_from((0, _MOST_CHOICES)),
+)
+def test_the_worth_of_the_best_choice_is_never_above_its_bound(
+    items: list[tuple[int, int]], limit: int, most_choices: int
+) -> None:
+    worth, cost = (np.array([one[part] for one in items], dtype=np.int64) for part in (0, 1))
+    sums = [(0, 0)]
+    for value, paid in items:
+        sums += [(value + one, paid + other) for one, other in sums]
+    with pytest.MonkeyPatch.context() as patched:  # with 0 as where nodes have too many prices to list the choices
+        patched.setattr("berth_descheduler.planner.solver.bounds._MOST_CHOICES", most_choices)
+        most, least = most_worth(worth, cost, limit), least_cost(worth, cost, limit)
+
+    best = max(value for value, paid in sums if paid <= limit)
+    cheapest = min((paid for value, paid in sums if value >= limit), default=None)
+    assert best <= most
+    assert cheapest is None or least <= cheapest
+    if most_choices:
+        assert best == most
+        assert cheapest is None or least == cheapest
+
+
+# --- where a price comes from -----------------------------------------------------------------------------------------
+
+SOURCES = NodePrices.parse(
+    {"annotation": "a/price", "label": "l/price", "instanceTypes": {"m5.large": "0.096"}, "default": 1}
+)
+NODES: dict[str, tuple[dict[str, Any], int | None]] = {
+    "an annotation comes before all else": ({"annotations": {"a/price": "2.5"}, "labels": {"l/price": "3"}}, 2_500_000),
+    "then a label": ({"labels": {"l/price": "3", TYPE: "m5.large"}}, 3_000_000),
+    "then the instance type": ({"labels": {TYPE: "m5.large"}}, 96_000),
+    "then the default": ({"labels": {TYPE: "m5.metal"}}, 1_000_000),
+    "what cannot be read is no price, and no other source hides that": ({"annotations": {"a/price": "cheap"}}, None),
+}
+
+
+@pytest.mark.parametrize(("traits", "want_micro"), NODES.values(), ids=NODES.keys())
+def test_the_first_source_that_says_a_price_counts(traits: dict[str, Any], want_micro: int | None) -> None:
+    assert SOURCES.of(node("n", **traits).metadata) == want_micro
+    assert NodePrices.parse(SOURCES.to_mapping()) == SOURCES
+
+
+# --- one plan ---------------------------------------------------------------------------------------------------------
+
+
+def dear_and_cheap() -> Snapshot:
+    """A dear node with two pods, two cheap ones with one each, one without a price, and room for two pods in all."""
+    nodes = (
+        node("dear", cpu="8", labels={TYPE: "large"}),
+        *(node(f"cheap-{i}", cpu="8", labels={TYPE: "small"}) for i in range(2)),
+        node("unknown", cpu="8"),
+        node("full", cpu="8", unschedulable=False, labels={TYPE: "medium"}),
+    )
+    pods = [
+        *(pod(f"d{i}", node="dear", cpu="4", controller=owner(name="d")) for i in range(2)),
+        *(pod(f"c{i}", node=f"cheap-{i}", cpu="6", controller=owner(name="c")) for i in range(2)),
+        pod("u", node="unknown", cpu="4", controller=owner(name="u")),
+        pod("f", node="full", cpu="4", controller=owner(name="f")),
+    ]
+    return Snapshot(nodes=nodes, pods=tuple(pods))
+
+
+def test_the_dear_node_is_freed_where_most_nodes_would_take_fewer_moves() -> None:
+    without = plan(dear_and_cheap(), consolidating(max_moves=2))
+    made = plan(dear_and_cheap(), consolidating(max_moves=2, nodePrice=BY_TYPE))
+
+    assert "dear" not in without.freed_nodes
+    assert made.freed_nodes == ("dear",)
+    assert made.predicted.freed_price_per_hour == "0.7"
+
+
+def test_a_plan_says_its_money() -> None:
+    made = plan(dear_and_cheap(), consolidating(max_moves=2, nodePrice=BY_TYPE))
+    document = describe_plan(made)
+
+    assert "free 1 of 5 nodes, 0.7 an hour" in summarise_plan(made)
+    assert "worth 0.7 an hour, 511 a month" in stakes_in_words(made.predicted)[0]
+    assert judge_plan(made).startswith("Proven optimal: no plan reaches more than 0.7 an hour")
+    assert unpriced_in_words(made) == ("nodePrice says no price that can be read of 1 node, counted 0: unknown.",)
+    assert document.upper_bound_price_per_hour == "0.7"
+    assert document.unpriced_nodes == ("unknown",)
+    assert document.proven_optimal
+
+
+def test_a_plan_without_prices_says_no_money() -> None:
+    made = plan(dear_and_cheap(), consolidating(max_moves=2))
+    document = describe_plan(made)
+
+    assert made.predicted.freed_price_per_hour == document.upper_bound_price_per_hour == ""
+    assert document.unpriced_nodes == ()
+    assert "an hour" not in summarise_plan(made) + judge_plan(made)
+
+
+@pytest.mark.parametrize(
+    ("least", "want_freed", "want_message"),
+    [
+        ("0.35", ("dear",), "the node has no price, so that freeing it saves nothing"),
+        (
+            "0.36",
+            (),
+            "the node costs 0.7 an hour, which is 0.35 for each of 2 moves; minSavingsPerMove is 0.36",
+        ),
+    ],
+)
+def test_a_node_is_left_whose_moves_save_too_little(least: str, want_freed: tuple[str, ...], want_message: str) -> None:
+    made = plan(dear_and_cheap(), consolidating(nodePrice=BY_TYPE, minSavingsPerMove=least))
+
+    assert made.freed_nodes == want_freed
+    assert want_message in {one.message for one in made.refused if one.reason is RefusalReason.SAVES_TOO_LITTLE}
+
+
+def test_ejections_count_for_what_a_move_saves() -> None:
+    """The large pod of the dear node has room only where two small ones step aside: three moves for 0.7."""
+    nodes = (
+        node("dear", cpu="8", labels={TYPE: "large"}),
+        node("left", cpu="8", labels={TYPE: "small"}),
+        node("right", cpu="8", labels={TYPE: "small"}),
+    )
+    pods = (
+        pod("big", node="dear", cpu="6", controller=owner(name="big")),
+        *(pod(f"s{i}", node="left", cpu="2", controller=owner(name="s")) for i in range(2)),
+        pod("stays", node="left", cpu="2", priority=2_000_000_000),
+        *(pod(f"fixed-{i}", node="right", cpu="2", priority=2_000_000_000) for i in range(2)),
+    )
+    snapshot = Snapshot(nodes=nodes, pods=pods)
+
+    affordable = plan(snapshot, consolidating(nodePrice=BY_TYPE, minSavingsPerMove="0.2"))
+    too_dear = plan(snapshot, consolidating(nodePrice=BY_TYPE, minSavingsPerMove="0.25"))
+
+    assert (affordable.freed_nodes, len(affordable.moves)) == (("dear",), 3)
+    assert too_dear.moves == ()
+
+
+def test_a_metric_says_what_the_last_plan_with_prices_frees() -> None:
+    registry = CollectorRegistry()
+    metrics = CycleMetrics(registry, FakeClock())
+
+    for how in (consolidating(max_moves=2, nodePrice=BY_TYPE), consolidating(max_moves=2)):
+        metrics.planned(plan(dear_and_cheap(), how))
+        assert registry.get_sample_value("berth_plan_freed_price_per_hour") == 0.7
