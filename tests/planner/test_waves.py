@@ -80,6 +80,17 @@ def test_a_later_move_goes_to_an_earlier_wave_that_has_room() -> None:
     assert [(move.pod, move.wave) for move in made.moves] == [("web-00", 1), ("web-01", 2), ("web-02", 3), ("zz", 1)]
 
 
+def test_a_large_controller_begins_at_once_though_its_moves_come_last() -> None:
+    """Two moves at a time, the small pods last: after four others the three would need three waves more."""
+    others = (pod(f"a{i}", node="low", cpu="1", memory=None, controller=owner(name=f"rs-{i}")) for i in range(4))
+    how = settings(low=49, defragment=49, protection=100, per_wave=2)
+
+    made = planned((*others, *webs(3)), how)
+
+    assert made.waves == 4
+    assert sorted(move.wave for move in made.moves if move.pod.startswith("web")) == [1, 2, 3]
+
+
 def test_pods_that_constrain_one_another_move_one_by_one() -> None:
     shy = apart(term(ZONE))
     pods = tuple(

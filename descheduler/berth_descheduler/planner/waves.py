@@ -21,6 +21,7 @@ has any: so what is in flight of a controller, a budget or a gang is never more 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -52,11 +53,75 @@ class _Timetable:
 
 
 def assign_waves(problem: Problem, state: State, steps: Sequence[Step]) -> tuple[int, ...]:
-    """Return the wave of each step, from 0."""
-    groups = _constrained_groups(problem, state, steps)
-    limits = _Limits(problem)
-    table = _Timetable()
-    return tuple(_place(step, table, groups.get(_class_of(problem, step)), limits.of(step.pod)) for step in steps)
+    """Return the wave of each step, from 0.
+
+    The fewer waves of two tries: the steps as they come, and those first that hold most others up.
+    """
+    known, limits = _constrained_groups(problem, state, steps), _Limits(problem)
+    groups = [known.get(_class_of(problem, step)) for step in steps]
+    limited = [limits.of(step.pod) for step in steps]
+    as_they_come = _fill_waves(steps, groups, limited, range(len(steps)))
+    urgent_first = _fill_waves(steps, groups, limited, _by_urgency(steps, groups, limited))
+    return min(as_they_come, urgent_first, key=lambda waves: max(waves, default=0))
+
+
+def _fill_waves(
+    steps: Sequence[Step],
+    groups: Sequence[ClassIndex | None],
+    limited: Sequence[dict[Limited, int]],
+    order: Iterable[int],
+) -> tuple[int, ...]:
+    """Return the wave of each step, placed in an order in which none comes before one that it has to wait for."""
+    table, waves = _Timetable(), [0] * len(steps)
+    for index in order:
+        waves[index] = _place(steps[index], table, groups[index], limited[index])
+    return tuple(waves)
+
+
+def _by_urgency(
+    steps: Sequence[Step], groups: Sequence[ClassIndex | None], limited: Sequence[dict[Limited, int]]
+) -> Iterator[int]:
+    """Yield the steps, each after those it has to wait for, those first that need most waves from theirs on.
+
+    That is as many as wait for one another, or share a limit: the pods of a large controller have to begin at once.
+    """
+    before = [set(one) for one in _steps_before(steps, groups)]
+    after: list[list[int]] = [[] for _ in steps]
+    total = Counter(one for limits in limited for one in limits)
+    waiting: list[int] = [0] * len(steps)
+    for index in reversed(range(len(steps))):
+        longest = max((waiting[one] for one in after[index]), default=0)
+        shared = max((-(-total[one] // most) for one, most in limited[index].items() if one != _OF_WAVE), default=1)
+        waiting[index] = max(longest + 1, shared)
+        for one in before[index]:
+            after[one].append(index)
+    left = [len(one) for one in before]
+    ready = [(-waiting[index], index) for index in range(len(steps)) if not left[index]]
+    heapify(ready)
+    while ready:
+        _, index = heappop(ready)
+        yield index
+        for one in after[index]:
+            left[one] -= 1
+            if not left[one]:
+                heappush(ready, (-waiting[one], one))
+
+
+def _steps_before(steps: Sequence[Step], groups: Sequence[ClassIndex | None]) -> Iterator[list[int]]:
+    """Yield for each step those before it that make room for it, move its pod, or constrain it."""
+    leaving: defaultdict[NodeIndex, list[int]] = defaultdict(list)
+    moved: dict[PodIndex, int] = {}
+    constrained: dict[ClassIndex, int] = {}
+    for index, (step, group) in enumerate(zip(steps, groups, strict=True)):
+        found = [moved[step.pod]] if step.pod in moved else []
+        if step.target != step.source:
+            found += leaving[step.target]
+        if group is not None:
+            found += [constrained[group]] if group in constrained else []
+            constrained[group] = index
+        yield found
+        moved[step.pod] = index
+        leaving[step.source].append(index)
 
 
 def _place(step: Step, table: _Timetable, group: ClassIndex | None, limits: dict[Limited, int]) -> int:
@@ -143,7 +208,7 @@ class _Predecessors:
 
     def all(self) -> list[set[int]]:
         """Return them for all steps."""
-        found = [set(one) for one in self._by_order()]
+        found = [set(one) for one in _steps_before(self._steps, self._groups)]
         members: defaultdict[Limited, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         for index, limited in enumerate(self._limited):
             for one in limited:
@@ -154,23 +219,6 @@ class _Predecessors:
                 for index in by_wave[wave]:
                     found[index].update(by_wave[before])
         return found
-
-    def _by_order(self) -> Iterator[list[int]]:
-        """Yield for each step those before it that make room for it, move its pod, or constrain it."""
-        leaving: defaultdict[NodeIndex, list[int]] = defaultdict(list)
-        moved: dict[PodIndex, int] = {}
-        constrained: dict[ClassIndex, int] = {}
-        for index, step in enumerate(self._steps):
-            found = [moved[step.pod]] if step.pod in moved else []
-            if step.target != step.source:
-                found += leaving[step.target]
-            group = self._groups[index]
-            if group is not None:
-                found += [constrained[group]] if group in constrained else []
-                constrained[group] = index
-            yield found
-            moved[step.pod] = index
-            leaving[step.source].append(index)
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------
