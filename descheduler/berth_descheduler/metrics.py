@@ -24,10 +24,12 @@ from berth_core import (
 from berth_descheduler import telemetry
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
 from berth_descheduler.planner import (
+    MICRO,
     CapacityReport,
     CapacityShape,
     Fragmentation,
     Plan,
+    PlanPrice,
     QueueCapacity,
     measure_queues,
     report_capacity,
@@ -55,6 +57,7 @@ LANDED_RATIO: Final = "berth_landed_on_target_ratio"
 PING_PONG: Final = "berth_ping_pong_moves_total"
 FREED: Final = "berth_freed_nodes_total"
 FREED_PRICE: Final = "berth_plan_freed_price_per_hour"
+FREED_PRICES: Final = "berth_freed_price_per_hour_total"
 REPLANNED: Final = "berth_replanned_plans_total"
 STARVING_JOBS: Final = "berth_starving_jobs"
 KEPT_NODES: Final = "berth_kept_nodes"
@@ -173,6 +176,12 @@ class CycleMetrics(SilentObserver):
             FREED_PRICE, "What an hour of the nodes costs that the last plan with nodePrice frees.", registry=registry
         )
         self._freed_price.set(math.nan)  # nothing is known yet
+        self._freed_prices = Counter(
+            FREED_PRICES, "What an hour of the nodes costs that were freed, by nodePrice.", registry=registry
+        )
+        self._price: PlanPrice | None = None
+        """What the nodes of the last plan cost."""
+
         self._freed = Counter(FREED, "Nodes freed.", registry=registry)
         self._replanned = Counter(REPLANNED, "Plans of which the rest was planned again.", registry=registry)
         self._ping_pong = Counter(PING_PONG, "Moves that undid earlier ones.", registry=registry)
@@ -189,8 +198,9 @@ class CycleMetrics(SilentObserver):
     def planned(self, plan: Plan) -> None:
         """Show how fragmented the cluster is, and what the plan is worth."""
         self.capacity.show_nodes(plan.before)
-        if plan.predicted.freed_price_per_hour:
-            self._freed_price.set(float(plan.predicted.freed_price_per_hour))
+        self._price = plan.price
+        if plan.price is not None:
+            self._freed_price.set(plan.price.total(plan.freed_nodes) / MICRO)
         if plan.starving:
             self._starving.clear()
         for outcome, number in plan.starving.items():
@@ -220,6 +230,8 @@ class CycleMetrics(SilentObserver):
 
     def _count_plan(self, one: PlanOutcome) -> None:
         self._freed.inc(len(one.freed_nodes))
+        if self._price is not None:
+            self._freed_prices.inc(self._price.total(one.freed_nodes) / MICRO)
         self._plans.labels(phase=one.phase.value).observe(one.seconds)
         landed, strayed = one.landed_on_target, sum(map(_went_astray, one.statuses))
         if landed + strayed:

@@ -10,10 +10,12 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from berth_core.migration_plans import PlanPhase
 from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.metrics import CycleMetrics
+from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import NodePrices, Plan, PlannerSettings, plan
 from berth_descheduler.planner.solver.bounds import _MOST_CHOICES, least_cost, most_worth
 from berth_descheduler.report.documents import describe_plan
@@ -262,10 +264,14 @@ def test_ejections_count_for_what_a_move_saves() -> None:
     assert too_dear.moves == ()
 
 
-def test_a_metric_says_what_the_last_plan_with_prices_frees() -> None:
+def test_metrics_say_what_the_last_plan_with_prices_frees_and_what_was_freed() -> None:
     registry = CollectorRegistry()
     metrics = CycleMetrics(registry, FakeClock())
 
     for how in (consolidating(max_moves=2, nodePrice=BY_TYPE), consolidating(max_moves=2)):
-        metrics.planned(plan(dear_and_cheap(), how))
+        made = plan(dear_and_cheap(), how)
+        metrics.planned(made)
+        done = PlanOutcome(plan="p", phase=PlanPhase.SUCCEEDED, statuses=(), freed_nodes=made.freed_nodes)
+        metrics.cycle_ended(Outcome(Verdict.CARRIED_OUT, plan=done))
         assert registry.get_sample_value("berth_plan_freed_price_per_hour") == 0.7
+        assert registry.get_sample_value("berth_freed_price_per_hour_total") == 0.7

@@ -22,6 +22,7 @@ from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting
 from berth_descheduler.planner.planning import (
     MoveWay,
     Plan,
+    PlanPrice,
     explain_kept_pods,
     measure_cluster,
     plan,
@@ -43,6 +44,7 @@ from berth_descheduler.planner.queue_guarantees import QueueCapacity, QueueShape
 from berth_descheduler.planner.revalidation import Invalid, UnderWay, revalidate
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest
 from berth_descheduler.planner.settings import (
+    MICRO,
     EvictableNamespaces,
     NodePrices,
     PlannerSettings,
@@ -82,6 +84,7 @@ from berth_descheduler.planner.strategies.threshold import Threshold, ThresholdR
 __all__ = [
     "DISRUPTION_WEIGHTS",
     "EVICT_ANNOTATION",
+    "MICRO",
     "NO_EVICTION_ANNOTATION",
     "CapacityReport",
     "CapacityShape",
@@ -96,6 +99,7 @@ __all__ = [
     "NodePrices",
     "NodeUsage",
     "Plan",
+    "PlanPrice",
     "PlannerSettings",
     "PodIndex",
     "Problem",

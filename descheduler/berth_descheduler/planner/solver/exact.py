@@ -207,7 +207,7 @@ class _DrainingSolve(IncrementalSolve):
         if candidates.differ:  # a plan that fills a cheap empty node is none of ours: its worth would have to count
             never = np.isin(np.arange(packing.nodes), candidates.empty)
             self._masks = may_take & ~never, may_leave & ~never
-        self._rounds = _MOST_ROUNDS
+        self._rounds, self._asked = _MOST_ROUNDS, 0
         self._budget = limits.budget
         self.found: list[Draining] = []
 
@@ -217,10 +217,11 @@ class _DrainingSolve(IncrementalSolve):
         return self._model(1).is_small_enough
 
     def _solve_for_more(self) -> Solution:
-        self._rounds -= 1
-        if self._rounds < 0:
+        asked = self.reached + 1
+        if asked == self._asked or not self._rounds:  # the last answer was no more but for the solver's tolerance
             return Solution(SolverStatus.UNDECIDED, 0)
-        return self._solve(self.reached + 1, self._budget)
+        self._asked, self._rounds = asked, self._rounds - 1
+        return self._solve(asked, self._budget)
 
     def _solve_for_fewest(self) -> Solution:
         return self._solve(self.reached, None)
