@@ -77,6 +77,36 @@ def test_every_pod_that_stays_is_named_with_its_reason_where_that_is_asked_for(c
     ]
 
 
+def test_a_plan_that_lowers_the_fragmentation_says_by_how_much(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = (node("a", cpu="8"), node("b", cpu="6"), node("c", cpu="6"))
+    pods = tuple(pod(f"web-{one}", node=one, cpu="4", memory="1Gi") for one in "abc")
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(Snapshot(nodes=nodes, pods=pods, workloads=(workload(replicas=3),)).to_json())
+    monkeypatch.setenv("COLUMNS", "160")
+    how = ("--strategy", "minimize-fragmentation", "--snapshot", str(path), "--snapshot-kinds", "all")
+
+    found = plan_json(capsys, *how)
+    assert run(["plan", *how]) == 0
+    shown = capsys.readouterr().out
+
+    assert [(move["pod"], move["target"], move["why"]) for move in found["moves"]] == [
+        ("web-b", "a", "lowers the fragmented cpu by 25 % of what is free")
+    ]
+    assert found["fragmentation"] == {
+        "resource": "cpu",
+        "fragmentedBefore": "4",
+        "fragmentedAfter": "2",
+        "fragmentedRatioBefore": 0.5,
+        "fragmentedRatioAfter": 0.25,
+        "leastRatio": 0,
+    }
+    assert found["summary"] in shown
+    assert "25.0 % of the free cpu is fragmented for the workload then, 50.0 % now." in found["summary"]
+    assert "No plan within these limits leaves less than 0.0 % fragmented (a bound that holds for any plan)." in shown
+
+
 def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
     found = plan_json(capsys, "--snapshot", file)
 
@@ -344,13 +374,17 @@ BAD_OPTIONS = {
         ["--strategy", "consolidate", "--single-pods"],
         "--single-pods is given; expected --strategy threshold beside it, not consolidate",
     ),
+    "whole nodes with minimize-fragmentation": (
+        ["--strategy", "minimize-fragmentation", "--whole-nodes"],
+        "--whole-nodes is given; expected --strategy threshold beside it, not minimize-fragmentation",
+    ),
     "kinds that do not exist": (
         ["--snapshot-kinds", "nodes,pdb"],
         "--snapshot-kinds is 'pdb'; expected all, or some of nodes, pods, namespaces, poddisruptionbudgets.policy,",
     ),
     "a strategy that does not exist": (
         ["--strategy", "luck"],
-        "--strategy is 'luck'; expected one of threshold, consolidate, make-room",
+        "--strategy is 'luck'; expected one of threshold, consolidate, make-room, minimize-fragmentation",
     ),
     "a threshold that is no number": (
         ["--low-threshold", "cpu=few"],

@@ -29,6 +29,7 @@ from berth_descheduler.planner.simulation import (
     node_refusal,
 )
 from berth_descheduler.planner.stranded_capacity import (
+    MOST_FRAGMENTED_NODES,
     CapacityReport,
     ShapeFit,
     WorkloadFit,
@@ -218,7 +219,7 @@ def test_the_report_counts_nodes_pods_and_resources() -> None:
 
 
 def test_a_cluster_without_anything_has_no_shapes() -> None:
-    nothing = WorkloadFit(pods=0, all_pods=0, shapes=0, free=ResourceAmounts(), fragmented={})
+    nothing = WorkloadFit(pods=0, all_pods=0, shapes=0, free=ResourceAmounts(), fragmented={}, nodes={})
 
     assert report_capacity(Snapshot.empty()) == CapacityReport(0, 0, 0, (), (), nothing)
 
@@ -243,6 +244,10 @@ def test_what_is_free_where_a_pod_does_not_fit_is_fragmented_for_it() -> None:
     assert found.free.to_quantities() == {"cpu": "38", "memory": "184Gi"}
     assert found.fragmented["cpu"] == 22_000  # Both fit on b alone: a has 6 left, and the third takes none.
     assert found.share("memory") == Fraction(120, 184)
+    assert [(one.name, one.free, one.fragmented) for one in found.nodes["cpu"]] == [
+        ("closed", 16_000, 16_000),
+        ("a", 6_000, 6_000),
+    ]
 
 
 def test_a_pod_that_asks_for_no_gpu_cannot_use_any() -> None:
@@ -303,6 +308,8 @@ def test_the_workload_finds_what_the_definition_says(snapshot: Snapshot) -> None
                 usable = fits and one.amounts.get(name) > 0
                 expected[name] += Fraction(0 if usable else free[name], len(counted))
     assert found.fragmented == expected
+    of_nodes = {name: sum((one.fragmented for one in nodes), Fraction(0)) for name, nodes in found.nodes.items()}
+    assert len(snapshot.nodes) > MOST_FRAGMENTED_NODES or of_nodes == expected
 
 
 # --- which shapes -----------------------------------------------------------------------------------------------------

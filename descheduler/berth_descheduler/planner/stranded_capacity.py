@@ -228,6 +228,20 @@ class ResourceState:
         return Fraction(self.requested, self.allocatable) if self.allocatable else Fraction(0)
 
 
+MOST_FRAGMENTED_NODES: Final = 10
+"""As many nodes are named for each resource, those with the most that is fragmented."""
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentedNode:
+    """A node where some of a resource is free and fragmented."""
+
+    name: str
+    free: int
+    fragmented: Fraction
+    """On average over the counted pods."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadFit:
     """What of the free capacity the pods of the cluster could use, each counted alike.
@@ -248,6 +262,9 @@ class WorkloadFit:
 
     fragmented: dict[str, Fraction]
     """By resource, on average over the counted pods."""
+
+    nodes: dict[str, tuple[FragmentedNode, ...]]
+    """By resource, the nodes with the most that is fragmented."""
 
     def share(self, resource: str) -> Fraction | None:
         """Return the share of a free resource that is fragmented; None if no counted pod asks for it.
@@ -489,29 +506,39 @@ def _measure_workload(
     """Return how much of the free capacity the pods of a cluster could not use."""
     mix = _read_mix(cluster, [NodeIndex(node) for node, why in enumerate(refusals) if why is None])
     slots = cluster.column[PODS]
-    usable: Counter[str] = Counter()
+    usable: dict[str, Counter[NodeIndex]] = {}
     for shape in mix.shapes:
-        rows = [free[node] for node in shape.nodes if free[node][slots] > 0]
-        for name, amount in _usable(cluster, rows, shape.amounts).items():
-            usable[name] += amount * shape.pods
-    totals = {name: sum(max(0, row[cluster.column[name]]) for row in free) for name in usable if name in cluster.column}
+        needs = [(name, amount) for name, amount in shape.amounts.items() if amount > 0]
+        fitting = [node for node in shape.nodes if free[node][slots] > 0 and _fits(cluster, free[node], needs)]
+        for name, _ in needs:
+            sums = usable.setdefault(name, Counter())
+            for node in fitting:
+                sums[node] += free[node][cluster.column[name]] * shape.pods
+    known = sorted(name for name in usable if name in cluster.column)
+    nodes = {name: _fragmented_nodes(cluster, free, name, usable[name], mix.pods) for name in known}
+    totals = {name: sum(max(0, row[cluster.column[name]]) for row in free) for name in known}
     return WorkloadFit(
         pods=mix.pods,
         all_pods=mix.all_pods,
         shapes=len(mix.shapes),
         free=ResourceAmounts(totals),
-        fragmented={name: total - Fraction(usable[name], mix.pods) for name, total in sorted(totals.items())},
+        fragmented={name: totals[name] - Fraction(usable[name].total(), mix.pods) for name in known},
+        nodes=nodes,
     )
 
 
-def _usable(cluster: Cluster, rows: Sequence[Sequence[int]], amounts: ResourceAmounts) -> dict[str, int]:
-    """Return how much of what a pod asks for is free where it fits, by resource."""
-    needs = [(name, amount) for name, amount in amounts.items() if amount > 0]
-    if any(name not in cluster.column for name, _ in needs):
-        return {name: 0 for name, _ in needs}
-    columns = [(cluster.column[name], amount) for name, amount in needs]
-    fitting = [row for row in rows if all(row[column] >= amount for column, amount in columns)]
-    return {name: sum(row[cluster.column[name]] for row in fitting) for name, _ in needs}
+def _fits(cluster: Cluster, row: Sequence[int], needs: Sequence[tuple[str, int]]) -> bool:
+    return all(name in cluster.column and row[cluster.column[name]] >= amount for name, amount in needs)
+
+
+def _fragmented_nodes(
+    cluster: Cluster, free: Sequence[Sequence[int]], name: str, usable: Counter[NodeIndex], pods: int
+) -> tuple[FragmentedNode, ...]:
+    """Return the nodes where a resource is fragmented, those with the most of it first."""
+    amounts = ((NodeIndex(node), max(0, row[cluster.column[name]])) for node, row in enumerate(free))
+    wasted = [(amount * pods - usable[node], node, amount) for node, amount in amounts]
+    worst = sorted((one for one in wasted if one[0] > 0), key=lambda one: (-one[0], one[1]))[:MOST_FRAGMENTED_NODES]
+    return tuple(FragmentedNode(cluster.node_name(node), amount, Fraction(part, pods)) for part, node, amount in worst)
 
 
 def _most_frequent(shapes: _ShapeCounts) -> _ShapeCounts:

@@ -35,6 +35,7 @@ from berth_descheduler.planner import (
 from berth_descheduler.report.documents import ALL_IN_JSON, ClusterCapacity, ResourceCapacity, rounded
 
 _LISTED_PARTS: Final = 8
+_LISTED_NODES: Final = 3
 _SAID: Final = frozenset({SnapshotKind.NAMESPACES})
 """Each queue that needs them says that they were not read."""
 _QUEUE_KINDS: Final = frozenset({SnapshotKind.VOLCANO_QUEUES, SnapshotKind.QUEUES})
@@ -82,6 +83,14 @@ class ShapeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     stranded_by: tuple[Stranded, ...]
 
 
+class FragmentedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node where some of a resource is free and fragmented."""
+
+    node: str
+    free: str
+    fragmented: str
+
+
 class WorkloadResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How much of a resource is free, and what of that a pod of the workload could not use, on average."""
 
@@ -89,6 +98,8 @@ class WorkloadResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     free: str
     fragmented: str
     fragmented_ratio: float
+    nodes: tuple[FragmentedNode, ...]
+    """The ten with the most that is fragmented."""
 
 
 class WorkloadCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -306,6 +317,14 @@ def _describe_workload(found: WorkloadFit) -> WorkloadCapacity:
                 free=format_amount(name, found.free.get(name)),
                 fragmented=format_amount(name, round(amount)),
                 fragmented_ratio=rounded(found.share(name) or Fraction(0)),
+                nodes=tuple(
+                    FragmentedNode(
+                        node=one.name,
+                        free=format_amount(name, one.free),
+                        fragmented=format_amount(name, round(one.fragmented)),
+                    )
+                    for one in found.nodes[name]
+                ),
             )
             for name, amount in found.fragmented.items()
         ),
@@ -381,6 +400,10 @@ def _workload_lines(report: CapacityReport) -> Iterator[Text]:
         rest = f" of {found.all_pods}" if found.pods < found.all_pods else ""
         of = f"{count(found.pods, 'pod')}{rest} in {count(found.shapes, 'shape')}"
         yield Text(f"Fragmented: what is free where a pod does not fit, on average over {of}.")
+    for name, nodes in found.nodes.items():
+        worst = (f"{one.name} ({readable(name, round(one.fragmented))})" for one in nodes[:_LISTED_NODES])
+        if nodes:
+            yield Text(f"Most fragmented {name}: {', '.join(worst)}.")
 
 
 def _render_shape(room: ShapeFit) -> Iterator[RenderableType]:
