@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,16 +35,17 @@ from benchmarks.instances import (
     load_snapshot,
 )
 from benchmarks.naive_drains import best_fit, first_fit
+from benchmarks.openb import GPU, most_usable, openb
 from benchmarks.room_family import ROOM_SHAPES, room_family
+from berth_core.clock import NoDeadline
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.planner.problem import Problem, Proposal, find_sources
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver import build_packing_model
 from berth_descheduler.planner.solver.highs import is_installed
-from berth_descheduler.planner.strategies.consolidate import Consolidate
-from berth_descheduler.planner.strategies.make_room import MakeRoom
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs
+from berth_descheduler.planner.stranded_capacity import read_mix
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs, make_strategy
 from planner_settings import args_of, planner_settings
 
 SIZES = (1_000, 5_000, 10_000)
@@ -56,6 +58,9 @@ FAMILY_CASES = 6
 FAMILY_NODES = 24
 OPTIMUM_SECONDS = 20.0
 PIECES_NODES = 100
+TENTH_MOVES = (5, 10)
+TENTH_FILL = Fraction(9, 10)
+TENTH_SECONDS = 70.0
 LARGE_SHAPE = "cpu=12,memory=48Gi"
 BERTH = "from berth_descheduler.cli.main import main; main()"
 
@@ -95,8 +100,7 @@ class Planned:
 def plan_on(snapshot: Snapshot, settings: PlannerSettings) -> Planned:
     """Return a strategy's proposal; the time that it takes to read the problem is not in `seconds`."""
     started = time.perf_counter()
-    making = args_of(settings).strategy.option == "make-room"
-    strategy = MakeRoom(args_of(settings).room) if making else Consolidate()
+    strategy = make_strategy(args_of(settings), NoDeadline())
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
     _ = problem.pod_refusals, problem.pods_to_move, problem.cluster.taken
     prepared = time.perf_counter()
@@ -251,6 +255,50 @@ def pieces_rows(largest: int) -> Iterator[Row]:
                 yield Row(title, asked, ">= 95 %", f"from {fits} to {_freed(found)}", found.took)
 
 
+def openb_rows(largest: int) -> Iterator[Row]:
+    """Yield the rows of the public GPU trace: all nodes, and a tenth of them beside the optimum."""
+    for fill in (Fraction(8, 10), Fraction(9, 10)):
+        snapshot = openb(fill)
+        for budget in (10, 50, 200) if largest >= len(snapshot.nodes) else ():
+            found = plan_on(snapshot, lowering(budget))
+            title = f"openb {len(snapshot.nodes)} nodes, {len(snapshot.pods)} pods"
+            yield Row(title, f"GPUs {float(fill):.0%} requested, {budget} moves", "", _lowered(found), found.took)
+    snapshot = openb(TENTH_FILL, every=10)
+    for budget in TENTH_MOVES if is_installed() else ():
+        found = plan_on(snapshot, lowering(budget))
+        title = f"openb {len(snapshot.nodes)} nodes, {len(snapshot.pods)} pods"
+        asked = f"GPUs {float(TENTH_FILL):.0%} requested, {budget} moves"
+        yield Row(title, asked, ">= 95 %", _lowered(found), found.took, _beside_optimum(found, budget))
+
+
+def lowering(budget: int | None) -> PlannerSettings:
+    """Return settings that lower the fragmentation of GPUs."""
+    args = DefragmentationArgs.parse({"strategy": "MinimizeFragmentation", "resourceType": GPU})
+    return planner_settings(args=args, max_moves=budget, time_limit_seconds=None)
+
+
+def _lowered(found: Planned) -> str:
+    change, quality = found.proposal.fragmentation, found.proposal.quality
+    if change is None or quality is None:
+        return "?"
+    least = float(change.share_before) - quality.upper_bound / 1e6
+    shares = f"{float(change.share_before):.2%} to {float(change.share_after):.2%} fragmented"
+    return f"{shares}, bound {least:.2%}; {quality.moves} moves"
+
+
+def _beside_optimum(found: Planned, budget: int) -> str:
+    """Return the optimum, or between what it lies, and how much of it the plan reaches."""
+    change = found.proposal.fragmentation
+    if change is None:
+        return "?"
+    known = [(step.pod, step.source, step.target) for step in found.proposal.steps]
+    optimum, pods = most_usable(found.problem, budget, known, TENTH_SECONDS), read_mix(found.problem.cluster).pods
+    gained = (change.fragmented_before - change.fragmented_after) * pods
+    least = [change.share_before - Fraction(one, pods * change.free_before) for one in (optimum.most, optimum.reached)]
+    said = f"{float(least[0]):.2%}, proven" if optimum.proven else f"{float(least[0]):.2%} to {float(least[1]):.2%}"
+    return f"optimum {said}: {float(gained / optimum.most):.2%} of {'it' if optimum.proven else 'its bound'}"
+
+
 def _consolidating_rows(name: str, recipe: Recipe, wanted: str) -> Iterator[Row]:
     snapshot = generate(recipe)
     title = f"{name} {recipe.nodes} nodes, {len(snapshot.pods)} pods"
@@ -373,6 +421,7 @@ ROWS: dict[str, Callable[[int], Iterator[Row]]] = {
     "harder": harder_rows,
     "families": family_rows,
     "pieces": pieces_rows,
+    "openb": openb_rows,
     "cost": cost_rows,
     "reading": reading_rows,
     "scale": scale_rows,
