@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -75,36 +74,6 @@ def test_every_pod_that_stays_is_named_with_its_reason_where_that_is_asked_for(c
             "also": [],
         }
     ]
-
-
-def test_a_plan_that_lowers_the_fragmentation_says_by_how_much(
-    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nodes = (node("a", cpu="8"), node("b", cpu="6"), node("c", cpu="6"))
-    pods = tuple(pod(f"web-{one}", node=one, cpu="4", memory="1Gi") for one in "abc")
-    path = tmp_path / "snapshot.json"
-    path.write_bytes(Snapshot(nodes=nodes, pods=pods, workloads=(workload(replicas=3),)).to_json())
-    monkeypatch.setenv("COLUMNS", "160")
-    how = ("--strategy", "minimize-fragmentation", "--snapshot", str(path), "--snapshot-kinds", "all")
-
-    found = plan_json(capsys, *how)
-    assert run(["plan", *how]) == 0
-    shown = capsys.readouterr().out
-
-    assert [(move["pod"], move["target"], move["why"]) for move in found["moves"]] == [
-        ("web-b", "a", "lowers the fragmented cpu by 25 % of what is free")
-    ]
-    assert found["fragmentation"] == {
-        "resource": "cpu",
-        "fragmentedBefore": "4",
-        "fragmentedAfter": "2",
-        "fragmentedRatioBefore": 0.5,
-        "fragmentedRatioAfter": 0.25,
-        "leastRatio": 0,
-    }
-    assert found["summary"] in shown
-    assert "25.0 % of the free cpu is fragmented for the workload then, 50.0 % now." in found["summary"]
-    assert "No plan within these limits leaves less than 0.0 % fragmented (a bound that holds for any plan)." in shown
 
 
 def test_the_json_has_what_is_promised(capsys: Captured, file: str) -> None:
@@ -233,16 +202,6 @@ OPTIONS = {
 @pytest.mark.parametrize(("arguments", "want_freed"), OPTIONS.values(), ids=OPTIONS.keys())
 def test_options_reach_the_planner(capsys: Captured, file: str, arguments: list[str], want_freed: list[str]) -> None:
     assert plan_json(capsys, "--snapshot", file, *arguments)["predicted"]["freedNodes"] == want_freed
-
-
-def test_the_price_of_nodes_reaches_the_planner(capsys: Captured, file: str) -> None:
-    asked = ["--snapshot", file, "--strategy", "consolidate", "--node-price", "default=0.25"]
-    dear = plan_json(capsys, *asked)["predicted"]
-    assert dear["freedNodes"]
-    assert Decimal(dear["freedPricePerHour"]) == Decimal("0.25") * len(dear["freedNodes"])
-
-    too_little = plan_json(capsys, *asked, "--min-savings-per-move", "0.26")["predicted"]
-    assert too_little["freedPricePerHour"] == "0"
 
 
 DEFAULTS = {

@@ -22,11 +22,11 @@ from berth_descheduler.report.documents import (
     PlanDocument,
     PlanList,
     PlanProposal,
-    PolicyList,
     RunDocument,
     describe_plan,
 )
 from berth_descheduler.report.node_map import draw_nodes
+from berth_descheduler.report.policies import PolicyList
 from berth_descheduler.report.summary import gain_in_words, stakes_in_words, summarise_plan
 from berth_descheduler.report.tables import output_console, print_plan
 from berth_descheduler.report.top import TopDocument
