@@ -36,8 +36,8 @@ OPTIONS_OF_CLOUDS: Final = {
     *("--certificate-identity-regexp", "--certificate-oidc-issuer"),
 }
 """gcloud's, aws's and cosign's."""
-OPTIONS_OF_THE_RELEASE: Final = {"--dry-run", "--build-arg", "--isolation", "--no-cache", "--timestamp"}
-"""The last four are buildah's."""
+OPTIONS_OF_THE_RELEASE: Final = {"--dry-run"}
+OPTIONS_OF_BENCHMARKS: Final = {"--plain", "--start-seconds"}
 PROGRAMS: Final = (berth, serve, operator)
 
 
@@ -54,7 +54,13 @@ def options(command: click.Command) -> Iterator[str]:
 
 
 def test_the_pages_name_options_that_exist() -> None:
-    known = OPTIONS_OF_OTHERS | OPTIONS_OF_CLOUDS | OPTIONS_OF_THE_RELEASE | {*chain(*map(options, PROGRAMS))}
+    known = (
+        OPTIONS_OF_OTHERS
+        | OPTIONS_OF_CLOUDS
+        | OPTIONS_OF_THE_RELEASE
+        | OPTIONS_OF_BENCHMARKS
+        | {*chain(*map(options, PROGRAMS))}
+    )
     for page in WRITTEN:
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
         assert not named - known, shown(page)
