@@ -150,3 +150,18 @@ def test_the_measure_falls_with_every_move_as_it_is_reported(
     change = made.fragmentation
     assert change
     assert (change.fragmented_before, change.fragmented_after) == (measured[0], measured[-1])
+
+
+def test_sums_of_more_bits_than_a_machine_word_are_exact() -> None:
+    sizes = {"a": "500Ti", **{f"b{index}": "375Ti" for index in range(69)}}
+    nodes = tuple(node(name, cpu="90", memory=size, pods="1300") for name, size in sizes.items())
+    large = tuple(pod(f"web-{one}", node=one, cpu="1", memory="250Ti") for one in sizes)
+    small = tuple(pod(f"tiny-{one}", node="b0", cpu="10m", memory="1Ki") for one in range(1_250))
+    snapshot = Snapshot(nodes=nodes, pods=(*large, *small))
+
+    made = plan(snapshot, minimizing("memory", max_moves=1))
+
+    assert [move.target for move in made.moves] == ["a"]
+    measured = [fragmented(one, "memory") for one in states_of(snapshot, made)]
+    assert made.fragmentation
+    assert [made.fragmentation.fragmented_before, made.fragmentation.fragmented_after] == measured

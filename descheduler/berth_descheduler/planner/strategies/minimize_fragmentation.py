@@ -43,8 +43,8 @@ _EFFORT: Final = 4_000
 """As many moves are made anew to improve what the first pass found."""
 
 _EXACT_BITS: Final = 60
-_NONE: Final = 1 << 61
-"""More than any gain or cost: there is no such pod, or the node does not take it."""
+_LARGE: Final = 1 << 61
+"""More than any amount."""
 
 _MOST_DROPPED: Final = 24
 _ALMOST: Final = 8
@@ -89,11 +89,14 @@ class _Measure:
                 self.needs[row, cluster.column[name]] = amount
             self.needs[row, cluster.column[PODS]] = 1
         self._asked = [
-            (column, np.where(self.needs[:, column] > 0, self.needs[:, column], -_NONE)[:, None])
+            (column, np.where(self.needs[:, column] > 0, self.needs[:, column], -_LARGE)[:, None])
             for column in np.flatnonzero(self.needs.max(axis=0, initial=0)).tolist()
         ]
         largest = max((abs(row[self.column]) for rows in (cluster.capacity, cluster.taken) for row in rows), default=0)
-        self.dtype = object if (2 * largest * max(1, mix.pods)).bit_length() > _EXACT_BITS else np.int64
+        is_wide = (2 * largest * max(1, mix.pods)).bit_length() > _EXACT_BITS
+        self.dtype = object if is_wide else np.int64
+        self.none = _LARGE * _LARGE * _LARGE if is_wide else _LARGE
+        """More than any gain or cost: there is no such pod, or the node does not take it."""
 
     def popularity(self, free: Ints, nodes: Ints) -> Ints:
         """Return how many pods of the mix fit; `free` is (resources, len(nodes))."""
@@ -134,7 +137,7 @@ class _Moves:
         rows = [problem.cluster.requests[packing.class_of[kind]] for kind in self.kinds]
         self._asks: Ints = np.array(rows, dtype=np.int64).reshape(len(rows), columns)
         need = packing.need[np.array(self.kinds, dtype=np.int64)]
-        self._needs: Ints = np.where(need > 0, need, -_NONE)
+        self._needs: Ints = np.where(need > 0, need, -_LARGE)
         self._left = np.zeros((len(rows), packing.nodes), dtype=np.int64)
         for row, kind in enumerate(self.kinds):
             for node, pods in self._pods[kind].items():
@@ -145,8 +148,8 @@ class _Moves:
         allowed = [packing.allowed(kind) & packing.takes for kind in self.kinds]
         self._allowed = np.array(allowed, dtype=bool).reshape(self._left.shape)
         self._banned = np.zeros(self._left.shape, dtype=bool)
-        self._off = np.full(self._left.shape, -_NONE, dtype=measure.dtype)
-        self._cost = np.full(self._left.shape, _NONE, dtype=measure.dtype)
+        self._off = np.full(self._left.shape, -measure.none, dtype=measure.dtype)
+        self._cost = np.full(self._left.shape, measure.none, dtype=measure.dtype)
         for row in range(len(rows)):
             if is_over(deadline):
                 self.out_of_time = True
@@ -192,7 +195,7 @@ class _Moves:
         pod = pods[len(pods) - int(self._left[kind, source])]
         if self._state.refusal(pod, NodeIndex(target)) is not None:
             self._banned[kind, target] = True
-            self._cost[kind, target] = _NONE
+            self._cost[kind, target] = self._measure.none
             return False
         self._state.move(pod, NodeIndex(target))
         self.made.append(_Move(kind, source, target, gain))
@@ -219,7 +222,7 @@ class _Moves:
         kinds = np.flatnonzero(self._left[:, node] > 0)
         if not len(kinds):
             return None
-        others = self._cost[kinds] < _NONE
+        others = self._cost[kinds] < self._measure.none
         others[:, node] = False
         return bool(others.any())
 
@@ -235,7 +238,7 @@ class _Moves:
     def _apart(self, row: int, node: int) -> tuple[int, int, int]:
         """Return the best of another source and another target than one node."""
         off, cost = self._off[row].copy(), self._cost[row].copy()
-        off[node], cost[node] = -_NONE, _NONE
+        off[node], cost[node] = -self._measure.none, self._measure.none
         source, target = int(off.argmax()), int(cost.argmin())
         one, other = int(off[source] - self._cost[row, node]), int(self._off[row, node] - cost[target])
         return (source, node, one) if one >= other else (node, target, other)
@@ -265,11 +268,11 @@ class _Moves:
         """Weigh every kind on a node anew."""
         free, now = self.free[:, node : node + 1], self._now[node]
         rows = np.flatnonzero(self._left[:, node] > 0)
-        self._off[:, node] = -_NONE
+        self._off[:, node] = -self._measure.none
         self._off[rows, node] = now - self._measure.fragmented(free + self._asks[rows].T, np.full(len(rows), node))
         takes = (self._needs <= self._room[:, node]).all(axis=1) & self._allowed[:, node] & ~self._banned[:, node]
         rows = np.flatnonzero(takes)
-        self._cost[:, node] = _NONE
+        self._cost[:, node] = self._measure.none
         self._cost[rows, node] = self._measure.fragmented(free - self._asks[rows].T, np.full(len(rows), node)) - now
 
 
@@ -388,7 +391,7 @@ class _Run:
     def _reasons(self, before: Ints) -> dict[PodIndex, str]:
         whole, resource = max(1, _free(before) * self._measure.pods), self._problem.settings.resource_type
         return {
-            step.pod: f"lowers the fragmented {resource} by {100 * move.gain / whole:.2g} % of what is free"
+            step.pod: f"lowers the fragmented {resource} by {_in_percent(move.gain, whole)} of what is free"
             for step, move in zip(self._state.steps, self._moves.made, strict=True)
         }
 
@@ -466,6 +469,12 @@ def _spread(amount: int, pieces: Sequence[tuple[int, int]]) -> int:
 def _counts(placed: PlacedPod) -> bool:
     """Return whether a pod keeps its node from being empty."""
     return placed.presence is not PodPresence.EXPECTED and placed.pod.occupies_node
+
+
+def _in_percent(gain: int, whole: int) -> str:
+    """Return a part of a whole for people, small ones with more digits."""
+    text = f"{100 * gain / whole:.3f}".rstrip("0").rstrip(".")
+    return f"{text} %" if float(text) else "less than 0.001 %"
 
 
 def _free(row: Ints) -> int:
