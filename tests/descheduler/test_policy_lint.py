@@ -196,6 +196,13 @@ def test_what_frees_no_nodes_is_not_warned_of_them() -> None:
     raw["spec"]["limits"] = {"maxMoves": 2, "minFreedNodes": 5}
     assert lint(raw).findings == ()
 
+    raw = ours(ARGS, {"strategy": "MinimizeFragmentation"})
+    raw["spec"]["freedNodes"] = {"taint": "None"}
+    assert lint(raw).findings == ()
+    raw["spec"]["limits"] = {"maxMoves": 50, "minFreedNodes": 5}
+    (found,) = said(lint(raw), Severity.WARNING).values()
+    assert found.startswith("5 means nothing without wholeNodes")
+
 
 BROKEN: Final = """\
 apiVersion: berth.volcano.sh/v1alpha1

@@ -293,7 +293,7 @@ def too_little_gain_reason(
     it would be filled once more.
     """
     alone = any(move.stands_alone for move in found.moves)
-    if alone or goal_of(found.objective) is not Goal.FREE_NODES or not found.freed_nodes:
+    if alone or goal_of(found.objective) is Goal.MAKE_ROOM or not found.freed_nodes:
         return None
     refilled = find_refilled(history, found.freed_nodes, now, settings.pod_cool_down)
     lasting, least = len(found.freed_nodes) - len(refilled), max(1, settings.min_freed_nodes)
