@@ -204,6 +204,8 @@ class _Filling:
         self._demand = demand
         self._nodes = np.flatnonzero(open_nodes & packing.takes)
         self._room = np.ascontiguousarray(room[:, self._nodes])  # (resources, open nodes)
+        self._free: Ints = packing.weight @ self._room  # (open nodes,), all resources by weight
+        self._weight_of: Ints = packing.need @ packing.weight  # (kinds,)
         self._there = np.ascontiguousarray(packing.there[:, self._nodes])  # (rows, open nodes)
         self._row = row_of_kind(packing)
         self._left = np.zeros(packing.kinds, dtype=np.int64)
@@ -304,18 +306,17 @@ class _Filling:
         The other resources stay in balance with the scarcest.
         """
         need, scarce = self._packing.need[kind], self._packing.binding
-        asked = self._packing.need[rest > 0]
-        asked = asked[asked[:, scarce] > 0]
-        if not len(asked):
+        total = rest @ self._packing.need
+        if not total[scarce]:
             return most
+        asked = self._packing.need[(rest > 0) & (self._packing.need[:, scarce] > 0)] if lowest else None
         for column in range(len(need)):
             if column == scarce or not need[column]:
                 continue
-            if lowest:
+            if asked is not None:
                 ratio = int((asked[:, column] << _BALANCE_BITS).__floordiv__(asked[:, scarce]).min())
             else:
-                total = rest @ self._packing.need
-                ratio = (int(total[column]) << _BALANCE_BITS) // max(1, int(total[scarce]))
+                ratio = (int(total[column]) << _BALANCE_BITS) // int(total[scarce])
             more = (int(need[column]) << _BALANCE_BITS) - ratio * int(need[scarce])
             if more > 0:
                 spare = (self._room[column, nodes] << _BALANCE_BITS) - ratio * self._room[scarce, nodes]
@@ -344,7 +345,7 @@ class _Filling:
         The fullest nodes come first.
         """
         nodes, most = nodes[most > 0], most[most > 0]
-        order = smallest(self._packing.weight @ self._room[:, nodes], int(self._left[kind]))
+        order = smallest(self._free[nodes], int(self._left[kind]))
         reached = np.cumsum(most[order])
         last = int(np.searchsorted(reached, self._left[kind]))
         nodes, counts = nodes[order[: last + 1]], most[order[: last + 1]].copy()
@@ -369,7 +370,7 @@ class _Filling:
             nodes = mask.nonzero()[0]
             if not len(nodes):
                 continue
-            order = np.argsort(self._packing.weight @ self._room[:, nodes], kind="stable")[: self._left[kind]]
+            order = np.argsort(self._free[nodes], kind="stable")[: self._left[kind]]
             for one in ejected:
                 self._depart(one, nodes[order], np.ones(len(order), dtype=np.int64))
             self._arrive(kind, nodes[order], np.ones(len(order), dtype=np.int64))
@@ -458,6 +459,7 @@ class _Filling:
 
     def _arrive(self, kind: int, nodes: Ints, counts: Ints) -> None:
         self._room[:, nodes] -= self._packing.need[kind][:, None] * counts
+        self._free[nodes] -= self._weight_of[kind] * counts
         self._left[kind] -= counts.sum()
         if self._row[kind] >= 0:
             self._there[self._row[kind], nodes] += counts.astype(np.int32)
@@ -465,6 +467,7 @@ class _Filling:
 
     def _depart(self, kind: int, nodes: Ints, counts: Ints) -> None:
         self._room[:, nodes] += self._packing.need[kind][:, None] * counts
+        self._free[nodes] += self._weight_of[kind] * counts
         self._left[kind] += counts.sum()
         self._there[self._row[kind], nodes] -= counts.astype(np.int32)
         self._went.append(_entries(kind, self._nodes[nodes], counts))
