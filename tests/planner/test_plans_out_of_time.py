@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from benchmarks.constrained_instances import generate_constrained
+from benchmarks.families import family
 from benchmarks.instances import Recipe
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework import RefusalReason
@@ -23,6 +24,17 @@ class TimeIsOver:
 
     def remaining_seconds(self) -> float:
         return 0.0
+
+
+class TimeLeft:
+    """A deadline in ten seconds, of which so many are left once it was first asked."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = iter((10.0,))
+        self._seconds = seconds
+
+    def remaining_seconds(self) -> float:
+        return next(self._left, self._seconds)
 
 
 def half_empty(number: int, cpu: str = "2") -> Snapshot:
@@ -43,6 +55,38 @@ def test_consolidate_frees_what_a_pass_over_the_nodes_frees(number: int, freed: 
     assert len(made.freed_nodes) == freed
     assert made.quality is not None
     assert (made.quality.reached, made.quality.out_of_time) == (freed, True)
+
+
+@pytest.mark.parametrize(("seconds", "is_over"), [(0.9, True), (1.1, False)])
+def test_a_tenth_of_the_time_is_left_for_what_follows_the_search(seconds: float, *, is_over: bool) -> None:
+    quality = plan(half_empty(10), consolidating(), TimeLeft(seconds)).quality
+
+    assert quality is not None
+    assert quality.out_of_time is is_over
+
+
+class TimeForAsks:
+    """A deadline that is over once it was asked so many times."""
+
+    def __init__(self, asks: int) -> None:
+        self._left = asks
+
+    def remaining_seconds(self) -> float:
+        self._left -= 1
+        return 60.0 if self._left >= 0 else 0.0
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("kind", ["pairs", "resources", "pools"])
+def test_more_time_never_makes_a_plan_worse(kind: str, seed: int) -> None:
+    snapshot = family(kind, 24, seed)
+    results = []
+    for asks in (1, 3, 8, 20, 100, 400):
+        quality = plan(snapshot, consolidating(exact=False), TimeForAsks(asks)).quality
+        assert quality is not None
+        results.append((quality.reached, -quality.moves))
+    assert results == sorted(results)
+    assert results[0] < results[-1], "time makes a difference at all"
 
 
 def test_the_pass_keeps_the_limit_on_moves() -> None:

@@ -58,6 +58,22 @@ from berth_descheduler.planner.waves import assign_waves, find_predecessors
 _GENTLE_ROUNDS: Final = 8
 """After this many rounds, all pods of a namespace over its limit stay, except accepted ones."""
 
+_AFTER_SEARCH: Final = 0.1
+"""The part of the time that is left for what follows a search: order, waves and reasons."""
+
+
+class _SearchDeadline:
+    """A deadline that ends a part of its time before another one."""
+
+    def __init__(self, whole: Deadline) -> None:
+        self._whole = whole
+        self._earlier_seconds = _AFTER_SEARCH * (whole.remaining_seconds() or 0.0)
+
+    def remaining_seconds(self) -> float | None:
+        left = self._whole.remaining_seconds()
+        return None if left is None else max(0.0, left - self._earlier_seconds)
+
+
 Propose = Callable[[Problem], tuple[Proposal, State]]
 
 
@@ -342,7 +358,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     settings.
     """
     balance = settings.plugins.balance.plugin
-    strategy: Strategy = balance.strategy(deadline or NoDeadline())
+    strategy: Strategy = balance.strategy(_SearchDeadline(deadline or NoDeadline()))
     snapshot = snapshot.within(settings.own_namespace)
     named = name_pods(snapshot, settings)
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))

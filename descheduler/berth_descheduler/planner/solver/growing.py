@@ -398,17 +398,23 @@ class GrownSet:
         self._highest = max(self.candidates.values(), default=1)
 
     def work_out(self, budget: int | None, most_worth: int, deadline: Deadline) -> None:
-        """Repair the set, and grow it as far as the moves allow."""
+        """Repair the set, and grow it as far as the moves allow; of equally good sets take the one with fewest."""
         if not self._repair(deadline) or (budget is not None and self.moves > budget):
             return
-        chance, shaken = Random(0), 0  # noqa: S311 - no secret
-        while self.worth < most_worth and not is_over(deadline):
-            if self._add(budget):
-                continue
-            if shaken >= min(_SHAKEN, _MOST_WORK // (self.growing.kinds * len(self.emptied))):
-                return
-            shaken += 1
-            self._shake(budget, chance)
+        chance = Random(0)  # noqa: S311 - no secret
+        left = 1 + min(_SHAKEN, _MOST_WORK // (self.growing.kinds * len(self.emptied)))
+        best = self._position()
+        while self.worth < most_worth and left and not is_over(deadline):
+            if not self._add(budget):
+                left -= 1
+                self._shake(budget, chance)
+            best = max(best, self._position(), key=lambda one: one[:2])
+        if best[:2] > self._position()[:2]:
+            self._go_back_to(*best[2:])
+
+    def _position(self) -> tuple[int, int, int, Mask]:
+        """Return the worth, the moves as a negative number, and what it takes to come back here."""
+        return self.worth, -self.moves, self.growing.mark(), self.emptied.copy()
 
     @property
     def moves(self) -> int:
@@ -476,10 +482,13 @@ class GrownSet:
             if failed == _FAILURES:
                 break
         if self.worth < self._worth(before):
-            growing.undo_to(mark)
-            growing.open[before] = False
-            growing.open[self.emptied & ~before] = True
-            self.emptied[:] = before
+            self._go_back_to(mark, before)
+
+    def _go_back_to(self, mark: int, emptied: Mask) -> None:
+        self.growing.undo_to(mark)
+        self.growing.open[emptied] = False
+        self.growing.open[self.emptied & ~emptied] = True
+        self.emptied[:] = emptied
 
     def _empty(self, node: int, budget: int | None, *, squeezing: bool) -> bool:
         growing, mark = self.growing, self.growing.mark()

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import takewhile
 from math import gcd
 from typing import Final
 
@@ -111,11 +112,12 @@ class _ConsolidateRun:
     def propose(self) -> Proposal:
         """Return the moves and why not more."""
         done = self._search(FillLimits()) or self._search(_DIRECTLY)
-        if done is None and self._out_of_time:
-            done = self._drain_simply()
+        if self._out_of_time:
+            done = self._improve(done, self._drain_simply(done))
         exact = self._solve_exactly(done)
         if exact is not None:
-            done = self._improve(done, exact)
+            self._out_of_time |= exact.out_of_time
+            done = self._improve(done, reversed(exact.found))
         quality = self._quality(done, exact)
         freed = frozenset(done.nodes if done else ())
         outcome = freed, quality
@@ -135,16 +137,21 @@ class _ConsolidateRun:
         search.run()
         self._out_of_time |= search.out_of_time
         self._most, self._most_worth, self._fewest_moves = search.most, search.most_worth, search.fewest_moves
-        return next((found for found in reversed(search.found) if self._apply(found)), None)
+        best_first = reversed(search.found)
+        done = next((found for found in best_first if self._apply(found)), None)
+        return done and self._improve(done, takewhile(lambda found: found.worth == done.worth, best_first))
 
-    def _drain_simply(self) -> Draining | None:
-        """Return what a pass over some nodes frees, those with the fewest pods first.
+    def _drain_simply(self, done: Draining | None) -> Iterable[Draining]:
+        """Yield what a pass over some nodes frees, those with the fewest pods first.
 
-        For a search without the time to find anything. It asks a bounded number of nodes, and puts nothing on them.
+        For a search that had no time to find as much. It asks a bounded number of nodes, and puts nothing on them.
         """
         found = self._candidates
         most = min(_SIMPLY, self._most, (len(found.nodes) + 1) // 2)
         tried = found.nodes[np.lexsort((found.nodes, found.disruption, found.pod_counts))[:most]]
+        if done is not None and done.worth > found.worth_of(map(NodeIndex, tried.tolist())):
+            return
+        self._state.undo_to(0)
         open_nodes = self._open.copy()
         open_nodes[tried] = False
         placing, freed = DependentPods(self._packing, self._state, open_nodes), []
@@ -157,8 +164,7 @@ class _ConsolidateRun:
         nothing = np.empty((0, 3), dtype=np.int64)
         filled = Filled.placed(self._packing, nothing, nothing)
         worth = found.worth_of(freed)
-        draining = Draining(tuple(sorted(freed)), placing.placements, filled, len(placing.placements), worth)
-        return draining if freed and self._apply(draining) else None
+        yield Draining(tuple(sorted(freed)), placing.placements, filled, len(placing.placements), worth)
 
     def _solve_exactly(self, done: Draining | None) -> ExactDraining | None:
         """Return what the integer program proves and finds beyond the search.
@@ -180,22 +186,21 @@ class _ConsolidateRun:
             least_moves=least,
         )
 
-    def _improve(self, done: Draining | None, exact: ExactDraining) -> Draining | None:
-        """Return the better draining of search and integer program.
+    def _improve(self, done: Draining | None, others: Iterable[Draining]) -> Draining | None:
+        """Return the best of a draining whose moves are in the state, and of others.
 
-        Its moves are then in the state.
+        The moves of the best are then in the state. Moves are counted with detours, so an order that needs fewer of
+        them is better than one for a plan that looked shorter.
         """
-        self._out_of_time |= exact.out_of_time
-        known = len(self._state.steps)
-        for found in reversed(exact.found):
+        applied, best = done, (done.worth, -len(self._state.steps)) if done else (0, 0)
+        for found in others:
             self._state.undo_to(0)
-            more = done is None or found.worth > done.worth
-            if self._apply(found) and (more or len(self._state.steps) < known):
-                return found
-        if exact.found:
+            applied = found if self._apply(found) else None
+            if applied is not None and (found.worth, -len(self._state.steps)) > best:
+                done, best = found, (found.worth, -len(self._state.steps))
+        if done is not None and applied is not done:
             self._state.undo_to(0)
-            if done is not None:
-                self._apply(done)
+            self._apply(done)
         return done
 
     def _limits(self, filling: FillLimits) -> DrainLimits:
