@@ -140,19 +140,10 @@ class PlacementModel:
         for aim in self._aims:
             known[aim.nodes] = True
         self._places = np.flatnonzero(known)  # a node that takes no pods may give some, or be empty
-        self._counts = _counts(packing, self._places, may_leave)  # (places, kinds)
-        self._kinds = np.flatnonzero(self._counts.sum(axis=0))
-        self._counts = self._counts[:, self._kinds]
-        need = packing.need[self._kinds]
-        usage = (self._counts @ need).T
-        self._limit = np.maximum(packing.room[:, self._places] + usage, usage)  # (resources, places)
-        self._most = self._most_per_place(need)
-
-    @property
-    def columns(self) -> int:
-        """Return the number of columns."""
-        aimed = sum(len(aim.nodes) for aim in self._aims)
-        return int((self._most > 0).sum() + (self._counts > 0).sum()) + aimed
+        pods = np.flatnonzero((packing.pod_kind >= 0) & may_leave[packing.pod_node])
+        cells = packing.pod_node[pods] * packing.kinds + packing.pod_kind[pods]
+        self._cells, self._pods_in_cell = np.unique(cells, return_counts=True)  # (node and kind with pods,)
+        self._kinds = np.unique(self._cells % packing.kinds)
 
     @property
     def kinds(self) -> int:
@@ -162,7 +153,24 @@ class PlacementModel:
     @property
     def is_small_enough(self) -> bool:
         """Return whether the solver is likely to finish soon."""
-        return self.columns <= (MOST_COLUMNS if self.kinds <= FEW_KINDS else MOST_COLUMNS_OF_MANY_KINDS)
+        most = MOST_COLUMNS if self.kinds <= FEW_KINDS else MOST_COLUMNS_OF_MANY_KINDS
+        sure = len(self._cells) + sum(len(aim.nodes) for aim in self._aims)
+        return sure <= most and sure + int((self._most > 0).sum()) <= most
+
+    @cached_property
+    def _counts(self) -> Ints:
+        """Return how many pods may leave; (places, kinds)."""
+        counts = np.zeros((len(self._places), self.kinds), dtype=np.int64)
+        nodes, kinds = np.divmod(self._cells, self._packing.kinds)
+        counts[np.searchsorted(self._places, nodes), np.searchsorted(self._kinds, kinds)] = self._pods_in_cell
+        return counts
+
+    @cached_property
+    def _limit(self) -> Ints:
+        """Return what the pods that may leave and those to come may ask for; (resources, places)."""
+        usage: Ints = (self._counts @ self._packing.need[self._kinds]).T
+        limit: Ints = np.maximum(self._packing.room[:, self._places] + usage, usage)
+        return limit
 
     def fewest_moves(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
         """Return the fewest moves that reach what is wanted.
@@ -327,13 +335,15 @@ class PlacementModel:
 
     # --- numbers ----------------------------------------------------------------------------------------------------
 
-    def _most_per_place(self, need: Ints) -> Ints:
+    @cached_property
+    def _most(self) -> Ints:
         """Return the most pods of each kind per place; (places, kinds)."""
         most = np.zeros(self._counts.shape, dtype=np.int64)
         for position, kind in enumerate(self._kinds):
+            need = self._packing.need[kind]
             fits = np.full(len(self._places), int(self._counts[:, position].sum()))
-            for column in np.flatnonzero(need[position]):
-                fits = np.minimum(fits, np.maximum(self._limit[column], 0) // need[position, column])
+            for column in np.flatnonzero(need):
+                fits = np.minimum(fits, np.maximum(self._limit[column], 0) // need[column])
             allowed = self._packing.allowed(int(kind))[self._places]
             most[:, position] = np.maximum(np.where(allowed, fits, 0), self._counts[:, position])
         return most
@@ -382,14 +392,6 @@ class PlacementModel:
 
 def _cells(nodes: Ints, values: Ints) -> tuple[tuple[int, int], ...]:
     return tuple((int(node), int(value)) for node, value in zip(nodes, values, strict=True) if value)
-
-
-def _counts(packing: PackingModel, places: Ints, may_leave: Mask) -> Ints:
-    """Return how many pods may leave; (places, kinds)."""
-    pods = np.flatnonzero((packing.pod_kind >= 0) & may_leave[packing.pod_node])
-    cells = packing.pod_node[pods] * packing.kinds + packing.pod_kind[pods]
-    counts = np.bincount(cells, minlength=packing.nodes * packing.kinds).reshape(packing.nodes, packing.kinds)
-    return counts[places].astype(np.int64)
 
 
 def _redundant_rows(need: Ints, limit: Ints) -> Mask:
