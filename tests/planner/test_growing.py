@@ -11,7 +11,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import Plan, plan, revalidate
 from berth_descheduler.planner.problem import Problem, find_sources
 from berth_descheduler.planner.simulation import State
-from berth_descheduler.planner.solver import build_packing_model
+from berth_descheduler.planner.solver import build_packing_model, filling
 from berth_descheduler.planner.solver.growing import NOWHERE, Growing
 from planner.clusters import api_items, consolidating, moves_of
 from planner.replay import replay_steps, replay_waves
@@ -47,6 +47,20 @@ def test_every_step_of_a_grown_plan_is_feasible(name: str) -> None:
     assert replay_waves(api_items(snapshot), moves_of(made)) == []
 
 
+@pytest.mark.parametrize("name", ["gpus", "mixed"])
+def test_on_many_nodes_the_fullest_are_filled_first(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node counts as one of many from the ninth on, and their order is older than the last pods placed."""
+    snapshot = family(name, 24, 1)
+    before = planned(snapshot)
+    monkeypatch.setattr(filling, "_MANY_NODES", 8)
+    monkeypatch.setattr(filling, "_STALE", 4)
+
+    made = planned(snapshot)
+
+    assert replay_steps(api_items(snapshot), moves_of(made)) == []
+    assert len(made.freed_nodes) >= 0.95 * len(before.freed_nodes) > 0
+
+
 def test_a_grown_plan_is_the_same_every_time_and_keeps_to_its_moves() -> None:
     snapshot = family("pools", 12, 0)
 
@@ -69,7 +83,7 @@ def test_the_books_are_as_before_when_every_move_is_taken_back() -> None:
     packing = build_packing_model(problem, state, sources.to_take_from)
     every = np.ones(packing.nodes, dtype=bool)
     growing = Growing(packing, packing.room, every, every, NoDeadline())
-    before = [dict(kinds) for kinds in growing.on]
+    before, loads = [dict(kinds) for kinds in growing.on], [growing.load(node) for node in range(packing.nodes)]
 
     for _ in range(60):
         source = chance.choice([node for node in range(packing.nodes) if growing.on[node]])
@@ -78,6 +92,7 @@ def test_the_books_are_as_before_when_every_move_is_taken_back() -> None:
     growing.undo_to(0)
 
     assert growing.on == before
+    assert [growing.load(node) for node in range(packing.nodes)] == loads
     assert not growing.pool
     assert growing.moves == 0
     assert (growing.room == packing.room).all()

@@ -83,7 +83,7 @@ class Gangs:
         self._running: Counter[tuple[Gang, str]] = Counter()
         """Running pods of each gang by their task, and under "" all of them."""
 
-        for pod in snapshot.pods:
+        for pod in snapshot.pods if self._needs else ():
             if not pod.is_terminal and not pod.is_terminating:
                 self._count(pod)
 

@@ -42,6 +42,9 @@ _ROUNDS_BEFORE_CHANCE: Final = 3
 _ROUNDS_FOR_MOVES: Final = 4
 """Rounds without gain where no more nodes can be freed, only with fewer moves."""
 
+_LONG_ROUND: Final = 50_000_000
+"""Nodes times kinds from which on half as many rounds without gain have to do."""
+
 _PATIENCE: Final = 640
 """The larger, the more often as many nodes are tried although pods found no place."""
 
@@ -224,7 +227,10 @@ class DrainSearch:
     def _patience(self) -> int:
         if self._best is None:
             return _ROUNDS
-        return _ROUNDS_FOR_MOVES if self._best.worth == self.most_worth else _ROUNDS_WITHOUT_GAIN
+        if self._best.worth == self.most_worth:
+            return _ROUNDS_FOR_MOVES
+        is_long = self._packing.nodes * self._packing.kinds > _LONG_ROUND
+        return _ROUNDS_WITHOUT_GAIN // 2 if is_long else _ROUNDS_WITHOUT_GAIN
 
     def _is_perfect(self) -> bool:
         best = self._best

@@ -9,11 +9,11 @@ Kinds are placed from the largest to the smallest, all pods of a kind at once:
 3. *By cover*: taking off as many smaller pods as it takes, up to a limit.
 4. What finds no place at the end (small pods, where odd rests are left) is *exchanged*: a larger pod gives way to
    several small ones that fill its node better, and is placed again.
-All of it works on whole columns: its cost is kinds times nodes. Prices are what a pod of each kind is expected to cost
-in thousandths of a move; `prices` tells what the last pod of each kind cost in the end.
+All of it works on whole columns: its cost is at most kinds times nodes. Prices are what a pod of each kind is expected
+to cost in thousandths of a move; `prices` tells what the last pod of each kind cost in the end.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 from typing import Final
@@ -193,6 +193,11 @@ def fill(
     return filling.result()
 
 
+_MANY_NODES: Final = 1024
+_STALE: Final = 256
+"""After so many changes nodes are put in order anew, the fullest first."""
+
+
 class _Filling:
     """One filling; its columns are those of the open nodes only."""
 
@@ -205,7 +210,8 @@ class _Filling:
         self._nodes = np.flatnonzero(open_nodes & packing.takes)
         self._room = np.ascontiguousarray(room[:, self._nodes])  # (resources, open nodes)
         self._free: Ints = packing.weight @ self._room  # (open nodes,), all resources by weight
-        self._weight_of: Ints = packing.need @ packing.weight  # (kinds,)
+        self._by_free = self._known_free = np.empty(0, dtype=np.int64)  # (open nodes,), the fullest first
+        self._changes = _STALE
         self._there = np.ascontiguousarray(packing.there[:, self._nodes])  # (rows, open nodes)
         self._row = row_of_kind(packing)
         self._left = np.zeros(packing.kinds, dtype=np.int64)
@@ -253,16 +259,38 @@ class _Filling:
         rest = self._rest_after(kind)
         wishes = ("balanced and even", "balanced", "fillable", "any") if rest.any() else ("any",)
         for wish in wishes:
-            nodes, most = self._copies(kind)
-            if not len(nodes):
-                return
-            if wish != "any":
-                most = self._keep_balance(kind, nodes, most, rest, lowest=wish == "fillable")
-            if wish == "balanced and even":
-                most = self._keep_even(kind, nodes, most, rest)
-            self._fill_up(kind, nodes, most)
-            if not self._left[kind]:
-                return
+            for nodes, most in self._places(kind):
+                if wish != "any":
+                    most = self._keep_balance(kind, nodes, most, rest, lowest=wish == "fillable")  # noqa: PLW2901
+                if wish == "balanced and even":
+                    most = self._keep_even(kind, nodes, most, rest)  # noqa: PLW2901
+                self._fill_up(kind, nodes, most)
+                if not self._left[kind]:
+                    return
+
+    def _places(self, kind: int) -> Iterator[tuple[Ints, Ints]]:
+        """Yield nodes with room for a kind, and how many pods of it fit, at most those still to place.
+
+        With many nodes some of the fullest come first, where most pods find a place, and then all.
+        """
+        need = self._packing.need[kind]
+        if len(self._nodes) > _MANY_NODES:
+            nodes = self._fullest(kind)
+            nodes = nodes[self._allowed(kind)[nodes]]
+            for column in self._packing.asked[kind]:
+                nodes = nodes[self._room[column, nodes] >= need[column]]
+            yield nodes, self._copies(kind, nodes)
+        nodes = self._has(kind, need).nonzero()[0]
+        yield nodes, self._copies(kind, nodes)
+
+    def _fullest(self, kind: int) -> Ints:
+        """Return some of the fullest nodes that may have room for a kind, by an order that may be a little old."""
+        if self._changes >= _STALE:
+            free = self._packing.weight @ np.maximum(self._room, 0)
+            self._by_free = np.argsort(free, kind="stable")
+            self._known_free, self._changes = free[self._by_free], 0
+        first = int(np.searchsorted(self._known_free, self._packing.size[kind]))
+        return self._by_free[first : first + _MANY_NODES]
 
     def _rest_after(self, kind: int) -> Ints:
         """Return the demand left for the kinds after this one."""
@@ -270,17 +298,12 @@ class _Filling:
         rest[self._order[: self._rank[kind] + 1]] = 0
         return rest
 
-    def _copies(self, kind: int) -> tuple[Ints, Ints]:
-        """Return the nodes with room for a kind, and their counts.
-
-        A count is how many pods of the kind fit, at most those still to place.
-        """
-        need = self._packing.need[kind]
-        nodes = self._has(kind, need).nonzero()[0]
-        most = np.full(len(nodes), np.iinfo(np.int64).max)
+    def _copies(self, kind: int, nodes: Ints) -> Ints:
+        """Return how many pods of a kind fit on nodes with room for one, at most those still to place."""
+        most = np.full(len(nodes), self._left[kind])
         for column in self._packing.asked[kind]:
-            most = np.minimum(most, self._room[column, nodes] // need[column])
-        return nodes, np.minimum(most, self._left[kind]) if need.any() else np.full(len(nodes), self._left[kind])
+            most = np.minimum(most, self._room[column, nodes] // self._packing.need[kind, column])
+        return most
 
     def _has(self, kind: int, amounts: Ints) -> Mask:
         """Return the allowed nodes of a kind with these free amounts.
@@ -345,6 +368,8 @@ class _Filling:
         The fullest nodes come first.
         """
         nodes, most = nodes[most > 0], most[most > 0]
+        if not len(nodes):
+            return
         order = smallest(self._free[nodes], int(self._left[kind]))
         reached = np.cumsum(most[order])
         last = int(np.searchsorted(reached, self._left[kind]))
@@ -459,7 +484,8 @@ class _Filling:
 
     def _arrive(self, kind: int, nodes: Ints, counts: Ints) -> None:
         self._room[:, nodes] -= self._packing.need[kind][:, None] * counts
-        self._free[nodes] -= self._weight_of[kind] * counts
+        self._free[nodes] -= self._packing.size[kind] * counts
+        self._changes += len(nodes)
         self._left[kind] -= counts.sum()
         if self._row[kind] >= 0:
             self._there[self._row[kind], nodes] += counts.astype(np.int32)
@@ -467,7 +493,8 @@ class _Filling:
 
     def _depart(self, kind: int, nodes: Ints, counts: Ints) -> None:
         self._room[:, nodes] += self._packing.need[kind][:, None] * counts
-        self._free[nodes] += self._weight_of[kind] * counts
+        self._free[nodes] += self._packing.size[kind] * counts
+        self._changes += len(nodes)
         self._left[kind] += counts.sum()
         self._there[self._row[kind], nodes] -= counts.astype(np.int32)
         self._went.append(_entries(kind, self._nodes[nodes], counts))

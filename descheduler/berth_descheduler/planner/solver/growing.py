@@ -133,6 +133,7 @@ class Growing:
         self._size: list[int] = packing.size.tolist()
         self._before = _count_on(packing, may_leave)
         self.on = [dict(kinds) for kinds in self._before]
+        self._loads: list[int] = [sum(self._size[kind] * count for kind, count in kinds.items()) for kinds in self.on]
         self._extra: defaultdict[int, dict[int, int]] = defaultdict(dict)
         """Per kind how many pods more than before are on a node."""
 
@@ -175,6 +176,7 @@ class Growing:
                 del self.pool[kind]
             return
         self.room[:, node] -= by * self._need[kind]
+        self._loads[node] += by * self._size[kind]
         here, before = self.on[node].get(kind, 0), self._before[node].get(kind, 0)
         now = here + by
         if now:
@@ -221,7 +223,7 @@ class Growing:
 
     def load(self, node: int) -> int:
         """Return the size of all pods on a node."""
-        return sum(self._size[kind] * count for kind, count in self.on[node].items())
+        return self._loads[node]
 
     def nodes_for_pool(self) -> int:
         """Return how many usual nodes what has no place takes."""
