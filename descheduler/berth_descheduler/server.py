@@ -39,7 +39,7 @@ from berth_descheduler.policy import RunDefaults, read_plan_settings
 from berth_descheduler.settings import CycleSettings, Service, ServiceSettings
 from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect
 from berth_service.health import Answer, HealthServer
-from berth_service.process import configure_logs, parse_address, stop_on_signals
+from berth_service.process import collect_garbage_rarely, configure_logs, parse_address, stop_on_signals
 
 _LOG = structlog.get_logger(__name__)
 _FAILED = 1
@@ -160,6 +160,7 @@ class PolicyService:
 )
 def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  # noqa: ANN401 - read once below
     """Defragment the cluster: plan, reserve, evict, verify. It first ends what an interrupted run began."""
+    collect_garbage_rarely()
     how = read_service_settings(options)
     settings = cycle_settings(options, trigger=how.service.value)
     of_policies = how.service is Service.POLICIES

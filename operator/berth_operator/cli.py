@@ -1,7 +1,6 @@
 """The command line of `berth-operator`: options, environment variables, exit codes."""
 
 import asyncio
-import gc
 import sys
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
@@ -30,14 +29,12 @@ from berth_operator.settings import (
     PlaceholderSettings,
     WebhookSettings,
 )
-from berth_service.process import configure_logs, parse_address, unique_identity
+from berth_service.process import collect_garbage_rarely, configure_logs, parse_address, unique_identity
 
 _REQUEST_SECONDS: Final = 10.0
 _SWITCH_SECONDS: Final = 0.0005
 """How long a computing thread runs before another may: a pod's creation waits for the webhook's thread some ten times.
 With Python's 5 ms it waited three times as long beside a few busy workers."""
-_ALLOCATIONS_PER_COLLECTION: Final = 50_000
-"""Rarely: nearly all objects live long or die by reference count; the default took a tenth of the time."""
 _RETRIES: Final = RetryPolicy(attempts=3, deadline_seconds=2.0)
 """Short: a call must not outlive its lease; a failed key is reconciled again."""
 
@@ -287,7 +284,7 @@ def run(client: KubeClient, source: ConfigurationSource, settings: OperatorSetti
     Raises the `BerthError` of a failed start.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
-    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
+    collect_garbage_rarely()
     program = App(client, settings, SystemClock())
     stream = ReservationStream(program.note_listed)
     connection = Connection(lambda: connection_info(source), stream)

@@ -97,7 +97,7 @@ from berth_descheduler.snapshots import (
     write_snapshot_file,
 )
 from berth_kube import DEPLOYMENTS, MIGRATION_PLANS, NODES, KubeClient, NotFoundError, connect
-from berth_service.process import interrupt_on_signals
+from berth_service.process import collect_garbage_rarely, interrupt_on_signals
 
 _FAILED: Final = 1
 
@@ -148,6 +148,7 @@ def plan_command(
 
     Exit code 1 if a rehearsal differed from the plan.
     """
+    collect_garbage_rarely()
     settings, moves = settings_to_plan(options, policy, at=at)
     refuse_second_prices(options["price"], is_priced=bool(settings.node_prices))
     stated = _stated(snapshot, options["snapshot_kinds"])
