@@ -506,7 +506,7 @@ def _kind_within(one: Listed) -> str:
 def _check_unique(objects: tuple[Listed, ...]) -> None:
     """Raise `InputError` if a sorted tuple has an object twice."""
     for first, second in pairwise(objects):
-        if _identity(first) == _identity(second):
+        if first.metadata.name == second.metadata.name and _identity(first) == _identity(second):
             raise InputError(name_of(first), None, "each object once", said="listed twice")
 
 

@@ -232,9 +232,12 @@ def unread_kinds(present: Collection[tuple[str, str]], stated: Collection[Snapsh
     return tuple(kind for kind in lacking if kind in _IF_ASKED or (has_queues and kind in _FOR_QUEUES))
 
 
+_DECIDE_SURGES: Final = frozenset((_NEEDS[one].group, _NEEDS[one].kind) for one in _FOR_SURGES)
+
+
 def is_for_surges(group: str, kind: str) -> bool:
     """Return whether objects of a kind decide which pods can surge."""
-    return any((_NEEDS[one].group, _NEEDS[one].kind) == (group, kind) for one in _FOR_SURGES)
+    return (group, kind) in _DECIDE_SURGES
 
 
 def lacking_for_surges(

@@ -38,6 +38,8 @@ class DisruptionBudgets:
         listed = [*asking.get((namespace,), ())]
         for pair in labels.items():
             listed += asking.get((namespace, *pair), ())
+        if not listed:
+            return ()
         found = (self._budgets[index] for index in sorted(listed))
         return tuple(budget for budget in found if matches_labels(budget.spec.selector, labels))
 
