@@ -1,4 +1,5 @@
 """A pod that is moved aside for a while and then to its place: two moves of one plan, one after the other."""
+# ruff: noqa: ANN401 - it passes on whatever the client is called with
 
 from datetime import UTC, datetime
 from typing import Any
@@ -103,6 +104,31 @@ def test_a_run_that_is_killed_between_the_two_is_continued(calls: int) -> None:
     assert [one["state"] for one in plan["status"]["moves"]] == ["Landed", "Landed"]
     ((_, place),) = webs(cluster)
     assert place == "high-2"
+
+
+class UnrecordedProcess(MortalProcess):
+    """One whose moves get no further in the plan's status than they were when it began, as its writes are late."""
+
+    def merge_patch(self, resource: Any, name: str, patch: Raw, **options: Any) -> Any:
+        if resource == MIGRATION_PLANS and patch.get("status", {}).get("phase") == "Running":
+            self._spend()
+            return {}
+        return self.__getattr__("merge_patch")(resource, name, patch, **options)
+
+
+@pytest.mark.parametrize("calls", range(5, 60))
+def test_what_a_killed_run_did_not_record_is_known_by_the_second_place(calls: int) -> None:
+    cluster = cluster_with(*THERE_AND_ON)
+    process = UnrecordedProcess(cluster, calls)
+    try:
+        run_mortal(process, process)
+    except Killed:
+        run_mortal(cluster, MortalProcess(cluster, 10_000))
+
+    moves = cluster.get(MIGRATION_PLANS, "aside")["status"]["moves"]
+    assert [(one["state"], one["pod"]) for one in moves] == [("Landed", "web-1"), ("Landed", "web-1")]
+    ((name, place),) = webs(cluster)
+    assert (name, place) == (moves[1]["replacement"], "high-2")
 
 
 def test_the_earlier_move_is_the_last_one_before() -> None:

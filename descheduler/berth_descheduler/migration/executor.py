@@ -42,7 +42,7 @@ from berth_descheduler.migration.moves import Eviction, Surge
 from berth_descheduler.migration.plans import PlanStatusWriter
 from berth_descheduler.migration.room_controller import PlanProgress, RoomController
 from berth_descheduler.migration.validation import LOOK_SECONDS, Looks, Review, insufficient_targets, look
-from berth_descheduler.migration.window import MoveGroup, MoveWindow, earlier_moves, find_free, retarget
+from berth_descheduler.migration.window import MoveGroup, MoveWindow, earlier_moves, find_free, note_landed, retarget
 from berth_descheduler.plugins import NODE_DRAIN
 from berth_descheduler.settings import ExecutionSettings
 
@@ -273,6 +273,8 @@ class PlanExecutor:
         self._replica_tracker = ReplicaTracker(
             self._progress, since=plan.metadata.creation_timestamp or "", known=known
         )
+        for later, earlier in self._earlier.items():
+            note_landed(self._progress[earlier], self._progress[later], self._plan.name, observation.look())
         begun = {one.metadata.annotations.get(MOVE_ANNOTATION, "") for one in observation.look().reservations.values()}
         is_drain = plan.spec.objective.plugin == NODE_DRAIN
         free = find_free(self._progress, observation.look()) if is_drain else frozenset[int]()

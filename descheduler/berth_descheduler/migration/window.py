@@ -280,18 +280,33 @@ def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: O
     Reservation names this move.
     """
     begun = _reservation_of(progress, observed)
-    if begun:
-        progress.reservation = begun
-    elif earlier.state is not MoveState.LANDED:
+    if not begun and earlier.state is not MoveState.LANDED:
         return False
-    pod = _pod_named(progress.move.namespace, earlier.replacement, observed)
+    pod = (
+        _pod_of(begun, plan, observed) if begun else _pod_named(progress.move.namespace, earlier.replacement, observed)
+    )
     if pod is None and not begun:
         return False
-    uid = pod.metadata.uid if pod is not None else ""
-    progress.move = msgspec.structs.replace(progress.move, pod=earlier.replacement, pod_uid=uid)
-    if not begun:
-        progress.reservation = reservation_name(plan, uid)
+    uid, name = (pod.metadata.uid, pod.metadata.name) if pod is not None else ("", earlier.replacement)
+    progress.move = msgspec.structs.replace(progress.move, pod=name or progress.move.pod, pod_uid=uid)
+    progress.reservation = begun or reservation_name(plan, uid)
     return True
+
+
+def note_landed(progress: MoveProgress, later: MoveProgress, plan: str, observed: ObservedPlan) -> None:
+    """End a move of an interrupted run whose pod a later move has gone on with: it had landed, recorded or not."""
+    begun = _reservation_of(later, observed)
+    if not begun or progress.finished:
+        return
+    pod, known = _pod_of(begun, plan, observed), progress.status
+    progress.status = msgspec.structs.replace(
+        known,
+        state=MoveState.LANDED,
+        message="",
+        reservation=_reservation_of(progress, observed) or known.reservation,
+        replacement=pod.metadata.name if pod is not None else known.replacement,
+        node=progress.move.target,
+    )
 
 
 def _reservation_of(progress: MoveProgress, observed: ObservedPlan) -> str:
@@ -300,6 +315,12 @@ def _reservation_of(progress: MoveProgress, observed: ObservedPlan) -> str:
         if found.metadata.annotations.get(MOVE_ANNOTATION) == str(progress.index):
             return found.metadata.name
     return ""
+
+
+def _pod_of(reservation: str, plan: str, observed: ObservedPlan) -> Pod | None:
+    """Return the pod for which a plan has made a Reservation."""
+    pods = observed.pods.values()
+    return next((one for one in pods if reservation_name(plan, one.metadata.uid) == reservation), None)
 
 
 def _pod_named(namespace: str, name: str, observed: ObservedPlan) -> Pod | None:
