@@ -91,17 +91,23 @@ def test_without_the_first_move_the_second_is_not_begun() -> None:
     assert webs(cluster) == [("web-1", "low-1")]
 
 
-@pytest.mark.parametrize("calls", range(5, 60, 3))
-def test_a_run_that_is_killed_between_the_two_is_continued(calls: int) -> None:
-    cluster = cluster_with(*THERE_AND_ON)
-    process = MortalProcess(cluster, calls)
+def killed_and_continued(cluster: FakeCluster, process: MortalProcess) -> list[Raw]:
+    """Return the statuses of the moves after a run by a process, and where that is killed after one more."""
     try:
         run_mortal(process, process)
     except Killed:
         run_mortal(cluster, MortalProcess(cluster, 10_000))
+    moves: list[Raw] = cluster.get(MIGRATION_PLANS, "aside")["status"]["moves"]
+    return moves
 
-    plan = cluster.get(MIGRATION_PLANS, "aside")
-    assert [one["state"] for one in plan["status"]["moves"]] == ["Landed", "Landed"]
+
+@pytest.mark.parametrize("calls", range(5, 60, 3))
+def test_a_run_that_is_killed_between_the_two_is_continued(calls: int) -> None:
+    cluster = cluster_with(*THERE_AND_ON)
+
+    moves = killed_and_continued(cluster, MortalProcess(cluster, calls))
+
+    assert [one["state"] for one in moves] == ["Landed", "Landed"]
     ((_, place),) = webs(cluster)
     assert place == "high-2"
 
@@ -119,13 +125,9 @@ class UnrecordedProcess(MortalProcess):
 @pytest.mark.parametrize("calls", range(5, 60))
 def test_what_a_killed_run_did_not_record_is_known_by_the_second_place(calls: int) -> None:
     cluster = cluster_with(*THERE_AND_ON)
-    process = UnrecordedProcess(cluster, calls)
-    try:
-        run_mortal(process, process)
-    except Killed:
-        run_mortal(cluster, MortalProcess(cluster, 10_000))
 
-    moves = cluster.get(MIGRATION_PLANS, "aside")["status"]["moves"]
+    moves = killed_and_continued(cluster, UnrecordedProcess(cluster, calls))
+
     assert [(one["state"], one["pod"]) for one in moves] == [("Landed", "web-1"), ("Landed", "web-1")]
     ((name, place),) = webs(cluster)
     assert (name, place) == (moves[1]["replacement"], "high-2")

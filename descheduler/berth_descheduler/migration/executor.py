@@ -269,15 +269,16 @@ class PlanExecutor:
             asked=context.stop,
             replans=stops_outdated,
         )
-        known = frozenset[str]() if adopted else frozenset(observation.look().pods)
+        observed = observation.look()
+        known = frozenset[str]() if adopted else frozenset(observed.pods)
         self._replica_tracker = ReplicaTracker(
             self._progress, since=plan.metadata.creation_timestamp or "", known=known
         )
         for later, earlier in self._earlier.items():
-            note_landed(self._progress[earlier], self._progress[later], self._plan.name, observation.look())
-        begun = {one.metadata.annotations.get(MOVE_ANNOTATION, "") for one in observation.look().reservations.values()}
+            note_landed(self._progress[earlier], self._progress[later], self._plan.name, observed)
+        begun = {one.metadata.annotations.get(MOVE_ANNOTATION, "") for one in observed.reservations.values()}
         is_drain = plan.spec.objective.plugin == NODE_DRAIN
-        free = find_free(self._progress, observation.look()) if is_drain else frozenset[int]()
+        free = find_free(self._progress, observed) if is_drain else frozenset[int]()
         self._window = MoveWindow(self._progress, context.reviewer.most_at_once, begun, free=free)
         self._validated = 0 if adopted else self._window.wave
         """The wave that was validated with the plan: the first one of a new plan."""

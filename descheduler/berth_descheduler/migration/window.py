@@ -282,13 +282,11 @@ def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: O
     begun = _reservation_of(progress, observed)
     if not begun and earlier.state is not MoveState.LANDED:
         return False
-    pod = (
-        _pod_of(begun, plan, observed) if begun else _pod_named(progress.move.namespace, earlier.replacement, observed)
-    )
+    pod = _pod_named(progress.move.namespace, earlier.replacement, observed)
     if pod is None and not begun:
         return False
-    uid, name = (pod.metadata.uid, pod.metadata.name) if pod is not None else ("", earlier.replacement)
-    progress.move = msgspec.structs.replace(progress.move, pod=name or progress.move.pod, pod_uid=uid)
+    uid, name = pod.metadata.uid if pod is not None else "", earlier.replacement or progress.move.pod
+    progress.move = msgspec.structs.replace(progress.move, pod=name, pod_uid=uid)
     progress.reservation = begun or reservation_name(plan, uid)
     return True
 
@@ -298,7 +296,8 @@ def note_landed(progress: MoveProgress, later: MoveProgress, plan: str, observed
     begun = _reservation_of(later, observed)
     if not begun or progress.finished:
         return
-    pod, known = _pod_of(begun, plan, observed), progress.status
+    pods, known = observed.pods.values(), progress.status
+    pod = next((one for one in pods if reservation_name(plan, one.metadata.uid) == begun), None)
     progress.status = msgspec.structs.replace(
         known,
         state=MoveState.LANDED,
@@ -315,12 +314,6 @@ def _reservation_of(progress: MoveProgress, observed: ObservedPlan) -> str:
         if found.metadata.annotations.get(MOVE_ANNOTATION) == str(progress.index):
             return found.metadata.name
     return ""
-
-
-def _pod_of(reservation: str, plan: str, observed: ObservedPlan) -> Pod | None:
-    """Return the pod for which a plan has made a Reservation."""
-    pods = observed.pods.values()
-    return next((one for one in pods if reservation_name(plan, one.metadata.uid) == reservation), None)
 
 
 def _pod_named(namespace: str, name: str, observed: ObservedPlan) -> Pod | None:
