@@ -194,6 +194,8 @@ def fill(
 
 
 _MANY_NODES: Final = 1024
+"""Of more nodes than this, so many of the fullest are looked at first."""
+
 _STALE: Final = 256
 """After so many changes nodes are put in order anew, the fullest first."""
 
@@ -269,18 +271,15 @@ class _Filling:
                     return
 
     def _places(self, kind: int) -> Iterator[tuple[Ints, Ints]]:
-        """Yield nodes with room for a kind, and how many pods of it fit, at most those still to place.
+        """Yield nodes that a kind may go to, and how many pods of it fit, at most those still to place.
 
-        With many nodes some of the fullest come first, where most pods find a place, and then all.
+        With many nodes some of the fullest come first, where most pods find a place, and then all with room.
         """
-        need = self._packing.need[kind]
         if len(self._nodes) > _MANY_NODES:
             nodes = self._fullest(kind)
             nodes = nodes[self._allowed(kind)[nodes]]
-            for column in self._packing.asked[kind]:
-                nodes = nodes[self._room[column, nodes] >= need[column]]
             yield nodes, self._copies(kind, nodes)
-        nodes = self._has(kind, need).nonzero()[0]
+        nodes = self._has(kind, self._packing.need[kind]).nonzero()[0]
         yield nodes, self._copies(kind, nodes)
 
     def _fullest(self, kind: int) -> Ints:
@@ -299,7 +298,7 @@ class _Filling:
         return rest
 
     def _copies(self, kind: int, nodes: Ints) -> Ints:
-        """Return how many pods of a kind fit on nodes with room for one, at most those still to place."""
+        """Return how many pods of a kind fit on nodes, at most those still to place; 0 or less without room for one."""
         most = np.full(len(nodes), self._left[kind])
         for column in self._packing.asked[kind]:
             most = np.minimum(most, self._room[column, nodes] // self._packing.need[kind, column])

@@ -144,7 +144,8 @@ class _ConsolidateRun:
     def _drain_simply(self, done: Draining | None) -> Iterable[Draining]:
         """Yield what a pass over some nodes frees, those with the fewest pods first.
 
-        For a search that had no time to find as much. It asks a bounded number of nodes, and puts nothing on them.
+        For a search that had no time to find as much. It asks a bounded number of nodes, and puts nothing on them. What
+        is in the state by then is undone.
         """
         found = self._candidates
         most = min(_SIMPLY, self._most, (len(found.nodes) + 1) // 2)
