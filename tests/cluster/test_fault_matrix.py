@@ -166,10 +166,13 @@ def test_a_node_that_is_deleted_in_a_hand_over_keeps_no_pod_back(
     proxy: FaultProxy, stage: Stage, wanted: Callable[[Call], bool], want_phase: ReservationPhase
 ) -> None:
     begin(stage)
+    stage.reserve("witness", app="nobody", nodes=[stage.nodes[0]], template=stage.template(cpu="0"))
+    stage.wait_for(ReservationPhase.AVAILABLE, "witness")
     with held(proxy, HoldPlan(wanted, FaultKind.PAUSE)) as hold:
         stage.create_pod("owner")
         assert hold.reached.wait(120)
         delete_node(stage)
+        stage.wait_for(ReservationPhase.FAILED, "witness")  # so the operator knows that the node is gone
         let_the_scheduler_hear(stage.client, stage.namespace, stage.nodes[1])
 
     require_running(stage, stage.nodes[1])

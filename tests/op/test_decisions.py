@@ -241,6 +241,22 @@ STEPS = {
         want_state=SlotState.LOST,
         want=[("Release", "web-0")],
     ),
+    "one whose node is gone, but that a scheduler is about to place, is waited for": Step(
+        owner=JUST_UNGATED, missing=frozenset({"node-a"})
+    ),
+    "until a scheduler has found no place for it": Step(
+        owner=with_condition(JUST_UNGATED, UNSCHEDULABLE),
+        missing=frozenset({"node-a"}),
+        want_state=SlotState.LOST,
+        want=[("Release", "web-0")],
+    ),
+    "or has not looked at it for a quarter of an hour": Step(
+        owner=JUST_UNGATED,
+        missing=frozenset({"node-a"}),
+        stage_age=900,
+        want_state=SlotState.LOST,
+        want=[("Release", "web-0")],
+    ),
     "an owner that is being deleted gives its slot back to the placeholder": Step(
         owner=owner_pod(given=note(), deleted="2026-11-21T12:00:01Z"),
         placeholder=placeholder(),

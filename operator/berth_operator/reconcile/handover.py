@@ -171,7 +171,7 @@ def view_handover(
 
     The slot is taken once the owner has run for the settling time, or has been bound for as long as a hand-over takes:
     a bound pod has its place, however long its images take. The slot is lost if an owner that is not bound has spent
-    its time or the node disappears.
+    its time, or its node is gone and no scheduler is about to bind it elsewhere.
     """
     slot = Slot(
         task=assignment.task,
@@ -189,8 +189,13 @@ def view_handover(
         text = f"pod {owner.key} is bound to node {slot.node} and does not run yet"
         slot = _taken(slot, text) if timed_out else slot
     elif assignment.node in seen.missing_nodes:
-        failure = ReservationReason.NODE_LOST
-        slot = _lost(slot, failure, f"node {assignment.node} is gone")
+        text = f"node {assignment.node} is gone"
+        # A scheduler that has not reported yet may bind the pod elsewhere: the status says what comes of it.
+        if stage_of(owner, placeholder) is HandoverStage.UNTRIED and not timed_out:
+            slot = msgspec.structs.replace(slot, message=text)
+        else:
+            failure = ReservationReason.NODE_LOST
+            slot = _lost(slot, failure, text)
     elif timed_out:
         text = f"pod {owner.key} was not bound to node {assignment.node} in time"
         slot = _lost(slot, ReservationReason.HANDOVER_TIMEOUT, text)
