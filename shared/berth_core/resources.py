@@ -160,7 +160,9 @@ class ResourceAmounts:
     @classmethod
     def from_quantities(cls, quantities: Quantities) -> "ResourceAmounts":
         """Round quantities up to amounts; raises `QuantityError`, also for negative ones."""
-        return cls({name: _amount(name, raw) for name, raw in quantities.items()})
+        # Most pods of a cluster request the same: they share one object, and its hash.
+        written = tuple(quantities.items())
+        return _read(written) if all(type(raw) is str for _, raw in written) else cls(_amounts_of(written))
 
     @classmethod
     def total(cls, several: Iterable["ResourceAmounts"]) -> "ResourceAmounts":
@@ -264,6 +266,15 @@ class ResourceAmounts:
 
 
 _EMPTY: Final = ResourceAmounts()
+
+
+def _amounts_of(written: Iterable[tuple[str, RawQuantity]]) -> dict[str, int]:
+    return {name: _amount(name, raw) for name, raw in written}
+
+
+@lru_cache(maxsize=1 << 16)
+def _read(written: tuple[tuple[str, RawQuantity], ...]) -> ResourceAmounts:
+    return ResourceAmounts(_amounts_of(written))
 
 
 def readable_quantities(amounts: ResourceAmounts) -> dict[str, str]:
@@ -377,7 +388,8 @@ def _of_containers(spec: PodSpec, request_of: Callable[[Container, str], Resourc
 
     An init container runs beside the sidecars that stand before it, and a sidecar beside everything after it.
     """
-    running = ResourceAmounts.total(request_of(container, _MAIN) for container in spec.containers)
+    several = [request_of(container, _MAIN) for container in spec.containers]
+    running = several[0] if len(several) == 1 else ResourceAmounts.total(several)
     if not spec.init_containers:
         return running
     sidecars = most = ResourceAmounts.empty()
