@@ -317,7 +317,7 @@ class MoveReason(StrEnum):
     REPLACEMENT_TIMEOUT = "ReplacementTimeout"
     """The pod was evicted, and no replacement took its place in time; the place is released."""
     REPLACEMENT_GONE = "ReplacementGone"
-    """The replacement took its place, and others removed it before it was Ready."""
+    """Others removed the replacement before it was Ready, or deleted or scaled down what would have made it."""
     TAKEN_BACK = "TakenBack"
     """The pod had been let go for a surge move, and its ReplicaSet has it back: it was not evicted."""
     POD_STAYS = "PodStays"

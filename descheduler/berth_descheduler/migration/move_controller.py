@@ -11,7 +11,7 @@ from typing import Final, assert_never
 
 import structlog
 
-from berth_core import BerthError, MigrationPlan, MoveMethod, MoveReason, MoveState, MoveStatus, Pod
+from berth_core import BerthError, MigrationPlan, MoveMethod, MoveReason, MoveState, MoveStatus
 from berth_descheduler import telemetry
 from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan, PlanContext
 from berth_descheduler.migration.manifests import PlanIdentity
@@ -36,7 +36,6 @@ from berth_descheduler.migration.move_facts import (
     is_released,
     note_unready_replicas,
     observe_wave,
-    owner_key,
     runs_without_handover,
     start_progress,
     was_evicted,
@@ -46,9 +45,7 @@ from berth_descheduler.migration.moves import (
     Eviction,
     Finish,
     Postpone,
-    Presence,
     Release,
-    Replacement,
     Reserve,
     Step,
     TakeBack,
@@ -56,6 +53,7 @@ from berth_descheduler.migration.moves import (
     next_step,
 )
 from berth_descheduler.migration.plans import announce_eviction, announce_surge
+from berth_descheduler.migration.replacements import ControllerQuestions, find_successors, made_since, placed_pods
 from berth_kube import RESERVATIONS, NotFoundError, SurgeEligibility
 
 FIRST_BACKOFF_SECONDS: Final = 0.5
@@ -70,25 +68,6 @@ def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
     """
     doubled = FIRST_BACKOFF_SECONDS * float(2 ** min(attempts, _LONGEST_DOUBLING))
     return max(min(doubled, LONGEST_BACKOFF_SECONDS), asked_for or 0.0)
-
-
-def find_successors(
-    wave: Sequence[MoveProgress], observed_wave: WaveObservation, observed: ObservedPlan, begun: str
-) -> None:
-    """Give each pod that is gone without a place one that its controller has made since the plan began."""
-    gone = [one for one in wave if one.move.is_eviction and _is_gone(observed_wave, one)]
-    known = {one.move.pod_uid for one in wave}
-    made: dict[OwnerKey, list[Pod]] = {one.replicas: [] for one in gone}
-    for pod in sorted(observed.pods.values(), key=lambda one: one.key) if gone else ():
-        is_new = pod.metadata.uid not in known and (pod.metadata.creation_timestamp or "") >= begun
-        if is_new and not pod.is_terminating and (replicas := owner_key(pod)) in made:
-            made[replicas].append(pod)
-    for one in gone:
-        if made[one.replicas]:
-            pod = made[one.replicas].pop()
-            seen = Replacement(pod.metadata.name, pod.spec.node_name, pod.is_ready)
-            observation = observed_wave.observations[one.index]
-            observed_wave.observations[one.index] = replace(observation, replacement=seen)
 
 
 def note_turns(wave: Sequence[MoveProgress], waiting: Collection[int] = ()) -> None:
@@ -125,7 +104,7 @@ def note_release(
     seen = observation.replacement
     living = {
         name: pod
-        for name, pod in _made_since(progress, observed).items()
+        for name, pod in made_since(progress, observed).items()
         if pod.metadata.uid not in others or (seen is not None and name == seen.name)
     }
     ready = seen is not None and seen.ready and seen.node == progress.move.target and seen.name in living
@@ -140,31 +119,6 @@ def note_release(
         misplaced_since=(now if since is None else since) if misplaced else None,
         alone_since=None if living else (now if alone_since is None else alone_since),
     )
-
-
-def _placed_pods(observed: ObservedPlan) -> frozenset[str]:
-    """Return the uids of the pods that have places of the plan, or are about to."""
-    statuses = [one.status for one in observed.reservations.values()]
-    owners = [*(slot.owner for one in statuses for slot in one.slots), *(one.current_owner for one in statuses)]
-    return frozenset(owner.uid for owner in owners if owner is not None)
-
-
-def _made_since(progress: MoveProgress, observed: ObservedPlan) -> dict[str, Pod]:
-    """Return the living pods that the controller has made since the place was asked for, by name."""
-    place = observed.reservations.get(progress.key)
-    begun = (place.metadata.creation_timestamp if place else None) or ""
-    return {
-        pod.metadata.name: pod
-        for uid, pod in observed.pods.items()
-        if (pod.metadata.creation_timestamp or "") >= begun
-        and uid != progress.move.pod_uid
-        and owner_key(pod) == progress.replicas
-        and not (pod.is_terminating or pod.is_terminal)
-    }
-
-
-def _is_gone(observed_wave: WaveObservation, progress: MoveProgress) -> bool:
-    return observed_wave.observations[progress.index].presence is Presence.GONE
 
 
 _LOG = structlog.get_logger(__name__)
@@ -207,6 +161,7 @@ class MoveController:
         self._begun = plan.status.start_time or plan.metadata.creation_timestamp or ""
         self._moves = moves
         self._eligibility = SurgeEligibility(context.client, context.clock)
+        self._questions = ControllerQuestions(context.client, calls, self._settings.timeouts.gap_seconds)
         self._unanswered: set[int] = set()
         """Moves for whose eviction a request got no answer: it may have been carried out."""
         self.lost_sources = {one.move.source for one in moves if one.finished and _keeps_its_node(one.status)}
@@ -224,7 +179,8 @@ class MoveController:
         note_turns(wave, wave_context.waiting)
         observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
         find_successors(wave, observed_wave, observed, self._begun)
-        counts, placed = _count_open(wave), _placed_pods(observed)
+        self._questions.ask(wave, observed_wave, observed, now)
+        counts, placed = _count_open(wave), placed_pods(observed)
         for progress in wave:
             if progress.finished or progress.in_flight:
                 continue

@@ -140,17 +140,16 @@ class ReplicaCounter:
     misplaced: tuple[str, ...] = ()
     """Nodes of the replacements that run without a hand-over."""
 
-    def counts(self) -> ReplicaCounts:
-        """Return the current counts.
+    is_full: bool = False
 
-        A foreign pod in a place does not count as a replacement.
-        """
-        awaiting_replacement = max(0, self.awaiting_replacement - len(self.misplaced))
+    def counts(self) -> ReplicaCounts:
+        """Return the current counts; a foreign pod in a place does not count as a replacement."""
         return ReplicaCounts(
             held=self.held,
-            awaiting_replacement=awaiting_replacement,
+            awaiting_replacement=max(0, self.awaiting_replacement - len(self.misplaced)),
             not_evicted=self.not_evicted,
             misplaced=", ".join(sorted(set(self.misplaced))),
+            is_full=self.is_full,
         )
 
 

@@ -46,6 +46,10 @@ class ReservationProgress(Enum):
     """The Reservation failed or was deleted."""
 
 
+FREE: Final = {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
+"""Held for a pod that has not come."""
+
+
 class Eviction(Enum):
     """The answer to the eviction that this run requested."""
 
@@ -73,10 +77,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCounts:
-    """The places and the evicted pods of one controller.
-
-    They count over the moves of the running wave.
-    """
+    """The places and the evicted pods of one controller, over the moves of the running wave."""
 
     held: int = 0
     """Places that are held, proven and not taken."""
@@ -89,6 +90,9 @@ class ReplicaCounts:
 
     misplaced: str = ""
     """Nodes of the replacements that run without a hand-over."""
+
+    is_full: bool = False
+    """The controller has as many pods as it wants, or is gone, so that it makes no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,11 +454,8 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
     if facts.stop is MoveReason.INTERRUPTED and _elapsed(facts.since.stopping, timeouts.shutdown_seconds, now):
         message = "stopped while the replacement was on its way; its Reservation stays and is handed over"
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, message)
-    if (
-        facts.presence is Presence.GONE
-        and not facts.replicas.awaiting_replacement
-        and facts.place in {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
-    ):
+    is_free = facts.presence is Presence.GONE and facts.place in FREE
+    if is_free and (facts.replicas.is_full or not facts.replicas.awaiting_replacement):
         return _place_left_over(facts)
     if _elapsed(*_landing_clock(facts, timeouts), now):
         message = _joined(f"no replacement took the place within {timeouts.land_seconds:g} s", facts.place_detail)
@@ -463,10 +464,10 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
 
 
 def _place_left_over(facts: MoveFacts) -> Step:
-    """Decide for a place that its replacement left free.
-
-    A sibling that still moves takes it, but not one that surges: that waits for its turn.
-    """
+    """Decide for a place left free: a sibling that still moves takes it, but one that surges waits for its turn."""
+    if facts.replicas.is_full:
+        message = "its controller was deleted or wants fewer pods by now, and makes none in its stead"
+        return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_GONE, message, release=True)
     if facts.replicas.not_evicted and not facts.surge.wanted:
         return Wait(MoveState.EVICTED, "its replacement has another place, a sibling gets this one")
     message = "its replacement took the place of a sibling that stays where it is"

@@ -1,0 +1,134 @@
+"""What has come in the stead of pods that are gone, and whether anything will."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from berth_core import BerthError, PlannedMove, Pod, api_group
+from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan
+from berth_descheduler.migration.move_facts import MoveProgress, OwnerKey, WaveObservation, owner_key
+from berth_descheduler.migration.moves import FREE, Presence, Replacement
+from berth_kube import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS, KubeClient, NotFoundError
+
+
+def find_successors(
+    wave: Sequence[MoveProgress], observed_wave: WaveObservation, observed: ObservedPlan, begun: str
+) -> None:
+    """Give each pod that is gone without a place one that its controller has made since the plan began."""
+    gone = [one for one in wave if one.move.is_eviction and _is_gone(observed_wave, one)]
+    known = {one.move.pod_uid for one in wave}
+    made: dict[OwnerKey, list[Pod]] = {one.replicas: [] for one in gone}
+    for pod in sorted(observed.pods.values(), key=lambda one: one.key) if gone else ():
+        is_new = pod.metadata.uid not in known and (pod.metadata.creation_timestamp or "") >= begun
+        if is_new and not pod.is_terminating and (replicas := owner_key(pod)) in made:
+            made[replicas].append(pod)
+    for one in gone:
+        if made[one.replicas]:
+            pod = made[one.replicas].pop()
+            seen = Replacement(pod.metadata.name, pod.spec.node_name, pod.is_ready)
+            observation = observed_wave.observations[one.index]
+            observed_wave.observations[one.index] = replace(observation, replacement=seen)
+
+
+def placed_pods(observed: ObservedPlan) -> frozenset[str]:
+    """Return the uids of the pods that have places of the plan, or are about to."""
+    statuses = [one.status for one in observed.reservations.values()]
+    owners = [*(slot.owner for one in statuses for slot in one.slots), *(one.current_owner for one in statuses)]
+    return frozenset(owner.uid for owner in owners if owner is not None)
+
+
+def made_since(progress: MoveProgress, observed: ObservedPlan) -> dict[str, Pod]:
+    """Return the living pods that the controller has made since the place was asked for, by name."""
+    place = observed.reservations.get(progress.key)
+    begun = (place.metadata.creation_timestamp if place else None) or ""
+    return {
+        pod.metadata.name: pod
+        for uid, pod in observed.pods.items()
+        if (pod.metadata.creation_timestamp or "") >= begun
+        and uid != progress.move.pod_uid
+        and owner_key(pod) == progress.replicas
+        and not (pod.is_terminating or pod.is_terminal)
+    }
+
+
+def _is_gone(observed_wave: WaveObservation, progress: MoveProgress) -> bool:
+    return observed_wave.observations[progress.index].presence is Presence.GONE
+
+
+# --- pods that no controller makes again ------------------------------------------------------------------------------
+# Others may delete a controller, scale it down or roll it out after one of its pods was evicted.
+
+_COUNTING: Final = {one.kind: one for one in (REPLICA_SETS, STATEFUL_SETS, REPLICATION_CONTROLLERS)}
+"""Controllers that say how many pods they want, by kind."""
+
+
+class ControllerQuestions:
+    """Asks the controllers of evicted pods that nothing replaces how many pods they want.
+
+    A pod that is gone for `gap_seconds` counts as one that nothing replaces; so long after an answer they are asked
+    again. An answer counts at the look that follows it, together with the pods that are there then.
+    """
+
+    def __init__(self, client: KubeClient, calls: BackgroundCalls, gap_seconds: float) -> None:
+        self._client, self._calls, self._gap_seconds = client, calls, gap_seconds
+        self._asked_at: dict[OwnerKey, float] = {}
+        self._answers: dict[OwnerKey, int | None] = {}
+
+    def ask(
+        self, wave: Sequence[MoveProgress], observed_wave: WaveObservation, observed: ObservedPlan, now: float
+    ) -> None:
+        """Note the controllers that make no more pods, and ask those of whom that is not known."""
+        answers, self._answers = self._answers, {}
+        for key, progress in self._overdue(wave, observed_wave, now).items():
+            wanted = answers.get(key)
+            if wanted is not None and _count_settled(progress, observed) >= wanted:
+                observed_wave.replicas_by_owner[key].is_full = True
+            elif now - self._asked_at.get(key, -self._gap_seconds) >= self._gap_seconds:
+                self._asked_at[key] = now
+                self._ask(key, progress.move)
+
+    def _ask(self, key: OwnerKey, move: PlannedMove) -> None:
+        def answered(wanted: int | None) -> None:
+            self._answers[key] = wanted
+
+        self._calls.make(lambda: wanted_pods(self._client, move), answered)
+
+    def _overdue(
+        self, wave: Sequence[MoveProgress], observed_wave: WaveObservation, now: float
+    ) -> dict[OwnerKey, MoveProgress]:
+        """Return the first move of each controller whose pod is gone for long, and whose place is free still."""
+        found: dict[OwnerKey, MoveProgress] = {}
+        for progress in wave:
+            since, seen = progress.gone_since, observed_wave.observations[progress.index]
+            is_late = since is not None and now - since >= self._gap_seconds
+            if is_late and not progress.finished and seen.presence is Presence.GONE and seen.place in FREE:
+                found.setdefault(progress.replicas, progress)
+        return found
+
+
+def _count_settled(progress: MoveProgress, observed: ObservedPlan) -> int:
+    """Return how many living pods a controller has, without new ones to which the place may still go."""
+    made, placed = made_since(progress, observed), placed_pods(observed)
+    return sum(
+        owner_key(pod) == progress.replicas
+        and not (pod.is_terminating or pod.is_terminal)
+        and (pod.metadata.name not in made or uid in placed)
+        for uid, pod in observed.pods.items()
+    )
+
+
+def wanted_pods(client: KubeClient, move: PlannedMove) -> int | None:
+    """Return how many pods the controller of a move's pod wants, 0 if it is gone; None if that is not known."""
+    owner = move.owner
+    resource = _COUNTING.get(owner.kind) if owner is not None else None
+    if owner is None or resource is None or api_group(owner.api_version) != resource.group:
+        return None
+    try:
+        found = client.get(resource, owner.name, namespace=move.namespace)
+    except NotFoundError:
+        return 0
+    except BerthError:
+        return None
+    metadata, wanted = found["metadata"], found["spec"].get("replicas", 1)
+    is_over = bool(metadata.get("deletionTimestamp")) or bool(owner.uid and metadata["uid"] != owner.uid)
+    return 0 if is_over else int(wanted)
