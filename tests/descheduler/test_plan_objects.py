@@ -27,8 +27,8 @@ from berth_descheduler.migration.manifests import (
     build_plan,
     build_reservation,
     build_status_patch,
-    build_ungate_operations,
 )
+from berth_descheduler.migration.operator_liveness import build_ungate_operations
 from berth_descheduler.planner.fragmentation import MOST_NODES
 from berth_descheduler.planner.waves import MOST_NAMED
 from descheduler.fake_cluster import pod

@@ -32,8 +32,7 @@ from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration import publish_plan
 from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import Plan
-from berth_descheduler.report import RunProgress
-from berth_descheduler.report.documents import ALL_IN_JSON
+from berth_descheduler.report import ALL_IN_JSON, RunProgress
 from berth_descheduler.settings import CycleSettings, ExecutionSettings, MoveTimeouts
 from berth_kube import connect
 from berth_sandbox.ports import LOOPBACK, free_port

@@ -5,7 +5,6 @@ Also continues or aborts the plans that ended runs left.
 
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.controller import PlanDeletedError, execute_plan
-from berth_descheduler.migration.history import PodName, find_pods_in_cooldown
 from berth_descheduler.migration.manifests import MOST_MOVES
 from berth_descheduler.migration.move_calls import (
     find_unsurgeable,
@@ -23,12 +22,14 @@ from berth_descheduler.migration.operator_liveness import OperatorLiveness, clea
 from berth_descheduler.migration.plans import (
     REPLAN_TRIGGER,
     PlanStateError,
+    PodName,
     abort,
     announce,
     announce_starving,
     approve,
     conclude_request,
     end_plan,
+    find_pods_in_cooldown,
     leader_lease,
     note_replanned,
     publish_plan,

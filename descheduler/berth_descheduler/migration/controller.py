@@ -34,7 +34,6 @@ from berth_descheduler.migration.executor import (
     count_overtaken,
     is_outdated,
 )
-from berth_descheduler.migration.history import count_ping_pong
 from berth_descheduler.migration.manifests import PlanIdentity, build_status_patch
 from berth_descheduler.migration.nodes import (
     Freeing,
@@ -48,7 +47,7 @@ from berth_descheduler.migration.nodes import (
     taint_nodes,
     untaint_nodes,
 )
-from berth_descheduler.migration.plans import announce
+from berth_descheduler.migration.plans import announce, count_ping_pong
 from berth_descheduler.migration.recovery import release_reservations, status_of_new_run
 from berth_descheduler.migration.validation import WaveValidator
 from berth_descheduler.outcome import Phase, PlanOutcome, conclude

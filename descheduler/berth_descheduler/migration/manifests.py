@@ -11,7 +11,6 @@ from typing import Any, Final, Self
 import msgspec
 
 from berth_core import (
-    HANDOVER_GATE,
     HANDOVER_TAINT,
     MANAGED_BY_DESCHEDULER,
     MANAGED_LABEL,
@@ -349,23 +348,6 @@ def controlled_by(plan: PlanIdentity) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": False,
     }
-
-
-def build_ungate_operations(raw_pod: RawObject) -> list[dict[str, Any]]:
-    """Return JSON patch operations that remove Berth's gate from a pod.
-
-    They apply to exactly this pod; without a gate there are none. They test the entry first, so that a changed list of
-    gates is not patched at the wrong index.
-    """
-    operations: list[dict[str, Any]] = []
-    gates = raw_pod["spec"].get("schedulingGates") or ()
-    for index in reversed(range(len(gates))):
-        if gates[index].get("name") == HANDOVER_GATE:
-            path = f"/spec/schedulingGates/{index}"
-            operations.append({"op": "test", "path": f"{path}/name", "value": HANDOVER_GATE})
-            operations.append({"op": "remove", "path": path})
-    same = {"op": "test", "path": "/metadata/uid", "value": raw_pod["metadata"]["uid"]}
-    return [same, *operations] if operations else []
 
 
 # --- room objects ----------------------------------------------------------------------------------------------------

@@ -7,13 +7,13 @@ leaves Reservations and evicted pods, and the next run continues from what it ob
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Final, assert_never
+from typing import assert_never
 
 import structlog
 
-from berth_core import BerthError, MigrationPlan, MoveMethod, MoveReason, MoveState, MoveStatus
+from berth_core import BerthError, MigrationPlan, MoveMethod, MoveReason, MoveState, MoveStatus, Pod
 from berth_descheduler import telemetry
-from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan, PlanContext
+from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan, PlanContext, backoff_seconds
 from berth_descheduler.migration.manifests import PlanIdentity
 from berth_descheduler.migration.move_calls import (
     EvictAnswer,
@@ -36,6 +36,7 @@ from berth_descheduler.migration.move_facts import (
     is_released,
     note_unready_replicas,
     observe_wave,
+    owner_key,
     runs_without_handover,
     start_progress,
     was_evicted,
@@ -45,7 +46,9 @@ from berth_descheduler.migration.moves import (
     Eviction,
     Finish,
     Postpone,
+    Presence,
     Release,
+    Replacement,
     Reserve,
     Step,
     TakeBack,
@@ -53,21 +56,27 @@ from berth_descheduler.migration.moves import (
     next_step,
 )
 from berth_descheduler.migration.plans import announce_eviction, announce_surge
-from berth_descheduler.migration.replacements import ControllerQuestions, find_successors, made_since, placed_pods
+from berth_descheduler.migration.replacements import ControllerQuestions, made_since, placed_pods
 from berth_kube import RESERVATIONS, NotFoundError, SurgeEligibility
 
-FIRST_BACKOFF_SECONDS: Final = 0.5
-LONGEST_BACKOFF_SECONDS: Final = 10.0
-_LONGEST_DOUBLING: Final = 10
 
-
-def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
-    """Return the wait after some refusals.
-
-    It is at least what the server asks for.
-    """
-    doubled = FIRST_BACKOFF_SECONDS * float(2 ** min(attempts, _LONGEST_DOUBLING))
-    return max(min(doubled, LONGEST_BACKOFF_SECONDS), asked_for or 0.0)
+def find_successors(
+    wave: Sequence[MoveProgress], observed_wave: WaveObservation, observed: ObservedPlan, begun: str
+) -> None:
+    """Give each pod that is gone without a place one that its controller has made since the plan began."""
+    gone = [one for one in wave if one.move.is_eviction and _is_gone(observed_wave, one)]
+    known = {one.move.pod_uid for one in wave}
+    made: dict[OwnerKey, list[Pod]] = {one.replicas: [] for one in gone}
+    for pod in sorted(observed.pods.values(), key=lambda one: one.key) if gone else ():
+        is_new = pod.metadata.uid not in known and (pod.metadata.creation_timestamp or "") >= begun
+        if is_new and not pod.is_terminating and (replicas := owner_key(pod)) in made:
+            made[replicas].append(pod)
+    for one in gone:
+        if made[one.replicas]:
+            pod = made[one.replicas].pop()
+            seen = Replacement(pod.metadata.name, pod.spec.node_name, pod.is_ready)
+            observation = observed_wave.observations[one.index]
+            observed_wave.observations[one.index] = replace(observation, replacement=seen)
 
 
 def note_turns(wave: Sequence[MoveProgress], waiting: Collection[int] = ()) -> None:
@@ -119,6 +128,10 @@ def note_release(
         misplaced_since=(now if since is None else since) if misplaced else None,
         alone_since=None if living else (now if alone_since is None else alone_since),
     )
+
+
+def _is_gone(observed_wave: WaveObservation, progress: MoveProgress) -> bool:
+    return observed_wave.observations[progress.index].presence is Presence.GONE
 
 
 _LOG = structlog.get_logger(__name__)

@@ -30,6 +30,7 @@ from berth_core import (
 )
 from berth_descheduler.migration.context import ObservedPlan
 from berth_descheduler.migration.moves import (
+    FREE,
     Eviction,
     MoveFacts,
     Presence,
@@ -128,6 +129,11 @@ class MoveObservation:
     place_detail: str = ""
     replacement: Replacement | None = None
 
+    @property
+    def is_unclaimed(self) -> bool:
+        """Return whether the pod is gone, and its place is held for one that has not come."""
+        return self.presence is Presence.GONE and self.place in FREE
+
 
 @dataclass(slots=True)
 class ReplicaCounter:
@@ -139,7 +145,6 @@ class ReplicaCounter:
     last_gone: float | None = None
     misplaced: tuple[str, ...] = ()
     """Nodes of the replacements that run without a hand-over."""
-
     is_full: bool = False
 
     def counts(self) -> ReplicaCounts:
@@ -541,10 +546,7 @@ _AFTER_EVICTION = frozenset(
 
 
 class ReplicaTracker:
-    """Tracks controllers with unready replacements.
-
-    `known` are the uids of the pods before the plan.
-    """
+    """Tracks controllers with unready replacements; `known` are the uids of the pods before the plan."""
 
     def __init__(self, moves: Sequence[MoveProgress], *, since: str, known: Collection[str]) -> None:
         self._moves = moves

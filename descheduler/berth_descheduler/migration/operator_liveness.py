@@ -6,13 +6,14 @@ whether pods come back gated at present.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import structlog
 
 from berth_core import (
+    HANDOVER_GATE,
     HANDOVER_SECONDS,
     HANDOVER_TAINT,
     LATEST_UNIX_SECONDS,
@@ -30,7 +31,6 @@ from berth_core import (
     read_whole_number,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.migration.manifests import build_ungate_operations
 from berth_descheduler.settings import CycleSettings
 from berth_kube import (
     LEASES,
@@ -302,3 +302,20 @@ def clean_up_after_operator(client: KubeClient, clock: Clock, settings: CycleSet
         every=execution.watchdog_seconds,
         stale=execution.stale_operator_seconds,
     )
+
+
+def build_ungate_operations(raw_pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return JSON patch operations that remove Berth's gate from a pod.
+
+    They apply to exactly this pod; without a gate there are none. They test the entry first, so that a changed list of
+    gates is not patched at the wrong index.
+    """
+    operations: list[dict[str, Any]] = []
+    gates = raw_pod["spec"].get("schedulingGates") or ()
+    for index in reversed(range(len(gates))):
+        if gates[index].get("name") == HANDOVER_GATE:
+            path = f"/spec/schedulingGates/{index}"
+            operations.append({"op": "test", "path": f"{path}/name", "value": HANDOVER_GATE})
+            operations.append({"op": "remove", "path": path})
+    same = {"op": "test", "path": "/metadata/uid", "value": raw_pod["metadata"]["uid"]}
+    return [same, *operations] if operations else []

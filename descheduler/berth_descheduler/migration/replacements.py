@@ -1,33 +1,12 @@
-"""What has come in the stead of pods that are gone, and whether anything will."""
+"""What controllers have made in the stead of pods that are gone, and whether they will make more."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from berth_core import BerthError, PlannedMove, Pod, api_group
 from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan
 from berth_descheduler.migration.move_facts import MoveProgress, OwnerKey, WaveObservation, owner_key
-from berth_descheduler.migration.moves import FREE, Presence, Replacement
 from berth_kube import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS, KubeClient, NotFoundError
-
-
-def find_successors(
-    wave: Sequence[MoveProgress], observed_wave: WaveObservation, observed: ObservedPlan, begun: str
-) -> None:
-    """Give each pod that is gone without a place one that its controller has made since the plan began."""
-    gone = [one for one in wave if one.move.is_eviction and _is_gone(observed_wave, one)]
-    known = {one.move.pod_uid for one in wave}
-    made: dict[OwnerKey, list[Pod]] = {one.replicas: [] for one in gone}
-    for pod in sorted(observed.pods.values(), key=lambda one: one.key) if gone else ():
-        is_new = pod.metadata.uid not in known and (pod.metadata.creation_timestamp or "") >= begun
-        if is_new and not pod.is_terminating and (replicas := owner_key(pod)) in made:
-            made[replicas].append(pod)
-    for one in gone:
-        if made[one.replicas]:
-            pod = made[one.replicas].pop()
-            seen = Replacement(pod.metadata.name, pod.spec.node_name, pod.is_ready)
-            observation = observed_wave.observations[one.index]
-            observed_wave.observations[one.index] = replace(observation, replacement=seen)
 
 
 def placed_pods(observed: ObservedPlan) -> frozenset[str]:
@@ -49,10 +28,6 @@ def made_since(progress: MoveProgress, observed: ObservedPlan) -> dict[str, Pod]
         and owner_key(pod) == progress.replicas
         and not (pod.is_terminating or pod.is_terminal)
     }
-
-
-def _is_gone(observed_wave: WaveObservation, progress: MoveProgress) -> bool:
-    return observed_wave.observations[progress.index].presence is Presence.GONE
 
 
 # --- pods that no controller makes again ------------------------------------------------------------------------------
@@ -101,7 +76,7 @@ class ControllerQuestions:
         for progress in wave:
             since, seen = progress.gone_since, observed_wave.observations[progress.index]
             is_late = since is not None and now - since >= self._gap_seconds
-            if is_late and not progress.finished and seen.presence is Presence.GONE and seen.place in FREE:
+            if is_late and not progress.finished and seen.is_unclaimed:
                 found.setdefault(progress.replicas, progress)
         return found
 

@@ -39,14 +39,13 @@ from berth_core import (
     reservation_for,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan, PlanContext
+from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan, PlanContext, backoff_seconds
 from berth_descheduler.migration.manifests import (
     PlanIdentity,
     build_job_reservation,
     build_room_reservation,
     ttl_from,
 )
-from berth_descheduler.migration.move_controller import backoff_seconds
 from berth_descheduler.migration.move_facts import MoveProgress
 from berth_descheduler.migration.nodes import untaint_nodes
 from berth_descheduler.migration.rooms import (

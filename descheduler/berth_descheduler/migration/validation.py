@@ -47,8 +47,8 @@ from berth_core import PODS as POD_SLOTS
 from berth_descheduler import telemetry
 from berth_descheduler.framework import ClusterView, Refusal, RefusalReason
 from berth_descheduler.framework.interfaces import PluginSet, Refusing
-from berth_descheduler.migration.history import find_refilled
 from berth_descheduler.migration.nodes import is_taint_of, nodes_to_empty
+from berth_descheduler.migration.plans import find_refilled
 from berth_descheduler.outcome import Verdict
 from berth_descheduler.planner import (
     Gangs,

@@ -10,6 +10,7 @@ from berth_descheduler.report.capacity import (
     render_queues,
 )
 from berth_descheduler.report.documents import (
+    ALL_IN_JSON,
     ListedPlan,
     PlanDocument,
     PlanList,
@@ -46,6 +47,7 @@ from berth_descheduler.report.tables import Terminal, output_console, print_drai
 from berth_descheduler.report.top import Scroll, TopView, describe_view, render_frame, view_cluster
 
 __all__ = [
+    "ALL_IN_JSON",
     "Capacity",
     "DrainProgress",
     "ListedPlan",
