@@ -23,6 +23,7 @@ from berth_operator.handlers import declare_process, declare_reservations
 from berth_operator.kopf_runtime import Connection, ReservationStream, run_kopf
 from berth_operator.quota import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
 from berth_operator.settings import (
+    LONGEST_WEBHOOK_SECONDS,
     EvictionSettings,
     HandoverSettings,
     OperatorSettings,
@@ -85,6 +86,12 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
 )
 @click.option("--webhook-host", default="127.0.0.1", help="Address that the webhook listens on.")
 @click.option("--webhook-port", default=9443, type=click.IntRange(0, 65535), help="Its port; 0 takes a free one.")
+@click.option(
+    "--webhook-timeout-seconds",
+    default=5,
+    type=click.IntRange(1, LONGEST_WEBHOOK_SECONDS),
+    help="How long the API server waits for the webhook before it creates a pod without it.",
+)
 @click.option(
     "--certificate-life", default="8760h", metavar="DURATION", help="How long a certificate of the webhook lasts."
 )
@@ -222,6 +229,7 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
             certificate_seconds=read_seconds("--certificate-life", options["certificate_life"]),
             certificate_folder=options["certificate_folder"],
             drain_seconds=options["drain_seconds"],
+            timeout_seconds=options["webhook_timeout_seconds"],
         ),
         handover=HandoverSettings(at_once=options["handovers_at_once"]),
         limits=read_limits(options),

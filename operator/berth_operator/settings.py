@@ -15,7 +15,7 @@ from berth_operator.quota import LimitSettings
 from berth_service.process import unique_identity
 
 _SHORTEST_SETTLE_SECONDS: Final = 0.3
-_LONGEST_WEBHOOK_SECONDS: Final = 30
+LONGEST_WEBHOOK_SECONDS: Final = 30
 _LONGEST_EVICTION_SECONDS: Final = 1800
 
 
@@ -103,8 +103,8 @@ class WebhookSettings:
     def __post_init__(self) -> None:
         """Reject times that cannot work."""
         require_positive("certificate_seconds", self.certificate_seconds)
-        if not 1 <= self.timeout_seconds <= _LONGEST_WEBHOOK_SECONDS:
-            expected = f"1 to {_LONGEST_WEBHOOK_SECONDS} seconds, as the API server takes it"
+        if not 1 <= self.timeout_seconds <= LONGEST_WEBHOOK_SECONDS:
+            expected = f"1 to {LONGEST_WEBHOOK_SECONDS} seconds, as the API server takes it"
             raise InputError("timeout_seconds", str(self.timeout_seconds), expected)
         if self.drain_seconds < 0:
             raise InputError("drain_seconds", str(self.drain_seconds), "0 or more seconds")

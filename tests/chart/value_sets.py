@@ -38,6 +38,7 @@ EVERYTHING: Final[dict[str, Any]] = {
             "webhookUrl": "https://berth.example:10443",
             "certificateLife": "1h30m",
             "drainSeconds": 2.5,
+            "webhookTimeoutSeconds": 9,
             "retention": 2592000,
             "unschedulableSeconds": 0,
             "handoversAtOnce": 7,

@@ -21,14 +21,13 @@ from handover_calls import deletes_the_placeholder, nominates_the_pod, takes_the
 from outages import CHANGING, EXPIRING, HELD, OUTAGES, OWNER, WITNESS, Recovery
 from proxied_operator import held, operator, proxy, undisturbed
 from reservation_stage import Stage
-from service_processes import BriskOperator, OperatorProcess
+from service_processes import WEBHOOK_SECONDS, BriskOperator, OperatorProcess
 from waiting import eventually
 
 __all__ = ["operator", "proxy", "undisturbed"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 
-WEBHOOK_SECONDS: Final = 5
 HANDOVER_SECONDS: Final = 15.0
 
 

@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from berth_sandbox.ports import LOOPBACK, free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from cluster_reports import note_operator
-from service_processes import script
+from service_processes import WEBHOOK_SECONDS, script
 from waiting import eventually
 
 _LOOK_SECONDS: Final = 0.2
@@ -41,6 +41,7 @@ class Replica(ServiceProcess):
             f"--webhook-url=https://{LOOPBACK}:{balancer.port}",
             f"--health-address={LOOPBACK}:{self.health_port}",
             "--drain-seconds=2",
+            f"--webhook-timeout-seconds={WEBHOOK_SECONDS}",
             "--limit=slots=none,share=none",
             "--cluster-limit=share=none",
             *options,
@@ -122,19 +123,26 @@ class Balancer:
             threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
 
     def _serve(self, caller: socket.socket) -> None:
-        ready = self._ready
-        if not ready:
-            caller.close()
-            return
-        replica = random.choice(ready)  # noqa: S311 - spreads, guards nothing
-        try:
-            with caller, socket.create_connection((LOOPBACK, replica.webhook_port), timeout=5) as callee:
-                callee.settimeout(None)
+        with caller, suppress(OSError):
+            callee = self._connected()
+            if callee is None:
+                return
+            with callee:
                 for end in (caller, callee):
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _pump(caller, callee)
-        except OSError:
-            return
+
+    def _connected(self) -> socket.socket | None:
+        """Return a connection to a replica; one that has ended since it was asked is left out, in whichever order."""
+        ready = self._ready
+        for replica in random.sample(ready, len(ready)):
+            try:
+                callee = socket.create_connection((LOOPBACK, replica.webhook_port), timeout=5)
+            except OSError:
+                continue
+            callee.settimeout(None)
+            return callee
+        return None
 
 
 def _pump(one: socket.socket, other: socket.socket) -> None:

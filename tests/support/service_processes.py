@@ -4,11 +4,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from cluster_reports import note_operator
+
+WEBHOOK_SECONDS: Final = 20
+"""How long the API server waits for the webhook: on a busy machine longer than usual, as a pod is made only once."""
 
 
 class OperatorProcess(ServiceProcess):
@@ -22,6 +26,7 @@ class OperatorProcess(ServiceProcess):
             "--webhook-port=0",
             f"--health-address=127.0.0.1:{self.health_port}",
             "--drain-seconds=0.2",
+            f"--webhook-timeout-seconds={WEBHOOK_SECONDS}",
             "--limit=slots=none,share=none",
             "--cluster-limit=share=none",
             *options,
@@ -39,7 +44,7 @@ class OperatorProcess(ServiceProcess):
 
 
 class BriskOperator(OperatorProcess):
-    """An operator whose hand-overs have little time, or that lists often what it does not watch."""
+    """An operator whose hand-overs have little time, that lists often what it does not watch, or waits for answers."""
 
     def __init__(
         self,
@@ -48,10 +53,15 @@ class BriskOperator(OperatorProcess):
         *options: str,
         handover_seconds: float | None = None,
         list_seconds: float | None = None,
+        request_seconds: float | None = None,
     ) -> None:
         super().__init__(sandbox, folder, *options)
         program = Path(__file__).with_name("brisk_operator.py")
-        given = {"HANDOVER_SECONDS": handover_seconds, "LIST_SECONDS": list_seconds}
+        given = {
+            "HANDOVER_SECONDS": handover_seconds,
+            "LIST_SECONDS": list_seconds,
+            "REQUEST_SECONDS": request_seconds,
+        }
         settings = (f"{name}={seconds}" for name, seconds in given.items() if seconds is not None)
         self._command = ("env", *settings, sys.executable, str(program), *self._command[1:])
 
@@ -62,13 +72,12 @@ def script(name: str) -> str:
 
 
 @contextmanager
-def running_operator(
-    sandbox: Sandbox, folder: Path, *options: str, list_seconds: float | None = None
-) -> Iterator[OperatorProcess]:
+def running_operator(sandbox: Sandbox, folder: Path, *options: str, **times: float | None) -> Iterator[OperatorProcess]:
     """Yield a started operator and stop it at the end; its log is shown when the test fails."""
-    made = OperatorProcess(sandbox, folder, *options)
-    if list_seconds is not None:
-        made = BriskOperator(sandbox, folder, *options, list_seconds=list_seconds)
+    if times:
+        made: OperatorProcess = BriskOperator(sandbox, folder, *options, **times)
+    else:
+        made = OperatorProcess(sandbox, folder, *options)
     with made as process:
         try:
             yield process
