@@ -42,7 +42,7 @@ from berth_operator.reconcile import manifests
 from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts
-from cluster_objects import build_reservation, label_owner, make_namespace, pod_template
+from cluster_objects import await_priority_class, build_reservation, label_owner, make_namespace, pod_template
 from eviction_calls import ALLOWED_EVICTIONS, REFUSED_EVICTIONS, answered_evictions
 from label_calls import ALLOWED_LABELS, ANOTHER, REFUSED_LABELS, hashed_pod, idle_pod, labelled_pod
 from waiting import eventually
@@ -68,6 +68,8 @@ MADE = (
 def make_all(admin: KubeClient) -> None:
     for resource, body, namespace in MADE:
         admin.create(resource, body, namespace=namespace)
+        if resource is PRIORITY_CLASSES:
+            await_priority_class(admin, body["metadata"]["name"])
 
 
 def remove_all(admin: KubeClient) -> None:

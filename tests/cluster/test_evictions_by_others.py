@@ -146,9 +146,8 @@ def test_a_pod_serves_until_another_does_and_who_cannot_surge_goes_at_once(
     asked_once = lambda: moved.metadata.uid not in {pod.metadata.uid for pod in shop.pods(PROBE)}  # noqa: E731
     eventually("Berth evicts it itself, as nobody asks again", asked_once, seconds=120)
     assert shop.count_ready(PROBE) == 1
-    assert {"LetGoForEviction", "EvictedForRequester"} <= set(
-        told_reasons(shop.client, moved.metadata.name, namespace=NAMESPACE)
-    )
+    told = lambda: set(told_reasons(shop.client, moved.metadata.name, namespace=NAMESPACE))  # noqa: E731
+    eventually("both are told", lambda: {"LetGoForEviction", "EvictedForRequester"} <= told())
 
     alone = {"apiVersion": "v1", "kind": "Pod", **pod_template({"app": "alone"}, cpu="1")}
     alone["metadata"]["name"] = "alone"
@@ -207,11 +206,12 @@ def test_both_replicas_of_the_operator_answer_and_one_goes_on_without_the_other(
         config = shop.client.get(VALIDATING_WEBHOOKS, EVICTION_WEBHOOK_CONFIGURATION)["webhooks"][0]["clientConfig"]
 
         eventually("one lets the pod go", lambda: "not available yet" in answer_of(leader, config, pod), seconds=60)
-        assert "not available yet" in answer_of(follower, config, pod), "it goes by what the other has done"
+        goes_by_it = lambda: "not available yet" in answer_of(follower, config, pod)  # noqa: E731
+        eventually("the other goes by what that has done", goes_by_it)
         leader.kill()
         replicas.wait_until_left_out(leader)
         eventually("the API server asks the other", lambda: shop.evict(pod), seconds=60)
-        assert "not available yet" in answer_of(follower, config, pod)
+        eventually("the other goes on", goes_by_it)
 
         for node in shop.nodes:
             shop.kubectl("uncordon", node)

@@ -84,7 +84,7 @@ def test_a_pod_of_a_volcano_job_that_would_restart_stays_and_those_that_go_are_t
         outcome = scene.run()
 
         assert outcome["verdict"] == "CarriedOut"
-        assert scene.pods_on(scene.low[1]) == []
+        scene.wait_for("the moved pods have ended", lambda: scene.pods_on(scene.low[1]) == [])
         events = scene.client.list(EVENTS, namespace=scene.namespace).items
         about = [one["involvedObject"]["kind"] for one in events if one["reason"] == "EvictedByPlan"]
         assert set(about) == {"Pod", "ReplicaSet"}
@@ -116,7 +116,7 @@ def test_a_run_leaves_a_pod_that_waits_its_room_and_begins_when_it_has_gone(scen
 @pytest.mark.deep
 def test_a_run_asks_on_a_terminal_and_ctrl_c_there_leaves_everything_as_it_was(scene: Scene) -> None:
     kubeconfig = scene.sandbox.service_account_kubeconfig("berth-descheduler")
-    command = [script("berth"), "run", f"--kubeconfig={kubeconfig}", *PLANNER, "--lease-seconds=6"]
+    command = [script("berth"), "run", f"--kubeconfig={kubeconfig}", *PLANNER]
     before = {node: scene.pods_on(node) for node in scene.low}
     with on_terminal(command, environment=os.environ) as asked:
         asked.read_until("Carry this plan out? [y/N]")

@@ -117,6 +117,7 @@ def test_pods_whose_group_says_so_take_the_places_at_their_creation_and_when_the
     eventually(
         "nobody else takes it", lambda: stage.pod("early").condition("PodScheduled") == "False", seconds=LONG_SECONDS
     )
+    eventually("its node is fenced", lambda: stage.is_fenced(stage.nodes[1]), seconds=LONG_SECONDS)
     stage.client.delete(PODS, "filler", namespace=stage.namespace, grace_seconds=0)
     eventually("it gets its place", lambda: stage.pod("early").status.phase == "Running", seconds=LONG_SECONDS)
     assert stage.pod("early").spec.node_name == stage.nodes[1]

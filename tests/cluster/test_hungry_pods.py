@@ -9,6 +9,7 @@ from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import DEPLOYMENTS
 from berth_sandbox.faults import FaultKind, FaultProxy, HoldPlan
+from berth_sandbox.sandbox import Sandbox
 from cluster_objects import build_deployment, make_priority_class, overbooked_nodes, pods
 from handover_calls import deletes_the_placeholder
 from proxied_operator import held, operator, proxy, undisturbed
@@ -127,14 +128,19 @@ def test_pods_of_higher_priority_wait_until_a_hand_over_is_done(
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_pods_of_higher_priority_preempt_a_place_that_is_only_held(stage: Stage, scheduler: str) -> None:
+def test_pods_of_higher_priority_preempt_a_place_that_is_only_held(
+    sandbox: Sandbox, stage: Stage, scheduler: str
+) -> None:
     # One scheduler at a time, for the same reason.
     stage.reserve(nodes=[stage.nodes[0]])
     stage.wait_until_proven()
     fill_the_other_node(stage)
-    hungry = create_hungry_pods(stage, HIGH, (scheduler,))
-
-    ended = stage.wait_for(ReservationPhase.FAILED, seconds=60)
+    sandbox.suspend("kwok")  # the placeholder is there until the operator has seen why it goes
+    try:
+        hungry = create_hungry_pods(stage, HIGH, (scheduler,))
+        ended = stage.wait_for(ReservationPhase.FAILED, seconds=60)
+    finally:
+        sandbox.resume("kwok")
     assert ended.status.state is not None
     assert ended.status.state.reason == ReservationReason.PREEMPTED
     eventually("one of them runs", lambda: any(stage.pod(name).spec.node_name for name in hungry), seconds=60)

@@ -42,6 +42,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
 NOT_YET: Final = [{"name": "example.com/not-yet"}]
 OTHER_GATE_OFF: Final = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+BACKOFF_SECONDS: Final = 2.1
+"""After its first refusal a scheduler lets a pod rest for less than this."""
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
 
 
@@ -251,6 +253,7 @@ def test_the_status_says_which_pod_took_the_place_of_the_owner(stage: Stage) -> 
         thief["metadata"] |= {"name": "thief", "ownerReferences": [idle_daemon_set(stage)]}
         stage.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **thief}, namespace=stage.namespace)
         eventually("the thief waits", lambda: is_refused(stage, "thief"), seconds=60)
+        time.sleep(BACKOFF_SECONDS)  # else the scheduler may try the owner first
 
         stage.create_pod("owner")
 

@@ -2,11 +2,13 @@
 
 import subprocess
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from berth_core.clock import parse_timestamp
 from berth_core.labels import QUEUE_ANNOTATION
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase, SlotState
@@ -220,15 +222,20 @@ def lives(stage: Stage) -> tuple[str, int, str]:
 def test_an_extended_reservation_keeps_its_place_though_others_want_it(stage: Stage) -> None:
     """No placeholder can be let run longer: another takes its place, and a hungry pod of the same priority does not."""
     stage.create_pod("filler", app="filler", nodeName=stage.nodes[1])
-    stage.reserve(nodes=[stage.nodes[0]], ttl="65s")  # another comes two minutes before the first ends: after 5 s
-    stage.wait_until_proven()
-    first, seconds, _ = lives(stage)
-    assert seconds <= 125
+    stage.reserve(nodes=[stage.nodes[0]], ttl="10m")
+    created = parse_timestamp(stage.wait_until_proven().metadata.creation_timestamp or "")
     stage.create_pod("hungry", app="hungry")
     eventually("it is hungry", lambda: stage.pod("hungry").condition("PodScheduled") == "False", seconds=60)
     eventually("it is told", lambda: told(stage) == ["Available"], seconds=60)
+    first, longest, _ = lives(stage)
 
-    stage.client.merge_patch(RESERVATIONS, "place", {"spec": {"ttl": "20m"}}, namespace=stage.namespace)
+    def extend(seconds: int) -> None:
+        ttl = f"{int((datetime.now(UTC) - created).total_seconds()) + seconds}s"
+        stage.client.merge_patch(RESERVATIONS, "place", {"spec": {"ttl": ttl}}, namespace=stage.namespace)
+
+    extend(65)  # another placeholder comes two minutes before the first ends, a minute after its Reservation: in 5 s
+    eventually("it ends earlier", lambda: lives(stage)[1] < longest and lives(stage)[0] == first)
+    extend(1200)
 
     def another_lasts() -> bool:
         uid, seconds, phase = lives(stage)

@@ -195,6 +195,8 @@ def test_good_policies_run_beside_a_bad_one_which_says_what_is_wrong(client: Kub
     eventually("it runs again", lambda: read_policy(client, "often").status.last_scheduled_time != first, seconds=60)
     client.merge_patch(DESCHEDULER_POLICIES, "often", {"spec": {"suspend": True}})
     eventually("no more runs are due", lambda: read_policy(client, "often").status.next_run_time is None, seconds=60)
+    # Runs are made one after the other: once this one is over, nothing that was due before comes any more.
+    reaches(client, ask(client, "often"), PlanPhase.PROPOSED, seconds=120)
     asked = [ask(client, "often") for _ in range(2)]
     for name in asked:
         reaches(client, name, PlanPhase.PROPOSED, seconds=120)

@@ -63,7 +63,8 @@ def test_pods_are_created_as_ever_while_the_operator_is_down(
 
     told = lambda: log.read_bytes()[before:]  # noqa: E731 - a name for a claim
     eventually("its webhook is found to be away", lambda: b"connection refused" in told())
-    assert b"deadline exceeded" not in told(), "it is not waited for"
+    late = [line for line in told().splitlines() if b"webhook" in line and b"deadline exceeded" in line]
+    assert late == [], "it is not waited for"
     eventually("the pod runs", lambda: stage.pod("owner").status.phase == "Running", seconds=60)
     operator.start()
     assert stage.pod("owner").spec.node_name == stage.nodes[1]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from berth_core import DEFAULT_NAMESPACE, RESERVATION_LABEL, STANDING_FENCE_LABEL, ReservationWindow, SystemClock
+from berth_core import RESERVATION_LABEL, ReservationWindow, SystemClock
 from berth_kube.resources import NODES, PODS, RESERVATION_WINDOWS
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
@@ -88,11 +88,6 @@ def on(*nodes: str) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
 
 
-def is_fenced(stage: Stage, node: str) -> bool:
-    fences = stage.client.list(PODS, namespace=DEFAULT_NAMESPACE, label_selector=STANDING_FENCE_LABEL).items
-    return any(one["spec"].get("nodeName") == node for one in fences)
-
-
 def running_on(stage: Stage, prefix: str) -> list[str]:
     """Return the nodes of the running pods whose names begin so."""
     listed = stage.client.list(PODS, namespace=stage.namespace).items
@@ -152,7 +147,7 @@ def test_others_get_in_on_other_nodes_on_surplus_and_once_the_windows_pods_have_
     eventually("the node is full", lambda: running_on(stage, "filler") == [node], seconds=LONG_SECONDS)
     template = pod_template({}, cpu="3", **on(node))
     open_window(stage, podNumToReserve=1, template=template, resources=None, nodeSelector={})
-    eventually("the node is fenced", lambda: is_fenced(stage, node), seconds=LONG_SECONDS)
+    eventually("the node is fenced", lambda: stage.is_fenced(node), seconds=LONG_SECONDS)
 
     create_pod(stage, "elsewhere", cpu="1", **on(another))
     create_pod(stage, "surplus", cpu="1", **on(node))

@@ -1,7 +1,8 @@
-"""Runs the operator with as little time as environment variables say, so that tests stay short.
+"""Runs the operator with the times that environment variables say.
 
 HANDOVER_SECONDS is the time of a hand-over. LIST_SECONDS lies between two lists of what has no watch, and between two
-counts of the pods that are left on lent nodes. It changes nothing else, and the program's own `main` is run.
+counts of the pods that are left on lent nodes. REQUEST_SECONDS is how long a call is waited for: longer than usual
+where a test holds one. It changes nothing else, and the program's own `main` is run.
 """
 
 import os
@@ -23,6 +24,9 @@ if __name__ == "__main__":
     if "HANDOVER_SECONDS" in os.environ:
         seconds = float(os.environ["HANDOVER_SECONDS"])
         cli.HandoverSettings = partial(HandoverSettings, timeout_seconds=seconds)  # type: ignore[misc,assignment]
+    if "REQUEST_SECONDS" in os.environ:
+        assert hasattr(cli, "_REQUEST_SECONDS")
+        cli._REQUEST_SECONDS = float(os.environ["REQUEST_SECONDS"])  # type: ignore[misc]
     if "LIST_SECONDS" in os.environ:
         for module, interval in INTERVALS:
             assert hasattr(module, interval)

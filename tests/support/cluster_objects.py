@@ -11,7 +11,7 @@ from berth_core.objects import Node, Pod
 from berth_core.reservations import Reservation
 from berth_core.resources import effective_requests, parse_quantity
 from berth_kube.client import KubeClient
-from berth_kube.errors import ForbiddenError, NotFoundError
+from berth_kube.errors import ForbiddenError, InvalidObjectError, NotFoundError
 from berth_kube.resources import EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, RESERVATIONS, SERVICE_ACCOUNTS
 from berth_sandbox.invariants import BOUND_SECONDS, Invariant, check, monitor_invariants
 from waiting import eventually
@@ -79,9 +79,14 @@ def make_namespace(client: KubeClient, name: str) -> str:
 
 
 def make_priority_class(client: KubeClient, name: str, value: int, **rest: Any) -> None:
-    """Create a class and wait until admission, which hears of it through a watch, lets a pod have it."""
+    """Create a class and wait until admission lets a pod have it."""
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
     client.create(PRIORITY_CLASSES, body | rest)
+    await_priority_class(client, name)
+
+
+def await_priority_class(client: KubeClient, name: str) -> None:
+    """Wait until admission, which hears of a class through a watch, lets a pod have it."""
     pod = {"apiVersion": "v1", "kind": "Pod", **pod_template({}, cpu="0", priorityClassName=name)}
     pod["metadata"]["name"] = "asked"
 
@@ -90,6 +95,8 @@ def make_priority_class(client: KubeClient, name: str, value: int, **rest: Any) 
             client.create(PODS, pod, namespace="default", dry_run=True)
         except ForbiddenError:
             return False
+        except InvalidObjectError:  # by a policy, which is asked later
+            return True
         return True
 
     eventually(f"admission knows {name}", is_known)

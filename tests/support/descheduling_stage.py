@@ -33,7 +33,7 @@ PLANNER: Final = (
     *("--no-taint-freed", "--moves=Evict"),
 )
 """Moves are made by eviction, unless a test says otherwise."""
-LEASE_SECONDS: Final = 6
+LEASE_SECONDS: Final = 12
 """Of a run that may be killed: the next one waits for as long. A busy machine must not lose it meanwhile."""
 MOVERS: Final = ("api", "web")
 PODS_OF_A_MOVER: Final = 2

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from berth_sandbox.faults import Call, FaultProxy, Hold, HoldPlan, NoFaults
+from berth_sandbox.faults import LONGEST_HOLD_SECONDS, Call, FaultProxy, Hold, HoldPlan, NoFaults
 from berth_sandbox.sandbox import Sandbox
 from service_processes import OperatorProcess, running_operator
 
@@ -21,10 +21,14 @@ def proxy(sandbox: Sandbox) -> Iterator[FaultProxy]:
 def operator(
     sandbox: Sandbox, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
-    """Yield one operator for all tests of a module; started again after a kill, it has its lease at once."""
+    """Yield one operator for all tests of a module; started again after a kill, it has its lease at once.
+
+    It waits for the answer to a call for as long as a test holds that.
+    """
     folder = tmp_path_factory.mktemp("operator")
     through = proxy.write_kubeconfig(folder / "through-the-proxy.yaml")
-    with running_operator(sandbox, folder, "--identity=the-operator", f"--kubeconfig={through}") as process:
+    options = ("--identity=the-operator", f"--kubeconfig={through}")
+    with running_operator(sandbox, folder, *options, request_seconds=LONGEST_HOLD_SECONDS) as process:
         yield process
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from berth_core.clock import SystemClock
-from berth_core.labels import HANDOVER_GATE, RESERVATION_NAME_ANNOTATION
+from berth_core.labels import HANDOVER_GATE, RESERVATION_NAME_ANNOTATION, STANDING_FENCE_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Node, Pod
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase
@@ -67,6 +67,11 @@ class Stage:
         pods = self.client.list(PODS, namespace=DEFAULT_NAMESPACE, type=Pod).items
         note = f"{self.namespace}/{name}"
         return tuple(pod for pod in pods if pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION) == note)
+
+    def is_fenced(self, node: str) -> bool:
+        """Return whether a node is kept for Reservations that wait."""
+        fences = self.client.list(PODS, namespace=DEFAULT_NAMESPACE, label_selector=STANDING_FENCE_LABEL, type=Pod)
+        return any(pod.spec.node_name == node for pod in fences.items)
 
     def wait_for(self, phase: ReservationPhase, name: str = "place", *, seconds: float = 60) -> Reservation:
         """Wait until the Reservation is in a phase, and return it as it was seen then."""
