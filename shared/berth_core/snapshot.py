@@ -489,7 +489,8 @@ class Snapshot:
 
 def _identity(one: Listed) -> tuple[str, str, str]:
     """Return an object's key within its tuple."""
-    return (_kind_within(one), one.metadata.namespace, one.metadata.name)
+    metadata = one.metadata
+    return ("" if isinstance(one, Pod) else _kind_within(one), metadata.namespace, metadata.name)
 
 
 def _kind_within(one: Listed) -> str:

@@ -146,7 +146,7 @@ def accounted(scene: Scene, what: str) -> Iterator[None]:
 
 
 def measure_plain_pods(scene: Scene, when: str) -> tuple[float, float]:
-    """Return how many plain pods the sandbox schedules a second, and how many it gets to run.
+    """Return how many plain pods the sandbox schedules a second, and how many it gets to run; then delete them.
 
     They are what holds slots, created as the Reservations are, by one client with as many threads; no webhook is asked.
     """
@@ -163,8 +163,10 @@ def measure_plain_pods(scene: Scene, when: str) -> tuple[float, float]:
         wait(lambda: not client.list(PODS, namespace=PLAIN, field_selector=pending).items, seconds=120, pause=0.5)
         ran = time.monotonic() - started
         report.put(f"{what}: seconds until all ran", ran)
+    began = time.monotonic()
     delete_pods(client, PLAIN)
-    wait(lambda: not client.list(PODS, namespace=PLAIN, page_size=1000).items, seconds=120, pause=1)
+    wait(lambda: not client.list(PODS, namespace=PLAIN, page_size=1000).items, seconds=120)
+    report.put(f"{what}: seconds until all were deleted", time.monotonic() - began)
     time.sleep(SETTLE_SECONDS)
     return count / scheduled, count / ran
 

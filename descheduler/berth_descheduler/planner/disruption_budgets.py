@@ -66,6 +66,8 @@ def with_surges(snapshot: Snapshot, but: Collection[str] = ()) -> Snapshot:
     cannot surge for another reason.
     """
     budgets = snapshot.disruption_budgets
+    if not budgets:
+        return snapshot
     known = DisruptionBudgets(budgets)
     staying = (pod for pod in snapshot.pods if not has_deployment(pod) or pod.key in but)
     kept = {budget_key(one) for pod in staying for one in known.covering(pod)}
