@@ -300,6 +300,24 @@ CASES = {
         KEPT,
         "the replacement was removed from target by others",
     ),
+    "one that its controller will not make is not waited for, and the place is given back": Case(
+        replace(EVICTED, presence=Presence.GONE, replicas=ReplicaCounts(held=1, awaiting_replacement=1, is_full=True)),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.REPLACEMENT_GONE,
+        RELEASED,
+        "its controller was deleted or wants fewer pods by now",
+    ),
+    "a controller without any pod to make keeps a place for the sibling whose place was taken": Case(
+        replace(EVICTED, presence=Presence.GONE, replicas=ReplicaCounts(held=1, not_evicted=1, is_full=True)),
+        Wait,
+        MoveState.EVICTED,
+    ),
+    "while a pod is ending, nobody is asked what its controller wants": Case(
+        replace(EVICTED, presence=Presence.LEAVING, replicas=ReplicaCounts(awaiting_replacement=1, is_full=True)),
+        Wait,
+        MoveState.EVICTED,
+    ),
     "a replacement that the watches may not show yet is waited for": Case(
         replace(EVICTED, place=ReservationProgress.BOUND, since=Since(taken=NOW - 14.9)),
         Wait,

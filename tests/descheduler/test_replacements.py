@@ -1,4 +1,4 @@
-"""A replacement that nothing will make is not waited for: its controller was deleted, scaled down or rolled out."""
+"""A replacement that nothing will make is not waited for: its controller was deleted or scaled down."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from berth_descheduler.migration.move_facts import (
 from berth_descheduler.migration.moves import Presence, ReservationProgress
 from berth_descheduler.migration.replacements import ControllerQuestions
 from berth_kube.errors import ForbiddenError
-from berth_kube.resources import PODS, REPLICA_SETS
+from berth_kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS
 from builders import pod
 from descheduler.cycle_settings import impatient, states
 from descheduler.fake_cluster import FakeCluster, Raw, call, failure, fragmented_cluster, replica_set
@@ -94,6 +94,20 @@ def place(name: str, *, taken_by: str = "") -> Reservation:
     return Reservation.from_api(body)
 
 
+def deployment(wanted: int, there: int, updated: int, *, observed: int = 2) -> Raw:
+    status = {"replicas": there, "updatedReplicas": updated, "observedGeneration": observed}
+    head = {"name": "shop-web", "namespace": "shop", "generation": 2}
+    return {"metadata": head, "spec": {"replicas": wanted}, "status": status}
+
+
+def controller(case: "Case") -> Raw:
+    made = replica_set("web", case.wanted)
+    if case.deployment is not None:
+        behind = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop-web", "uid": "d", "controller": True}
+        made["metadata"]["ownerReferences"] = [behind]
+    return made
+
+
 FREE = MoveObservation(Presence.GONE, ReservationProgress.READY)
 FORBIDDEN = ForbiddenError(call("get", REPLICA_SETS, "web"), failure(403, "no"))
 
@@ -116,6 +130,9 @@ class Case:
     error: Exception | None = None
     seconds: float = GAP
     """How long the pod is gone."""
+    deployment: Raw | None = None
+    """What is behind the ReplicaSet, None for nothing."""
+    stateful: bool = False
     want: bool = False
     want_asked: bool = True
 
@@ -131,6 +148,16 @@ CASES = {
     "but a new one that has another place does": Case(
         wanted=1, pods=(web("web-9", created=LATER),), placed="web-9", want=True
     ),
+    "its Deployment is scaled down": Case(wanted=1, pods=(web("web-2"),), deployment=deployment(1, 1, 1), want=True),
+    "its Deployment is being rolled out: pods of another ReplicaSet may take the place": Case(
+        wanted=0, deployment=deployment(2, 1, 0)
+    ),
+    "the roll-out is not told yet": Case(wanted=0, deployment=deployment(2, 2, 2, observed=1)),
+    "the roll-out is over": Case(wanted=0, deployment=deployment(2, 2, 2), want=True),
+    "a StatefulSet makes the very pod again": Case(
+        wanted=1, pods=(web("web-0"),), move=moved("StatefulSet"), stateful=True
+    ),
+    "a StatefulSet that wants none does not": Case(wanted=0, move=moved("StatefulSet"), stateful=True, want=True),
     "the controller may not be read": Case(wanted=0, error=FORBIDDEN),
     "a Job says nothing of that kind": Case(wanted=0, move=moved("Job", "batch/v1"), want_asked=False),
     "nor does a ReplicaSet of somebody else's": Case(
@@ -149,7 +176,10 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_controller_makes_no_more_pods_if(case: Case) -> None:
     cluster = FakeCluster()
-    cluster.add(REPLICA_SETS, replica_set("web", case.wanted))
+    kind = STATEFUL_SETS if case.stateful else REPLICA_SETS
+    cluster.add(kind, controller(case))
+    if case.deployment is not None:
+        cluster.add(DEPLOYMENTS, case.deployment)
     cluster.faults["get", "replicasets"] = [case.error] * 9 if case.error else []
     observed = ObservedPlan(
         reservations={case.move.key: place("own"), "shop/other": place("other", taken_by=case.placed)},
@@ -165,7 +195,7 @@ def test_a_controller_makes_no_more_pods_if(case: Case) -> None:
 
     now = GONE_AT + case.seconds
     assert not look(now)
-    assert (("get", "replicasets", "web") in cluster.calls) is case.want_asked
+    assert (("get", kind.plural, "web") in cluster.calls) is case.want_asked
     assert look(now) is case.want
 
 

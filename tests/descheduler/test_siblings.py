@@ -59,6 +59,7 @@ CASES = {
     "one of another controller does not count": Case((progress(),), (newcomer(controller=None),), want=True),
     "two were taken and one is Ready": Case((progress(), progress("web-2")), (newcomer(),), want=True),
     "a move that failed after its eviction took its pod": Case((progress(state=MoveState.FAILED),), want=True),
+    "one that its controller does not make again": Case((progress(reason=MoveReason.REPLACEMENT_GONE),)),
     "a run before this one took it, and nothing came": Case(
         (progress(state=MoveState.FAILED, eviction=NOT_SENT, reason=MoveReason.REPLACEMENT_TIMEOUT),), want=True
     ),

@@ -420,6 +420,8 @@ class MoveController:
         sight = observed_wave.observations[progress.index]
         if keeps_its_node(step.state, step.reason, evicted=was_evicted(progress, sight)):
             self.lost_sources.add(progress.move.source)
+        if step.reason is MoveReason.REPLACEMENT_GONE and step.release:  # no sibling has to wait for another any more
+            observed_wave.replicas_by_owner[progress.replicas].awaiting_replacement -= 1
         if progress.surge.end is None:
             self._set_state(progress, observed_wave, step.state, step.reason, step.message)
         else:  # what took its place is no replacement: the pod is where it was

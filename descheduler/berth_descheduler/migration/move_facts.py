@@ -540,9 +540,7 @@ def _latest(one: float | None, other: float | None) -> float | None:
 _PAUSE_SECONDS: Final = 0.2
 """Between two counts of the controllers' pods: each count reads all of them."""
 
-_AFTER_EVICTION = frozenset(
-    {MoveReason.REPLACEMENT_TIMEOUT, MoveReason.REPLACEMENT_GONE, MoveReason.INTERRUPTED, MoveReason.ABORTED}
-)
+_AFTER_EVICTION = {MoveReason.REPLACEMENT_TIMEOUT, MoveReason.INTERRUPTED, MoveReason.ABORTED}
 
 
 class ReplicaTracker:
@@ -593,8 +591,9 @@ def find_unready(
 def _was_evicted_earlier(progress: MoveProgress) -> bool:
     """Return whether a finished move evicted its pod, in any run."""
     status = progress.status
-    if not progress.finished or status.state is MoveState.SKIPPED or progress.move.is_eviction:
-        return False  # a pod without a place may wait for long
+    is_unmade = status.reason == MoveReason.REPLACEMENT_GONE and not status.replacement
+    if not progress.finished or status.state is MoveState.SKIPPED or progress.move.is_eviction or is_unmade:
+        return False  # a pod without a place may wait for long, and one that is not made again for ever
     if status.state in {MoveState.LANDED, MoveState.ELSEWHERE} or progress.eviction is Eviction.SENT:
         return True
     return bool(status.replacement) or status.reason in _AFTER_EVICTION

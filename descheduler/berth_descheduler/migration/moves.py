@@ -15,6 +15,7 @@ from berth_descheduler.settings import MoveTimeouts
 
 _LATE_WATCHES: Final = 3
 """A replacement that was seen to take its place counts as removed after so many times the longest delay of watches."""
+_NOT_MADE: Final = "its controller was deleted or wants fewer pods by now, and makes none in its stead"
 
 
 class Presence(Enum):
@@ -455,8 +456,10 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
         message = "stopped while the replacement was on its way; its Reservation stays and is handed over"
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, message)
     is_free = facts.presence is Presence.GONE and facts.place in FREE
-    if is_free and (facts.replicas.is_full or not facts.replicas.awaiting_replacement):
+    if is_free and not facts.replicas.awaiting_replacement:
         return _place_left_over(facts)
+    if is_free and facts.replicas.is_full:
+        return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_GONE, _NOT_MADE, release=True)
     if _elapsed(*_landing_clock(facts, timeouts), now):
         message = _joined(f"no replacement took the place within {timeouts.land_seconds:g} s", facts.place_detail)
         return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_TIMEOUT, message, release=True)
@@ -465,9 +468,6 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
 
 def _place_left_over(facts: MoveFacts) -> Step:
     """Decide for a place left free: a sibling that still moves takes it, but one that surges waits for its turn."""
-    if facts.replicas.is_full:
-        message = "its controller was deleted or wants fewer pods by now, and makes none in its stead"
-        return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_GONE, message, release=True)
     if facts.replicas.not_evicted and not facts.surge.wanted:
         return Wait(MoveState.EVICTED, "its replacement has another place, a sibling gets this one")
     message = "its replacement took the place of a sibling that stays where it is"

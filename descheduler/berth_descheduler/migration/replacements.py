@@ -1,12 +1,20 @@
 """What controllers have made in the stead of pods that are gone, and whether they will make more."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from berth_core import BerthError, PlannedMove, Pod, api_group
 from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan
 from berth_descheduler.migration.move_facts import MoveProgress, OwnerKey, WaveObservation, owner_key
-from berth_kube import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS, KubeClient, NotFoundError
+from berth_kube import (
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    KubeClient,
+    NotFoundError,
+    controller_reference,
+)
 
 
 def placed_pods(observed: ObservedPlan) -> frozenset[str]:
@@ -38,10 +46,10 @@ _COUNTING: Final = {one.kind: one for one in (REPLICA_SETS, STATEFUL_SETS, REPLI
 
 
 class ControllerQuestions:
-    """Asks the controllers of evicted pods that nothing replaces how many pods they want.
+    """Asks controllers how many pods they want where nothing replaces an evicted pod.
 
-    A pod that is gone for `gap_seconds` counts as one that nothing replaces; so long after an answer they are asked
-    again. An answer counts at the look that follows it, together with the pods that are there then.
+    A pod counts as not replaced once it has been gone for `gap_seconds`. Each controller is asked at most once in
+    `gap_seconds`. An answer counts at the look that follows it, together with the pods that are there then.
     """
 
     def __init__(self, client: KubeClient, calls: BackgroundCalls, gap_seconds: float) -> None:
@@ -52,7 +60,7 @@ class ControllerQuestions:
     def ask(
         self, wave: Sequence[MoveProgress], observed_wave: WaveObservation, observed: ObservedPlan, now: float
     ) -> None:
-        """Note the controllers that make no more pods, and ask those of whom that is not known."""
+        """Note the controllers that make no more pods, and ask the others."""
         answers, self._answers = self._answers, {}
         for key, progress in self._overdue(wave, observed_wave, now).items():
             wanted = answers.get(key)
@@ -93,17 +101,39 @@ def _count_settled(progress: MoveProgress, observed: ObservedPlan) -> int:
 
 
 def wanted_pods(client: KubeClient, move: PlannedMove) -> int | None:
-    """Return how many pods the controller of a move's pod wants, 0 if it is gone; None if that is not known."""
+    """Return how many pods the controller of a move's pod wants, 0 if it is gone.
+
+    None where their number does not say whether the pod is made again: that is not known, a StatefulSet makes the very
+    pod again whatever others it has, and a rollout makes pods of another ReplicaSet, which may take the place as well.
+    """
     owner = move.owner
     resource = _COUNTING.get(owner.kind) if owner is not None else None
     if owner is None or resource is None or api_group(owner.api_version) != resource.group:
         return None
     try:
         found = client.get(resource, owner.name, namespace=move.namespace)
+        metadata, wanted = found["metadata"], int(found["spec"].get("replicas", 1))
+        if metadata.get("deletionTimestamp") or (owner.uid and metadata["uid"] != owner.uid):
+            return 0
+        if resource is STATEFUL_SETS:
+            return None if wanted else 0
+        return None if _is_rolling_out(client, found) else wanted
     except NotFoundError:
         return 0
     except BerthError:
         return None
-    metadata, wanted = found["metadata"], found["spec"].get("replicas", 1)
-    is_over = bool(metadata.get("deletionTimestamp")) or bool(owner.uid and metadata["uid"] != owner.uid)
-    return 0 if is_over else int(wanted)
+
+
+def _is_rolling_out(client: KubeClient, replica_set: Mapping[str, Any]) -> bool:
+    """Return whether the Deployment of a ReplicaSet has yet to make pods, of whichever ReplicaSet."""
+    behind = controller_reference(replica_set)
+    if behind is None or behind.kind != DEPLOYMENTS.kind:
+        return False
+    try:
+        found = client.get(DEPLOYMENTS, behind.name, namespace=replica_set["metadata"]["namespace"])
+    except NotFoundError:
+        return False
+    metadata, status, wanted = found["metadata"], found.get("status", {}), found["spec"].get("replicas", 1)
+    is_told = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
+    is_done = is_told and status.get("updatedReplicas", 0) == status.get("replicas", 0) == wanted
+    return not metadata.get("deletionTimestamp") and not is_done
