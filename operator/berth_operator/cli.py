@@ -195,7 +195,7 @@ def main(**options: Any) -> None:  # noqa: ANN401 - click's options, read once b
             kubeconfig=options["kubeconfig"],
             context=options["context"],
             user_agent="berth-operator",
-            request_timeout=_REQUEST_SECONDS,
+            request_timeout=request_seconds(settings.webhook),
             settings=ClientSettings(retries=_RETRIES),
         )
     except InputError as error:
@@ -211,6 +211,11 @@ def _end(error: BerthError) -> NoReturn:
     """Print an error as one line and exit with its code."""
     click.echo(f"Error: {printable_line(str(error))}", err=True)
     sys.exit(error.exit_code)
+
+
+def request_seconds(webhook: WebhookSettings) -> float:
+    """Return how long an answer is waited for: a pod is created no sooner than the API server gives the webhook up."""
+    return max(_REQUEST_SECONDS, webhook.timeout_seconds + _REQUEST_SECONDS / 2)
 
 
 def read_settings(options: dict[str, Any]) -> OperatorSettings:

@@ -27,7 +27,7 @@ from berth_core.reservations import ConditionType, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
 from berth_operator.reconcile.manifests import build_probe
-from berth_operator.settings import PlaceholderSettings, WebhookSettings
+from berth_operator.settings import PlaceholderSettings
 from berth_operator.webhook.certificates import CertificateBundle
 from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, NoFaults
 from berth_sandbox.ports import LOOPBACK
@@ -36,6 +36,7 @@ from cluster_objects import overbooked_nodes
 from issuers import Issuer
 from replicas import Replica, Replicas, running_replicas
 from reservation_stage import WHOLE_NODE, Stage, is_gated
+from service_processes import WEBHOOK_SECONDS
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -362,7 +363,7 @@ def passed_at_once(stage: Stage) -> list[str]:
     began = time.monotonic()
     pod = stage.client.create(PODS, owner_body(stage), namespace=stage.namespace, dry_run=True, type=Pod)
     took = time.monotonic() - began
-    return [] if is_gated(pod) or took >= WebhookSettings().timeout_seconds else [f"after {took:.1f} s"]
+    return [] if is_gated(pod) or took >= WEBHOOK_SECONDS else [f"after {took:.1f} s"]
 
 
 @contextmanager

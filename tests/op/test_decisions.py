@@ -292,6 +292,13 @@ def test_hand_over(step: Step, reservation: Reservation) -> None:
     assert [told(action) for action in decision.actions] == step.want
 
 
+def test_the_status_says_that_the_node_of_an_owner_without_its_gate_is_gone() -> None:
+    status = decide_now(observe(HANDING_OVER, JUST_UNGATED, missing_nodes=frozenset({"node-a"}))).status
+    assert status.slots[0].message == "node node-a is gone"
+    assert status.state is not None
+    assert status.state.message.endswith("on node node-a, but node node-a is gone")
+
+
 NODES_OF_A_HAND_OVER: dict[str, tuple[NodeAccess | None, bool]] = {
     "on an open node no kubelet is waited for": (None, True),
     "on one that is not ready it is": (NodeAccess(is_ready=False), False),

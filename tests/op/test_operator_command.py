@@ -8,7 +8,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from berth_operator.cli import main
+from berth_operator.cli import main, request_seconds
+from berth_operator.settings import WebhookSettings
 from berth_sandbox.ports import free_port
 from service_processes import script
 
@@ -94,3 +95,8 @@ def test_an_api_server_that_cannot_be_reached_ends_the_process_with_one_line(tmp
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("Error: cannot reach the API server at https://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("webhook_seconds", [1, 5, 9, 30])
+def test_a_probe_hears_that_the_api_server_gave_the_webhook_up(webhook_seconds: int) -> None:
+    assert request_seconds(WebhookSettings(timeout_seconds=webhook_seconds)) >= max(10, webhook_seconds + 5)

@@ -415,7 +415,8 @@ def _handover_text(slots: list[Slot]) -> str:
     first, *others = slots
     name = f"{first.owner.namespace}/{first.owner.name}" if first.owner else "a pod"
     more = f"; {len(others)} more being handed over" if others else ""
-    return f"{name} is taking slot {_slot_name(first)} on node {first.node}{more}"
+    but = f", but {first.message}" if first.message else ""
+    return f"{name} is taking slot {_slot_name(first)} on node {first.node}{but}{more}"
 
 
 def _taken_text(views: tuple[SlotView, ...]) -> str:
