@@ -11,7 +11,7 @@ from urllib3.response import BaseHTTPResponse
 
 from berth_core import Clock, SystemClock
 from berth_kube.errors import EVICT, Call, ForbiddenError, KubeError, NotFoundError, UnreachableError
-from berth_kube.listing import AS_DICT, PAGE_SIZE, Listing, T, decode, read_all
+from berth_kube.listing import AS_DICT, PAGE_SIZE, Listing, T, build_decoders, decode, read_all
 from berth_kube.resources import PODS, Resource
 from berth_kube.retries import CHANCE, Repeatable, RetryPolicy, right_of
 from berth_kube.transport import JSON_PATCH, MERGE_PATCH, ConnectionSettings, Query, Request, Transport, find_source
@@ -49,8 +49,9 @@ def connect(
     """Return a client for the kubeconfig or the pod's service account.
 
     Sends no request. `request_timeout` is the longest silence of the server within a request, in seconds. Raises
-    InputError with the wrong file or context.
+    InputError with the wrong file or context. Types that are defined by now may then be decoded in any thread.
     """
+    build_decoders()
     settings = settings or ClientSettings()
     connection = ConnectionSettings(
         user_agent=user_agent, request_seconds=request_timeout, max_connections=settings.max_connections

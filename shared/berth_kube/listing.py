@@ -3,7 +3,8 @@
 An expired token starts the list again.
 """
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
@@ -67,19 +68,38 @@ class _Versioned(msgspec.Struct, frozen=True):
     metadata: ListMeta = ListMeta()
 
 
+_BUILDING: Final = threading.Lock()
+"""Held while msgspec learns of types: a thread that decodes one that it knows in part ends the process."""
+
+
+def build_decoders() -> None:
+    """Have msgspec learn of all types that are defined by now; for a program that has no other threads yet."""
+    with _BUILDING:
+        for type_ in _structs_below(msgspec.Struct):
+            msgspec.json.Decoder(type_)
+
+
+def _structs_below(type_: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for one in type_.__subclasses__():
+        yield one
+        yield from _structs_below(one)
+
+
 @lru_cache(maxsize=256)
 def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
     """Return the cached decoder of a type.
 
     Building one takes longer than using it.
     """
-    return msgspec.json.Decoder(dict[str, Any] if type_ is dict else type_)
+    with _BUILDING:
+        return msgspec.json.Decoder(dict[str, Any] if type_ is dict else type_)
 
 
 @lru_cache(maxsize=256)
 def _page_decoder(item_type: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
     """Return the decoder of a page of a type."""
-    return msgspec.json.Decoder(Page[dict[str, Any]] if item_type is dict else Page[item_type])
+    with _BUILDING:
+        return msgspec.json.Decoder(Page[dict[str, Any]] if item_type is dict else Page[item_type])
 
 
 def decode(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
