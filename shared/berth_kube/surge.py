@@ -287,17 +287,21 @@ def _why_not_by_owner(raw_pod: RawObject, around: Around) -> str:
 
 
 def _why_not_by_deployment(replica_set: RawObject, deployment: RawObject) -> str:
-    spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
+    spec = deployment.get("spec") or {}
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate":
         return "its Deployment has the strategy Recreate: two of its pods never run at once"
     if str((strategy.get("rollingUpdate") or {}).get("maxSurge", "25%")) in {"0", "0%"}:
         return "its Deployment allows no pod more: its maxSurge is 0"
-    wanted = replica_set["spec"].get("replicas", 1)
-    is_seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
-    if not is_seen or wanted != spec.get("replicas", 1) or status.get("updatedReplicas", 0) != wanted:
-        return _IN_CHANGE
-    return ""
+    has_its_number = replica_set["spec"].get("replicas", 1) == spec.get("replicas", 1)
+    return "" if is_rolled_out(deployment) and has_its_number else _IN_CHANGE
+
+
+def is_rolled_out(deployment: RawObject) -> bool:
+    """Return whether a Deployment's status says that all pods that it wants are made from its template."""
+    spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
+    is_seen = bool(status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0))
+    return is_seen and status.get("updatedReplicas", 0) == spec.get("replicas", 1)
 
 
 def _why_not_by_selectors(raw_pod: RawObject, around: Around) -> str:

@@ -14,6 +14,7 @@ from berth_kube import (
     KubeClient,
     NotFoundError,
     controller_reference,
+    is_rolled_out,
 )
 
 
@@ -39,7 +40,7 @@ def made_since(progress: MoveProgress, observed: ObservedPlan) -> dict[str, Pod]
 
 
 # --- pods that no controller makes again ------------------------------------------------------------------------------
-# Others may delete a controller, scale it down or roll it out after one of its pods was evicted.
+# Others may delete a controller or scale it down after one of its pods was evicted.
 
 _COUNTING: Final = {one.kind: one for one in (REPLICA_SETS, STATEFUL_SETS, REPLICATION_CONTROLLERS)}
 """Controllers that say how many pods they want, by kind."""
@@ -133,7 +134,5 @@ def _is_rolling_out(client: KubeClient, replica_set: Mapping[str, Any]) -> bool:
         found = client.get(DEPLOYMENTS, behind.name, namespace=replica_set["metadata"]["namespace"])
     except NotFoundError:
         return False
-    metadata, status, wanted = found["metadata"], found.get("status", {}), found["spec"].get("replicas", 1)
-    is_told = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
-    is_done = is_told and status.get("updatedReplicas", 0) == status.get("replicas", 0) == wanted
-    return not metadata.get("deletionTimestamp") and not is_done
+    is_alone = found.get("status", {}).get("replicas", 0) == found["spec"].get("replicas", 1)
+    return not found["metadata"].get("deletionTimestamp") and not (is_alone and is_rolled_out(found))
