@@ -166,8 +166,11 @@ class ResourceAmounts:
 
     @classmethod
     def total(cls, several: Iterable["ResourceAmounts"]) -> "ResourceAmounts":
+        all_of_them = tuple(several)
+        if len(all_of_them) == 1:
+            return all_of_them[0]
         sums: dict[str, int] = {}
-        for one in several:
+        for one in all_of_them:
             for name, amount in one.amounts.items():
                 sums[name] = sums.get(name, 0) + amount
         return cls(sums)
@@ -388,8 +391,7 @@ def _of_containers(spec: PodSpec, request_of: Callable[[Container, str], Resourc
 
     An init container runs beside the sidecars that stand before it, and a sidecar beside everything after it.
     """
-    several = [request_of(container, _MAIN) for container in spec.containers]
-    running = several[0] if len(several) == 1 else ResourceAmounts.total(several)
+    running = ResourceAmounts.total(request_of(container, _MAIN) for container in spec.containers)
     if not spec.init_containers:
         return running
     sidecars = most = ResourceAmounts.empty()

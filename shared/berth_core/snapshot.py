@@ -489,13 +489,14 @@ class Snapshot:
 
 def _identity(one: Listed) -> tuple[str, str, str]:
     """Return an object's key within its tuple."""
-    metadata = one.metadata
-    return ("" if isinstance(one, Pod) else _kind_within(one), metadata.namespace, metadata.name)
+    return (_kind_within(one), one.metadata.namespace, one.metadata.name)
 
 
 def _kind_within(one: Listed) -> str:
     """Return what distinguishes objects of the same type and name."""
     match one:
+        case Pod():  # of which there are most
+            return ""
         case Workload():
             return one.kind
         case PodGroup() | QueueObject():

@@ -98,8 +98,7 @@ def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any typ
 @lru_cache(maxsize=256)
 def _page_decoder(item_type: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
     """Return the decoder of a page of a type."""
-    with _BUILDING:
-        return msgspec.json.Decoder(Page[dict[str, Any]] if item_type is dict else Page[item_type])
+    return _decoder(Page[dict[str, Any]] if item_type is dict else Page[item_type])
 
 
 def decode(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
