@@ -253,6 +253,6 @@ def test_a_drain_over_http_goes_on_after_the_service_was_killed(scene: Scene) ->
     assert {name: (one.state, one.method) for name, one in moves(scene).items()} == dict.fromkeys(
         names, ("Landed", "Surge")
     )
-    scene.wait_for("the moved pods have ended", lambda: not any(map(scene.pods_on, scene.low)))
+    scene.wait_until_emptied()
     assert set(scene.low) == {node.metadata.name for node in scene.nodes() if node.spec.unschedulable}
     scene.require_peace(pods=len(scene.high) + len(names))

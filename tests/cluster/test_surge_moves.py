@@ -140,7 +140,7 @@ def test_pods_move_without_a_gap_under_budgets_that_allow_nothing(
     ]
     assert endpoints.fewest == wanted
     assert generations(scene) == before
-    scene.wait_for("the moved pods have ended", lambda: not any(map(scene.pods_on, scene.low)))
+    scene.wait_until_emptied()
     assert released(scene) == []
     scene.require_peace(pods=7)
 
@@ -220,7 +220,7 @@ def test_a_run_that_is_killed_at_its_decisive_calls_is_continued_without_a_gap(s
     assert endpoints.fewest == wanted, outcome
     assert {name: move.state for name, move in moves(scene).items()} == dict.fromkeys(names, "Landed")
     assert {name: move.method for name, move in moves(scene).items()} == dict.fromkeys(names, "Surge")
-    scene.wait_for("the moved pods have ended", lambda: not any(map(scene.pods_on, scene.low)))
+    scene.wait_until_emptied()
     assert generations(scene) == before
     assert released(scene) == []
     scene.require_peace(pods=4)

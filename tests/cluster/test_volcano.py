@@ -272,7 +272,7 @@ def test_a_plan_for_deployments_and_jobs_of_volcano_is_carried_out(
         assert scene.states() == [MoveState.LANDED] * 6
         targets = {move.pod: move.target for plan in scene.plans() for move in plan.spec.moves}
         assert set(targets.values()) <= set(scene.high)
-        scene.wait_for("the moved pods have ended", lambda: not any(map(scene.pods_on, scene.low)))
+        scene.wait_until_emptied()
         assert len(workers()) == 2
         assert first.isdisjoint(pod.metadata.uid for pod in workers())
         job = admin.get(VOLCANO_JOBS, "train", namespace=scene.namespace)

@@ -217,6 +217,10 @@ class Scene:
     def wait_for(self, claim: str, reached: Callable[[], object], seconds: float = 120) -> None:
         eventually(claim, reached, seconds=seconds, pause_seconds=0.02)
 
+    def wait_until_emptied(self) -> None:
+        """Wait until nothing is on the low nodes: a plan is over when the last evicted pod is only ending."""
+        self.wait_for("the moved pods have ended", lambda: not any(map(self.pods_on, self.low)))
+
     # --- what must be so ----------------------------------------------------------------------------------------------
 
     def require_peace(self, *allowed: Invariant, pods: int | None = None, within_seconds: float = 120) -> None:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -74,11 +75,8 @@ def script(name: str) -> str:
 @contextmanager
 def running_operator(sandbox: Sandbox, folder: Path, *options: str, **times: float | None) -> Iterator[OperatorProcess]:
     """Yield a started operator and stop it at the end; its log is shown when the test fails."""
-    if times:
-        made: OperatorProcess = BriskOperator(sandbox, folder, *options, **times)
-    else:
-        made = OperatorProcess(sandbox, folder, *options)
-    with made as process:
+    kind = partial(BriskOperator, **times) if times else OperatorProcess
+    with kind(sandbox, folder, *options) as process:
         try:
             yield process
         except BaseException:
