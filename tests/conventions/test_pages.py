@@ -1,4 +1,4 @@
-"""What the pages name exists: options, metrics, links, packages; and each page is short enough to be read."""
+"""What the pages name exists: options, metrics, links, packages."""
 
 import re
 from collections.abc import Iterator
@@ -23,8 +23,6 @@ from conventions.tracked import ROOT, shown, tracked_files
 
 GENERATED: Final = frozenset(copies())
 WRITTEN: Final = [page for page in PAGES if page not in GENERATED and page.name != "CHANGELOG.md"]
-MOST_WORDS: Final = 1300
-MOST_WORDS_OF: Final = {"README.md": 900, "descheduler/README.md": 900, "operator/README.md": 700}
 OPTIONS_OF_OTHERS: Final = {
     *("--all-namespaces", "--for", "--create-namespace", "--force", "--overwrite", "--set", "--tail", "--type"),
     *("--clusterrole", "--data", "--duration", "--group", "--resource", "--serviceaccount", "--subresource", "--verb"),
@@ -109,11 +107,6 @@ def test_every_page_is_reached_from_the_readme() -> None:
             reached.add(page)
             coming += [(page.parent / link.partition("#")[0]).resolve() for link in links(page) if link[0] != "#"]
     assert not set(PAGES) - reached
-
-
-def test_pages_are_short_enough_to_be_read() -> None:
-    lengths = {shown(page): len(page.read_text(encoding="utf-8").split()) for page in WRITTEN}
-    assert not {name: words for name, words in lengths.items() if words > MOST_WORDS_OF.get(name, MOST_WORDS)}
 
 
 def test_the_page_on_architecture_names_the_packages_that_exist() -> None:

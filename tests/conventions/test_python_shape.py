@@ -1,9 +1,7 @@
-import ast
 import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -11,28 +9,8 @@ import pytest
 
 from conventions.tracked import ROOT, python_files, shown, text_files, tracked_files
 
-LONGEST_FUNCTION: Final = 60
-LONGEST_MODULE: Final = 600
 COMPONENTS: Final = ("descheduler", "operator", "shared")
 NAMES_THAT_SAY_NOTHING: Final = frozenset({"utils", "util", "helpers", "helper", "common", "types", "misc"})
-
-
-def functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
-
-
-def test_no_function_is_longer_than_a_page() -> None:
-    long = [
-        f"{shown(p)}: {name} has {n} lines" for p in python_files() for name, n in functions(p) if n > LONGEST_FUNCTION
-    ]
-    assert not long
-
-
-def test_no_module_is_longer_than_it_can_be_read() -> None:
-    lengths = {shown(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
-    assert not {name: lines for name, lines in lengths.items() if lines > LONGEST_MODULE}
 
 
 def test_module_names_say_what_is_inside() -> None:
