@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.clock import parse_timestamp
+from berth_core.decoding import convert
 from berth_core.errors import InputError
 from berth_core.names import LONGEST_LABEL_VALUE, is_dns_label, is_dns_subdomain
 from berth_core.objects import ObjectMeta
@@ -567,7 +568,7 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     @classmethod
     def from_api(cls, body: Mapping[str, Any]) -> "MigrationPlan":
         """Decode an API object; raises `msgspec.ValidationError` with the field."""
-        return msgspec.convert(body, cls)
+        return convert(body, cls)
 
 
 def fails_unread(metadata: ObjectMeta, written: PlanPhase | None) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.clock import read_timestamp
+from berth_core.decoding import convert
 from berth_core.migration_plans import MoveMethod, RunMode
 from berth_core.objects import ObjectMeta
 from berth_core.reservations import Condition
@@ -216,7 +217,7 @@ class DeschedulerPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     @classmethod
     def from_api(cls, body: Mapping[str, Any]) -> "DeschedulerPolicy":
         """Decode an API object; raises `msgspec.ValidationError` with the field."""
-        return msgspec.convert(body, cls)
+        return convert(body, cls)
 
 
 _OVERDUE: Final = timedelta(minutes=15)

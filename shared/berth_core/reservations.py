@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.clock import format_timestamp, parse_duration, parse_timestamp
+from berth_core.decoding import convert
 from berth_core.errors import InputError
 from berth_core.labels import MOVE_ANNOTATION, PREFIX, ROOM_ANNOTATION, STARVING_JOB_LABEL
 from berth_core.objects import LabelSelector, ObjectMeta, PodTemplate
@@ -345,7 +346,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     @classmethod
     def from_api(cls, body: Mapping[str, Any]) -> "Reservation":
         """Decode an API object; raises `msgspec.ValidationError` with the field."""
-        return msgspec.convert(body, cls)
+        return convert(body, cls)
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Reservation":

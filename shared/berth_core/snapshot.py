@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from berth_core.decoding import Decoder
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, api_group
@@ -114,7 +115,7 @@ _TYPES: Final[Mapping[tuple[str, str], type[Listed]]] = {
 _SAYING_THEIR_KIND: Final = (Workload, PodGroup, QueueObject)
 """Types of several kinds or groups, which carry their kind themselves."""
 _KINDS: Final = {type_: kind for kind, type_ in _TYPES.items() if type_ not in _SAYING_THEIR_KIND}
-_DECODERS: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in _TYPES.items()}
+_DECODERS: Final = {kind: Decoder(type_) for kind, type_ in _TYPES.items()}
 _AT_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _QUEUES: Final = (QueueObject, GatedQueue)
 _STAND_INS: Final = (Node, Pod, Reservation, *_QUEUES)
@@ -152,14 +153,14 @@ class _List(ApiStruct, frozen=True, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    items: list[msgspec.Raw] | None = None
+    items: list[msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
     kinds: tuple[str, ...] = ()
     """The kinds that the List was made of, even without objects; empty if it does not say."""
 
 
-_LIST_DECODER: Final = msgspec.json.Decoder(_List)
-_HEAD_DECODER: Final = msgspec.json.Decoder(_Head)
-_ANY_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
+_LIST_DECODER: Final = Decoder(_List)
+_HEAD_DECODER: Final = Decoder(_Head)
+_ANY_DECODER: Final = Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +180,9 @@ def decode_list(raw: bytes) -> DecodedList:
     if listed.kind != "List" or listed.api_version != "v1":
         found = f"{listed.kind or 'an object without a kind'} of apiVersion {listed.api_version or '(none)'}"
         raise InputError("the snapshot", None, _EXPECTED, said=f"a {found}" if listed.kind else found)
-    if listed.items is None:
+    if listed.items is msgspec.UNSET:
         raise InputError("the snapshot's field items", None, "the list of objects", said="missing")
-    objects = (_decode_item(index, item) for index, item in enumerate(listed.items))
+    objects = (_decode_item(index, item) for index, item in enumerate(listed.items or ()))
     return DecodedList(tuple(one for one in objects if one is not None), listed.kinds)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
+from berth_core.decoding import convert
 from berth_core.errors import InputError
 from berth_core.objects import ObjectMeta
 
@@ -157,7 +158,7 @@ def read_or_stand_in(body: Mapping[str, Any], type_: type[T], **instead: object)
     why = body["metadata"].get("unreadable", "")
     try:
         if not why:
-            return msgspec.convert(body, type_)
+            return convert(body, type_)
     except msgspec.ValidationError as error:
         why = str(error)
     return stand_in({**body, **instead}, type_, why)
@@ -169,7 +170,7 @@ def _readable_part(value: Any, type_: Any) -> Any:  # noqa: ANN401 - any JSON va
     Raises `msgspec.ValidationError` if nothing fits.
     """
     try:
-        return msgspec.convert(value, type_)
+        return convert(value, type_)
     except msgspec.ValidationError:
         struct = next((one for one in (type_, *get_args(type_)) if _is_struct(one)), None)
         if struct is None or not isinstance(value, dict):

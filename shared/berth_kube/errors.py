@@ -31,6 +31,7 @@ import msgspec
 import urllib3.exceptions as transport_errors
 
 from berth_core import BerthError, PermanentError, RetryableError
+from berth_core.decoding import Decoder
 
 _LONGEST_PLAIN_MESSAGE: Final = 500
 _BUDGET_CAUSE: Final = "DisruptionBudget"
@@ -198,7 +199,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     """The details of a Status."""
 
     retry_after_seconds: float | None = None
-    causes: tuple[StatusCause, ...] | None = None
+    causes: tuple[StatusCause, ...] = ()
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -211,11 +212,11 @@ class Status(msgspec.Struct, frozen=True):
 
     def blames_budget(self) -> bool:
         """Return whether a disruption budget is the cause."""
-        causes = (self.details.causes if self.details else None) or ()
+        causes = self.details.causes if self.details else ()
         return any(cause.reason == _BUDGET_CAUSE for cause in causes)
 
 
-_STATUS_DECODER: Final = msgspec.json.Decoder(Status)
+_STATUS_DECODER: Final = Decoder(Status)
 
 _BY_CODE: Final[Mapping[int, type[KubeError]]] = {
     HTTPStatus.UNAUTHORIZED: UnauthorizedError,

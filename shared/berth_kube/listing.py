@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
 import msgspec
 
 from berth_core import DeschedulerPolicy, InputError, MigrationPlan, mark
+from berth_core.decoding import Decoder
 from berth_core.unreadable import cut, is_cut, is_too_deep, stand_in, why_unreadable
 from berth_kube.errors import Call, GoneError, KubeError, Status, UnexpectedObjectError, error_from_decoding
 
@@ -46,13 +47,10 @@ class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """One page of a list.
-
-    Go sometimes writes an empty list as null.
-    """
+    """One page of a list."""
 
     metadata: ListMeta = ListMeta()
-    items: tuple[T, ...] | None = None
+    items: tuple[T, ...] = ()
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -76,7 +74,7 @@ def build_decoders() -> None:
     """Have msgspec learn of all types that are defined by now; for a program that has no other threads yet."""
     with _BUILDING:
         for type_ in _structs_below(msgspec.Struct):
-            msgspec.json.Decoder(type_)
+            Decoder(type_)
 
 
 def _structs_below(type_: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
@@ -86,17 +84,17 @@ def _structs_below(type_: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]
 
 
 @lru_cache(maxsize=256)
-def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
+def _decoder(type_: Any) -> Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
     """Return the cached decoder of a type.
 
     Building one takes longer than using it.
     """
     with _BUILDING:
-        return msgspec.json.Decoder(dict[str, Any] if type_ is dict else type_)
+        return Decoder(dict[str, Any] if type_ is dict else type_)
 
 
 @lru_cache(maxsize=256)
-def _page_decoder(item_type: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
+def _page_decoder(item_type: Any) -> Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
     """Return the decoder of a page of a type."""
     return _decoder(Page[dict[str, Any]] if item_type is dict else Page[item_type])
 
@@ -186,12 +184,12 @@ def decode_page(call: Call, body: bytes, item_type: type[T]) -> Page[T]:
     """
     cache_key: Any = item_type
     try:
-        page: Page[T] = _page_decoder(cache_key).decode(body)
+        page: Page[T] = _page_decoder(cache_key).decode_strictly(body)
     except (msgspec.ValidationError, RecursionError) as error:
         return _decode_one_by_one(call, body, item_type, error)
     except msgspec.DecodeError as error:
         raise error_from_decoding(call, error) from error
-    if item_type in _WITH_ANY_VALUES and any(map(is_too_deep, page.items or ())):
+    if item_type in _WITH_ANY_VALUES and any(map(is_too_deep, page.items)):
         return _decode_one_by_one(call, body, item_type, None)
     return page
 
@@ -204,7 +202,7 @@ def _decode_one_by_one(call: Call, body: bytes, item_type: type[T], failure: Exc
     raw_type: Any = msgspec.Raw
     try:
         page: Page[msgspec.Raw] = _page_decoder(raw_type).decode(cut(body, outer_levels=_PAGE_LEVELS))
-        items = tuple(decode_item(call, raw, item_type) for raw in page.items or ())
+        items = tuple(decode_item(call, raw, item_type) for raw in page.items)
     except (msgspec.DecodeError, KubeError) as error:
         raise error_from_decoding(call, _as_misfit(failure or error)) from error
     return Page(page.metadata, items)
@@ -275,7 +273,7 @@ def _read_in_pages(call: Call, read_page: PageReader, item_type: type[T], page_s
     continue_token = ""
     while True:
         page: Page[T] = read_page(page_size, continue_token, lambda raw: decode_page(call, raw, item_type))
-        items.extend(page.items or ())
+        items.extend(page.items)
         continue_token = page.metadata.continue_token
         if not continue_token:
             return Listing(tuple(items), page.metadata.resource_version)

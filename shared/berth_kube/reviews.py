@@ -40,8 +40,8 @@ class _User(msgspec.Struct, frozen=True):
 
     username: str = ""
     uid: str = ""
-    groups: tuple[str, ...] | None = None
-    extra: dict[str, tuple[str, ...]] | None = None
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = {}
 
 
 class _TokenStatus(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class _TokenStatus(msgspec.Struct, frozen=True):
 
     authenticated: bool = False
     user: _User = _User()
-    audiences: tuple[str, ...] | None = None
+    audiences: tuple[str, ...] = ()
 
 
 class _TokenReview(msgspec.Struct, frozen=True):
@@ -82,11 +82,11 @@ def review_token(client: KubeClient, token: str, audiences: Sequence[str] = ()) 
     status = client.create(TOKEN_REVIEWS, body, type=_TokenReview).status
     if not status.authenticated or not status.user.username:
         return None
-    if audiences and not set(audiences) & set(status.audiences or ()):
+    if audiences and not set(audiences) & set(status.audiences):
         return None
     user = status.user
-    extra = tuple(sorted((key, tuple(values)) for key, values in (user.extra or {}).items()))
-    return Subject(user.username, user.uid, tuple(user.groups or ()), extra)
+    extra = tuple(sorted((key, tuple(values)) for key, values in user.extra.items()))
+    return Subject(user.username, user.uid, user.groups, extra)
 
 
 def review_access(client: KubeClient, subject: Subject, access: Access) -> bool:

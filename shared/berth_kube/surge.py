@@ -32,6 +32,7 @@ from berth_core import (
     matches_labels,
     parse_timestamp,
 )
+from berth_core.decoding import convert, decode_json
 from berth_kube.client import KubeClient
 from berth_kube.errors import Call, Failure, NotFoundError
 from berth_kube.listing import Listing
@@ -326,12 +327,12 @@ def _selects(kind: str, one: RawObject, labels: Mapping[str, str]) -> bool:
     selector = one["spec"].get("selector")
     if kind in {SERVICES.kind, REPLICATION_CONTROLLERS.kind}:
         return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
-    return selector is not None and matches_labels(msgspec.convert(selector, LabelSelector), labels)
+    return selector is not None and matches_labels(convert(selector, LabelSelector), labels)
 
 
 def _why_not_by_room(raw_pod: RawObject, around: Around) -> str:
     """Return which quota has no room for one pod more; one with scopes counts as if it were for all pods."""
-    requests = effective_requests(msgspec.convert(raw_pod["spec"], PodSpec))
+    requests = effective_requests(convert(raw_pod["spec"], PodSpec))
     limits = ResourceAmounts.total(
         ResourceAmounts.from_quantities((one.get("resources") or {}).get("limits") or {})
         for one in raw_pod["spec"]["containers"]
@@ -382,7 +383,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def read(cls, annotations: Mapping[str, str]) -> "Note":
         """Return what a pod's annotation says, nothing if it cannot be read."""
         try:
-            return msgspec.json.decode(annotations.get(RELEASED_ANNOTATION, ""), type=cls)
+            return decode_json(annotations.get(RELEASED_ANNOTATION, ""), cls)
         except msgspec.DecodeError:
             return cls()
 

@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from berth_core import DEFAULT_NAMESPACE, PLACEHOLDER_IMAGE
+from berth_core.decoding import decode_json
 from berth_kube import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
@@ -180,7 +181,7 @@ def request_token(client: KubeClient, account: str) -> str:
         SERVICE_ACCOUNTS.path(account, namespace=DEFAULT_NAMESPACE, subresource="token"),
         body=msgspec.json.encode({"spec": {"expirationSeconds": _TOKEN_SECONDS}}),
     )
-    return msgspec.json.decode(client.send(request, Repeatable.ALWAYS), type=_TokenRequest).status.token
+    return decode_json(client.send(request, Repeatable.ALWAYS), _TokenRequest).status.token
 
 
 def read_custom_resource_definitions() -> tuple[dict[str, Any], ...]:

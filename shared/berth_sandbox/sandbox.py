@@ -18,6 +18,7 @@ import msgspec
 from msgspec import structs
 
 from berth_core import DEFAULT_NAMESPACE, Node
+from berth_core.decoding import decode_json
 from berth_kube import (
     NAMESPACES,
     NO_RETRIES,
@@ -74,7 +75,7 @@ def write_record(folder: SandboxFolder, record: SandboxRecord) -> None:
 def read_record(folder: SandboxFolder) -> SandboxRecord:
     """Return the record; raise `SandboxNameError` if it is missing or unreadable."""
     try:
-        return msgspec.json.decode(folder.record.read_bytes(), type=SandboxRecord)
+        return decode_json(folder.record.read_bytes(), SandboxRecord)
     except (OSError, msgspec.MsgspecError) as error:
         name = folder.root.name
         raise SandboxNameError(f"no sandbox {name!r} is up; `berth sandbox up --name {name}` starts one") from error

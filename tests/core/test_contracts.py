@@ -112,7 +112,7 @@ def test_a_reservation_is_over_in_two_phases() -> None:
     ("path", "value", "want"),
     [
         (("tasks", 0, "replicas"), "two", r"\$\.spec\.tasks\[0\]\.replicas"),
-        (("tasks",), None, r"\$\.spec\.tasks"),
+        (("tasks",), {}, r"\$\.spec\.tasks"),
         (("ttl",), 600, r"\$\.spec\.ttl"),
     ],
 )

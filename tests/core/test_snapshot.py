@@ -250,8 +250,8 @@ BAD = {
     "a field of the wrong type": Bad(
         listed(spec={"nodeName": 5}), "Pod default/web-0: spec.nodeName is of JSON type int; expected str"
     ),
-    "a null where a list belongs": Bad(
-        listed(spec={"containers": None}), "Pod default/web-0: spec.containers is of JSON type null; expected array"
+    "a text where a list belongs": Bad(
+        listed(spec={"containers": "web"}), "Pod default/web-0: spec.containers is of JSON type str; expected array"
     ),
     "a Reservation without tasks": Bad(
         list_file({"apiVersion": RESERVATION_API, "kind": "Reservation", "metadata": {"name": "r"}, "spec": {}}),

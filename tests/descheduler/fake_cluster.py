@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
 
-import msgspec
-
 from berth_core.clock import format_timestamp
+from berth_core.decoding import convert
 from berth_core.labels import MOVE_ANNOTATION, PATH_ANNOTATION, PATH_PROVEN, PLAN_LABEL
 from berth_core.names import OPERATOR_LEASE
 from berth_kube.errors import (
@@ -347,7 +346,7 @@ def intercepted(name: str) -> EvictionInterceptedError:
 
 
 def decoded(raw: Raw, type_: Any) -> Any:
-    return copy.deepcopy(raw) if type_ is dict else msgspec.convert(raw, type_)
+    return copy.deepcopy(raw) if type_ is dict else convert(raw, type_)
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -1,6 +1,6 @@
 import pytest
 
-from berth_core.objects import Pod
+from berth_core.objects import ObjectMeta, Pod
 from berth_kube import KubeClient
 from berth_kube.resources import PODS
 from scripted_server import Answer, ScriptedServer, answer, page, refusal
@@ -47,6 +47,14 @@ def test_an_empty_list_may_be_null(client: KubeClient, server: ScriptedServer) -
     server.on("GET", PATH, answer({"metadata": {"resourceVersion": "5"}, "items": None}))
     listing = client.list(PODS)
     assert (listing.items, listing.resource_version) == ((), "5")
+
+
+def test_null_in_a_page_or_its_objects_is_the_default(client: KubeClient, server: ScriptedServer) -> None:
+    bare = {"metadata": {"name": "bare", "labels": None}, "spec": {"volumes": None}}
+    server.on("GET", PATH, answer({"metadata": {"resourceVersion": "5", "continue": None}, "items": [A, bare, B]}))
+    listing = client.list(PODS, type=Pod)
+    assert listing.items == tuple(Pod(metadata=ObjectMeta(name=name)) for name in ("a", "bare", "b"))
+    assert listing.resource_version == "5"
 
 
 def test_items_are_dicts_where_no_type_is_asked_for(client: KubeClient, server: ScriptedServer) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from berth_core.decoding import convert
 from berth_kube.client import KubeClient
 from berth_kube.errors import (
     AlreadyExistsError,
@@ -168,7 +169,7 @@ class FakeApi:
         return body
 
     def _decoded(self, body: dict[str, Any], type: Any) -> Any:
-        return copy.deepcopy(body) if type is dict else msgspec.convert(msgspec.to_builtins(body), type)
+        return copy.deepcopy(body) if type is dict else convert(msgspec.to_builtins(body), type)
 
 
 def _merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:

@@ -46,6 +46,7 @@ from berth_core import (
     parse_timestamp,
     reservation_name,
 )
+from berth_core.decoding import convert
 from berth_kube import controller_reference
 
 # --- reservation templates -------------------------------------------------------------------------------------------
@@ -101,7 +102,7 @@ def build_task(name: str, template: RawObject, *, replicas: int, node: str) -> d
         "template": template,
         "reservationNodeNames": [node],
     }
-    asked = effective_requests(msgspec.convert(template["spec"], PodSpec))
+    asked = effective_requests(convert(template["spec"], PodSpec))
     return task if asked.keys() else task | {"requestsNothing": True}
 
 

@@ -28,6 +28,7 @@ from berth_core import (
     preemptable_groups,
     volcano_group_of,
 )
+from berth_core.decoding import convert
 from berth_descheduler.migration.manifests import PlanIdentity, build_reservation
 from berth_descheduler.migration.moves import Eviction
 from berth_descheduler.migration.operator_liveness import OperatorLiveness
@@ -147,7 +148,7 @@ def find_unsurgeable(objects: ObjectReader, pods: Iterable[Pod]) -> dict[str, st
 def _is_preemptable(client: KubeClient, raw_pod: dict[str, Any]) -> bool:
     """Return whether a pod or its group says so; the group is read only where the pod does not."""
     with suppress(BerthError, msgspec.ValidationError):
-        pod = msgspec.convert(raw_pod, Pod)
+        pod = convert(raw_pod, Pod)
         if is_preemptable(pod, ()):
             return True
         if group := volcano_group_of(pod):

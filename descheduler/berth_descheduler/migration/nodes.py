@@ -37,6 +37,7 @@ from berth_core import (
     read_timestamp,
     room_taint_value,
 )
+from berth_core.decoding import decode_json
 from berth_descheduler import telemetry
 from berth_descheduler.planner import is_pending, nodes_for_waiting_pods
 from berth_descheduler.settings import FreedNodes
@@ -260,7 +261,7 @@ def sweep_freed_nodes(
 def read_mark(annotations: Mapping[str, str]) -> FreedMark | None:
     """Return the mark in a node's annotations, None without a readable one."""
     try:
-        return msgspec.json.decode(annotations.get(FREED_ANNOTATION, ""), type=FreedMark)
+        return decode_json(annotations.get(FREED_ANNOTATION, ""), FreedMark)
     except (msgspec.DecodeError, RecursionError):
         return None
 

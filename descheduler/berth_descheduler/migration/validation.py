@@ -44,6 +44,7 @@ from berth_core import (
     occupied_requests,
 )
 from berth_core import PODS as POD_SLOTS
+from berth_core.decoding import convert
 from berth_descheduler import telemetry
 from berth_descheduler.framework import ClusterView, Refusal, RefusalReason
 from berth_descheduler.framework.interfaces import PluginSet, Refusing
@@ -392,7 +393,7 @@ class PreEvictionCheck:
         if not has_place:
             return self._gang_lock
         try:
-            in_gang = bool(gangs_of(msgspec.convert(raw_pod, Pod)))
+            in_gang = bool(gangs_of(convert(raw_pod, Pod)))
         except msgspec.ValidationError:
             in_gang = True
         return self._gang_lock if in_gang else nullcontext()
@@ -403,7 +404,7 @@ class PreEvictionCheck:
         Raises `RetryableError` if the cluster cannot be read.
         """
         try:
-            pod = msgspec.convert(raw_pod, Pod)
+            pod = convert(raw_pod, Pod)
             of_gang = Gangs(self._read_gangs(pod.metadata.namespace)).refusals(pod) if gangs_of(pod) else ()
             of_node = () if has_place else self._lent_node_refusals(pod)
             return (*of_node, *of_gang, *wish_refusals(pod), *self._ask_filters(pod))

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from berth_core import CPU, MEMORY, PLACEHOLDER_LABEL, PODS, InputError, Pod, PodSpec, ResourceAmounts, Snapshot, count
+from berth_core.decoding import decode_json
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.fragmentation import Fragmentation, NodeUsage
 from berth_descheduler.planner.pending_pods import is_pending
@@ -494,7 +495,7 @@ def _read_mix(cluster: Cluster, open_nodes: Sequence[NodeIndex]) -> WorkloadMix:
     shapes = []
     for (amounts, ties), pods in _most_frequent(found).items():
         if ties not in taking:
-            profile = NodeTies(msgspec.json.decode(ties, type=PodSpec), ())
+            profile = NodeTies(decode_json(ties, PodSpec), ())
             taking[ties] = tuple(node for node in open_nodes if profile.refusal(cluster.nodes[node]) is None)
         shapes.append(MixShape(amounts, pods, taking[ties]))
     return WorkloadMix(tuple(shapes), found.total())

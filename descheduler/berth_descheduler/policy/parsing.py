@@ -36,6 +36,7 @@ from berth_core import (
     parse_selector,
     refuse_unreadable,
 )
+from berth_core.decoding import convert
 from berth_descheduler.planner import PlannerSettings, Thresholds, WaveLimits
 from berth_descheduler.plugins import (
     DefragmentationArgs,
@@ -279,7 +280,7 @@ def decode_policy(raw: object) -> DeschedulerPolicy:
     for path, known in unknown_fields(msgspec.inspect.type_info(DeschedulerPolicySpec), raw["spec"], "spec"):
         raise InputError(path, None, f"one of {', '.join(known)}", said="no field of a policy")
     try:
-        return msgspec.convert({"metadata": {"name": metadata["name"]}, "spec": raw["spec"]}, DeschedulerPolicy)
+        return convert({"metadata": {"name": metadata["name"]}, "spec": raw["spec"]}, DeschedulerPolicy)
     except msgspec.ValidationError as error:
         raise _as_input_error(raw, str(error)) from error
 

@@ -32,6 +32,7 @@ from berth_core import (
     parse_timestamp,
     window_of,
 )
+from berth_core.decoding import decode_json
 from berth_operator.reconcile import ProbeResult, Verdict
 from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind
 
@@ -390,7 +391,7 @@ def read_reservation(body: Mapping[str, Any]) -> Reservation:
 def templates_as_written(reservation: Reservation) -> list[dict[str, Any]]:
     """Return the templates with undecoded fields, none where they are no longer kept."""
     written = reservation.metadata.annotations.get(_WRITTEN_ANNOTATION, "")
-    return msgspec.json.decode(written, type=list[dict[str, Any]]) if written else []
+    return decode_json(written, list[dict[str, Any]]) if written else []
 
 
 def templates_digest(reservation: Reservation) -> str:

@@ -50,6 +50,7 @@ from berth_core import (
     readable_quantities,
     template_matches,
 )
+from berth_core.decoding import convert
 from berth_operator.reconcile.queue_places import KeptNodes, QueuePlaces, keep_nodes
 
 Body = dict[str, Any]
@@ -234,7 +235,7 @@ def slot_template(queue: GatedQueue) -> PodTemplate:
     if empty is not None or not held.shape:
         field_name = f"spec.held.shape.{empty}" if empty else "spec.held.shape"
         raise InputError(field_name, held.shape.get(empty or ""), "what one slot requests, more than 0")
-    return msgspec.convert(_template_of(held.shape), PodTemplate)
+    return convert(_template_of(held.shape), PodTemplate)
 
 
 def takes_slot(queue: GatedQueue, pod: Pod) -> bool:
@@ -262,7 +263,7 @@ def _template_of(shape: Mapping[str, Any]) -> Body:
 
 def _wanted_spec(queue: GatedQueue) -> ReservationSpec:
     body = build_slot(queue, msgspec.to_builtins(slot_template(queue)), "", 0, expires="")
-    return msgspec.structs.replace(msgspec.convert(body["spec"], ReservationSpec), expires=None)
+    return msgspec.structs.replace(convert(body["spec"], ReservationSpec), expires=None)
 
 
 def _is_like(reservation: Reservation, wanted: ReservationSpec, label: str) -> bool:

@@ -8,8 +8,6 @@ is read and the patch built again.
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from berth_core import (
     HANDOVER_GATE,
     PLACEHOLDER_LABEL,
@@ -22,6 +20,7 @@ from berth_core import (
     Toleration,
     is_place_of_preemptable,
 )
+from berth_core.decoding import convert
 from berth_operator.reconcile.manifests import handover_toleration, room_tolerations
 from berth_operator.reconcile.observation import Assignment
 
@@ -50,7 +49,7 @@ def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation)
     meta, reservation_uid = pod.metadata, reservation.metadata.uid
     is_sent = meta.labels.get(RESERVATION_LABEL) == reservation_uid
     added = [handover_toleration(), *room_tolerations(reservation, [assignment.node])]
-    missing = [one for one in added if msgspec.convert(one, Toleration) not in pod.spec.tolerations]
+    missing = [one for one in added if convert(one, Toleration) not in pod.spec.tolerations]
     operations = _is_pod(pod)
     if not (is_sent and meta.annotations and pod.spec.tolerations):
         operations += _is_as_read(pod)

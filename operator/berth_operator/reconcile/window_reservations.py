@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
 from berth_core import (
     IDLE_SLOTS_ANNOTATION,
     MANAGED_BY_OPERATOR,
@@ -35,6 +33,7 @@ from berth_core import (
     format_timestamp,
     requests_of_slot,
 )
+from berth_core.decoding import convert
 
 Body = dict[str, Any]
 
@@ -146,7 +145,7 @@ def build_window_reservation(
 def pod_spec_of(window: ReservationWindow) -> PodSpec:
     """Return the pod that a window holds places for; raises `InputError` for resources that cannot be divided."""
     template = window.spec.template
-    return msgspec.convert(_raw_pod_spec(window), PodSpec) if template is None else template.spec
+    return convert(_raw_pod_spec(window), PodSpec) if template is None else template.spec
 
 
 def _raw_pod_spec(window: ReservationWindow) -> Body:

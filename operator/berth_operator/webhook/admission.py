@@ -32,6 +32,7 @@ from berth_core import (
     as_reserveable,
     takes_word_of_group,
 )
+from berth_core.decoding import Decoder
 from berth_operator.cache import Cache, SlotFinder, has_name_of
 from berth_operator.reconcile import QUEUE_PATH, holds_our_gate, may_own
 
@@ -284,8 +285,8 @@ class _Promise:
     pod: Pod
 
 
-_DECODER: Final = msgspec.json.Decoder(AdmissionReview)
-_POD_DECODER: Final = msgspec.json.Decoder(Pod)
+_DECODER: Final = Decoder(AdmissionReview)
+_POD_DECODER: Final = Decoder(Pod)
 
 
 def read_review(raw: bytes) -> AdmissionReview:

@@ -28,6 +28,7 @@ from berth_core import (
     readable_requests,
     volcano_group_of,
 )
+from berth_core.decoding import decode_json
 from berth_operator import metrics
 from berth_operator.webhook.admission import IDLE_SECONDS, LARGEST_BODY_BYTES, BodyReader, BodyRefusedError
 
@@ -64,14 +65,14 @@ class _Task(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class _Candidates(msgspec.Struct, frozen=True):
-    evictees: tuple[msgspec.Raw, ...] | None = None
+    evictees: tuple[msgspec.Raw, ...] = ()
 
 
 class _Job(msgspec.Struct, frozen=True, rename="pascal"):
     """The read part of a job: how many of its pods must run together, and all of them."""
 
     min_available: int = 0
-    tasks: Mapping[str, _Task] | None = None
+    tasks: Mapping[str, _Task] = {}
 
 
 class _JobRequest(msgspec.Struct, frozen=True):
@@ -79,11 +80,11 @@ class _JobRequest(msgspec.Struct, frozen=True):
 
 
 class _QueueSpec(msgspec.Struct, frozen=True):
-    capability: Quantities | None = None
+    capability: Quantities = {}
 
 
 class _QueueStatus(msgspec.Struct, frozen=True):
-    allocated: Quantities | None = None
+    allocated: Quantities = {}
 
 
 class _QueueObject(msgspec.Struct, frozen=True):
@@ -149,8 +150,8 @@ def choose_victims(body: bytes, namespace: str) -> Victims:
     could set it, while only the operator makes pods in Berth's own namespace.
     """
     try:
-        candidates = msgspec.json.decode(body, type=_Candidates).evictees or ()
-        tasks = [(raw, msgspec.json.decode(raw, type=_Task)) for raw in candidates]
+        candidates = decode_json(body, _Candidates).evictees
+        tasks = [(raw, decode_json(raw, _Task)) for raw in candidates]
         spared = [raw for raw, task in tasks if task.pod is None or not _is_placeholder(task.pod, namespace)]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
@@ -166,10 +167,10 @@ def vote_on_job(body: bytes, has_slot: HasSlot, awaits: Awaits, namespace: str) 
     keeps it for them, and Berth limits how much they await.
     """
     try:
-        job = msgspec.json.decode(body, type=_JobRequest).job or _Job()
+        job = decode_json(body, _JobRequest).job or _Job()
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
-    pods = [task.pod for task in (job.tasks or {}).values() if task.pod is not None]
+    pods = [task.pod for task in job.tasks.values() if task.pod is not None]
     if pods and all(_is_placeholder(pod, namespace) and awaits(_reservation_of(pod)) for pod in pods):
         return Vote(_PERMIT)
     placed = sum(bool(pod.spec.node_name) for pod in pods)
@@ -184,15 +185,15 @@ def judge_queue(body: bytes, held_in: HeldIn) -> Overuse:
     pods that request none still fit. Where no such placeholder adds to it, Volcano counts by itself.
     """
     try:
-        queue = msgspec.json.decode(body, type=_QueueRequest).queue or _QueueInfo()
+        queue = decode_json(body, _QueueRequest).queue or _QueueInfo()
         found = queue.queue or _QueueObject()
-        capability = ResourceAmounts.from_quantities(found.spec.capability or {})
-        allocated = ResourceAmounts.from_quantities(found.status.allocated or {})
+        capability = ResourceAmounts.from_quantities(found.spec.capability)
+        allocated = ResourceAmounts.from_quantities(found.status.allocated)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
     held = held_in(queue.name)
     used = allocated.plus(held.amounts)
-    named = set(found.spec.capability or {})
+    named = set(found.spec.capability)
     reached = {name for name in named if used[name] >= capability[name]}
     ours = reached.intersection(held.amounts)
     return Overuse(not held.lets_in and bool(ours) and (reached == named or not ours.isdisjoint(_OF_EVERY_POD)))

@@ -1,0 +1,145 @@
+"""Decoding of API objects in which null is the default.
+
+Go has no empty value beside null: an API server, a kubelet or another client writes an empty list or map as null, and
+an unset number too, whatever the field's type is. Reading a null as the zero value of its type is what Go does, in
+every field, list and map. msgspec refuses it unless each field's type allows None, and code would then have to tell
+None from empty everywhere. Here an object is decoded as it is; only if that fails are the nulls left out at which its
+type has no None, and it is decoded again. Values without a type (templates, plugin arguments) keep their nulls.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+T = TypeVar("T")
+
+_NULL: Final = b"null"
+_ZEROS: Final[Mapping[type[inspect.Type], Any]] = {
+    inspect.IntType: 0,  # before text: a quantity may be written as either, and "" is none
+    inspect.FloatType: 0.0,
+    inspect.StrType: "",
+    inspect.BoolType: False,
+    inspect.DictType: {},
+    inspect.ListType: [],
+    inspect.VarTupleType: [],
+    inspect.StructType: {},
+}
+"""The value that Go gives to a null in a list or a map, and to an unset field without a default."""
+_LISTS: Final = (inspect.ListType, inspect.VarTupleType)
+
+
+class Decoder(Generic[T]):
+    """Decodes JSON into one type; building one takes longer than using it."""
+
+    def __init__(self, type_: type[T]) -> None:
+        self._type: Any = type_
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(type_)
+
+    def decode(self, raw: bytes | str | msgspec.Raw) -> T:
+        """Decode JSON; raises `msgspec.DecodeError` or `RecursionError`."""
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            text = raw.encode() if isinstance(raw, str) else bytes(raw)
+            if _NULL not in text:
+                raise
+            mended = self._without_nulls(text, error)
+        return self._decoder.decode(mended)
+
+    def decode_strictly(self, raw: bytes) -> T:
+        """Decode JSON without a second try; a null where the type has none raises `msgspec.ValidationError`."""
+        return self._decoder.decode(raw)
+
+    def _without_nulls(self, raw: bytes, misfit: msgspec.ValidationError) -> bytes:
+        """Return JSON without nulls; raises the misfit if it cannot be read at all."""
+        try:
+            value = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, RecursionError):
+            raise misfit from None
+        return msgspec.json.encode(_mended(value, _described(self._type)))
+
+
+@lru_cache(maxsize=256)
+def _cached(type_: Any) -> Decoder[Any]:  # noqa: ANN401 - any type that msgspec decodes
+    return Decoder(type_)
+
+
+def decode_json(raw: bytes | str | msgspec.Raw, type_: type[T]) -> T:
+    """Decode JSON into a type; raises `msgspec.DecodeError` or `RecursionError`."""
+    cache_key: Any = type_
+    decoded: T = _cached(cache_key).decode(raw)
+    return decoded
+
+
+def convert(value: object, type_: type[T]) -> T:
+    """Return builtins as a type; raises `msgspec.ValidationError`."""
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        cache_key: Any = type_
+        mended = _mended(value, _described(cache_key))
+        if mended == value:
+            raise
+    return msgspec.convert(mended, type_)
+
+
+@lru_cache(maxsize=256)
+def _described(type_: Any) -> inspect.Type:  # noqa: ANN401 - any type that msgspec decodes
+    return inspect.type_info(type_)
+
+
+def _mended(value: Any, type_: inspect.Type) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a value without the nulls for which its type has no None."""
+    match value:
+        case None:
+            return None if _admits_null(type_) else _zero(type_)
+        case Mapping():
+            return _mended_mapping(value, type_)
+        case list() | tuple():
+            items = next((one.item_type for one in _choices(type_) if isinstance(one, _LISTS)), None)
+            return value if items is None else [_mended(item, items) for item in value]
+        case _:
+            return value
+
+
+def _mended_mapping(value: Mapping[str, Any], type_: inspect.Type) -> Mapping[str, Any]:
+    for choice in _choices(type_):
+        match choice:
+            case inspect.StructType():
+                return _mended_struct(value, choice)
+            case inspect.DictType():
+                return {key: _mended(inner, choice.value_type) for key, inner in value.items()}
+    return value
+
+
+def _mended_struct(value: Mapping[str, Any], type_: inspect.StructType) -> Mapping[str, Any]:
+    mended = dict(value)
+    for field in type_.fields:
+        name = field.encode_name
+        if name not in mended:
+            continue
+        if mended[name] is not None:
+            mended[name] = _mended(mended[name], field.type)
+        elif not _admits_null(field.type):
+            del mended[name]
+            if field.required and any(isinstance(one, (*_LISTS, inspect.DictType)) for one in _choices(field.type)):
+                mended[name] = _zero(field.type)
+    return mended
+
+
+def _choices(type_: inspect.Type) -> tuple[inspect.Type, ...]:
+    """Return the types of a union, or the only one."""
+    return type_.types if isinstance(type_, inspect.UnionType) else (type_,)
+
+
+def _admits_null(type_: inspect.Type) -> bool:
+    return any(isinstance(one, inspect.NoneType | inspect.AnyType | inspect.RawType) for one in _choices(type_))
+
+
+def _zero(type_: inspect.Type) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the zero value of a type; None, which will be refused, for a type without one such as an enum."""
+    kinds = {type(one) for one in _choices(type_)}
+    return next((zero for kind, zero in _ZEROS.items() if kind in kinds), None)
