@@ -45,7 +45,8 @@ class MoveTimeouts:
     """From the evicted pod's end until its replacement has its place; the pod's own grace period is added before."""
 
     ready_seconds: float = 120.0
-    """From the replacement's start until it is Ready, if the pod before it was Ready."""
+    """From the replacement's binding until its containers run, and again from then until it is Ready, if the pod
+    before it was Ready. What its probes ask for comes on top, and `minReadySeconds` where it is waited for."""
 
     gap_seconds: float = 10.0
     """How long the watches may be behind: so long a Reservation that was just created may be unseen before it counts
@@ -140,16 +141,20 @@ class ExecutionSettings:
         needed = 2 * waits.reserve_seconds + waits.evict_seconds + waits.land_seconds + waits.ready_seconds
         return max(self.reservation_ttl, timedelta(seconds=needed))
 
-    def wave_limit(self, moves: int, longest_grace_seconds: float, *, in_turn: int = 1) -> float:
+    def wave_limit(
+        self, moves: int, longest_grace_seconds: float, longest_start_seconds: float = 0.0, *, in_turn: int = 1
+    ) -> float:
         """Return how many seconds a wave of so many moves may take, with so many of them one after another.
 
-        Includes the grace period of their pods.
+        Includes the grace period of their pods, and the time that their probes and `minReadySeconds` ask for.
         """
         if self.wave_seconds is not None:
             return self.wave_seconds
         turns = max(in_turn, math.ceil(moves / self.max_open_moves))
         waits = self.timeouts
-        return turns * (self.ttl.total_seconds() + waits.ready_seconds + longest_grace_seconds)
+        return turns * (
+            self.ttl.total_seconds() + waits.ready_seconds + longest_grace_seconds + 2 * longest_start_seconds
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,15 @@ class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     protocol: str = "TCP"
 
 
+class Probe(ApiStruct, frozen=True, kw_only=True):
+    """When the kubelet asks a container how it is; the defaults are Kubernetes' own."""
+
+    initial_delay_seconds: int = 0
+    period_seconds: int = 10
+    success_threshold: int = 1
+    failure_threshold: int = 3
+
+
 class Container(ApiStruct, frozen=True, kw_only=True):
     """A container; an init container with `restart_policy` Always is a sidecar."""
 
@@ -214,6 +223,8 @@ class Container(ApiStruct, frozen=True, kw_only=True):
     resources: ResourceRequirements = ResourceRequirements()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
+    startup_probe: Probe | None = None
+    readiness_probe: Probe | None = None
 
 
 class SchedulingGate(ApiStruct, frozen=True, kw_only=True):
@@ -307,12 +318,36 @@ class PodCondition(ApiStruct, frozen=True, kw_only=True):
     last_transition_time: str | None = None
 
 
+class WaitingContainer(ApiStruct, frozen=True, kw_only=True):
+    """Why a container does not run yet, or not again."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class TerminatedContainer(ApiStruct, frozen=True, kw_only=True):
+    """How a container has ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(ApiStruct, frozen=True, kw_only=True):
+    """State of a container; with neither it runs, or nothing is known of it."""
+
+    waiting: WaitingContainer | None = None
+    terminated: TerminatedContainer | None = None
+
+
 class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
     """State and resources of a container, with those that the kubelet granted."""
 
     name: str = ""
     ready: bool = False
     restart_count: int = 0
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: Quantities = {}
 

@@ -6,11 +6,20 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
-from berth_core.objects import OwnerReference, Pod
+from berth_core.objects import (
+    Container,
+    ContainerState,
+    ContainerStatus,
+    OwnerReference,
+    Pod,
+    Probe,
+    WaitingContainer,
+)
 from berth_core.reservations import (
     Condition,
     ObjectReference,
@@ -378,3 +387,95 @@ def test_the_replacement_is_waited_for_beside(gap: float, found: Pod) -> None:
 def test_a_pod_that_took_a_place_is_not_astray() -> None:
     taken = counts_after(GAP, (newcomer(),), state=SlotState.TAKEN, owner="uid-web-9")
     assert taken == ReplicaCounts(held=0, awaiting_replacement=0)
+
+
+# --- replacements on their way to being Ready -----------------------------------------------------------------------
+
+PATH = status(ReservationPhase.AVAILABLE, slot(SlotState.HANDING_OVER, "uid-web-9"), AVAILABLE, READY)
+TAKEN = status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "uid-web-9"))
+FAILED = status(ReservationPhase.FAILED, slot(SlotState.LOST, "uid-web-9"))
+STARTING = newcomer(node="target", phase="Pending")
+
+
+def looked_at(one: MoveProgress, place: ReservationStatus | None, found: Pod, *, now: float = NOW) -> MoveFacts:
+    return facts_of(one, observed((one, place, None), more=(found,)), now=now)
+
+
+@pytest.mark.parametrize(
+    ("claim", "place", "want"),
+    [
+        ("on its way to it", PATH, ReservationProgress.HANDING_OVER),
+        ("recorded", TAKEN, ReservationProgress.BOUND),
+        ("recorded, and the Reservation has expired since", FAILED, ReservationProgress.BOUND),
+    ],
+)
+def test_a_pod_that_its_reservation_names_has_the_place_once_it_has_a_node(
+    claim: str, place: ReservationStatus, want: ReservationProgress
+) -> None:
+    facts = looked_at(evicted(progress()), place, STARTING)
+    assert (facts.place, facts.is_taken, facts.since.taken, facts.since.started) == (want, True, NOW, None), claim
+    waiting = looked_at(evicted(progress()), PATH, newcomer(node=""))
+    assert (waiting.is_taken, waiting.since.taken) == (False, None)
+
+
+def test_a_pod_keeps_its_place_when_its_reservation_is_collected() -> None:
+    one = evicted(progress())
+    looked_at(one, TAKEN, STARTING)
+    facts = looked_at(one, None, newcomer(node="target"), now=NOW + 60)
+    assert facts.place is ReservationProgress.BOUND
+    assert facts.replacement is not None
+    assert (facts.since.taken, facts.since.started) == (NOW, NOW + 60)
+
+    restarted = evicted(progress())
+    restarted.status = MoveStatus(namespace="default", pod="web-1", state=MoveState.EVICTED, replacement="web-9")
+    restarted.asked = True
+    assert looked_at(restarted, None, STARTING).place is ReservationProgress.BOUND
+
+
+def test_another_pod_in_the_place_has_its_own_time() -> None:
+    one = evicted(progress())
+    looked_at(one, TAKEN, newcomer(node="target"))
+    other = status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "uid-web-10"))
+    facts = looked_at(one, other, newcomer("web-10", node="target", phase="Pending"), now=NOW + 60)
+    assert (facts.since.taken, facts.since.started) == (NOW + 60, None)
+
+
+def test_a_pod_whose_label_the_operator_took_off_is_not_astray_while_its_place_is_not_recorded() -> None:
+    """The label goes in one write and the status in another; the pod is known by its uid."""
+    handed = counts_after(
+        GAP, (newcomer(node="target", phase="Pending"),), state=SlotState.HANDING_OVER, owner="uid-web-9"
+    )
+    assert handed.misplaced == ""
+
+
+def test_what_keeps_a_replacement_back_is_timed_from_its_first_sight_on() -> None:
+    one = evicted(progress())
+    back_off = ContainerStatus(
+        name="app", state=ContainerState(waiting=WaitingContainer(reason="ErrImagePull", message="not found"))
+    )
+    stuck = msgspec.structs.replace(
+        STARTING, status=msgspec.structs.replace(STARTING.status, container_statuses=(back_off,))
+    )
+    assert looked_at(one, TAKEN, STARTING).trouble is None
+    first, second = (looked_at(one, TAKEN, stuck, now=NOW + seconds) for seconds in (5, 30))
+    assert first.trouble is not None
+    assert (first.trouble.reason, first.since.troubled) == (MoveReason.IMAGE_PULL_BACK_OFF, NOW + 5)
+    assert second.since.troubled == NOW + 5
+    assert looked_at(one, TAKEN, STARTING, now=NOW + 40).since.troubled is None
+
+
+def test_a_target_that_is_not_ready_explains_a_replacement_that_is_not() -> None:
+    one = evicted(progress())
+    one.target_problem = "node target is not Ready: KubeletNotReady"
+    stuck = looked_at(one, TAKEN, STARTING)
+    assert stuck.trouble is not None
+    assert (stuck.trouble.reason, stuck.trouble.message) == (MoveReason.NODE_NOT_READY, one.target_problem)
+    assert looked_at(one, TAKEN, newcomer(node="target")).trouble is None
+
+
+def test_a_pod_asks_by_its_probes_for_the_time_of_its_replacement() -> None:
+    one = progress()
+    slow = Container(startup_probe=Probe(period_seconds=10, failure_threshold=30))
+    here = pod("web-1", node="source", containers=(slow,))
+    assert facts_of(one, observed((one, AVAILABLE_STATUS, here))).start_seconds == 300
+    assert facts_of(one, observed((one, AVAILABLE_STATUS, None))).start_seconds == 300

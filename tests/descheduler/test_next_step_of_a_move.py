@@ -22,6 +22,7 @@ from berth_descheduler.migration.moves import (
     Wait,
     next_step,
 )
+from berth_descheduler.migration.readiness import Trouble
 from berth_descheduler.settings import MoveTimeouts
 
 NOW = 1000.0
@@ -40,6 +41,12 @@ EVICTED = MoveFacts(
 )
 RESERVED = MoveFacts(target="target", place=ReservationProgress.READY, replicas=ONE_PLACE, since=Since(reserving=990))
 RUNNING_ON_TARGET = Replacement(name="web-1", node="target", ready=True)
+UNREADY = replace(RUNNING_ON_TARGET, ready=False, detail="container app waits: ContainerCreating")
+STARTING = replace(EVICTED, place=ReservationProgress.BOUND, replacement=UNREADY)
+PULLING = replace(STARTING, place=ReservationProgress.HANDING_OVER)
+NO_IMAGE = Trouble(MoveReason.IMAGE_PULL_BACK_OFF, "container app: ErrImagePull: not found", 45)
+NEVER = Trouble(MoveReason.ERR_IMAGE_NEVER_PULL, "container app: ErrImageNeverPull", is_final=True)
+REFUSED = Trouble(MoveReason.REFUSED_BY_KUBELET, "OutOfpods", is_final=True, has_ended=True)
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,11 @@ CASES = {
         Wait,
         MoveState.PENDING,
         want_words="are Ready",
+    ),
+    "a sibling's replacement has as long as its probes ask for": Case(
+        MoveFacts(target="target", siblings_ready=False, start_seconds=60, since=Since(siblings=970)),
+        Wait,
+        MoveState.PENDING,
     ),
     "nothing is evicted while a sibling's replacement is not Ready": Case(
         replace(RESERVED, siblings_ready=False, since=replace(RESERVED.since, siblings=980)), Wait, MoveState.RESERVED
@@ -291,6 +303,65 @@ CASES = {
         MoveReason.REPLACEMENT_TIMEOUT,
         KEPT,
         "runs on target but is not Ready",
+    ),
+    "a replacement that asks for more time by its probes is given that": Case(
+        replace(STARTING, start_seconds=60, since=Since(taken=NOW - 89)), Wait, MoveState.EVICTED
+    ),
+    "its time begins anew when its containers run": Case(
+        replace(STARTING, since=Since(taken=NOW - 59, started=NOW - 29)), Wait, MoveState.EVICTED
+    ),
+    "one that is on its target is on its way however long its image takes, and what it waits for is said": Case(
+        replace(PULLING, since=Since(evicted=700, gone=705, taken=NOW - 29)),
+        Wait,
+        MoveState.EVICTED,
+        want_words="Ready: container app waits: ContainerCreating",
+    ),
+    "one that has pulled its image for too long is given up, and so is its place": Case(
+        replace(PULLING, since=Since(taken=NOW - 30)),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.REPLACEMENT_TIMEOUT,
+        RELEASED,
+        "after 30 s: container app waits: ContainerCreating",
+    ),
+    "a Ready one whose place is not recorded yet is waited for": Case(
+        replace(PULLING, replacement=RUNNING_ON_TARGET, since=Since(taken=NOW - 4)), Wait, MoveState.EVICTED
+    ),
+    "a Ready one has landed although no operator records it": Case(
+        replace(PULLING, replacement=RUNNING_ON_TARGET, since=Since(taken=NOW - 5)), Finish, MoveState.LANDED
+    ),
+    "a replacement without its image is watched to the end, for another pull may do": Case(
+        replace(STARTING, trouble=NO_IMAGE, since=Since(taken=NOW - 29, troubled=NOW - 29)),
+        Wait,
+        MoveState.EVICTED,
+        want_words="ErrImagePull: not found",
+    ),
+    "and then that is the reason": Case(
+        replace(STARTING, trouble=NO_IMAGE, since=Since(taken=NOW - 30, troubled=NOW - 29)),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.IMAGE_PULL_BACK_OFF,
+        KEPT,
+        "is not Ready after 30 s: container app: ErrImagePull: not found",
+    ),
+    "a replacement that no pull can help is given up at once": Case(
+        replace(STARTING, trouble=NEVER, since=Since(taken=NOW)),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.ERR_IMAGE_NEVER_PULL,
+        KEPT,
+        "the replacement web-1 on target does not become Ready",
+    ),
+    "unless the pod before it was no better": Case(
+        replace(STARTING, trouble=NEVER, must_be_ready=False, since=Since(taken=NOW)), Finish, MoveState.LANDED
+    ),
+    "a replacement that the kubelet refused has not landed, whatever the pod before it was": Case(
+        replace(STARTING, trouble=REFUSED, must_be_ready=False, since=Since(taken=NOW)),
+        Finish,
+        MoveState.FAILED,
+        MoveReason.REFUSED_BY_KUBELET,
+        KEPT,
+        "OutOfpods",
     ),
     "a replacement that others remove is not waited for": Case(
         replace(EVICTED, place=ReservationProgress.BOUND, since=Since(taken=NOW - 15)),

@@ -25,6 +25,7 @@ from berth_descheduler.migration.moves import (
     Wait,
     next_step,
 )
+from berth_descheduler.migration.readiness import Trouble
 from berth_descheduler.settings import MoveTimeouts
 
 NOW = 1000.0
@@ -51,6 +52,17 @@ END = Finish(MoveState.FAILED, MoveReason.TAKEN_BACK, "because", release=True)
 RETURNING = replace(LET_GO, surge=replace(LET_GO.surge, end=END))
 AHEAD = replace(RESERVED, ahead=True, surge=replace(WANTED, in_turn=False))
 OWNERLESS = replace(RETURNING, surge=replace(RETURNING.surge, ownerless=True))
+
+
+COMING = replace(
+    LET_GO,
+    place=ReservationProgress.HANDING_OVER,
+    replacement=Replacement("web-2", "target", ready=False, detail="container app waits: ContainerCreating"),
+    since=Since(reserving=900, taken=985),
+)
+"""On its target, and its image is being pulled."""
+CRASHING = Trouble(MoveReason.CRASH_LOOP_BACK_OFF, "container app: CrashLoopBackOff", 60)
+REFUSED = Trouble(MoveReason.REFUSED_BY_KUBELET, "OutOfcpu", is_final=True, has_ended=True)
 
 
 def let_go(facts: MoveFacts = LET_GO, **surge: object) -> MoveFacts:
@@ -110,6 +122,49 @@ CASES = {
     ),
     "a replacement that has minReadySeconds is given them": Case(
         replace(let_go(TAKEN, min_ready_seconds=20), since=Since(taken=970)), Wait
+    ),
+    "a replacement that asks for more time by its probes is given that": Case(
+        replace(TAKEN, start_seconds=300, since=Since(taken=NOW - 329)), Wait
+    ),
+    "but no more than that": Case(
+        replace(TAKEN, start_seconds=300, since=Since(taken=NOW - 330)), TakeBack, "TakenBack", "available 330 s after"
+    ),
+    "the time until it is Ready begins when its containers run": Case(
+        replace(TAKEN, since=Since(taken=NOW - 59, started=NOW - 29)), Wait
+    ),
+    "a replacement whose image is being pulled is waited for, however long it takes to take the place": Case(
+        replace(let_go(COMING, released_since=800), since=Since(taken=NOW - 29)), Wait, want_words="ContainerCreating"
+    ),
+    "but no longer than until it has to be Ready": Case(
+        replace(COMING, since=Since(taken=NOW - 30)), TakeBack, "TakenBack", "after it began: container app waits"
+    ),
+    "one that runs is evicted for only once its place is recorded as taken": Case(
+        replace(let_go(COMING, available=True), since=Since(taken=NOW - 1)), Wait
+    ),
+    "a container that has crashed is given a while": Case(
+        replace(TAKEN, trouble=CRASHING, since=Since(taken=995, troubled=NOW - 19)), Wait, want_words="CrashLoopBackOff"
+    ),
+    "and then no more": Case(
+        replace(TAKEN, start_seconds=300, trouble=CRASHING, since=Since(taken=900, troubled=NOW - 60)),
+        TakeBack,
+        "CrashLoopBackOff",
+        "the replacement web-2 on target does not become Ready: container app",
+    ),
+    "a replacement that the kubelet refuses is given up at once": Case(
+        replace(TAKEN, trouble=REFUSED, since=Since(taken=NOW, troubled=NOW)), TakeBack, "RefusedByKubelet", "OutOfcpu"
+    ),
+    "also if the next one runs elsewhere": Case(
+        let_go(
+            replace(TAKEN, trouble=REFUSED, since=Since(taken=NOW, troubled=NOW)), misplaced="x", misplaced_since=900
+        ),
+        TakeBack,
+        "RefusedByKubelet",
+    ),
+    "what is in its way when its time is over is the reason": Case(
+        replace(TAKEN, trouble=CRASHING, since=Since(taken=970, troubled=NOW - 1)),
+        TakeBack,
+        "CrashLoopBackOff",
+        "was not available 30 s after",
     ),
     "a replacement that runs elsewhere": Case(
         let_go(misplaced="other", misplaced_since=995), TakeBack, "TakenBack", "runs on other"

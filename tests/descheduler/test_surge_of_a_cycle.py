@@ -18,7 +18,7 @@ from berth_core.migration_plans import MoveMethod
 from berth_core.objects import Pod
 from berth_core.policies import DeschedulerPolicySpec
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.migration import find_unsurgeable
+from berth_descheduler.migration import find_unsurgeable, move_facts
 from berth_descheduler.outcome import Outcome, SilentObserver
 from berth_descheduler.planner import WaveLimits
 from berth_descheduler.plugins import NodeDrain, drain_settings
@@ -56,6 +56,8 @@ class Surging:
         self.makes = True
         """Whether a ReplicaSet makes a pod for one that it has let go."""
         self.is_ready = True
+        self.starts: Callable[[Raw], object] = lambda _: None
+        """Called with each pod that a ReplicaSet has made in the place of another."""
         self._patch = self.cluster.merge_patch
         self.cluster.merge_patch = self.merge_patch  # type: ignore[method-assign]
         self.fewest: dict[str, int] = {}
@@ -109,6 +111,14 @@ class Surging:
         new = self.cluster.new_pod(as_before, node=node, ready=self.is_ready)
         if place:
             self.cluster.take(place, new)
+        self.starts(new)
+
+    def set_status(self, pod: Raw, **status: Any) -> None:
+        """Write a pod's status as its kubelet would, unless the pod is gone by now."""
+        with self.cluster.lock:
+            here = self.cluster.objects["pods"].get((pod["metadata"]["namespace"], pod["metadata"]["name"]))
+            if here is not None:
+                self.cluster._store("pods", {**here, "status": {**here["status"], **status}})
 
     def _delete_surplus(self, app: str) -> None:
         wanted = self.cluster.objects["replicasets"][("shop", app)]["spec"]["replicas"]
@@ -263,6 +273,70 @@ def test_what_goes_wrong_is_taken_back_and_nothing_has_happened(trouble: str) ->
     if trouble != "the eviction is refused":
         assert evicted(world.cluster) == []
         assert world.cluster.pods_on("low-1") == ["api-1", "web-1"]
+
+
+READY = [{"type": "Ready", "status": "True"}]
+
+
+def test_a_replacement_that_starts_slowly_is_waited_for() -> None:
+    """Its place is recorded as taken long before it is Ready, and nothing on the pod says so any more."""
+    world = Surging()
+    world.is_ready = False
+    world.starts = lambda pod: threading.Timer(1.0, world.set_status, [pod], {"conditions": READY}).start()
+    outcome = run(world, impatient("gap_seconds", settings=SURGE, seconds=0.2))
+
+    assert states(outcome) == LANDED
+    assert world.released() == []
+
+
+CRASHED = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"}}
+LAST = {"terminated": {"exitCode": 1, "reason": "Error", "message": "no database"}}
+STATUSES: Mapping[str, tuple[dict[str, Any], str]] = {
+    "CrashLoopBackOff": (
+        {"containerStatuses": [{"name": "app", "restartCount": 4, "state": CRASHED, "lastState": LAST}]},
+        "exit code 1 (Error: no database)",
+    ),
+    "RefusedByKubelet": (
+        {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: not enough cpu"},
+        "OutOfcpu: Pod was rejected: not enough cpu",
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", STATUSES)
+def test_a_replacement_that_cannot_become_ready_is_given_up_early_by_its_own_words(reason: str) -> None:
+    world = Surging()
+    status, want_words = STATUSES[reason]
+    world.is_ready = False
+    world.starts = lambda pod: world.set_status(pod, **status)
+    settings = replace(SURGE, execution=replace(SURGE.execution, max_failed_share=1.0))
+    outcome = run(world, settings)
+
+    failed = [move for move in world.moves() if move["state"] == "Failed"]
+    assert {move.get("reason") for move in failed} == {reason}
+    assert all(want_words in move["message"] for move in failed)
+    assert failed, outcome
+    assert evicted(world.cluster) == world.released() == []
+    assert [sum(map(is_ready, world.owned(app))) for app in ("web", "api", "big")] == [2, 1, 2]
+
+
+@pytest.mark.parametrize("ready", ["False", "Unknown"])
+def test_a_replacement_on_a_node_that_went_not_ready_is_given_up(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(move_facts, "NODE_SECONDS", 0.0)
+    world = Surging()
+    world.is_ready = False
+    condition = {"type": "Ready", "status": ready, "reason": "NodeStatusUnknown", "message": "kubelet stopped posting"}
+
+    def lose_node(pod: Raw) -> None:
+        node = world.cluster.objects["nodes"][("", pod["spec"]["nodeName"])]
+        world.cluster._store("nodes", {**node, "status": {**node["status"], "conditions": [condition]}})
+
+    world.starts = lose_node
+    run(world, impatient("gap_seconds", settings=SURGE, seconds=0.1))
+
+    reasons = {move.get("reason"): move.get("message", "") for move in world.moves()}
+    assert "is not Ready: NodeStatusUnknown: kubelet stopped posting" in reasons["NodeNotReady"]
+    assert evicted(world.cluster) == world.released() == []
 
 
 def hold_without_proof(world: Surging) -> None:

@@ -37,6 +37,7 @@ from berth_descheduler.migration.move_facts import (
     note_unready_replicas,
     observe_wave,
     owner_key,
+    placed_pods,
     runs_without_handover,
     start_progress,
     was_evicted,
@@ -55,8 +56,9 @@ from berth_descheduler.migration.moves import (
     Wait,
     next_step,
 )
+from berth_descheduler.migration.node_questions import NodeQuestions
 from berth_descheduler.migration.plans import announce_eviction, announce_surge
-from berth_descheduler.migration.replacements import ControllerQuestions, made_since, placed_pods
+from berth_descheduler.migration.replacements import ControllerQuestions, made_since
 from berth_kube import RESERVATIONS, NotFoundError, SurgeEligibility
 
 
@@ -77,6 +79,18 @@ def find_successors(
             seen = Replacement(pod.metadata.name, pod.spec.node_name, pod.is_ready)
             observation = observed_wave.observations[one.index]
             observed_wave.observations[one.index] = replace(observation, replacement=seen)
+
+
+def find_slow_targets(
+    wave: Sequence[MoveProgress], observed_wave: WaveObservation, now: float, gap_seconds: float
+) -> frozenset[str]:
+    """Return the targets on which replacements have been for `gap_seconds` and are not Ready."""
+    slow = set()
+    for progress in wave:
+        seen, since = observed_wave.observations[progress.index].replacement, progress.taken_since
+        if not progress.finished and seen is not None and since is not None and now - since >= gap_seconds:
+            slow |= {progress.move.target} if seen.node == progress.move.target and not seen.ready else set()
+    return frozenset(slow)
 
 
 def note_turns(wave: Sequence[MoveProgress], waiting: Collection[int] = ()) -> None:
@@ -101,7 +115,8 @@ def note_release(
     """Update what is seen of a pod that was let go, and of its replacement.
 
     A restarted run knows the pod by its label, and so does one whose request got no answer; the waits begin anew.
-    `others` are the uids of pods that have places of the plan: those beside its own are replacements of siblings.
+    `others` are the uids of pods that have places of the plan: those beside its own are replacements of siblings. None
+    of them is misplaced, with or without the label of the hand-over: the operator takes that off once the pod runs.
     """
     surge, pod = progress.surge, observed.pods.get(progress.move.pod_uid)
     if not surge.released and surge.wanted and pod is not None and is_released(pod):
@@ -118,7 +133,9 @@ def note_release(
     }
     ready = seen is not None and seen.ready and seen.node == progress.move.target and seen.name in living
     ready_since = (surge.ready_since if surge.ready_since is not None else now) if ready else None
-    misplaced = next((one.spec.node_name for one in living.values() if runs_without_handover(one)), "")
+    at_home = {*others, progress.taken_by} if progress.reserved_at else {pod.metadata.uid for pod in living.values()}
+    strangers = (pod for pod in living.values() if pod.metadata.uid not in at_home)
+    misplaced = next((one.spec.node_name for one in strangers if runs_without_handover(one)), "")
     since, alone_since = surge.misplaced_since, surge.alone_since
     progress.surge = replace(
         surge,
@@ -175,6 +192,7 @@ class MoveController:
         self._moves = moves
         self._eligibility = SurgeEligibility(context.client, context.clock)
         self._questions = ControllerQuestions(context.client, calls, self._settings.timeouts.gap_seconds)
+        self._nodes = NodeQuestions(context.client, calls, self._settings.timeouts.gap_seconds)
         self._unanswered: set[int] = set()
         """Moves for whose eviction a request got no answer: it may have been carried out."""
         self.lost_sources = {one.move.source for one in moves if one.finished and _keeps_its_node(one.status)}
@@ -190,9 +208,12 @@ class MoveController:
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
         note_turns(wave, wave_context.waiting)
+        for progress in wave:
+            progress.target_problem = self._nodes.problem_of(progress.move.target)
         observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
         find_successors(wave, observed_wave, observed, self._begun)
         self._questions.ask(wave, observed_wave, observed, now)
+        self._nodes.ask(find_slow_targets(wave, observed_wave, now, timeouts.gap_seconds), now)
         counts, placed = _count_open(wave), placed_pods(observed)
         for progress in wave:
             if progress.finished or progress.in_flight:

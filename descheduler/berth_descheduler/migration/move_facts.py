@@ -40,6 +40,13 @@ from berth_descheduler.migration.moves import (
     Since,
     Surge,
 )
+from berth_descheduler.migration.readiness import (
+    NODE_SECONDS,
+    Trouble,
+    describe_unready,
+    find_trouble,
+    seconds_to_start,
+)
 
 OwnerKey: TypeAlias = tuple[str, ...]
 """Namespace and controller: pods that share them may take one another's places."""
@@ -93,6 +100,23 @@ class MoveProgress:
     evicted_since: float | None = None
     gone_since: float | None = None
     taken_since: float | None = None
+    started_since: float | None = None
+    troubled_since: float | None = None
+    trouble: MoveReason = MoveReason.NONE
+    """What keeps the replacement from becoming Ready, since `troubled_since`."""
+
+    reserved_at: str = ""
+    """When its Reservation was created, as the API server says; "" before that was seen."""
+
+    taken_by: str = ""
+    """The uid of the pod that its Reservation names; it has the place also once the Reservation is gone."""
+
+    start_seconds: float = 0.0
+    """How long the probes of its pod allow that to take, beside the timeouts."""
+
+    target_problem: str = ""
+    """Why the target is not Ready, where that was asked."""
+
     siblings_since: float | None = None
     """Since when its controller lacks Ready pods for those that earlier waves evicted."""
 
@@ -128,6 +152,7 @@ class MoveObservation:
     place: ReservationProgress
     place_detail: str = ""
     replacement: Replacement | None = None
+    trouble: Trouble | None = None
 
     @property
     def is_unclaimed(self) -> bool:
@@ -240,8 +265,8 @@ def _count_misplaced(
     The webhook missed them, so no pod will come for their places. A pod counts only after `gap_seconds`: the watches
     of pods and Reservations are not synchronous.
     """
-    known = {progress.move.pod_uid for progress in moves}
-    known |= {slot.owner.uid for seen in observed.reservations.values() for slot in seen.status.slots if slot.owner}
+    known = {progress.move.pod_uid for progress in moves} | {progress.taken_by for progress in moves}
+    known |= placed_pods(observed)
     missed = _first_evictions(observed_wave, moves, observed)
     earliest = min((created for _, created in missed.values()), default=None)
     if earliest is None:
@@ -270,6 +295,13 @@ def _first_evictions(
         if created and was_evicted(progress, observed_wave.observations[progress.index]):
             found.setdefault(progress.replicas, (progress, created))
     return found
+
+
+def placed_pods(observed: ObservedPlan) -> frozenset[str]:
+    """Return the uids of the pods that have places of the plan, or are about to."""
+    statuses = [reservation.status for reservation in observed.reservations.values()]
+    owners = [*(slot.owner for status in statuses for slot in status.slots), *(one.current_owner for one in statuses)]
+    return frozenset(owner.uid for owner in owners if owner is not None)
 
 
 def runs_without_handover(pod: Pod) -> bool:
@@ -324,6 +356,8 @@ def derive_facts(
         refusal=progress.refusal,
         refusal_detail=progress.refusal_detail,
         replacement=observation.replacement,
+        trouble=observation.trouble,
+        start_seconds=progress.start_seconds,
         must_be_ready=progress.was_ready,
         grace_seconds=progress.grace_seconds,
         replicas=counter.counts(),
@@ -337,6 +371,8 @@ def derive_facts(
             evicted=progress.evicted_since,
             gone=_latest(progress.gone_since, counter.last_gone),
             taken=progress.taken_since,
+            started=progress.started_since,
+            troubled=progress.troubled_since,
             siblings=progress.siblings_since,
             stopping=stopping_since,
         ),
@@ -357,13 +393,67 @@ def _is_source_ready(progress: MoveProgress, observed_wave: WaveObservation, *, 
 def _observe_move(progress: MoveProgress, observed: ObservedPlan, now: float, gap_seconds: float) -> MoveObservation:
     reservation = observed.reservations.get(progress.key)
     place, detail = _place(progress, reservation, now, gap_seconds)
-    pod = observed.pods.get(progress.move.pod_uid)
+    pod, successor = observed.pods.get(progress.move.pod_uid), _find_successor(progress, reservation, observed)
+    if place is ReservationProgress.LOST and successor is not None and successor.spec.node_name:
+        place = ReservationProgress.BOUND  # whatever became of the Reservation, its pod has the place
+    trouble = None if successor is None else _find_trouble(progress, successor)
+    _note_start(progress, pod, successor, trouble, now)
     return MoveObservation(
         presence=_presence(pod),
         place=place,
         place_detail=detail,
-        replacement=_replacement(reservation, observed),
+        replacement=None if successor is None else _replacement(successor),
+        trouble=trouble,
     )
+
+
+def _find_successor(progress: MoveProgress, reservation: Reservation | None, observed: ObservedPlan) -> Pod | None:
+    """Return the pod that took the place: the one that the Reservation names, or named before it was deleted."""
+    if reservation is not None:
+        progress.reserved_at = reservation.metadata.creation_timestamp or ""
+        slot = _slot(reservation)
+        owner = (slot.owner if slot else None) or reservation.status.current_owner
+        uid = owner.uid if owner else ""
+        if progress.taken_by and progress.taken_by != uid:
+            progress.taken_since = progress.started_since = None
+        progress.taken_by = uid
+    elif not progress.taken_by and (name := progress.status.replacement) and not progress.move.is_eviction:
+        named = (pod for pod in observed.pods.values() if pod.metadata.name == name)
+        progress.taken_by = next((pod.metadata.uid for pod in named if owner_key(pod) == progress.replicas), "")
+    return observed.pods.get(progress.taken_by)
+
+
+def _replacement(pod: Pod) -> Replacement:
+    ready = pod.is_ready or pod.status.phase == "Succeeded"
+    detail = "" if ready else describe_unready(pod)
+    return Replacement(name=pod.metadata.name, node=pod.spec.node_name, ready=ready, detail=detail)
+
+
+def _find_trouble(progress: MoveProgress, successor: Pod) -> Trouble | None:
+    """Return what keeps a replacement from becoming Ready; its node explains more than its containers do."""
+    own = find_trouble(successor)
+    if progress.target_problem and not (own is not None and own.is_final) and not successor.is_ready:
+        return Trouble(MoveReason.NODE_NOT_READY, progress.target_problem, NODE_SECONDS)
+    return own
+
+
+def _note_start(
+    progress: MoveProgress, pod: Pod | None, successor: Pod | None, trouble: Trouble | None, now: float
+) -> None:
+    """Note since when a replacement has its node, since when it runs, and how long it may take to become Ready."""
+    asked = [seconds_to_start(one) for one in (pod, successor) if one is not None]
+    progress.start_seconds = max(asked, default=progress.start_seconds)
+    if successor is None or not successor.spec.node_name:
+        progress.started_since = progress.troubled_since = None
+        progress.trouble = MoveReason.NONE
+        return
+    if progress.taken_since is None:
+        progress.taken_since = now
+    if progress.started_since is None and successor.status.phase not in {"", "Pending"}:
+        progress.started_since = now
+    reason = MoveReason.NONE if trouble is None else trouble.reason
+    if progress.trouble is not reason:
+        progress.trouble, progress.troubled_since = reason, now if trouble is not None else None
 
 
 def _expire_before_horizon(
@@ -450,19 +540,6 @@ def _slot(reservation: Reservation) -> Slot | None:
 def _handover_detail(reservation: Reservation) -> str:
     found = [one for one in reservation.status.conditions if one.type == ConditionType.HANDOVER_READY]
     return ": ".join(filter(None, (found[0].reason, found[0].message))) if found else "the operator is silent; too old?"
-
-
-def _replacement(reservation: Reservation | None, observed: ObservedPlan) -> Replacement | None:
-    """Return the pod that took the place, with its node."""
-    if reservation is None:
-        return None
-    slot = _slot(reservation)
-    owner = (slot.owner if slot else None) or reservation.status.current_owner
-    pod = observed.pods.get(owner.uid) if owner else None
-    if pod is None:
-        return None
-    ready = pod.is_ready or pod.status.phase == "Succeeded"
-    return Replacement(name=pod.metadata.name, node=pod.spec.node_name, ready=ready)
 
 
 def _note_times(progress: MoveProgress, observation: MoveObservation, pod: Pod | None, now: float) -> None:

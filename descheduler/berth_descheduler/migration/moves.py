@@ -11,6 +11,7 @@ from enum import Enum, auto
 from typing import Final, TypeAlias, assert_never
 
 from berth_core import MoveReason, MoveState
+from berth_descheduler.migration.readiness import Trouble
 from berth_descheduler.settings import MoveTimeouts
 
 _LATE_WATCHES: Final = 3
@@ -74,6 +75,8 @@ class Replacement:
     name: str
     node: str
     ready: bool
+    detail: str = ""
+    """What the kubelet says of it while it is not Ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,12 @@ class Since:
     evicted: float | None = None
     gone: float | None = None
     taken: float | None = None
+    """Since when a replacement is known that has a node, or the place is recorded as taken."""
+
+    started: float | None = None
+    """Since when the containers of that replacement run."""
+
+    troubled: float | None = None
     siblings: float | None = None
     stopping: float | None = None
 
@@ -168,6 +177,12 @@ class MoveFacts:
 
     refusal_detail: str = ""
     replacement: Replacement | None = None
+    trouble: Trouble | None = None
+    """Why the replacement does not become Ready."""
+
+    start_seconds: float = 0.0
+    """How long the probes of the pod allow it to take, beside the timeouts."""
+
     must_be_ready: bool = True
     """Whether the evicted pod was Ready, or may have been."""
 
@@ -198,6 +213,12 @@ class MoveFacts:
         if self.eviction is Eviction.UNANSWERED:
             return self.presence is not Presence.ON_SOURCE
         return self.eviction is Eviction.SENT
+
+    @property
+    def is_taken(self) -> bool:
+        """Return whether the place has its pod: that is recorded, or the pod on its way there has a node."""
+        is_bound = self.replacement is not None and bool(self.replacement.node)
+        return self.place is ReservationProgress.BOUND or (self.place is ReservationProgress.HANDING_OVER and is_bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +347,9 @@ def _behind_siblings(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> St
     """
     if facts.siblings_ready:
         return None
-    if _elapsed(facts.since.siblings, timeouts.ready_seconds, now):
-        message = f"a pod that took a sibling's place was not Ready for {timeouts.ready_seconds:g} s"
+    limit = timeouts.ready_seconds + facts.start_seconds
+    if _elapsed(facts.since.siblings, limit, now):
+        message = f"a pod that took a sibling's place was not Ready for {limit:g} s"
         return Finish(MoveState.SKIPPED, MoveReason.SIBLING_NOT_READY, message, release=True)
     state = MoveState.PENDING if facts.place is ReservationProgress.NOT_CREATED else MoveState.RESERVED
     return Wait(state, "waits until the pods that took its siblings' places are Ready")
@@ -401,7 +423,9 @@ def _without_spare_place(facts: MoveFacts) -> Step:
 
 def _after_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     match facts.place:
-        case ReservationProgress.BOUND if facts.presence is not Presence.ON_SOURCE:
+        case ReservationProgress.BOUND | ReservationProgress.HANDING_OVER if (
+            facts.is_taken and facts.presence is not Presence.ON_SOURCE
+        ):
             return _await_ready(facts, timeouts, now)
         case ReservationProgress.LOST | ReservationProgress.NOT_CREATED:
             message = _joined("the pod was evicted, then its Reservation was lost", facts.place_detail)
@@ -422,20 +446,45 @@ def _after_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
 def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     """Decide for a taken place.
 
-    Its Succeeded Reservation holds nothing and stays for people to see.
+    Its Succeeded Reservation holds nothing and stays for people to see. One that is not recorded as taken although its
+    pod has long had its node has no operator that records anything.
     """
-    seen = facts.replacement
-    if seen is not None and seen.node and (seen.ready or not facts.must_be_ready):
+    seen, trouble, unrecorded = facts.replacement, facts.trouble, facts.place is not ReservationProgress.BOUND
+    is_settled = not unrecorded or _elapsed(facts.since.taken, timeouts.gap_seconds, now)
+    is_hopeless = trouble is not None and (trouble.has_ended or (trouble.is_final and facts.must_be_ready))
+    if seen is not None and trouble is not None and is_hopeless:
+        return Finish(MoveState.FAILED, trouble.reason, _troubled(seen, trouble), release=unrecorded)
+    if seen is not None and seen.node and is_settled and (seen.ready or not facts.must_be_ready):
         return _landed(facts.target, seen.node)
     if seen is None and _elapsed(facts.since.taken, _LATE_WATCHES * timeouts.gap_seconds, now):
         message = f"the replacement was removed from {facts.target} by others before it was Ready"
         return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_GONE, message)
-    if _elapsed(facts.since.taken, timeouts.ready_seconds, now):
-        message = f"the replacement {_what_is_amiss(seen)} after {timeouts.ready_seconds:g} s"
-        return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_TIMEOUT, message)
+    limit = timeouts.ready_seconds + facts.start_seconds
+    if _is_overdue(facts, limit, now):
+        reason = MoveReason.REPLACEMENT_TIMEOUT if trouble is None else trouble.reason
+        message = _joined(f"the replacement {_what_is_amiss(seen)} after {limit:g} s", _detail(facts))
+        return Finish(MoveState.FAILED, reason, message, release=unrecorded)
     if facts.stop is MoveReason.INTERRUPTED and _elapsed(facts.since.stopping, timeouts.shutdown_seconds, now):
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, "stopped before the replacement was Ready")
-    return Wait(MoveState.EVICTED, "waits until the replacement is Ready")
+    return Wait(MoveState.EVICTED, _joined("waits until the replacement is Ready", _detail(facts)))
+
+
+def _is_overdue(facts: MoveFacts, limit: float, now: float) -> bool:
+    """Return whether a replacement took longer than `limit` until its containers ran, or from then until now.
+
+    Images of some gigabytes take their time before the containers start, and probes theirs after that.
+    """
+    return _elapsed(facts.since.taken if facts.since.started is None else facts.since.started, limit, now)
+
+
+def _detail(facts: MoveFacts) -> str:
+    if facts.trouble is not None:
+        return facts.trouble.message
+    return facts.replacement.detail if facts.replacement is not None else ""
+
+
+def _troubled(seen: Replacement, trouble: Trouble) -> str:
+    return f"the replacement {seen.name} on {seen.node} does not become Ready: {trouble.message}"
 
 
 def _what_is_amiss(seen: Replacement | None) -> str:
@@ -500,9 +549,11 @@ def _while_released(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
     if facts.surge.available and facts.place is ReservationProgress.BOUND:
         is_early = facts.retry_eviction_at is not None and now < facts.retry_eviction_at
         return Wait(MoveState.RESERVED, facts.eviction_detail) if is_early else Evict()
-    if trouble := _trouble(facts, timeouts, now):
-        return TakeBack(Finish(MoveState.FAILED, MoveReason.TAKEN_BACK, trouble, release=True))
-    return Wait(MoveState.RESERVED, "waits until its replacement is available; it runs on meanwhile")
+    if (end := _why_taken_back(facts, timeouts, now)) is not None:
+        return TakeBack(end)
+    return Wait(
+        MoveState.RESERVED, _joined("waits until its replacement is available; it runs on meanwhile", _detail(facts))
+    )
 
 
 def _end_of_surge(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finish | None:
@@ -517,8 +568,30 @@ def _end_of_surge(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finis
     return _blocked_for_long(facts, timeouts, now)
 
 
-def _trouble(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> str:
-    """Return why a pod that was let go has to be taken back, "" if all goes well."""
+def _why_taken_back(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finish | None:
+    """Return how the move of a pod ends that was let go and has to be taken back, None if all goes well."""
+    seen, trouble = facts.replacement, facts.trouble
+    if seen is not None and trouble is not None and _elapsed(facts.since.troubled, trouble.patience_seconds, now):
+        return _taken_back(_troubled(seen, trouble), trouble.reason)
+    if amiss := _amiss_with_place(facts, timeouts, now):
+        return _taken_back(amiss)
+    if not facts.is_taken:
+        overdue = _elapsed(facts.surge.released_since, timeouts.land_seconds, now)
+        message = _joined(f"no replacement took the place within {timeouts.land_seconds:g} s", facts.place_detail)
+        return _taken_back(message) if overdue else None
+    limit = timeouts.ready_seconds + facts.start_seconds + facts.surge.min_ready_seconds
+    if not _is_overdue(facts, limit, now):
+        return None
+    message = _joined(f"the replacement was not available {limit:g} s after it began", _detail(facts))
+    return _taken_back(message, MoveReason.TAKEN_BACK if trouble is None else trouble.reason)
+
+
+def _taken_back(message: str, reason: MoveReason = MoveReason.TAKEN_BACK) -> Finish:
+    return Finish(MoveState.FAILED, reason, message, release=True)
+
+
+def _amiss_with_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> str:
+    """Return why no replacement gets the place, or another than planned; "" if one may."""
     surge, seen = facts.surge, facts.replacement
     if facts.place in {ReservationProgress.NOT_CREATED, ReservationProgress.LOST}:
         return _joined("its place was lost", facts.place_detail)
@@ -528,12 +601,7 @@ def _trouble(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> str:
         return f"its replacement was not handed the place and runs on {surge.misplaced}"
     if _elapsed(surge.alone_since, timeouts.gap_seconds, now):
         return "its ReplicaSet has no pod in its stead: it was scaled down, or may make no more"
-    limit = timeouts.ready_seconds + surge.min_ready_seconds
-    if facts.place is ReservationProgress.BOUND:
-        what = f"the replacement was not available {limit:g} s after it began"
-        return what if _elapsed(facts.since.taken, limit, now) else ""
-    overdue = _elapsed(surge.released_since, timeouts.land_seconds, now)
-    return _joined(f"no replacement took the place within {timeouts.land_seconds:g} s", facts.place_detail) * overdue
+    return ""
 
 
 def _taking_back(facts: MoveFacts, end: Finish, timeouts: MoveTimeouts, now: float) -> Step:

@@ -5,7 +5,13 @@ from typing import Any, Final
 
 from berth_core import BerthError, PlannedMove, Pod, api_group
 from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan
-from berth_descheduler.migration.move_facts import MoveProgress, OwnerKey, WaveObservation, owner_key
+from berth_descheduler.migration.move_facts import (
+    MoveProgress,
+    OwnerKey,
+    WaveObservation,
+    owner_key,
+    placed_pods,
+)
 from berth_kube import (
     DEPLOYMENTS,
     REPLICA_SETS,
@@ -18,17 +24,10 @@ from berth_kube import (
 )
 
 
-def placed_pods(observed: ObservedPlan) -> frozenset[str]:
-    """Return the uids of the pods that have places of the plan, or are about to."""
-    statuses = [one.status for one in observed.reservations.values()]
-    owners = [*(slot.owner for one in statuses for slot in one.slots), *(one.current_owner for one in statuses)]
-    return frozenset(owner.uid for owner in owners if owner is not None)
-
-
 def made_since(progress: MoveProgress, observed: ObservedPlan) -> dict[str, Pod]:
     """Return the living pods that the controller has made since the place was asked for, by name."""
     place = observed.reservations.get(progress.key)
-    begun = (place.metadata.creation_timestamp if place else None) or ""
+    begun = (place.metadata.creation_timestamp if place else None) or progress.reserved_at
     return {
         pod.metadata.name: pod
         for uid, pod in observed.pods.items()

@@ -133,7 +133,8 @@ _TIMEOUTS: Final = {
     "reserve": "Give a move up if its place is not held and proven by then.",
     "evict": "Give a move up if a disruption budget or a webhook refuses the eviction for so long.",
     "land": "Give a move up if no replacement has taken its place so long after the pod ended.",
-    "ready": "Count a move as failed if the replacement is not Ready so long after it began to run.",
+    "ready": "Fail a move if the replacement does not run in time, or is not Ready in time once it runs; "
+    "what its probes ask for comes on top.",
 }
 
 
