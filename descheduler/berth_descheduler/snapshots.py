@@ -508,7 +508,7 @@ def _raw_items(client: KubeClient, kind: Resource | tuple[Resource, ...]) -> Ite
 
 
 def _identity(item: Mapping[str, Any]) -> tuple[str, str]:
-    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+    return item["metadata"].get("namespace") or "", item["metadata"]["name"]
 
 
 # --- followed ---------------------------------------------------------------------------------------------------------

@@ -56,11 +56,11 @@ class StatusAsMemory(kopf.DiffBaseStorage):
 
         Kopf would copy the whole object.
         """
-        return {"spec": {"generation": body.get("metadata", {}).get("generation")}}
+        return {"spec": {"generation": (body.get("metadata") or {}).get("generation")}}
 
     def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
         """Return the generation of the status, None without a status."""
-        generation = body.get("status", {}).get("observedGeneration")
+        generation = (body.get("status") or {}).get("observedGeneration")
         return None if generation is None else {"spec": {"generation": generation}}
 
     def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
@@ -197,7 +197,7 @@ class ReadableAnswer(aiohttp.ClientResponse):
         page = decode_page(_LIST, await self.read(), dict)
         metadata = {"resourceVersion": page.metadata.resource_version, "continue": page.metadata.continue_token}
         head = {"apiVersion": RESERVATIONS.api_version, "kind": f"{RESERVATIONS.kind}List"}
-        return {**head, "metadata": metadata, "items": list(page.items or ())}
+        return {**head, "metadata": metadata, "items": list(page.items)}
 
     @property
     def _is_of_reservations(self) -> bool:
@@ -213,7 +213,7 @@ def readable_line(line: bytes) -> bytes:
         return line
     event = decode_event(_WATCH, line)
     body = decode_item(_WATCH, event.object, dict)
-    if "unreadable" not in body.get("metadata", {}):
+    if "unreadable" not in (body.get("metadata") or {}):
         return line
     return msgspec.json.encode({"type": event.type, "object": body})
 

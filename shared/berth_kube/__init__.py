@@ -98,6 +98,7 @@ from berth_kube.surge import (
     relabel,
     released_pods,
     take_back,
+    wanted_replicas,
     why_not_surge,
 )
 from berth_kube.transport import ConfigurationSource, Request, context_names, find_source, is_loopback
@@ -227,5 +228,6 @@ __all__ = [
     "review_token",
     "stop_informers",
     "take_back",
+    "wanted_replicas",
     "why_not_surge",
 ]

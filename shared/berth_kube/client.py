@@ -221,7 +221,7 @@ class KubeClient:
             found = self._object(request, Repeatable.ALWAYS, AS_DICT)
         except NotFoundError:
             return False
-        return any(one.get("name") == resource.plural for one in found.get("resources", ()))
+        return any(one.get("name") == resource.plural for one in found.get("resources") or ())
 
     def list(
         self,
@@ -269,9 +269,9 @@ class KubeClient:
         (RefusedError) instead of dropping them. Not repeated after a failure that may have come too late: the caller
         may then get AlreadyExistsError.
         """
-        metadata = body.get("metadata", {})
+        metadata = body.get("metadata") or {}
         namespace = namespace or (metadata.get("namespace") if resource.namespaced else None)
-        name = metadata.get("name") or metadata.get("generateName", "")
+        name = metadata.get("name") or metadata.get("generateName") or ""
         call = Call("create", resource.describe(name, namespace=namespace))
         query = [pair for pair, is_asked in ((_DRY_RUN, dry_run), (_STRICT, strict)) if is_asked]
         request = Request(call, "POST", resource.path(namespace=namespace), query, _ENCODER.encode(body))

@@ -137,7 +137,7 @@ def put_taint(
     wanted = {"key": key, "value": value, "effect": effect}
 
     def change(taints: RawTaints) -> RawTaints:
-        others = [taint for taint in taints if (taint["key"], taint["effect"]) != (key, effect)]
+        others = [taint for taint in taints if (taint["key"], taint.get("effect")) != (key, effect)]
         return [*others, wanted]
 
     changed = _change_known(client, known, lambda taint: (taint.key, taint.effect) == (key, effect), wanted, type)

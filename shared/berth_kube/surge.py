@@ -130,7 +130,7 @@ _UNCOUNTED_SECONDS: Final = 5.0
 
 def is_ready(raw_pod: RawObject) -> bool:
     """Return whether a pod is Ready."""
-    conditions = raw_pod.get("status", {}).get("conditions") or ()
+    conditions = (raw_pod.get("status") or {}).get("conditions") or ()
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
@@ -145,7 +145,7 @@ def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
             return ObjectReference(
                 api_version=owner["apiVersion"],
                 kind=owner["kind"],
-                namespace=metadata.get("namespace", ""),
+                namespace=metadata.get("namespace") or "",
                 name=owner["name"],
                 uid=owner["uid"],
             )
@@ -163,7 +163,7 @@ def look_around(
     behind = controller_reference(replica_set) if replica_set else None
     if behind is None or behind.kind != "Deployment":
         return Around(replica_set=replica_set)
-    names = [one["persistentVolumeClaim"]["claimName"] for one in _volumes(raw_pod) if "persistentVolumeClaim" in one]
+    names = [one["persistentVolumeClaim"]["claimName"] for one in _volumes(raw_pod) if one.get("persistentVolumeClaim")]
     return replace(
         read_namespace(namespace) if read_namespace else _read_namespace(client, namespace),
         replica_set=replica_set,
@@ -266,7 +266,9 @@ def _why_not_by_pod(raw_pod: RawObject, around: Around) -> str:
     noted = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
     if any(key in noted for key in _GANG_KEYS) or any(spec.get(field) for field in _GANG_FIELDS):
         return "it belongs to a gang, which counts its pods"
-    alone = [one["metadata"]["name"] for one in around.claims if not _SHARED & set(one["spec"].get("accessModes", ()))]
+    alone = [
+        one["metadata"]["name"] for one in around.claims if not _SHARED & set(one["spec"].get("accessModes") or ())
+    ]
     return f"its volume {alone[0]} is for one node at a time" if alone else ""
 
 
@@ -281,7 +283,7 @@ def _why_not_by_owner(raw_pod: RawObject, around: Around) -> str:
         return "its ReplicaSet belongs to no Deployment"
     if behind.kind != "Deployment" or not behind.api_version.startswith("apps/"):
         return f"its ReplicaSet belongs to a {behind.kind}, not to a Deployment"
-    value = (raw_pod["metadata"].get("labels") or {}).get(TEMPLATE_HASH_LABEL, "")
+    value = (raw_pod["metadata"].get("labels") or {}).get(TEMPLATE_HASH_LABEL)
     if not value or hash_of(around.replica_set) != value:
         return f"its ReplicaSet does not select it by {TEMPLATE_HASH_LABEL}"
     return _why_not_by_deployment(around.replica_set, around.deployment or {})
@@ -292,17 +294,24 @@ def _why_not_by_deployment(replica_set: RawObject, deployment: RawObject) -> str
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate":
         return "its Deployment has the strategy Recreate: two of its pods never run at once"
-    if str((strategy.get("rollingUpdate") or {}).get("maxSurge", "25%")) in {"0", "0%"}:
+    surge = (strategy.get("rollingUpdate") or {}).get("maxSurge")
+    if surge is not None and str(surge) in {"0", "0%"}:
         return "its Deployment allows no pod more: its maxSurge is 0"
-    has_its_number = replica_set["spec"].get("replicas", 1) == spec.get("replicas", 1)
+    has_its_number = wanted_replicas(replica_set) == wanted_replicas(deployment)
     return "" if is_rolled_out(deployment) and has_its_number else _IN_CHANGE
 
 
 def is_rolled_out(deployment: RawObject) -> bool:
     """Return whether a Deployment's status says that all pods that it wants are made from its template."""
-    spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
-    is_seen = bool(status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0))
-    return is_seen and status.get("updatedReplicas", 0) == spec.get("replicas", 1)
+    status = deployment.get("status") or {}
+    is_seen = bool((status.get("observedGeneration") or 0) >= (deployment["metadata"].get("generation") or 0))
+    return is_seen and (status.get("updatedReplicas") or 0) == wanted_replicas(deployment)
+
+
+def wanted_replicas(workload: RawObject) -> int:
+    """Return how many pods a controller is to have: one if it does not say."""
+    wanted = (workload.get("spec") or {}).get("replicas")
+    return 1 if wanted is None else int(wanted)
 
 
 def _why_not_by_selectors(raw_pod: RawObject, around: Around) -> str:
@@ -344,7 +353,7 @@ def _why_not_by_room(raw_pod: RawObject, around: Around) -> str:
             needed = (limits if name.startswith("limits.") else requests).get(resource)
             if name in {"pods", "count/pods"}:
                 needed = 1
-            left = _amount(resource, hard) - _amount(resource, (status.get("used") or {}).get(name, "0"))
+            left = _amount(resource, hard) - _amount(resource, (status.get("used") or {}).get(name) or "0")
             if needed and needed * (1 + around.uncounted) > left:
                 return f"the ResourceQuota {quota['metadata']['name']}{_NO_ROOM}"
     return ""
@@ -361,7 +370,7 @@ def _volumes(raw_pod: RawObject) -> list[dict[str, Any]]:
 def hash_of(replica_set: RawObject) -> str:
     """Return the label's value by which a ReplicaSet selects its pods, "" if by none."""
     found = (replica_set["spec"].get("selector") or {}).get("matchLabels") or {}
-    return str(found.get(TEMPLATE_HASH_LABEL, ""))
+    return str(found.get(TEMPLATE_HASH_LABEL) or "")
 
 
 # --- letting go and taking back --------------------------------------------------------------------------------------

@@ -165,7 +165,8 @@ def _has_plugin(documents: Sequence[Mapping[str, Any]], context: str) -> bool:
     """Return whether the context's user gets credentials from a plugin."""
     contexts = {name: entry for document in reversed(documents) for name, entry in _named(document, "contexts").items()}
     users = {name: entry for document in reversed(documents) for name, entry in _named(document, "users").items()}
-    user = users.get(contexts[context]["context"].get("user"), {}).get("user")
+    chosen = contexts[context].get("context") or {}
+    user = users.get(str(chosen.get("user")), {}).get("user")
     return isinstance(user, dict) and "exec" in user
 
 

@@ -234,7 +234,7 @@ def _find_deployments(
 
 def _build_deployment(raw: Mapping[str, Any], replica_set: Mapping[str, Any]) -> dict[str, Any]:
     """Return a Deployment whose ReplicaSet is up to date, with the strategy that it has in the snapshot."""
-    given = raw.get("spec", {})
+    given = raw.get("spec") or {}
     kept = {name: given[name] for name in ("strategy", "paused") if name in given}
     metadata = {"name": raw["metadata"]["name"], "namespace": raw["metadata"]["namespace"]}
     return {"metadata": metadata, "spec": {**replica_set["spec"], **kept}}

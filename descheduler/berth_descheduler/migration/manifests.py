@@ -84,7 +84,7 @@ def build_template(raw_pod: RawObject) -> dict[str, Any]:
 
     It has the form `{metadata, spec}`.
     """
-    labels = _own_labels(raw_pod.get("metadata", {}).get("labels") or {})
+    labels = _own_labels((raw_pod.get("metadata") or {}).get("labels") or {})
     template: dict[str, Any] = {"spec": _spec(raw_pod["spec"], labels)}
     if labels:
         template["metadata"] = {"labels": labels}
@@ -150,16 +150,17 @@ def _without_merged_labels(affinity: RawObject, labels: Mapping[str, str]) -> di
     return {
         kind: _map_terms(part, lambda term: _unmerged(term, labels)) if kind != "nodeAffinity" else part
         for kind, part in affinity.items()
+        if part is not None
     }
 
 
 def _map_terms(part: RawObject, change: Callable[[RawObject], RawObject]) -> dict[str, Any]:
     """Return a pod (anti-)affinity with every term changed, required and preferred ones."""
-    return {rule: [_change_term(term, change) for term in terms] for rule, terms in part.items()}
+    return {rule: [_change_term(term, change) for term in terms] for rule, terms in part.items() if terms is not None}
 
 
 def _change_term(term: RawObject, change: Callable[[RawObject], RawObject]) -> RawObject:
-    if "podAffinityTerm" in term:
+    if term.get("podAffinityTerm"):
         return {**term, "podAffinityTerm": change(term["podAffinityTerm"])}
     return change(term)
 
@@ -301,7 +302,7 @@ def build_reservation(
         "kind": RESERVATION_KIND,
         "metadata": _reservation_metadata(plan, index, move),
         "spec": {
-            "schedulerName": raw_pod["spec"].get("schedulerName", "default-scheduler"),
+            "schedulerName": raw_pod["spec"].get("schedulerName") or "default-scheduler",
             "owners": [{"object": msgspec.to_builtins(one)} for one in _move_owners(owner, raw_pod)],
             "ttl": format_duration(ttl),
             "tasks": [build_task(TASK_NAME, template, replicas=1, node=move.target)],
@@ -437,7 +438,7 @@ def _owners_of(raw_pods: RawPods) -> list[dict[str, Any]]:
 
 
 def _scheduler(raw_pods: RawPods) -> str:
-    return next((raw["spec"].get("schedulerName", "") for raw in raw_pods.values()), "") or "default-scheduler"
+    return next((raw["spec"].get("schedulerName") for raw in raw_pods.values()), "") or "default-scheduler"
 
 
 def _room_owners(plan: PlanIdentity, room: Room) -> list[dict[str, Any]]:

@@ -139,7 +139,7 @@ def find_unsurgeable(objects: ObjectReader, pods: Iterable[Pod]) -> dict[str, st
     eligibility = SurgeEligibility(objects, SystemClock())
     for alike in of_kind.values():
         raw_pod = msgspec.to_builtins(alike[0])
-        raw_pod["spec"] = {"containers": [], **raw_pod.get("spec", {})}
+        raw_pod["spec"] = {"containers": [], **(raw_pod.get("spec") or {})}
         if reason := _why_not_surge(eligibility, raw_pod):
             found |= dict.fromkeys((pod.key for pod in alike), reason)
     return found
@@ -176,7 +176,7 @@ def _grace_seconds(raw_pod: dict[str, Any]) -> float:
 
 def why_not_movable(raw_pod: dict[str, Any], move: PlannedMove) -> ReserveAnswer | None:
     """Return why the live pod is not the planned one, else None."""
-    metadata, node = raw_pod["metadata"], raw_pod["spec"].get("nodeName", "")
+    metadata, node = raw_pod["metadata"], raw_pod["spec"].get("nodeName") or ""
     if metadata["uid"] != move.pod_uid:
         return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="another pod has its name by now")
     if metadata.get("deletionTimestamp"):
@@ -352,7 +352,7 @@ def _why_not_evicted(raw_pod: dict[str, Any], move: PlannedMove, rules: PreEvict
 def _as_before(raw_pod: dict[str, Any], move: PlannedMove) -> dict[str, Any]:
     """Return a released pod as it was: its plan says who controlled it."""
     metadata = raw_pod["metadata"]
-    labels = metadata["labels"] | {TEMPLATE_HASH_LABEL: Note.read(metadata.get("annotations") or {}).hash}
+    labels = (metadata.get("labels") or {}) | {TEMPLATE_HASH_LABEL: Note.read(metadata.get("annotations") or {}).hash}
     owner = {**msgspec.to_builtins(move.owner), "controller": True} if move.owner else {}
     return {**raw_pod, "metadata": {**metadata, "labels": labels, "ownerReferences": [owner] if owner else []}}
 

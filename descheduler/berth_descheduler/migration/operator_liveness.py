@@ -185,19 +185,20 @@ def is_past(deadline: str, now: datetime, stale_seconds: float) -> bool:
 
 def _node_of_slot(pod: RawPod) -> str:
     """Return the node of a pod's slot annotation, "" without one."""
-    note = (pod["metadata"].get("annotations") or {}).get(SLOT_ANNOTATION, "")
+    note = (pod["metadata"].get("annotations") or {}).get(SLOT_ANNOTATION) or ""
     return note.split("/")[2] if note.count("/") > 1 else ""
 
 
 def _is_waiting(pod: RawPod) -> bool:
     """Return whether a pod does not run yet but still may."""
-    return pod["metadata"].get("deletionTimestamp") is None and pod.get("status", {}).get("phase") in {None, "Pending"}
+    phase = (pod.get("status") or {}).get("phase")
+    return pod["metadata"].get("deletionTimestamp") is None and phase in {None, "", "Pending"}
 
 
 def _is_tried(pod: RawPod) -> bool:
     """Return whether a scheduler has tried a pod since it was gated."""
-    conditions = pod.get("status", {}).get("conditions") or ()
-    said = next((one.get("reason", "") for one in conditions if one["type"] == "PodScheduled"), "")
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    said = next((one.get("reason") or "" for one in conditions if one["type"] == "PodScheduled"), "")
     return said not in {"", _GATED_REASON}
 
 

@@ -224,7 +224,7 @@ def _has_left(client: KubeClient, move: PlannedMove) -> bool:
         found = client.get(PODS, move.pod, namespace=move.namespace)["metadata"]
     except NotFoundError:
         return True
-    return found["uid"] != move.pod_uid or "deletionTimestamp" in found
+    return found["uid"] != move.pod_uid or bool(found.get("deletionTimestamp"))
 
 
 def _aborted_room(room: Room, status: RoomStatus) -> RoomStatus:

@@ -21,6 +21,7 @@ from berth_kube import (
     NotFoundError,
     controller_reference,
     is_rolled_out,
+    wanted_replicas,
 )
 
 
@@ -112,7 +113,7 @@ def wanted_pods(client: KubeClient, move: PlannedMove) -> int | None:
         return None
     try:
         found = client.get(resource, owner.name, namespace=move.namespace)
-        metadata, wanted = found["metadata"], int(found["spec"].get("replicas", 1))
+        metadata, wanted = found["metadata"], wanted_replicas(found)
         if metadata.get("deletionTimestamp") or (owner.uid and metadata["uid"] != owner.uid):
             return 0
         if resource is STATEFUL_SETS:
@@ -133,5 +134,5 @@ def _is_rolling_out(client: KubeClient, replica_set: Mapping[str, Any]) -> bool:
         found = client.get(DEPLOYMENTS, behind.name, namespace=replica_set["metadata"]["namespace"])
     except NotFoundError:
         return False
-    is_alone = found.get("status", {}).get("replicas", 0) == found["spec"].get("replicas", 1)
+    is_alone = ((found.get("status") or {}).get("replicas") or 0) == wanted_replicas(found)
     return not found["metadata"].get("deletionTimestamp") and not (is_alone and is_rolled_out(found))

@@ -379,7 +379,7 @@ def read_reservation(body: Mapping[str, Any]) -> Reservation:
             effective_requests(task.template.spec)
     except InputError as error:
         return Reservation.read(mark(dict(body), str(error)))
-    written = msgspec.json.encode([task.get("template") for task in body["spec"]["tasks"]], order="deterministic")
+    written = msgspec.json.encode([task.get("template") for task in body["spec"]["tasks"] or ()], order="deterministic")
     meta = reservation.metadata
     notes = meta.annotations | {
         TEMPLATES_ANNOTATION: hashlib.sha256(written).hexdigest()[:32],

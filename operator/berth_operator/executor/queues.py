@@ -5,7 +5,7 @@ server holds: which pods have the gate. A leader first lists all pods, and so kn
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -252,7 +252,7 @@ class QueueController:
         queues = [GatedQueue.read(body) for body in bodies]
         self.store.replace_queues(queues)
         self._templates = {
-            (one.metadata.uid, one.metadata.generation): body.get("spec", {}).get("held", {}).get("template")
+            (one.metadata.uid, one.metadata.generation): _template_held_by(body)
             for one, body in zip(queues, bodies, strict=True)
         }
         states = Counter(queue.status.state for queue in self.store.queues)
@@ -580,3 +580,10 @@ def _signs(status: GatedQueueStatus) -> tuple[object, ...]:
     """Return what of a status is written at once when it changes: all but numbers, which messages have, too."""
     conditions = ((one.type, one.status, one.reason, one.observed_generation) for one in status.conditions)
     return status.state, status.fenced_nodes, *conditions
+
+
+def _template_held_by(body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the template of a queue's slots as it is written."""
+    held = (body.get("spec") or {}).get("held") or {}
+    template: dict[str, Any] | None = held.get("template")
+    return template

@@ -382,7 +382,7 @@ class Validator:
         templates = templates_as_written(reservation)
         if not templates:
             raw = self._client.get(RESERVATIONS, name, namespace=namespace)
-            templates = [task.get("template") or {} for task in raw["spec"]["tasks"]]
+            templates = [task.get("template") or {} for task in raw["spec"]["tasks"] or ()]
         shape = _digest_of_shape(templates)
         as_pod = (shape,)
         in_namespace = (shape, namespace, reservation.spec.scheduler_name)

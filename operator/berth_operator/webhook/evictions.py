@@ -57,6 +57,7 @@ from berth_kube import (
     relabel,
     released_pods,
     take_back,
+    wanted_replicas,
     why_not_surge,
 )
 from berth_operator import metrics, telemetry
@@ -371,7 +372,7 @@ class Evictions:
                 self._let_pass(wish, reason)
             return
         until = format_timestamp(self._deadline_of(wish) + timedelta(seconds=_LEFT_SECONDS))
-        note = Note(source=raw_pod["spec"].get("nodeName", ""), until=until, requester=wish.asked_by)
+        note = Note(source=raw_pod["spec"].get("nodeName") or "", until=until, requester=wish.asked_by)
         relabel(self._client, raw_pod, build_release(raw_pod, around, note))
         self._eligibility.note_release(wish.namespace)
         wish.progress, wish.reason = Progress.OUT, "its replacement is not available yet"
@@ -434,7 +435,7 @@ def _asks(raw_pod: Mapping[str, Any], *, by_namespace: bool) -> bool:
     metadata = raw_pod["metadata"]
     said = (metadata.get("labels") or {}).get(EVICTIONS_LABEL)
     wanted = said == EVICTIONS_SURGE if said else by_namespace
-    ended = raw_pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+    ended = (raw_pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
     return wanted and not (metadata.get("deletionTimestamp") or ended) and bool(raw_pod["spec"].get("nodeName"))
 
 
@@ -459,7 +460,7 @@ def may_go(
         for one in living
         if is_out(one) and Note.read(one["metadata"].get("annotations") or {}).replica_set == meta["name"]
     )
-    spare = own + len(out) - int(spec.get("replicas", 1))
+    spare = own + len(out) - wanted_replicas(replica_set)
     return raw_pod["metadata"]["name"] in out[: max(0, spare)]
 
 
@@ -472,9 +473,8 @@ def _is_available(raw_pod: Mapping[str, Any], seconds: float, now: datetime) -> 
     """Return whether a Ready pod has been so for the seconds that its ReplicaSet asks."""
     if not seconds:
         return True
-    since = next(
-        (one.get("lastTransitionTime", "") for one in raw_pod["status"]["conditions"] if one["type"] == "Ready"), ""
-    )
+    conditions = raw_pod["status"]["conditions"]
+    since = next((one.get("lastTransitionTime") or "" for one in conditions if one["type"] == "Ready"), "")
     try:
         return (now - parse_timestamp(since)).total_seconds() >= seconds
     except InputError:
