@@ -445,9 +445,7 @@ class Controller:
             case KeyKind.QUEUES:
                 self._queues.reconcile()
             case KeyKind.NODE:
-                self._guards.reconcile(key.name, self._clock.now())
-                self._standing_fences.reconcile(key.name, self._clock.now())
-                self._zones.fences.reconcile(key.name, self._clock.now())
+                self._reconcile_node(key)
             case KeyKind.SCOPE:
                 if self._scope.reconcile():
                     self._probe.probe_soon()
@@ -460,6 +458,13 @@ class Controller:
                 self._pending.search()
             case KeyKind.BEST_EFFORT:
                 self._best_effort.let_in()
+
+    def _reconcile_node(self, key: Key) -> None:
+        settling_seconds = self._guards.reconcile(key.name, self._clock.now())
+        if settling_seconds is not None:
+            self._queue.add(key, settling_seconds)
+        self._standing_fences.reconcile(key.name, self._clock.now())
+        self._zones.fences.reconcile(key.name, self._clock.now())
 
     def _retry(self, key: Key, error: Exception) -> None:
         failures = self._failures.get(key, 0)

@@ -24,8 +24,13 @@ class HandoverSettings:
     """The times of a hand-over."""
 
     settle_seconds: float = _SHORTEST_SETTLE_SECONDS
-    """Between guarding a node and deleting the placeholder, and between Running and removing the guard. Schedulers see
-    nodes and pods through separate watches; 0.3 s is the shortest that was measured to be safe."""
+    """Between guarding a node and deleting the placeholder, and between the binding of the pod and removing the guard.
+    Schedulers see nodes and pods through separate watches; 0.3 s is the shortest that was measured to be safe."""
+
+    unfenced_settle_seconds: float = 3.0
+    """Between the binding of the pod and removing the guard of a node without a fence. A fence is a pod, so that every
+    scheduler sees the binding before it sees the fence go, however late it sees either; a guard alone has to outlast
+    the delay of the pods."""
 
     timeout_seconds: float = HANDOVER_SECONDS
     """How far ahead the deadline of a hand-over is set, and how long a pod has once a scheduler has found no place for
@@ -47,6 +52,12 @@ class HandoverSettings:
         if self.settle_seconds < _SHORTEST_SETTLE_SECONDS:
             raise InputError(
                 field="settle_seconds", value=str(self.settle_seconds), expected="at least 0.3, the shortest safe time"
+            )
+        if self.unfenced_settle_seconds < self.settle_seconds:
+            raise InputError(
+                field="unfenced_settle_seconds",
+                value=str(self.unfenced_settle_seconds),
+                expected="at least settle_seconds, as a guard alone keeps off fewer pods",
             )
         require_positive("timeout_seconds", self.timeout_seconds)
         require_positive("untried_seconds", self.untried_seconds)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth_core import Pod, Reservation, ReservationPhase, ReservationStatus, SlotState
-from berth_operator.reconcile import has_started
+from berth_operator.reconcile import has_started, is_starting
 
 PATIENCE_SECONDS: Final = 0.5
 """Minimum lag of the status of a Reservation that is not Available yet."""
@@ -207,10 +207,11 @@ class FairSharing:
         with self._lock:
             for slot in status.slots:
                 key = (uid, slot.task, slot.index)
-                if slot.state is SlotState.HANDING_OVER:
+                has_its_owner = slot.state is SlotState.TAKEN or is_starting(slot)
+                if slot.state is SlotState.HANDING_OVER and not has_its_owner:
                     self._begun.setdefault(key, _Begun(namespace, slot.node, self._clock()))
                 elif key in self._begun:
-                    self._end(self._begun.pop(key), failed=slot.state is not SlotState.TAKEN)
+                    self._end(self._begun.pop(key), failed=not has_its_owner)
 
     def forget(self, uid: str) -> None:
         """Count the hand-overs of a deleted Reservation as failed."""

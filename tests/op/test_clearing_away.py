@@ -72,7 +72,8 @@ OF_NOBODY: dict[str, tuple[Pod | None, SlotState]] = {
 def test_a_guard_is_taken_off_when(harness: OperatorHarness, owner: Pod | None, state: SlotState) -> None:
     keeper = node_guard(harness, THEIRS, OURS)
     harness.know(*([owner] if owner else []), of=place(slot(state)))
-    keeper.reconcile("node-a", NOON)
+    harness.clock.advance(3)
+    assert keeper.reconcile("node-a", NOON) is None
     assert guarded(harness) == {"example.com/mine": "x"}
 
 

@@ -47,7 +47,6 @@ class Step:
     owner: Pod
     placeholder: Pod | None = None
     guard: Guard | None = None
-    ran_for: float | None = None
     seconds: float = 0.0
     missing: frozenset[str] = frozenset()
     survey: Survey | None = None
@@ -176,39 +175,30 @@ STEPS = {
         owner=ELSEWHERE,
         placeholder=placeholder(),
         guard=guard(),
-        ran_for=1,
         want_state=SlotState.HELD,
         want=[("Release", "web-0")],
     ),
     "a bound pod is waited for": Step(owner=BOUND, guard=guard()),
-    "a running pod has not taken its slot before the settling time": Step(owner=RUNNING, guard=guard(), ran_for=0.29),
-    "then it has, and note and label come off": Step(
-        owner=RUNNING, guard=guard(), ran_for=0.3, want_state=SlotState.TAKEN, want=[("CompleteHandover", "web-0")]
+    "a running pod has taken its slot, and note and label come off": Step(
+        owner=RUNNING, guard=guard(), want_state=SlotState.TAKEN, want=[("CompleteHandover", "web-0")]
     ),
     "a pod that ran elsewhere has left its slot, but it runs": Step(
-        owner=ELSEWHERE, guard=guard(), ran_for=1, want_state=SlotState.TAKEN, want=[("CompleteHandover", "web-0")]
+        owner=ELSEWHERE, guard=guard(), want_state=SlotState.TAKEN, want=[("CompleteHandover", "web-0")]
     ),
     "a pod that ran and has ended took its slot": Step(
         owner=owner_pod(given=note(), gates=(), node="node-a", phase="Succeeded"),
-        ran_for=1,
         want_state=SlotState.TAKEN,
         want=[("CompleteHandover", "web-0")],
     ),
     "a pod that ran and failed took its slot": Step(
         owner=with_container_status(TURNED_AWAY),
-        ran_for=1,
         want_state=SlotState.TAKEN,
         want=[("CompleteHandover", "web-0")],
     ),
     "a pod that the kubelet turned away took nothing": Step(
         owner=TURNED_AWAY, want_state=SlotState.PENDING, want=[("CreatePlaceholder", "0"), ("Release", "web-0")]
     ),
-    "a bound pod that does not run yet gets more time, too, for others may not have heard of it": Step(
-        owner=BOUND, guard=guard(), seconds=LATE, stage_age=59.9, want=[("ExtendHandover", "web-0")]
-    ),
-    "then it has its slot, however long its images take": Step(
-        owner=BOUND, seconds=LATE, stage_age=60, want_state=SlotState.TAKEN, want=[("Release", "web-0")]
-    ),
+    "a bound pod needs no more time, however long its images take": Step(owner=BOUND, seconds=LATE, stage_age=86400),
     "past its deadline a pod that no operator attended to is not given up": Step(
         owner=UNGATED, seconds=300, want=[("ExtendHandover", "web-0")]
     ),
@@ -278,7 +268,6 @@ def test_hand_over(step: Step, reservation: Reservation) -> None:
         *([step.placeholder] if step.placeholder else []),
         step.owner,
         guards={"node-a": step.guard} if step.guard else {},
-        running_ages={} if step.ran_for is None else {step.owner.metadata.uid: step.ran_for},
         missing_nodes=step.missing,
         surveys={"node-a": step.survey} if step.survey else {},
         stage_ages={step.owner.metadata.uid: step.stage_age},
@@ -546,7 +535,7 @@ def test_a_hand_over_goes_on_after_the_end_and_is_counted() -> None:
     waiting = decide_now(observe(expired, NOMINATED, guards={"node-a": guard()}))
     assert [told(action) for action in waiting.actions] == [("Nominate", "web-0"), ("Ungate", "web-0")]
 
-    running = decide_now(observe(expired, RUNNING, running_ages={"uid-web-0": 1.0}))
+    running = decide_now(observe(expired, RUNNING))
     assert running.status.slots[0].state is SlotState.TAKEN
     assert running.status.succeeded == 1
 

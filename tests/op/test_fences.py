@@ -61,6 +61,7 @@ def test_a_fence_stands_before_the_guard_and_goes_after_it(harness: OperatorHarn
     keeper = node_guard(harness)
     keeper.reconcile("node-a", NOON)
     harness.cache.remove_owner(owner_pod(given=note()))
+    harness.clock.advance(3)
     keeper.reconcile("node-a", NOON)
     assert [call for call in writes(harness) if "priorityclasses" not in call] == [
         CREATE,
@@ -129,6 +130,7 @@ def test_the_next_leader_takes_away_a_fence_with_its_guard_though_it_never_liste
         hand_over(harness, deadline=deadline)
         before.reconcile("node-a", NOON)
     harness.cache.remove_owner(owner_pod(given=note(deadline=DEADLINE + later)))
+    harness.clock.advance(3)
     node_guard(harness).reconcile("node-a", NOON)
     assert fences(harness) == []
 
@@ -209,6 +211,7 @@ def test_a_guard_and_its_end_read_no_node_that_is_known(harness: OperatorHarness
     harness.api.calls.clear()
     guard.reconcile("node-a", NOON)
     harness.cache.remove_owner(owner_pod(given=note()))
+    harness.clock.advance(3)
     guard.reconcile("node-a", NOON)
     assert [call for call in harness.api.calls if call.startswith("get nodes")] == []
     assert harness.api.get(NODES, "node-a")["spec"]["taints"] == []
@@ -223,6 +226,7 @@ def test_a_taint_that_another_puts_on_before_the_watch_tells_of_it_stays(harness
     guard.reconcile("node-a", NOON)
     harness.api.merge_patch(NODES, "node-a", {"metadata": {"labels": {"theirs": "too"}}})
     harness.cache.remove_owner(owner_pod(given=note()))
+    harness.clock.advance(3)
     guard.reconcile("node-a", NOON)
     assert harness.api.get(NODES, "node-a")["spec"]["taints"] == [theirs]
 

@@ -320,7 +320,7 @@ def test_a_slot_that_several_pods_claim_counts_once_until_its_last_deadline(cach
 
 USERS: dict[str, tuple[Pod, bool]] = {
     "a pod on its way": (owner_pod(given=note()), True),
-    "a pod that is bound there": (owner_pod(given=note(), gates=(), node="node-a"), True),
+    "a pod that is bound there": (owner_pod(given=note(), gates=(), node="node-a"), False),
     "a pod that is bound elsewhere": (owner_pod(given=note(), gates=(), node="node-b"), False),
     "a pod that is being deleted": (owner_pod(given=note(), deleted="2026-11-21T12:00:00Z"), False),
     "a stranger": (owner_pod(given=note(), labels={RESERVATION_LABEL: PLACE_UID}), False),

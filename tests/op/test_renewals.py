@@ -121,7 +121,6 @@ class Step:
     pods: tuple[Pod, ...] = ()
     next_one: Pod = field(default_factory=successor)
     guard: Guard | None = None
-    ran_for: float | None = None
     seconds: float = 0.0
     stage_age: float = 0.0
     missing: frozenset[str] = frozenset()
@@ -148,12 +147,12 @@ STEPS = {
         next_one=FREED, guard=guard(), want=[("Nominate", "place-web-0-next")]
     ),
     "a bound one is waited for": Step(next_one=BOUND, guard=guard()),
-    "one that runs has not settled at once": Step(next_one=RUNS, guard=guard(), ran_for=0.29),
-    "then the note comes off, and it is a placeholder like any other": Step(
-        next_one=RUNS, guard=guard(), ran_for=0.3, want=[("CompleteHandover", "place-web-0-next")]
+    "also after the deadline": Step(next_one=BOUND, seconds=LATE, stage_age=86400),
+    "once it runs the note comes off, and it is a placeholder like any other": Step(
+        next_one=RUNS, guard=guard(), want=[("CompleteHandover", "place-web-0-next")]
     ),
-    "one that runs may settle after the deadline": Step(
-        next_one=RUNS, ran_for=0.3, seconds=LATE, want=[("CompleteHandover", "place-web-0-next")]
+    "so does one that runs after the deadline": Step(
+        next_one=RUNS, seconds=LATE, want=[("CompleteHandover", "place-web-0-next")]
     ),
     "one that is not bound in time goes, and the old one stays": Step(
         pods=(OLD,), stage_age=900, want=[("DeletePlaceholder", "place-web-0-next")]
@@ -183,7 +182,6 @@ def test_one_placeholder_hands_its_place_to_the_next(step: Step) -> None:
         *step.pods,
         next_one=step.next_one,
         guards={"node-a": step.guard} if step.guard else {},
-        running_ages={} if step.ran_for is None else {"uid-successor": step.ran_for},
         stage_ages={step.next_one.metadata.uid: step.stage_age},
         missing_nodes=step.missing,
     )

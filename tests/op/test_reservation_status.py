@@ -262,11 +262,11 @@ SENTENCES = {
         want=(P.AVAILABLE, R.HANDING_OVER, "default/web-0 is taking slot web/0 on node node-a"),
     ),
     "the owner runs": Told(
-        seen=observe(place(slot(SlotState.HELD)), RUNNER, running_ages={"uid-web-0": 1}),
+        seen=observe(place(slot(SlotState.HELD)), RUNNER),
         want=(P.SUCCEEDED, R.OWNERS_RUNNING, "default/web-0 runs on node node-a"),
     ),
     "the owner runs elsewhere": Told(
-        seen=observe(place(slot(SlotState.HELD)), STRAYED, running_ages={"uid-web-0": 1}),
+        seen=observe(place(slot(SlotState.HELD)), STRAYED),
         want=(P.SUCCEEDED, R.OWNERS_RUNNING, "pod default/web-0 runs on node node-b, not on node node-a"),
     ),
     "all owners run": Told(
@@ -421,13 +421,13 @@ def test_conditions(case: Conditions) -> None:
 
 def test_a_path_is_not_ready_any_more_once_all_is_over() -> None:
     proven = status_of(observe(place(), placeholder(), probe=ProbeResult(gated=True, message="gated")))
-    taken = observe(written(place(), proven), RUNNER, running_ages={"uid-web-0": 1})
+    taken = observe(written(place(), proven), RUNNER)
     found = condition(status_of(taken), ConditionType.HANDOVER_READY)
     assert (found.status, found.reason) == ("False", "Over")
 
 
 def test_no_end_is_announced_once_all_is_over() -> None:
-    taken = observe(place(slot(SlotState.TAKEN)), RUNNER, running_ages={"uid-web-0": 1})
+    taken = observe(place(slot(SlotState.TAKEN)), RUNNER)
     found = condition(status_of(taken), ConditionType.BOUNDED)
     assert (found.status, found.reason) == ("True", "Over")
     assert found.message == "the Reservation is over; no place is held any more"

@@ -444,7 +444,6 @@ def test_a_pod_that_was_bound_in_another_ones_place_has_its_slot_and_leaves_its_
         placeholder(1, node="node-b"),
         noted,
         guards=GUARDED,
-        running_ages={"uid-web-1": 1.0},
         probe=PROVEN,
         waiting=(waits,),
     )

@@ -203,7 +203,6 @@ def observe(
     of: Reservation,
     *pods: Pod,
     guards: Mapping[str, Guard] | None = None,
-    running_ages: Mapping[str, float] | None = None,
     **rest: Any,
 ) -> Observation:
     """What is seen of a Reservation that was validated: pods are told apart by their labels."""
@@ -216,7 +215,6 @@ def observe(
         },
         owners=tuple(one for one in pods if PLACEHOLDER_LABEL not in one.metadata.labels),
         guards=dict(guards or {}),
-        running_ages=dict(running_ages or {}),
         validated=rest.pop("validated", True),
         **rest,
     )

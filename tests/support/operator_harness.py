@@ -115,4 +115,6 @@ def harness() -> OperatorHarness:
         own_namespace="berth-system",
         timeout_seconds=2,
     )
-    return OperatorHarness(api, cache, scope, queued, client_config)
+    made = OperatorHarness(api, cache, scope, queued, client_config)
+    cache.count_time_by(made.clock.monotonic)
+    return made

@@ -414,9 +414,9 @@ class Cache:
             return self._nodes.unlabelled_control_plane()
 
     def guard_users(self, node: str) -> tuple[Assignment, ...]:
-        """Return a node's slots that were given to living pods.
+        """Return a node's slots that were given to living pods and that these wait for.
 
-        Slots that their pods have taken are left out.
+        A pod that is bound waits no more.
         """
         with self._lock:
             pods = self._pods.targets.on(node)
@@ -424,7 +424,7 @@ class Cache:
         found: dict[tuple[str, str, int], Assignment] = {}
         for pod in pods:
             reservation = known[reservation_uid(pod)]
-            if reservation is None or pod.is_terminating or pod.spec.node_name not in {"", node}:
+            if reservation is None or pod.is_terminating or pod.spec.node_name:
                 continue
             ours = PLACEHOLDER_LABEL in pod.metadata.labels
             slots = slots_by_key(reservation)
@@ -434,8 +434,33 @@ class Cache:
                 found[slot] = max(given, found.get(slot, given), key=lambda one: one.deadline)
         return tuple(found.values())
 
+    def guard_idle_seconds(self, node: str) -> float:
+        """Return how long ago a node's guard was first seen or, if that is later, a pod was last bound there."""
+        with self._lock:
+            since = max(self._nodes.guarded_since(node), self._pods.targets.last_bound(node))
+            return self._pods.seconds() - since
+
+    def begin_unguarding(self, node: str) -> bool:
+        """Have no hand-over rely on a node's guard from now on; return False if there is one already."""
+        with self._lock:
+            if self.guard_users(node):
+                return False
+            self._nodes.disregard_guard(node)
+            return True
+
+    def end_unguarding(self, node: str) -> None:
+        """Have hand-overs rely on a node's guard again."""
+        with self._lock:
+            self._nodes.regard_guard(node)
+        self._enqueue_handovers(node)
+
+    def has_guard(self, node: str) -> bool:
+        """Return whether a node's guard stands, and is not being taken off."""
+        with self._lock:
+            return bool(self._nodes.guards({node}))
+
     def handovers(self) -> Counter[str]:
-        """Count the pods in a hand-over by namespace; costs as much as there are such pods."""
+        """Count the pods that wait in a hand-over by namespace; costs as much as there are pods in one."""
         with self._lock:
             return self._pods.targets.count_waiting()
 
@@ -554,7 +579,6 @@ class Cache:
                 missing_nodes=self._nodes.missing(concerned),
                 accesses=self._nodes.accesses(concerned),
                 guards=self._nodes.guards(targets),
-                running_ages=self._pods.running_ages(pods, now),
                 stage_ages=self._pods.stage_ages(pods, holders, now),
                 verdict=self._reservations.verdict_on(reservation),
                 validated=self._reservations.is_validated(uid),

@@ -152,6 +152,8 @@ class NodeIndex:
     """Attended time, by which guards age."""
     _nodes: dict[str, GuardableNode] = field(default_factory=dict)
     _guarded_since: dict[str, float] = field(default_factory=dict)
+    _disregarded: set[str] = field(default_factory=set)
+    """Names of nodes whose guard is being taken off."""
     _of_control_plane: dict[str, bool] = field(default_factory=dict)
     """Names of control-plane nodes, and whether a label marks each."""
 
@@ -180,7 +182,7 @@ class NodeIndex:
             self._of_control_plane.pop(name, None)
         deadline = node.guard_deadline
         if deadline is None:
-            self._guarded_since.pop(name, None)
+            self._forget_guard(name)
         else:
             self._guarded_since.setdefault(name, self.seconds())
         if known is None:
@@ -190,7 +192,19 @@ class NodeIndex:
     def remove(self, name: str) -> None:
         self._nodes.pop(name, None)
         self._of_control_plane.pop(name, None)
+        self._forget_guard(name)
+
+    def _forget_guard(self, name: str) -> None:
         self._guarded_since.pop(name, None)
+        self._disregarded.discard(name)
+
+    def disregard_guard(self, name: str) -> None:
+        """Leave a guard out of what `guards` returns until it is gone, or `regard_guard` is called."""
+        if name in self._guarded_since:
+            self._disregarded.add(name)
+
+    def regard_guard(self, name: str) -> None:
+        self._disregarded.discard(name)
 
     def missing(self, names: AbstractSet[str]) -> frozenset[str]:
         """Return the names that no node has."""
@@ -208,10 +222,14 @@ class NodeIndex:
         """Return the names of the nodes with our guard."""
         return self._guarded_since.keys()
 
+    def guarded_since(self, name: str) -> float:
+        """Return the attended second at which a node's guard was first seen, the present one without a guard."""
+        return self._guarded_since.get(name, self.seconds())
+
     def guards(self, names: AbstractSet[str]) -> dict[str, Guard]:
-        """Return our guards on these nodes, by name."""
+        """Return our guards on these nodes, by name, but those that are being taken off."""
         now = self.seconds()
-        return {name: self._guard(name, now) for name in names & self._guarded_since.keys()}
+        return {name: self._guard(name, now) for name in (names & self._guarded_since.keys()) - self._disregarded}
 
     def accesses(self, names: AbstractSet[str]) -> dict[str, NodeAccess]:
         """Return the access rules of these nodes by name.

@@ -19,7 +19,7 @@ from berth_core import (
     read_whole_number,
 )
 from berth_operator.cache.reservations import Tombstones, is_newer, version_of
-from berth_operator.reconcile import Assignment, HandoverStage, awaited_node, has_started, stage_of
+from berth_operator.reconcile import Assignment, HandoverStage, awaited_node, stage_of
 from berth_operator.workqueue import Key, KeyKind
 
 
@@ -100,14 +100,18 @@ class HandoverTargets:
     _by_node: dict[str, dict[str, Pod]] = field(default_factory=dict)
     _stages: dict[str, tuple[HandoverStage, float]] = field(default_factory=dict)
     """Pod uid to its stage and the attended second when the stage began."""
+    _last_bound: dict[str, float] = field(default_factory=dict)
+    """Node to the attended second when one of these pods was last seen to be bound there."""
 
-    def replace(self, known: Pod | None, pod: Pod | None) -> None:
-        """Replace the known version of a pod; None stands for no pod."""
+    def replace(self, known: Pod | None, pod: Pod | None, now: float) -> None:
+        """Replace the known version of a pod by one seen at an attended second; None stands for no pod."""
         if known is not None:
             self._remove(known)
         given = Assignment.from_pod(pod) if pod is not None else None
         if pod is not None and given is not None:
             self._by_node.setdefault(given.node, {})[pod.metadata.uid] = pod
+            if pod.spec.node_name and (known is None or not known.spec.node_name):
+                self._last_bound[pod.spec.node_name] = now
         elif known is not None:
             self._stages.pop(known.metadata.uid, None)
 
@@ -133,13 +137,17 @@ class HandoverTargets:
         """Return the nodes that notes name."""
         return set(self._by_node)
 
+    def last_bound(self, node: str) -> float:
+        """Return the attended second when one of these pods was last seen to be bound to a node, or minus infinity."""
+        return self._last_bound.get(node, -math.inf)
+
     def count_waiting(self) -> Counter[str]:
-        """Count the pods that have not started by namespace.
+        """Count the pods that are not bound by namespace.
 
         The cost is the number of indexed pods.
         """
         pods = (pod for group in self._by_node.values() for pod in group.values())
-        return Counter(pod.metadata.namespace for pod in pods if not has_started(pod))
+        return Counter(pod.metadata.namespace for pod in pods if not pod.spec.node_name)
 
 
 class PodStore:
@@ -152,7 +160,6 @@ class PodStore:
         self.targets = HandoverTargets()
         self.seconds: Callable[[], float] = time.monotonic
         """Attended time, by which pods in a hand-over age."""
-        self._started_since: dict[str, float] = {}
 
     def put_placeholder(self, pod: Pod) -> tuple[Key, ...]:
         """Store a placeholder that is neither gone nor outdated."""
@@ -160,9 +167,7 @@ class PodStore:
         if not self._is_newer(pod, known):
             return ()
         self.placeholders.put(pod)
-        self.targets.replace(known, pod)
-        if has_started(pod) and SLOT_ANNOTATION in pod.metadata.annotations:
-            self._started_since.setdefault(pod.metadata.uid, self.seconds())
+        self.targets.replace(known, pod, self.seconds())
         return _concerned(pod, known)
 
     def remove_placeholder(self, pod: Pod) -> tuple[Key, ...]:
@@ -174,7 +179,7 @@ class PodStore:
         known = self.placeholders.get(pod.metadata.name)
         if known is not None and known.metadata.uid == pod.metadata.uid:
             self.placeholders.remove(pod.metadata.name)
-            self._forget_handover(known)
+            self.targets.replace(known, None, self.seconds())
         return _concerned(pod, known)
 
     def is_new_owner(self, pod: Pod) -> bool:
@@ -187,9 +192,7 @@ class PodStore:
         if not self._is_newer(pod, known):
             return ()
         self.owners.put(pod)
-        self.targets.replace(known, pod)
-        if has_started(pod):
-            self._started_since.setdefault(pod.metadata.uid, self.seconds())
+        self.targets.replace(known, pod, self.seconds())
         return _concerned(pod, known)
 
     def remove_owner(self, pod: Pod, *, for_good: bool) -> tuple[Key, ...]:
@@ -201,7 +204,7 @@ class PodStore:
         known = self.owners.get(pod.metadata.uid)
         if known is not None and self._tombstones.covers(known.metadata):
             self.owners.remove(pod.metadata.uid)
-            self._forget_handover(known)
+            self.targets.replace(known, None, self.seconds())
         return _concerned(pod, known)
 
     def of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
@@ -215,14 +218,6 @@ class PodStore:
         """Return the uids of the Reservations that pods name."""
         return {*self.placeholders.named(), *self.owners.named()}
 
-    def running_ages(self, pods: Iterable[Pod], now: float) -> dict[str, float]:
-        """Return the seconds since each pod was first seen running.
-
-        The keys are uids; pods that have not started are left out.
-        """
-        started = self._started_since
-        return {pod.metadata.uid: now - started[pod.metadata.uid] for pod in pods if pod.metadata.uid in started}
-
     def stage_ages(self, pods: Iterable[Pod], holders: Mapping[tuple[str, int], Pod], now: float) -> dict[str, float]:
         """Return the attended seconds of each pod at its stage.
 
@@ -234,10 +229,6 @@ class PodStore:
             for pod, given in notes
             if given is not None
         }
-
-    def _forget_handover(self, pod: Pod) -> None:
-        self.targets.replace(pod, None)
-        self._started_since.pop(pod.metadata.uid, None)
 
     def _is_newer(self, pod: Pod, known: Pod | None) -> bool:
         if self._tombstones.covers(pod.metadata):

@@ -1,7 +1,7 @@
 """Guards and fences of nodes: during hand-overs, while capacity is awaited, and of lent nodes.
 
-A node has our taint and its fence exactly during a hand-over. The note on the owner pod shows that a hand-over is in
-progress.
+A node has our taint and its fence while a pod with a note waits for its place there, and for the settling time after
+such a pod was bound: other schedulers may not have heard of it.
 """
 
 import threading
@@ -119,6 +119,10 @@ class FenceManager:
             if _requests_anything(made):
                 self.delete(node)
                 _note_omission(node, _REQUESTS_ADDED)
+
+    def stands(self, node: str) -> bool:
+        """Return whether a node has a fence, as far as this process knows."""
+        return bool(self._names(node))
 
     def delete(self, node: str) -> None:
         """Force-delete the fences of a node."""
@@ -556,24 +560,42 @@ class NodeGuard:
         self._fences = fences
         self._settings = context.settings.handover
 
-    def reconcile(self, node: str, now: datetime) -> None:
+    def reconcile(self, node: str, now: datetime) -> float | None:
         """Guard a node until its hand-overs' last deadline, or unguard it.
 
-        A deadline in the past does not remove the guard: it is extended as long as the hand-over goes on.
+        A deadline in the past does not remove the guard: it is extended as long as the hand-over goes on. Returns the
+        seconds until the guard may go, None where time changes nothing.
         """
         deadline = max((given.deadline for given in self._cache.guard_users(node)), default=None)
-        current = self._cache.guard_deadline(node)
         try:
             if deadline is None:
-                if current is not None:
-                    self._fences.know(node, current)
-                    self._unguard(node)
-                self._fences.delete(node)
-            elif not self._is_long_enough(current, deadline):
+                return self._open(node)
+            if not (self._is_long_enough(self._cache.guard_deadline(node), deadline) and self._cache.has_guard(node)):
                 self._fences.create(node, max(deadline, int(now.timestamp())), now)
                 self._guard(node, deadline)
         except NotFoundError:
             self._fences.delete(node)  # a node that is gone needs no guard
+        return None
+
+    def _open(self, node: str) -> float | None:
+        """Take guard and fence off once the settling time is over; return the seconds that are left of it.
+
+        A fence needs none: schedulers see its deletion after the binding that we saw before, for both are pods.
+        """
+        current = self._cache.guard_deadline(node)
+        if current is None:
+            self._fences.delete(node)
+            return None
+        is_fenced = self._fences.stands(node)
+        settle_seconds = self._settings.settle_seconds if is_fenced else self._settings.unfenced_settle_seconds
+        left_seconds = settle_seconds - self._cache.guard_idle_seconds(node)
+        if left_seconds > 0:
+            return left_seconds
+        if self._cache.begin_unguarding(node):
+            self._fences.know(node, current)
+            self._unguard(node)
+            self._fences.delete(node)
+        return None
 
     def _is_long_enough(self, current: str | None, deadline: int) -> bool:
         """Return whether a guard lasts until a deadline, and not much longer."""
@@ -585,6 +607,7 @@ class NodeGuard:
         known, value = self._cache.node(node), str(deadline)
         patched = put_taint(self._client, node, key=HANDOVER_TAINT, value=value, known=known, type=GuardableNode)
         self._cache.put_node(patched)
+        self._cache.end_unguarding(node)
         _LOG.info(telemetry.GUARDED, **{telemetry.KEY_NODE: node, telemetry.KEY_EXPIRES: deadline})
 
     def _unguard(self, node: str) -> None:

@@ -20,7 +20,7 @@ from berth_operator.reconcile.actions import (
     label_of,
 )
 from berth_operator.reconcile.forged_status import without_forged_claims
-from berth_operator.reconcile.handover import HandoverStage, stage_of
+from berth_operator.reconcile.handover import HandoverStage, is_starting, stage_of
 from berth_operator.reconcile.held_slots import (
     SlotDecision,
     build_slot,
@@ -224,6 +224,7 @@ __all__ = [
     "holds_our_gate",
     "is_at_same_step",
     "is_gang",
+    "is_starting",
     "join_pod_group",
     "label_of",
     "lent_fence",

@@ -7,9 +7,12 @@ An owner pod takes a slot step by step; so does the successor of a placeholder. 
     2. it has a slot; its node is guarded              -> wait for the settling time
     3. guarded for the settling time                   -> 3. delete the placeholder
     4. the placeholder is gone                         -> 4. nominate the node, remove the gate
-    5. the pod has run for the settling time           -> 5. record it, remove note and label (then the guard goes)
+    5. the pod has been bound for the settling time    -> 5. remove the guard (`executor.guards`)
+    6. the pod runs                                    -> 6. record it, remove note and label
     ·. less than half of its time is left              -> more time, before anything else
     ·. all its time is spent                           -> release the pod
+
+A bound pod has its place, however long its images take: no other pod waits for it to run.
 
 The nomination comes last because kube-scheduler counts a nominated pod as if it were on its node. Nominated while its
 placeholder is still there, it would count twice and keep other pods in a hand-over off a full node.
@@ -66,7 +69,7 @@ from berth_operator.reconcile.observation import (
 from berth_operator.settings import HandoverSettings
 
 SLOW_SECONDS: Final = 5.0
-"""An owner that is not bound after this long may have lost its place."""
+"""An owner that is not bound after this long may have lost its place; the status reports one that does not run."""
 
 _FRESH_SECONDS: Final = 3.0
 """Maximum age of a survey that ends a hand-over; below `SLOW_SECONDS`, so it was made during it."""
@@ -93,7 +96,7 @@ class HandoverStage(Enum):
     """A scheduler has found no place for the pod."""
 
     BOUND = "kubelet"
-    """The pod has its place; the guard keeps off schedulers that do not know so yet."""
+    """The pod has its place."""
 
 
 def stage_of(pod: Pod, placeholder: Pod | None) -> HandoverStage:
@@ -132,8 +135,10 @@ def has_timed_out(
             return spent_seconds >= (handover.timeout_seconds if is_shut else handover.untried_seconds)
         case HandoverStage.UNTRIED:
             return spent_seconds >= handover.untried_seconds
-        case HandoverStage.TRIED | HandoverStage.BOUND:
+        case HandoverStage.TRIED:
             return spent_seconds >= handover.timeout_seconds
+        case HandoverStage.BOUND:
+            return False
         case stage:
             assert_never(stage)
 
@@ -166,12 +171,13 @@ def view_handover(
     assignment: Assignment,
     placeholder: Pod | None,
     handover: HandoverSettings,
+    *,
+    prior: Slot | None,
 ) -> SlotView:
-    """Return a slot in hand-over, and the failure if it is lost.
+    """Return a slot in hand-over, and the failure if it is lost; `prior` is what the status says of it.
 
-    The slot is taken once the owner has run for the settling time, or has been bound for as long as a hand-over takes:
-    a bound pod has its place, however long its images take. The slot is lost if an owner that is not bound has spent
-    its time, or its node is gone and no scheduler is about to bind it elsewhere.
+    The slot is taken once the owner runs. It is lost if an owner that is not bound has spent its time, or its node is
+    gone and no scheduler is about to bind it elsewhere.
     """
     slot = Slot(
         task=assignment.task,
@@ -183,11 +189,9 @@ def view_handover(
     failure: ReservationReason | None = None
     timed_out = has_timed_out(seen, owner, assignment, placeholder, handover)
     if has_started(owner):
-        settled = seen.running_ages.get(owner.metadata.uid, 0.0) >= handover.settle_seconds
-        slot = _taken(slot, _misplacement(owner, assignment)) if settled else slot
+        slot = _taken(slot, _misplacement(owner, assignment))
     elif owner.spec.node_name:
-        text = f"pod {owner.key} is bound to node {slot.node} and does not run yet"
-        slot = _taken(slot, text) if timed_out else slot
+        slot = _starting(slot) if _is_slow_to_start(seen, slot, prior) else slot
     elif assignment.node in seen.missing_nodes:
         text = f"node {assignment.node} is gone"
         # A scheduler that has not reported yet may bind the pod elsewhere: the status says what comes of it.
@@ -202,6 +206,38 @@ def view_handover(
     elif may_be_bound(owner, placeholder):
         slot = _unless_taken_by_another(seen, slot, owner, assignment)
     return SlotView(slot, task, placeholder, owner, assignment, failure)
+
+
+def is_starting(slot: Slot) -> bool:
+    """Return whether a slot's owner has been bound for some time and does not run yet."""
+    return slot.state is SlotState.HANDING_OVER and slot.reason == ReservationReason.OWNERS_STARTING
+
+
+def _is_slow_to_start(seen: Observation, slot: Slot, prior: Slot | None) -> bool:
+    """Return whether the status should say that a bound owner does not run yet.
+
+    Most run before that would be worth a write. What it says once stays, also when an operator starts anew.
+    """
+    uid = slot.owner.uid if slot.owner is not None else ""
+    was_said = prior is not None and is_starting(prior) and prior.owner is not None and prior.owner.uid == uid
+    return was_said or seen.stage_ages.get(uid, 0.0) >= SLOW_SECONDS
+
+
+def _starting(slot: Slot) -> Slot:
+    text = f"{_owner_text(slot)} is bound to node {slot.node} and does not run yet"
+    return msgspec.structs.replace(slot, reason=ReservationReason.OWNERS_STARTING.value, message=text)
+
+
+def _owner_text(slot: Slot) -> str:
+    return f"pod {slot.owner.namespace}/{slot.owner.name}" if slot.owner is not None else "a pod"
+
+
+def count_bound_as_taken(view: SlotView) -> SlotView:
+    """Return the slot of a Reservation that is over: an owner that is bound has its place, whether it runs or not."""
+    is_bound = view.owner is not None and bool(view.owner.spec.node_name)
+    if view.slot.state is not SlotState.HANDING_OVER or not is_bound:
+        return view
+    return replace(view, slot=msgspec.structs.replace(_starting(view.slot), state=SlotState.TAKEN, reason=""))
 
 
 def _taken(slot: Slot, message: str) -> Slot:
@@ -311,7 +347,7 @@ def hand_over(
     """
     if to is None or note is None:
         return []
-    is_late = not has_started(to) and _is_short_of_time(note, now, handover)
+    is_late = not to.spec.node_name and _is_short_of_time(note, now, handover)
     if is_late or is_swapped(to, note):
         return [ExtendHandover(to, _extended(note, now, handover))]
     guard = seen.guards.get(note.node)
@@ -336,20 +372,19 @@ def _send_to_node(pod: Pod, node: str) -> list[Action]:
     return [] if pod.status.nominated_node_name == node else [Nominate(pod, node)]
 
 
-def settling_left(seen: Observation, views: tuple[SlotView, ...], handover: HandoverSettings) -> float:
-    """Return the seconds until the next settling time of a hand-over ends."""
-    moving = [
-        (view.successor, view.renewal) if view.renewal is not None else (view.owner, view.assignment)
-        for view in views
-        if view.slot.state is SlotState.HANDING_OVER or view.renewal is not None
-    ]
-    ages = [
-        seen.running_ages.get(pod.metadata.uid, 0.0) if has_started(pod) else _guard_age(seen, given.node)
-        for pod, given in moving
-        if pod is not None and given is not None
-    ]
-    left = [handover.settle_seconds - age for age in ages]
-    return min((seconds for seconds in left if seconds > 0), default=_RECHECK_SECONDS)
+def settling_left(seen: Observation, views: tuple[SlotView, ...], handover: HandoverSettings) -> float | None:
+    """Return the seconds until a hand-over goes on by time alone, None if none does."""
+    left: list[float] = []
+    for view in views:
+        pod, note = (view.successor, view.renewal) if view.renewal is not None else (view.owner, view.assignment)
+        if pod is None or note is None or (view.slot.state is not SlotState.HANDING_OVER and view.renewal is None):
+            continue
+        if pod.spec.node_name:
+            left.append(SLOW_SECONDS - seen.stage_ages.get(pod.metadata.uid, 0.0))
+        else:
+            settling_seconds = handover.settle_seconds - _guard_age(seen, note.node)
+            left.append(settling_seconds if settling_seconds > 0 else _RECHECK_SECONDS)
+    return min((seconds for seconds in left if seconds > 0), default=None)
 
 
 def _guard_age(seen: Observation, node: str) -> float:
@@ -371,8 +406,7 @@ def renew(
     """
     if view.renewal is not None and view.successor is not None:
         if has_started(view.successor):
-            settled = seen.running_ages.get(view.successor.metadata.uid, 0.0) >= handover.settle_seconds
-            return [CompleteHandover(view.successor)] if settled else []
+            return [CompleteHandover(view.successor)]
         return hand_over(seen, view, now, handover, to=view.successor, note=view.renewal)
     if view.successor is not None or view.placeholder is None:
         return drop_successor(view)

@@ -364,9 +364,6 @@ class Observation:
     guards: Mapping[str, Guard] = field(default_factory=dict)
     """Our guards by node name, for the nodes of its hand-overs."""
 
-    running_ages: Mapping[str, float] = field(default_factory=dict)
-    """Uid of an owner pod or successor to the seconds since this process saw it started."""
-
     stage_ages: Mapping[str, float] = field(default_factory=dict)
     """Uid of an owner pod or successor to its attended seconds at its hand-over stage."""
 

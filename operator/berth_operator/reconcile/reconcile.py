@@ -30,6 +30,7 @@ from berth_operator.reconcile.actions import (
     Validate,
 )
 from berth_operator.reconcile.handover import (
+    count_bound_as_taken,
     drop_successor,
     give_slots,
     hand_over,
@@ -42,7 +43,7 @@ from berth_operator.reconcile.handover import (
 from berth_operator.reconcile.node_choice import CHOICE_SECONDS
 from berth_operator.reconcile.observation import Observation, SlotView, has_started
 from berth_operator.reconcile.slots import due_surveys, view_slots
-from berth_operator.reconcile.status import compute_status, unschedulable_seconds_left
+from berth_operator.reconcile.status import compute_status, is_over, unschedulable_seconds_left
 from berth_operator.settings import OperatorSettings
 
 _FIRST_PROBE_PAUSE_SECONDS: Final = 0.5
@@ -65,6 +66,8 @@ class Decision:
 def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Decision:
     """Return the status and the actions for one Reservation."""
     views = view_slots(seen, settings.handover)
+    if is_over(seen.reservation, now):
+        views = tuple(map(count_bound_as_taken, views))
     status = compute_status(seen, views, now, patience_seconds=_patience_seconds(seen, settings))
     phase = status.state.phase if status.state else ReservationPhase.PENDING
     if phase.terminal:

@@ -156,7 +156,7 @@ def _view_slot(
         return SlotView(prior, task, placeholder, given[0] if given else None)
     if given is not None and not _needs_no_slot(*given, placeholder):
         owner, assignment = given
-        return view_handover(seen, task, owner, assignment, placeholder, handover)
+        return view_handover(seen, task, owner, assignment, placeholder, handover, prior=prior)
     if seen.reservation.phase.terminal:
         return SlotView(Slot(task=task.name, index=place.index, state=SlotState.RELEASED), task, placeholder)
     return _view_placeholder(seen, place, placeholder)

@@ -27,6 +27,7 @@ from berth_core import (
     is_expired,
     parse_timestamp,
 )
+from berth_operator.reconcile.handover import is_starting
 from berth_operator.reconcile.manifests import scheduler_of
 from berth_operator.reconcile.observation import Observation, SlotView
 from berth_operator.reconcile.slots import is_closed, is_refused, node_to_come
@@ -197,6 +198,12 @@ def _terminal_state(reservation: Reservation) -> _State | None:
     return _State(state.phase, state.reason, state.message)
 
 
+def is_over(reservation: Reservation, now: datetime) -> bool:
+    """Return whether a Reservation has ended, or ends by time or deletion now."""
+    meta = reservation.metadata
+    return reservation.phase.terminal or bool(meta.deletion_timestamp) or is_expired(reservation, now)
+
+
 def _is_available(seen: Observation, state: ReservationState, counts: Counter[SlotState]) -> bool:
     """Return whether as many slots as wanted are held or taken."""
     occupied = (
@@ -261,7 +268,9 @@ def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
         return _State(ReservationPhase.FAILED, lost[0].reason or ReservationReason.HANDOVER_TIMEOUT, text)
     if occupied >= seen.reservation.spec.wanted:
         if on_the_way:
-            return _State(ReservationPhase.AVAILABLE, ReservationReason.HANDING_OVER, _handover_text(on_the_way))
+            are_starting = all(map(is_starting, on_the_way))
+            reason = ReservationReason.OWNERS_STARTING if are_starting else ReservationReason.HANDING_OVER
+            return _State(ReservationPhase.AVAILABLE, reason, _handover_text(on_the_way))
         return _State(ReservationPhase.AVAILABLE, ReservationReason.SLOTS_HELD, _slots_text(views))
     return _pending_state(seen, views)
 
@@ -412,9 +421,11 @@ def _end_text(views: tuple[SlotView, ...]) -> str:
 
 
 def _handover_text(slots: list[Slot]) -> str:
-    first, *others = slots
+    first, *others = sorted(slots, key=is_starting)  # one that still waits for its place comes first
     name = f"{first.owner.namespace}/{first.owner.name}" if first.owner else "a pod"
     more = f"; {len(others)} more being handed over" if others else ""
+    if is_starting(first):
+        return f"{name} is bound to node {first.node} for slot {_slot_name(first)} and does not run yet{more}"
     but = f", but {first.message}" if first.message else ""
     return f"{name} is taking slot {_slot_name(first)} on node {first.node}{but}{more}"
 
