@@ -7,11 +7,11 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cluster_fixtures import pytest_collection_finish, sandbox
+from cluster_fixtures import paced_sandbox, pytest_collection_finish, sandbox
 from cluster_reports import pytest_runtest_makereport
 from log_lines import keep_quiet
 
-__all__ = ["pytest_collection_finish", "pytest_runtest_makereport", "sandbox"]
+__all__ = ["paced_sandbox", "pytest_collection_finish", "pytest_runtest_makereport", "sandbox"]
 
 
 ORDER: Final = 20_261

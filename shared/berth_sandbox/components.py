@@ -1,6 +1,5 @@
 """Command lines and configuration files of the control plane's components."""
 
-import importlib.resources
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from berth_sandbox.certificates import ClientIdentity
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import LOOPBACK, Ports
 from berth_sandbox.settings import SandboxSettings, ScoringStrategy
+from berth_sandbox.stages import build_kwok_config
 
 
 class Component(StrEnum):
@@ -287,8 +287,7 @@ def write_configuration(folder: SandboxFolder, ports: Ports, settings: SandboxSe
         _write_yaml(folder.scheduler_config(scheduler), build_scheduler_config(name, kubeconfig, settings.scoring))
     _write_yaml(folder.scheduler_config(Component.VOLCANO_SCHEDULER), build_volcano_config())
     _write_yaml(folder.audit_policy, build_audit_policy())
-    stages = importlib.resources.files("berth_sandbox").joinpath("stages.yaml")
-    folder.kwok_config.write_text(stages.read_text(encoding="utf-8"), encoding="utf-8")
+    folder.kwok_config.write_text(build_kwok_config(settings.pace), encoding="utf-8")
 
 
 def context_name(name: str | None) -> str:

@@ -35,6 +35,15 @@ class ScoringStrategy(StrEnum):
     """Fullest node first: bin packing."""
 
 
+class Pace(StrEnum):
+    """How fast the pretended kubelets start and end pods."""
+
+    QUICK = "quick"
+    """A bound pod is ready and a deleted one gone within 0.3 s."""
+    REAL = "real"
+    """As real nodes: containers are created for 2 to 20 s, are ready up to 60 s later, and end by their grace."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSettings:
     """What to start; by default an empty cluster with the stock scheduler."""
@@ -47,6 +56,8 @@ class SandboxSettings:
     """Allocatable memory of each node, a Kubernetes quantity."""
     node_pods: int = 110
     """Pod slots of each node."""
+    pace: Pace = Pace.QUICK
+    """How fast the nodes start and end pods, which annotations of a pod may change."""
     scoring: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     """Scoring of the default scheduler and of the second one."""
     second_scheduler: bool = False

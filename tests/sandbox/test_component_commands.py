@@ -1,3 +1,4 @@
+import re
 import stat
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from berth_sandbox.components import (
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import Ports
 from berth_sandbox.sandbox import expected_components
-from berth_sandbox.settings import SandboxSettings, ScoringStrategy
+from berth_sandbox.settings import Pace, SandboxSettings, ScoringStrategy
 
 PORTS = Ports(
     etcd=2001,
@@ -165,6 +166,24 @@ def test_kwok_gets_the_stages_that_come_with_the_package(configured: SandboxFold
     stages = [d for d in yaml.safe_load_all(configured.kwok_config.read_text()) if d["kind"] == "Stage"]
     names = {stage["metadata"]["name"] for stage in stages}
     assert names == {"node-initialize", "pod-ready", "pod-complete", "pod-deadline", "pod-delete"}
+
+
+def test_at_the_real_pace_one_decision_chooses_among_the_stages(tmp_path: Path) -> None:
+    folder = SandboxFolder(tmp_path / "sandbox")
+    folder.make()
+    write_configuration(folder, PORTS, SandboxSettings(pace=Pace.REAL))
+    stages = [d for d in yaml.safe_load_all(folder.kwok_config.read_text()) if d["kind"] == "Stage"]
+    chosen = {
+        stage["metadata"]["name"]: stage["spec"]["selector"]["matchExpressions"]
+        for stage in stages
+        if stage["spec"]["resourceRef"]["kind"] == "Pod"
+    }
+    assert {name: [one["jq"]["values"] for one in ones] for name, ones in chosen.items()} == {
+        name: [[name]] for name in chosen
+    }
+    assert len({one["jq"]["key"] for ones in chosen.values() for one in ones}) == 1
+    (decision,) = {one["jq"]["key"] for ones in chosen.values() for one in ones}
+    assert set(re.findall(r'"(pod-[a-z-]+)"', decision)) == chosen.keys()
 
 
 def test_programs_that_are_given_are_used_as_they_are(tmp_path: Path) -> None:

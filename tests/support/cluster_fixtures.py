@@ -11,7 +11,7 @@ from berth_sandbox.builds import find_binaries
 from berth_sandbox.components import CONTEXT_PREFIX
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
+from berth_sandbox.settings import Pace, SandboxSettings
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -37,6 +37,17 @@ def refuse_other_contexts(context: str) -> None:
 def sandbox() -> Iterator[Sandbox]:
     """Yield a control plane without nodes, with both schedulers; never skipped, so a missing binary is a failure."""
     with Sandbox.start(SandboxSettings(second_scheduler=True), progress=print) as started:
+        refuse_other_contexts(started.context)
+        yield started
+        refused = refused_by_policies(started)
+        assert not refused, "\n".join(refused)
+
+
+@pytest.fixture(scope="session")
+def paced_sandbox() -> Iterator[Sandbox]:
+    """Yield a control plane without nodes on which pods take as long as on real nodes."""
+    settings = SandboxSettings(second_scheduler=True, pace=Pace.REAL)
+    with Sandbox.start(settings, progress=print) as started:
         refuse_other_contexts(started.context)
         yield started
         refused = refused_by_policies(started)

@@ -9,9 +9,10 @@ from berth_descheduler.options import Output, output_option, write_described
 from berth_sandbox.bootstrap import BERTH_ACCOUNTS
 from berth_sandbox.go_toolchain import DEFAULT_KUBERNETES, OTHER_KUBERNETES
 from berth_sandbox.sandbox import DEFAULT_NAME, Sandbox
-from berth_sandbox.settings import KUBERNETES_VARIABLE, SandboxSettings, ScoringStrategy
+from berth_sandbox.settings import KUBERNETES_VARIABLE, Pace, SandboxSettings, ScoringStrategy
 
 _SCORING: Final = tuple(strategy.value for strategy in ScoringStrategy)
+_PACES: Final = tuple(pace.value for pace in Pace)
 
 _name_option: Final[Callable[..., Any]] = click.option(
     "--name", default=DEFAULT_NAME, show_default=True, help="Which sandbox; several may be up at once."
@@ -30,6 +31,14 @@ def sandbox() -> None:
 @click.option("--node-memory", default="64Gi", show_default=True, help="Allocatable memory of each node.")
 @click.option("--node-pods", type=int, default=110, show_default=True, help="Pod slots of each node.")
 @click.option(
+    "--pace",
+    type=click.Choice(_PACES),
+    default=Pace.QUICK.value,
+    show_default=True,
+    help="How fast nodes start and end pods: real creates containers for 2 to 20 s, has them ready up to 60 s later, "
+    "and ends them by their grace.",
+)
+@click.option(
     "--scoring",
     type=click.Choice(_SCORING),
     default=_SCORING[0],
@@ -46,12 +55,12 @@ def sandbox() -> None:
 @click.option("--second-scheduler", is_flag=True, help="Run another kube-scheduler, named second-scheduler, beside it.")
 @click.option("--volcano", is_flag=True, help="Run Volcano's scheduler and controllers, too; built at the first use.")
 @click.option("--with-services", "services", is_flag=True, help="Run Berth's operator and descheduler, too.")
-def up(*, name: str, scoring: str, **size: Any) -> None:  # noqa: ANN401 - click passes the remaining options by name
+def up(*, name: str, pace: str, scoring: str, **size: Any) -> None:  # noqa: ANN401 - click passes the remaining options by name
     """Start a sandbox that stays up until `berth sandbox down`.
 
     The first start builds the control plane's programs, which takes some minutes; later ones take seconds.
     """
-    settings = SandboxSettings(name=name, scoring=ScoringStrategy(scoring), **size)
+    settings = SandboxSettings(name=name, pace=Pace(pace), scoring=ScoringStrategy(scoring), **size)
     started = Sandbox.start(settings, progress=_say)
     started.detach()
     click.echo(f"The sandbox {name!r} is up with {settings.nodes} nodes. To look at it with kubectl:\n")
@@ -86,7 +95,8 @@ def status(output: Output) -> None:
         _say("no sandbox is up; `berth sandbox up` starts one")
     for entry in described if output.for_people else ():
         click.echo(f"{entry['name']}: {entry['state']}, {entry['readyNodes']} of {entry['nodes']} nodes ready")
-        click.echo(f"  started     {entry['started']}, Kubernetes {entry['kubernetes']}, scoring {entry['scoring']}")
+        kinds = f"Kubernetes {entry['kubernetes']}, scoring {entry['scoring']}, pace {entry['pace']}"
+        click.echo(f"  started     {entry['started']}, {kinds}")
         click.echo(f"  kubeconfig  {entry['kubeconfig']}")
         running = ", ".join(f"{component} ({pid})" for component, pid in entry["components"].items())
         click.echo(f"  components  {running or 'none is running'}")
@@ -130,6 +140,7 @@ def _describe(found: Sandbox) -> dict[str, Any]:
         "nodes": health.nodes,
         "readyNodes": health.ready_nodes,
         "kubernetes": found.settings.kubernetes,
+        "pace": found.settings.pace.value,
         "scoring": found.settings.scoring.value,
         "started": found.started,
         "context": found.context,
