@@ -19,10 +19,12 @@ from berth_kube import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CRDS,
+    CSI_NODES,
     DESCHEDULER_POLICIES,
     LEASES,
     MIGRATION_PLANS,
     NAMESPACES,
+    NODES,
     RESERVATIONS,
     ROLE_BINDINGS,
     ROLES,
@@ -340,6 +342,18 @@ def build_node(name: str, shape: NodeShape) -> dict[str, Any]:
             },
         },
     }
+
+
+def create_node(client: KubeClient, name: str, shape: NodeShape) -> None:
+    """Create a node with its CSINode, as a kubelet without a CSI driver does; the node takes it along.
+
+    The API server serves such a CSINode with `drivers: null`.
+    """
+    node = client.create(NODES, build_node(name, shape))
+    owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": name, "uid": node["metadata"]["uid"]}
+    head = _build(CSI_NODES, name)
+    head["metadata"]["ownerReferences"] = [owner]
+    client.create(CSI_NODES, {**head, "spec": {"drivers": []}})
 
 
 def remove_leases(client: KubeClient) -> None:

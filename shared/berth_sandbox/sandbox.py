@@ -30,7 +30,7 @@ from berth_kube import (
     connect,
 )
 from berth_sandbox import bootstrap, processes
-from berth_sandbox.bootstrap import NodeShape, build_node, node_names, remove_leases
+from berth_sandbox.bootstrap import NodeShape, create_node, node_names, remove_leases
 from berth_sandbox.builds import MANIFESTS_FOLDER, find_binaries
 from berth_sandbox.certificates import KWOK, write_certificates
 from berth_sandbox.components import (
@@ -478,7 +478,7 @@ class Sandbox:
         with self.connect() as client, ThreadPoolExecutor(_NODES_AT_ONCE) as pool:
             present = [node.metadata.name for node in client.list(NODES, type=Node).items]
             names = node_names(prefix, sum(name.startswith(prefix) for name in present), count)
-            list(pool.map(lambda name: client.create(NODES, build_node(name, shape)), names))
+            list(pool.map(lambda name: create_node(client, name, shape), names))
             processes.wait_for(
                 lambda: set(names) <= _usable_nodes(client),
                 component=Component.KWOK,

@@ -11,7 +11,7 @@ import pytest
 
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
-from berth_kube.resources import JOBS, NAMESPACES, NODES, PODS
+from berth_kube.resources import CSI_NODES, JOBS, NAMESPACES, NODES, PODS
 from berth_kube.watching import Changed, Removed
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
@@ -174,7 +174,7 @@ def lives(paced_sandbox: Sandbox, client: KubeClient) -> Iterator[Lives]:
 def live_through(client: KubeClient, lives: Lives) -> None:
     """Delete those that are to end once they run, mend what kept one from starting, and wait for the rest."""
     running = lambda name: lives.last(name).get("phase") == "Running"  # noqa: E731
-    eventually("those that end run", lambda: all(map(running, ENDING[:-1])))
+    eventually("those that end are ready", lambda: all(lives.readiness(name)[-1:] == ["True"] for name in ENDING[:-1]))
     eventually("one is being created", lambda: lives.containers("not-started"))
     for name in ENDING:
         client.delete(PODS, name, namespace=NAMESPACE)
@@ -194,6 +194,16 @@ def live_through(client: KubeClient, lives: Lives) -> None:
     eventually("the Jobs are over", lambda: job_condition(client, "completes") and job_condition(client, "fails"))
     eventually("the others are gone", lambda: lives.gone >= set(ENDING) - {"never-ends"})
     eventually("one is past its deadline", lambda: lives.last("late")["phase"] == "Failed")
+
+
+def test_a_node_has_a_csi_node_without_drivers_as_the_api_server_serves_it(
+    lives: Lives, client: KubeClient, paced_sandbox: Sandbox
+) -> None:
+    assert lives.versions
+    assert client.get(CSI_NODES, NODE)["spec"] == {"drivers": None}
+    (other,) = paced_sandbox.add_nodes(1, NodeShape(), prefix="leaves-")
+    client.delete(NODES, other)
+    eventually("its CSINode goes with the node", lambda: is_gone(client, CSI_NODES, other))
 
 
 def test_containers_are_created_for_two_to_twenty_seconds_as_the_uid_of_the_pod_draws(lives: Lives) -> None:
