@@ -15,7 +15,6 @@ import msgspec
 
 from berth_core import (
     FENCE_LABEL,
-    POD_GROUP_TYPES,
     STANDING_FENCE_LABEL,
     BerthError,
     CSINode,
@@ -25,7 +24,6 @@ from berth_core import (
     MigrationPlan,
     Namespace,
     Node,
-    ObjectMeta,
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
@@ -43,7 +41,6 @@ from berth_core import (
     VolcanoJob,
     VolumeAttachment,
     Workload,
-    refuse_unreadable,
 )
 from berth_kube import (
     CSI_NODES,
@@ -153,8 +150,6 @@ _OF_SURGES: Final[Mapping[Resource | tuple[Resource, ...], SnapshotKind]] = {
 """Kinds without which only is not known which pods can surge, for an account that may not list them."""
 
 _OF_FENCES: Final = frozenset({FENCE_LABEL, STANDING_FENCE_LABEL})
-_STAND_INS: Final = (Pod, Node, dict)
-"""Types whose unreadable objects do not prevent planning on the others."""
 
 T = TypeVar("T")
 
@@ -409,7 +404,7 @@ def _list(client: KubeClient, resource: Resource, item_type: type[T], namespace:
     """
     if resource in _NOT_EVERYWHERE:
         return _list_first_served(client, (resource,), item_type, namespace)[1]
-    return _readable(resource, client.list(resource, type=item_type, namespace=namespace).items)
+    return client.list(resource, type=item_type, namespace=namespace).items
 
 
 def _list_first_served(
@@ -424,24 +419,8 @@ def _list_first_served(
             found = client.list(resource, type=item_type, namespace=namespace).items
         except NotFoundError:
             continue
-        return resource, _readable(resource, found)
+        return resource, found
     return None, ()
-
-
-def _readable(resource: Resource, found: tuple[T, ...]) -> tuple[T, ...]:
-    """Return the objects that a plan may be based on.
-
-    Includes stand-ins where planning knows what to do with them. Raises `InputError` for one that cannot be read, where
-    planning without it would not be safe.
-    """
-    return tuple(one for one in found if isinstance(one, _STAND_INS) or _may_be_planned_on(resource, one))
-
-
-def _may_be_planned_on(resource: Resource, one: object) -> bool:
-    metadata: ObjectMeta = one.metadata  # type: ignore[attr-defined]  # all but a dict have one
-    if not isinstance(one, POD_GROUP_TYPES):
-        refuse_unreadable(resource.kind, metadata)
-    return not metadata.unreadable
 
 
 def _list_workloads(client: KubeClient, resource: Resource) -> Iterator[Workload]:

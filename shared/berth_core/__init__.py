@@ -208,7 +208,6 @@ from berth_core.pod_ends import PodEnds, TimedJob, expected_end
 from berth_core.pod_groups import (
     GROUP_NAME_ANNOTATION,
     POD_GROUP_KIND,
-    POD_GROUP_TYPES,
     VOLCANO_JOB_API_VERSION,
     VOLCANO_JOB_KIND,
     VOLCANO_POD_GROUP_API_VERSION,
@@ -344,6 +343,8 @@ from berth_core.selectors import (
 from berth_core.snapshot import (
     Snapshot,
     SurgeObjects,
+    kind_of,
+    name_of,
 )
 from berth_core.snapshot_kinds import SnapshotKind, kubectl_command, parse_kinds
 from berth_core.storage import (
@@ -400,7 +401,7 @@ __all__ = [
     "MOVE_ANNOTATION",
     "ONE_POD", "OPERATOR_LEASE", "OPERATOR_RENEWALS",
     "PATH_ANNOTATION", "PATH_PROVEN", "PLACEHOLDER_IMAGE", "PLACEHOLDER_LABEL", "PLAN_API_VERSION", "PLAN_KIND",
-    "PLAN_LABEL", "PODS", "POD_GROUP_KIND", "POD_GROUP_TYPES", "POLICY_API_VERSION", "POLICY_KIND", "POLICY_LABEL",
+    "PLAN_LABEL", "PODS", "POD_GROUP_KIND", "POLICY_API_VERSION", "POLICY_KIND", "POLICY_LABEL",
     "PREEMPTABLE_ANNOTATION", "PREEMPTABLE_LABEL", "PREFIX", "PROBE_LABEL", "PROBE_REGISTRATION_LABEL",
     "QUEUE_ANNOTATION", "QUEUE_API_VERSION", "QUEUE_GATE", "QUEUE_KIND", "QUEUE_SLOT_LABEL",
     "QUEUE_WEBHOOK_CONFIGURATION",
@@ -458,8 +459,9 @@ __all__ = [
     "is_marked_as_freed", "is_over", "is_place_of_preemptable", "is_preemptable", "is_room_taint_of",
     "is_scheduled_plan", "is_unschedulable",
     "job_of", "job_uid",
-    "kubectl_command",
+    "kind_of", "kubectl_command",
     "mark", "matches_any_term", "matches_labels", "matches_node_affinity", "may_lose_its_place",
+    "name_of",
     "occupied_requests", "offered_to_queues", "oldest_first", "owner_matches",
     "parse_duration", "parse_kinds", "parse_quantity", "parse_selector", "parse_timestamp", "percent",
     "placeholder_name", "plan_name", "policies_that_move", "preemptable_groups", "printable_line", "printable_text",

@@ -167,7 +167,3 @@ def as_reserveable(pod: Pod) -> Pod:
     """Return a pod with the annotation by which it may take a slot of a window."""
     notes = {**pod.metadata.annotations, RESERVEABLE_ANNOTATION: "true"}
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
-
-
-POD_GROUP_TYPES: Final = (VolcanoJob, PodGroup, PodGroupWorkload)
-"""Groups that tenants write; an unreadable one is left out of a snapshot, so its pods stay."""

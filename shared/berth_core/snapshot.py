@@ -20,7 +20,6 @@ from berth_core.objects import ApiStruct, Namespace, Node, Pod, PodDisruptionBud
 from berth_core.pod_groups import (
     POD_GROUP_API_VERSIONS,
     POD_GROUP_KIND,
-    POD_GROUP_TYPES,
     POD_GROUP_WORKLOAD_API_VERSION,
     POD_GROUP_WORKLOAD_KIND,
     VOLCANO_JOB_API_VERSION,
@@ -59,7 +58,7 @@ from berth_core.storage import (
     VolumeAttachment,
     Workload,
 )
-from berth_core.unreadable import MAX_DEPTH, cut, is_cut, mark, refuse_unreadable, stand_in, why_unreadable
+from berth_core.unreadable import MAX_DEPTH, cut, is_cut, mark, readable_body, stand_in, why_unreadable
 
 # --- api lists -------------------------------------------------------------------------------------------------------
 # Reading and writing of a `v1` List in JSON, the file format of a snapshot.
@@ -117,13 +116,10 @@ _SAYING_THEIR_KIND: Final = (Workload, PodGroup, QueueObject)
 _KINDS: Final = {type_: kind for kind, type_ in _TYPES.items() if type_ not in _SAYING_THEIR_KIND}
 _DECODERS: Final = {kind: Decoder(type_) for kind, type_ in _TYPES.items()}
 _AT_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
-_QUEUES: Final = (QueueObject, GatedQueue)
-_STAND_INS: Final = (Node, Pod, Reservation, *_QUEUES)
-"""One unreadable object of these kinds does not keep Berth from planning on the others."""
+_STAND_INS: Final = (Node, Pod, Reservation, QueueObject, GatedQueue, LocalQueue)
+"""What is readable of these is planned on; an object of another kind that cannot be read says nothing."""
 _LIST_LEVELS: Final = 2
 """How much deeper an object is nested in a List."""
-_WITHOUT_SCHEMA: Final = re.compile(r"`\$\.spec\.tasks\[\d+]\.template\b")
-"""A place in a Reservation without a schema in the API server: any value may be there."""
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 _WITHOUT_NAMESPACES: Final = "the labels of namespaces were not read, so it is not known which pods are its own"
 _WRONG_TYPE: Final = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`")
@@ -158,9 +154,16 @@ class _List(ApiStruct, frozen=True, kw_only=True):
     """The kinds that the List was made of, even without objects; empty if it does not say."""
 
 
+class _Kind(ApiStruct, frozen=True, kw_only=True):
+    """Kind of an object whose metadata cannot be read."""
+
+    api_version: str = ""
+    kind: str = ""
+
+
 _LIST_DECODER: Final = Decoder(_List)
 _HEAD_DECODER: Final = Decoder(_Head)
-_ANY_DECODER: Final = Decoder(dict[str, Any])
+_KIND_DECODER: Final = Decoder(_Kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,46 +241,41 @@ def _decode_item(index: int, raw: msgspec.Raw) -> Listed | None:
     """Return one object, None for a kind that Berth does not read."""
     place = f"items[{index}]"
     try:
-        head = _HEAD_DECODER.decode(raw)
-        if not head.kind or not head.metadata.name:
-            missing = "metadata.name" if head.kind else "kind"
-            raise InputError(f"{place}.{missing}", None, "that of an API object", said="missing")
+        head = _decode_head(raw)
+        if not head.kind:
+            raise InputError(f"{place}.kind", None, "that of an API object", said="missing")
         type_ = _TYPES.get((head.api_version, head.kind))
-        if type_ is None:
-            return None
-        place = _title(head.kind, head.metadata.namespace, head.metadata.name)
-        return _decode_as(type_, head, raw)
+        return None if type_ is None else _decode_as(type_, head, raw)
     except msgspec.ValidationError as error:
         raise _misfit(place, error) from error
     except _UNREADABLE as error:
         raise InputError(place, None, "an API object in JSON", said=f"no JSON ({error})") from error
 
 
-def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed | None:
+def _decode_head(raw: msgspec.Raw) -> _Head:
+    """Return an object's kind, and its identity if that can be read."""
+    try:
+        return _HEAD_DECODER.decode(raw)
+    except msgspec.ValidationError:
+        kind = _KIND_DECODER.decode(raw)
+        return _Head(api_version=kind.api_version, kind=kind.kind)
+
+
+def _decode_as(type_: type[Listed], head: _Head, raw: msgspec.Raw) -> Listed:
     """Return an object of a known type, or its stand-in.
 
-    A stand-in replaces an object that cannot be read. None if the stand-in would be a group of pods.
+    A stand-in replaces an object that cannot be read.
     """
     why = head.metadata.unreadable
     if not why and (is_cut(raw) or _may_be_too_deep(raw)):
-        why = why_unreadable(_ANY_DECODER.decode(cut(bytes(raw))), None)
-    if not why:
+        why = why_unreadable(readable_body(raw), None)
+    if not why and head.metadata.name:
         try:
             return _DECODERS[head.api_version, head.kind].decode(raw)
         except msgspec.ValidationError as error:
-            may_be_odd = type_ in _QUEUES or (type_ is Reservation and _WITHOUT_SCHEMA.search(str(error)))
-            if not may_be_odd and type_ not in POD_GROUP_TYPES:
-                raise
             why = str(error)
-    if type_ in POD_GROUP_TYPES:
-        return None
-    body = mark(_ANY_DECODER.decode(cut(bytes(raw))), why)
-    if type_ is Reservation:
-        return Reservation.read(body)
-    one = stand_in(body, type_, why)
-    if type_ not in _STAND_INS:
-        refuse_unreadable(head.kind, one.metadata)
-    return one
+    body = mark(readable_body(raw), why)
+    return Reservation.read(body) if type_ is Reservation else stand_in(body, type_, why)
 
 
 def _may_be_too_deep(raw: msgspec.Raw) -> bool:
@@ -301,6 +299,7 @@ def _misfit(place: str, error: msgspec.ValidationError) -> InputError:
 
 def _title(kind: str, namespace: str, name: str) -> str:
     """Return an object's kind and name, for people."""
+    name = name or "without a readable name"
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
@@ -318,10 +317,10 @@ class SurgeObjects:
         listed, found = _decode_outside(raw), defaultdict[str, list[dict[str, Any]]](list)
         present = set()
         for item in listed.items or ():
-            head = _HEAD_DECODER.decode(item)
+            head = _decode_head(item)
             if is_for_surges(api_group(head.api_version), head.kind):
                 present.add((head.api_version, head.kind))
-                found[head.kind].append(_ANY_DECODER.decode(cut(bytes(item))))
+                found[head.kind].append(readable_body(item))
         lacking = lacking_for_surges(present, {*stated, *known_kinds(listed.kinds)})
         return cls({kind: tuple(items) for kind, items in found.items()}, lacking)
 
@@ -378,13 +377,22 @@ class Snapshot:
     """Kinds that plans for these pods depend on and that were not read."""
     unread: tuple[SnapshotKind, ...] = ()
     """Kinds that plans depend on only if they are asked about queues, and that were not read."""
+    unreadable: tuple[Listed, ...] = ()
+    """Objects that cannot be read, and are left out elsewhere; of a Node, Pod, Reservation or queue what can be read
+    stands there."""
     own_namespace: str = DEFAULT_NAMESPACE
     """Berth's own, whose pods are in no queue."""
 
     def __post_init__(self) -> None:
-        """Sort every tuple."""
-        for name in _FIELDS.values():
-            object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=_identity)))
+        """Sort every tuple, and sort out what cannot be read."""
+        unreadable = [*self.unreadable]
+        for type_, name in _FIELDS.items():
+            objects: tuple[Listed, ...] = getattr(self, name)
+            if type_ not in _STAND_INS and any(one.metadata.unreadable for one in objects):
+                unreadable += (one for one in objects if one.metadata.unreadable)
+                objects = tuple(one for one in objects if not one.metadata.unreadable)
+            object.__setattr__(self, name, tuple(sorted(objects, key=_identity)))
+        object.__setattr__(self, "unreadable", tuple(sorted(unreadable, key=_kind_and_identity)))
 
     def within(self, own_namespace: str) -> "Snapshot":
         """Return this snapshot as one of a cluster where Berth has another namespace."""
@@ -430,17 +438,24 @@ class Snapshot:
         Equal snapshots give equal bytes.
         """
         held = (kind for kind in SnapshotKind if kind not in {*self.missing, *self.unread, *ONLY_FOR_SURGES})
-        return encode_list((one for name in _FIELDS.values() for one in getattr(self, name)), held)
+        objects = (one for name in (*_FIELDS.values(), "unreadable") for one in getattr(self, name))
+        return encode_list(objects, held)
 
     def check(self) -> None:
-        """Raise `InputError` for duplicates, pods on unknown nodes and bad amounts."""
+        """Raise `InputError` for duplicates and pods on unknown nodes."""
         for name in _FIELDS.values():
             _check_unique(getattr(self, name))
+        if any(not node.metadata.name for node in self.nodes):
+            return  # its pods are on a node whose name cannot be read
         for pod in self.pods:
             if pod.spec.node_name and not pod.is_terminal and pod.spec.node_name not in self.nodes_by_name:
                 expected = "the name of a Node of the snapshot"
                 raise InputError(f"Pod {pod.key}: spec.nodeName", pod.spec.node_name, expected)
-        _ = self.requests, self.allocatable
+
+    def all_unreadable(self) -> tuple[Listed, ...]:
+        """Return every object that cannot be read, each once."""
+        stand_ins = (one for type_ in _STAND_INS for one in getattr(self, _FIELDS[type_]) if one.metadata.unreadable)
+        return (*self.unreadable, *stand_ins)
 
     @cached_property
     def requests(self) -> Mapping[str, ResourceAmounts]:
@@ -493,6 +508,10 @@ def _identity(one: Listed) -> tuple[str, str, str]:
     return (_kind_within(one), one.metadata.namespace, one.metadata.name)
 
 
+def _kind_and_identity(one: Listed) -> tuple[str, str, str, str, str]:
+    return (*kind_of(one), *_identity(one))
+
+
 def _kind_within(one: Listed) -> str:
     """Return what distinguishes objects of the same type and name."""
     match one:
@@ -509,7 +528,8 @@ def _kind_within(one: Listed) -> str:
 def _check_unique(objects: tuple[Listed, ...]) -> None:
     """Raise `InputError` if a sorted tuple has an object twice."""
     for first, second in pairwise(objects):
-        if first.metadata.name == second.metadata.name and _identity(first) == _identity(second):
+        is_same = first.metadata.name == second.metadata.name and _identity(first) == _identity(second)
+        if is_same and first.metadata.name:
             raise InputError(name_of(first), None, "each object once", said="listed twice")
 
 

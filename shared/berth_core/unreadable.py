@@ -8,11 +8,12 @@ wrong.
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
-from berth_core.decoding import convert
+from berth_core.decoding import convert, decode_json
 from berth_core.errors import InputError
 from berth_core.objects import ObjectMeta
 
@@ -26,6 +27,8 @@ _CUT: Final = "\0nested too deeply"
 _RAW_CUT: Final = b'"\\u0000nested too deeply"'
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|[\[\]{}]', re.DOTALL)
 _EMPTY: Final[tuple[Any, ...]] = ([], {}, "", 0)
+
+_IDENTITY: Final = ("name", "namespace", "uid")
 
 T = TypeVar("T")
 
@@ -133,29 +136,45 @@ def _under(place: str, depth: int, key: str) -> str:
     return place if place.endswith("…") else f"{place}.…"
 
 
+def readable_body(raw: bytes | msgspec.Raw) -> dict[str, Any]:
+    """Decode an object without values that are nested too deeply, or top-level fields that no decoder takes.
+
+    Raises `msgspec.DecodeError` for what is no object.
+    """
+    shallow = cut(bytes(raw))
+    try:
+        return decode_json(shallow, dict[str, Any])
+    except msgspec.ValidationError:  # a number out of range
+        fields = decode_json(shallow, dict[str, msgspec.Raw])
+    body = {}
+    for key, value in fields.items():
+        with suppress(msgspec.DecodeError):
+            body[key] = decode_json(value, object)
+    return body
+
+
 def mark(body: dict[str, Any], why: str) -> dict[str, Any]:
     """Return an undecoded object with the reason in `metadata.unreadable`.
 
-    Raises `InputError` for an object without metadata or name.
+    One whose name cannot be read has none: what depends on it is then all that may.
     """
     metadata = body.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-        raise InputError("metadata.name", None, "that of an API object", said="missing")
-    return {**body, "metadata": {**metadata, "unreadable": why}}
+    named = metadata if isinstance(metadata, dict) else {}
+    wrong = {key for key in _IDENTITY if not isinstance(named.get(key, ""), str)}
+    kept = {key: value for key, value in named.items() if key not in wrong}
+    return {**body, "metadata": {"name": "", **kept, "unreadable": why or "Object without a name"}}
 
 
 def stand_in(body: dict[str, Any], type_: type[T], why: str) -> T:
-    """Return the readable part of an undecodable object.
-
-    Raises `InputError` without a name.
-    """
+    """Return the readable part of an undecodable object."""
     found: T = _readable_part(mark(body, why), type_)
     return found
 
 
 def read_or_stand_in(body: Mapping[str, Any], type_: type[T], **instead: object) -> T:
     """Decode an API object, or return its stand-in, which has the fields `instead`."""
-    why = body["metadata"].get("unreadable", "")
+    metadata = body.get("metadata")
+    why = str(metadata.get("unreadable") or "") if isinstance(metadata, Mapping) else ""
     try:
         if not why:
             return convert(body, type_)

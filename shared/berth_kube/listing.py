@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
 
 import msgspec
 
-from berth_core import DeschedulerPolicy, InputError, MigrationPlan, mark
+from berth_core import DeschedulerPolicy, MigrationPlan, mark
 from berth_core.decoding import Decoder
-from berth_core.unreadable import cut, is_cut, is_too_deep, stand_in, why_unreadable
+from berth_core.unreadable import cut, is_cut, is_too_deep, readable_body, stand_in, why_unreadable
 from berth_kube.errors import Call, GoneError, KubeError, Status, UnexpectedObjectError, error_from_decoding
 
 # --- decoding --------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def _without_depths(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
 
     Raises a KubeError if a type was requested.
     """
-    shallow = _readable(call, cut(bytes(body)))
+    shallow = _readable(call, body)
     why = why_unreadable(shallow, None)
     cache_key: Any = type_
     if cache_key is not dict:
@@ -133,8 +133,8 @@ def _without_depths(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
 def decode_item(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
     """Return one of many objects, or its stand-in.
 
-    A stand-in replaces an object that cannot be decoded. Raises MalformedAnswerError or UnexpectedObjectError if not
-    even its name can be read.
+    A stand-in replaces an object that cannot be decoded. Raises MalformedAnswerError or UnexpectedObjectError for what
+    is no object at all.
     """
     cache_key: Any = type_
     failure: Exception | None = None
@@ -146,7 +146,7 @@ def decode_item(call: Call, body: bytes | msgspec.Raw, type_: type[T]) -> T:
         failure = error
     except msgspec.DecodeError as error:
         raise error_from_decoding(call, error) from error
-    shallow = _readable(call, cut(bytes(body)))
+    shallow = _readable(call, body)
     return _stand_in(call, shallow, type_, failure)
 
 
@@ -156,7 +156,7 @@ def _stand_in(call: Call, shallow: dict[str, Any], type_: type[T], failure: Exce
     cache_key: Any = type_
     try:
         found: Any = mark(shallow, why) if cache_key is dict else stand_in(shallow, type_, why)
-    except (InputError, msgspec.ValidationError) as error:
+    except msgspec.ValidationError as error:
         raise error_from_decoding(call, _as_misfit(failure or error)) from error
     return found  # type: ignore[no-any-return]  # a dict was asked for, or it is of the type
 
@@ -166,14 +166,12 @@ def _as_misfit(error: Exception) -> msgspec.DecodeError:
     return error if isinstance(error, msgspec.DecodeError) else msgspec.ValidationError(str(error))
 
 
-def _readable(call: Call, shallow: bytes) -> dict[str, Any]:
+def _readable(call: Call, raw: bytes | msgspec.Raw) -> dict[str, Any]:
     """Return an object after too deep values were cut."""
-    cache_key: Any = dict
     try:
-        found: dict[str, Any] = _decoder(cache_key).decode(shallow)
+        return readable_body(raw)
     except msgspec.DecodeError as error:
         raise error_from_decoding(call, error) from error
-    return found
 
 
 def decode_page(call: Call, body: bytes, item_type: type[T]) -> Page[T]:

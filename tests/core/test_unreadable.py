@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth_core.errors import InputError
 from berth_core.objects import Pod
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, ReservationPhase
-from berth_core.snapshot import Snapshot
-from berth_core.unreadable import MAX_DEPTH, cut, is_cut, is_too_deep, stand_in, why_unreadable
+from berth_core.snapshot import Snapshot, kind_of
+from berth_core.unreadable import MAX_DEPTH, cut, is_cut, is_too_deep, readable_body, stand_in, why_unreadable
 from builders import DEEP, as_api, list_file, nested_json, node, pod, reservation, workload
 
 DEPTHS = {"101 levels": 101, "as deep as Python takes": 900, "1,100 levels": 1_100, "100,000 levels": 100_000}
@@ -83,9 +82,15 @@ def test_a_stand_in_keeps_what_can_be_read() -> None:
     assert (found.metadata.labels, found.status.phase, found.status.conditions) == ({"app": "web"}, "Running", ())
 
 
-def test_an_object_without_a_name_has_no_stand_in() -> None:
-    with pytest.raises(InputError, match=r"metadata\.name is missing"):
-        stand_in({"metadata": {}}, Pod, "odd")
+@pytest.mark.parametrize("metadata", [{}, None, 7, {"name": None}, {"name": 7, "namespace": [], "labels": "web"}])
+def test_an_object_without_a_readable_name_has_a_stand_in_without_one(metadata: object) -> None:
+    found = stand_in({"metadata": metadata, "spec": {"nodeName": "node-a"}}, Pod, "odd")
+    assert (found.key, found.metadata.unreadable, found.spec.node_name) == ("/", "odd", "node-a")
+
+
+def test_a_number_out_of_range_costs_its_field_alone() -> None:
+    raw = b'{"metadata": {"name": "p"}, "spec": {"priority": 1e400}, "status": {"phase": "Running"}}'
+    assert readable_body(raw) == {"metadata": {"name": "p"}, "status": {"phase": "Running"}}
 
 
 def test_the_place_of_what_was_cut_is_named() -> None:
@@ -128,12 +133,13 @@ def test_a_template_with_a_field_of_the_wrong_type_does_not_spoil_a_file() -> No
     assert found.spec.tasks == ()
 
 
-def test_a_kind_that_must_be_read_as_a_whole_is_an_error_of_the_file() -> None:
+def test_a_kind_of_which_nothing_can_be_told_is_left_out_and_kept_apart() -> None:
     odd = as_api(workload("StatefulSet", "db"), api_version="apps/v1", kind="StatefulSet") | {"more": DEEP}
-    with pytest.raises(
-        InputError, match=r"^StatefulSet default/db is unreadable .more.* nested more than 100 levels deep"
-    ):
-        Snapshot.from_json(listed(odd))
+    snapshot = Snapshot.from_json(listed(odd))
+    (found,) = snapshot.unreadable
+    assert (snapshot.workloads, kind_of(found), found.metadata.name) == ((), ("apps/v1", "StatefulSet"), "db")
+    assert found.metadata.unreadable.endswith("nested more than 100 levels deep")
+    assert Snapshot.from_json(snapshot.to_json()).unreadable == snapshot.unreadable
 
 
 def test_a_group_of_pods_that_cannot_be_read_is_as_one_that_is_not_there() -> None:
@@ -141,6 +147,7 @@ def test_a_group_of_pods_that_cannot_be_read_is_as_one_that_is_not_there() -> No
     deep, odd, good = {**job, "more": DEEP}, {**job, "spec": {"policies": "many"}}, {**job, "metadata": {"name": "g"}}
     snapshot = Snapshot.from_json(listed(deep, odd, good))
     assert [one.metadata.name for one in snapshot.volcano_jobs] == ["g"]
+    assert [one.metadata.name for one in snapshot.unreadable] == ["j", "j"]
 
 
 def test_a_reservation_of_the_wrong_types_is_read_as_far_as_it_goes() -> None:

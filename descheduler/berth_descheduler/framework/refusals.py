@@ -70,6 +70,8 @@ class RefusalReason(StrEnum):
     """The snapshot does not say from which nodes one of the pod's volumes can be reached."""
     UNKNOWN_NODE = "UnknownNode"
     """The pod's node is not in the snapshot."""
+    UNREADABLE_OBJECT = "UnreadableObject"
+    """An object that decides about the pod, such as its budget, its controller or its volume, cannot be read."""
     POD_DATA_ODD = "PodDataOdd"
     """The pod's requests cannot be read, or are larger than any machine."""
 

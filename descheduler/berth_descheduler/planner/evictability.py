@@ -27,6 +27,7 @@ from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND, Gangs
 from berth_descheduler.planner.settings import EvictableNamespaces
+from berth_descheduler.planner.unreadable_objects import UnreadableObjects
 
 # --- annotations -----------------------------------------------------------------------------------------------------
 # Annotations with which users mark single pods, as upstream's descheduler and autoscalers define them.
@@ -140,6 +141,7 @@ class Evictability:
             _berth_refusals,
             self._namespace_refusals,
             _importance_refusals,
+            UnreadableObjects(snapshot).refusals,
             self._controller_refusals,
             Gangs(snapshot).refusals,
             wish_refusals,

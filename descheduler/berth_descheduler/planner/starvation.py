@@ -372,9 +372,8 @@ def _why_in_vain(reservation: Reservation, job: PendingJob, snapshot: Snapshot, 
         there = [pod for pod in snapshot.pods if pod.spec.node_name == slot.node and pod.metadata.uid in gang_of_pod]
         try:
             taken = ResourceAmounts.total(readable_requests(pod) for pod in there)
-            is_in_vain = not effective_requests(specs[slot.task]).fits_within(
-                snapshot.allocatable[slot.node].minus(taken)
-            )
+            allocatable = ResourceAmounts.from_quantities(snapshot.nodes_by_name[slot.node].status.allocatable)
+            is_in_vain = not effective_requests(specs[slot.task]).fits_within(allocatable.minus(taken))
         except (InputError, KeyError):
             continue
         if there and is_in_vain:

@@ -47,6 +47,7 @@ from berth_core import (
 )
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses
 from berth_descheduler.planner.simulation.volumes import attach_columns
+from berth_descheduler.planner.unreadable_objects import UnreadableObjects
 
 # --- pending slots ---------------------------------------------------------------------------------------------------
 # The places of Reservations that are asked for on one node and that no pod holds yet.
@@ -185,6 +186,9 @@ class Cluster:
     unreadable: Mapping[NodeIndex, str] = field(default_factory=dict)
     """What cannot be read of what some nodes have; they then seem to have nothing."""
 
+    no_targets: Mapping[NodeIndex, str] = field(default_factory=dict)
+    """Nodes that take no pods, since something about them cannot be read."""
+
     elsewhere: tuple[Pod, ...] = ()
     """Pods that have not ended and hold a place on no node of the snapshot: they wait, or their node is not known."""
 
@@ -231,6 +235,7 @@ class Cluster:
             requests=_joined([_columns(one.amounts, resources, slots=1) for one in classes], attached.requests),
             pods_on=_pods_by_node(pods, len(nodes)),
             unreadable=unreadable,
+            no_targets=_no_targets(snapshot),
             elsewhere=elsewhere,
             waiting_node=NodeIndex(len(snapshot.nodes)) if waiting else None,
             left_out=_left_out(snapshot.nodes, node_selectors),
@@ -338,6 +343,13 @@ def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...
         if why:
             unreadable[NodeIndex(index)] = f"status.allocatable.{why}"
     return tuple(amounts), unreadable
+
+
+def _no_targets(snapshot: Snapshot) -> dict[NodeIndex, str]:
+    """Return the nodes that take no pods, since something about them cannot be read."""
+    objects = UnreadableObjects(snapshot)
+    found = ((NodeIndex(index), objects.why_no_target(node)) for index, node in enumerate(snapshot.nodes))
+    return {index: why for index, why in found if why}
 
 
 def _node_and_presence(pod: Pod) -> tuple[str, PodPresence]:

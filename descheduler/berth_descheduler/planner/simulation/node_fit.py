@@ -68,6 +68,8 @@ def target_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
     """Return why a node takes no pods, even if it gives some."""
     if (refusal := node_refusal(cluster, number)) is not None:
         return refusal
+    if number in cluster.no_targets:
+        return Refusal(RefusalReason.NODE_DATA_ODD, cluster.no_targets[number])
     if number in cluster.closed_to_plans:
         text = "it is a control-plane node, where no place is held (--control-plane-nodes)"
         return Refusal(RefusalReason.CONTROL_PLANE_NODE, text)
