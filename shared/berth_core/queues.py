@@ -433,7 +433,7 @@ def offered_to_queues(nodes: Iterable[_Node], *, control_plane: bool = False) ->
     for node in nodes:
         is_ready = all(sign.status == "True" for sign in node.status.conditions if sign.type == "Ready")
         is_others = is_control_plane_node(node.metadata, node.spec) and not control_plane
-        if is_ready and not node.spec.unschedulable and not is_others:
+        if is_ready and not node.spec.unschedulable and not is_others and not node.metadata.unreadable:
             with suppress(InputError):
                 found[node.metadata.name] = ResourceAmounts.from_quantities(node.status.allocatable)
     return found

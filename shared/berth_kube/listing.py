@@ -5,6 +5,7 @@ An expired token starts the list again.
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
@@ -218,8 +219,10 @@ def decode_event(call: Call, line: bytes) -> WatchEvent:
 
 
 def resource_version_of(call: Call, raw_object: msgspec.Raw) -> str:
-    """Return the resourceVersion of an undecoded object."""
-    return decode(call, raw_object, _Versioned).metadata.resource_version
+    """Return the resourceVersion of an undecoded object, "" if it cannot be read."""
+    with suppress(UnexpectedObjectError):
+        return decode(call, raw_object, _Versioned).metadata.resource_version
+    return ""
 
 
 def decode_error_status(call: Call, raw_object: msgspec.Raw) -> Status:

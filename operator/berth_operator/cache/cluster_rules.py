@@ -6,7 +6,15 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from berth_core import MANAGED_BY_OPERATOR, MANAGED_LABEL, ObjectMeta, PriorityClass, Quantities, ResourceAmounts
+from berth_core import (
+    MANAGED_BY_OPERATOR,
+    MANAGED_LABEL,
+    InputError,
+    ObjectMeta,
+    PriorityClass,
+    Quantities,
+    ResourceAmounts,
+)
 from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_operator.quota import LimitRange, ResourceQuota
 from berth_operator.reconcile import NodeCondition
@@ -117,12 +125,15 @@ class NodeTotals:
         known = self._raw.get(name, {})
         if raw == known:
             return
-        before, after = ResourceAmounts.from_quantities(known), ResourceAmounts.from_quantities(raw)
-        self._total = self._total.plus(after).minus(before)
+        try:
+            after = ResourceAmounts.from_quantities(raw)
+        except InputError:
+            raw, after = {}, ResourceAmounts.empty()  # a node with odd amounts offers nothing
+        self._total = self._total.plus(after).minus(ResourceAmounts.from_quantities(known))
         if raw:
             self._raw[name] = raw
         else:
-            del self._raw[name]
+            self._raw.pop(name, None)
 
 
 class ClusterRules:
@@ -133,6 +144,17 @@ class ClusterRules:
         self.quotas: Store[ResourceQuota] = Store()
         self.limit_ranges: Store[LimitRange] = Store()
         self.nodes = NodeTotals()
+
+    def why_unknown(self, namespace: str) -> str:
+        """Return which rule of a namespace cannot be read, "" if all can."""
+        of_kinds = (("ResourceQuota", self.quotas.all_in), ("LimitRange", self.limit_ranges.all_in))
+        found = (
+            f"{kind} {rule.metadata.name or 'without a readable name'} cannot be read: {rule.metadata.unreadable}"
+            for kind, all_in in of_kinds
+            for rule in (*all_in(namespace), *all_in(""))  # one without a readable namespace may be of this one
+            if rule.metadata.unreadable
+        )
+        return next(found, "")
 
     def default_class(self) -> PriorityClass | None:
         """Return the global default class, the lowest of several."""

@@ -63,7 +63,9 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
         None may enter a lent node: it would stay when that closes.
         """
-        if REVOCABLE_ZONE_LABEL in self.metadata.labels or self.access.why_closed(spec.tolerations):
+        if self.metadata.unreadable or REVOCABLE_ZONE_LABEL in self.metadata.labels:
+            return False
+        if self.access.why_closed(spec.tolerations):
             return False
         if not on_control_plane and is_control_plane_node(self.metadata, self.spec):
             return False

@@ -141,7 +141,9 @@ class QuotaAdmission:
         sums = self._sums.get(namespace, _Sums())
         specs = _open_specs(reservation)
         return (
-            self._why_class_is_guarded(namespace, asked.usage, quotas)
+            self._rules.why_unknown(namespace)
+            or self._why_class_is_unknown(asked.usage)
+            or self._why_class_is_guarded(namespace, asked.usage, quotas)
             or self._why_out_of_range(namespace, specs)
             or self._why_over_limits(namespace, sums, asked)
             or next(filter(None, (self._why_quota_refuses(quota, specs, asked, sums) for quota in quotas)), "")
@@ -155,6 +157,16 @@ class QuotaAdmission:
         ) or why_over_limit(
             "the Reservations of all namespaces", self._settings.cluster, self._total, asked.holding, offered
         )
+
+    def _why_class_is_unknown(self, usage: Iterable[PodTraits]) -> str:
+        """Return which PriorityClass cannot be read, "" if all can: its value is what places are held with."""
+        found = ((traits.priority_class, self._rules.classes.get(traits.priority_class)) for traits in usage)
+        said = (
+            f"PriorityClass {name} cannot be read: {known.metadata.unreadable}"
+            for name, known in found
+            if known is not None and known.metadata.unreadable
+        )
+        return next(said, "")
 
     def _why_class_is_guarded(
         self, namespace: str, usage: Iterable[PodTraits], quotas: tuple[ResourceQuota, ...]
