@@ -52,6 +52,7 @@ from berth_descheduler.migration import (
     publish_plan,
     recover_plans,
     run_lease,
+    settle_freed_nodes,
     sweep_cooling_nodes,
     sweep_freed_nodes,
     too_little_gain_reason,
@@ -254,7 +255,7 @@ class Cycle:
             settings,
             execution=dataclasses.replace(settings.execution, max_seconds=seconds_left),
             max_replans=settings.max_replans - 1,
-            min_freed_nodes=max(0, settings.min_freed_nodes - len(done.freed_nodes)),
+            min_freed_nodes=max(0, settings.min_freed_nodes - len(done.freed_nodes) - len(done.freeing_nodes)),
             plan_name="",
             trigger=REPLAN_TRIGGER,
         )
@@ -267,6 +268,10 @@ class Cycle:
 
     def _clear_leftovers(self) -> tuple[MigrationPlan, ...]:
         left = recover_plans(self._client, self._context.clock, self._settings.adoption_seconds)
+        plans = self._client.list(MIGRATION_PLANS, type=MigrationPlan).items
+        end_seconds = self._settings.execution.timeouts.end_seconds
+        if freed := settle_freed_nodes(self._client, self._context.clock, plans, end_seconds=end_seconds):
+            self._context.observer.nodes_freed(freed)
         sweep_freed_nodes(self._client, self._read_snapshot)
         sweep_cooling_nodes(self._client, self._context.clock)
         return left

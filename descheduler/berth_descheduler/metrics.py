@@ -214,6 +214,12 @@ class CycleMetrics(SilentObserver):
         """Show how many moves are not over."""
         self._open.set(sum(not status.state.terminal for status in statuses))
 
+    def nodes_freed(self, nodes: Sequence[str]) -> None:
+        """Count nodes that have become free."""
+        self._freed.inc(len(nodes))
+        if self._price is not None:
+            self._freed_prices.inc(self._price.total(nodes) / MICRO)
+
     def cycle_ended(self, outcome: Outcome) -> None:
         """Count what the cycle did."""
         self._cycles.labels(verdict=outcome.verdict.value).inc()
@@ -229,9 +235,7 @@ class CycleMetrics(SilentObserver):
         self._open.set(0)
 
     def _count_plan(self, one: PlanOutcome) -> None:
-        self._freed.inc(len(one.freed_nodes))
-        if self._price is not None:
-            self._freed_prices.inc(self._price.total(one.freed_nodes) / MICRO)
+        self.nodes_freed(one.freed_nodes)
         self._plans.labels(phase=one.phase.value).observe(one.seconds)
         landed, strayed = one.landed_on_target, sum(map(_went_astray, one.statuses))
         if landed + strayed:

@@ -182,6 +182,15 @@ class PlanOutcome:
     phase: PlanPhase
     statuses: tuple[MoveStatus, ...] = ()
     freed_nodes: tuple[str, ...] = ()
+    freeing_nodes: tuple[str, ...] = ()
+    """Nodes that will be free once the last of the moved pods there have ended."""
+
+    ending: int = 0
+    """How many pods those are."""
+
+    stuck: int = 0
+    """How many moved pods have not ended long after their grace period."""
+
     pending: int = 0
     seconds: float = 0.0
     note: str = ""
@@ -220,11 +229,11 @@ class PlanOutcome:
     def clean(self) -> bool:
         """Return whether all moves landed and nothing stopped the plan.
 
-        A pod that is pending or a room that failed makes it False.
+        A pod that is pending, one that does not end or a room that failed makes it False.
         """
         no_room = any(room.state is RoomState.FAILED for room in self.rooms)
         misplaced = self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending
-        return not (no_room or misplaced or (self.note and not self.outdated))
+        return not (no_room or misplaced or self.stuck or (self.note and not self.outdated))
 
     @property
     def achieved(self) -> Achieved:
@@ -238,6 +247,9 @@ class PlanOutcome:
             failed=self.count(MoveState.FAILED),
             freed_nodes=self.freed_nodes,
             freed_node_count=len(self.freed_nodes),
+            freeing_nodes=self.freeing_nodes,
+            ending_pods=self.ending,
+            stuck_pods=self.stuck,
             pending_pods=self.pending,
             seconds=round(self.seconds, 3),
         )
@@ -263,16 +275,43 @@ class PlanOutcome:
                 parts.append(f"{number} {word}{self._reasons(state)}")
         if self.pending:
             parts.append(f"{self.pending} without a node")
-        freed = f"; {count(len(self.freed_nodes), 'node')} freed" if self.frees_nodes or self.freed_nodes else ""
+        achieved = self.achieved
+        freed = describe_freed(achieved) if self.frees_nodes or self.freed_nodes else ""
         note = f" Stopped: {self.note}." if self.note else ""
         rooms = f" {described}" if (described := describe_rooms(self.rooms)) else ""
-        return f"{', '.join(parts)}{freed} in {self.seconds:.1f} s.{rooms}{note}"
+        return f"{', '.join(parts)}{freed} in {self.seconds:.1f} s{describe_freeing(achieved)}.{rooms}{note}"
 
     def _reasons(self, state: MoveState) -> str:
         """Return the reasons of a state, the most frequent first, in brackets."""
         counts = Counter(status.reason for status in self.statuses if status.state is state and status.reason)
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         return f" ({', '.join(f'{reason} {count}' for reason, count in ordered)})" if ordered else ""
+
+
+def describe_freed(achieved: Achieved) -> str:
+    """Return how many nodes are free, as the end of a clause."""
+    return f"; {count(len(achieved.freed_nodes), 'node')} freed"
+
+
+def describe_freeing(achieved: Achieved) -> str:
+    """Return which nodes will be free and which pods have not ended in time, as the end of a clause; "" for none."""
+    said = ""
+    if freeing := len(achieved.freeing_nodes):
+        more = f"{freeing} more" if achieved.freed_nodes else f"{freeing}"
+        said = f"; {more} will be freed once {_count_pods(achieved.ending_pods)} ended"
+    if achieved.stuck_pods:
+        said += f"; {_count_pods(achieved.stuck_pods)} not ended in time"
+    return said
+
+
+def freed_later(achieved: Achieved) -> str:
+    """Return how many more nodes will be free and when, for a table; "" for none."""
+    freeing = len(achieved.freeing_nodes)
+    return f" ({freeing} more once {_count_pods(achieved.ending_pods)} ended)" if freeing else ""
+
+
+def _count_pods(number: int) -> str:
+    return f"{count(number, 'pod')} {'has' if number == 1 else 'have'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,6 +466,9 @@ class CycleObserver(Protocol):
     def plan_begun(self, name: str, moves: int) -> None:
         """The execution of the plan begins."""
 
+    def nodes_freed(self, nodes: Sequence[str]) -> None:
+        """Nodes are free by now that an earlier plan emptied."""
+
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
         """The current statuses of all moves; `wave` is under way.
 
@@ -456,6 +498,9 @@ class SilentObserver:
         """Ignore it."""
 
     def plan_begun(self, name: str, moves: int) -> None:
+        """Ignore it."""
+
+    def nodes_freed(self, nodes: Sequence[str]) -> None:
         """Ignore it."""
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:

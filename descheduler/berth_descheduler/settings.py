@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
+from typing import Final
 
 from berth_core import (
     DEFAULT_NAMESPACE,
@@ -26,6 +27,10 @@ class Approval(StrEnum):
 
     AUTO = "Auto"
     APPROVE = "Approve"
+
+
+WAITS: Final = ("reserve_seconds", "evict_seconds", "land_seconds", "ready_seconds", "end_seconds")
+"""The fields of `MoveTimeouts` that say how long a move waits for a pod or a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,10 @@ class MoveTimeouts:
     """From the replacement's binding until its containers run, and again from then until it is Ready, if the pod
     before it was Ready. What its probes ask for comes on top, and `minReadySeconds` where it is waited for."""
 
+    end_seconds: float = 60.0
+    """From the end of an evicted pod's grace period until it counts as one that does not end; and how long a run whose
+    moves are over waits for pods that are on their way out."""
+
     gap_seconds: float = 10.0
     """How long the watches may be behind: so long a Reservation that was just created may be unseen before it counts
     as deleted, and a replacement may run before it counts as one that was handed no place."""
@@ -57,7 +66,7 @@ class MoveTimeouts:
 
     def __post_init__(self) -> None:
         """Refuse negative times."""
-        for name in ("reserve_seconds", "evict_seconds", "land_seconds", "ready_seconds", "gap_seconds"):
+        for name in (*WAITS, "gap_seconds"):
             require_positive(name, getattr(self, name))
         if self.shutdown_seconds < 0:
             raise InputError(field="shutdown_seconds", value=str(self.shutdown_seconds), expected="0 or more seconds")
@@ -125,8 +134,7 @@ class ExecutionSettings:
 
     def hurried(self, seconds: float) -> "ExecutionSettings":
         """Return the same with no wait for a pod or a place that is longer than that."""
-        waits = ("reserve_seconds", "evict_seconds", "land_seconds", "ready_seconds")
-        shorter = {name: min(seconds, getattr(self.timeouts, name)) for name in waits}
+        shorter = {name: min(seconds, getattr(self.timeouts, name)) for name in WAITS}
         pending = min(seconds, self.pending_wait_seconds)
         return replace(self, timeouts=replace(self.timeouts, **shorter), pending_wait_seconds=pending)
 
@@ -138,7 +146,8 @@ class ExecutionSettings:
         """
         waits = self.timeouts
         # A move may also wait for the other moves of its source, which wait no longer than it does itself.
-        needed = 2 * waits.reserve_seconds + waits.evict_seconds + waits.land_seconds + waits.ready_seconds
+        left = max(waits.land_seconds, waits.end_seconds)
+        needed = 2 * waits.reserve_seconds + waits.evict_seconds + left + waits.ready_seconds
         return max(self.reservation_ttl, timedelta(seconds=needed))
 
     def wave_limit(

@@ -458,8 +458,21 @@ class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     freed_nodes: tuple[str, ...] = ()
     freed_node_count: int = 0
     """The length of `freed_nodes`, for `kubectl get`: its columns cannot count."""
+    freeing_nodes: tuple[str, ...] = ()
+    """Nodes that will be free once the last of the moved pods there have ended."""
+    ending_pods: int = 0
+    """How many pods those are."""
+    stuck_pods: int = 0
+    """Moved pods that had not ended long after their grace period; nothing waits for them any more."""
     pending_pods: int = 0
     seconds: float = 0.0
+
+
+class FreedMarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What nodes are to carry once they are free, by the run that frees them."""
+
+    taint: bool = False
+    annotations: dict[str, str] = {}
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -524,6 +537,8 @@ class MigrationPlanStatus(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     moves: tuple[MoveStatus, ...] = ()
     rooms: tuple[RoomStatus, ...] = ()
     achieved: Achieved | None = None
+    freed_marks: FreedMarks | None = None
+    """What the nodes that will be free are to carry then."""
     replanned_as: str = ""
     """The plan of what this plan could not do any more."""
     conditions: tuple[Condition, ...] = ()

@@ -75,6 +75,7 @@ EVERYTHING: Final[dict[str, Any]] = {
             "reserveTimeout": "61s",
             "evictTimeout": "121s",
             "landTimeout": "122s",
+            "endTimeout": "124s",
             "readyTimeout": "123s",
             "pendingWait": "2m",
             "leaseSeconds": 30,

@@ -11,7 +11,7 @@ import pytest
 from berth_core.labels import FREED_ANNOTATION, FREED_TAINT
 from berth_descheduler.controller.runner import Runner
 from berth_descheduler.migration.nodes import FreedMark, Freeing, Wanted, mark_freed, sweep_freed_nodes
-from berth_descheduler.settings import FreedNodes
+from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.errors import ServerError
 from berth_kube.resources import NODES, PODS
@@ -232,7 +232,7 @@ def test_a_service_takes_the_marks_off_as_soon_as_the_policy_is_gone() -> None:
     mark(made)
     nightly = SimpleNamespace(run=SimpleNamespace(cycle=SimpleNamespace(freed=CARRIES)))
     policies = Policies({"nightly": nightly, "other": nightly})
-    defaults = SimpleNamespace(cycle=SimpleNamespace(namespace="berth-system"))
+    defaults = SimpleNamespace(cycle=CycleSettings())
     context = SimpleNamespace(client=made, clock=FakeClock(), defaults=defaults)
     lease = SimpleNamespace(acquire=lambda _seconds: False)
     runner = Runner(context, policies, None, lease, threading.Event())  # type: ignore[arg-type]

@@ -28,7 +28,13 @@ from berth_descheduler.settings import MoveTimeouts
 NOW = 1000.0
 RELEASED, KEPT = True, False
 TIMEOUTS = MoveTimeouts(
-    reserve_seconds=60, evict_seconds=120, land_seconds=90, ready_seconds=30, gap_seconds=5, shutdown_seconds=15
+    reserve_seconds=60,
+    evict_seconds=120,
+    land_seconds=90,
+    ready_seconds=30,
+    end_seconds=40,
+    gap_seconds=5,
+    shutdown_seconds=15,
 )
 ONE_PLACE = ReplicaCounts(held=1, not_evicted=1)
 EVICTED = MoveFacts(
@@ -256,16 +262,44 @@ CASES = {
     ),
     "an evicted pod's replacement is waited for": Case(EVICTED, Wait, MoveState.EVICTED),
     "the pod's grace period comes before the deadline": Case(
-        replace(EVICTED, presence=Presence.LEAVING, grace_seconds=60, since=Since(evicted=NOW - 149)),
+        replace(EVICTED, presence=Presence.LEAVING, grace_seconds=60, since=Since(evicted=NOW - 99)),
         Wait,
         MoveState.EVICTED,
     ),
-    "a pod that does not end is given up after grace period and deadline": Case(
-        replace(EVICTED, presence=Presence.LEAVING, grace_seconds=60, since=Since(evicted=NOW - 150)),
+    "a pod that does not end is given up so long after its grace period, with what keeps it": Case(
+        replace(
+            EVICTED,
+            presence=Presence.LEAVING,
+            grace_seconds=60,
+            stay_detail="the finalizer example.com/hold holds it",
+            since=Since(evicted=NOW - 100),
+        ),
         Finish,
         MoveState.FAILED,
-        MoveReason.REPLACEMENT_TIMEOUT,
+        MoveReason.POD_STAYS,
         RELEASED,
+        "had not ended 40 s after its grace period: the finalizer example.com/hold holds it",
+    ),
+    "a pod that does not end is not waited for once its replacement is on its way": Case(
+        replace(
+            EVICTED,
+            presence=Presence.LEAVING,
+            place=ReservationProgress.HANDING_OVER,
+            since=Since(evicted=NOW - 89),
+        ),
+        Wait,
+        MoveState.EVICTED,
+    ),
+    "a pod that does not end has landed with its replacement": Case(
+        replace(
+            EVICTED,
+            presence=Presence.LEAVING,
+            place=ReservationProgress.BOUND,
+            replacement=RUNNING_ON_TARGET,
+            since=Since(evicted=NOW - 1000),
+        ),
+        Finish,
+        MoveState.LANDED,
     ),
     "a replacement that does not come fails the move and frees the place": Case(
         replace(EVICTED, since=Since(evicted=900, gone=NOW - 90), place_detail="SlotsHeld"),
@@ -485,7 +519,7 @@ EVICTIONS = {
     ),
     "an evicted pod has to end": Case(replace(REMOVED, presence=Presence.LEAVING), Wait, MoveState.EVICTED),
     "one that does not end in time fails": Case(
-        replace(REMOVED, presence=Presence.LEAVING, grace_seconds=10, since=Since(evicted=NOW - 100)),
+        replace(REMOVED, presence=Presence.LEAVING, grace_seconds=10, since=Since(evicted=NOW - 50)),
         Finish,
         MoveState.FAILED,
         MoveReason.POD_STAYS,

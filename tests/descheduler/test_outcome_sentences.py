@@ -58,6 +58,20 @@ CASES = {
         plan(LANDED, pending=2),
         "1 of 1 pod landed on its target, 2 without a node; 0 nodes freed in 12.3 s.",
     ),
+    "a node is freed once its pods have ended": Case(
+        plan(LANDED, freeing_nodes=("a",), ending=2),
+        "1 of 1 pod landed on its target; 0 nodes freed in 12.3 s; 1 will be freed once 2 pods have ended.",
+        want_clean=True,
+    ),
+    "so are others beside those that are free": Case(
+        plan(LANDED, freed_nodes=("a",), freeing_nodes=("b", "c"), ending=1),
+        "1 of 1 pod landed on its target; 1 node freed in 12.3 s; 2 more will be freed once 1 pod has ended.",
+        want_clean=True,
+    ),
+    "a pod that does not end": Case(
+        plan((LANDED, MoveReason.POD_STAYS), stuck=1),
+        "1 of 1 pod landed on its target; 0 nodes freed in 12.3 s; 1 pod has not ended in time.",
+    ),
     "skipped alone is no fault of the plan": Case(
         plan(LANDED, (MoveState.SKIPPED, MoveReason.POD_GONE), freed_nodes=("a",)),
         "1 of 2 pods landed on their targets, 1 skipped (PodGone 1); 1 node freed in 12.3 s.",
@@ -149,6 +163,9 @@ def test_the_json_says_the_same_in_numbers() -> None:
         "failed": 1,
         "freedNodes": ["a"],
         "freedNodeCount": 1,
+        "freeingNodes": [],
+        "endingPods": 0,
+        "stuckPods": 0,
         "pendingPods": 1,
         "seconds": 12.34,
     }

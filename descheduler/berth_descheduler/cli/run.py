@@ -30,7 +30,14 @@ from berth_core import (
 )
 from berth_descheduler.cli.main import INTERRUPTED
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.migration import cordon_nodes, read_pods_to_drain, uncordon_nodes
+from berth_descheduler.migration import (
+    cordon_nodes,
+    is_overdue,
+    read_pods_to_drain,
+    uncordon_nodes,
+    why_it_stays,
+    why_not_ready,
+)
 from berth_descheduler.options import (
     GroupedCommand,
     Output,
@@ -191,9 +198,13 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     console.print(outcome.sentence, highlight=False)
     if outcome.plan is None:
         return
-    if freed := sorted({node for one in (*outcome.replanned, outcome.plan) for node in one.freed_nodes}):
-        console.print(f"freed: {', '.join(freed)}", highlight=False)
-    others = [status for status in outcome.plan.statuses if not status.state.succeeded]
+    plans = (*outcome.replanned, outcome.plan)
+    freed = {node for one in plans for node in one.freed_nodes}
+    if freed:
+        console.print(f"freed: {', '.join(sorted(freed))}", highlight=False)
+    if freeing := {node for one in plans for node in one.freeing_nodes} - freed:
+        console.print(f"to be freed once their pods have ended: {', '.join(sorted(freeing))}", highlight=False)
+    others = [status for status in outcome.plan.statuses if not status.state.succeeded or status.reason]
     if not others:
         return
     table = Table("pod", "state", "reason", "message", box=None, padding=(0, 2, 0, 0))
@@ -340,6 +351,8 @@ class _Drained:
 
     opened: tuple[str, ...] = ()
     remaining: tuple[Pod, ...] = ()
+    stuck: Mapping[str, str] = field(default_factory=dict)
+    """Those of them that are being deleted and do not end, with what keeps them, by namespace and name."""
 
     @property
     def outcome(self) -> Outcome:
@@ -404,7 +417,20 @@ class _Drain:
                 outcomes.append(outcome)
             if not goes_on:
                 well = outcome.verdict in _WELL and (outcome.plan is None or outcome.plan.clean)
-                return _Drained(self._nodes, tuple(outcomes), complete=well and not remaining, remaining=remaining)
+                return _Drained(
+                    self._nodes,
+                    tuple(outcomes),
+                    complete=well and not remaining,
+                    remaining=remaining,
+                    stuck=self._find_stuck(remaining),
+                )
+
+    def _find_stuck(self, pods: Iterable[Pod]) -> dict[str, str]:
+        """Return the pods that are being deleted and do not end, with what keeps each."""
+        now = self._clock.now()
+        stuck = [pod for pod in pods if is_overdue(pod, now, self._end_seconds)]
+        problems = {name: why_not_ready(self.client, name) or "" for name in {pod.spec.node_name for pod in stuck}}
+        return {pod.key: why_it_stays(pod, problems[pod.spec.node_name]) for pod in stuck}
 
     def _goes_on(self, outcome: Outcome, remaining: tuple[Pod, ...]) -> bool:
         if outcome.verdict is Verdict.LEASE_HELD:
@@ -415,12 +441,17 @@ class _Drain:
         return moved > 0 and not self._is_over and any(pod.key not in known for pod in remaining)
 
     def _await_the_end(self) -> tuple[Pod, ...]:
-        """Wait until no pod on the nodes is being deleted; return those that are left."""
+        """Wait until no pod on the nodes is being deleted, but for pods that do not end; return what is left."""
         while True:
-            found = read_pods_to_drain(self.client, self._nodes)
-            if self._is_over or not any(pod.is_terminating for pod in found):
+            found, now = read_pods_to_drain(self.client, self._nodes), self._clock.now()
+            ending = (pod for pod in found if pod.is_terminating)
+            if self._is_over or all(is_overdue(pod, now, self._end_seconds) for pod in ending):
                 return found
             self.stop.wait(_LOOK_SECONDS)
+
+    @property
+    def _end_seconds(self) -> float:
+        return self.defaults.cycle.execution.timeouts.end_seconds
 
     @property
     def _is_over(self) -> bool:
@@ -446,21 +477,30 @@ class DrainDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cordoned: tuple[str, ...]
     uncordoned: tuple[str, ...]
     remaining: tuple[dict[str, str], ...]
+    """With `reason` for a pod that is being deleted and does not end."""
     plan: Any
     runs: tuple[Any, ...]
 
 
 def _describe_drain(done: _Drained, found: Plan | None) -> DrainDocument:
-    pods = ((pod.metadata.namespace, pod.metadata.name, pod.spec.node_name) for pod in done.remaining)
+    pods = (
+        {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "node": pod.spec.node_name}
+        | ({"reason": done.stuck[pod.key]} if pod.key in done.stuck else {})
+        for pod in done.remaining
+    )
     return DrainDocument(
         nodes=done.nodes,
         complete=done.complete,
         cordoned=done.closed,
         uncordoned=done.opened,
-        remaining=tuple({"namespace": namespace, "name": name, "node": node} for namespace, name, node in pods),
+        remaining=tuple(pods),
         plan=None if found is None else describe_plan(found),
         runs=tuple(map(describe_run, done.outcomes)),
     )
+
+
+def _why_stuck(done: _Drained, pod: Pod) -> str:
+    return f" ({done.stuck[pod.key]})" if pod.key in done.stuck else ""
 
 
 def _print_drained(done: _Drained, found: Plan | None, console: Console) -> None:
@@ -472,7 +512,7 @@ def _print_drained(done: _Drained, found: Plan | None, console: Console) -> None
     for outcome in done.outcomes:
         print_outcome(outcome, console)
     names = ", ".join(done.nodes)
-    pods = [f"{pod.key} on {pod.spec.node_name}" for pod in done.remaining]
+    pods = [f"{pod.key} on {pod.spec.node_name}{_why_stuck(done, pod)}" for pod in done.remaining]
     if done.complete:
         said = f"drained: {names}"
     elif pods:

@@ -38,6 +38,7 @@ from berth_descheduler.migration import (
     end_plan,
     left_over_nodes,
     recover_plans,
+    settle_freed_nodes,
     sweep_cooling_nodes,
     sweep_freed_nodes,
 )
@@ -335,9 +336,16 @@ class Runner:
         client, known = self._context.client, self._store.known()
         own = self._context.defaults.cycle.namespace
         sweep_cooling_nodes(client, self._context.clock)
-        sweep_freed_nodes(
-            client, lambda: read_live_snapshot(client, own), lambda mark: wanted_marks(known.get(mark.policy), mark)
-        )
+
+        def wanted(mark: FreedMark) -> FreedNodes:
+            return wanted_marks(known.get(mark.policy), mark)
+
+        waits = self._context.defaults.cycle.execution.timeouts
+        if freed := settle_freed_nodes(
+            client, self._context.clock, self._store.plans(), end_seconds=waits.end_seconds, wanted=wanted
+        ):
+            self._metrics.nodes_freed(freed)
+        sweep_freed_nodes(client, lambda: read_live_snapshot(client, own), wanted)
 
 
 def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:

@@ -5,10 +5,13 @@ Also continues or aborts the plans that ended runs left.
 
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.controller import PlanDeletedError, execute_plan
+from berth_descheduler.migration.endings import is_overdue, why_it_stays
+from berth_descheduler.migration.freeing import settle_freed_nodes
 from berth_descheduler.migration.manifests import MOST_MOVES
 from berth_descheduler.migration.move_calls import (
     find_unsurgeable,
 )
+from berth_descheduler.migration.node_questions import why_not_ready
 from berth_descheduler.migration.nodes import (
     FreedMark,
     cordon_nodes,
@@ -76,6 +79,7 @@ __all__ = [
     "execute_plan",
     "find_pods_in_cooldown",
     "find_unsurgeable",
+    "is_overdue",
     "leader_lease",
     "left_over_nodes",
     "note_replanned",
@@ -87,8 +91,11 @@ __all__ = [
     "request_drain",
     "request_run",
     "run_lease",
+    "settle_freed_nodes",
     "sweep_cooling_nodes",
     "sweep_freed_nodes",
     "too_little_gain_reason",
     "uncordon_nodes",
+    "why_it_stays",
+    "why_not_ready",
 ]

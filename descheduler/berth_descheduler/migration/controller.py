@@ -34,6 +34,7 @@ from berth_descheduler.migration.executor import (
     count_overtaken,
     is_outdated,
 )
+from berth_descheduler.migration.freeing import Sources, await_sources, marks_of, note_stuck
 from berth_descheduler.migration.manifests import PlanIdentity, build_status_patch
 from berth_descheduler.migration.nodes import (
     Freeing,
@@ -43,7 +44,6 @@ from berth_descheduler.migration.nodes import (
     nodes_of_ended_rooms,
     nodes_of_open_rooms,
     nodes_to_empty,
-    read_freed,
     taint_nodes,
     untaint_nodes,
 )
@@ -178,12 +178,16 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
     since = parse_timestamp(plan.status.start_time) if plan.status.start_time else context.clock.now()
     outdated = _is_outdated(context, plan, execution)
     came_too_late = outdated and not any(one.state.succeeded for one in execution.statuses)
+    sources = _await_sources(context, plan, execution)
     return PlanOutcome(
         plan=plan.metadata.name,
         phase=conclude(execution.statuses, execution.rooms, interrupted=_is_interrupted(execution) or came_too_late),
-        statuses=execution.statuses,
+        statuses=note_stuck(context.client, plan.spec.moves, execution.statuses, sources.stuck),
         evictions=sum(move.is_eviction for move in plan.spec.moves),
-        freed_nodes=read_freed(context.client, plan.spec.moves),
+        freed_nodes=sources.freed,
+        freeing_nodes=sources.freeing,
+        ending=len(sources.ending),
+        stuck=len(sources.stuck),
         pending=count_pending(context.client, evicted, since),
         seconds=seconds,
         note=execution.stop_message or _why_never_begun(execution),
@@ -191,6 +195,18 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
         ping_pong=_count_ping_pong(context, plan, execution),
         rooms=execution.rooms,
         outdated=outdated,
+    )
+
+
+def _await_sources(context: PlanContext, plan: MigrationPlan, execution: Execution) -> Sources:
+    """Wait a while for the pods on their way out, where nodes are to be freed and nothing ends the run."""
+    waits = goal_of(plan.spec.objective) is Goal.FREE_NODES and not _is_interrupted(execution)
+    return await_sources(
+        context.client,
+        context.clock,
+        plan.spec.moves,
+        end_seconds=context.execution.timeouts.end_seconds,
+        is_over=lambda: not waits or context.stop.is_set() or context.lease.lost.is_set(),
     )
 
 
@@ -232,7 +248,9 @@ def _conclude(context: PlanContext, plan: MigrationPlan, execution: Execution, o
     reached = {one.node for one in execution.statuses if one.node and one.state in _ARRIVED}
     cool_down = context.settings.node_cool_down
     mark_moved(context.client, context.clock, sources=left, targets=reached, cool_down=cool_down)
+    marks = None
     if outcome.frees_nodes and outcome.phase is not PlanPhase.ABORTED:
+        marks = marks_of(context.settings.freed) if left.intersection(outcome.freeing_nodes) else None
         freeing = Freeing(plan.metadata.name, plan.spec.policy, context.settings.freed)
         mark_freed(context.client, context.clock, sorted(left.intersection(outcome.freed_nodes)), freeing)
     if execution.plan_deleted:
@@ -246,6 +264,7 @@ def _conclude(context: PlanContext, plan: MigrationPlan, execution: Execution, o
         moves=outcome.statuses,
         rooms=outcome.rooms,
         achieved=outcome.achieved,
+        freed_marks=marks,
     )
     try:
         context.client.merge_patch(

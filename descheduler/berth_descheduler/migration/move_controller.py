@@ -81,16 +81,22 @@ def find_successors(
             observed_wave.observations[one.index] = replace(observation, replacement=seen)
 
 
-def find_slow_targets(
+def find_doubtful_nodes(
     wave: Sequence[MoveProgress], observed_wave: WaveObservation, now: float, gap_seconds: float
 ) -> frozenset[str]:
-    """Return the targets on which replacements have been for `gap_seconds` and are not Ready."""
-    slow = set()
-    for progress in wave:
-        seen, since = observed_wave.observations[progress.index].replacement, progress.taken_since
-        if not progress.finished and seen is not None and since is not None and now - since >= gap_seconds:
-            slow |= {progress.move.target} if seen.node == progress.move.target and not seen.ready else set()
-    return frozenset(slow)
+    """Return the targets on which replacements have not been Ready for `gap_seconds`, and likewise the sources.
+
+    A pod on its way out has its grace period before.
+    """
+    nodes: set[str] = set()
+    for progress in (one for one in wave if not one.finished):
+        sight, move = observed_wave.observations[progress.index], progress.move
+        taken, evicted = progress.taken_since, progress.evicted_since
+        if sight.replacement is not None and taken is not None and now - taken >= gap_seconds:
+            nodes |= {move.target} if sight.replacement.node == move.target and not sight.replacement.ready else set()
+        if sight.presence is Presence.LEAVING and evicted is not None:
+            nodes |= {move.source} if now - evicted >= progress.grace_seconds + gap_seconds else set()
+    return frozenset(nodes)
 
 
 def note_turns(wave: Sequence[MoveProgress], waiting: Collection[int] = ()) -> None:
@@ -210,10 +216,11 @@ class MoveController:
         note_turns(wave, wave_context.waiting)
         for progress in wave:
             progress.target_problem = self._nodes.problem_of(progress.move.target)
+            progress.source_problem = self._nodes.problem_of(progress.move.source)
         observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
         find_successors(wave, observed_wave, observed, self._begun)
         self._questions.ask(wave, observed_wave, observed, now)
-        self._nodes.ask(find_slow_targets(wave, observed_wave, now, timeouts.gap_seconds), now)
+        self._nodes.ask(find_doubtful_nodes(wave, observed_wave, now, timeouts.gap_seconds), now)
         counts, placed = _count_open(wave), placed_pods(observed)
         for progress in wave:
             if progress.finished or progress.in_flight:

@@ -29,6 +29,7 @@ from berth_core import (
     reservation_name,
 )
 from berth_descheduler.migration.context import ObservedPlan
+from berth_descheduler.migration.endings import why_it_stays
 from berth_descheduler.migration.moves import (
     FREE,
     Eviction,
@@ -114,8 +115,9 @@ class MoveProgress:
     start_seconds: float = 0.0
     """How long the probes of its pod allow that to take, beside the timeouts."""
 
+    source_problem: str = ""
     target_problem: str = ""
-    """Why the target is not Ready, where that was asked."""
+    """Why source and target are not Ready, where that was asked."""
 
     siblings_since: float | None = None
     """Since when its controller lacks Ready pods for those that earlier waves evicted."""
@@ -153,6 +155,7 @@ class MoveObservation:
     place_detail: str = ""
     replacement: Replacement | None = None
     trouble: Trouble | None = None
+    stay_detail: str = ""
 
     @property
     def is_unclaimed(self) -> bool:
@@ -358,6 +361,7 @@ def derive_facts(
         replacement=observation.replacement,
         trouble=observation.trouble,
         start_seconds=progress.start_seconds,
+        stay_detail=observation.stay_detail,
         must_be_ready=progress.was_ready,
         grace_seconds=progress.grace_seconds,
         replicas=counter.counts(),
@@ -404,6 +408,7 @@ def _observe_move(progress: MoveProgress, observed: ObservedPlan, now: float, ga
         place_detail=detail,
         replacement=None if successor is None else _replacement(successor),
         trouble=trouble,
+        stay_detail=why_it_stays(pod, progress.source_problem) if pod is not None else "",
     )
 
 
@@ -441,6 +446,8 @@ def _note_start(
     progress: MoveProgress, pod: Pod | None, successor: Pod | None, trouble: Trouble | None, now: float
 ) -> None:
     """Note since when a replacement has its node, since when it runs, and how long it may take to become Ready."""
+    if pod is not None and progress.adopted and pod.spec.termination_grace_period_seconds is not None:
+        progress.grace_seconds = float(pod.spec.termination_grace_period_seconds)
     asked = [seconds_to_start(one) for one in (pod, successor) if one is not None]
     progress.start_seconds = max(asked, default=progress.start_seconds)
     if successor is None or not successor.spec.node_name:
@@ -617,7 +624,10 @@ def _latest(one: float | None, other: float | None) -> float | None:
 _PAUSE_SECONDS: Final = 0.2
 """Between two counts of the controllers' pods: each count reads all of them."""
 
-_AFTER_EVICTION = {MoveReason.REPLACEMENT_TIMEOUT, MoveReason.INTERRUPTED, MoveReason.ABORTED}
+_AFTER_EVICTION = {
+    *(MoveReason.REPLACEMENT_TIMEOUT, MoveReason.POD_STAYS),
+    *(MoveReason.INTERRUPTED, MoveReason.ABORTED),
+}
 
 
 class ReplicaTracker:

@@ -187,6 +187,9 @@ class MoveFacts:
     """Whether the evicted pod was Ready, or may have been."""
 
     grace_seconds: float = 0.0
+    stay_detail: str = ""
+    """What keeps an evicted pod that has not ended."""
+
     replicas: ReplicaCounts = ReplicaCounts()
     source_ready: bool = True
     """No other move of the same source and wave still waits for its place."""
@@ -504,6 +507,8 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
     if facts.stop is MoveReason.INTERRUPTED and _elapsed(facts.since.stopping, timeouts.shutdown_seconds, now):
         message = "stopped while the replacement was on its way; its Reservation stays and is handed over"
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, message)
+    if facts.place in FREE and (stays := _stays(facts, timeouts, now)) is not None:
+        return stays
     is_free = facts.presence is Presence.GONE and facts.place in FREE
     if is_free and not facts.replicas.awaiting_replacement:
         return _place_left_over(facts)
@@ -513,6 +518,19 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
         message = _joined(f"no replacement took the place within {timeouts.land_seconds:g} s", facts.place_detail)
         return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_TIMEOUT, message, release=True)
     return Wait(MoveState.EVICTED, facts.place_detail)
+
+
+def _stays(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finish | None:
+    """Return the end of a move whose evicted pod has not ended long after its grace period, else None.
+
+    Its place is given back: nothing is made in its stead before it is gone, or that had come by now.
+    """
+    is_leaving = facts.presence is not Presence.GONE
+    if not is_leaving or not _elapsed(facts.since.evicted, facts.grace_seconds + timeouts.end_seconds, now):
+        return None
+    message = f"the pod was evicted and had not ended {timeouts.end_seconds:g} s after its grace period"
+    release = bool(facts.target)
+    return Finish(MoveState.FAILED, MoveReason.POD_STAYS, _joined(message, facts.stay_detail), release=release)
 
 
 def _place_left_over(facts: MoveFacts) -> Step:
@@ -644,10 +662,7 @@ def _until_gone(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
         return _removed(facts, timeouts, now)
     if facts.stop is MoveReason.INTERRUPTED and _elapsed(facts.since.stopping, timeouts.shutdown_seconds, now):
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, "stopped while the pod was ending")
-    if _elapsed(facts.since.evicted, timeouts.land_seconds + facts.grace_seconds, now):
-        message = f"the pod was evicted and had not ended {timeouts.land_seconds:g} s after its grace period"
-        return Finish(MoveState.FAILED, MoveReason.POD_STAYS, message)
-    return Wait(MoveState.EVICTED, "waits until the pod has ended")
+    return _stays(facts, timeouts, now) or Wait(MoveState.EVICTED, "waits until the pod has ended")
 
 
 def _removed(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:

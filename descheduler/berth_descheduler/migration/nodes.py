@@ -3,7 +3,7 @@
 They are those of running plans, freed nodes and nodes in cool-down.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -30,7 +30,6 @@ from berth_core import (
     Snapshot,
     Taint,
     format_timestamp,
-    is_dns_subdomain,
     is_marked_as_freed,
     is_room_taint_of,
     parse_timestamp,
@@ -136,22 +135,7 @@ def _is_left_over(taint: Taint, plans: Collection[str]) -> bool:
 
 
 # --- landing ---------------------------------------------------------------------------------------------------------
-# Verifies the cluster after a plan's moves: which sources are free, which replacements are pending.
-
-
-def read_freed(client: KubeClient, moves: Collection[PlannedMove]) -> tuple[str, ...]:
-    """Return the moves' sources that are empty now, sorted.
-
-    Moved pods may still be terminating. Other terminating pods keep a node from being free, as in the planner: they may
-    never go.
-    """
-    moved = {move.pod_uid for move in moves}
-    sources = sorted({move.source for move in moves if is_dns_subdomain(move.source)})
-    return tuple(source for source in sources if _is_emptied(_pods_where(client, f"spec.nodeName={source}"), moved))
-
-
-def _is_emptied(pods: Iterable[Pod], moved: Container[str]) -> bool:
-    return not any(pod.occupies_node and not (pod.is_terminating and pod.metadata.uid in moved) for pod in pods)
+# Verifies the cluster after a plan's moves: which replacements are pending. `freeing` says which sources are free.
 
 
 def is_free(pods: Iterable[Pod]) -> bool:
@@ -294,11 +278,12 @@ def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
 
 
 def _nodes_in_use(client: KubeClient, marked: Iterable[str]) -> frozenset[str]:
-    pods = _read_pods_on(client, frozenset(marked))
+    pods = read_pods_on(client, frozenset(marked))
     return frozenset(pod.spec.node_name for pod in pods if not is_free((pod,)))
 
 
-def _read_pods_on(client: KubeClient, names: frozenset[str]) -> list[Pod]:
+def read_pods_on(client: KubeClient, names: frozenset[str]) -> list[Pod]:
+    """Return the pods on nodes, also those that are being deleted."""
     if len(names) <= _FEW_NODES:
         return [pod for name in sorted(names) for pod in _pods_where(client, f"spec.nodeName={name}")]
     return [pod for pod in client.list(PODS, type=Pod).items if pod.spec.node_name in names]
@@ -351,7 +336,7 @@ def _cordoned(raw: Mapping[str, Any], *, closed: bool) -> dict[str, Any] | None:
 
 def read_pods_to_drain(client: KubeClient, nodes: Collection[str]) -> tuple[Pod, ...]:
     """Return the pods on nodes that keep these from being empty, also those that are being deleted."""
-    return tuple(pod for pod in _read_pods_on(client, frozenset(nodes)) if pod.occupies_node)
+    return tuple(pod for pod in read_pods_on(client, frozenset(nodes)) if pod.occupies_node)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

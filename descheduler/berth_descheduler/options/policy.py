@@ -133,6 +133,7 @@ _TIMEOUTS: Final = {
     "reserve": "Give a move up if its place is not held and proven by then.",
     "evict": "Give a move up if a disruption budget or a webhook refuses the eviction for so long.",
     "land": "Give a move up if no replacement has taken its place so long after the pod ended.",
+    "end": "Give a pod up that has not ended so long after its grace period; a run waits so long for the last ones.",
     "ready": "Fail a move if the replacement does not run in time, or is not Ready in time once it runs; "
     "what its probes ask for comes on top.",
 }
@@ -209,7 +210,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
 _SHARED_WITH_RUN: Final = frozenset(
     {
         *("namespace", "max_grace_period", "per_controller", "control_plane_nodes"),
-        *("evict_timeout", "pending_wait", "lease_seconds", "moves"),
+        *("evict_timeout", "end_timeout", "pending_wait", "lease_seconds", "moves"),
     }
 )
 
@@ -250,10 +251,10 @@ def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
 
     Raises `InputError` naming the option.
     """
-    evict_seconds = duration_option(options, "evict_timeout")
+    evict_seconds, end_seconds = (duration_option(options, name) for name in ("evict_timeout", "end_timeout"))
     cycle = CycleSettings(
         execution=ExecutionSettings(
-            timeouts=replace(MoveTimeouts(), evict_seconds=evict_seconds),
+            timeouts=replace(MoveTimeouts(), evict_seconds=evict_seconds, end_seconds=end_seconds),
             max_seconds=duration_option(options, "timeout"),
             max_grace=longest_grace(options),
             pending_wait_seconds=duration_option_from_zero(options, "pending_wait"),

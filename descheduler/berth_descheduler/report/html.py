@@ -25,6 +25,7 @@ from berth_core import (
     format_timestamp,
     printable_text,
 )
+from berth_descheduler.outcome import freed_later
 from berth_descheduler.planner import (
     Fragmentation,
     NodeUsage,
@@ -200,7 +201,8 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
     `snapshot` has the current nodes and pods.
     """
     spec, over = plan.spec, plan.phase.terminal
-    freed = plan.status.achieved.freed_nodes if plan.status.achieved else ()
+    achieved = plan.status.achieved
+    freed, freeing = (achieved.freed_nodes, achieved.freeing_nodes) if achieved else ((), ())
     planned = spec.predicted.freed_nodes if spec.predicted else ()
     stakes = stakes_in_words(spec.predicted, prices) if spec.predicted else ()
     statuses = plan.move_statuses
@@ -213,7 +215,7 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
         made_at=format_timestamp(occasion.made_at),
         figures=tuple(_figures(plan)),
         promises=tuple(Promise(*row, kept=_is_kept(*row)) for row in promises(plan)) if over else (),
-        not_freed=tuple(sorted(set(planned) - set(freed))) if over else (),
+        not_freed=tuple(sorted(set(planned) - {*freed, *freeing})) if over else (),
         troubles=list_troubles(spec.moves, statuses) if over else (),
         maps=_draw(plan, snapshot) if snapshot.nodes else None,
         freed_nodes=freed if over else planned,
@@ -302,8 +304,8 @@ def _figures(plan: MigrationPlan) -> Iterator[Figure]:
         evicted = sum(status.state is MoveState.REMOVED for status in plan.move_statuses)
         yield Figure("evicted without a place", str(evicted), f"of {count(evictions, 'pod')}")
     if planned is not None and planned.freed_nodes:
-        freed = len(done.freed_nodes) if done else 0
-        yield Figure("nodes freed", str(freed), f"of {len(planned.freed_nodes)} planned")
+        freed, later = (len(done.freed_nodes), freed_later(done)) if done else (0, "")
+        yield Figure("nodes freed", str(freed), f"of {len(planned.freed_nodes)} planned{later}")
     if done is not None:
         yield Figure("pods without a node", str(done.pending_pods), "at the end")
         yield Figure("took", f"{done.seconds:.1f} s", f"in {count(planned.waves, 'wave')}" if planned else "")

@@ -9,7 +9,7 @@ from itertools import groupby, zip_longest
 from typing import Any, Final
 
 from berth_core import MoveState, MoveStatus, PlannedMove, count, format_duration, format_timestamp, percent
-from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
+from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict, freed_later
 from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, Prover, RoomMade, format_money, requested_share
 from berth_descheduler.report.documents import (
     describe_settings,
@@ -300,7 +300,8 @@ def _done_figures(done: PlanOutcome, plan: Plan) -> Iterator[Figure]:
     if done.evictions:
         yield Figure("evicted without a place", str(done.evicted), f"of {count(done.evictions, 'pod')}")
     if done.frees_nodes or done.freed_nodes:
-        yield Figure("nodes freed", str(len(done.freed_nodes)), f"of {len(plan.freed_nodes)} planned")
+        later = freed_later(done.achieved)
+        yield Figure("nodes freed", str(len(done.freed_nodes)), f"of {len(plan.freed_nodes)} planned{later}")
     yield Figure("pods without a node", str(done.pending), "at the end")
     yield Figure("took", f"{done.seconds:.1f} s", f"in {count(plan.waves, 'wave')}")
 
@@ -332,7 +333,8 @@ def _promises(plan: Plan, done: PlanOutcome, measured: Fragmentation | None) -> 
 
 def _not_freed(plan: Plan, done: PlanOutcome) -> tuple[str, ...]:
     """Return the nodes that should be free and are not."""
-    return tuple(sorted(set(plan.freed_nodes) - set(done.freed_nodes))) if done.frees_nodes else ()
+    free = {*done.freed_nodes, *done.freeing_nodes}
+    return tuple(sorted(set(plan.freed_nodes) - free)) if done.frees_nodes else ()
 
 
 def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> tuple[MoveRow, ...]:

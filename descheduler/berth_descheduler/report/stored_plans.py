@@ -30,6 +30,7 @@ from berth_core import (
     read_timestamp,
     span_in_words,
 )
+from berth_descheduler.outcome import freed_later
 from berth_descheduler.report.documents import (
     ALL_IN_JSON,
     ListedPlan,
@@ -369,7 +370,7 @@ def promises(plan: MigrationPlan) -> Iterator[tuple[str, str, str]]:
     if planned.evictions:
         yield _EVICTED, str(planned.evictions), str(states[MoveState.REMOVED])
     if planned.freed_nodes or (done and done.freed_nodes):
-        freed = "" if done is None else str(len(done.freed_nodes))
+        freed = "" if done is None else f"{len(done.freed_nodes)}{freed_later(done)}"
         yield _FREED, f"{len(planned.freed_nodes)} of {planned.nodes}", freed
     for state, label in (
         (MoveState.ELSEWHERE, "ran elsewhere"),
