@@ -285,6 +285,9 @@ def _read_documents(folder: Traversable | Path) -> Iterable[dict[str, Any]]:
 # --- nodes -----------------------------------------------------------------------------------------------------------
 # Manifests of the sandbox's nodes.
 
+PRETENDED_NODE_LABEL: Final = "type=kwok"
+"""Label of the nodes that kwok plays."""
+
 _WIDTH: Final = 3
 _LEASE_NAMESPACE: Final = "kube-node-lease"
 
@@ -317,7 +320,7 @@ def build_node(name: str, shape: NodeShape) -> dict[str, Any]:
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
-        "type": "kwok",
+        **dict((PRETENDED_NODE_LABEL.split("="),)),
         **shape.labels,
     }
     return {

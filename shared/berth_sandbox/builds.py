@@ -33,6 +33,7 @@ from berth_sandbox.go_toolchain import (
     control_plane,
     find_go,
     go_environment,
+    kubelet_module,
 )
 
 _SAY_EVERY_SECONDS: Final = 5.0
@@ -264,8 +265,9 @@ def find_binaries(
     *,
     kubernetes: str = DEFAULT_KUBERNETES,
     volcano: bool = False,
+    kubelet: bool = False,
 ) -> dict[str, Path]:
-    """Return the path of each control-plane program, and of Volcano's if asked for.
+    """Return the path of each control-plane program, and of the kubelet and Volcano's if asked for.
 
     Builds the missing ones. Raises `SandboxUnavailableError` when something is missing and cannot be built. Volcano's
     programs are always our own builds, since their CRDs lie beside them; so are those of another Kubernetes than the
@@ -277,6 +279,10 @@ def find_binaries(
         given = {name: path for name in names if (path := _given(name, environ)) is not None}
         complete = len(given) == len(module.programs)
         found |= given if complete else build_programs(module, progress) | given
+    if kubelet:
+        module = kubelet_module(kubernetes)
+        given_kubelet = None if module.other else _given("kubelet", environ)
+        found |= {"kubelet": given_kubelet} if given_kubelet else build_programs(module, progress)
     if volcano:
         found |= build_programs(VOLCANO, progress)
     return found

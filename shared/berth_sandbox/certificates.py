@@ -56,6 +56,13 @@ def write_certificates(folder: SandboxFolder, *, now: dt.datetime) -> None:
     )
 
 
+def write_client(folder: SandboxFolder, client: ClientIdentity, *, now: dt.datetime) -> None:
+    """Write the key and certificate of one more client, signed by the sandbox's authority."""
+    pem = folder.certificate(AUTHORITY).read_bytes(), folder.key(AUTHORITY).read_bytes()
+    signed = sign_client(KeyPair.from_pem(*pem), client.user, client.groups, now=now, life=_LIFETIME)
+    _write(folder, client.name, signed)
+
+
 def _write(folder: SandboxFolder, name: str, pair: KeyPair) -> None:
     _write_key(folder, name, pair.key)
     folder.certificate(name).write_bytes(to_pem(pair.certificate))

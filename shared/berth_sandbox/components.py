@@ -11,7 +11,7 @@ import yaml
 
 from berth_core import DEFAULT_NAMESPACE
 from berth_sandbox import certificates
-from berth_sandbox.bootstrap import BERTH_ACCOUNTS
+from berth_sandbox.bootstrap import BERTH_ACCOUNTS, PRETENDED_NODE_LABEL
 from berth_sandbox.certificates import ClientIdentity
 from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import LOOPBACK, Ports
@@ -55,6 +55,8 @@ _CONCURRENT_SYNCS: Final = 20
 _NODE_LEASE_SECONDS: Final = 40
 _AUDIT_LOG_MEGABYTES: Final = 100
 _VOLCANO_PERIOD: Final = "500ms"
+_KWOK_ALONE: Final = ("--manage-all-nodes=true",)
+_KWOK_AMONG_OTHERS: Final = ("--manage-all-nodes=false", f"--manage-nodes-with-label-selector={PRETENDED_NODE_LABEL}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class ComponentPlace:
     binaries: Binaries
     folder: SandboxFolder
     ports: Ports
+    real_nodes: int = 0
+    """How many real nodes there are beside those that kwok plays."""
 
 
 def build_command(component: Component, place: ComponentPlace) -> tuple[str, ...]:
@@ -125,13 +129,24 @@ def _api_server_arguments(place: ComponentPlace) -> tuple[str, ...]:
         f"--service-account-issuer={_SERVICE_ACCOUNT_ISSUER}",
         f"--service-account-key-file={folder.certificate(certificates.SERVICE_ACCOUNTS)}",
         f"--service-account-signing-key-file={folder.key(certificates.SERVICE_ACCOUNTS)}",
-        "--authorization-mode=RBAC",
+        f"--authorization-mode={'Node,RBAC' if place.real_nodes else 'RBAC'}",
+        *(_node_access(folder) if place.real_nodes else ()),
         "--service-cluster-ip-range=10.96.0.0/16",
         "--allow-privileged=true",
         f"--audit-policy-file={folder.audit_policy}",
         f"--audit-log-path={folder.audit_log}",
         f"--audit-log-maxsize={_AUDIT_LOG_MEGABYTES}",
         "--audit-log-maxbackup=1",
+    )
+
+
+def _node_access(folder: SandboxFolder) -> tuple[str, ...]:
+    """Return the arguments by which the API server reaches kubelets, for logs and exec."""
+    return (
+        f"--egress-selector-config-file={folder.egress_config}",
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--kubelet-client-certificate={folder.certificate(certificates.ADMIN.name)}",
+        f"--kubelet-client-key={folder.key(certificates.ADMIN.name)}",
     )
 
 
@@ -193,11 +208,11 @@ def _any_scheduler_arguments(place: ComponentPlace, scheduler: Component, port: 
 
 
 def _kwok_arguments(place: ComponentPlace) -> tuple[str, ...]:
-    """Return kwok's arguments: it plays the kubelet of every node."""
+    """Return kwok's arguments: it plays the kubelet of every node that is not real."""
     return (
         f"--kubeconfig={place.folder.user_kubeconfig(certificates.KWOK.name)}",
         f"--config={place.folder.kwok_config}",
-        "--manage-all-nodes=true",
+        *(_KWOK_AMONG_OTHERS if place.real_nodes else _KWOK_ALONE),
         f"--node-lease-duration-seconds={_NODE_LEASE_SECONDS}",
         "--node-ip=192.0.2.1",
         "--cidr=10.128.0.0/9",
@@ -288,6 +303,7 @@ def write_configuration(folder: SandboxFolder, ports: Ports, settings: SandboxSe
     _write_yaml(folder.scheduler_config(Component.VOLCANO_SCHEDULER), build_volcano_config())
     _write_yaml(folder.audit_policy, build_audit_policy())
     folder.kwok_config.write_text(build_kwok_config(settings.pace), encoding="utf-8")
+    _write_yaml(folder.egress_config, build_egress_config(folder))
 
 
 def context_name(name: str | None) -> str:
@@ -382,6 +398,17 @@ def build_audit_policy() -> dict[str, Any]:
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "rules": [{"level": "Metadata", "users": users}, {"level": "None"}],
+    }
+
+
+def build_egress_config(folder: SandboxFolder) -> dict[str, Any]:
+    """Return the EgressSelectorConfiguration by which the API server asks the relay for real nodes."""
+    transport = {"uds": {"udsName": str(folder.relay_socket)}}
+    selection = {"name": "cluster", "connection": {"proxyProtocol": "HTTPConnect", "transport": transport}}
+    return {
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [selection],
     }
 
 

@@ -108,6 +108,20 @@ class SandboxFolder:
         """What one component wrote to its output and error streams."""
         return self.root / "logs" / f"{component}.log"
 
+    def node(self, node: str) -> Path:
+        """Folder of one real node: the configuration of its programs."""
+        return self.root / "nodes" / node
+
+    @property
+    def relay_socket(self) -> Path:
+        """Where the API server reaches real nodes."""
+        return self.root / "relay.sock"
+
+    @property
+    def egress_config(self) -> Path:
+        """The API server's EgressSelectorConfiguration, by which it reaches real nodes."""
+        return self.root / "egress.yaml"
+
     def pid_file(self, component: str) -> Path:
         """The process id of one component; absent when it was never started."""
         return self.root / "pids" / component

@@ -161,12 +161,17 @@ class GoModule:
     """The version to build instead of our go.mod's: from the go.mod and go.sum that it was released with."""
     manifests: tuple[str, ...] = ()
     """Folders of the required module whose YAML files are kept beside the programs."""
+    more_sums: str = ""
+    """File of checksums that only these programs need: in go.sum they would have every other program built again."""
 
     def read_files(self) -> dict[str, str]:
         """Return our go.mod and go.sum by name."""
         folder = importlib.resources.files("berth_sandbox").joinpath("gomodules", self.name)
         if not self.other:
-            return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("go.mod", "go.sum")}
+            files = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("go.mod", "go.sum")}
+            if self.more_sums:
+                files["go.sum"] += folder.joinpath(self.more_sums).read_text(encoding="utf-8")
+            return files
         own = re.compile(rf"\S+ v[01]\.{re.escape(self.other.removeprefix('v1.'))}(/go\.mod)? ")
         lines = folder.joinpath(_OTHER_SUMS).read_text(encoding="utf-8").splitlines(keepends=True)
         return {
@@ -235,6 +240,13 @@ KUBERNETES: Final = GoModule(
     ),
 )
 KUBECTL: Final = GoModule("kube", "k8s.io/kubernetes", (Program("kubectl", "k8s.io/kubernetes/cmd/kubectl"),))
+KUBELET: Final = GoModule(
+    "kube",
+    "k8s.io/kubernetes",
+    (Program("kubelet", "k8s.io/kubernetes/cmd/kubelet"),),
+    more_sums="kubelet.sum",
+)
+"""Built only for a sandbox with real nodes."""
 ETCD: Final = GoModule("etcd", "go.etcd.io/etcd/server/v3", (Program("etcd", "go.etcd.io/etcd/server/v3"),))
 KWOK: Final = GoModule("kwok", "sigs.k8s.io/kwok", (Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),))
 HELM: Final = GoModule("helm", "helm.sh/helm/v4", (Program("helm", "helm.sh/helm/v4/cmd/helm"),))
@@ -275,6 +287,11 @@ def control_plane(kubernetes: str = DEFAULT_KUBERNETES) -> tuple[GoModule, ...]:
         known = sorted((*OTHER_KUBERNETES, DEFAULT_KUBERNETES))
         raise InputError("kubernetes", kubernetes, f"one of {', '.join(known)}")
     return (ETCD, replace(KUBERNETES, other=OTHER_KUBERNETES[kubernetes]), KWOK)
+
+
+def kubelet_module(kubernetes: str = DEFAULT_KUBERNETES) -> GoModule:
+    """Return the module of a control plane's kubelet; raises InputError for a Kubernetes that is none of ours."""
+    return replace(KUBELET, other=control_plane(kubernetes)[1].other)
 
 
 def build_list_command(go: Path, programs: Sequence[Program]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from berth_sandbox.components import Component, health_url
 from berth_sandbox.errors import ComponentError
 from berth_sandbox.folders import SandboxFolder, remove_folder
 from berth_sandbox.ports import Ports
+from berth_sandbox.real_nodes.cgroups import SandboxCgroups
 
 _GONE_WITHIN_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
@@ -25,16 +26,16 @@ _ENDED_STATES: Final = "ZX"
 _TAIL_LINES: Final = 15
 
 
-def spawn(component: Component, command: tuple[str, ...], folder: SandboxFolder) -> None:
+def spawn(component: str, command: tuple[str, ...], folder: SandboxFolder, *, search_path: str = "") -> None:
     """Start a component in its own session and record its pid.
 
-    Ctrl-C does not reach it there.
+    Ctrl-C does not reach it there. `search_path` is its PATH where that is not ours.
     """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(
         command[0],
         command,
-        _component_environment(),
+        component_environment(search_path),
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(folder.log(component)), append, 0o600),
@@ -47,7 +48,7 @@ def spawn(component: Component, command: tuple[str, ...], folder: SandboxFolder)
     _wait_until_named(component, folder)
 
 
-def _wait_until_named(component: Component, folder: SandboxFolder) -> None:
+def _wait_until_named(component: str, folder: SandboxFolder) -> None:
     """Wait until a new process has a command line.
 
     It lacks one for an instant.
@@ -57,7 +58,7 @@ def _wait_until_named(component: Component, folder: SandboxFolder) -> None:
         time.sleep(_NAME_POLL_SECONDS)
 
 
-def _component_environment() -> dict[str, str]:
+def component_environment(search_path: str = "") -> dict[str, str]:
     """Return the environment without proxies and variables of Go, Kubernetes and Berth."""
     unwanted = (
         "BERTH_",
@@ -71,10 +72,11 @@ def _component_environment() -> dict[str, str]:
         "HTTPS_PROXY",
         "ALL_PROXY",
     )
-    return {name: value for name, value in os.environ.items() if not name.upper().startswith(unwanted)}
+    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(unwanted)}
+    return kept | ({"PATH": search_path} if search_path else {})
 
 
-def find_pid(component: Component, folder: SandboxFolder) -> int | None:
+def find_pid(component: str, folder: SandboxFolder) -> int | None:
     """Return the pid of a live component of this sandbox, else None.
 
     A recorded pid may belong to another process by now; ours has the sandbox's folder in its command line.
@@ -86,7 +88,7 @@ def find_pid(component: Component, folder: SandboxFolder) -> int | None:
     return pid if str(folder.root) in read_command_line(pid) else None
 
 
-def _read_pid(component: Component, folder: SandboxFolder) -> int | None:
+def _read_pid(component: str, folder: SandboxFolder) -> int | None:
     """Return a component's recorded pid, None without one."""
     try:
         return int(folder.pid_file(component).read_text(encoding="ascii"))
@@ -110,13 +112,25 @@ def read_command_line(pid: int) -> str:
     return listed.stdout
 
 
+def find_children(pid: int) -> tuple[int, ...]:
+    """Return the pids of a process' children, on Linux."""
+    return tuple(int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _read_parent(entry) == pid)
+
+
+def _read_parent(process: Path) -> int | None:
+    try:
+        return int((process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
 def find_live(folder: SandboxFolder) -> dict[Component, int]:
     """Return the live components of a sandbox and their pids."""
     found = {component: find_pid(component, folder) for component in Component}
     return {component: pid for component, pid in found.items() if pid is not None}
 
 
-def send_signal(component: Component, folder: SandboxFolder, number: signal.Signals) -> bool:
+def send_signal(component: str, folder: SandboxFolder, number: signal.Signals) -> bool:
     """Send a signal to a component.
 
     Returns whether it was alive to get it.
@@ -131,7 +145,7 @@ def send_signal(component: Component, folder: SandboxFolder, number: signal.Sign
     return True
 
 
-def end(components: Iterable[Component], folder: SandboxFolder) -> None:
+def end(components: Iterable[str], folder: SandboxFolder) -> None:
     """Kill components and wait until they are gone.
 
     They hold nothing worth an orderly end.
@@ -148,7 +162,13 @@ def end(components: Iterable[Component], folder: SandboxFolder) -> None:
         folder.pid_file(component).unlink(missing_ok=True)
 
 
-def is_present(component: Component, folder: SandboxFolder) -> bool:
+def end_all(folder: SandboxFolder) -> None:
+    """Kill everything of a sandbox, and wait until it is gone; also what no pid file is left of, on real nodes."""
+    SandboxCgroups(folder.root).remove()
+    end(Component, folder)
+
+
+def is_present(component: str, folder: SandboxFolder) -> bool:
     """Return whether a component is alive, starting or dying.
 
     A dying one still has its port open. A process that starts has no command line for an instant; one that is ending
@@ -186,7 +206,7 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def read_log_tail(component: Component, folder: SandboxFolder) -> str:
+def read_log_tail(component: str, folder: SandboxFolder) -> str:
     """Return the last lines of a component's log."""
     try:
         lines = folder.log(component).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -228,7 +248,7 @@ def wait_until_ready(components: Iterable[Component], folder: SandboxFolder, por
             )
 
 
-def wait_for(condition: Callable[[], bool], *, component: Component, folder: SandboxFolder, deadline: float) -> None:
+def wait_for(condition: Callable[[], bool], *, component: str, folder: SandboxFolder, deadline: float) -> None:
     """Wait for a condition that a component brings about.
 
     Raises `ComponentError` if it ends or is too late.
@@ -249,7 +269,7 @@ def _is_healthy(pool: urllib3.PoolManager, url: str) -> bool:
         return False
 
 
-def _describe(what: str, component: Component, folder: SandboxFolder) -> str:
+def _describe(what: str, component: str, folder: SandboxFolder) -> str:
     """Return what happened to a component, with the end of its log."""
     tail = read_log_tail(component, folder)
     return f"{component} {what}; the end of {folder.log(component)}:\n{tail}"
@@ -290,7 +310,7 @@ def watch(folder: SandboxFolder) -> None:
     Cleans up what a dead starter left.
     """
     if sys.stdin.buffer.read() != _LET_GO:
-        end(Component, folder)
+        end_all(folder)
         remove_folder(folder.root)
 
 

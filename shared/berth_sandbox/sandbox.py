@@ -48,6 +48,10 @@ from berth_sandbox.components import (
 from berth_sandbox.errors import SandboxError, SandboxNameError
 from berth_sandbox.folders import SandboxFolder, named_folder, remove_folder, state_folder, temporary_folder
 from berth_sandbox.ports import PortReservation, Ports, free_port
+from berth_sandbox.real_nodes.cgroups import SandboxCgroups
+from berth_sandbox.real_nodes.images import NodeImages, build_images
+from berth_sandbox.real_nodes.nodes import NodeProgram, RealNodes, process_name
+from berth_sandbox.real_nodes.requirements import require_folder, require_real_nodes
 from berth_sandbox.settings import SandboxSettings
 
 # --- record ----------------------------------------------------------------------------------------------------------
@@ -65,7 +69,11 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     def place(self, folder: SandboxFolder) -> ComponentPlace:
         """Return the inputs of the components' command lines."""
         binaries = {name: Path(path) for name, path in self.binaries.items()}
-        return ComponentPlace(binaries, folder, self.ports)
+        return ComponentPlace(binaries, folder, self.ports, self.settings.real_nodes)
+
+    def real_nodes(self, folder: SandboxFolder) -> RealNodes:
+        """Return the handle of the real nodes."""
+        return RealNodes(folder, self.ports, context_name(self.settings.name), self.settings.real_nodes)
 
 
 def write_record(folder: SandboxFolder, record: SandboxRecord) -> None:
@@ -96,13 +104,16 @@ class SandboxHealth:
 
     components: dict[Component, int]
     expected: frozenset[Component]
+    node_programs: dict[str, int]
+    """The live processes of real nodes and their pids."""
+    expected_node_programs: frozenset[str]
     nodes: int
     ready_nodes: int
 
     @property
     def complete(self) -> bool:
-        """Return whether every component is alive."""
-        return self.expected <= self.components.keys()
+        """Return whether every component and every program of a real node is alive."""
+        return self.expected <= self.components.keys() and self.expected_node_programs <= self.node_programs.keys()
 
 
 def _count_nodes(client: KubeClient) -> tuple[int, int]:
@@ -152,6 +163,7 @@ def claim_folder(name: str | None) -> Iterator[SandboxFolder]:
             raise SandboxNameError(
                 f"the sandbox {name!r} is already up; use it, or stop it with `berth sandbox down --name {name}`"
             )
+        SandboxCgroups(folder.root).remove()
         _empty(folder.root)
         folder.make()
         yield folder
@@ -323,11 +335,20 @@ class Sandbox:
         behind then.
         """
         settings = settings or SandboxSettings()
-        binaries = binaries or find_binaries(progress, kubernetes=settings.kubernetes, volcano=settings.volcano)
+        if settings.real_nodes:
+            require_real_nodes(settings.kubernetes)
+        binaries = binaries or find_binaries(
+            progress, kubernetes=settings.kubernetes, volcano=settings.volcano, kubelet=settings.real_nodes > 0
+        )
+        images = build_images(progress) if settings.real_nodes else None
         with claim_folder(settings.name) as folder:
             watchdog = processes.Watchdog(folder)
             try:
+                if settings.real_nodes:
+                    require_folder(folder.root)
                 sandbox = cls(folder, bring_up(folder, binaries, settings, progress), watchdog)
+                if images is not None:
+                    sandbox.start_real_nodes(images, progress)
                 if settings.nodes:
                     progress(f"adding {settings.nodes} nodes")
                     sandbox.add_nodes(settings.nodes)
@@ -487,6 +508,26 @@ class Sandbox:
             )
         return names
 
+    def start_real_nodes(self, images: NodeImages, progress: Progress = _say_nothing) -> None:
+        """Start the real nodes of the settings and wait until all are ready."""
+        nodes = self.real_nodes
+        progress(f"starting {nodes.count} real nodes")
+        deadline = time.monotonic() + self.settings.timeout_seconds
+        nodes.start(self._record.place(self._folder).binaries, images, deadline=deadline)
+        with self.connect() as client:
+            for node in nodes.names:
+                processes.wait_for(
+                    lambda node=node: node in _usable_nodes(client),  # type: ignore[misc]
+                    component=process_name(node, NodeProgram.KUBELET),
+                    folder=self._folder,
+                    deadline=deadline,
+                )
+
+    @property
+    def real_nodes(self) -> RealNodes:
+        """The real nodes, of which there may be none."""
+        return self._record.real_nodes(self._folder)
+
     def read_health(self) -> SandboxHealth:
         """Return which components are alive and how many nodes are ready."""
         live = self.live_components()
@@ -495,7 +536,14 @@ class Sandbox:
             with connect_as_admin(self._folder, ClientSettings(retries=NO_RETRIES)) as client:
                 nodes, ready = _count_nodes(client)
         expected = frozenset(expected_components(self.settings))
-        return SandboxHealth(components=live, expected=expected, nodes=nodes, ready_nodes=ready)
+        return SandboxHealth(
+            components=live,
+            expected=expected,
+            node_programs=self.real_nodes.live(),
+            expected_node_programs=frozenset(self.real_nodes.programs),
+            nodes=nodes,
+            ready_nodes=ready,
+        )
 
     # --- disturb ---
 
@@ -538,7 +586,7 @@ def _clean_up(folder: SandboxFolder, watchdog: processes.Watchdog | None) -> Non
 
     Ctrl-C leaves the rest to the watchdog.
     """
-    processes.end(Component, folder)
+    processes.end_all(folder)
     remove_folder(folder.root)
     if watchdog is not None:
         watchdog.dismiss(keep=False)

@@ -10,6 +10,9 @@ from berth_core import InputError, parse_quantity
 from berth_sandbox.go_toolchain import DEFAULT_KUBERNETES, control_plane
 
 KUBERNETES_VARIABLE: Final = "BERTH_SANDBOX_KUBERNETES"
+MOST_REAL_NODES: Final = 100
+"""Each has a network of its own for its pods."""
+
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
@@ -66,6 +69,8 @@ class SandboxSettings:
     """Whether Volcano's scheduler and controllers run, for pods with `schedulerName: volcano`."""
     services: bool = False
     """Whether Berth's operator and descheduler run, under their own accounts."""
+    real_nodes: int = 0
+    """How many real nodes to start, on this machine; they need Linux and root."""
     name: str | None = None
     """Name under which the sandbox can be found again; None makes a nameless one in a temporary folder."""
     kubernetes: str = field(default_factory=_preset_kubernetes)
@@ -80,6 +85,8 @@ class SandboxSettings:
         control_plane(self.kubernetes)
         if self.nodes < 0:
             raise InputError("nodes", self.nodes, "0 or more")
+        if not 0 <= self.real_nodes <= MOST_REAL_NODES:
+            raise InputError("real nodes", self.real_nodes, f"0 to {MOST_REAL_NODES}")
         if self.node_pods < 1:
             raise InputError("node pods", self.node_pods, "1 or more")
         for name, value in (("node cpu", self.node_cpu), ("node memory", self.node_memory)):

@@ -18,10 +18,12 @@ from berth_descheduler.demo import (
     ConsoleNarrator,
     DemoResult,
     DemoRun,
+    RealDemoResult,
     SceneResult,
     log_files,
     play_scene,
     run_demo,
+    run_real_demo,
 )
 from berth_descheduler.options import Output, cluster_options, output_option, write_described
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
@@ -60,6 +62,11 @@ _NO_CLUSTER = 2
     help="What to show; the other scenes are short, each about one feature.",
 )
 @click.option("--nodes", type=click.IntRange(4, 1000), default=60, show_default=True, help="Nodes of 16 cpu and 64Gi.")
+@click.option(
+    "--real-nodes",
+    type=click.IntRange(2, 20),
+    help="Use so many nodes that run containers instead, with a client that asks them all the time; needs root.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides sizes and replicas of the workload.")
 @click.option("--keep", is_flag=True, help="Leave the cluster and both services up and say what to try.")
 @cluster_options
@@ -72,6 +79,7 @@ def demo_command(
     *,
     scene: str,
     nodes: int,
+    real_nodes: int | None,
     seed: int,
     keep: bool,
     output: Output,
@@ -81,18 +89,22 @@ def demo_command(
 
     With --kubeconfig or --context it only plans, on that cluster, and changes nothing there.
 
-    Progress goes to standard error. Exit code 1 if any pod is pending or lost at the end, or if a scene could not show
-    what it is about; 2 if no cluster can be started for a scene.
+    Progress goes to standard error. Exit code 1 if any pod is pending or lost at the end, if a scene could not show
+    what it is about, or if on real nodes none was freed or a request failed; 2 if no cluster can be started for a scene
+    or real nodes.
     """
     console = Terminal(stderr=True)
     report: ReportFile | None = options["report"]
     if options["kubeconfig"] is not None or options["context"] is not None:
-        _refuse_options(asked, ("scene", "nodes", "seed", "keep"), "is for a cluster of the demo's own")
+        _refuse_options(asked, ("scene", "nodes", "real-nodes", "seed", "keep"), "is for a cluster of the demo's own")
         return _plan_on(options["kubeconfig"], options["context"], output, report)
     if scene != _CONSOLIDATE:
         meant = f"is for the scene {_CONSOLIDATE}; {scene} has a cluster of its own"
-        _refuse_options(asked, ("nodes", "seed", "report"), meant)
+        _refuse_options(asked, ("nodes", "real-nodes", "seed", "report"), meant)
         return _play(scene, keep=keep, output=output, console=console)
+    if real_nodes is not None:
+        _refuse_options(asked, ("nodes", "seed", "report"), "is not for real nodes")
+        return _run_on_real_nodes(real_nodes, keep=keep, output=output, console=console)
     settings = SandboxSettings(nodes=nodes, name=_KEPT_NAME if keep else None)
     with _own_cluster(settings, console, keep=keep) as (narrator, sandbox):
         if sandbox is None:
@@ -127,7 +139,7 @@ def _own_cluster(
 
 def _refuse_options(context: click.Context, names: Sequence[str], meant: str) -> None:
     for option in names:
-        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+        if context.get_parameter_source(option.replace("-", "_")) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{option} {meant}")
 
 
@@ -140,6 +152,38 @@ def _play(name: str, *, keep: bool, output: Output, console: Console) -> int:
         result = play_scene(name, sandbox, narrator)
     _print_scene(result, output)
     return 0 if result.shown else _FAILED
+
+
+def _run_on_real_nodes(count: int, *, keep: bool, output: Output, console: Console) -> int:
+    """Run the demo on nodes that run containers, and say what the client of these has seen."""
+    settings = SandboxSettings(real_nodes=count, name=_KEPT_NAME if keep else None)
+    with _own_cluster(settings, console, keep=keep) as (narrator, sandbox):
+        if sandbox is None:
+            return _NO_CLUSTER
+        result = run_real_demo(sandbox, narrator)
+    _print_real(result, output, console)
+    return 0 if result.succeeded else _FAILED
+
+
+def _print_real(result: RealDemoResult, output: Output, console: Console) -> None:
+    if not output.for_people:
+        write_described(asdict(result), output, indent=None)
+        return
+    table = Table(show_header=False, box=None)
+    rows = (
+        ("nodes freed", f"{result.freed_nodes} of {result.nodes}"),
+        ("moves", str(result.moves)),
+        ("landed on their planned node", f"{result.landed_on_target} of {result.moves}"),
+        ("fewest ready endpoints", f"{result.fewest_endpoints} of {result.pods}"),
+        ("seconds", f"{result.seconds:.1f}"),
+    )
+    for row in rows:
+        table.add_row(*row)
+    Terminal().print(table)
+    for failure in result.failures:
+        console.print(f"failed: {failure}", highlight=False, markup=False)
+    console.print(result.outcome, highlight=False, markup=False)
+    Terminal().print(f"{result.requests:,} requests, {result.failed:,} failed", style="bold", highlight=False)
 
 
 def _print_scene(result: SceneResult, output: Output) -> None:

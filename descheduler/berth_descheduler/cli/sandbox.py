@@ -1,6 +1,7 @@
-"""The commands `berth sandbox up | down | status | kubeconfig`."""
+"""The commands `berth sandbox up | down | status | kubeconfig | exec`."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import click
@@ -8,9 +9,11 @@ import click
 from berth_descheduler.options import Output, output_option, write_described
 from berth_sandbox.bootstrap import BERTH_ACCOUNTS
 from berth_sandbox.go_toolchain import DEFAULT_KUBERNETES, OTHER_KUBERNETES
+from berth_sandbox.real_nodes.images import APP_IMAGE
 from berth_sandbox.sandbox import DEFAULT_NAME, Sandbox
 from berth_sandbox.settings import KUBERNETES_VARIABLE, Pace, SandboxSettings, ScoringStrategy
 
+_NODES: Final = 10
 _SCORING: Final = tuple(strategy.value for strategy in ScoringStrategy)
 _PACES: Final = tuple(pace.value for pace in Pace)
 
@@ -21,15 +24,27 @@ _name_option: Final[Callable[..., Any]] = click.option(
 
 @click.group()
 def sandbox() -> None:
-    """Run a real control plane here, with pretended nodes."""
+    """Run a real control plane here, with pretended nodes or real ones."""
 
 
 @sandbox.command()
 @_name_option
-@click.option("--nodes", type=int, default=10, show_default=True, help="How many nodes to make.")
-@click.option("--node-cpu", default="16", show_default=True, help="Allocatable cpu of each node.")
-@click.option("--node-memory", default="64Gi", show_default=True, help="Allocatable memory of each node.")
-@click.option("--node-pods", type=int, default=110, show_default=True, help="Pod slots of each node.")
+@click.option(
+    "--nodes",
+    type=int,
+    show_default=f"{_NODES}, none beside real nodes",
+    help="How many nodes to pretend: pods on them run by name only.",
+)
+@click.option("--node-cpu", default="16", show_default=True, help="Allocatable cpu of each pretended node.")
+@click.option("--node-memory", default="64Gi", show_default=True, help="Allocatable memory of each pretended node.")
+@click.option("--node-pods", type=int, default=110, show_default=True, help="Pod slots of each pretended node.")
+@click.option(
+    "--real-nodes",
+    type=int,
+    default=0,
+    show_default=True,
+    help="How many real nodes to start: a kubelet and a containerd each, which run containers. Needs Linux and root.",
+)
 @click.option(
     "--pace",
     type=click.Choice(_PACES),
@@ -55,16 +70,33 @@ def sandbox() -> None:
 @click.option("--second-scheduler", is_flag=True, help="Run another kube-scheduler, named second-scheduler, beside it.")
 @click.option("--volcano", is_flag=True, help="Run Volcano's scheduler and controllers, too; built at the first use.")
 @click.option("--with-services", "services", is_flag=True, help="Run Berth's operator and descheduler, too.")
-def up(*, name: str, pace: str, scoring: str, **size: Any) -> None:  # noqa: ANN401 - click passes the remaining options by name
+def up(
+    *,
+    name: str,
+    pace: str,
+    scoring: str,
+    nodes: int | None,
+    real_nodes: int,
+    **size: Any,  # noqa: ANN401 - click passes the remaining options by name
+) -> None:
     """Start a sandbox that stays up until `berth sandbox down`.
 
     The first start builds the control plane's programs, which takes some minutes; later ones take seconds.
     """
-    settings = SandboxSettings(name=name, pace=Pace(pace), scoring=ScoringStrategy(scoring), **size)
+    if nodes is None:
+        nodes = 0 if real_nodes else _NODES
+    settings = SandboxSettings(
+        name=name, pace=Pace(pace), scoring=ScoringStrategy(scoring), nodes=nodes, real_nodes=real_nodes, **size
+    )
     started = Sandbox.start(settings, progress=_say)
     started.detach()
-    click.echo(f"The sandbox {name!r} is up with {settings.nodes} nodes. To look at it with kubectl:\n")
+    click.echo(f"The sandbox {name!r} is up with {_describe_nodes(settings)}. To look at it with kubectl:\n")
     click.echo(f"  export KUBECONFIG={started.kubeconfig}\n")
+    if settings.real_nodes:
+        click.echo(
+            f"Real nodes have the image {APP_IMAGE} and no way to a registry. To reach pods by their addresses:\n"
+        )
+        click.echo(f"  berth sandbox exec{_name_argument(name)} -- COMMAND\n")
     if settings.services:
         click.echo(f"Both services run; policies and Reservations have effect. Logs: {started.folder / 'logs'}\n")
     click.echo(f"To stop it:\n\n  berth sandbox down{_name_argument(name)}")
@@ -98,8 +130,10 @@ def status(output: Output) -> None:
         kinds = f"Kubernetes {entry['kubernetes']}, scoring {entry['scoring']}, pace {entry['pace']}"
         click.echo(f"  started     {entry['started']}, {kinds}")
         click.echo(f"  kubeconfig  {entry['kubeconfig']}")
-        running = ", ".join(f"{component} ({pid})" for component, pid in entry["components"].items())
+        running = _join_processes(entry["components"])
         click.echo(f"  components  {running or 'none is running'}")
+        if entry["nodePrograms"]:
+            click.echo(f"  real nodes  {_join_processes(entry['nodePrograms'])}")
 
 
 @sandbox.command()
@@ -116,6 +150,35 @@ def kubeconfig(name: str, service_account: str | None) -> None:
     """
     found = Sandbox.find(name)
     click.echo(found.service_account_kubeconfig(service_account) if service_account else found.kubeconfig)
+
+
+@sandbox.command("exec", context_settings={"ignore_unknown_options": True})
+@_name_option
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_command(name: str, command: tuple[str, ...]) -> None:
+    """Run a command with the sandbox's kubeconfig, in the network of its real nodes.
+
+    Pods of real nodes are reached by their addresses only from there.
+    """
+    running = Sandbox.find(name)
+    if running.settings.real_nodes:
+        command = running.real_nodes.build_command(command)
+    try:
+        os.execvpe(command[0], command, {**os.environ, "KUBECONFIG": str(running.kubeconfig)})  # noqa: S606 - the user's
+    except OSError as error:
+        raise click.ClickException(f"{command[0]}: {error.strerror}") from error
+
+
+def _describe_nodes(settings: SandboxSettings) -> str:
+    """Return how many nodes of which kind there are."""
+    real = f"{settings.real_nodes} real node{'' if settings.real_nodes == 1 else 's'}"
+    if not settings.real_nodes:
+        return f"{settings.nodes} nodes"
+    return f"{real} and {settings.nodes} pretended ones" if settings.nodes else real
+
+
+def _join_processes(pids: Mapping[str, int]) -> str:
+    return ", ".join(f"{process} ({pid})" for process, pid in pids.items())
 
 
 def _say(line: str) -> None:
@@ -146,4 +209,5 @@ def _describe(found: Sandbox) -> dict[str, Any]:
         "context": found.context,
         "kubeconfig": str(found.kubeconfig),
         "components": {component.value: pid for component, pid in health.components.items()},
+        "nodePrograms": health.node_programs,
     }

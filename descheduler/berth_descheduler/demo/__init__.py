@@ -3,6 +3,7 @@
 Nothing in production uses it.
 """
 
+from berth_descheduler.demo.real_nodes import RealDemoResult, run_real_demo
 from berth_descheduler.demo.scenario import (
     PLANNER_SETTINGS,
     ConsoleNarrator,
@@ -19,8 +20,10 @@ __all__ = [
     "ConsoleNarrator",
     "DemoResult",
     "DemoRun",
+    "RealDemoResult",
     "SceneResult",
     "log_files",
     "play_scene",
     "run_demo",
+    "run_real_demo",
 ]

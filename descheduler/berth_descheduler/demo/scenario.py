@@ -111,7 +111,7 @@ def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoRun:
         before = planned.before
         narrator.show_nodes(f"before: {len(before.empty_nodes)} of {len(before.nodes)} nodes are empty", before)
         _show_plan(planned, narrator)
-        found = _run_services(sandbox, client, narrator)
+        found = run_services(sandbox, client, narrator)
         seconds = time.monotonic() - started
         running, pending = _wait_for_pods(client, filled.pods)
         after = measure_cluster(read_live_snapshot(client), PLANNER_SETTINGS)
@@ -127,7 +127,7 @@ def _show_plan(planned: Plan, narrator: Narrator) -> None:
         narrator.say(judge(planned.quality, what=counted_by(planned)))
 
 
-def _run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> MigrationPlan | None:
+def run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> MigrationPlan | None:
     """Run the operator, and the descheduler for one cycle.
 
     Returns the plan, None without moves.
