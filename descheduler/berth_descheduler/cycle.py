@@ -17,6 +17,7 @@ import structlog
 from berth_core import (
     Clock,
     ClockDeadline,
+    Deadline,
     InputError,
     MigrationPlan,
     MoveMethod,
@@ -31,6 +32,7 @@ from berth_descheduler.migration import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     MOST_MOVES,
+    OPERATOR,
     REPLAN_TRIGGER,
     NotBegun,
     OperatorLiveness,
@@ -56,6 +58,7 @@ from berth_descheduler.migration import (
     sweep_cooling_nodes,
     sweep_freed_nodes,
     too_little_gain_reason,
+    why_absent,
 )
 from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
 from berth_descheduler.planner import (
@@ -65,7 +68,13 @@ from berth_descheduler.planner import (
     plan_surges,
     with_ways,
 )
-from berth_descheduler.policy import PlanSettings, PlanSettingsReader, without_policy_limits
+from berth_descheduler.policy import (
+    PlanInput,
+    PlanSettings,
+    PlanSettingsReader,
+    find_restrictions,
+    without_policy_limits,
+)
 from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import CycleSettings
 from berth_descheduler.snapshots import read_gangs, read_live_snapshot
@@ -164,6 +173,9 @@ class Cycle:
         adopted = tuple(self._adopt(one for uid, one in left.items() if uid != plan.metadata.uid))
         if self._context.stop.is_set():
             return self._outcome(Verdict.STOPPED, adopted=adopted)
+        if plan.phase is not PlanPhase.RUNNING and (why := self._why_no_operator()):
+            abort_plan(self._client, plan, self._context.clock, f"aborted: {why[0].lower()}{why[1:]}")
+            return self._outcome(Verdict.NO_OPERATOR, why=why, published=plan.metadata.name, adopted=adopted)
         try:
             done = self._execute(plan, adopted=plan.phase is PlanPhase.RUNNING)
         except PlanDeletedError:
@@ -192,6 +204,9 @@ class Cycle:
         stopping = self._context.stop.is_set()  # then planning may have been cut short
         if not_begun is not None and not stopping:
             return self._outcome(not_begun.verdict, why=not_begun.sentence, forecast=forecast), None
+        begins_now = not (stopping or found.does_nothing) and self._settings.mode in {None, RunMode.AUTO}
+        if begins_now and (why := self._why_no_operator()):
+            return self._outcome(Verdict.NO_OPERATOR, why=why, forecast=forecast), None
         verdict = Verdict.STOPPED if stopping else self._confirm(found, asks=not rest_of)
         if verdict is not None:
             return self._outcome(verdict, forecast=forecast), None
@@ -209,6 +224,13 @@ class Cycle:
         except PlanDeletedError:
             return self._outcome(Verdict.PLAN_DELETED, forecast=forecast), None
         return self._outcome(Verdict.CARRIED_OUT, plan=done, published=name, forecast=forecast), published
+
+    def _why_no_operator(self) -> str:
+        """Return that no operator is there to hold places, before anything is made that waits for one."""
+        stop, namespace = self._context.stop, self._settings.namespace
+        clock = self._context.clock
+        why = why_absent(self._client, clock, OPERATOR, namespace=namespace, is_stopped=stop.is_set)
+        return f"Not begun, and nothing was moved: {why}." if why else ""
 
     def _confirm(self, found: Plan, *, asks: bool) -> Verdict | None:
         """Return why a plan is not published, None if it is, after the question if the run has one."""
@@ -365,16 +387,29 @@ class Cycle:
         """Plan on a snapshot; planning includes scoring, so both share one phase."""
         surges = self._settings.moves is MoveMethod.SURGE
         why_not = partial(find_unsurgeable, self._client)
+
+        def make(given: PlanInput, deadline: Deadline | None = None) -> Plan:
+            limited = limit_moves(given.settings)
+
+            def on(cluster: Snapshot) -> Plan:
+                return plan(cluster, limited, deadline or self._deadline())
+
+            return plan_surges(given.snapshot, on, why_not) if surges else on(given.snapshot)
+
+        given = PlanInput(snapshot, dataclasses.replace(self._planner, max_moves=self._max_moves))
         with self._timed(Phase.PLAN):
-            found = plan_surges(snapshot, self._plan, why_not) if surges else self._plan(snapshot)
+            deadline = self._deadline()
+            found = make(PlanInput(snapshot, self._planner))
+            restrictions = find_restrictions(given, found, lambda again: make(again, deadline), deadline)
+            found = dataclasses.replace(found, restrictions=restrictions)
             if surges and self._settings.dry_run:
                 found = with_ways(found, snapshot, why_not)
         self._context.observer.planned(found)
         return found
 
-    def _plan(self, snapshot: Snapshot) -> Plan:
-        context, seconds = self._context, self._planner.time_limit_seconds
-        return plan(snapshot, self._planner, _PlanningDeadline(context.clock, seconds, stop=context.stop))
+    def _deadline(self) -> Deadline:
+        context = self._context
+        return _PlanningDeadline(context.clock, self._planner.time_limit_seconds, stop=context.stop)
 
     def _read_snapshot(self) -> Snapshot:
         return read_live_snapshot(self._client, self._settings.namespace)
@@ -505,6 +540,7 @@ def limit_moves(planner: PlannerSettings) -> PlannerSettings:
 def _forecast(found: Plan) -> Forecast:
     return Forecast(
         predicted=found.predicted,
+        objective=found.objective,
         refused=len(found.refused),
         summary=summarise_plan(found),
         upper_bound=found.quality.upper_bound if found.quality else None,

@@ -13,6 +13,7 @@ from berth_core import (
     Achieved,
     MoveState,
     MoveStatus,
+    Objective,
     PlanPhase,
     Predicted,
     RoomReason,
@@ -152,6 +153,8 @@ class Verdict(StrEnum):
     """Not begun: a pod could not leave a node that is drained."""
     NOT_CORDONED = "NotCordoned"
     """Not begun: a node of the drain takes new pods."""
+    NO_OPERATOR = "NoOperator"
+    """Not begun: no operator is there to hold places."""
     TOO_LITTLE_GAIN = "TooLittleGain"
     """Not begun: the plan would free fewer nodes than `minFreedNodes`."""
     GAIN_UNDONE = "GainUndone"
@@ -169,6 +172,7 @@ _SENTENCES: Mapping[Verdict, str] = {
     Verdict.PODS_WAIT: "Not begun: pods wait for the room that the moves would take.",
     Verdict.PODS_STAY: "Not begun: not every pod can leave.",
     Verdict.NOT_CORDONED: "Not begun: not every node is cordoned.",
+    Verdict.NO_OPERATOR: "Not begun: no operator is there.",
     Verdict.TOO_LITTLE_GAIN: "Not begun: too few nodes would be freed.",
     Verdict.GAIN_UNDONE: "Not begun: nodes that were freed lately have been filled again.",
 }
@@ -330,6 +334,9 @@ class Forecast:
     predicted: Predicted | None = None
     """As a plan records it; None where nothing was planned."""
 
+    objective: Objective | None = None
+    """What was asked for, as a plan records it; None where nothing was planned."""
+
     refused: int = 0
     summary: str = ""
     """The plan in a sentence."""
@@ -380,6 +387,7 @@ class Outcome:
             Verdict.PODS_WAIT,
             Verdict.PODS_STAY,
             Verdict.NOT_CORDONED,
+            Verdict.NO_OPERATOR,
         }
         ended_well = all(one.clean and (one.outdated or one.phase is not PlanPhase.ABORTED) for one in self.plans)
         return self.verdict not in blocked and ended_well

@@ -421,6 +421,25 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         return None if wrong is None else InputError(wrong, names[wrong], _SUBDOMAIN)
 
 
+class RestrictionReason(StrEnum):
+    """Why a plan does less than it could, or does not do what its writer may expect."""
+
+    LIMIT_BINDS = "LimitBinds"
+    """Without the fields, all at once, the same rules would do more on the same cluster."""
+    SELECTS_NOTHING = "SelectsNothing"
+    """The field names or selects what the plan may use, and the cluster has nothing of it: nothing is moved by it."""
+    UNKNOWN_NAME = "UnknownName"
+    """The field has a name that the cluster does not have, which changes nothing."""
+
+
+class Restriction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What holds a plan back: the fields of the policy, and a sentence for people."""
+
+    reason: RestrictionReason
+    fields: tuple[str, ...] = ()
+    message: str
+
+
 class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The result of a plan if every move lands."""
 
@@ -443,6 +462,8 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An estimate: for each wave its longest grace period, and the longest time that one of its pods took to start."""
     freed_price_per_hour: str = ""
     """What an hour of the freed nodes costs, exact, in the currency of the prices; "" without prices."""
+    restrictions: tuple[Restriction, ...] = ()
+    """What holds the plan back, found by planning again without it."""
 
 
 class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -476,10 +497,13 @@ class FreedMarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the planner was asked for."""
+    """What the planner was asked for.
 
-    plugin: str = "Defragmentation"
-    strategy: str = "Threshold"
+    Of a plan that was asked for by its policy's name, that is not known before the policy has been read.
+    """
+
+    plugin: str = ""
+    strategy: str = ""
     args: dict[str, Any] = {}
 
 

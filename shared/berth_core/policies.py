@@ -10,7 +10,7 @@ import msgspec
 
 from berth_core.clock import read_timestamp
 from berth_core.decoding import convert
-from berth_core.migration_plans import MoveMethod, RunMode
+from berth_core.migration_plans import MoveMethod, Restriction, RunMode
 from berth_core.objects import ObjectMeta
 from berth_core.reservations import Condition
 
@@ -22,6 +22,10 @@ VALID: Final = "Valid"
 
 SCHEDULED: Final = "Scheduled"
 """The condition whether the policy runs by itself."""
+
+
+EFFECTIVE: Final = "Effective"
+"""The condition whether the policy can move anything as it is; absent before its first run."""
 
 
 class ValidReason(StrEnum):
@@ -46,6 +50,19 @@ class ScheduledReason(StrEnum):
     """The policy's trigger is switched off."""
     NOT_VALID = "NotValid"
     """The policy cannot be run."""
+
+
+class EffectiveReason(StrEnum):
+    """Why a policy's last run could move pods, or could not."""
+
+    UNHINDERED = "Unhindered"
+    """No limit and no name of the policy kept its last run from moving pods."""
+    LIMIT_BINDS = "LimitBinds"
+    """The last run moved nothing, and would have without a limit; the message says which and how much."""
+    SELECTS_NOTHING = "SelectsNothing"
+    """The last run moved nothing, as the cluster has nothing of what the policy names."""
+    RUN_FAILED = "RunFailed"
+    """The last run failed, so it is not known."""
 
 
 class FreedTaint(StrEnum):
@@ -195,6 +212,8 @@ class DeschedulerPolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename=
     last_outcome: str = ""
     last_plan: str = ""
     fragmentation: FragmentationStatus | None = None
+    restrictions: tuple[Restriction, ...] = ()
+    """What held the last run's plan back."""
     warnings: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
 

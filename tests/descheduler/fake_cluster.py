@@ -16,7 +16,7 @@ from typing import Any, Self
 from berth_core.clock import format_timestamp
 from berth_core.decoding import convert
 from berth_core.labels import MOVE_ANNOTATION, PATH_ANNOTATION, PATH_PROVEN, PLAN_LABEL
-from berth_core.names import OPERATOR_LEASE
+from berth_core.names import LEADER_LEASE, OPERATOR_LEASE
 from berth_kube.errors import (
     AlreadyExistsError,
     Call,
@@ -100,6 +100,11 @@ class FakeCluster:
         notes = {PATH_ANNOTATION: PATH_PROVEN}
         head = {"name": OPERATOR_LEASE, "namespace": "berth-system", "annotations": notes}
         self.add(LEASES, {"metadata": head, "spec": spec})
+
+    def start_service(self, renewed: str = format_timestamp(NOON)) -> None:
+        """Have a descheduler that serves policies, as far as its Lease says it."""
+        spec = {"holderIdentity": "serving", "leaseDurationSeconds": 15, "renewTime": renewed}
+        self.add(LEASES, {"metadata": {"name": LEADER_LEASE, "namespace": "berth-system"}, "spec": spec})
 
     def hold_at_once(self, reservation: Raw) -> None:
         task = reservation["spec"]["tasks"][0]

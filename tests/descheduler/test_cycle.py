@@ -139,7 +139,13 @@ def test_an_unproven_hand_over_is_no_ground_to_evict(cluster: FakeCluster) -> No
 
 
 def test_nothing_is_evicted_once_the_operator_is_silent_though_the_hand_over_was_proven(cluster: FakeCluster) -> None:
-    cluster.objects[LEASES.plural]["berth-system", OPERATOR_LEASE]["spec"]["leaseDurationSeconds"] = 0
+    lease = cluster.objects[LEASES.plural]["berth-system", OPERATOR_LEASE]
+
+    def fall_silent(verb: str, plural: str, _name: str) -> None:
+        if (verb, plural) == ("create", RESERVATIONS.plural):
+            lease["spec"]["leaseDurationSeconds"] = 0
+
+    cluster.before = fall_silent
     outcome = run(cluster, impatient("evict_seconds"))
     assert set(states(outcome).values()) <= {
         ("Failed", "EvictionBlocked"),

@@ -285,6 +285,15 @@ def test_no_pod_leaves_before_the_places_of_its_siblings_are_held(surging: Surgi
     assert len(done["runs"]) == 1
 
 
+def test_without_an_operator_nothing_is_cordoned(surging: Surging, capsys: Captured) -> None:
+    cluster = surging.cluster
+    del cluster.objects["leases"]["berth-system", "berth-operator"]
+    done = drain_json(capsys, "low-1", want=1)
+    assert (done["complete"], done["cordoned"], [one["verdict"] for one in done["runs"]]) == (False, [], ["NoOperator"])
+    assert done["runs"][0]["message"].startswith("Not begun, and nothing was cordoned: no operator has ever run")
+    assert not cluster.objects["nodes"]["", "low-1"]["spec"].get("unschedulable")
+
+
 @pytest.mark.parametrize("moves", ["Surge", "Evict"])
 def test_a_place_that_a_quota_refuses_ahead_is_held_in_its_turn(surging: Surging, capsys: Captured, moves: str) -> None:
     cluster = surging.cluster

@@ -16,7 +16,7 @@ from berth_core.reservations import ReservationPhase, ReservationState, Reservat
 from berth_descheduler.cli import plans as plan_commands
 from berth_descheduler.cli.main import run
 from berth_kube.errors import ForbiddenError, NotFoundError
-from berth_kube.resources import MIGRATION_PLANS, RESERVATIONS
+from berth_kube.resources import LEASES, MIGRATION_PLANS, RESERVATIONS
 from builders import FakeClock, as_api, reservation, task
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 from descheduler.stored_bodies import how, move, plan
@@ -45,6 +45,7 @@ PROPOSED = plan("plan-1", "Proposed", approveBefore="2026-11-21T13:00:00Z")
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """A small cluster in memory in place of the API server; waiting takes no time."""
     made = fragmented_cluster()
+    made.start_service()
     monkeypatch.setattr(plan_commands, "connect", lambda **_: made)
     monkeypatch.setattr(plan_commands, "SystemClock", FakeClock)
     return made
@@ -284,13 +285,13 @@ def test_why_a_single_pod_is_moved_is_said_until_something_else_is(cluster: Fake
 
 
 def test_a_wide_table_of_plans_also_says_what_they_free(cluster: FakeCluster, capsys: Captured) -> None:
-    add(cluster, PARTIAL)
+    add(cluster, {**PARTIAL, "spec": {**PARTIAL["spec"], "objective": {"strategy": "Consolidate"}}})
 
     narrow, wide = shown(capsys, "plans"), shown(capsys, "plans", "-o", "wide")
 
     assert "to free" not in narrow
     assert all(heading in wide.splitlines()[0] for heading in ("trigger", "strategy", "to free", "freed", "took"))
-    assert wide.splitlines()[1].split()[6:11] == ["0s", "Cron", "Threshold", "1", "0"]
+    assert wide.splitlines()[1].split()[6:11] == ["0s", "Cron", "Consolidate", "1", "0"]
 
 
 @pytest.mark.parametrize("arguments", [("plans",), ("show", "plan-2"), ("abort", "plan-2")])
@@ -379,6 +380,38 @@ def test_waiting_ends_with_the_plan_and_its_exit_code(
     assert f"{phase}: 1 landed" in printed.err
 
 
+def test_an_approval_that_is_waited_for_is_not_given_where_no_service_would_carry_it_out(
+    cluster: FakeCluster, capsys: Captured
+) -> None:
+    add(cluster, PROPOSED)
+    cluster.objects[LEASES.plural].clear()
+    assert run(["approve", "plan-1", "--wait"]) == 1
+    wanted = "berth: no descheduler has ever run: install Berth's chart; nothing was approved"
+    assert capsys.readouterr().err.splitlines()[-1] == wanted
+    assert "approved" not in spec_of(cluster, "plan-1")
+    assert run(["approve", "plan-1"]) == 0
+    assert spec_of(cluster, "plan-1")["approved"] is True
+
+
+def test_a_plan_of_a_run_by_hand_needs_no_service(cluster: FakeCluster, capsys: Captured) -> None:
+    of_a_run = plan("plan-1", "Proposed")
+    del of_a_run["spec"]["mode"]
+    add(cluster, of_a_run)
+    cluster.objects[LEASES.plural].clear()
+    assert run(["approve", "plan-1", "--wait", "--timeout", "1s"]) == 1
+    assert "plan plan-1 is still Proposed after 1 s" in capsys.readouterr().err
+
+
+def test_what_holds_a_plan_back_is_shown_beside_it(cluster: FakeCluster, capsys: Captured) -> None:
+    said = "5 instead of 1 node could be freed without maxMoves: 1."
+    held_back = {"reason": "LimitBinds", "fields": ["maxMoves"], "message": said}
+    add(
+        cluster, plan("plan-1", "Proposed", predicted={"nodes": 9, "moves": 1, "waves": 1, "restrictions": [held_back]})
+    )
+    assert said in " ".join(shown(capsys, "show", "plan-1").split())
+    assert json.loads(shown(capsys, "show", "plan-1", "-o", "json"))["predicted"]["restrictions"] == [held_back]
+
+
 def test_waiting_gives_up_in_time_and_says_what_may_be_missing(cluster: FakeCluster, capsys: Captured) -> None:
     add(cluster, PROPOSED)
 
@@ -392,8 +425,8 @@ def test_a_plan_that_is_deleted_while_it_is_waited_for_is_said(cluster: FakeClus
     add(cluster, plan("plan-1", "Running"))
 
     def delete_after_the_patch(_verb: str, plural: str, name: str) -> None:
-        if cluster.calls[-1:] == [("patch", plural, name)]:
-            cluster.objects[plural].pop(("", name))
+        if plural == MIGRATION_PLANS.plural and ("patch", plural, name) in cluster.calls:
+            cluster.objects[plural].pop(("", name), None)
 
     cluster.before = delete_after_the_patch
 

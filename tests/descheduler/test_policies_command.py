@@ -11,7 +11,7 @@ from berth_descheduler.cli import plans as commands
 from berth_descheduler.cli.main import run
 from berth_descheduler.report.policies import trigger_in_words
 from berth_kube.errors import NotFoundError
-from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS
+from berth_kube.resources import DESCHEDULER_POLICIES, LEASES, MIGRATION_PLANS
 from builders import FakeClock
 from descheduler.fake_cluster import FakeCluster, call, failure
 from descheduler.stored_bodies import how, move, policy
@@ -56,6 +56,7 @@ BROKEN = policy(
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """An empty cluster in memory in place of the API server; waiting takes no time."""
     made = FakeCluster()
+    made.start_service()
     monkeypatch.setattr(commands, "connect", lambda **_: made)
     monkeypatch.setattr(commands, "SystemClock", FakeClock)
     monkeypatch.setattr(plans, "SystemClock", FakeClock)
@@ -239,6 +240,18 @@ def test_in_the_mode_auto_a_proposed_plan_is_waited_for(cluster: FakeCluster, ca
 
     assert run(["policies", "run", "nightly", "--wait", "--timeout", "5s"]) == 1
     assert "is still Proposed after 5 s" in capsys.readouterr().err
+
+
+def test_a_run_that_is_waited_for_is_not_asked_for_where_no_service_would_make_it(
+    cluster: FakeCluster, capsys: Captured
+) -> None:
+    add(cluster, NIGHTLY)
+    cluster.objects[LEASES.plural].clear()
+    assert run(["policies", "run", "nightly", "--wait"]) == 1
+    wanted = "berth: no descheduler has ever run: install Berth's chart; nothing was asked for"
+    assert capsys.readouterr().err.splitlines()[-1] == wanted
+    assert cluster.objects[MIGRATION_PLANS.plural] == {}
+    assert run(["policies", "run", "nightly"]) == 0
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {

@@ -10,14 +10,18 @@ import pytest
 from berth_core.clock import SystemClock, format_timestamp, parse_timestamp
 from berth_core.labels import POLICY_LABEL
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPhase, RunMode
-from berth_core.names import DESCHEDULER_LEASE
+from berth_core.names import DESCHEDULER_LEASE, OPERATOR_LEASE
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.plans import build_requested_plan
 from berth_descheduler.outcome import SilentObserver, Verdict
+from berth_descheduler.plugins import StrategyName
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.resources import LEASES, MIGRATION_PLANS, PODS
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock
 from descheduler.fake_cluster import FakeCluster, fragmented_cluster
+from planner_settings import with_args
+
+NOT_SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 
 
 @pytest.fixture
@@ -114,6 +118,55 @@ def test_a_plan_that_was_asked_for_and_moves_nothing_is_over(cluster: FakeCluste
     assert (plan.phase, plan.status.message) == (PlanPhase.SUCCEEDED, outcome.sentence)
     assert plan.spec.predicted is not None
     assert plan.spec.predicted.moves == 0
+
+
+def consolidating(cluster: FakeCluster, **limits: Any) -> Cycle:  # noqa: ANN401 - fields of the settings
+    planner = replace(with_args(PLANNER, strategy=StrategyName.CONSOLIDATE), **limits)
+    around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
+    return Cycle(around, settings(RunMode.AUTO), planner)
+
+
+def test_a_plan_that_was_asked_for_says_what_it_was_for_and_what_held_it_back_though_it_moves_nothing(
+    cluster: FakeCluster,
+) -> None:
+    request = ask(cluster, RunMode.AUTO)
+    assert (request.spec.objective.plugin, request.spec.objective.strategy) == ("", "")
+    limited = consolidating(cluster, max_moves=1, max_moves_per_node=1)
+    cluster.merge_patch(PODS, "web-2", {"metadata": {"annotations": NOT_SAFE}}, namespace="shop")
+    outcome = limited.run(request)
+    plan = stored(cluster)
+    assert outcome.verdict is Verdict.NOTHING_TO_MOVE
+    assert (plan.spec.objective.plugin, plan.spec.objective.strategy) == ("Defragmentation", "Consolidate")
+    assert plan.spec.predicted is not None
+    (restriction,) = plan.spec.predicted.restrictions
+    assert restriction.fields == ("maxMoves", "maxMovesPerNode")
+    assert restriction.message in plan.status.message
+    assert restriction.message.startswith("1 node could be freed without maxMoves: 1 and without maxMovesPerNode: 1")
+
+
+def test_without_an_operator_nothing_is_begun_and_nothing_is_left(cluster: FakeCluster) -> None:
+    del cluster.objects[LEASES.plural]["berth-system", OPERATOR_LEASE]
+    request = ask(cluster, RunMode.AUTO)
+    outcome = consolidating(cluster).run(request)
+    plan = stored(cluster)
+    assert outcome.verdict is Verdict.NO_OPERATOR
+    assert not outcome.clean
+    assert outcome.sentence.startswith("Not begun, and nothing was moved: no operator has ever run in the namespace")
+    assert (plan.phase, plan.status.message) == (PlanPhase.ABORTED, outcome.sentence)
+    assert plan.spec.objective.strategy == "Consolidate"
+    assert cluster.reservations() == []
+    assert not any(cluster.taints().values())
+
+
+def test_an_approved_plan_is_not_carried_out_without_an_operator(cluster: FakeCluster) -> None:
+    cycle(cluster, RunMode.APPROVE).run()
+    cluster.merge_patch(MIGRATION_PLANS, stored(cluster).metadata.name, {"spec": {"approved": True}})
+    del cluster.objects[LEASES.plural]["berth-system", OPERATOR_LEASE]
+    outcome = cycle(cluster, RunMode.APPROVE).resume(stored(cluster))
+    assert outcome.verdict is Verdict.NO_OPERATOR
+    assert stored(cluster).phase is PlanPhase.ABORTED
+    assert "no operator has ever run" in stored(cluster).status.message
+    assert cluster.reservations() == []
 
 
 def test_a_plan_that_was_aborted_before_it_was_made_moves_nothing(cluster: FakeCluster) -> None:

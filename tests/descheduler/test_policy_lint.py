@@ -14,6 +14,7 @@ from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.lint import Linted, Severity, lint_document, lint_located
 from berth_descheduler.policy.parsing import read_policy_file
 from berth_kube.yaml_documents import locate_documents
+from small_cluster import small_cluster
 
 OURS: Final = """
 apiVersion: berth.volcano.sh/v1alpha1
@@ -121,7 +122,7 @@ WARNED: Final[dict[str, tuple[dict[str, object], str, str]]] = {
         "kube-scheduler spreads pods by default (LeastAllocated)",
     ),
     "more nodes than moves": (
-        {"limits": {"maxMoves": 3, "minFreedNodes": 4}},
+        {"limits": {"maxMoves": 5, "minFreedNodes": 6}},
         "spec.limits.minFreedNodes",
         "no plan can free so many nodes",
     ),
@@ -383,3 +384,44 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, text: str, want: str) ->
     error = run(tmp_path, text).exception
     assert isinstance(error, InputError)
     assert want in str(error)
+
+
+FEW: Final = {
+    "maxMoves": (2, "2 is less than a usual node holds, and a node with more pods is never emptied: 5 or more"),
+    "maxMovesPerNode": (4, "4 is less than a usual node holds, and a node with more pods is never emptied: 5 or more"),
+    "maxMovesPerNamespace": (
+        2,
+        "2 is less than a usual node holds, and a node with more pods of one namespace is never emptied: 5 or more",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "most", "want"), [(name, *case) for name, case in FEW.items()], ids=FEW)
+def test_a_limit_below_what_a_usual_node_holds_is_warned_of(name: str, most: int, want: str) -> None:
+    raw = ours(f"limits/{name}", most)
+    assert said(lint(raw), Severity.WARNING)[f"spec.limits.{name}"] == want
+    assert lint(ours(f"limits/{name}", 5)).findings == ()
+
+
+def test_a_limit_that_bounds_single_pods_is_not_compared_with_nodes() -> None:
+    raw = ours("limits/maxMovesPerNamespace", 1)
+    raw["spec"]["profiles"][0]["pluginConfig"][0]["args"] = {"wholeNodes": False, "coolDownTime": "1h"}
+    assert lint(raw).findings == ()
+
+
+def test_with_a_snapshot_limits_are_compared_with_what_its_nodes_hold() -> None:
+    (few,) = lint_document(ours("limits/maxMovesPerNamespace", 3), installed_plugins(), small_cluster())
+    assert said(few, Severity.WARNING) == {
+        "spec.limits.maxMovesPerNamespace": "3 is enough for 4 of 20 nodes in use, as a usual node there holds 4 pods "
+        "of one namespace, and one with more than 3 is never emptied: 4 or more"
+    }
+    (enough,) = lint_document(ours("limits/maxMovesPerNamespace", 4), installed_plugins(), small_cluster())
+    assert enough.findings == ()
+
+
+def test_the_command_reads_the_snapshot_of_a_cluster(tmp_path: Path) -> None:
+    file, snapshot = tmp_path / "policy.yaml", tmp_path / "cluster.json"
+    file.write_text(yaml.safe_dump(ours("limits/maxMovesPerNamespace", 3)))
+    snapshot.write_bytes(small_cluster().to_json())
+    done = CliRunner().invoke(berth, ["policy", "lint", "--strict", "--snapshot", str(snapshot), str(file)])
+    assert "3 is enough for 4 of 20 nodes in use" in " ".join(done.output.split())

@@ -142,12 +142,15 @@ def test_a_field_that_is_wrong_is_named_by_its_path(capsys: Captured, tmp_path: 
     assert said.startswith("spec.profiles[0].pluginConfig[1].args.evictDaemonSetPods is True; expected false, as a ")
 
 
-def test_a_field_that_does_not_fit_the_cluster_is_named_by_the_policys_name(
+def test_a_resource_that_no_node_has_moves_nothing_and_is_named(
     capsys: Captured, tmp_path: Path, snapshot: str
 ) -> None:
     args = {"strategy": "Threshold", "resourceType": "nvidia.com/gpu"}
-    said = refused(capsys, "plan", "--snapshot", snapshot, "--policy", policy(tmp_path, args=args))
-    assert said.startswith("resourceType is 'nvidia.com/gpu'; expected a resource that a node has: cpu")
+    assert run(["plan", "--snapshot", snapshot, "--policy", policy(tmp_path, args=args), "-o", "json"]) == 0
+    predicted = json.loads(capsys.readouterr().out)["predicted"]
+    assert predicted["moves"] == 0
+    idle = [one["fields"] for one in predicted["restrictions"] if one["reason"] == "SelectsNothing"]
+    assert ["resourceType"] in idle
 
 
 FILES = {

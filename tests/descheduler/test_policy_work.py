@@ -9,7 +9,7 @@ import pytest
 from berth_core.clock import format_timestamp
 from berth_core.migration_plans import MigrationPlan, RunMode
 from berth_core.names import scheduled_plan_name
-from berth_core.policies import SCHEDULED, VALID, DeschedulerPolicy
+from berth_core.policies import EFFECTIVE, SCHEDULED, VALID, DeschedulerPolicy
 from berth_descheduler.controller.decisions import (
     ComputePlan,
     ParsedPolicy,
@@ -356,3 +356,37 @@ def test_what_a_run_wrote_is_left_alone() -> None:
     patch = build_observed_patch(observed_status(known(status=ran), (), NOW))["status"]
     assert set(patch) == {"observedGeneration", "nextRunTime", "warnings", "conditions"}
     assert patch["nextRunTime"] is None
+
+
+def restriction(reason: str, message: str) -> dict[str, Any]:
+    return {"reason": reason, "fields": ["maxMoves"], "message": message}
+
+
+BINDS: Final = restriction("LimitBinds", "3 nodes could be freed without maxMoves: 1.")
+IDLE: Final = restriction(
+    "SelectsNothing", "nodeSelector pool=none selects no node of the cluster: nothing can be moved."
+)
+TYPO: Final = restriction("UnknownName", "evictableNamespaces.exclude names what is no namespace of the cluster: shpo.")
+UNHINDERED: Final = ("True", "Unhindered")
+LAST_RUNS: Final = {
+    "it moved pods, and a limit bounded that": ("CarriedOut", [BINDS], UNHINDERED, "no limit and no name"),
+    "there was nothing to move, whatever the limits": ("NothingToMove", [], UNHINDERED, "no limit and no name"),
+    "a name that changes nothing": ("NothingToMove", [TYPO], UNHINDERED, "no limit and no name"),
+    "a limit kept it from moving anything": ("NothingToMove", [TYPO, BINDS], ("False", "LimitBinds"), BINDS["message"]),
+    "what it names is not there": ("NothingToMove", [IDLE], ("False", "SelectsNothing"), IDLE["message"]),
+    "it failed": ("Failed", [], ("Unknown", "RunFailed"), "the last run failed"),
+}
+
+
+@pytest.mark.parametrize(("verdict", "restrictions", "want", "message"), LAST_RUNS.values(), ids=LAST_RUNS)
+def test_a_policy_says_whether_its_last_run_was_kept_from_moving_anything(
+    verdict: str, restrictions: list[dict[str, Any]], want: tuple[str, str], message: str
+) -> None:
+    ran = {"lastRunTime": at(1), "lastVerdict": verdict, "restrictions": restrictions}
+    status, reason, said, _ = conditions(known(spec=NIGHTLY, status=ran))[EFFECTIVE]
+    assert (status, reason) == want
+    assert said.startswith(message)
+
+
+def test_before_its_first_run_a_policy_says_nothing_of_that() -> None:
+    assert EFFECTIVE not in conditions(known(spec=NIGHTLY))

@@ -3,6 +3,7 @@
 # ruff: noqa: ANN401 - a builder passes on what the case says
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -148,11 +149,15 @@ def making_room(
     max_moves: int | None = None,
     per_controller: int = 1,
     exact: bool = False,
+    as_typed: bool = False,
     **args: Any,
 ) -> PlannerSettings:
+    """Settings of `MakeRoom`, as of a policy, or as a person has just typed them: then names must exist."""
     raw = {"strategy": "MakeRoom", "room": {"shapes": list(shapes), "pods": list(pods)}, **args}
+    parsed = DefragmentationArgs.parse(raw)
     return planner_settings(
-        args=DefragmentationArgs.parse(raw),
+        args=replace(parsed, room=replace(parsed.room, names_must_exist=as_typed)),
+        names_must_exist=as_typed,
         max_moves=max_moves,
         waves=WaveLimits(per_controller=per_controller),
         exact=exact,

@@ -1,5 +1,6 @@
 """The plugin's arguments, as a policy gives them."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -250,13 +251,15 @@ def test_limits_that_allow_nothing_are_refused() -> None:
         planner_settings(max_moves=-1)
 
 
-def test_a_namespace_that_nobody_has_heard_of_is_refused() -> None:
+def test_a_namespace_that_does_not_exist_is_refused_where_a_person_has_typed_it_and_harmless_in_a_policy() -> None:
     snapshot = Snapshot(nodes=(node("a"),), pods=(pod(node="a"),), namespaces=(namespace("empty"),))
 
     plan(snapshot, settings(evictableNamespaces={"include": ["default"]}))
     plan(snapshot, settings(evictableNamespaces={"exclude": ["empty"]}))
+    mistyped = settings(evictableNamespaces={"exclude": ["defualt"]})
+    assert plan(snapshot, mistyped).moves == plan(snapshot, settings()).moves
     with pytest.raises(InputError) as caught:
-        plan(snapshot, settings(evictableNamespaces={"exclude": ["defualt"]}))
+        plan(snapshot, replace(mistyped, names_must_exist=True))
     assert (
         str(caught.value)
         == "evictableNamespaces is 'defualt'; expected a namespace of the cluster, such as default, empty"

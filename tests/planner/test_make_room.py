@@ -421,4 +421,13 @@ def test_only_a_pod_that_waits_can_be_named(name: str) -> None:
     snapshot = Snapshot(nodes=ten("a", "b"), pods=pods, namespaces=(namespace("shop"),))
 
     with pytest.raises(InputError, match=name):
-        plan(snapshot, making_room(pods=[name]))
+        plan(snapshot, making_room(pods=[name], as_typed=True))
+
+
+@pytest.mark.parametrize("name", ["default/a0", "shop/big", "default/nobody", "default/held"])
+def test_a_policy_makes_room_for_those_of_its_pods_that_wait_and_none_for_others(name: str) -> None:
+    pods = (*SPLIT, waits("big", "9"), waits("held", "1", gates=("example.com/wait",)))
+    snapshot = Snapshot(nodes=ten("a", "b"), pods=pods, namespaces=(namespace("shop"),))
+    assert plan(snapshot, making_room(pods=[name])).room == ()
+    both = plan(snapshot, making_room(pods=[name, "default/big"]))
+    assert [(room.name, room.fitted) for room in both.room] == [("default/big", 1)]

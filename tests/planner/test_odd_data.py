@@ -175,7 +175,8 @@ def test_no_room_is_made_for_a_pod_that_cannot_be_read() -> None:
     snapshot = cluster(TABLE["a pod that nobody owns"], asking("waits", "", cpu="lots"))
 
     with pytest.raises(InputError, match="default/waits"):
-        plan(snapshot, making_room(pods=["default/waits"]))
+        plan(snapshot, making_room(pods=["default/waits"], as_typed=True))
+    assert plan(snapshot, making_room(pods=["default/waits"])).room == ()
     assert plan(snapshot, making_room()).room == ()
 
 

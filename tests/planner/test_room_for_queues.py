@@ -22,11 +22,11 @@ def of_ml(name: str, on: str = "", cpu: str = "8") -> Pod:
     return pod(name, node=on, cpu=cpu, memory=None, controller=owner(name=name), annotations=IN_ML)
 
 
-def planned(*pods: Pod, guarantee: str = "8", name: str = "ml") -> Plan:
+def planned(*pods: Pod, guarantee: str = "8", name: str = "ml", as_typed: bool = True) -> Plan:
     """Return the plan on four nodes of ten cores for the guarantee of a queue."""
     nodes = tuple(node(one, cpu="10") for one in "abcd")
     snapshot = Snapshot(nodes=nodes, pods=pods, queue_objects=(queue(guarantee={"cpu": guarantee}), queue("bare")))
-    return plan(snapshot, making_room(room={"queue": name}))
+    return plan(snapshot, making_room(room={"queue": name}, as_typed=as_typed))
 
 
 PIECES = tuple(other(f"o{on}", on) for on in "abcd")
@@ -86,13 +86,16 @@ def test_a_queue_that_promises_nothing_is_refused_by_name(name: str, want: str) 
 
 def test_without_queues_in_the_snapshot_nothing_is_guessed() -> None:
     with pytest.raises(InputError, match="the snapshot has no queues"):
-        plan(Snapshot(nodes=(node("a"),), unread=(SnapshotKind.QUEUES,)), making_room(room={"queue": "ml"}))
+        plan(
+            Snapshot(nodes=(node("a"),), unread=(SnapshotKind.QUEUES,)),
+            making_room(room={"queue": "ml"}, as_typed=True),
+        )
 
 
 # --- queues of Berth -------------------------------------------------------------------------------------------------
 
 
-def planned_own(*pods: Pod, guarantee: str = "20%", name: str = "ml", **room: object) -> Plan:
+def planned_own(*pods: Pod, guarantee: str = "20%", name: str = "ml", as_typed: bool = True, **room: object) -> Plan:
     """Return the plan for a queue of Berth over the namespaces `default` and `more`, of 40 cores in all."""
     snapshot = Snapshot(
         nodes=tuple(node(one, cpu="10") for one in "abcd"),
@@ -104,7 +107,7 @@ def planned_own(*pods: Pod, guarantee: str = "20%", name: str = "ml", **room: ob
             gated_queue("off", guarantee={"cpu": 1}, suspend=True),
         ),
     )
-    return plan(snapshot, making_room(room={"queue": name, **room}))
+    return plan(snapshot, making_room(room={"queue": name, **room}, as_typed=as_typed))
 
 
 OTHERS = tuple(
@@ -151,6 +154,8 @@ REFUSED = {
 def test_what_cannot_be_meant_is_refused_with_what_can(asked: dict[str, object], want: str) -> None:
     with pytest.raises(InputError, match=want):
         planned_own(WAITS, *OTHERS, **asked)  # type: ignore[arg-type]  # the case's own
+    of_a_policy = planned_own(WAITS, *OTHERS, as_typed=False, **asked)  # type: ignore[arg-type]  # the case's own
+    assert (of_a_policy.moves, of_a_policy.room) == ((), ())
 
 
 def test_a_request_for_a_queue_reads_back_as_it_was_and_names_nothing_else() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from berth_core.errors import InputError
 from berth_core.objects import Pod, Volume
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import ClusterView
+from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from builders import NOON, bare_pod, disruption_budget, namespace, node, owner, priority_class
@@ -336,14 +336,14 @@ def test_a_pod_stays_for_these_reasons_and_where_upstream_says_otherwise_it_is_s
         assert found, "never evict what upstream keeps"
 
 
-def test_a_priority_class_that_there_is_not_is_an_error_of_the_policy() -> None:
+def test_below_a_priority_class_that_does_not_exist_no_pod_is_known_to_be() -> None:
     evictor = DefaultEvictor.parse({"priorityThreshold": {"name": "hihg"}})
     view = ClusterView.of(Snapshot(priority_classes=(priority_class("high", 1),)))
-
-    with pytest.raises(
-        InputError, match=r"priorityThreshold\.name is 'hihg'; expected a PriorityClass of the cluster, such as high"
-    ):
-        evictor.filter(view)
+    (refusal,) = evictor.filter(view)(running(started=AN_HOUR_AGO))
+    assert refusal == Refusal(
+        Reason.PRIORITY_TOO_HIGH,
+        "the PriorityClass hihg of priorityThreshold does not exist, so no pod is known to be below it",
+    )
 
 
 def test_without_a_time_no_pod_is_old_enough() -> None:

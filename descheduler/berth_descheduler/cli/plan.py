@@ -12,6 +12,7 @@ import threading
 import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, Self
@@ -23,6 +24,7 @@ from rich.live import Live
 
 from berth_core import (
     ClockDeadline,
+    Deadline,
     InputError,
     MigrationPlan,
     MoveMethod,
@@ -63,6 +65,7 @@ from berth_descheduler.planner import (
     with_ways,
     without_surges,
 )
+from berth_descheduler.policy import PlanInput, find_restrictions
 from berth_descheduler.report import (
     Occasion,
     ReportFile,
@@ -232,10 +235,18 @@ def _reading(
 
 
 def _plan(read: Snapshot, settings: PlannerSettings, source: PlanSource | None) -> Plan:
-    """Plan as a run does; without a source all pods are evicted first."""
+    """Plan as a run does, and find what holds the plan back; without a source all pods are evicted first."""
+    deadline, given = ClockDeadline(SystemClock(), settings.time_limit_seconds), PlanInput(read, settings)
+    found = _plan_once(given, source)
+    restrictions = find_restrictions(given, found, lambda again: _plan_once(again, source, deadline), deadline)
+    return replace(found, restrictions=restrictions)
+
+
+def _plan_once(given: PlanInput, source: PlanSource | None, deadline: Deadline | None = None) -> Plan:
+    read, settings = given.snapshot, given.settings
 
     def make(snapshot: Snapshot) -> Plan:
-        return plan(snapshot, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
+        return plan(snapshot, settings, deadline or ClockDeadline(SystemClock(), settings.time_limit_seconds))
 
     if source is None:
         return with_evictions_first(make(read))

@@ -29,7 +29,7 @@ from berth_core import (
     SystemClock,
     printable_line,
 )
-from berth_descheduler.migration import abort, approve, request_run
+from berth_descheduler.migration import SERVICE, abort, approve, request_run, why_absent
 from berth_descheduler.options import (
     Output,
     all_namespaces_option,
@@ -67,7 +67,7 @@ from berth_descheduler.report import (
     stored_plan_page,
     what_to_do,
 )
-from berth_descheduler.snapshots import read_capacity
+from berth_descheduler.snapshots import read_capacity, read_snapshot_file
 from berth_kube import (
     DESCHEDULER_POLICIES,
     MIGRATION_PLANS,
@@ -353,9 +353,26 @@ def _ask(
     Returns it after its end if there is time to wait.
     """
     with known("PLAN", plan, "berth plans"):
+        if wait_seconds is not None and ask is approve and _is_for_service(_get(client, plan)):
+            _refuse_without_service(client, "nothing was approved")
         found = ask(client, plan)
     _say(f"plan {plan} {said}")
-    return found if wait_seconds is None else waiter(client, wait_seconds).wait_until_over(plan)
+    if wait_seconds is None:
+        return found
+    if ask is abort and _is_for_service(found):
+        _refuse_without_service(client, "the plan ends when one is there")
+    return waiter(client, wait_seconds).wait_until_over(plan)
+
+
+def _is_for_service(plan: MigrationPlan) -> bool:
+    """Return whether the service carries a plan out, or ends it; `berth run` does that with its own."""
+    return plan.spec.mode is not None and not plan.phase.terminal
+
+
+def _refuse_without_service(client: KubeClient, consequence: str) -> None:
+    """Raise `WaitTimeoutError` where no service is there that could do what is waited for."""
+    if why := why_absent(client, SystemClock(), SERVICE, namespace=None):
+        raise WaitTimeoutError(f"{why}; {consequence}")
 
 
 def _list(client: KubeClient, selector: str = "") -> tuple[MigrationPlan, ...]:
@@ -470,6 +487,9 @@ def run_policy_command(
     wanted = None if mode is None else RunMode(mode)
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-policies") as client:
         with known("POLICY", policy, "berth policies"):
+            client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy)
+            if wait:
+                _refuse_without_service(client, "nothing was asked for")
             made = request_run(client, SystemClock(), policy, mode=wanted)
         name = made.metadata.name
         click.echo(f"asked for a run of policy {policy}: berth show {name}", err=True)
@@ -501,8 +521,14 @@ def policy_command() -> None:
 @policy_command.command("lint")
 @click.argument("file", type=click.Path())
 @click.option("--strict", is_flag=True, help="Exit code 1 where there are warnings.")
+@click.option(
+    "--snapshot",
+    type=click.Path(),
+    metavar="SNAPSHOT",
+    help="File that `berth snapshot` or kubectl wrote: also say which limits are too low for its nodes.",
+)
 @output_option
-def lint_command(file: str, output: Output, *, strict: bool) -> int:
+def lint_command(file: str, output: Output, *, strict: bool, snapshot: str | None) -> int:
     """Say what is wrong with the policies in FILE (- for standard input), and what will not work well.
 
     FILE may also be one of the upstream descheduler (descheduler/v1alpha2), each of whose profiles is read as a policy.
@@ -511,8 +537,8 @@ def lint_command(file: str, output: Output, *, strict: bool) -> int:
     documents = read_documents(file, "FILE")
     if not documents:
         raise InputError("FILE", file, "a DeschedulerPolicy", said="empty")
-    registry = installed_plugins()
-    linted = [one for raw in documents for one in lint_located(raw, registry)]
+    registry, cluster = installed_plugins(), None if snapshot is None else read_snapshot_file(snapshot)
+    linted = [one for raw in documents for one in lint_located(raw, registry, cluster)]
     if output.for_people:
         output_console().print(_render(linted))
     else:

@@ -31,10 +31,12 @@ from berth_core import (
 from berth_descheduler.cli.main import INTERRUPTED
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration import (
+    OPERATOR,
     cordon_nodes,
     is_overdue,
     read_pods_to_drain,
     uncordon_nodes,
+    why_absent,
     why_it_stays,
     why_not_ready,
 )
@@ -381,7 +383,13 @@ class _Drain:
         return _Drained(self._nodes, (outcome,), complete=found is None or not found.pods_staying_on(self._nodes))
 
     def carry_out(self, *, uncordon_on_failure: bool) -> _Drained:
-        """Cordon the nodes and move their pods; take back the cordon on failure if asked to."""
+        """Cordon the nodes and move their pods; take back the cordon on failure if asked to.
+
+        Cordons nothing where pods would have to move and no operator is there to hold places for them.
+        """
+        if (left := read_pods_to_drain(self.client, self._nodes)) and (why := self._why_no_operator()):
+            outcome = Outcome(Verdict.NO_OPERATOR, why=f"Not begun, and nothing was cordoned: {why}.")
+            return _Drained(self._nodes, (outcome,), complete=False, remaining=left)
         closed: list[str] = []
         opened: tuple[str, ...] = ()
         complete = False
@@ -393,6 +401,10 @@ class _Drain:
             if uncordon_on_failure and not complete:
                 opened = self._uncordon(closed)
         return replace(done, closed=tuple(node for node in closed if node not in opened), opened=opened)
+
+    def _why_no_operator(self) -> str:
+        namespace = self.defaults.cycle.namespace
+        return why_absent(self.client, self._clock, OPERATOR, namespace=namespace, is_stopped=self.stop.is_set)
 
     @property
     def _nodes(self) -> tuple[str, ...]:

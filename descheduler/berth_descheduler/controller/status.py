@@ -11,15 +11,18 @@ import structlog
 from msgspec.structs import replace
 
 from berth_core import (
+    EFFECTIVE,
     SCHEDULED,
     VALID,
     BerthError,
     Condition,
     DeschedulerPolicyStatus,
+    EffectiveReason,
     FragmentationStatus,
     MigrationPlan,
     PlanPhase,
     ResourceUse,
+    RestrictionReason,
     ScheduledReason,
     ShapeRoom,
     ValidReason,
@@ -40,7 +43,7 @@ from berth_descheduler.controller.decisions import (
 from berth_descheduler.controller.store import PolicyStore, ServiceContext
 from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration import abort_plan, end_plan, release_reservations
-from berth_descheduler.outcome import Outcome
+from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, write_shape
 from berth_descheduler.policy import PolicyError, find_warnings
 from berth_descheduler.telemetry import PolicyEventReason
@@ -49,6 +52,10 @@ from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NotFoundError
 FAILED: Final = "Failed"
 """The verdict of a run that ended in an error."""
 
+_HINDERING: Final = {
+    RestrictionReason.LIMIT_BINDS: EffectiveReason.LIMIT_BINDS,
+    RestrictionReason.SELECTS_NOTHING: EffectiveReason.SELECTS_NOTHING,
+}
 _MOST_ERRORS: Final = 5
 _LONGEST_SENTENCE: Final = 4000
 
@@ -87,7 +94,21 @@ def build_conditions(known: ParsedPolicy, now: datetime) -> tuple[Condition, ...
 
     The time of a condition stays while it says the same.
     """
-    return (_condition(known, VALID, *_valid(known), now), _condition(known, SCHEDULED, *_scheduled(known), now))
+    said = {VALID: _valid(known), SCHEDULED: _scheduled(known), EFFECTIVE: _effective(known)}
+    return tuple(_condition(known, type_, *parts, now) for type_, parts in said.items() if parts is not None)
+
+
+def _effective(known: ParsedPolicy) -> tuple[bool | None, str, str] | None:
+    """Return whether the last run was kept from moving anything; None before the first run."""
+    status = known.policy.status
+    if status.last_run_time is None:
+        return None
+    if status.last_verdict == FAILED:
+        return None, EffectiveReason.RUN_FAILED.value, "the last run failed"
+    hindering = [one for one in status.restrictions if one.reason in _HINDERING]
+    if status.last_verdict != Verdict.NOTHING_TO_MOVE.value or not hindering:
+        return True, EffectiveReason.UNHINDERED.value, "no limit and no name kept the last run from moving pods"
+    return False, _HINDERING[hindering[0].reason].value, " ".join(one.message for one in hindering)
 
 
 def _valid(known: ParsedPolicy) -> tuple[bool, str, str]:
@@ -113,20 +134,27 @@ def _scheduled(known: ParsedPolicy) -> tuple[bool, str, str]:
     return False, ScheduledReason.ON_REQUEST.value, "runs are made on request only: there is no trigger"
 
 
-def _condition(known: ParsedPolicy, type_: str, truth: bool, reason: str, message: str, now: datetime) -> Condition:  # noqa: FBT001 - the parts of a condition
+def _condition(
+    known: ParsedPolicy,
+    type_: str,
+    truth: bool | None,  # noqa: FBT001 - the parts of a condition
+    reason: str,
+    message: str,
+    now: datetime,
+) -> Condition:
     """Return a condition with the time of its last change.
 
     A schedule noted for the first time holds since the policy was made.
     """
     metadata, before = known.policy.metadata, known.policy.condition(type_)
-    since = format_timestamp(now)
+    since, status = format_timestamp(now), "Unknown" if truth is None else str(truth)
     if before is None and type_ == SCHEDULED:
         since = metadata.creation_timestamp or since
-    elif before is not None and (before.status, before.reason) == (str(truth), reason) and _holds(before, message):
+    elif before is not None and (before.status, before.reason) == (status, reason) and _holds(before, message):
         since = before.last_transition_time
     return Condition(
         type=type_,
-        status=str(truth),
+        status=status,
         reason=reason,
         message=message,
         last_transition_time=since,
@@ -150,10 +178,12 @@ def build_outcome_patch(
     What the outcome says nothing of stays.
     """
     plan = outcome.published or (outcome.plan.plan if outcome.plan else "")
+    predicted = outcome.forecast.predicted
     status: dict[str, Any] = {
         "lastRunTime": format_timestamp(begun),
         "lastVerdict": outcome.verdict.value,
         "lastOutcome": outcome.sentence[:_LONGEST_SENTENCE],
+        "restrictions": msgspec.to_builtins(predicted.restrictions if predicted is not None else ()),
     }
     if plan:
         status["lastPlan"] = plan
@@ -166,7 +196,12 @@ def build_outcome_patch(
 
 def build_failure_patch(message: str, *, begun: datetime, scheduled: datetime | None) -> dict[str, Any]:
     """Return a merge patch for a run that ended in an error."""
-    status = {"lastRunTime": format_timestamp(begun), "lastVerdict": FAILED, "lastOutcome": message[:_LONGEST_SENTENCE]}
+    status: dict[str, Any] = {
+        "lastRunTime": format_timestamp(begun),
+        "lastVerdict": FAILED,
+        "lastOutcome": message[:_LONGEST_SENTENCE],
+        "restrictions": [],
+    }
     if scheduled is not None:
         status["lastScheduledTime"] = format_timestamp(scheduled)
     return {"status": status}

@@ -40,6 +40,7 @@ from berth_descheduler.migration.plans import (
     request_run,
     run_lease,
 )
+from berth_descheduler.migration.presence import OPERATOR, SERVICE, why_absent
 from berth_descheduler.migration.recovery import abort_plan, recover_plans, release_reservations
 from berth_descheduler.migration.validation import (
     FIRST_PAUSE_SECONDS,
@@ -56,7 +57,9 @@ __all__ = [
     "FIRST_PAUSE_SECONDS",
     "LONGEST_PAUSE_SECONDS",
     "MOST_MOVES",
+    "OPERATOR",
     "REPLAN_TRIGGER",
+    "SERVICE",
     "FreedMark",
     "NotBegun",
     "OperatorLiveness",
@@ -96,6 +99,7 @@ __all__ = [
     "sweep_freed_nodes",
     "too_little_gain_reason",
     "uncordon_nodes",
+    "why_absent",
     "why_it_stays",
     "why_not_ready",
 ]

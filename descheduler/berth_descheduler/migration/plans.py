@@ -119,10 +119,16 @@ def conclude_request(client: KubeClient, clock: Clock, request: MigrationPlan, o
     if outcome.published or outcome.plan is not None or outcome.verdict in _UNDECIDED:
         return
     nothing = outcome.verdict is Verdict.NOTHING_TO_MOVE
-    if nothing:
-        planned = outcome.forecast.predicted
-        predicted = Predicted(nodes=planned.nodes if planned else 0, moves=0, waves=0)
-        filling = {"spec": {"moves": [], "predicted": msgspec.to_builtins(predicted)}}
+    planned, objective = outcome.forecast.predicted, outcome.forecast.objective
+    if nothing or planned is not None:
+        predicted = Predicted(
+            nodes=planned.nodes if planned else 0,
+            moves=0,
+            waves=0,
+            restrictions=planned.restrictions if planned else (),
+        )
+        asked = {"objective": msgspec.to_builtins(objective)} if objective is not None else {}
+        filling = {"spec": {"moves": [], "predicted": msgspec.to_builtins(predicted), **asked}}
         try:
             client.merge_patch(MIGRATION_PLANS, request.metadata.name, filling)
         except NotFoundError:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -431,9 +432,9 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
     """
     strategy = _strategy(options)
     with naming_options(options):
-        plugins = default_plugins(
-            DefragmentationArgs.parse(_args(options, strategy)), _evictor(options["label_selector"])
-        )
+        args = DefragmentationArgs.parse(_args(options, strategy))
+        args = replace(args, room=replace(args.room, names_must_exist=True))
+        plugins = default_plugins(args, _evictor(options["label_selector"]))
         settings = PlannerSettings(
             max_moves=options["max_moves"],
             max_moves_per_node=options["max_moves_per_node"],
@@ -446,6 +447,7 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
             time_limit_seconds=_time_limit(options["time_limit"]),
             seed=options["seed"],
             control_plane_nodes=options["control_plane_nodes"],
+            names_must_exist=True,
         )
         return settings_with(settings, plugins)
 

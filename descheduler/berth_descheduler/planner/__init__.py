@@ -18,7 +18,12 @@ from berth_descheduler.planner.fragmentation import (
     resource_type_of,
 )
 from berth_descheduler.planner.gangs import Gangs, gangs_of
-from berth_descheduler.planner.pending_pods import is_pending, nodes_for_waiting_pods, starved_pods
+from berth_descheduler.planner.pending_pods import (
+    find_pods_to_fit,
+    is_pending,
+    nodes_for_waiting_pods,
+    starved_pods,
+)
 from berth_descheduler.planner.planning import (
     MoveWay,
     Plan,
@@ -39,8 +44,9 @@ from berth_descheduler.planner.problem import (
     Prover,
     Quality,
     Strategy,
+    known_namespaces,
 )
-from berth_descheduler.planner.queue_guarantees import QueueCapacity, QueueShape, measure_queues
+from berth_descheduler.planner.queue_guarantees import QueueCapacity, QueueShape, measure_queues, room_of_guarantee
 from berth_descheduler.planner.revalidation import Invalid, UnderWay, revalidate
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest
 from berth_descheduler.planner.settings import (
@@ -127,9 +133,11 @@ __all__ = [
     "WorkloadFit",
     "explain_kept_pods",
     "find_pending_jobs",
+    "find_pods_to_fit",
     "format_money",
     "gangs_of",
     "is_pending",
+    "known_namespaces",
     "matches_record",
     "measure_cluster",
     "measure_nodes",
@@ -150,6 +158,7 @@ __all__ = [
     "requested_share",
     "resource_type_of",
     "revalidate",
+    "room_of_guarantee",
     "slots_needed",
     "standing_fences",
     "starved_pods",

@@ -44,7 +44,7 @@ GangOf: TypeAlias = Callable[[Pod], tuple[str, str] | None]
 def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...]:
     """Return the pods to make room for.
 
-    Raises `InputError` for a named pod that is not pending.
+    Raises `InputError` for a named pod that is not pending, if names must exist; else others are passed over.
     """
     pending = [pod for pod in snapshot.pods if is_pending(pod)]
     if request.names_nothing:
@@ -52,19 +52,20 @@ def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...
     by_key = {(pod.metadata.namespace, pod.metadata.name): pod for pod in pending}
     named = []
     for key in request.pods:
-        if key not in by_key:
-            raise _not_waiting(key, snapshot)
-        named.append(by_key[key])
+        if key in by_key:
+            named.append(by_key[key])
+        elif request.names_must_exist:
+            raise not_waiting(key, snapshot)
     gangs = {gang for pod in named if (gang := gang_of(pod)) is not None}
     members = (pod for pod in pending if gang_of(pod) in gangs)
     found = {pod.key: pod for pod in (*named, *members)}
-    for pod in found.values():
-        if odd := odd_requests(pod):
-            raise InputError("pod", pod.key, "a pod whose requests can be read", said=f"{pod.key}, of which {odd}")
-    return (*(pod_of_shape(shape) for shape in request.shapes), *found.values())
+    if request.names_must_exist and (odd := next(filter(odd_requests, found.values()), None)) is not None:
+        expected = "a pod whose requests can be read"
+        raise InputError("pod", odd.key, expected, said=f"{odd.key}, of which {odd_requests(odd)}")
+    return (*(pod_of_shape(shape) for shape in request.shapes), *_with_known_requests(list(found.values())))
 
 
-def _not_waiting(key: tuple[str, str], snapshot: Snapshot) -> InputError:
+def not_waiting(key: tuple[str, str], snapshot: Snapshot) -> InputError:
     """Return the error for a pod that is not pending.
 
     It says in which state the pod is.
@@ -93,10 +94,14 @@ def _without_places_in_view(pending: Sequence[Pod]) -> tuple[Pod, ...]:
 
     Leaves out pods with unreadable requests, with their gangs.
     """
-    odd = [pod for pod in pending if odd_requests(pod)]
+    return tuple(pod for pod in _with_known_requests(pending) if not pod.status.nominated_node_name)
+
+
+def _with_known_requests(pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    """Return the pods but for those with unreadable requests, and their gangs."""
+    odd = [pod for pod in pods if odd_requests(pod)]
     keys, gangs = {pod.key for pod in odd}, {gang_of(pod) for pod in odd} - {None}
-    known = (pod for pod in pending if pod.key not in keys and gang_of(pod) not in gangs)
-    return tuple(pod for pod in known if not pod.status.nominated_node_name)
+    return tuple(pod for pod in pods if pod.key not in keys and gang_of(pod) not in gangs)
 
 
 def is_pending(pod: Pod) -> bool:

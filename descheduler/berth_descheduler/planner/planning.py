@@ -21,6 +21,7 @@ from berth_core import (
     Pod,
     Predicted,
     ResourceAmounts,
+    Restriction,
     Room,
     Snapshot,
     SnapshotKind,
@@ -190,7 +191,7 @@ def _all_but_accepted(
 
 def _namespace_refusal(problem: Problem, name: str) -> Refusal:
     most = problem.settings.max_moves_per_namespace
-    text = f"at most {most} pods of the namespace {name} may be moved, and others of them are"
+    text = f"at most {most} pods of the namespace {name} may be moved, and this one would be one more"
     return Refusal(RefusalReason.NAMESPACE_LIMIT, text)
 
 
@@ -290,6 +291,8 @@ class Plan:
     """Waiting pods that tolerate every taint and may take the room that is made for others, by namespace and name."""
     ways: tuple[MoveWay, ...] = ()
     """How each of the moves is made; empty where nothing was asked."""
+    restrictions: tuple[Restriction, ...] = ()
+    """What holds it back, where that was asked."""
     control_plane_only: bool = False
     """Every node is of the control plane, where no place is held: there is no target at all."""
 
@@ -342,6 +345,7 @@ class Plan:
             stateful_set_pods=self.cost.stateful_set_pods,
             expected_seconds=self.cost.seconds,
             freed_price_per_hour="" if self.price is None else format_money(self.price.total(self.freed_nodes)),
+            restrictions=self.restrictions,
         )
 
     @property

@@ -1,7 +1,7 @@
 """The input of every strategy: cluster, settings, movable pods, nodes to drain, and what a move costs."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -189,11 +189,14 @@ class Problem:
     def from_snapshot(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
         """Return the problem of a snapshot.
 
-        Raises `InputError` that names what is wrong with it. `waiting` are the pods to make room for.
+        Raises `InputError` that names what is wrong with it, if names must exist. `waiting` are the pods to make room
+        for.
         """
-        _check_namespaces(snapshot, settings.evictable_namespaces.named)
+        if settings.names_must_exist:
+            _check_namespaces(snapshot, settings.evictable_namespaces.named)
         problem = cls.to_review(snapshot, settings, waiting)
-        _check_resources(problem.cluster, settings.named_resources)
+        if settings.names_must_exist:
+            _check_resources(problem.cluster, settings.named_resources)
         return problem
 
     @classmethod
@@ -338,9 +341,15 @@ def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal,
     return (*odd, volumes) if isinstance(volumes, Refusal) else odd
 
 
+def known_namespaces(snapshot: Snapshot) -> frozenset[str]:
+    """Return the namespaces that there are, or that have pods where the snapshot lacks namespaces."""
+    named = {namespace.metadata.name for namespace in snapshot.namespaces}
+    return frozenset(named | {pod.metadata.namespace for pod in snapshot.pods})
+
+
 def _check_namespaces(snapshot: Snapshot, named: frozenset[str]) -> None:
     """Raise `InputError` for a named namespace that does not exist."""
-    known = {one.metadata.name for one in snapshot.namespaces} | {one.metadata.namespace for one in snapshot.pods}
+    known = known_namespaces(snapshot)
     unknown = sorted(named - known)
     if unknown:
         raise InputError("evictableNamespaces", unknown[0], f"a namespace of the cluster, such as {_some(known)}")
@@ -354,7 +363,7 @@ def _check_resources(cluster: Cluster, named: Mapping[str, str]) -> None:
             raise InputError(field_name, resource, f"a resource that a node has: {_some(known)}")
 
 
-def _some(names: set[str]) -> str:
+def _some(names: Iterable[str]) -> str:
     shown = sorted(names)[:_SHOWN_NAMES]
     return ", ".join(shown) if shown else "(it has none)"
 

@@ -121,6 +121,12 @@ class RoomRequest:
     queue: str = ""
     """The queue for what is left of whose guarantee room is made; its pods and shapes follow from the cluster."""
 
+    names_must_exist: bool = False
+    """Whether pods that do not wait and queues that are not there are errors, as where a person has just typed them.
+
+    Those of a policy are passed over: what it names comes and goes between its runs.
+    """
+
     def __post_init__(self) -> None:
         """Refuse owners without shapes, and an open count beside others.
 

@@ -282,7 +282,14 @@ class PlannerSettings:
     """How long a node that pods were moved off is no source again; 0: no time at all."""
 
     named_resources: Mapping[str, str] = field(default_factory=lambda: {"resourceType": CPU})
-    """Fields in which a policy names a resource; planning refuses one that no node has."""
+    """Fields in which a policy names a resource."""
+
+    names_must_exist: bool = False
+    """Whether namespaces and resources that the cluster does not have are errors, as where a person has typed them.
+
+    A policy outlives what it names: to exclude a namespace that is not there yet is harmless, and to include only such
+    moves nothing.
+    """
 
     node_prices: NodePrices = field(default_factory=NodePrices)
     """What an hour of each node costs; without any, all nodes are worth the same."""

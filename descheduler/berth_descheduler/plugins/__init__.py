@@ -22,6 +22,7 @@ from berth_descheduler.plugins.defragmentation import (
     with_defragmentation,
 )
 from berth_descheduler.plugins.lent_nodes import (
+    LentNodes,
     why_not_evicted,
 )
 from berth_descheduler.plugins.node_drain import NODE_DRAIN, NodeDrain, drain_of
@@ -49,6 +50,7 @@ __all__ = [
     "Defragmentation",
     "DefragmentationArgs",
     "Goal",
+    "LentNodes",
     "NoBalance",
     "NodeDrain",
     "PluginRegistry",

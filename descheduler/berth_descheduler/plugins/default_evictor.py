@@ -38,10 +38,7 @@ class DefaultEvictor:
         return cls(DefaultEvictorArgs.parse(args))
 
     def filter(self, view: ClusterView) -> PodFilter:
-        """Return the filter that gives every reason against moving a pod.
-
-        Raises `InputError` for an unknown PriorityClass.
-        """
+        """Return the filter that gives every reason against moving a pod."""
         scope = tuple(_scope_checks(self.args, view))
         every = (*scope, *_single_checks(self.args, view))
 
@@ -155,26 +152,24 @@ def _priority_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
 
     def check(pod: Pod) -> Iterator[Refusal]:
         priority = pod.spec.priority
-        if priority is not None and priority >= least:
+        if least is None:
+            name = args.priority_threshold.name if args.priority_threshold else ""
+            text = f"the PriorityClass {name} of priorityThreshold does not exist, so no pod is known to be below it"
+            yield Refusal(RefusalReason.PRIORITY_TOO_HIGH, text)
+        elif priority is not None and priority >= least:
             text = f"its priority {priority} is not below the priorityThreshold, which is {least}"
             yield Refusal(RefusalReason.PRIORITY_TOO_HIGH, text)
 
     return check
 
 
-def _least_priority(args: DefaultEvictorArgs, view: ClusterView) -> int:
-    """Return the least priority of the pods that stay.
-
-    Raises `InputError` for a PriorityClass that does not exist.
-    """
+def _least_priority(args: DefaultEvictorArgs, view: ClusterView) -> int | None:
+    """Return the least priority of the pods that stay; None if that is the value of a class that does not exist."""
     threshold = args.priority_threshold
     if threshold is None or threshold.value is not None:
         return 0 if threshold is None or threshold.value is None else threshold.value
     found = {one.metadata.name: one.value for one in view.snapshot.priority_classes}
-    if threshold.name not in found:
-        expected = f"a PriorityClass of the cluster, such as {', '.join(sorted(found)[:5]) or '(it has none)'}"
-        raise InputError("priorityThreshold.name", threshold.name, expected)
-    return found[threshold.name]
+    return found.get(threshold.name)
 
 
 def _replicas_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:

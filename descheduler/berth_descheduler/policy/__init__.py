@@ -21,12 +21,14 @@ from berth_descheduler.policy.parsing import (
     without_policy_limits,
 )
 from berth_descheduler.policy.profiles import PolicyError
+from berth_descheduler.policy.restrictions import PlanInput, find_restrictions
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, Timing, read_timing
 
 __all__ = [
     "DRAINED_AT_ONCE",
     "IntervalSchedule",
     "Linted",
+    "PlanInput",
     "PlanSettings",
     "PlanSettingsReader",
     "PolicyError",
@@ -38,6 +40,7 @@ __all__ = [
     "asked_drain",
     "choose_plan_settings",
     "draining",
+    "find_restrictions",
     "find_warnings",
     "lint_located",
     "read_documents",

@@ -4,6 +4,7 @@ Warnings say what will not work well.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -12,7 +13,16 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from berth_core import DeschedulerPolicy, InputError, Limits, RunMode, field_steps, format_duration
+from berth_core import (
+    DeschedulerPolicy,
+    InputError,
+    Limits,
+    RunMode,
+    Snapshot,
+    count,
+    field_steps,
+    format_duration,
+)
 from berth_descheduler.planner import format_money
 from berth_descheduler.plugins import DefaultEvictor, Defragmentation, Goal, PluginRegistry, StrategyName, goal_of
 from berth_descheduler.policy.parsing import PolicyRun, RunDefaults, decode_policy, read_policy
@@ -22,6 +32,8 @@ from berth_descheduler.policy.upstream import UpstreamProfile, is_upstream, not_
 from berth_kube import LocatedDocument
 
 _MANY_REPLICAS: Final = 20
+_USUAL_PODS: Final = 5
+"""A node in use holds so many pods of one namespace at least, where nothing is known of the cluster."""
 _DECISIVE: Final = frozenset({"cron", "strategy"})
 """Fields without which those beside them are wrong."""
 _SOME_DAY: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,32 +78,34 @@ class Linted:
 Check = Callable[[DeschedulerPolicy, PolicyRun], Iterator[Finding]]
 
 
-def lint_located(document: LocatedDocument, registry: PluginRegistry) -> tuple[Linted, ...]:
+def lint_located(
+    document: LocatedDocument, registry: PluginRegistry, snapshot: Snapshot | None = None
+) -> tuple[Linted, ...]:
     """Return as `lint_document` does, with the line of each finding."""
     linted = []
-    for one in lint_document(document.content, registry):
+    for one in lint_document(document.content, registry, snapshot):
         found = (replace(finding, line=document.line_of(finding.field)) for finding in one.findings)
         linted.append(replace(one, findings=tuple(sorted(found, key=lambda finding: finding.line or sys.maxsize))))
     return tuple(linted)
 
 
-def lint_document(raw: object, registry: PluginRegistry) -> tuple[Linted, ...]:
-    """Return the findings on a document's policies, ours or upstream's."""
+def lint_document(raw: object, registry: PluginRegistry, snapshot: Snapshot | None = None) -> tuple[Linted, ...]:
+    """Return the findings on a document's policies, ours or upstream's, for a cluster if there is a snapshot of it."""
     if not isinstance(raw, Mapping) or not is_upstream(raw):
-        return (_lint_policy(raw, registry),)
+        return (_lint_policy(raw, registry, snapshot),)
     try:
         profiles = read_upstream(raw, registry.names)
     except InputError as error:
         return (Linted(_name_of(raw), find_errors(error)),)
-    return tuple(_lint_profile(index, profile, registry) for index, profile in enumerate(profiles))
+    return tuple(_lint_profile(index, profile, registry, snapshot) for index, profile in enumerate(profiles))
 
 
-def _lint_profile(index: int, profile: UpstreamProfile, registry: PluginRegistry) -> Linted:
+def _lint_profile(index: int, profile: UpstreamProfile, registry: PluginRegistry, snapshot: Snapshot | None) -> Linted:
     """Return the findings on one profile of an upstream file.
 
     Its fields are named as they would be in a policy.
     """
-    found = _lint_policy(profile.raw, registry)
+    found = _lint_policy(profile.raw, registry, snapshot)
     missing = (
         find_errors(not_installed(f"profiles[{index}]", profile.missing, registry.names)) if profile.missing else ()
     )
@@ -99,7 +113,7 @@ def _lint_profile(index: int, profile: UpstreamProfile, registry: PluginRegistry
     return Linted(found.name, (*missing, *left_out, *found.findings))
 
 
-def _lint_policy(raw: object, registry: PluginRegistry) -> Linted:
+def _lint_policy(raw: object, registry: PluginRegistry, snapshot: Snapshot | None) -> Linted:
     """Return all that is wrong with a policy, or what will not work well.
 
     Reading ends at some errors. So what they are about is taken out, and the rest is read, until nothing new is found.
@@ -118,7 +132,7 @@ def _lint_policy(raw: object, registry: PluginRegistry) -> Linted:
                 if _take_out(rest, field_steps(one.field), one.value):
                     gone.add(one.field)
         else:
-            return Linted(policy.metadata.name, tuple(errors.values()) or find_warnings(policy, run))
+            return Linted(policy.metadata.name, tuple(errors.values()) or find_warnings(policy, run, snapshot))
 
 
 def _take_out(raw: object, steps: Sequence[str], value: object) -> bool:
@@ -155,9 +169,10 @@ def find_errors(error: InputError) -> tuple[Finding, ...]:
     return tuple(Finding(Severity.ERROR, one.field, str(one).removeprefix(f"{one.field} ")) for one in errors_in(error))
 
 
-def find_warnings(policy: DeschedulerPolicy, run: PolicyRun) -> tuple[Finding, ...]:
-    """Return what will not work well, in the policy's field order."""
+def find_warnings(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snapshot | None = None) -> tuple[Finding, ...]:
+    """Return what will not work well, in the policy's field order; with a snapshot, in that cluster."""
     found = [finding for check in _CHECKS for finding in check(policy, run)]
+    found += _check_node_limits(policy, run, snapshot)
     return (*found, *(_warning("spec.profiles[0]", text) for text in run.warnings))
 
 
@@ -233,6 +248,44 @@ def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding
     most, one_move = run.cycle.execution.max_seconds, run.cycle.execution.timeouts.ready_seconds
     if most is not None and most < one_move:
         yield _warning("spec.limits.maxDuration", "is shorter than a single move may take: most plans are stopped")
+
+
+def _check_node_limits(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snapshot | None) -> Iterator[Finding]:
+    """Look for limits below what has to leave a usual node: such a node is never emptied."""
+    limits, objective = policy.spec.limits, run.planner.plugins.balance.plugin.objective
+    if goal_of(objective) is not Goal.FREE_NODES or objective.args.get("wholeNodes") is False:
+        return
+    loads = () if snapshot is None else tuple(_loads(snapshot))
+    numbers = {
+        "maxMoves": (limits.max_moves, "pods", [load.total() for load in loads]),
+        "maxMovesPerNode": (limits.max_moves_per_node, "pods", [load.total() for load in loads]),
+        "maxMovesPerNamespace": (
+            limits.max_moves_per_namespace,
+            "pods of one namespace",
+            [max(load.values()) for load in loads],
+        ),
+    }
+    for name, (most, what, held) in numbers.items():
+        usual = sorted(held)[len(held) // 2] if held else _USUAL_PODS
+        if most is None or most >= usual:
+            continue
+        text = f"{most} is less than a usual node holds, and a node with more {what} is never emptied: {usual} or more"
+        if held:
+            enough = sum(number <= most for number in held)
+            text = (
+                f"{most} is enough for {enough} of {count(len(held), 'node')} in use, as a usual node there holds "
+                f"{usual} {what}, and one with more than {most} is never emptied: {usual} or more"
+            )
+        yield _warning(f"spec.limits.{name}", text)
+
+
+def _loads(snapshot: Snapshot) -> Iterator[Counter[str]]:
+    """Yield how many pods of each namespace would have to leave each node that has any."""
+    pods: dict[str, Counter[str]] = {}
+    for pod in snapshot.pods:
+        if pod.spec.node_name and pod.occupies_node and not pod.is_terminating:
+            pods.setdefault(pod.spec.node_name, Counter())[pod.metadata.namespace] += 1
+    yield from pods.values()
 
 
 def _check_thresholds(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:

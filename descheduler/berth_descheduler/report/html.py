@@ -49,7 +49,14 @@ from berth_descheduler.report.page import (
     list_waves,
     settings_table,
 )
-from berth_descheduler.report.stored_plans import WISHED, methods_in_words, promises, terms_in_words, what_to_do
+from berth_descheduler.report.stored_plans import (
+    WISHED,
+    held_back_by,
+    methods_in_words,
+    promises,
+    terms_in_words,
+    what_to_do,
+)
 from berth_descheduler.report.summary import NO_PRICES, Prices, stakes_in_words
 
 if TYPE_CHECKING:
@@ -210,7 +217,9 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
         tone=_TONES.get(plan.phase, Tone.PLANNED),
         kind=f"Plan {plan.metadata.name}, {plan.phase.value}",
         headline=plan.status.message or _headline(plan),
-        notes=tuple(filter(None, (*stakes, what_to_do(plan), _origin(plan), methods_in_words(plan)))),
+        notes=tuple(
+            filter(None, (*stakes, *held_back_by(plan), what_to_do(plan), _origin(plan), methods_in_words(plan)))
+        ),
         cluster=occasion.cluster,
         made_at=format_timestamp(occasion.made_at),
         figures=tuple(_figures(plan)),

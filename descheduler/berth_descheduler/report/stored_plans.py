@@ -243,13 +243,19 @@ def render_stored_plan(plan: MigrationPlan, now: datetime, prices: Prices = NO_P
     if advice := what_to_do(plan):
         parts.append(Text(advice))
     if plan.spec.predicted is not None:
-        parts[1:1] = [Text(one) for one in stakes_in_words(plan.spec.predicted, prices)]
+        parts[1:1] = [Text(one) for one in (*stakes_in_words(plan.spec.predicted, prices), *held_back_by(plan))]
         parts += [Text(), _promises_table(plan)]
     if plan.spec.rooms:
         parts += [Text(), _rooms_table(plan)]
     if plan.spec.moves:
         parts += [Text(), _moves_table(plan)]
     return Group(*parts)
+
+
+def held_back_by(plan: MigrationPlan) -> Iterator[str]:
+    """Yield what holds a plan back, unless its outcome says it already."""
+    restrictions = plan.spec.predicted.restrictions if plan.spec.predicted is not None else ()
+    yield from (one.message for one in restrictions if one.message not in plan.status.message)
 
 
 def render_waiting_rooms(reservations: Iterable[Reservation], now: datetime) -> RenderableType | None:

@@ -38,8 +38,9 @@ _NO_TARGETS: Final = (
 
 
 def summarise_plan(plan: Plan) -> str:
-    """Return what a plan does, and why it has no targets."""
-    return f"{_what_it_does(plan)} {_NO_TARGETS}" if plan.control_plane_only else _what_it_does(plan)
+    """Return what a plan does, why it has no targets, and what holds it back."""
+    no_targets = [_NO_TARGETS] if plan.control_plane_only else []
+    return " ".join([_what_it_does(plan), *no_targets, *(one.message for one in plan.restrictions)])
 
 
 def _what_it_does(plan: Plan) -> str:
@@ -59,10 +60,8 @@ def _summarise_freed(plan: Plan) -> str:
     nodes = len(plan.before.nodes)
     single = _moves_single_pods(plan)
     if not plan.moves:
-        limit = plan.settings.max_moves
-        within = "" if limit is None else f" within {count(limit, 'move')}"
         what = f"no pod of the {nodes} nodes can be moved" if single else f"none of the {nodes} nodes can be emptied"
-        return f"Nothing to move: {what} by these rules{within}."
+        return f"Nothing to move: {what} by these rules."
     moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
     price = f", {plan.predicted.freed_price_per_hour} an hour" if plan.price and plan.freed_nodes else ""
     freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}{price}"

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from berth_core import PODS, Deadline, NoDeadline, Pod, Snapshot, effective_requests
+from berth_core import PODS, Deadline, InputError, NoDeadline, Pod, Snapshot, effective_requests
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.explanations import Blockers
 from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, find_pods_to_fit, gang_of
@@ -260,8 +260,18 @@ class MakeRoom:
         return _MakeRoomRun(problem, state, request, self._deadline, self._gangs).propose()
 
     def _resolved(self, snapshot: Snapshot) -> RoomRequest:
-        """Return the request with the pods and shapes of the queue that it names."""
-        return room_of_guarantee(snapshot, self._request) if self._request.queue else self._request
+        """Return the request with the pods and shapes of the queue that it names.
+
+        There are none where the queue is not there, unless names must exist: then it raises `InputError`.
+        """
+        if not self._request.queue:
+            return self._request
+        try:
+            return room_of_guarantee(snapshot, self._request)
+        except InputError:
+            if self._request.names_must_exist:
+                raise
+            return self._request
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,427 @@
+"""What holds a plan back: the limits that bind, and names of a policy that the cluster does not have.
+
+A limit binds if the same rules do more without it. That is found by planning again without it, never guessed from the
+reasons for which nodes stay, because those name what was met first. Limits of waves and of controllers are not asked:
+they say how fast pods move, not which.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
+
+from msgspec.structs import replace as replace_struct
+
+from berth_core import (
+    LAST_DEFRAGMENTED_ANNOTATION,
+    LAST_MOVED_ANNOTATION,
+    Deadline,
+    LabelSelector,
+    Objective,
+    Restriction,
+    RestrictionReason,
+    Snapshot,
+    count,
+    first_few,
+    format_duration,
+    format_selector,
+    is_over,
+    percent,
+)
+from berth_descheduler.framework.interfaces import Enabled, PluginSet
+from berth_descheduler.planner import (
+    EvictableNamespaces,
+    Plan,
+    PlannerSettings,
+    Strategy,
+    Threshold,
+    ThresholdRules,
+    Thresholds,
+    format_money,
+)
+from berth_descheduler.plugins import (
+    DefaultEvictor,
+    DefaultEvictorArgs,
+    Defragmentation,
+    DefragmentationArgs,
+    Goal,
+    StrategyName,
+    drain_of,
+    goal_of,
+)
+from berth_descheduler.policy.unknown_names import find_unknown_names
+
+_FEW_PODS: Final = 2_000
+"""In a cluster of more pods than this only a plan without moves is made again without its limits."""
+_FILLED: Final = 100
+_NAMED: Final = 5
+_ANY_GRACE: Final = timedelta(days=36_500)
+_MANY_DISRUPTIONS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInput:
+    """What a plan is made from."""
+
+    snapshot: Snapshot
+    settings: PlannerSettings
+
+
+PlanAgain: TypeAlias = Callable[[PlanInput], Plan]
+"""Plans as the plan in question was made."""
+
+Lift: TypeAlias = Callable[[PlanInput], PlanInput]
+
+Merit: TypeAlias = tuple[int | Fraction, ...]
+"""What a plan brings; more is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """Something that may keep a plan from doing more."""
+
+    field: str
+    condition: str
+    """What would have to be so, as in "without maxMoves: 10"."""
+
+    lift: Lift
+    is_for_safety: bool = False
+    """Whether it protects pods rather than bounds the plan: blamed last, and only where nothing is moved."""
+
+    helps_only_alone: bool = False
+    """Whether to lift it beside others may bring less, as more low nodes are fewer targets."""
+
+
+def find_restrictions(
+    given: PlanInput, found: Plan, plan_again: PlanAgain, deadline: Deadline
+) -> tuple[Restriction, ...]:
+    """Return what holds a plan back that was made from `given`.
+
+    Plans again up to a few times while there is time, for a plan with moves only in a small cluster. What is returned
+    is true also where time ran out; then it may be incomplete.
+    """
+    unknown = tuple(_name_restrictions(given, found))
+    if given.settings.begun or drain_of(found.objective) is not None:
+        return unknown
+    limits = tuple(_limits(given))
+    if found.moves:
+        limits = tuple(limit for limit in limits if not limit.is_for_safety) if _is_small(given.snapshot) else ()
+    return (*unknown, *_BindingLimits(given, found, plan_again, deadline).among(limits))
+
+
+def _is_small(snapshot: Snapshot) -> bool:
+    return len(snapshot.pods) <= _FEW_PODS
+
+
+# --- limits that bind -------------------------------------------------------------------------------------------------
+
+
+class _BindingLimits:
+    """Finds which limits bind, by planning again without them."""
+
+    def __init__(self, given: PlanInput, found: Plan, plan_again: PlanAgain, deadline: Deadline) -> None:
+        self._given = given
+        self._found = found
+        self._plan_again = plan_again
+        self._deadline = deadline
+
+    def among(self, limits: Sequence[_Limit]) -> tuple[Restriction, ...]:
+        """Return the limits that bind by themselves, or else the fewest that bind together."""
+        together = [limit for limit in limits if not limit.helps_only_alone]
+        bind_together = bool(together) and self._better_without(together) is not None
+        asked = (limit for limit in limits if bind_together or limit.helps_only_alone)
+        alone = [(limit, better) for limit in asked if (better := self._better_without([limit])) is not None]
+        if alone:
+            return tuple(self._restriction([limit], better) for limit, better in alone)
+        fewest = self._fewest(together) if bind_together else []
+        better = self._better_without(fewest) if fewest else None
+        return () if better is None else (self._restriction(fewest, better),)
+
+    def _fewest(self, limits: Sequence[_Limit]) -> list[_Limit]:
+        """Return limits that bind together, each of which is needed for that."""
+        needed = list(limits)
+        for limit in sorted(limits, key=lambda one: not one.is_for_safety):
+            others = [one for one in needed if one is not limit]
+            if others and self._better_without(others) is not None:
+                needed = others
+        return needed
+
+    def _better_without(self, limits: Iterable[_Limit]) -> Plan | None:
+        """Return the plan without some limits; None if it brings no more, or there is no time to make it."""
+        if is_over(self._deadline):
+            return None
+        lifted = self._given
+        for limit in limits:
+            lifted = limit.lift(lifted)
+        again = self._plan_again(lifted)
+        return again if _merit(again) > _merit(self._found) else None
+
+    def _restriction(self, limits: Sequence[_Limit], better: Plan) -> Restriction:
+        conditions = " and ".join(limit.condition for limit in limits)
+        together = "; one of them alone changes nothing" if len(limits) > 1 else ""
+        return Restriction(
+            reason=RestrictionReason.LIMIT_BINDS,
+            fields=tuple(limit.field for limit in limits),
+            message=f"{_what_it_brings(better, self._found)} {conditions}{together}.",
+        )
+
+
+def _merit(plan: Plan) -> Merit:
+    alone = sum(move.stands_alone for move in plan.moves)
+    match goal_of(plan.objective):
+        case Goal.FREE_NODES if _moves_single_pods(plan):
+            return (len(plan.moves),)
+        case Goal.FREE_NODES:
+            money = plan.quality.money if plan.quality is not None else None
+            return (len(plan.freed_nodes) if money is None else money.reached, len(plan.freed_nodes), alone)
+        case Goal.MAKE_ROOM:
+            return (sum(room.fitted for room in plan.room), alone)
+        case Goal.LOWER_FRAGMENTATION:
+            return (Fraction(0) if plan.fragmentation is None else -plan.fragmentation.share_after, alone)
+        case Goal.MOVE_PODS:
+            return (len(plan.moves),)
+
+
+def _moves_single_pods(plan: Plan) -> bool:
+    return plan.objective.args.get("wholeNodes") is False
+
+
+def _what_it_brings(better: Plan, found: Plan) -> str:
+    """Return what a better plan brings, beside what the plan in question does."""
+    more, less = _merit(better), _merit(found)
+    goal = goal_of(better.objective)
+    if goal is Goal.MAKE_ROOM and more[0] > less[0]:
+        return f"{_instead(int(more[0]), int(less[0]), 'pod')} would have room"
+    if goal is Goal.LOWER_FRAGMENTATION and more[0] > less[0]:
+        return f"{percent(-Fraction(more[0]))} instead of {percent(-Fraction(less[0]))} would be fragmented"
+    if goal is Goal.FREE_NODES and not _moves_single_pods(better):
+        if len(better.freed_nodes) > len(found.freed_nodes):
+            return f"{_instead(len(better.freed_nodes), len(found.freed_nodes), 'node')} could be freed"
+        if more[0] > less[0]:
+            worth = f"{format_money(int(more[0]))} an hour instead of {format_money(int(less[0]))}"
+            return f"nodes worth {worth} could be freed"
+    return f"{_instead(len(better.moves), len(found.moves), 'pod')} could be moved"
+
+
+def _instead(more: int, less: int, noun: str) -> str:
+    return f"{more} instead of {count(less, noun)}" if less else count(more, noun)
+
+
+# --- the limits of a plan ---------------------------------------------------------------------------------------------
+
+
+def _limits(given: PlanInput) -> Iterator[_Limit]:
+    """Yield the limits that are set and that could bind at all, in the order in which they are named."""
+    yield from _limits_of_moves(given.settings)
+    yield from _limits_of_strategy(given)
+    yield from _limits_of_scope(given.settings)
+    yield from _limits_in_time(given)
+    yield from _limits_for_safety(given)
+
+
+def _limits_of_moves(settings: PlannerSettings) -> Iterator[_Limit]:
+    numbers: dict[str, tuple[str, int | None]] = {
+        "maxMoves": ("max_moves", settings.max_moves),
+        "maxMovesPerNode": ("max_moves_per_node", settings.max_moves_per_node),
+        "maxMovesPerNamespace": ("max_moves_per_namespace", settings.max_moves_per_namespace),
+    }
+    for field, (name, most) in numbers.items():
+        if most is not None:
+            yield _without(field, most, **{name: None})
+    if settings.min_savings_per_move:
+        yield _without("minSavingsPerMove", format_money(settings.min_savings_per_move), min_savings_per_move=0)
+
+
+def _limits_of_strategy(given: PlanInput) -> Iterator[_Limit]:
+    settings, balance = given.settings, given.settings.plugins.balance.plugin
+    if any(percentage < _FILLED for _, percentage in settings.protection.percentages):
+        yield _without("protectionThresholds", settings.protection, protection=Thresholds(()))
+    if not isinstance(balance, Defragmentation) or balance.args.strategy is not StrategyName.THRESHOLD:
+        return
+    args = balance.args
+    if args.number_of_nodes:
+        yield _Limit(
+            "numberOfNodes",
+            f"without numberOfNodes: {args.number_of_nodes}",
+            _with_rules(lambda rules: replace(rules, number_of_nodes=0)),
+        )
+    raised = Thresholds(
+        tuple((name, args.defragment.get(name) or Fraction(_FILLED)) for name, _ in args.low.percentages)
+    )
+    if raised != args.low:
+        yield _Limit(
+            "lowThresholds",
+            f"with lowThresholds: {_written(raised)} instead of {_written(args.low)}",
+            _with_rules(lambda rules: replace(rules, low=raised)),
+            helps_only_alone=True,
+        )
+    any_use = Thresholds(tuple((name, Fraction(-1)) for name, _ in args.defragment.percentages))
+    yield _Limit(
+        "defragmentThresholds",
+        f"without defragmentThresholds: {_written(args.defragment)}",
+        _with_rules(lambda rules: replace(rules, defragment=any_use)),
+    )
+
+
+def _limits_of_scope(settings: PlannerSettings) -> Iterator[_Limit]:
+    if settings.evictable_namespaces != EvictableNamespaces():
+        namespaces = settings.evictable_namespaces
+        yield _without("evictableNamespaces", namespaces, evictable_namespaces=EvictableNamespaces())
+    if settings.node_selector is not None:
+        yield _without("nodeSelector", format_selector(settings.node_selector), node_selector=None)
+    for evictor in _evictors(settings.plugins):
+        for field, value, lifted in _scope_of_evictor(evictor.args):
+            yield _Limit(
+                f"DefaultEvictor.{field}", f"without {field}: {value} of DefaultEvictor", _with_evictor(lifted)
+            )
+
+
+def _scope_of_evictor(args: DefaultEvictorArgs) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield what limits the scope: the argument, what it says, and the fields without it."""
+    selectors: dict[str, tuple[str, LabelSelector | None]] = {
+        "nodeSelector": ("node_selector", args.node_selector),
+        "labelSelector": ("label_selector", args.label_selector),
+        "namespaceLabelSelector": ("namespace_label_selector", args.namespace_label_selector),
+    }
+    for field, (name, selector) in selectors.items():
+        if selector is not None:
+            yield field, format_selector(selector), {name: None}
+    if args.namespaces != EvictableNamespaces():
+        yield "namespaces", _written(args.namespaces), {"namespaces": EvictableNamespaces()}
+    if args.priority_threshold is not None:
+        threshold = args.priority_threshold
+        yield "priorityThreshold", threshold.name or str(threshold.value), {"priority_threshold": None}
+    if args.min_replicas > 1:
+        yield "minReplicas", str(args.min_replicas), {"min_replicas": 0}
+    if args.min_pod_age is not None:
+        yield "minPodAge", args.age_in_words, {"min_pod_age": None}
+
+
+def _limits_in_time(given: PlanInput) -> Iterator[_Limit]:
+    """Yield the cool-downs that something is in."""
+    settings = given.settings
+    marks = {mark for node in given.snapshot.nodes for mark in node.metadata.annotations}
+    if settings.cool_down and LAST_DEFRAGMENTED_ANNOTATION in marks:
+        yield _without("coolDownTime", format_duration(settings.cool_down), cool_down=timedelta(0))
+    if settings.node_cool_down and LAST_MOVED_ANNOTATION in marks:
+        yield _without("nodeCoolDown", format_duration(settings.node_cool_down), node_cool_down=timedelta(0))
+    if settings.pods_in_cooldown:
+        resting = count(len(settings.pods_in_cooldown), "pod")
+        lift = _with_settings(pods_in_cooldown={})
+        yield _Limit("podCoolDown", f"without podCoolDown, in which {resting} rest", lift)
+
+
+def _limits_for_safety(given: PlanInput) -> Iterator[_Limit]:
+    settings, snapshot = given.settings, given.snapshot
+    longest = settings.max_grace.total_seconds()
+    if any((pod.spec.termination_grace_period_seconds or 0) > longest for pod in snapshot.pods):
+        grace = format_duration(settings.max_grace)
+        lift = _with_settings(max_grace=_ANY_GRACE)
+        yield _Limit("maxGracePeriod", f"without maxGracePeriod: {grace}", lift, is_for_safety=True)
+    if snapshot.disruption_budgets:
+        condition = "if every disruption budget allowed it"
+        yield _Limit("PodDisruptionBudget", condition, _allowing_every_disruption, is_for_safety=True)
+
+
+def _without(field: str, value: object, **lifted: Any) -> _Limit:  # noqa: ANN401 - fields of the settings
+    return _Limit(field, f"without {field}: {_written(value)}", _with_settings(**lifted))
+
+
+def _written(value: object) -> str:
+    """Return a value as a policy has it."""
+    if not isinstance(value, Thresholds | EvictableNamespaces):
+        return str(value)
+    parts = (f"{name}: {_listed(part)}" for name, part in value.to_mapping().items())
+    return f"{{{', '.join(parts)}}}"
+
+
+def _listed(part: object) -> str:
+    return f"[{first_few(part, _NAMED)}]" if isinstance(part, list) else str(part)
+
+
+def _with_settings(**lifted: Any) -> Lift:  # noqa: ANN401 - fields of the settings
+    return lambda given: replace(given, settings=replace(given.settings, **lifted))
+
+
+def _with_evictor(lifted: Mapping[str, Any]) -> Lift:
+    """Return what takes an argument away from every use of the evictor, and from what the planner reads of it."""
+
+    def freed(enabled: Enabled[Any]) -> Enabled[Any]:
+        if not isinstance(enabled.plugin, DefaultEvictor):
+            return enabled
+        return replace(enabled, plugin=DefaultEvictor(replace(enabled.plugin.args, **lifted)))
+
+    def lift(given: PlanInput) -> PlanInput:
+        plugins = given.settings.plugins
+        plugins = replace(
+            plugins,
+            filters=tuple(map(freed, plugins.filters)),
+            pre_eviction_filters=tuple(map(freed, plugins.pre_eviction_filters)),
+            node_selector=None if "node_selector" in lifted else plugins.node_selector,
+        )
+        return replace(given, settings=replace(given.settings, plugins=plugins))
+
+    return lift
+
+
+def _evictors(plugins: PluginSet) -> Iterator[DefaultEvictor]:
+    yield from (one.plugin for one in plugins.filters if isinstance(one.plugin, DefaultEvictor))
+
+
+@dataclass(frozen=True, slots=True)
+class _RelaxedThreshold:
+    """The balance plugin `Defragmentation` by other rules than its arguments can say."""
+
+    args: DefragmentationArgs
+    rules: ThresholdRules
+
+    def strategy(self, _deadline: Deadline) -> Strategy:
+        return Threshold(self.rules)
+
+    @property
+    def objective(self) -> Objective:
+        return Defragmentation(self.args).objective
+
+
+def _with_rules(relax: Callable[[ThresholdRules], ThresholdRules]) -> Lift:
+    def lift(given: PlanInput) -> PlanInput:
+        plugins = given.settings.plugins
+        balance = plugins.balance.plugin
+        if isinstance(balance, Defragmentation):
+            args = balance.args
+            rules = ThresholdRules(args.low, args.defragment, args.number_of_nodes, args.empties_whole_nodes)
+        elif isinstance(balance, _RelaxedThreshold):
+            args, rules = balance.args, balance.rules
+        else:
+            return given
+        relaxed = Enabled(plugins.balance.name, _RelaxedThreshold(args, relax(rules)))
+        return replace(given, settings=replace(given.settings, plugins=replace(plugins, balance=relaxed)))
+
+    return lift
+
+
+def _allowing_every_disruption(given: PlanInput) -> PlanInput:
+    """Return the input with budgets that allow everything; pods stay covered by them, and several still exclude."""
+    budgets = tuple(
+        replace_struct(
+            budget,
+            status=replace_struct(
+                budget.status,
+                disruptions_allowed=_MANY_DISRUPTIONS,
+                observed_generation=budget.metadata.generation,
+            ),
+        )
+        for budget in given.snapshot.disruption_budgets
+    )
+    return replace(given, snapshot=replace(given.snapshot, disruption_budgets=budgets))
+
+
+# --- names that the cluster does not have -----------------------------------------------------------------------------
+
+
+def _name_restrictions(given: PlanInput, found: Plan) -> Iterator[Restriction]:
+    for name in find_unknown_names(given.snapshot, given.settings):
+        is_idle = name.selects_nothing and not found.moves
+        reason = RestrictionReason.SELECTS_NOTHING if is_idle else RestrictionReason.UNKNOWN_NAME
+        yield Restriction(reason=reason, fields=(name.field,), message=name.message)

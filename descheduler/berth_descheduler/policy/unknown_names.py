@@ -1,0 +1,140 @@
+"""Names and selectors of a policy that match nothing in the cluster.
+
+None of them is an error: a policy outlives namespaces, nodes, pods, queues and classes. What is excluded and not there
+is harmless; where all that is included is not there, nothing is moved.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from berth_core import InputError, LabelSelector, Snapshot, SnapshotKind, first_few, format_selector, matches_labels
+from berth_descheduler.planner import (
+    EvictableNamespaces,
+    PlannerSettings,
+    RoomRequest,
+    find_pods_to_fit,
+    known_namespaces,
+    room_of_guarantee,
+)
+from berth_descheduler.plugins import (
+    DefaultEvictor,
+    DefaultEvictorArgs,
+    Defragmentation,
+    LentNodes,
+    ReservationWindows,
+    StarvingJobs,
+    StrategyName,
+)
+
+_NAMED: Final = 5
+_NONE: Final = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownName:
+    """A field that names or selects something that the cluster does not have."""
+
+    field: str
+    message: str
+    selects_nothing: bool = False
+    """Whether nothing is left that the field allows."""
+
+
+def find_unknown_names(snapshot: Snapshot, settings: PlannerSettings) -> Iterator[UnknownName]:
+    """Yield the fields of a policy that match nothing, or have names that match nothing."""
+    yield from _unknown_namespaces("evictableNamespaces", settings.evictable_namespaces, snapshot)
+    yield from _unselected_nodes("nodeSelector", settings.node_selector, snapshot)
+    yield from _unknown_resources(settings, snapshot)
+    balance = settings.plugins.balance.plugin
+    if isinstance(balance, Defragmentation):
+        yield from _unknown_room(balance.args.room, snapshot)
+    for plugin, namespaces in _namespaces_of_plugins(settings):
+        yield from _unknown_namespaces(f"{plugin}.namespaces", namespaces, snapshot)
+    for enabled in settings.plugins.filters:
+        if isinstance(enabled.plugin, DefaultEvictor):
+            yield from _unknown_to_evictor(enabled.plugin.args, snapshot)
+
+
+def _namespaces_of_plugins(settings: PlannerSettings) -> Iterator[tuple[str, EvictableNamespaces]]:
+    """Yield the lists of namespaces that plugins for jobs, windows and lent nodes have, each plugin once."""
+    enabled = (settings.plugins.balance, *settings.plugins.deschedule)
+    for name, plugin in {one.name: one.plugin for one in enabled}.items():
+        if isinstance(plugin, LentNodes | ReservationWindows):
+            yield name, plugin.namespaces
+        elif isinstance(plugin, StarvingJobs):
+            yield name, plugin.args.namespaces
+
+
+def _unknown_namespaces(field: str, namespaces: EvictableNamespaces, snapshot: Snapshot) -> Iterator[UnknownName]:
+    known = known_namespaces(snapshot)
+    for part, names in (("include", namespaces.include), ("exclude", namespaces.exclude)):
+        if unknown := sorted(names - known):
+            is_all = part == "include" and len(unknown) == len(names)
+            moved = ": no pod may be moved" if is_all else ""
+            yield _named(f"{field}.{part}", unknown, "namespace of the cluster", moved, selects_nothing=is_all)
+
+
+def _unselected_nodes(field: str, selector: LabelSelector | None, snapshot: Snapshot) -> Iterator[UnknownName]:
+    if selector is not None and not any(matches_labels(selector, node.metadata.labels) for node in snapshot.nodes):
+        text = f"{field} {format_selector(selector)} selects no node of the cluster: nothing can be moved."
+        yield UnknownName(field, text, selects_nothing=True)
+
+
+def _unknown_resources(settings: PlannerSettings, snapshot: Snapshot) -> Iterator[UnknownName]:
+    """Yield the resources that no node has; thresholds count only with the strategy that goes by them."""
+    known, balance = _resources(snapshot), settings.plugins.balance.plugin
+    by_thresholds = isinstance(balance, Defragmentation) and balance.args.strategy is StrategyName.THRESHOLD
+    for field, resource in settings.named_resources.items() if known else ():
+        if resource not in known and (by_thresholds or "." not in field):
+            yield _named(field, [resource], "resource that a node has", selects_nothing=True)
+
+
+def _resources(snapshot: Snapshot) -> frozenset[str]:
+    """Return the resources of which a node has more than nothing; an amount that cannot be read counts."""
+    amounts = (item for node in snapshot.nodes for item in node.status.allocatable.items())
+    return frozenset(name for name, amount in amounts if str(amount).strip() != _NONE)
+
+
+def _unknown_room(room: RoomRequest, snapshot: Snapshot) -> Iterator[UnknownName]:
+    if room.queue:
+        try:
+            room_of_guarantee(snapshot, room)
+        except InputError as error:
+            text = f"{error.field} is {error.said or room.queue}, and not {error.expected}: no room is made for it."
+            yield UnknownName(error.field, text, selects_nothing=True)
+    named = find_pods_to_fit(room, snapshot) if room.pods else ()
+    waiting = {(pod.metadata.namespace, pod.metadata.name) for pod in named}
+    if unknown := ["/".join(key) for key in room.pods if key not in waiting]:
+        idle = len(unknown) == len(room.pods) and not room.shapes
+        yield _named("room.pods", unknown, "pod that waits for room", selects_nothing=idle)
+
+
+def _unknown_to_evictor(args: DefaultEvictorArgs, snapshot: Snapshot) -> Iterator[UnknownName]:
+    plugin = "DefaultEvictor"
+    yield from _unknown_namespaces(f"{plugin}.namespaces", args.namespaces, snapshot)
+    yield from _unselected_nodes(f"{plugin}.nodeSelector", args.node_selector, snapshot)
+    labels = args.namespace_label_selector
+    if labels is not None and not any(matches_labels(labels, one.metadata.labels) for one in snapshot.namespaces):
+        text = f"{plugin}.namespaceLabelSelector selects no namespace of the cluster: no pod may be moved."
+        yield UnknownName(f"{plugin}.namespaceLabelSelector", text, selects_nothing=True)
+    if args.label_selector is not None and not any(
+        matches_labels(args.label_selector, pod.metadata.labels) for pod in snapshot.pods
+    ):
+        text = f"{plugin}.labelSelector selects no pod of the cluster: no pod may be moved."
+        yield UnknownName(f"{plugin}.labelSelector", text, selects_nothing=True)
+    classes = {one.metadata.name for one in snapshot.priority_classes}
+    if args.priority_threshold is not None and (name := args.priority_threshold.name) and name not in classes:
+        moved = ": no pod is known to be below it, and none may be moved"
+        yield _named(f"{plugin}.priorityThreshold", [name], "PriorityClass of the cluster", moved, selects_nothing=True)
+    if SnapshotKind.STORAGE_CLASSES not in (*snapshot.missing, *snapshot.unread):
+        storage = {one.metadata.name for one in snapshot.storage_classes}
+        if unknown := sorted(args.protected_storage_classes - storage):
+            yield _named(f"{plugin}.protectedStorageClasses", unknown, "StorageClass of the cluster")
+
+
+def _named(
+    field: str, names: Collection[str], kind: str, consequence: str = "", *, selects_nothing: bool = False
+) -> UnknownName:
+    text = f"{field} names what is no {kind}: {first_few(list(names), _NAMED)}"
+    return UnknownName(field, f"{text}{consequence}.", selects_nothing)
