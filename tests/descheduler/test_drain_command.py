@@ -303,7 +303,8 @@ def test_a_place_that_a_quota_refuses_ahead_is_held_in_its_turn(surging: Surging
     def hold_one_of_web(reservation: Raw) -> None:
         """Hold a place of web only while no other is held."""
         others = [one for one in cluster.reservations() if one["metadata"]["name"] != reservation["metadata"]["name"]]
-        phases = [one["status"]["state"]["phase"] for one in others if "web" in str(one["spec"]["owners"])]
+        of_web = [one for one in others if "web" in str(one["spec"]["owners"]) and "status" in one]
+        phases = [one["status"]["state"]["phase"] for one in of_web]  # the others have only just been created
         if "web" in str(reservation["spec"]["owners"]) and "Available" in phases:
             cluster.set_reservation(reservation, "Failed")
         else:

@@ -132,7 +132,8 @@ def test_a_plan_that_was_asked_for_says_what_it_was_for_and_what_held_it_back_th
     request = ask(cluster, RunMode.AUTO)
     assert (request.spec.objective.plugin, request.spec.objective.strategy) == ("", "")
     limited = consolidating(cluster, max_moves=1, max_moves_per_node=1)
-    cluster.merge_patch(PODS, "web-2", {"metadata": {"annotations": NOT_SAFE}}, namespace="shop")
+    for pod in ("big-1", "big-2", "web-2"):
+        cluster.merge_patch(PODS, pod, {"metadata": {"annotations": NOT_SAFE}}, namespace="shop")
     outcome = limited.run(request)
     plan = stored(cluster)
     assert outcome.verdict is Verdict.NOTHING_TO_MOVE

@@ -366,7 +366,9 @@ BINDS: Final = restriction("LimitBinds", "3 nodes could be freed without maxMove
 IDLE: Final = restriction(
     "SelectsNothing", "nodeSelector pool=none selects no node of the cluster: nothing can be moved."
 )
-TYPO: Final = restriction("UnknownName", "evictableNamespaces.exclude names what is no namespace of the cluster: shpo.")
+TYPO: Final = restriction(
+    "UnknownName", "evictableNamespaces.exclude names shpo, and the cluster has no such namespace."
+)
 UNHINDERED: Final = ("True", "Unhindered")
 LAST_RUNS: Final = {
     "it moved pods, and a limit bounded that": ("CarriedOut", [BINDS], UNHINDERED, "no limit and no name"),

@@ -29,6 +29,11 @@ from berth_descheduler.plugins import (
 
 _NAMED: Final = 5
 _NONE: Final = "0"
+_NO_NAMESPACE: Final = "and the cluster has no such namespace"
+_NO_PRIORITY_CLASS: Final = "and the cluster has no such PriorityClass"
+_NO_RESOURCE: Final = "and no node has such a resource"
+_NO_POD: Final = "and no such pod waits for room"
+_NO_STORAGE_CLASS: Final = "and the cluster has no such StorageClass"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,8 @@ def _unknown_namespaces(field: str, namespaces: EvictableNamespaces, snapshot: S
     for part, names in (("include", namespaces.include), ("exclude", namespaces.exclude)):
         if unknown := sorted(names - known):
             is_all = part == "include" and len(unknown) == len(names)
-            moved = ": no pod may be moved" if is_all else ""
-            yield _named(f"{field}.{part}", unknown, "namespace of the cluster", moved, selects_nothing=is_all)
+            consequence = "; no pod may be moved" if is_all else ""
+            yield _named(f"{field}.{part}", unknown, _NO_NAMESPACE, consequence, selects_nothing=is_all)
 
 
 def _unselected_nodes(field: str, selector: LabelSelector | None, snapshot: Snapshot) -> Iterator[UnknownName]:
@@ -87,7 +92,7 @@ def _unknown_resources(settings: PlannerSettings, snapshot: Snapshot) -> Iterato
     by_thresholds = isinstance(balance, Defragmentation) and balance.args.strategy is StrategyName.THRESHOLD
     for field, resource in settings.named_resources.items() if known else ():
         if resource not in known and (by_thresholds or "." not in field):
-            yield _named(field, [resource], "resource that a node has", selects_nothing=True)
+            yield _named(field, [resource], _NO_RESOURCE, selects_nothing=True)
 
 
 def _resources(snapshot: Snapshot) -> frozenset[str]:
@@ -107,7 +112,7 @@ def _unknown_room(room: RoomRequest, snapshot: Snapshot) -> Iterator[UnknownName
     waiting = {(pod.metadata.namespace, pod.metadata.name) for pod in named}
     if unknown := ["/".join(key) for key in room.pods if key not in waiting]:
         idle = len(unknown) == len(room.pods) and not room.shapes
-        yield _named("room.pods", unknown, "pod that waits for room", selects_nothing=idle)
+        yield _named("room.pods", unknown, _NO_POD, selects_nothing=idle)
 
 
 def _unknown_to_evictor(args: DefaultEvictorArgs, snapshot: Snapshot) -> Iterator[UnknownName]:
@@ -125,16 +130,16 @@ def _unknown_to_evictor(args: DefaultEvictorArgs, snapshot: Snapshot) -> Iterato
         yield UnknownName(f"{plugin}.labelSelector", text, selects_nothing=True)
     classes = {one.metadata.name for one in snapshot.priority_classes}
     if args.priority_threshold is not None and (name := args.priority_threshold.name) and name not in classes:
-        moved = ": no pod is known to be below it, and none may be moved"
-        yield _named(f"{plugin}.priorityThreshold", [name], "PriorityClass of the cluster", moved, selects_nothing=True)
+        consequence = "; no pod is known to be below it, and none may be moved"
+        yield _named(f"{plugin}.priorityThreshold", [name], _NO_PRIORITY_CLASS, consequence, selects_nothing=True)
     if SnapshotKind.STORAGE_CLASSES not in (*snapshot.missing, *snapshot.unread):
         storage = {one.metadata.name for one in snapshot.storage_classes}
         if unknown := sorted(args.protected_storage_classes - storage):
-            yield _named(f"{plugin}.protectedStorageClasses", unknown, "StorageClass of the cluster")
+            yield _named(f"{plugin}.protectedStorageClasses", unknown, _NO_STORAGE_CLASS)
 
 
 def _named(
-    field: str, names: Collection[str], kind: str, consequence: str = "", *, selects_nothing: bool = False
+    field: str, names: Collection[str], what_is_missing: str, consequence: str = "", *, selects_nothing: bool = False
 ) -> UnknownName:
-    text = f"{field} names what is no {kind}: {first_few(list(names), _NAMED)}"
+    text = f"{field} names {first_few(list(names), _NAMED)}, {what_is_missing}"
     return UnknownName(field, f"{text}{consequence}.", selects_nothing)
