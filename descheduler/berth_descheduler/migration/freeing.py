@@ -202,12 +202,7 @@ def _build_patch(plan: MigrationPlan, before: Achieved, left: Sources, moves: tu
     message = plan.status.message.replace(describe_freed(before), describe_freed(now), 1)
     if (said := describe_freeing(before)) and said in message:
         message = message.replace(said, describe_freeing(now), 1)
-    status = msgspec.structs.replace(
-        plan.status,
-        achieved=now,
-        message=message,
-        moves=moves,
-        freed_marks=None if not left.freeing else plan.status.freed_marks,
-    )
-    patch = build_status_patch(status)
-    return {"status": {**patch["status"], **({} if left.freeing else {"freedMarks": None})}}
+    status = msgspec.structs.replace(plan.status, achieved=now, message=message, moves=moves)
+    written = build_status_patch(status)["status"]
+    changed = {key: written[key] for key in ("achieved", "message", "conditions", *(("moves",) if left.stuck else ()))}
+    return {"status": {**changed, **({} if left.freeing else {"freedMarks": None})}}
