@@ -367,7 +367,7 @@ IDLE: Final = restriction(
     "SelectsNothing", "nodeSelector pool=none selects no node of the cluster: nothing can be moved."
 )
 TYPO: Final = restriction(
-    "UnknownName", "evictableNamespaces.exclude names shpo, and the cluster has no such namespace."
+    "UnknownName", "evictableNamespaces.exclude names shpo; there is none."
 )
 UNHINDERED: Final = ("True", "Unhindered")
 LAST_RUNS: Final = {
