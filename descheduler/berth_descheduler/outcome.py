@@ -186,15 +186,6 @@ class PlanOutcome:
     phase: PlanPhase
     statuses: tuple[MoveStatus, ...] = ()
     freed_nodes: tuple[str, ...] = ()
-    freeing_nodes: tuple[str, ...] = ()
-    """Nodes that will be free once the last of the moved pods there have ended."""
-
-    ending: int = 0
-    """How many pods those are."""
-
-    stuck: int = 0
-    """How many moved pods have not ended long after their grace period."""
-
     pending: int = 0
     seconds: float = 0.0
     note: str = ""
@@ -214,6 +205,15 @@ class PlanOutcome:
 
     outdated: bool = False
     """Whether too much could not be done any more because others had changed pods and nodes."""
+
+    freeing_nodes: tuple[str, ...] = ()
+    """Nodes that will be free once the last of the moved pods there have ended."""
+
+    ending: int = 0
+    """How many pods those are."""
+
+    stuck: int = 0
+    """How many moved pods have not ended long after their grace period."""
 
     def count(self, state: MoveState) -> int:
         """Return how many moves are in a state."""
