@@ -292,9 +292,17 @@ def test_an_answer_that_is_no_json_is_said(client: KubeClient, server: ScriptedS
 
 
 def test_an_answer_of_another_shape_names_the_field(client: KubeClient, server: ScriptedServer) -> None:
-    server.on("GET", PODS_OF_DEFAULT, page({"metadata": {"name": 5}}))
-    with pytest.raises(UnexpectedObjectError, match=r"cannot list pods in default: .*\$\.items\[0\]\.metadata\.name"):
+    server.on("GET", PODS_OF_DEFAULT, answer({"metadata": {"resourceVersion": "5"}, "items": [7]}))
+    with pytest.raises(UnexpectedObjectError, match=r"cannot list pods in default: .*\$\.items\[0\]"):
         client.list(PODS, namespace="default", type=Pod)
+
+
+def test_an_object_of_a_list_without_a_readable_name_is_one_without_a_name(
+    client: KubeClient, server: ScriptedServer
+) -> None:
+    server.on("GET", PODS_OF_DEFAULT, page({"metadata": {"name": 5}}))
+    (found,) = client.list(PODS, namespace="default", type=Pod).items
+    assert (found.metadata.name, found.metadata.unreadable) == ("", "Expected `str`, got `int` - at `$.metadata.name`")
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from berth_kube import Bookmark, Changed, KubeClient, Listed, Removed
 from berth_kube.errors import ForbiddenError, UnexpectedObjectError
 from berth_kube.resources import PODS
 from berth_kube.watching import WatchSettings
-from scripted_server import Reset, ScriptedServer, Silence, Stream, event, page, refusal
+from scripted_server import Reset, ScriptedServer, Silence, Stream, answer, event, page, refusal
 from waiting import soon
 
 pytestmark = pytest.mark.timeout(300)
@@ -172,7 +172,7 @@ def test_a_right_that_is_taken_away_later_is_waited_for(client: KubeClient, serv
 
 
 def test_objects_of_another_shape_are_said_at_the_first_list(client: KubeClient, server: ScriptedServer) -> None:
-    server.on("GET", PATH, page({"metadata": {"name": 5}}))
+    server.on("GET", PATH, answer({"metadata": {"resourceVersion": "5"}, "items": [7]}))
     with pytest.raises(UnexpectedObjectError):
         first_items(client, 1)
 
