@@ -6,7 +6,7 @@ from background_runs import early_runs, is_waiting
 from cluster_fixtures import nothing_is_left
 from contention import contention
 from demo_runs import demos
-from descheduling_stage import cluster, scene, serving_operator
+from descheduling_stage import cluster, paced_operator, paced_scene, scene, serving_operator
 from outages import outage_in_a_run, outages, removal_of_a_kind
 from reservation_stage import operator, stage
 
@@ -19,6 +19,8 @@ __all__ = [
     "operator",
     "outage_in_a_run",
     "outages",
+    "paced_operator",
+    "paced_scene",
     "removal_of_a_kind",
     "scene",
     "serving_operator",

@@ -19,6 +19,13 @@ from waiting import eventually
 
 pytestmark = pytest.mark.cluster
 
+
+@pytest.fixture
+def scene(paced_scene: Scene) -> Scene:
+    """Yield one whose pods take seconds to start and to end."""
+    return paced_scene
+
+
 THRESHOLDS: Final = ("--low-threshold=40", "--defragment-threshold=45", "--protection-threshold=95")
 PLANNER: Final = ("--whole-nodes", "--no-taint-freed", *THRESHOLDS)
 SINGLE_PODS: Final = ("--single-pods", "--label-selector=app=web", *THRESHOLDS)
@@ -121,12 +128,12 @@ def test_a_killed_descheduler_is_taken_over_from_while_a_pod_is_handed_over(scen
 
 
 @pytest.mark.deep
-def test_a_killed_operator_only_delays_a_run(scene: Scene, serving_operator: OperatorProcess) -> None:
+def test_a_killed_operator_only_delays_a_run(scene: Scene, paced_operator: OperatorProcess) -> None:
     with descheduler(scene) as process:
         scene.wait_for("a pod is handed over", lambda: has_handed_over(scene))
-        serving_operator.kill()
+        paced_operator.kill()
         time.sleep(2)
-        serving_operator.start()
+        paced_operator.start()
         process.wait(300)
     assert_nothing_is_left(scene)
     assert all(state.terminal for state in scene.states())

@@ -1,6 +1,5 @@
 """`berth drain` on a real control plane: refused, killed half-way and made again, beside pods that want every place."""
 
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +16,7 @@ from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from cluster.test_surge_moves import deploy_singles, moves, released, serve
 from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, require_rest
-from descheduling_stage import Scene
+from descheduling_stage import AT_ONCE, SLOWLY, Scene, scene_name, set_pace, set_up
 from ready_endpoints import ready_endpoints, watched_endpoints
 from service_processes import OperatorProcess, script
 from waiting import eventually
@@ -40,11 +39,12 @@ class Drained(Scene):
         make_namespace(self.client, self.namespace)
         shape = NodeShape(cpu="8", memory="64Gi", labels={"tier": "new"})
         self.high = self.sandbox.add_nodes(NEW, shape, prefix=f"{self.namespace}-new-")
-        self._deploy_all(self._base())
+        self._deploy_all([self.paced(body, AT_ONCE) for body in self._base()])
         self.cordon(*self.high)
         self.low = self.sandbox.add_nodes(OLD, NodeShape(cpu="8", memory="64Gi"), prefix=f"{self.namespace}-old-")
         self._let_the_scheduler_hear()
-        self._deploy_all([build_deployment(name, replicas=PODS_OF_AN_APP, cpu="1") for name in APPS])
+        apps = [build_deployment(name, replicas=PODS_OF_AN_APP, cpu="1") for name in APPS]
+        self._deploy_all([self.paced(body) for body in apps])
         self.client.create(DAEMON_SETS, _daemon_set(), namespace=self.namespace)
         for name in APPS:
             self.client.create(PDBS, _budget(name), namespace=self.namespace)
@@ -109,7 +109,9 @@ class Drained(Scene):
 
 def _daemon_set() -> dict[str, Any]:
     labels = {"app": "logs"}
-    spec = {"selector": {"matchLabels": labels}, "template": pod_template(labels, cpu="10m")}
+    template = pod_template(labels, cpu="10m")
+    set_pace(template, AT_ONCE)
+    spec = {"selector": {"matchLabels": labels}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "logs"}, "spec": spec}
 
 
@@ -119,17 +121,21 @@ def _budget(app: str) -> dict[str, Any]:
 
 
 @pytest.fixture
+def scene(paced_scene: Scene) -> Scene:
+    """Yield one whose pods take seconds to start and to end."""
+    return paced_scene
+
+
+@pytest.fixture
 def drained(
-    cluster: Sandbox, serving_operator: OperatorProcess, tmp_path: Path, request: pytest.FixtureRequest
+    paced_sandbox: Sandbox, paced_operator: OperatorProcess, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Drained]:
-    assert serving_operator.exit_code is None
-    with cluster.connect() as client:
-        made = Drained(cluster, client, tmp_path, f"shop-{zlib.crc32(request.node.nodeid.encode()):08x}")
-        try:
-            made.set_up()
+    assert paced_operator.exit_code is None
+    with paced_sandbox.connect() as client:
+        scene = Drained(paced_sandbox, client, tmp_path, scene_name(request))
+        scene.pace = {**SLOWLY, "only-on": f"{scene.namespace}-new-"}
+        with set_up(scene) as made:
             yield made
-        finally:
-            made.clear()
 
 
 def test_a_drain_is_refused_whole_and_one_that_was_killed_is_brought_to_its_end(drained: Drained) -> None:

@@ -4,10 +4,10 @@
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 
@@ -39,6 +39,10 @@ MOVERS: Final = ("api", "web")
 PODS_OF_A_MOVER: Final = 2
 NODE_CPU: Final = 8
 BASE_CPU: Final = "4"
+AT_ONCE: Final = {"starts-after-seconds": "0", "ready-after-seconds": "0", "ends-after-seconds": "0"}
+"""Of pods whose pace says nothing."""
+SLOWLY: Final = {"starts-after-seconds": "2", "ready-after-seconds": "1", "ends-after-seconds": "2"}
+GRACE_SECONDS: Final = 30
 
 
 class Run(ServiceProcess):
@@ -79,12 +83,14 @@ class Scene:
     def __init__(
         self, sandbox: Sandbox, client: KubeClient, folder: Path, name: str, planner: Sequence[str] = PLANNER
     ) -> None:
-        self._planner = planner
+        self.planner = planner
         self.sandbox = sandbox
         self.client = client
         self.folder = folder
         self.namespace = name
         self._runs: list[Run] = []
+        self.pace: Mapping[str, str] = {}
+        """How the pods of Deployments start and end, where pods take their time; see `sandbox.md`."""
         self.high: tuple[str, ...] = ()
         self.low: tuple[str, ...] = ()
 
@@ -93,7 +99,8 @@ class Scene:
         make_namespace(self.client, self.namespace)
         shape = NodeShape(cpu=str(NODE_CPU), memory="64Gi", labels={"tier": "high"})
         self.high = self.sandbox.add_nodes(high, shape, prefix=f"{self.namespace}-high-")
-        self.deploy("base", replicas=high, cpu=BASE_CPU, nodeSelector={"tier": "high"}, **_apart("base"))
+        base = {"nodeSelector": {"tier": "high"}, **_apart("base")}
+        self.deploy("base", replicas=high, cpu=BASE_CPU, pace=AT_ONCE, **base)
         self.cordon(*self.high)
         self.low = self.sandbox.add_nodes(low, NodeShape(cpu=str(NODE_CPU)), prefix=f"{self.namespace}-low-")
         self._let_the_scheduler_hear()
@@ -169,13 +176,29 @@ class Scene:
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    def deploy(self, name: str, *, replicas: int, cpu: str, wait: bool = True, **spec: Any) -> None:
-        self.client.create(
-            DEPLOYMENTS, build_deployment(name, replicas=replicas, cpu=cpu, **spec), namespace=self.namespace
-        )
+    def deploy(
+        self,
+        name: str,
+        *,
+        replicas: int,
+        cpu: str,
+        wait: bool = True,
+        pace: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
+        body = build_deployment(name, replicas=replicas, cpu=cpu, **spec)
+        self.client.create(DEPLOYMENTS, self.paced(body, pace), namespace=self.namespace)
         ready = lambda: sum(pod.is_ready for pod in self.pods(label_selector=f"app={name}")) == replicas  # noqa: E731
         if wait:
             eventually(f"{name} runs", ready, seconds=90)
+
+    def paced(self, body: dict[str, Any], pace: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return the body of a controller whose pods start and end at this pace, by default at that of the scene."""
+        template = body["spec"]["template"]
+        set_pace(template, self.pace if pace is None else pace)
+        if self.pace:
+            template["spec"]["terminationGracePeriodSeconds"] = GRACE_SECONDS
+        return body
 
     def remove(self, name: str) -> None:
         self.client.delete(DEPLOYMENTS, name, namespace=self.namespace, propagation="Background")
@@ -184,6 +207,7 @@ class Scene:
     def create_pod(self, name: str, *, cpu: str, **spec: Any) -> None:
         body = {"apiVersion": "v1", "kind": "Pod", **pod_template({"app": name}, cpu=cpu, **spec)}
         body["metadata"]["name"] = name
+        set_pace(body, AT_ONCE)
         self.client.create(PODS, body, namespace=self.namespace)
 
     def cordon(self, *nodes: str, closed: bool = True) -> None:
@@ -193,7 +217,7 @@ class Scene:
     def start(self, *options: str, kubeconfig: Path | None = None) -> Run:
         """Begin a run under the descheduler's account."""
         account = kubeconfig or self.sandbox.service_account_kubeconfig("berth-descheduler")
-        return self._begin(Run(account, self.folder, (*self._planner, *options)))
+        return self._begin(Run(account, self.folder, (*self.planner, *options)))
 
     def start_drain(self, *arguments: str) -> Run:
         """Begin a drain, under the account of a person."""
@@ -250,9 +274,18 @@ class Scene:
         return [one.key for one in found if not one.phase.terminal]
 
 
+StagedScene = TypeVar("StagedScene", bound=Scene)
+
+
 def _apart(name: str) -> dict[str, Any]:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}}
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def set_pace(pod: dict[str, Any], pace: Mapping[str, str]) -> None:
+    """Say by annotations how a pod starts and ends."""
+    annotations = {f"sandbox.berth.volcano.sh/{key}": value for key, value in pace.items()}
+    pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **annotations}
 
 
 @pytest.fixture(scope="session")
@@ -276,11 +309,39 @@ def scene(
 ) -> Iterator[Scene]:
     """Yield a fragmented cluster; it is taken away afterwards."""
     assert serving_operator.exit_code is None
-    name = f"shop-{zlib.crc32(request.node.nodeid.encode()):08x}"
-    with cluster.connect() as client:
-        made = Scene(cluster, client, tmp_path, name)
-        try:
-            made.set_up()
+    with cluster.connect() as client, set_up(Scene(cluster, client, tmp_path, scene_name(request))) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def paced_operator(paced_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """Yield an operator that runs beside the tests of the control plane where pods take their time."""
+    with running_operator(paced_sandbox, tmp_path_factory.mktemp("operator")) as process:
+        yield process
+
+
+@pytest.fixture
+def paced_scene(
+    paced_sandbox: Sandbox, paced_operator: OperatorProcess, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Scene]:
+    """Yield a fragmented cluster whose pods take seconds to start on the high nodes, and to end."""
+    assert paced_operator.exit_code is None
+    with paced_sandbox.connect() as client:
+        scene = Scene(paced_sandbox, client, tmp_path, scene_name(request))
+        scene.pace = {**SLOWLY, "only-on": f"{scene.namespace}-high-"}
+        with set_up(scene) as made:
             yield made
-        finally:
-            made.clear()
+
+
+def scene_name(request: pytest.FixtureRequest) -> str:
+    return f"shop-{zlib.crc32(request.node.nodeid.encode()):08x}"
+
+
+@contextmanager
+def set_up(scene: StagedScene) -> Iterator[StagedScene]:
+    """Set a scene up, and take it away afterwards."""
+    try:
+        scene.set_up()
+        yield scene
+    finally:
+        scene.clear()
