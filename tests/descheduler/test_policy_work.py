@@ -366,9 +366,7 @@ BINDS: Final = restriction("LimitBinds", "3 nodes could be freed without maxMove
 IDLE: Final = restriction(
     "SelectsNothing", "nodeSelector pool=none selects no node of the cluster: nothing can be moved."
 )
-TYPO: Final = restriction(
-    "UnknownName", "evictableNamespaces.exclude names shpo; there is none."
-)
+TYPO: Final = restriction("UnknownName", "evictableNamespaces.exclude names shpo; there is none.")
 UNHINDERED: Final = ("True", "Unhindered")
 LAST_RUNS: Final = {
     "it moved pods, and a limit bounded that": ("CarriedOut", [BINDS], UNHINDERED, "no limit and no name"),
