@@ -1,5 +1,21 @@
-"""Runs the descheduler service: `python -m berth_descheduler`."""
+"""Entry point of the descheduler service, also as `python -m berth_descheduler`.
 
-from berth_descheduler.server import main
+Imports what libraries are needed only once these cannot print into the program's output any more.
+"""
 
-main()
+from berth_service.standard_output import keep_logs_apart
+
+
+def main() -> None:
+    """Run the service and end the process with its exit code."""
+    keep_logs_apart()
+    from berth_service.extras import Extra, require_or_end  # noqa: PLC0415 - see above
+
+    require_or_end(Extra.DESCHEDULER, "berth-descheduler")
+    from berth_descheduler.server import main as serve  # noqa: PLC0415 - see above
+
+    serve()
+
+
+if __name__ == "__main__":
+    main()

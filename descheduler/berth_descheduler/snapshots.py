@@ -82,6 +82,7 @@ from berth_kube import (
     WatchItem,
     stop_informers,
 )
+from berth_service.standard_output import own_output
 
 STANDARD_STREAM: Final = "-"
 """As a file name: standard input or output."""
@@ -353,8 +354,8 @@ def write_snapshot_file(name: str, raw: bytes) -> None:
     Compresses the file if its name ends in `.gz`. Raises `InputError` where the file cannot be written.
     """
     if name == STANDARD_STREAM:
-        sys.stdout.buffer.write(raw)
-        sys.stdout.buffer.flush()
+        own_output().buffer.write(raw)
+        own_output().buffer.flush()
         return
     packed = gzip.compress(raw, mtime=0) if name.endswith(_GZIP_SUFFIX) else raw
     try:

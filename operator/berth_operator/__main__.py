@@ -1,5 +1,21 @@
-"""Entry point of `python -m berth_operator`."""
+"""Entry point of the operator, also as `python -m berth_operator`.
 
-from berth_operator.cli import main
+Imports what libraries are needed only once these cannot print into the program's output any more.
+"""
 
-main()
+from berth_service.standard_output import keep_logs_apart
+
+
+def main() -> None:
+    """Run the operator."""
+    keep_logs_apart()
+    from berth_service.extras import Extra, require_or_end  # noqa: PLC0415 - see above
+
+    require_or_end(Extra.OPERATOR, "berth-operator")
+    from berth_operator.cli import main as operate  # noqa: PLC0415 - see above
+
+    operate()
+
+
+if __name__ == "__main__":
+    main()

@@ -30,6 +30,7 @@ from berth_operator.settings import (
     PlaceholderSettings,
     WebhookSettings,
 )
+from berth_service.command_line import OwnCommand
 from berth_service.process import collect_garbage_rarely, configure_logs, parse_address, unique_identity
 
 _REQUEST_SECONDS: Final = 10.0
@@ -58,6 +59,7 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
 
 @click.command(
     "berth-operator",
+    cls=OwnCommand,
     context_settings={
         "auto_envvar_prefix": "BERTH_OPERATOR",
         "help_option_names": ["-h", "--help"],

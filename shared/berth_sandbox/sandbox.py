@@ -32,7 +32,7 @@ from berth_kube import (
 from berth_sandbox import bootstrap, processes
 from berth_sandbox.bootstrap import NodeShape, create_node, node_names, remove_leases
 from berth_sandbox.builds import MANIFESTS_FOLDER, find_binaries
-from berth_sandbox.certificates import KWOK, write_certificates
+from berth_sandbox.certificates import KWOK
 from berth_sandbox.components import (
     SERVICES,
     VOLCANO_COMPONENTS,
@@ -217,6 +217,8 @@ def bring_up(folder: SandboxFolder, binaries: Binaries, settings: SandboxSetting
 
     Returns once all components are ready.
     """
+    from berth_sandbox.key_files import write_certificates  # noqa: PLC0415 - needs what an extra brings
+
     deadline = time.monotonic() + settings.timeout_seconds
     now = dt.datetime.now(dt.UTC)
     reservation = PortReservation.make()

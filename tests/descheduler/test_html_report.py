@@ -32,7 +32,6 @@ from berth_descheduler.framework.refusals import RefusalReason, Refused, Refused
 from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, Verdict
 from berth_descheduler.planner import Plan, PlannerSettings, WaveLimits, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
-from berth_descheduler.report import html
 from berth_descheduler.report.html import ReportFile, render_page
 from berth_descheduler.report.page import LISTED_PER_REASON, Occasion, Page, Tone, plan_page, run_page
 from berth_descheduler.settings import CycleSettings
@@ -452,13 +451,6 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(
     assert captured.err.startswith("berth: --report is '")
     assert captured.err.endswith(f"; expected {want}\n")
     assert [one.name for one in tmp_path.iterdir()] == ["plain"]
-
-
-def test_without_what_makes_pages_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html, "find_spec", lambda _: None)
-
-    with pytest.raises(InputError, match=r"jinja2 installed: the extra berth\[descheduler\] has it"):
-        ReportFile.parse("report.html")
 
 
 def test_a_page_that_cannot_be_written_to_its_end_leaves_the_old_one(

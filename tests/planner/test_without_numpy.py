@@ -1,4 +1,4 @@
-"""`Threshold` plans without numpy, which only the other strategies need."""
+"""`Threshold` plans without numpy, which takes a while to import and which only the other strategies need."""
 
 import subprocess
 import sys

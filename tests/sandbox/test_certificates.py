@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from berth_sandbox.certificates import ADMIN, AUTHORITY, CLIENTS, KWOK, SERVER, VOLCANO, write_certificates
+from berth_sandbox.certificates import ADMIN, AUTHORITY, CLIENTS, KWOK, SERVER, VOLCANO
 from berth_sandbox.folders import SandboxFolder
+from berth_sandbox.key_files import write_certificates
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from berth_sandbox.builds import find_binaries
-from berth_sandbox.certificates import CLIENTS, write_certificates
+from berth_sandbox.certificates import CLIENTS
 from berth_sandbox.components import (
     CONTEXT_PREFIX,
     SERVICES,
@@ -21,6 +21,7 @@ from berth_sandbox.components import (
     write_configuration,
 )
 from berth_sandbox.folders import SandboxFolder
+from berth_sandbox.key_files import write_certificates
 from berth_sandbox.ports import Ports
 from berth_sandbox.sandbox import expected_components
 from berth_sandbox.settings import Pace, SandboxSettings, ScoringStrategy

@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -377,7 +376,6 @@ def _listen(settings: RestSettings) -> socket.socket:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ADDRESS: Final = "--rest-address"
-_NEEDED: Final = ("fastapi", "uvicorn", "jinja2")
 
 
 def rest_options(command: F) -> F:
@@ -411,10 +409,6 @@ def rest_settings(options: dict[str, Any]) -> RestSettings | None:
                 option = option_of(name)
                 raise InputError(_ADDRESS, None, f"HOST:PORT beside {option}", said="not given")
         return None
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        text = f"{' and '.join(missing)} installed: the extra berth[descheduler] has them"
-        raise InputError(_ADDRESS, options["rest_address"], text)
     host, port = parse_address(_ADDRESS, options["rest_address"])
     return RestSettings(
         host=host.strip("[]"),

@@ -34,6 +34,7 @@ from berth_descheduler.options import (
 )
 from berth_descheduler.report import output_console
 from berth_kube import RESERVATION_WINDOWS, NotFoundError, connect
+from berth_service.command_line import OwnCommand
 
 _AHEAD: Final = timedelta(hours=24)
 _MOST_OF_ONE: Final = 500
@@ -41,7 +42,7 @@ _MOST_OF_ONE: Final = 500
 _NODES_SHOWN: Final = 4
 
 
-@click.command("calendar")
+@click.command("calendar", cls=OwnCommand)
 @cluster_options
 @click.option("-n", "--namespace", metavar="NAME", shell_complete=complete_namespaces, help="Only of this namespace.")
 @all_namespaces_option

@@ -45,6 +45,8 @@ from berth_kube import connect
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import EXAMPLE_NAMESPACE, Sandbox
 from berth_sandbox.settings import SandboxSettings
+from berth_service.command_line import OwnCommand
+from berth_service.extras import Extra, require
 from berth_service.process import interrupt_on_signals
 
 _KEPT_NAME = "demo"
@@ -53,7 +55,7 @@ _FAILED = 1
 _NO_CLUSTER = 2
 
 
-@click.command("demo")
+@click.command("demo", cls=OwnCommand)
 @click.option(
     "--scene",
     type=click.Choice([_CONSOLIDATE, *SCENES]),
@@ -98,6 +100,7 @@ def demo_command(
     if options["kubeconfig"] is not None or options["context"] is not None:
         _refuse_options(asked, ("scene", "nodes", "real-nodes", "seed", "keep"), "is for a cluster of the demo's own")
         return _plan_on(options["kubeconfig"], options["context"], output, report)
+    require(Extra.DEMO, "`berth demo`")
     if scene != _CONSOLIDATE:
         meant = f"is for the scene {_CONSOLIDATE}; {scene} has a cluster of its own"
         _refuse_options(asked, ("nodes", "real-nodes", "seed", "report"), meant)

@@ -54,6 +54,7 @@ from berth_sandbox.invariants import (
     monitor_invariants,
     read_state,
 )
+from berth_service.command_line import OwnCommand
 
 # --- doctor advice ---------------------------------------------------------------------------------------------------
 # What people are told about each broken invariant: what it is, why it matters, what to do.
@@ -357,7 +358,7 @@ _TROUBLE: Final = 1
 _CANNOT_LOOK: Final = 2
 
 
-@click.command("doctor")
+@click.command("doctor", cls=OwnCommand)
 @cluster_options
 @namespace_option
 @output_option

@@ -5,6 +5,7 @@ the wrong state, `berth doctor` found something, or it was not over in time; 2 t
 be reached or does not allow it; 130 it was interrupted.
 """
 
+import errno
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,9 +15,14 @@ from typing import Final
 import click
 from click.shell_completion import ShellComplete
 
-from berth_core import BerthError, InputError, printable_line, printable_text
+from berth_core import BerthError, printable_line, printable_text
+from berth_service.command_line import OwnGroup, version_option, write_line
+from berth_service.extras import MissingPackagesError
+from berth_service.standard_output import discard_output, keep_output_apart
 
 INTERRUPTED: Final = 130
+_FAILED: Final = 1
+_OUTPUT_TAKES_NO_MORE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 _KUBECTL_PLUGIN: Final = "kubectl-berth"
 
@@ -68,7 +74,7 @@ Colours and moving pictures are for terminals only; NO_COLOR takes the colours a
 """
 
 
-class LazyCommands(click.Group):
+class LazyCommands(OwnGroup):
     """A group whose commands are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -76,17 +82,11 @@ class LazyCommands(click.Group):
         return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
-        """Return a command, None where there is none.
-
-        Without its extra, the command says what to install.
-        """
+        """Return a command, None where there is none."""
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        try:
-            found: click.Command = getattr(import_module(f"berth_descheduler.cli.{module}"), attribute)
-        except ModuleNotFoundError as error:
-            return _not_installed(cmd_name, error)
+        found: click.Command = getattr(import_module(f"berth_descheduler.cli.{module}"), attribute)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -98,22 +98,12 @@ class LazyCommands(click.Group):
                 formatter.write_dl([(name, one.get_short_help_str(width)) for name, one in found if one is not None])
 
 
-def _not_installed(name: str, missing: ModuleNotFoundError) -> click.Command:
-    """Return a command that says which extra brings what is missing."""
-
-    def refuse(**_: object) -> None:
-        raise InputError("installation", missing.name, f"pip install 'berth[demo]', which `berth {name}` needs")
-
-    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-    return click.Command(name, callback=refuse, help="Needs pip install 'berth[demo]'.", context_settings=settings)
-
-
 @click.group(
     cls=LazyCommands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog=_EPILOG,
 )
-@click.version_option(package_name="berth", prog_name="berth")
+@version_option("berth", "berth")
 def berth() -> None:
     """Free the nodes of a fragmented cluster without losing a pod on the way.
 
@@ -123,7 +113,16 @@ def berth() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
-    sys.exit(run(arguments))
+    keep_output_apart()
+    try:
+        code = run(arguments)
+    except OSError as error:
+        if error.errno not in _OUTPUT_TAKES_NO_MORE or error.filename is not None:
+            raise
+        discard_output()
+        click.echo(f"berth: standard output cannot be written: {error.strerror}", err=True)
+        code = _FAILED
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -142,6 +141,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BerthError as error:
         click.echo(f"berth: {printable_line(str(error))}", err=True)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        click.echo(f"berth: {MissingPackagesError.of_import('berth', error)}", err=True)
+        return MissingPackagesError.exit_code
     return result if isinstance(result, int) else 0
 
 
@@ -168,5 +170,5 @@ def complete_for_kubectl(arguments: Sequence[str] | None = None) -> None:
     *words, incomplete = sys.argv[1:] if arguments is None else arguments
     items = ShellComplete(berth, {}, "kubectl berth", "").get_completions(words, incomplete)
     for item in (one for one in items if one.type == "plain"):
-        click.echo(printable_text(f"{item.value}\t{item.help}" if item.help else item.value))
-    click.echo(f":{_FILE_NAMES if any(one.type == 'file' for one in items) else _NO_FILE_NAMES}")
+        write_line(printable_text(f"{item.value}\t{item.help}" if item.help else item.value))
+    write_line(f":{_FILE_NAMES if any(one.type == 'file' for one in items) else _NO_FILE_NAMES}")

@@ -100,6 +100,8 @@ from berth_descheduler.snapshots import (
     write_snapshot_file,
 )
 from berth_kube import DEPLOYMENTS, MIGRATION_PLANS, NODES, KubeClient, NotFoundError, connect
+from berth_service.command_line import OwnCommand
+from berth_service.extras import Extra, require
 from berth_service.process import collect_garbage_rarely, interrupt_on_signals
 
 _FAILED: Final = 1
@@ -152,6 +154,8 @@ def plan_command(
     Exit code 1 if a rehearsal differed from the plan.
     """
     collect_garbage_rarely()
+    if options["rehearse"]:
+        require(Extra.DEMO, "--rehearse")
     settings, moves = settings_to_plan(options, policy, at=at)
     refuse_second_prices(options["price"], is_priced=bool(settings.node_prices))
     stated = _stated(snapshot, options["snapshot_kinds"])
@@ -194,10 +198,7 @@ def _rehearse(
     described: object,
 ) -> int:
     """Rehearse a plan, show what came of it, and return the exit code."""
-    try:
-        rehearsal = import_module("berth_descheduler.cli.rehearsal")
-    except ModuleNotFoundError as error:
-        raise InputError("installation", error.name, "pip install 'berth[demo]', which --rehearse needs") from error
+    rehearsal = import_module("berth_descheduler.cli.rehearsal")
     done = rehearsal.rehearse(found, read, deployments, moves, Terminal(stderr=True))
     if output.for_people:
         rehearsal.print_rehearsal(done, output_console())
@@ -260,7 +261,7 @@ def _plan_once(given: PlanInput, source: PlanSource | None, deadline: Deadline |
 # `berth fragmentation`: how many of a shape still fit, and what is stranded and why.
 
 
-@click.command("fragmentation")
+@click.command("fragmentation", cls=OwnCommand)
 @_snapshot_option
 @cluster_options
 @click.option(
@@ -314,7 +315,7 @@ def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: st
 # `berth snapshot`: writes what `berth plan` reads.
 
 
-@click.command("snapshot")
+@click.command("snapshot", cls=OwnCommand)
 @cluster_options
 @click.option(
     "--file",
@@ -343,7 +344,7 @@ _QUIT = "q"
 _KEY = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O[A-Z])|.", re.DOTALL)
 
 
-@click.command("top")
+@click.command("top", cls=OwnCommand)
 @cluster_options
 @click.option("--once", is_flag=True, help="Show one frame and end, as where there is no terminal.")
 @click.option("--interval", default="2s", show_default=True, metavar="DURATION", help="Draw anew every so often.")

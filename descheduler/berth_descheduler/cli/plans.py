@@ -78,6 +78,7 @@ from berth_kube import (
     Resource,
     connect,
 )
+from berth_service.command_line import OwnCommand, OwnGroup
 
 # --- plan waiting ----------------------------------------------------------------------------------------------------
 # Waiting for a MigrationPlan that the service carries out: until when, and what is shown meanwhile.
@@ -205,7 +206,7 @@ def wait_options(what: str, default: str) -> Callable[[F], F]:
     return add
 
 
-@click.command("plans")
+@click.command("plans", cls=OwnCommand)
 @cluster_options
 @click.option("--policy", metavar="NAME", shell_complete=complete_policies, help="Only plans of this policy.")
 @click.option(
@@ -240,7 +241,7 @@ def plans_command(
         _write(MIGRATION_PLANS, found, PlanList(items=tuple(map(list_plan, found)), remaining=0, go_on=""), output)
 
 
-@click.command("show")
+@click.command("show", cls=OwnCommand)
 @click.argument("plan", required=False, shell_complete=complete_plans)
 @cluster_options
 @objects_output_option
@@ -276,7 +277,7 @@ def show_command(
         _write(MIGRATION_PLANS, [found], describe_stored_plan(found), output)
 
 
-@click.command("approve")
+@click.command("approve", cls=OwnCommand)
 @_plan_argument(_waits_for_approval)
 @cluster_options
 @wait_options("the plan is over", "30m")
@@ -291,7 +292,7 @@ def approve_command(
     return tell(found, output, waited=wait)
 
 
-@click.command("abort")
+@click.command("abort", cls=OwnCommand)
 @_plan_argument(_may_be_aborted)
 @cluster_options
 @wait_options("the plan is over", "5m")
@@ -437,7 +438,7 @@ def _say(line: str) -> None:
 # `berth policies`: what is in force, and a run on request; `berth policy lint`: what a file would mean.
 
 
-@click.group("policies", invoke_without_command=True)
+@click.group("policies", cls=OwnGroup, invoke_without_command=True)
 @cluster_options
 @selector_option("policies")
 @all_namespaces_option
@@ -513,7 +514,7 @@ _WARNED = 1
 _WRONG = 2
 
 
-@click.group("policy")
+@click.group("policy", cls=OwnGroup)
 def policy_command() -> None:
     """Work on the file of a DeschedulerPolicy; needs no cluster."""
 

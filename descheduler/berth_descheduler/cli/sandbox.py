@@ -12,6 +12,9 @@ from berth_sandbox.go_toolchain import DEFAULT_KUBERNETES, OTHER_KUBERNETES
 from berth_sandbox.real_nodes.images import APP_IMAGE
 from berth_sandbox.sandbox import DEFAULT_NAME, Sandbox
 from berth_sandbox.settings import KUBERNETES_VARIABLE, Pace, SandboxSettings, ScoringStrategy
+from berth_service.command_line import OwnGroup, write_line
+from berth_service.extras import Extra, require
+from berth_service.standard_output import give_output_back
 
 _NODES: Final = 10
 _SCORING: Final = tuple(strategy.value for strategy in ScoringStrategy)
@@ -22,7 +25,7 @@ _name_option: Final[Callable[..., Any]] = click.option(
 )
 
 
-@click.group()
+@click.group(cls=OwnGroup)
 def sandbox() -> None:
     """Run a real control plane here, with pretended nodes or real ones."""
 
@@ -88,18 +91,19 @@ def up(
     settings = SandboxSettings(
         name=name, pace=Pace(pace), scoring=ScoringStrategy(scoring), nodes=nodes, real_nodes=real_nodes, **size
     )
+    require(Extra.DEMO if settings.services else Extra.SANDBOX, "`berth sandbox up`")
     started = Sandbox.start(settings, progress=_say)
     started.detach()
-    click.echo(f"The sandbox {name!r} is up with {_describe_nodes(settings)}. To look at it with kubectl:\n")
-    click.echo(f"  export KUBECONFIG={started.kubeconfig}\n")
+    write_line(f"The sandbox {name!r} is up with {_describe_nodes(settings)}. To look at it with kubectl:\n")
+    write_line(f"  export KUBECONFIG={started.kubeconfig}\n")
     if settings.real_nodes:
-        click.echo(
+        write_line(
             f"Real nodes have the image {APP_IMAGE} and no way to a registry. To reach pods by their addresses:\n"
         )
-        click.echo(f"  berth sandbox exec{_name_argument(name)} -- COMMAND\n")
+        write_line(f"  berth sandbox exec{_name_argument(name)} -- COMMAND\n")
     if settings.services:
-        click.echo(f"Both services run; policies and Reservations have effect. Logs: {started.folder / 'logs'}\n")
-    click.echo(f"To stop it:\n\n  berth sandbox down{_name_argument(name)}")
+        write_line(f"Both services run; policies and Reservations have effect. Logs: {started.folder / 'logs'}\n")
+    write_line(f"To stop it:\n\n  berth sandbox down{_name_argument(name)}")
 
 
 @sandbox.command()
@@ -126,14 +130,14 @@ def status(output: Output) -> None:
     elif not described:
         _say("no sandbox is up; `berth sandbox up` starts one")
     for entry in described if output.for_people else ():
-        click.echo(f"{entry['name']}: {entry['state']}, {entry['readyNodes']} of {entry['nodes']} nodes ready")
+        write_line(f"{entry['name']}: {entry['state']}, {entry['readyNodes']} of {entry['nodes']} nodes ready")
         kinds = f"Kubernetes {entry['kubernetes']}, scoring {entry['scoring']}, pace {entry['pace']}"
-        click.echo(f"  started     {entry['started']}, {kinds}")
-        click.echo(f"  kubeconfig  {entry['kubeconfig']}")
+        write_line(f"  started     {entry['started']}, {kinds}")
+        write_line(f"  kubeconfig  {entry['kubeconfig']}")
         running = _join_processes(entry["components"])
-        click.echo(f"  components  {running or 'none is running'}")
+        write_line(f"  components  {running or 'none is running'}")
         if entry["nodePrograms"]:
-            click.echo(f"  real nodes  {_join_processes(entry['nodePrograms'])}")
+            write_line(f"  real nodes  {_join_processes(entry['nodePrograms'])}")
 
 
 @sandbox.command()
@@ -149,7 +153,7 @@ def kubeconfig(name: str, service_account: str | None) -> None:
     For `export KUBECONFIG=$(berth sandbox kubeconfig)`.
     """
     found = Sandbox.find(name)
-    click.echo(found.service_account_kubeconfig(service_account) if service_account else found.kubeconfig)
+    write_line(str(found.service_account_kubeconfig(service_account) if service_account else found.kubeconfig))
 
 
 @sandbox.command("exec", context_settings={"ignore_unknown_options": True})
@@ -163,6 +167,7 @@ def exec_command(name: str, command: tuple[str, ...]) -> None:
     running = Sandbox.find(name)
     if running.settings.real_nodes:
         command = running.real_nodes.build_command(command)
+    give_output_back()
     try:
         os.execvpe(command[0], command, {**os.environ, "KUBECONFIG": str(running.kubeconfig)})  # noqa: S606 - the user's
     except OSError as error:

@@ -37,6 +37,7 @@ from berth_descheduler.plugins import (
     default_plugins,
     settings_with,
 )
+from berth_service.command_line import OwnCommand
 
 # --- option errors ---------------------------------------------------------------------------------------------------
 # Input errors of the planner in terms of the command line: the option, and what was typed.
@@ -212,7 +213,7 @@ PARAMETERS: Final = "__click_params__"
 _OTHERS: Final = "Options"
 
 
-class GroupedCommand(click.Command):
+class GroupedCommand(OwnCommand):
     """A command whose help lists its options under their headings, those without one last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

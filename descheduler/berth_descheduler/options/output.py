@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -12,6 +11,8 @@ import msgspec
 import yaml
 
 from berth_core import InputError, parse_selector, printable_line
+from berth_service.command_line import write_line
+from berth_service.standard_output import own_output
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,7 +82,7 @@ def _output_option(*outputs: Output) -> Callable[[F], F]:
 def write_names(kind: str, names: Iterable[str]) -> None:
     """Write objects as `kubectl get --output name` does; `kind` has its group."""
     for name in names:
-        click.echo(f"{kind}/{printable_line(name)}")
+        write_line(f"{kind}/{printable_line(name)}")
 
 
 def write_described(described: object, output: Output, *, indent: int | None = 2) -> None:
@@ -90,7 +91,8 @@ def write_described(described: object, output: Output, *, indent: int | None = 2
     Keeps their own order. JSON without an indent is one line.
     """
     builtins = msgspec.to_builtins(described, str_keys=True)
-    sys.stdout.write(to_json(builtins, indent=indent) if output is Output.JSON else to_yaml(builtins))
+    own_output().write(to_json(builtins, indent=indent) if output is Output.JSON else to_yaml(builtins))
+    own_output().flush()  # an output that takes no more fails here, not at the end of the process
 
 
 def to_json(described: object, *, indent: int | None = 2) -> str:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from berth_core import InputError, Limits, MoveMethod, format_duration
-from berth_descheduler.metrics import CapacitySettings
 from berth_descheduler.options.command import (
     PARAMETERS,
     duration_option,
@@ -32,6 +31,9 @@ from berth_descheduler.planner import PlannerSettings, WaveLimits, read_shape
 from berth_descheduler.plugins import default_settings, installed_plugins
 from berth_descheduler.policy import DRAINED_AT_ONCE, RunDefaults, draining, read_policy, read_policy_file
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
+
+if TYPE_CHECKING:
+    from berth_descheduler.metrics import CapacitySettings
 
 # --- safety options --------------------------------------------------------------------------------------------------
 # The command line options about the safety of others: who comes first, what rests, what freed nodes carry.
@@ -437,8 +439,10 @@ def capacity_options(command: F) -> F:
     return with_options(command, options)
 
 
-def capacity_settings(options: dict[str, Any]) -> CapacitySettings:
+def capacity_settings(options: dict[str, Any]) -> "CapacitySettings":
     """Return what the options ask for; raises `InputError` naming the option."""
+    from berth_descheduler.metrics import CapacitySettings  # noqa: PLC0415 - needs what only a service's extra brings
+
     every = duration_option_or_none(options, "fragmentation_interval")
     try:
         shapes = tuple(map(read_shape, options["fragmentation_shape"]))

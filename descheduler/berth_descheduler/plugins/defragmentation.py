@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum, StrEnum, auto
-from importlib.util import find_spec
 from typing import Any, Final, assert_never
 
 from berth_core import (
@@ -376,10 +375,7 @@ class Defragmentation:
         return cls(DefragmentationArgs.parse(args))
 
     def strategy(self, deadline: Deadline) -> Strategy:
-        """Return the strategy.
-
-        Raises `InputError` if a package that it needs is not installed.
-        """
+        """Return the strategy."""
         return make_strategy(self.args, deadline)
 
     @property
@@ -425,36 +421,25 @@ class NoopStrategy:
 
 
 def make_strategy(args: DefragmentationArgs, deadline: Deadline) -> Strategy:
-    """Return the strategy of the arguments.
-
-    Raises `InputError` if a package that it needs is not installed.
-    """
+    """Return the strategy of the arguments."""
     match args.strategy:
         case StrategyName.THRESHOLD:
             rules = ThresholdRules(args.low, args.defragment, args.number_of_nodes, args.empties_whole_nodes)
             return Threshold(rules)
         case StrategyName.CONSOLIDATE:
-            _require_numpy(args.strategy)
-            from berth_descheduler.planner.strategies.consolidate import Consolidate  # noqa: PLC0415 - needs numpy, an extra
+            from berth_descheduler.planner.strategies.consolidate import Consolidate  # noqa: PLC0415 - numpy takes a while to import
 
             return Consolidate(deadline)
         case StrategyName.MAKE_ROOM:
-            _require_numpy(args.strategy)
-            from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - needs numpy, an extra
+            from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
             return MakeRoom(args.room, deadline)
         case StrategyName.MINIMIZE_FRAGMENTATION:
-            _require_numpy(args.strategy)
-            from berth_descheduler.planner.strategies.minimize_fragmentation import MinimizeFragmentation  # noqa: PLC0415 - needs numpy, an extra
+            from berth_descheduler.planner.strategies.minimize_fragmentation import MinimizeFragmentation  # noqa: PLC0415 - numpy takes a while to import
 
             return MinimizeFragmentation(deadline)
         case _:
             assert_never(args.strategy)
-
-
-def _require_numpy(name: StrategyName) -> None:
-    if find_spec("numpy") is None:
-        raise InputError("strategy", name.value, "Threshold, or numpy installed: the extra berth[descheduler] has it")
 
 
 def with_defragmentation(plugins: PluginSet, args: DefragmentationArgs) -> PluginSet:

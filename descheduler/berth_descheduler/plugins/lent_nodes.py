@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from importlib.util import find_spec
 from typing import Any, Final
 
 from berth_core import (
@@ -98,13 +97,8 @@ class LentNodes:
         return cls(EvictableNamespaces.of_argument(args.get("namespaces")), Evictions(raw))
 
     def strategy(self, deadline: Deadline) -> Strategy:
-        """Return the strategy that makes room.
-
-        Raises `InputError` if a package that it needs is not installed.
-        """
-        if find_spec("numpy") is None:
-            raise InputError("plugins.balance", LENT_NODES, "numpy installed (berth[descheduler])")
-        from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - needs numpy, an extra
+        """Return the strategy that makes room."""
+        from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
         return _RoomForOthers(MakeRoom(deadline=deadline), self.namespaces)
 

@@ -7,7 +7,6 @@ there goes to the window. Pods that end by themselves before the window starts a
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from importlib.util import find_spec
 from typing import Any, Final
 
 from msgspec.structs import replace as with_fields
@@ -22,7 +21,6 @@ from berth_core import (
     WINDOW_MOVES,
     WINDOW_START_ANNOTATION,
     Deadline,
-    InputError,
     MayMove,
     Node,
     Objective,
@@ -70,13 +68,8 @@ class ReservationWindows:
         return cls(EvictableNamespaces.of_argument(args.get("namespaces")))
 
     def strategy(self, deadline: Deadline) -> Strategy:
-        """Return the strategy.
-
-        Raises `InputError` if a package that it needs is not installed.
-        """
-        if find_spec("numpy") is None:
-            raise InputError("plugins.balance", WINDOW_MOVES, "numpy installed (berth[descheduler])")
-        from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - needs numpy, an extra
+        """Return the strategy."""
+        from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
         return _Consolidation(MakeRoom(deadline=deadline, gangs=_alone), self.namespaces)
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
-from importlib.util import find_spec
 from typing import Any, Final
 
 from berth_core import STARVING_JOBS, Deadline, InputError, Objective, format_duration, parse_duration, refuse_unknown
@@ -130,19 +129,14 @@ class StarvingJobs:
         return cls(StarvingJobsArgs.parse(args))
 
     def strategy(self, deadline: Deadline) -> Strategy:
-        """Return the strategy.
-
-        Raises `InputError` if a package that it needs is not installed.
-        """
+        """Return the strategy."""
         args = self.args
         rules = StarvationRules(
             args.threshold, args.node_percent, args.give_up_after, args.namespaces, args.namespace_percent
         )
         if args.moves is Moves.NEVER:
             return StarvingJobsStrategy(rules)
-        if find_spec("numpy") is None:
-            raise InputError("moves", args.moves.value, "Never, or numpy installed (berth[descheduler])")
-        from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - needs numpy, an extra
+        from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
         return StarvingJobsStrategy(rules, lambda gangs: MakeRoom(deadline=deadline, gangs=gangs))
 

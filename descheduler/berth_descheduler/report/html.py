@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -80,8 +79,6 @@ class ReportFile:
     @classmethod
     def parse(cls, name: str) -> "ReportFile":
         """Return the file; raises `InputError` if no page can be written."""
-        if find_spec("jinja2") is None:
-            raise InputError(_OPTION, name, "jinja2 installed: the extra berth[descheduler] has it")
         path = Path(name)
         try:
             if name in {"", "-"} or (path.exists() and not path.is_file()):
@@ -159,10 +156,7 @@ def render_page(page: Page) -> str:
 
 @cache
 def _template() -> "Template":
-    """Return the template.
-
-    Imports jinja2 here because it comes with an extra.
-    """
+    """Return the template; jinja2, which takes a while to import, is imported for a page only."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
     from markupsafe import Markup  # noqa: PLC0415
 

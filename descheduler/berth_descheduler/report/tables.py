@@ -4,7 +4,6 @@ It is readable without colour.
 """
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -43,15 +42,20 @@ from berth_descheduler.report.summary import (
     summarise_plan,
     unpriced_in_words,
 )
+from berth_service.standard_output import own_output
 
 # --- terminal: names and messages come from the cluster and are printed verbatim --------------------------------------
 
 
 class Terminal(Console):
-    """A console without markup, which makes control characters of texts visible."""
+    """A console without markup, which makes control characters of texts visible.
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - what a console takes
-        super().__init__(**{"markup": False, "emoji": False, **options})
+    It writes to the program's own output, or to standard error if asked to.
+    """
+
+    def __init__(self, *, stderr: bool = False, **options: Any) -> None:  # noqa: ANN401 - what a console takes
+        file = None if stderr else own_output()
+        super().__init__(**{"markup": False, "emoji": False, "stderr": stderr, "file": file, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Yield the segments, with visible signs for control characters."""
@@ -70,9 +74,10 @@ _LISTED_PLACES: Final = 6
 
 def output_console() -> Console:
     """Return the console for standard output, wide and plain without a terminal."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # some encodings have no box or bar characters
-    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    output = own_output()
+    if isinstance(output, TextIOWrapper):
+        output.reconfigure(errors="replace")  # some encodings have no box or bar characters
+    has_width = output.isatty() or "COLUMNS" in os.environ
     return Terminal(width=None if has_width else _WIDTH_OF_PIPES)
 
 

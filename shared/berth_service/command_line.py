@@ -1,0 +1,74 @@
+"""Commands whose help, version and completion go to the program's own output, wherever libraries print."""
+
+import os
+import sys
+from collections.abc import Callable, MutableMapping
+from importlib.metadata import version
+from typing import Any, ClassVar, TypeVar
+
+import click
+from click.shell_completion import get_completion_class
+
+from berth_service.standard_output import own_output
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def write_line(text: str, *, end: str = "\n") -> None:
+    """Write text to the program's own output, without colours where that is no terminal."""
+    click.echo(text + end, file=own_output(), nl=False)
+
+
+class OwnCommand(click.Command):
+    """A command; see above."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return the option for the help, which writes it to the program's own output."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = _show_help
+        return option
+
+    def _main_shell_completion(
+        self, ctx_args: MutableMapping[str, Any], prog_name: str, complete_var: str | None = None
+    ) -> None:
+        """Answer a shell that asks what may follow, and end the process; without such a question do nothing."""
+        name = "_".join(prog_name.replace("-", " ").replace(".", " ").split())
+        variable = complete_var or f"_{name}_COMPLETE".upper()
+        instruction = os.environ.get(variable)
+        if not instruction:
+            return
+        shell, _, wanted = instruction.partition("_")
+        completion = get_completion_class(shell)
+        if completion is None or wanted not in {"source", "complete"}:
+            sys.exit(1)
+        completer = completion(self, ctx_args, prog_name, variable)
+        if wanted == "source":
+            write_line(completer.source(), end="")
+        else:
+            write_line(completer.complete())
+        sys.exit(0)
+
+
+class OwnGroup(OwnCommand, click.Group):
+    """A group of commands of that kind."""
+
+    command_class: ClassVar[type[click.Command]] = OwnCommand  # type: ignore[misc]
+
+
+def version_option(package: str, program: str) -> Callable[[F], F]:
+    """Return what adds `--version`."""
+
+    def show_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+        if value and not context.resilient_parsing:
+            write_line(f"{program}, version {version(package)}")
+            context.exit()
+
+    text = "Show the version and exit."
+    return click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help=text)
+
+
+def _show_help(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    if value and not context.resilient_parsing:
+        write_line(context.get_help())
+        context.exit()

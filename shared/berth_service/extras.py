@@ -1,0 +1,64 @@
+"""What only an extra of the installation brings, and the sentence that asks for it."""
+
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from berth_core import BerthError
+
+
+class Extra(StrEnum):
+    """The extras that a program may ask for."""
+
+    DEMO = "demo"
+    DESCHEDULER = "descheduler"
+    OPERATOR = "operator"
+    SANDBOX = "sandbox"
+
+
+_OF_DESCHEDULER: Final = ("fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn")
+_OF_OPERATOR: Final = ("aiohttp", "cryptography", "kopf", "prometheus_client")
+_OF_SANDBOX: Final = ("cryptography",)
+MODULES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
+    {
+        Extra.DEMO: tuple(sorted({*_OF_DESCHEDULER, *_OF_OPERATOR, *_OF_SANDBOX})),
+        Extra.DESCHEDULER: _OF_DESCHEDULER,
+        Extra.OPERATOR: _OF_OPERATOR,
+        Extra.SANDBOX: _OF_SANDBOX,
+    }
+)
+"""What each brings that is imported; Go, which the sandbox is built with, may be on the machine without its wheel."""
+
+
+class MissingPackagesError(BerthError):
+    """Packages are not installed."""
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, purpose: str, missing: tuple[str, ...], requirement: str) -> None:
+        which = "packages that are" if len(missing) > 1 else "a package that is"
+        super().__init__(f"{purpose} needs {which} not installed ({', '.join(missing)}): pip install '{requirement}'")
+
+    @classmethod
+    def of_import(cls, program: str, error: ModuleNotFoundError) -> "MissingPackagesError":
+        """Return the error for a module that a plain installation has, but this one does not."""
+        return cls(program, ((error.name or str(error)).partition(".")[0],), "berth")
+
+
+def require(extra: Extra, purpose: str) -> None:
+    """Raise `MissingPackagesError` unless all that an extra brings is installed."""
+    missing = tuple(name for name in MODULES[extra] if find_spec(name) is None)
+    if missing:
+        raise MissingPackagesError(purpose, missing, f"berth[{extra}]")
+
+
+def require_or_end(extra: Extra, program: str) -> None:
+    """End the process with the sentence that asks for an extra unless all that it brings is installed."""
+    try:
+        require(extra, "this service")
+    except MissingPackagesError as error:
+        sys.stderr.write(f"{program}: {error}\n")
+        sys.exit(error.exit_code)

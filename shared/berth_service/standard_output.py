@@ -1,0 +1,109 @@
+"""Standard output belongs to the program: what libraries print does not get into it.
+
+A library prints when it is imported, while it works or, from C, when the process ends, with `print` or straight to the
+file descriptor. So the entry point of a program first moves standard output to a descriptor of its own, before it
+imports any library, and never moves it back. What the program has to say, it writes to `own_output()`.
+"""
+
+import io
+import logging
+import os
+import sys
+from typing import Final, TextIO
+
+_STDOUT: Final = 1
+_STDERR: Final = 2
+
+_own: TextIO | None = None
+
+
+def own_output() -> TextIO:
+    """Return the stream for what the program itself writes to standard output.
+
+    Without an entry point before it, as in tests, this is `sys.stdout`.
+    """
+    return sys.stdout if _own is None else _own
+
+
+def keep_output_apart() -> None:
+    """Send what libraries print to standard error, as a command does; calling it again changes nothing."""
+    if _take_over():
+        os.dup2(_STDERR, _STDOUT)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)  # what is printed appears when it is printed
+
+
+def keep_logs_apart() -> None:
+    """Keep what libraries print out of the log, as a service does, whose standard error is lines of JSON.
+
+    What they print in Python, and Python's warnings, become lines of the log. What they print in C is dropped: only
+    another thread could read it, and that waits for ever where C prints more than a pipe holds while it holds Python's
+    lock.
+    """
+    if _take_over():
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, _STDOUT)
+        os.close(nowhere)
+        sys.stdout = _LoggedLines()
+        logging.captureWarnings(capture=True)
+
+
+def give_output_back() -> None:
+    """Lead descriptor 1 to standard output again, for another program that this process is about to become."""
+    if _own is not None:
+        _own.flush()
+        os.dup2(_own.fileno(), _STDOUT)
+
+
+def discard_output() -> None:
+    """Drop what is still buffered and all that follows, once writing has failed: the end would try it again."""
+    if _own is not None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, _own.fileno())
+        os.close(nowhere)
+
+
+def _take_over() -> bool:
+    """Move standard output to a descriptor of its own; return False if that was done before."""
+    global _own  # noqa: PLW0603 - a process has one standard output
+    if _own is not None:
+        return False
+    for descriptor in range(_STDERR + 1):
+        if not _is_open(descriptor):
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one: no other file may get it
+    old = sys.stdout if isinstance(sys.stdout, io.TextIOWrapper) else None
+    own = io.TextIOWrapper(
+        io.BufferedWriter(io.FileIO(os.dup(_STDOUT), "w")),
+        encoding=old.encoding if old else "utf-8",
+        errors=old.errors if old else "replace",
+        line_buffering=old.line_buffering if old else False,
+        write_through=old.write_through if old else False,
+    )
+    sys.__stdout__ = own  # type: ignore[misc] # of this one the width of the terminal is asked
+    _own = own
+    return True
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+class _LoggedLines(io.TextIOBase):
+    """A stream whose lines are logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in filter(None, lines):
+            logging.getLogger(__name__).info("%s", line)
+        return len(text)
