@@ -515,18 +515,6 @@ BAD_FILES = {
         list_file(as_api(PODS[0])),
         "Pod default/big: spec.nodeName is 'high'; expected the name of a Node of the snapshot",
     ),
-    "a quantity that is none": (
-        list_file(as_api(NODES[0], kind="Node"), as_api(pod("odd", node="high", cpu="one"))),
-        "Pod default/odd: spec.containers[app].resources.requests.cpu is 'one';",
-    ),
-    "a quantity below zero": (
-        list_file(as_api(NODES[0], kind="Node"), as_api(pod("odd", node="high", cpu="-1"))),
-        "Pod default/odd: spec.containers[app].resources.requests.cpu is '-1';",
-    ),
-    "a node with a quantity below zero": (
-        list_file(as_api(node("odd", cpu="-4"), kind="Node")),
-        "Node odd: status.allocatable.cpu is '-4';",
-    ),
 }
 
 
@@ -536,6 +524,39 @@ def test_bad_files_get_one_sentence(capsys: Captured, tmp_path: Path, raw: bytes
     path.write_bytes(raw)
 
     assert want in refused(capsys, "--snapshot", str(path))
+
+
+ODD_OBJECTS = {
+    "a quantity that is none": (
+        list_file(as_api(NODES[0], kind="Node"), as_api(pod("odd", node="high", cpu="one"))),
+        "spec.containers[app].resources.requests.cpu is 'one'",
+    ),
+    "a quantity below zero": (
+        list_file(as_api(NODES[0], kind="Node"), as_api(pod("odd", node="high", cpu="-1"))),
+        "spec.containers[app].resources.requests.cpu is '-1'",
+    ),
+    "a node with a quantity below zero": (
+        list_file(as_api(node("odd", cpu="-4"), kind="Node"), as_api(pod("on", node="odd"))),
+        "status.allocatable.cpu is '-4'",
+    ),
+    "a field of the wrong type": (
+        list_file(
+            as_api(NODES[0], kind="Node"),
+            as_api(pod("odd", node="high")) | {"spec": {"nodeName": "high", "tolerations": 7}},
+        ),
+        "Expected `array`, got `int` - at `$.spec.tolerations`",
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "want"), ODD_OBJECTS.values(), ids=ODD_OBJECTS.keys())
+def test_an_odd_object_in_a_file_is_named_and_no_end_of_the_plan(
+    capsys: Captured, tmp_path: Path, raw: bytes, want: str
+) -> None:
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(raw)
+    found = plan_json(capsys, "--snapshot", str(path), "--snapshot-kinds", "all", "--every-pod")
+    assert want in json.dumps(found["refused"])
 
 
 def test_a_file_that_is_not_there_is_named(capsys: Captured) -> None:
