@@ -25,6 +25,9 @@ QUEUE_WEBHOOK_CONFIGURATION: Final = "berth-queues"
 EVICTION_WEBHOOK_CONFIGURATION: Final = "berth-evictions"
 WEBHOOK_SECRET: Final = "berth-webhook-tls"  # noqa: S105 - the name of an object, not a secret
 DEFAULT_NAMESPACE: Final = "berth-system"
+FENCE_CONFIG_MAP: Final = "berth-fence-never-starts"
+"""The ConfigMap that the fence of a hand-over mounts, and that does not exist."""
+
 PLACEHOLDER_IMAGE: Final = "rancher/mirrored-pause:3.6"
 """Image of placeholders unless the operator's settings name another."""
 

@@ -5,13 +5,14 @@ decision.
 """
 
 import json
+import queue
 import random
 import socket
 import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -75,6 +76,8 @@ class FaultKind(StrEnum):
     """The call is carried out some time later."""
     CUT = "cut"
     """A watch ends in the middle of its stream after some time."""
+    LAG = "lag"
+    """A watch brings each change some time late, in order."""
     GONE = "410"
     """A watch is told that its place in the history is forgotten."""
     PAUSE = "pause"
@@ -202,11 +205,25 @@ class HoldPlan:
         self.held.released.wait(LONGEST_HOLD_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
+class LateWatch:
+    """Has each watch of a collection, such as `nodes`, bring its changes late."""
+
+    plural: str
+    seconds: float
+
+    def decide(self, call: Call) -> Fault:
+        is_late = call.is_watch and call.path.rpartition("/")[2] == self.plural
+        return Fault(FaultKind.LAG, self.seconds) if is_late else Fault()
+
+    def hold(self, call: Call) -> None: ...
+
+
 # --- proxy -----------------------------------------------------------------------------------------------------------
 # A proxy before the API server that disturbs calls as a plan says; clients reach it by a kubeconfig.
 #
 # It does not decide what happens to a call: a `FaultPlan` does. It speaks plain HTTP on loopback and passes the
-# client's own credentials on.
+# client's own credentials on: a token with each call, or the certificate of the kubeconfig.
 
 _READ_BYTES: Final = 64 * 1024
 _REMEMBERED_CALLS: Final = 5000
@@ -241,9 +258,14 @@ class FaultProxy:
         self._config: dict[str, Any] = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
         self._streams: set[BaseHTTPResponse] = set()
         self._lock = threading.Lock()
-        cluster = self._config["clusters"][0]["cluster"]
+        cluster, user = self._config["clusters"][0]["cluster"], self._config["users"][0]["user"]
         self._upstream = urllib3.PoolManager(
-            ca_certs=cluster.get("certificate-authority"), retries=False, maxsize=64, timeout=urllib3.Timeout(connect=5)
+            ca_certs=cluster.get("certificate-authority"),
+            cert_file=user.get("client-certificate"),
+            key_file=user.get("client-key"),
+            retries=False,
+            maxsize=64,
+            timeout=urllib3.Timeout(connect=5),
         )
         self._server_url = cluster["server"]
         self._server = _Server((LOOPBACK, 0), _Handler)
@@ -300,6 +322,31 @@ class FaultProxy:
         answer.close()
 
 
+def _chunks(answer: BaseHTTPResponse) -> Iterator[bytes]:
+    """Yield the parts of a stream as they come."""
+    while chunk := answer.read1(_READ_BYTES, decode_content=False):
+        yield chunk
+
+
+def _late(chunks: Iterator[bytes], lag_seconds: float) -> Iterator[bytes]:
+    """Yield each part of a stream so many seconds after it came."""
+    arrived: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+
+    def read() -> None:
+        with suppress(HTTPError, OSError, ValueError, AttributeError):  # cut, which may leave nothing to read from
+            for chunk in chunks:
+                arrived.put((time.monotonic(), chunk))
+        arrived.put((time.monotonic(), b""))
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        at, chunk = arrived.get()
+        time.sleep(max(0.0, at + lag_seconds - time.monotonic()))
+        if not chunk:
+            return
+        yield chunk
+
+
 def _status(code: int, reason: str) -> dict[str, Any]:
     """Return a Status that is no success."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
@@ -351,6 +398,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._pass_on(call)
             case FaultKind.CUT:
                 self._pass_on(call, cut_after_seconds=fault.seconds)
+            case FaultKind.LAG:
+                self._pass_on(call, lag_seconds=fault.seconds)
             case FaultKind.RESET:
                 self._reset()
             case FaultKind.STALL:
@@ -373,7 +422,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _headers(self) -> dict[str, str]:
         return {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
 
-    def _pass_on(self, call: Call, *, cut_after_seconds: float | None = None) -> None:
+    def _pass_on(self, call: Call, *, cut_after_seconds: float | None = None, lag_seconds: float = 0.0) -> None:
         """Let the API server answer; a watch is relayed as it comes."""
         answer = self.server.proxy.forward(call, self._headers())
         try:
@@ -382,7 +431,7 @@ class _Handler(BaseHTTPRequestHandler):
                 if name.lower() not in _OF_ONE_CONNECTION:
                     self.send_header(name, value)
             if call.is_watch:
-                self._stream(answer, cut_after_seconds)
+                self._stream(answer, cut_after_seconds, lag_seconds)
             else:
                 self._send_whole(answer.read(decode_content=False))
         finally:
@@ -393,7 +442,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _stream(self, answer: BaseHTTPResponse, cut_after_seconds: float | None) -> None:
+    def _stream(self, answer: BaseHTTPResponse, cut_after_seconds: float | None, lag_seconds: float) -> None:
         """Relay a stream in chunks.
 
         A cut stream ends without the last chunk.
@@ -405,7 +454,7 @@ class _Handler(BaseHTTPRequestHandler):
             timer = threading.Timer(cut_after_seconds, self._reset)
             timer.daemon = True
             timer.start()
-        while chunk := answer.read1(_READ_BYTES, decode_content=False):
+        for chunk in _late(_chunks(answer), lag_seconds) if lag_seconds else _chunks(answer):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
         self.wfile.write(b"0\r\n\r\n")
 
@@ -445,6 +494,7 @@ __all__ = [
     "FaultProxy",
     "Hold",
     "HoldPlan",
+    "LateWatch",
     "NoFaults",
     "SeededFaults",
 ]

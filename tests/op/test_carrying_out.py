@@ -52,6 +52,7 @@ def test_a_placeholder_comes_with_its_priority_class(harness: OperatorHarness) -
     assert [call.split()[0:2] for call in calls if not call.startswith("get")] == [
         ["create", "priorityclasses"],
         ["create", "pods"],
+        ["create", "priorityclasses"],  # that of the fence, for its first hand-over
     ]
     (made,) = harness.cache.placeholders()
     assert made.spec.priority_class_name == "berth-placeholder-0"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from berth_core.labels import FENCE_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL, SUCCESSOR_LABEL
-from berth_core.names import fence_name
+from berth_core.names import FENCE_CONFIG_MAP, fence_name
 from berth_core.objects import LabelSelector, Pod
 from berth_core.reservations import SlotState
 from berth_core.selectors import matches_labels
@@ -80,6 +80,15 @@ def test_a_fence_takes_no_room_cannot_be_preempted_and_ends_by_itself(harness: O
     ends = NOON.timestamp() + (fence.spec.active_deadline_seconds or 0)
     assert DEADLINE + 60 < ends <= DEADLINE + 120 + 60
     assert {amount for one in fence.spec.containers for amount in one.resources.requests.values()} == {"0"}
+
+
+def test_no_kubelet_starts_the_fence_of_a_hand_over(harness: OperatorHarness) -> None:
+    know_node(harness)
+    fence_manager(harness).create("node-a", DEADLINE, NOON)
+    (spec,) = (body["spec"] for (kind, _, name), body in harness.api.objects.items() if (kind, name) == ("pods", FENCE))
+    (volume,), (container,) = spec["volumes"], spec["containers"]
+    assert volume["configMap"] == {"name": FENCE_CONFIG_MAP}, "not optional, and nothing makes it"
+    assert [mount["name"] for mount in container["volumeMounts"]] == [volume["name"]]
 
 
 KEPT_OFF: dict[str, tuple[dict[str, str], bool]] = {

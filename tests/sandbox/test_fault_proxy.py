@@ -14,7 +14,7 @@ from berth_kube.errors import ConflictError, GoneError, ServerError, TooManyRequ
 from berth_kube.resources import PODS
 from berth_kube.retries import NO_RETRIES
 from berth_kube.watching import Changed, Listed
-from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, HoldPlan, SeededFaults
+from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, HoldPlan, LateWatch, SeededFaults
 from scripted_server import ScriptedServer, Stream, answer, event, page
 
 PATH = "/api/v1/namespaces/default/pods"
@@ -162,6 +162,29 @@ def test_a_watch_that_is_cut_is_taken_up_again(server: ScriptedServer, proxy: Fa
     stop.set()
     assert len(server.requests("WATCH", PATH)) == 2
     assert len(server.requests("GET", PATH)) == 1
+
+
+def test_a_watch_of_one_collection_is_late_and_others_are_not(
+    server: ScriptedServer, proxy: FaultProxy, client: KubeClient
+) -> None:
+    later = {"metadata": {**POD["metadata"], "resourceVersion": "12"}}
+    server.on("WATCH", PATH, Stream([event("MODIFIED", POD), event("MODIFIED", later)]))
+    proxy.plan = LateWatch("pods", 0.5)
+    versions, began = [], time.monotonic()
+    for item in client.watch(PODS, namespace="default", stop=threading.Event()):
+        if isinstance(item, Changed):
+            versions.append(item.item["metadata"]["resourceVersion"])
+        if len(versions) == 2:
+            break
+    assert versions == ["11", "12"]
+    assert time.monotonic() - began >= 0.5
+
+    of_nodes = Call("GET", "/api/v1/nodes", "watch=true")
+    assert [plan.decide(of_nodes).kind for plan in (LateWatch("pods", 1), LateWatch("nodes", 1))] == [
+        FaultKind.NONE,
+        FaultKind.LAG,
+    ]
+    assert LateWatch("pods", 1).decide(Call("GET", PATH)).kind is FaultKind.NONE
 
 
 def test_a_watch_whose_place_is_forgotten_lists_anew(

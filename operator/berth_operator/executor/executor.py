@@ -4,6 +4,7 @@ Each action takes one or two calls, cached at once. A failed call is raised, and
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, assert_never
 
@@ -12,6 +13,7 @@ import structlog
 from berth_core import (
     RESERVATION_API_VERSION,
     RESERVATION_KIND,
+    BerthError,
     Capacity,
     ObjectReference,
     PermanentError,
@@ -49,6 +51,7 @@ from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.quota_admission import Validator
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.reconcile import (
+    FENCE_PRIORITY,
     Action,
     Assignment,
     AssignSlot,
@@ -306,6 +309,8 @@ class ActionExecutor:
             )
             return
         self._cache.put_placeholder(pod)
+        with suppress(BerthError):  # a hand-over tries again; the first one need not wait for it
+            self._priorities.ensure(FENCE_PRIORITY)
 
     def _renew(self, reservation: Reservation, task: ReservationTask, placeholder: Pod, assignment: Assignment) -> None:
         """Create the successor of a placeholder."""
@@ -341,6 +346,8 @@ class ActionExecutor:
         except NotFoundError:
             self._cache.remove_placeholder(placeholder)
         else:
+            if at_once and not placeholder.metadata.finalizers:
+                self._cache.remove_placeholder(placeholder)  # the API server waits for no kubelet: it is gone
             if not for_owner and not placeholder.is_terminating and placeholder.status.start_time:
                 held = (self._now() - parse_timestamp(placeholder.status.start_time)).total_seconds()
                 metrics.WASTED_SECONDS.inc(max(0.0, held))

@@ -13,6 +13,7 @@ from berth_core import (
     CHOSEN_NODE_ANNOTATION,
     CONTROL_PLANE_KEYS,
     DAEMON_POD_LABEL,
+    FENCE_CONFIG_MAP,
     FENCE_LABEL,
     GROUP_NAME_ANNOTATION,
     HANDOVER_GATE,
@@ -73,6 +74,7 @@ _OF_NO_USE: Final = frozenset(("creationTimestamp", "finalizers", "generateName"
 """In a template's metadata; programs write it into templates."""
 _PIN_BYTES: Final = 250
 """Bytes of a node term besides the node's name, including the exclusion of the control plane."""
+_MISSING_VOLUME: Final = "missing"
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
@@ -201,8 +203,15 @@ def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSett
 
     Their tolerations make no difference. Pods in a hand-over and pods of DaemonSets may enter; pods that are on the
     node already stay. Placeholders keep off by the guard or, if they tolerate every taint, by their own anti-affinity.
+
+    Schedulers go by a pod that is bound, whether it runs or not. So it mounts what does not exist: a kubelet that waits
+    for that makes no sandbox and starts no container, which would delay those of the owner.
     """
-    return _fence(node, name, {}, _STRANGERS, seconds=seconds, settings=settings)
+    body = _fence(node, name, {}, _STRANGERS, seconds=seconds, settings=settings)
+    body["spec"]["volumes"] = [{"name": _MISSING_VOLUME, "configMap": {"name": FENCE_CONFIG_MAP}}]
+    (container,) = body["spec"]["containers"]
+    container["volumeMounts"] = [{"name": _MISSING_VOLUME, "mountPath": f"/{_MISSING_VOLUME}"}]
+    return body
 
 
 class FenceKind(StrEnum):
