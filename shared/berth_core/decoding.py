@@ -116,17 +116,18 @@ def _mended_mapping(value: Mapping[str, Any], type_: inspect.Type) -> Mapping[st
 
 
 def _mended_struct(value: Mapping[str, Any], type_: inspect.StructType) -> Mapping[str, Any]:
-    mended = dict(value)
+    """Return the known fields of an object without nulls; of a required list or map null is an empty one."""
+    mended = {}
     for field in type_.fields:
         name = field.encode_name
-        if name not in mended:
+        if name not in value:
             continue
-        if mended[name] is not None:
-            mended[name] = _mended(mended[name], field.type)
-        elif not _admits_null(field.type):
-            del mended[name]
-            if field.required and any(isinstance(one, (*_LISTS, inspect.DictType)) for one in _choices(field.type)):
-                mended[name] = _zero(field.type)
+        if value[name] is not None:
+            mended[name] = _mended(value[name], field.type)
+        elif _admits_null(field.type):
+            mended[name] = None
+        elif field.required and any(isinstance(one, (*_LISTS, inspect.DictType)) for one in _choices(field.type)):
+            mended[name] = _zero(field.type)
     return mended
 
 

@@ -198,13 +198,22 @@ def _decode_one_by_one(call: Call, body: bytes, item_type: type[T], failure: Exc
 
     Raises the page's error otherwise.
     """
-    raw_type: Any = msgspec.Raw
     try:
-        page: Page[msgspec.Raw] = _page_decoder(raw_type).decode(cut(body, outer_levels=_PAGE_LEVELS))
+        page = _split(body)
         items = tuple(decode_item(call, raw, item_type) for raw in page.items)
     except (msgspec.DecodeError, KubeError) as error:
         raise error_from_decoding(call, _as_misfit(failure or error)) from error
     return Page(page.metadata, items)
+
+
+def _split(body: bytes) -> Page[msgspec.Raw]:
+    """Return a page whose objects are not decoded; cuts too deep values, which takes long, only where there are any."""
+    raw_type: Any = msgspec.Raw
+    decoder: Decoder[Page[msgspec.Raw]] = _page_decoder(raw_type)
+    try:
+        return decoder.decode(body)
+    except RecursionError:
+        return decoder.decode(cut(body, outer_levels=_PAGE_LEVELS))
 
 
 def decode_event(call: Call, line: bytes) -> WatchEvent:
