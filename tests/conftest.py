@@ -7,11 +7,24 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cluster_fixtures import paced_sandbox, pytest_collection_finish, sandbox
+from cluster_fixtures import (
+    paced_sandbox,
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+    pytest_terminal_summary,
+    sandbox,
+)
 from cluster_reports import pytest_runtest_makereport
 from log_lines import keep_quiet
 
-__all__ = ["paced_sandbox", "pytest_collection_finish", "pytest_runtest_makereport", "sandbox"]
+__all__ = [
+    "paced_sandbox",
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_runtest_makereport",
+    "pytest_terminal_summary",
+    "sandbox",
+]
 
 
 ORDER: Final = 20_261

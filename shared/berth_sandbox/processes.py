@@ -164,8 +164,10 @@ def end(components: Iterable[str], folder: SandboxFolder) -> None:
 
 def end_all(folder: SandboxFolder) -> None:
     """Kill everything of a sandbox, and wait until it is gone; also what no pid file is left of, on real nodes."""
-    SandboxCgroups(folder.root).remove()
-    end(Component, folder)
+    try:
+        SandboxCgroups(folder.root).remove()
+    finally:
+        end(Component, folder)
 
 
 def is_present(component: str, folder: SandboxFolder) -> bool:

@@ -1,8 +1,10 @@
 """The sandbox that the cluster tests of one run share, its building, and the check that nothing else is touched."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Final
 
 import pytest
 
@@ -10,8 +12,34 @@ from berth_kube.resources import NODES, QUEUES, REVOCABLE_ZONES
 from berth_sandbox.builds import find_binaries
 from berth_sandbox.components import CONTEXT_PREFIX
 from berth_sandbox.errors import SandboxUnavailableError
+from berth_sandbox.real_nodes.requirements import refusal_of_machine
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import Pace, SandboxSettings
+
+REAL_NODES: Final = "real_nodes"
+"""Marker of the tests that start real nodes on this machine."""
+_LEFT_OUT: Final = pytest.StashKey[list[str]]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of real nodes where no installation brings these, and note which files that concerns.
+
+    Where only programs are missing the tests are not left out: they fail, and say what to install.
+    """
+    concerned = [item for item in items if item.get_closest_marker(REAL_NODES)]
+    refusal = refusal_of_machine() if concerned else ""
+    if refusal:
+        items[:] = [item for item in items if item not in concerned]
+        config.hook.pytest_deselected(items=concerned)
+        counts = Counter(item.nodeid.split("::")[0] for item in concerned)
+        config.stash[_LEFT_OUT] = [f"left out: {file}, {count} tests: {refusal}" for file, count in counts.items()]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the files that were left out; `.ci/run` repeats these lines at its end."""
+    for line in config.stash.get(_LEFT_OUT, []):
+        terminalreporter.write_line(line)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -23,8 +51,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if wanted and reporter is not None and not session.config.option.collectonly:
         volcano = any("volcano_sandbox" in getattr(item, "fixturenames", ()) for item in session.items)
+        real = any(item.get_closest_marker(REAL_NODES) for item in session.items)
         with suppress(SandboxUnavailableError):
-            find_binaries(reporter.write_line, kubernetes=SandboxSettings().kubernetes, volcano=volcano)
+            find_binaries(reporter.write_line, kubernetes=SandboxSettings().kubernetes, volcano=volcano, kubelet=real)
 
 
 def refuse_other_contexts(context: str) -> None:

@@ -28,7 +28,7 @@ _ENABLED: Final = "cgroup.subtree_control"
 _CPUSET: Final = ("cpuset.cpus", "cpuset.mems")
 _NEEDED: Final = ("cpu", "cpuset", "memory", "pids")
 """Controllers without which a kubelet does not start."""
-_GONE_WITHIN_SECONDS: Final = 20.0
+_GONE_WITHIN_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.05
 
 
@@ -112,12 +112,13 @@ class SandboxCgroups:
         own = self._own()
         deadline = time.monotonic() + _GONE_WITHIN_SECONDS
         while own:
-            for pid in self.pids():
+            pids = self.pids()
+            for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
-            for cgroup in own:
+            for cgroup in () if pids else own:
                 _remove_tree(cgroup)
             own = self._own()
             if own and time.monotonic() > deadline:

@@ -32,7 +32,8 @@ _NETWORK: Final = "node-network"
 _RELAY: Final = "node-relay"
 _AT_ONCE: Final = 4
 _POLL_SECONDS: Final = 0.05
-_END_WITHIN_SECONDS: Final = 20.0
+_ANSWERS_WITHIN_SECONDS: Final = 300.0
+_END_WITHIN_SECONDS: Final = 120.0
 _IMAGE_NAMESPACE: Final = "k8s.io"
 
 
@@ -94,7 +95,6 @@ class RealNodes:
         self._spawn(node, holder)
         self._wait(node, self._ready(node).exists, deadline)
         self.start_program(node, NodeProgram.CONTAINERD)
-        self._wait(process_name(node, NodeProgram.CONTAINERD), lambda: self._answers(node), deadline)
         self.import_images(node, images.archive)
         self.start_program(node, NodeProgram.KUBELET)
 
@@ -146,7 +146,10 @@ class RealNodes:
     # --- disturb ---
 
     def start_program(self, node: str, program: NodeProgram) -> None:
-        """Start a program of a node, which must not be running."""
+        """Start a program of a node, which must not be running.
+
+        Returns once containerd answers: a kubelet that starts before that ends.
+        """
         place = self.folder.node(node)
         command: tuple[str, ...]
         match program:
@@ -165,7 +168,10 @@ class RealNodes:
                 )
             case _:
                 assert_never(program)
-        self._spawn(process_name(node, program), namespaces.build_node_command(self._holder(node), command))
+        name = process_name(node, program)
+        self._spawn(name, namespaces.build_node_command(self._holder(node), command))
+        if program is NodeProgram.CONTAINERD:
+            self._wait(name, lambda: self._answers(node), time.monotonic() + _ANSWERS_WITHIN_SECONDS)
 
     def kill(self, node: str, program: NodeProgram) -> None:
         """Kill a program of a node and wait until it is gone; the pods run on."""

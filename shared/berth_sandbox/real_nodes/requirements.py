@@ -85,10 +85,16 @@ class Machine:
 def require_real_nodes(kubernetes: str, machine: Machine | None = None) -> None:
     """Raise `SandboxUnavailableError` where real nodes cannot be; its text says what is missing."""
     machine = machine or Machine()
-    refusal = _refusal_of_platform(machine) or _refusal_of_programs(machine) or _refusal_of_cgroups(machine)
+    refusal = refusal_of_machine(machine) or _refusal_of_programs(machine)
     refusal = refusal or _refusal_of_runtime(machine, kubernetes) or _refusal_of_kernel(machine)
     if refusal:
         raise SandboxUnavailableError(f"real nodes cannot run here: {refusal}")
+
+
+def refusal_of_machine(machine: Machine | None = None) -> str:
+    """Return why real nodes cannot be here whatever is installed; "" where they can."""
+    machine = machine or Machine()
+    return _refusal_of_platform(machine) or _refusal_of_cgroups(machine)
 
 
 def require_folder(folder: Path) -> None:
