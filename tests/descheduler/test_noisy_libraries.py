@@ -114,18 +114,18 @@ def is_names(text: str) -> bool:
 READ_BY: Final = {"json": is_json, "yaml": is_yaml, "name": is_names}
 
 RESULTS: Final = {
-    "calendar": ("json", "name"),
+    "calendar": ("json",),
     "drain b --dry-run": ("json",),
-    "fragmentation": ("json", "yaml"),
-    "plan": ("json", "yaml"),
+    "fragmentation": ("json",),
+    "plan": ("json",),
     "plan --snapshot=SNAPSHOT --strategy=consolidate": ("json", "yaml"),
-    "plans": ("json", "yaml", "name"),
-    "policies": ("json", "name"),
+    "plans": ("json", "name"),
+    "policies": ("json",),
     "policy lint POLICY": ("json",),
     "run --dry-run": ("json",),
     "sandbox status": ("json",),
-    "show night-1": ("json", "name"),
-    "top": ("json", "name"),
+    "show night-1": ("json",),
+    "top": ("json",),
 }
 """Commands that have a result on the server above, and the forms that are tried of it."""
 
@@ -133,8 +133,10 @@ WITHOUT_RESULT: Final = {
     "abort",
     "approve",
     "demo",
+    "doctor",
     "policies run",
     "sandbox down",
+    "sandbox exec",
     "sandbox kubeconfig",
     "sandbox up",
     "snapshot",
