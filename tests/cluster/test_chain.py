@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT
+from berth_core.labels import FREED_TAINT, HANDOVER_GATE, HANDOVER_TAINT
 from berth_core.migration_plans import MigrationPlan, MoveState, PlanPhase
-from berth_core.objects import Pod
+from berth_core.objects import Node, Pod
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_kube.resources import MIGRATION_PLANS, PODS, RESERVATIONS
 from descheduling_stage import LEASE_SECONDS, MOVERS, PODS_OF_A_MOVER, Scene
@@ -125,6 +125,35 @@ def test_a_killed_descheduler_is_taken_over_from_while_a_pod_is_handed_over(scen
     assert run_to_the_end(scene) == 0
     assert_nothing_is_left(scene)
     assert_all_landed(scene)
+
+
+@pytest.mark.deep
+def test_a_node_is_freed_once_its_old_pods_have_ended_and_not_before(scene: Scene) -> None:
+    for name in MOVERS:
+        scene.remove(name)
+    scene.cordon(*scene.high)
+    scene.deploy("lingers", replicas=2, cpu="1", pace={**scene.pace, "ends-after-seconds": "15"})
+    scene.cordon(*scene.high, closed=False)
+    early: list[str] = []
+
+    with descheduler(scene, ("--whole-nodes", *THRESHOLDS)) as process:
+        while process.poll() is None:
+            nodes = {node.metadata.name for node in scene.nodes() if is_marked_freed(node)}
+            early += [pod for node in nodes for pod in scene.pods_on(node)]
+            time.sleep(0.1)
+
+    assert process.returncode == 0
+    assert early == []
+    plan = assert_all_landed(scene)
+    assert plan.status.achieved is not None
+    assert set(plan.status.achieved.freed_nodes) == {move.source for move in plan.spec.moves}
+    assert {node.metadata.name for node in scene.nodes() if is_marked_freed(node)} == {
+        move.source for move in plan.spec.moves
+    }
+
+
+def is_marked_freed(node: Node) -> bool:
+    return any(taint.key == FREED_TAINT for taint in node.spec.taints)
 
 
 @pytest.mark.deep

@@ -242,7 +242,7 @@ def test_an_operator_that_is_killed_in_the_middle_leaves_no_gap(
                 scene.wait_for("it is there or over", lambda: reached() or run.exit_code is not None)  # noqa: B023
                 operator.kill()
                 operator.start()
-            run.wait()
+            run.wait(600)
     finally:
         paced_operator.start()
 

@@ -18,6 +18,10 @@ _REAL_DECISIONS: Final = "real.jq"
 _DOCUMENT: Final = "---\n"
 _LAST: Final = frozenset({"pod-ended", "pod-killed", "pod-removed"})
 """Steps after which the kubelet deletes the pod."""
+_ROUGHLY: Final = 'if .metadata.deletionTimestamp then "Terminating" else .status.phase end'
+_OF_A_PENDING_POD: Final = frozenset(
+    {"pod-accepted", "pod-refused", "pod-initializing", "pod-running", "pod-start-error", "pod-backs-off"}
+)
 # kwok now and then plays a step on an old version of a pod. Its patch carries the version that it was decided on, so
 # that it neither plays a step twice nor touches another pod that got the name of one that is gone.
 _PATCH: Final = """\
@@ -54,6 +58,8 @@ def build_real_stages() -> tuple[dict[str, Any], ...]:
 
 
 def _build_stage(name: str, status: str, parts: str, decisions: str) -> dict[str, Any]:
+    # Asked first, as the decision costs more than ten such questions, and is made for each stage.
+    comes_up = {"jq": {"key": _ROUGHLY, "operator": "In", "values": _find_phases(name)}}
     is_next = {"jq": {"key": f"{decisions}\nnext.stage", "operator": "In", "values": [name]}}
     patch = {"subresource": "status", "template": f"{parts}{_PATCH}{indent(status, '  ')}"}
     written = [{"patch": patch}] if status else []
@@ -63,11 +69,20 @@ def _build_stage(name: str, status: str, parts: str, decisions: str) -> dict[str
         "metadata": {"name": name},
         "spec": {
             "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
-            "selector": {"matchExpressions": [is_next]},
+            "selector": {"matchExpressions": [comes_up, is_next]},
             "delay": {"durationFrom": {"jq": {"expression": f"{decisions}\nnext.delay"}}},
             "steps": [*written, *([{"delete": True}] if name in _LAST else [])],
         },
     }
+
+
+def _find_phases(name: str) -> list[str]:
+    """Return the phases in which a step may be next."""
+    if name in _LAST:
+        return ["Terminating"]
+    if name == "pod-past-deadline":
+        return ["Pending", "Running"]
+    return ["Pending" if name in _OF_A_PENDING_POD else "Running"]
 
 
 def _read(name: str) -> str:

@@ -14,10 +14,10 @@ def amount($otherwise): if . == null then $otherwise elif . == "never" or . == "
 
 def amount($name; $otherwise): note($name) | amount($otherwise);
 
-# A number of seconds between two bounds, drawn by the uid of the pod: each look at a pod draws the same.
-def drawn($salt; $least; $most):
-  reduce (.metadata.uid | explode | .[]) as $letter ($salt; (. * 31 + $letter) % 65521)
-  | $least + . / 65520 * ($most - $least);
+# A number of seconds between two bounds, drawn by four hexadecimal digits of the uid: each look at a pod draws the same.
+def drawn($digits; $least; $most):
+  reduce ($digits | explode | .[]) as $digit (0; . * 16 + if $digit > 96 then $digit - 87 else $digit - 48 end)
+  | $least + . / 65535 * ($most - $least);
 
 def is($type): any(.status.conditions[]?; .type == $type and .status == "True");
 
@@ -38,11 +38,11 @@ def start_error: start_note("start-error"; null);
 def is_placeholder: .spec.containers | all(.image == placeholder_image);
 
 def creating_seconds:
-  if is_placeholder then drawn(1; 3; 4) else drawn(1; 3; 20) end as $drawn
+  drawn(.metadata.uid[-4:]; 3; if is_placeholder then 4 else 20 end) as $drawn
   | start_note("starts-after-seconds"; "0") | amount($drawn);
 
 def readying_seconds:
-  if is_placeholder then 0 else drawn(2; 0; 60) end as $drawn
+  if is_placeholder then 0 else drawn(.metadata.uid[-8:-4]; 0; 60) end as $drawn
   | start_note("ready-after-seconds"; "0") | amount($drawn);
 
 def crashes: start_note("crashes"; "0") | amount(0);
