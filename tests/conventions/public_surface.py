@@ -8,7 +8,6 @@ import ast
 import asyncio
 import json
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -28,8 +27,11 @@ from berth_core.clock import SystemClock
 from berth_core.errors import BerthError, InputError
 from berth_core.policies import SCHEDULED, VALID
 from berth_descheduler.api.app import DESCRIPTION_PATH, PAGE_PATH, Application
+from berth_descheduler.cli.main import berth
 from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP, OWN_PLUGINS
+from berth_descheduler.server import serve
 from berth_kube.client import KubeClient
+from berth_operator.cli import main as operator
 from berth_operator.reconcile.actions import Action, label_of
 from berth_operator.reconcile.status import TEMPLATE_DIFFERS, ConditionReason
 from conventions.command_documents import documents
@@ -121,13 +123,12 @@ def _scripts() -> dict[str, str]:
 
 
 def _command_of(script: str, target: str) -> click.Command | None:
-    """Return the command behind a script, None where it is none of click's."""
-    point = EntryPoint(script, target, "console_scripts")
-    loaded = point.load()
-    if isinstance(loaded, click.Command):
-        return loaded
-    own = vars(sys.modules[point.module]).values()
-    return next((one for one in own if isinstance(one, click.Command) and one.name == script), None)
+    """Return the command behind a script, None where it is none of click's.
+
+    The entry points import it only once libraries cannot print into its output any more.
+    """
+    assert callable(EntryPoint(script, target, "console_scripts").load())
+    return {"berth": berth, "kubectl-berth": berth, "berth-descheduler": serve, "berth-operator": operator}.get(script)
 
 
 def _commands() -> Iterator[str]:

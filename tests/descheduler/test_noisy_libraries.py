@@ -17,6 +17,7 @@ import yaml
 
 from berth_core.snapshot import Snapshot
 from builders import node, pod
+from conventions.tracked import ROOT
 from descheduler.cluster_script import serve
 from descheduler.stored_bodies import plan as stored_plan
 from descheduler.test_command_line import COMMANDS
@@ -55,7 +56,7 @@ sys.meta_path.insert(0, AtTheFirstLibrary())
 SNAPSHOT: Final = Snapshot(
     nodes=(node("a"), node("b"), node("c")), pods=(pod("web-0", node="a", cpu="4"), pod("waits", cpu="14"))
 )
-POLICY: Final = "apiVersion: berth.volcano.sh/v1alpha1\nkind: DeschedulerPolicy\nmetadata: {name: nightly}\nspec: {}\n"
+POLICY: Final = ROOT / "descheduler" / "docs" / "starving-jobs.yaml"
 GROUP: Final = "/apis/berth.volcano.sh/v1alpha1"
 
 
@@ -66,7 +67,6 @@ class Place:
     environment: dict[str, str]
     kubeconfig: str
     snapshot: Path
-    policy: Path
 
     def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a program of this installation."""
@@ -86,9 +86,8 @@ class Place:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("noisy")
     (folder / "sitecustomize.py").write_text(LIBRARY)
-    snapshot, policy = folder / "snapshot.json", folder / "policy.yaml"
+    snapshot = folder / "snapshot.json"
     snapshot.write_bytes(SNAPSHOT.to_json())
-    policy.write_text(POLICY)
     environment = {**os.environ, "PYTHONPATH": str(folder), "HOME": str(folder)}
     with serve(ScriptedServer(), SNAPSHOT) as server:
         over = stored_plan("night-1", "Succeeded")
@@ -96,7 +95,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         server.on("GET", f"{GROUP}/migrationplans/night-1", answer(over))
         server.on("GET", f"{GROUP}/deschedulerpolicies", page())
         server.on("GET", "/apis/batch.volcano.sh/v1alpha1/reservationwindows", page())
-        yield Place(environment, server.kubeconfig(folder), snapshot, policy)
+        yield Place(environment, server.kubeconfig(folder), snapshot)
 
 
 def is_json(text: str) -> bool:
@@ -151,7 +150,7 @@ def test_every_command_is_tried_or_named() -> None:
 
 @pytest.mark.parametrize("command", RESULTS)
 def test_results_can_be_read_beside_a_noisy_library(place: Place, command: str) -> None:
-    words = command.replace("SNAPSHOT", str(place.snapshot)).replace("POLICY", str(place.policy)).split()
+    words = command.replace("SNAPSHOT", str(place.snapshot)).replace("POLICY", str(POLICY)).split()
     reads_cluster = not {"--snapshot", "lint", "sandbox"} & set(command.replace("=", " ").split())
     cluster = [f"--kubeconfig={place.kubeconfig}"] if reads_cluster else []
     for output in RESULTS[command]:
@@ -187,7 +186,9 @@ def test_the_log_of_a_service_can_be_read_beside_a_noisy_library(place: Place, p
     """Both end soon, because the server knows no Leases."""
     done = place.run(program, *SERVICES[program], f"--kubeconfig={place.kubeconfig}")
     assert done.stdout == ""
-    *entries, error = done.stderr.splitlines()
-    assert f"{NOISE} in Python" in {json.loads(entry)["event"] for entry in entries}
-    assert NOISE not in error
+    *entries, last = (line for line in done.stderr.splitlines() if NOISE not in line)
+    noise = [line for line in done.stderr.splitlines() if NOISE in line]
+    assert {json.loads(line)["event"] for line in noise} == {f"{NOISE} in Python"}
+    assert all(json.loads(entry)["event"] for entry in entries)
+    assert "404 NotFound" in last
     assert place.run(program, "--help").stdout.startswith(f"Usage: {program} ")
