@@ -49,7 +49,7 @@ from waiting import eventually
 
 GUARD_SECONDS: Final = 0.3
 """Between the guard and the deletion of the pod that is there."""
-BOUND_SECONDS: Final = 20.0
+BOUND_SECONDS: Final = 120.0
 TOLERATION: Final = [{"key": HANDOVER_TAINT, "operator": "Exists", "effect": "NoSchedule"}]
 OF_OWNERS: Final = {RESERVATION_LABEL: "uid"}
 

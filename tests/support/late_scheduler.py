@@ -19,7 +19,7 @@ from waiting import eventually
 
 LATE_SCHEDULER: Final = "late-scheduler"
 _BACKOFF_SECONDS: Final = 1
-"""Between two tries of a pod: it is to be there when a place is free."""
+"""Between two tries of a pod, so that one is there whenever a place is free."""
 
 
 @contextmanager
