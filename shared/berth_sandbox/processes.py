@@ -45,10 +45,10 @@ def spawn(component: str, command: tuple[str, ...], folder: SandboxFolder, *, se
         setsigdef=[signal.SIGPIPE],
     )
     folder.pid_file(component).write_text(str(pid), encoding="ascii")
-    _wait_until_named(component, folder)
+    wait_until_named(component, folder)
 
 
-def _wait_until_named(component: str, folder: SandboxFolder) -> None:
+def wait_until_named(component: str, folder: SandboxFolder) -> None:
     """Wait until a new process has a command line.
 
     It lacks one for an instant.

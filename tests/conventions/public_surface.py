@@ -128,7 +128,7 @@ def _command_of(script: str, target: str) -> click.Command | None:
     The entry points import it only once libraries cannot print into its output any more.
     """
     assert callable(EntryPoint(script, target, "console_scripts").load())
-    return {"berth": berth, "kubectl-berth": berth, "berth-descheduler": serve, "berth-operator": operator}.get(script)
+    return {"berth": berth, "berth-descheduler": serve, "berth-operator": operator}.get(script)
 
 
 def _commands() -> Iterator[str]:

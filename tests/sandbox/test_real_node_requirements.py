@@ -139,7 +139,7 @@ def test_kubernetes_1_37_takes_containerd_2(machine: Machine) -> None:
 
 
 def test_a_folder_that_nodes_cannot_see_is_refused() -> None:
-    require_folder(Path("/root/.local/state/berth/sandboxes/default"))
+    require_folder(Path("/srv/state/berth/sandboxes/default"))
     with pytest.raises(SandboxUnavailableError, match=r"below /var/lib.*XDG_STATE_HOME"):
         require_folder(Path("/var/lib/ci/sandboxes/default"))
 

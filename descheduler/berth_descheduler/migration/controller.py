@@ -199,7 +199,7 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
 
 
 def _await_sources(context: PlanContext, plan: MigrationPlan, execution: Execution) -> Sources:
-    """Wait a while for the pods on their way out, where nodes are to be freed and nothing ends the run."""
+    """Wait a while for the pods on their way out, where their nodes become free and nothing ends the run."""
     waits = goal_of(plan.spec.objective) is Goal.FREE_NODES and not _is_interrupted(execution)
     return await_sources(
         context.client,

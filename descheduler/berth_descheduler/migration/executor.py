@@ -473,7 +473,7 @@ class PlanExecutor:
         self._stop.note_overtaken(self._moves.statuses, overtaken | self._gone(observed))
 
     def _look_at(self, batch: _Batch, now: float, observed: ObservedPlan) -> None:
-        """Look at what is to begin, beside all that is under way."""
+        """Look at what begins next, beside all that is under way."""
         begins = [one for one in batch.begins.values() if not one.finished]
         ahead = {one.index: one.move for one in self._progress if not one.finished and is_on_source(one, observed)}
         under_way = {one.index: one.move for one in self._window.under_way}

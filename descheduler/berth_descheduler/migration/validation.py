@@ -544,7 +544,7 @@ class WaveValidator:
 
 @dataclass(slots=True)
 class Looks:
-    """Judges one look after another at moves that are to begin."""
+    """Judges one look after another at moves before they begin."""
 
     pending_wait_seconds: float
     begun_at: float

@@ -232,6 +232,7 @@ class RealNodes:
         return self.folder.root / "ready" / name
 
     def _holder(self, name: str) -> int:
+        processes.wait_until_named(name, self.folder)  # it may just be becoming the pause program
         pid = processes.find_pid(name, self.folder)
         if pid is None:
             raise SandboxError(f"{name} is not running")
