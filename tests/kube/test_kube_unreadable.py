@@ -16,7 +16,7 @@ from berth_core.migration_plans import MigrationPlan, PlanPhase
 from berth_core.objects import Node, Pod
 from berth_core.policies import DeschedulerPolicy
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, ReservationReason
-from berth_core.snapshot import Snapshot
+from berth_core.snapshot import Snapshot, kind_of
 from berth_descheduler.api.routes import read_plans, read_policies
 from berth_descheduler.controller.status import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
@@ -265,6 +265,40 @@ def test_a_volcano_job_that_cannot_be_read_is_as_one_that_is_not_there(cluster: 
     deep = named({"more": DEEP, "spec": {"policies": 5}}, "deep")
     cluster.put(VOLCANO_JOBS, deep, {"metadata": {"name": "good"}})
     assert [one.metadata.name for one in read_live_snapshot(client).volcano_jobs] == ["good"]
+
+
+OF_WRONG_TYPES: dict[Resource, dict[str, Any]] = {
+    NODES: {"spec": 7},
+    PODS: {"spec": 7},
+    PDBS: {"spec": 7},
+    PVCS: {"spec": 7},
+    PVS: {"spec": 7},
+    STORAGE_CLASSES: {"provisioner": 7},
+    CSI_NODES: {"spec": {"drivers": 7}},
+    VOLUME_ATTACHMENTS: {"spec": 7},
+    PRIORITY_CLASSES: {"value": "high"},
+    NAMESPACES: {"metadata": {"name": "odd", "labels": 7}},
+    REPLICA_SETS: {"spec": 7},
+    STATEFUL_SETS: {"spec": 7},
+    JOBS: {"spec": 7},
+    RESERVATIONS: {"spec": 7},
+    VOLCANO_JOBS: {"spec": 7},
+}
+
+
+@pytest.mark.parametrize("resource", OF_WRONG_TYPES, ids=lambda one: one.kind)
+@pytest.mark.parametrize("is_named", [True, False], ids=["with a name", "without metadata"])
+def test_one_object_of_any_kind_does_not_end_the_reading_of_the_others(
+    cluster: Cluster, client: KubeClient, resource: Resource, *, is_named: bool
+) -> None:
+    head = {"metadata": {"name": "odd", "namespace": "default", "uid": "u-odd"}} if is_named else {"metadata": 7}
+    beside = [as_api(node("node-b"), kind="Node")] if resource is NODES else []
+    cluster.put(resource, *beside, {**head, **OF_WRONG_TYPES[resource]} if is_named else {**head, "spec": 7})
+    snapshot = read_live_snapshot(client)
+    (odd,) = snapshot.all_unreadable()
+    assert kind_of(odd)[1] == resource.kind
+    assert odd.metadata.name == ("odd" if is_named else "")
+    assert "node-b" in {one.metadata.name for one in snapshot.nodes}
 
 
 def test_a_snapshot_of_the_cluster_and_its_file_name_it(cluster: Cluster, client: KubeClient) -> None:
