@@ -98,7 +98,7 @@ def test_an_empty_spec_says_what_it_means(api: PlainApi, stored: Store) -> None:
         "approved": False,
         "aborted": False,
         "trigger": "Manual",
-        "objective": {"plugin": "Defragmentation", "strategy": "Threshold"},
+        "objective": {},
     }
 
 

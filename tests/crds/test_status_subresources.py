@@ -8,6 +8,7 @@ import pytest
 
 from berth_core.migration_plans import (
     Achieved,
+    FreedMarks,
     MigrationPlan,
     MigrationPlanStatus,
     MoveMethod,
@@ -15,6 +16,8 @@ from berth_core.migration_plans import (
     MoveState,
     MoveStatus,
     PlanPhase,
+    Restriction,
+    RestrictionReason,
     RoomReason,
     RoomSlot,
     RoomState,
@@ -59,7 +62,10 @@ RESERVATION: Final[dict[str, Any]] = {
 PLAN: Final[dict[str, Any]] = {
     "apiVersion": "berth.volcano.sh/v1alpha1",
     "kind": "MigrationPlan",
-    "spec": {"predicted": {"nodes": 60, "moves": 41, "waves": 3}},
+    "spec": {
+        "objective": {"plugin": "Defragmentation", "strategy": "Threshold"},
+        "predicted": {"nodes": 60, "moves": 41, "waves": 3},
+    },
 }
 
 POLICY: Final[dict[str, Any]] = {
@@ -109,6 +115,7 @@ PLAN_STATUS: Final = MigrationPlanStatus(
     phase=PlanPhase.PARTIAL,
     message="40 of 41 moves landed",
     replanned_as="plan-2",
+    freed_marks=FreedMarks(taint=True, annotations={"example.com/empty": "true"}),
     start_time=NOON,
     completion_time=LATER,
     moves=(
@@ -144,6 +151,9 @@ PLAN_STATUS: Final = MigrationPlanStatus(
         failed=3,
         freed_nodes=("n-1",),
         freed_node_count=1,
+        freeing_nodes=("n-2",),
+        ending_pods=4,
+        stuck_pods=5,
         pending_pods=4,
         seconds=61.5,
     ),
@@ -157,6 +167,7 @@ POLICY_STATUS: Final = DeschedulerPolicyStatus(
     last_verdict="CarriedOut",
     last_outcome="41 of 41 pods landed on their targets.",
     last_plan="plan-1",
+    restrictions=(Restriction(reason=RestrictionReason.LIMIT_BINDS, fields=("maxMoves",), message="m"),),
     fragmentation=FragmentationStatus(
         measured_at=NOON,
         nodes=60,
@@ -374,7 +385,9 @@ def test_kubectl_shows_a_plan(api: PlainApi, stored: Store) -> None:
     gain = {"freedNodeCount": 2, "freedResources": {"cpu": "32", "memory": "128Gi"}, "freedPricePerHour": "1.536"}
     risk = {"podsWithoutBudget": 3, "onlyPods": 1, "statefulSetPods": 0, "expectedSeconds": 90}
     predicted = {**PLAN["spec"]["predicted"], **gain, **risk}
-    path = stored(PLANS, {**PLAN, "spec": {"predicted": predicted, "mode": "Approve", "approveBefore": LATER}})
+    path = stored(
+        PLANS, {**PLAN, "spec": {**PLAN["spec"], "predicted": predicted, "mode": "Approve", "approveBefore": LATER}}
+    )
     api.merge_patch(f"{path}/status", {"status": as_json(PLAN_STATUS)})
     assert shown(api, path) == {
         "Phase": "Partial",

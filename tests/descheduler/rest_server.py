@@ -121,6 +121,7 @@ def add_plan(
     spec = {
         "policy": "nightly",
         "mode": mode,
+        "objective": {"plugin": "Defragmentation", "strategy": "Threshold"},
         "moves": moves,
         "predicted": {"nodes": 2, "moves": len(moves), "waves": 1},
     }

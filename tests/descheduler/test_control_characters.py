@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import subprocess
 import sys
 import tracemalloc
@@ -23,7 +24,7 @@ from berth_descheduler.cli.main import run
 from berth_descheduler.options.output import to_json, to_yaml
 from berth_descheduler.report.tables import Terminal
 from berth_descheduler.snapshots import read_snapshot_file
-from builders import DEEP, as_api, list_file, meta, nested_json, node, owner, pod
+from builders import DEEP, as_api, meta, nested_json, node, owner, pod
 
 CLEAR = "\x1b[2J"
 EVIL = f"evil{CLEAR}\x07\x9b31m\x7f[/red]:bomb:"
@@ -79,9 +80,8 @@ def test_a_report_for_the_browser_has_none(evil_file: Path, tmp_path: Path, caps
 
 
 def test_an_error_is_one_line_without_them(tmp_path: Path, capsys: Captured) -> None:
-    bad = as_api(pod(EVIL)) | {"spec": {"nodeName": 5}}
     path = tmp_path / "bad.json"
-    path.write_bytes(list_file(bad | {"metadata": {"name": f"a{EVIL}\nb"}}))
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": f"a{EVIL}\nb"}), encoding="utf-8")
     assert run(["plan", "--snapshot", str(path)]) == 2
     said = capsys.readouterr().err
     assert (controls(said), said.count("\n")) == (set(), 1)

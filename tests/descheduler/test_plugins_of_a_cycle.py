@@ -344,7 +344,7 @@ def test_an_argument_that_does_not_fit_the_cluster_any_more_keeps_the_pod() -> N
     evictor = DefaultEvictor.parse({"priorityThreshold": {"name": "gone"}})
     plugins = plugin_set(pre_eviction_filters=(Enabled("DefaultEvictor", evictor),))
     (refusal,) = PreEvictionCheck(plugins, Snapshot.empty, no_gangs, FakeClock()).refusals(raw_pod())
-    assert "priorityThreshold.name is 'gone'" in refusal.message
+    assert "the PriorityClass gone of priorityThreshold does not exist" in refusal.message
 
 
 def test_a_cluster_that_cannot_be_read_is_no_answer() -> None:
