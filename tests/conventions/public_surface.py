@@ -123,7 +123,7 @@ def _scripts() -> dict[str, str]:
 
 
 def _command_of(script: str, target: str) -> click.Command | None:
-    """Return the command behind a script, None where it is none of click's.
+    """Return the command behind a script, None where it is none of click's or another name of one.
 
     The entry points import it only once libraries cannot print into its output any more.
     """
