@@ -221,11 +221,11 @@ def test_people_are_told_which_waiting_pods_no_taint_keeps_off_the_room() -> Non
     assert describe_plan(made).competing_pods == ("default/rival",)
 
 
-def test_a_limit_on_moves_is_named_where_it_leaves_nothing() -> None:
+def test_a_limit_on_moves_is_not_blamed_where_it_changes_nothing() -> None:
     whole = DefragmentationArgs(whole_nodes=True)
     made = plan(Snapshot(nodes=(node("n"),)), planner_settings(args=whole, max_moves=0))
 
-    assert summarise_plan(made) == "Nothing to move: none of the 1 nodes can be emptied by these rules within 0 moves."
+    assert summarise_plan(made) == "Nothing to move: none of the 1 nodes can be emptied by these rules."
 
 
 def test_standard_output_that_is_no_terminal_gets_wide_lines_without_colour(
@@ -300,6 +300,7 @@ AS_IN_THE_API = {
     "ObjectReference",
     "Predicted",
     "ResourceUse",
+    "Restriction",
     "ShapeRoom",
     "Trigger",
 }
