@@ -299,13 +299,13 @@ def describe_freed(achieved: Achieved) -> str:
 
 def describe_freeing(achieved: Achieved) -> str:
     """Return which nodes will be free and which pods have not ended in time, as the end of a clause; "" for none."""
-    said = ""
+    sentence = ""
     if freeing := len(achieved.freeing_nodes):
         more = f"{freeing} more" if achieved.freed_nodes else f"{freeing}"
-        said = f"; {more} will be freed once {_count_pods(achieved.ending_pods)} ended"
+        sentence = f"; {more} will be freed once {_count_pods(achieved.ending_pods)} ended"
     if achieved.stuck_pods:
-        said += f"; {_count_pods(achieved.stuck_pods)} not ended in time"
-    return said
+        sentence += f"; {_count_pods(achieved.stuck_pods)} not ended in time"
+    return sentence
 
 
 def freed_later(achieved: Achieved) -> str:

@@ -1,6 +1,6 @@
 """`berth demo`: its options, what it prints and its exit code."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from importlib.resources import as_file, files
@@ -168,11 +168,17 @@ def _run_on_real_nodes(count: int, *, keep: bool, output: Output, console: Conso
     return 0 if result.succeeded else _FAILED
 
 
+def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
+    table = Table(show_header=False, box=None)
+    for row in rows:
+        table.add_row(*row)
+    Terminal().print(table)
+
+
 def _print_real(result: RealDemoResult, output: Output, console: Console) -> None:
     if not output.for_people:
         write_described(asdict(result), output, indent=None)
         return
-    table = Table(show_header=False, box=None)
     rows = (
         ("nodes freed", f"{result.freed_nodes} of {result.nodes}"),
         ("moves", str(result.moves)),
@@ -180,9 +186,7 @@ def _print_real(result: RealDemoResult, output: Output, console: Console) -> Non
         ("fewest ready endpoints", f"{result.fewest_endpoints} of {result.pods}"),
         ("seconds", f"{result.seconds:.1f}"),
     )
-    for row in rows:
-        table.add_row(*row)
-    Terminal().print(table)
+    _print_rows(rows)
     for failure in result.failures:
         console.print(f"failed: {failure}", highlight=False, markup=False)
     console.print(result.outcome, highlight=False, markup=False)
@@ -260,7 +264,6 @@ def _print(result: DemoResult, output: Output, console: Console) -> None:
     if not output.for_people:
         write_described(asdict(result), output, indent=None)
         return
-    table = Table(show_header=False, box=None)
     rows = (
         ("nodes freed", f"{result.freed_nodes} of {result.nodes}"),
         ("no plan frees more than", str(result.upper_bound)),
@@ -269,9 +272,7 @@ def _print(result: DemoResult, output: Output, console: Console) -> None:
         ("pods pending / lost", f"{result.pending} / {result.lost} of {result.pods}"),
         ("seconds", f"{result.seconds:.1f}"),
     )
-    for row in rows:
-        table.add_row(*row)
-    Terminal().print(table)
+    _print_rows(rows)
     console.print(result.outcome, highlight=False, markup=False)
 
 

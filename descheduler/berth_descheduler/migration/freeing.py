@@ -87,16 +87,16 @@ def await_sources(
     is_over: Callable[[], bool],
 ) -> Sources:
     """Wait until no moved pod is on its way out any more, no longer than `end_seconds`; return what is left then."""
-    found = read_sources(client, moves, now=clock.now(), end_seconds=end_seconds)
+    sources = read_sources(client, moves, now=clock.now(), end_seconds=end_seconds)
     deadline, pause = clock.monotonic() + end_seconds, _FIRST_PAUSE_SECONDS
-    while found.freeing and not is_over() and (left := deadline - clock.monotonic()) > 0:
-        clock.sleep(min(pause, left))
+    while sources.freeing and not is_over() and (seconds_left := deadline - clock.monotonic()) > 0:
+        clock.sleep(min(pause, seconds_left))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        open_moves = [move for move in moves if move.source in found.freeing]
+        open_moves = [move for move in moves if move.source in sources.freeing]
         again = read_sources(client, open_moves, now=clock.now(), end_seconds=end_seconds)
-        freed = tuple(sorted({*found.freed, *again.freed}))
-        found = Sources(freed, again.freeing, again.ending, (*found.stuck, *again.stuck))
-    return found
+        freed = tuple(sorted({*sources.freed, *again.freed}))
+        sources = Sources(freed, again.freeing, again.ending, (*sources.stuck, *again.stuck))
+    return sources
 
 
 def note_stuck(
@@ -200,8 +200,8 @@ def _build_patch(plan: MigrationPlan, before: Achieved, left: Sources, moves: tu
         stuck_pods=before.stuck_pods + len(left.stuck),
     )
     message = plan.status.message.replace(describe_freed(before), describe_freed(now), 1)
-    if (said := describe_freeing(before)) and said in message:
-        message = message.replace(said, describe_freeing(now), 1)
+    if (sentence := describe_freeing(before)) and sentence in message:
+        message = message.replace(sentence, describe_freeing(now), 1)
     status = msgspec.structs.replace(plan.status, achieved=now, message=message, moves=moves)
     written = build_status_patch(status)["status"]
     changed = {key: written[key] for key in ("achieved", "message", "conditions", *(("moves",) if left.stuck else ()))}
