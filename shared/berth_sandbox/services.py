@@ -88,7 +88,7 @@ class ServiceProcess:
             raise ServiceError(f"{self._name} ended with exit code {self.exit_code}; its log ends so:\n{self.tail()}")
 
     def wait_until_leading(self, health_port: int) -> None:
-        """Wait until the operator's health port reports that it leads; raises `ServiceError`."""
+        """Wait until the service's health port reports that it leads; raises `ServiceError`."""
         deadline = time.monotonic() + _READY_SECONDS
         while not (readiness := _read_readiness(health_port)).is_leading:
             self.require_running()

@@ -61,7 +61,8 @@ def policy(name: str = POLICY, **spec: Any) -> dict[str, Any]:  # noqa: ANN401 -
 @contextmanager
 def service(sandbox: Sandbox, folder: Path) -> Iterator[str]:
     """Serve the cluster's policies, and yield the address of its metrics."""
-    address = f"127.0.0.1:{free_port()}"
+    port = free_port()
+    address = f"127.0.0.1:{port}"
     command = [
         script("berth-descheduler"),
         f"--kubeconfig={sandbox.service_account_kubeconfig('berth-descheduler')}",
@@ -71,6 +72,7 @@ def service(sandbox: Sandbox, folder: Path) -> Iterator[str]:
     ]
     with ServiceProcess(command, folder / "descheduler.log") as process:
         try:
+            process.wait_until_leading(port)  # commands do not wait for a service that is not there
             yield address
         except BaseException:
             print(process.tail(100))  # noqa: T201 - pytest shows it with the failure

@@ -175,13 +175,11 @@ def running_services(
         f"--health-address={LOOPBACK}:0",
         *descheduler_options,
     ]
-    with (
-        ServiceProcess(operator_command, operator_log) as operator,
-        ServiceProcess(descheduler_command, descheduler_log) as descheduler,
-    ):
-        operator.wait_until_leading(port)
-        narrator.say("both services are running under their own service accounts")
-        yield operator, descheduler
+    with ServiceProcess(operator_command, operator_log) as operator:
+        operator.wait_until_leading(port)  # a run that finds no operator does not begin
+        with ServiceProcess(descheduler_command, descheduler_log) as descheduler:
+            narrator.say("both services are running under their own service accounts")
+            yield operator, descheduler
 
 
 def _program(module: str) -> list[str]:
