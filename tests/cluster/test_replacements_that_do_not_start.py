@@ -22,7 +22,6 @@ TROUBLES: Final[dict[str, tuple[dict[str, str], MoveReason, str]]] = {
         MoveReason.CREATE_CONTAINER_CONFIG_ERROR,
         'secret "settings" not found',
     ),
-    "refused": ({"start-error": "OutOfcpu"}, MoveReason.REFUSED_BY_KUBELET, "OutOfcpu"),
 }
 """What goes wrong on the high nodes alone, with the reason of the move and a part of its message."""
 
