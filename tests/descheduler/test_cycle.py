@@ -198,7 +198,7 @@ def test_of_a_grace_period_no_more_counts_than_pods_are_moved_with(cluster: Fake
     execution = replace(impatient("land_seconds", seconds=3).execution, max_grace=timedelta(seconds=0.5))
     patient = replace(PLANNER, max_grace=timedelta(days=10_000))
     outcome = run(cluster, replace(SETTINGS, execution=execution), planner=patient)
-    assert states(outcome)["api-1"] == ("Failed", "ReplacementTimeout")
+    assert states(outcome)["api-1"] == ("Failed", "PodStays")
 
 
 def test_an_eviction_that_a_webhook_answers_to_the_end_is_said_to_be_the_webhooks(cluster: FakeCluster) -> None:
