@@ -37,8 +37,7 @@ from berth_descheduler.migration import (
     read_pods_to_drain,
     uncordon_nodes,
     why_absent,
-    why_it_stays,
-    why_not_ready,
+    why_they_stay,
 )
 from berth_descheduler.options import (
     GroupedCommand,
@@ -441,8 +440,8 @@ class _Drain:
         """Return the pods that are being deleted and do not end, with what keeps each."""
         now = self._clock.now()
         stuck = [pod for pod in pods if is_overdue(pod, now, self._end_seconds)]
-        problems = {name: why_not_ready(self.client, name) or "" for name in {pod.spec.node_name for pod in stuck}}
-        return {pod.key: why_it_stays(pod, problems[pod.spec.node_name]) for pod in stuck}
+        reasons = why_they_stay(self.client, stuck)
+        return {pod.key: reasons[pod.metadata.uid] for pod in stuck}
 
     def _goes_on(self, outcome: Outcome, remaining: tuple[Pod, ...]) -> bool:
         if outcome.verdict is Verdict.LEASE_HELD:

@@ -5,13 +5,12 @@ Also continues or aborts the plans that ended runs left.
 
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.controller import PlanDeletedError, execute_plan
-from berth_descheduler.migration.endings import is_overdue, why_it_stays
-from berth_descheduler.migration.freeing import settle_freed_nodes
+from berth_descheduler.migration.endings import is_overdue
+from berth_descheduler.migration.freeing import settle_freed_nodes, why_they_stay
 from berth_descheduler.migration.manifests import MOST_MOVES
 from berth_descheduler.migration.move_calls import (
     find_unsurgeable,
 )
-from berth_descheduler.migration.node_questions import why_not_ready
 from berth_descheduler.migration.nodes import (
     FreedMark,
     cordon_nodes,
@@ -100,6 +99,5 @@ __all__ = [
     "too_little_gain_reason",
     "uncordon_nodes",
     "why_absent",
-    "why_it_stays",
-    "why_not_ready",
+    "why_they_stay",
 ]

@@ -99,19 +99,24 @@ def await_sources(
     return sources
 
 
+def why_they_stay(client: KubeClient, stuck: Collection[Pod]) -> dict[str, str]:
+    """Return what keeps pods from ending, by their uids; asks once about each of their nodes."""
+    problems = {node: why_not_ready(client, node) or "" for node in {pod.spec.node_name for pod in stuck}}
+    return {pod.metadata.uid: why_it_stays(pod, problems[pod.spec.node_name]) for pod in stuck}
+
+
 def note_stuck(
-    client: KubeClient, moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus], stuck: Iterable[Pod]
+    client: KubeClient, moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus], stuck: Collection[Pod]
 ) -> tuple[MoveStatus, ...]:
     """Return the moves' statuses, those that ended well with the reason why their pods have not ended."""
     pods = {pod.metadata.uid: pod for pod in stuck}
-    problems = {node: why_not_ready(client, node) or "" for node in {pod.spec.node_name for pod in pods.values()}}
+    reasons = why_they_stay(client, stuck)
 
     def note(move: PlannedMove, status: MoveStatus) -> MoveStatus:
         pod = pods.get(move.pod_uid)
         if pod is None or not status.state.succeeded or status.reason:
             return status
-        why = why_it_stays(pod, problems[pod.spec.node_name])
-        message = f"the pod was evicted and has not ended on {pod.spec.node_name}: {why}"
+        message = f"the pod was evicted and has not ended on {pod.spec.node_name}: {reasons[move.pod_uid]}"
         return msgspec.structs.replace(status, reason=MoveReason.POD_STAYS.value, message=message)
 
     return tuple(map(note, moves, statuses))
