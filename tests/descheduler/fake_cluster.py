@@ -8,6 +8,7 @@ import copy
 import itertools
 import queue
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -75,7 +76,9 @@ class FakeCluster:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.objects: dict[str, dict[Key, Raw]] = defaultdict(dict)
-        self.watchers: list[tuple[str, Callable[[Raw], bool], queue.Queue[Any], type]] = []
+        self.watchers: list[tuple[str, Callable[[Raw], bool], queue.Queue[tuple[float, Any]], type]] = []
+        self.watch_delays: dict[str, float] = {}
+        """By how many seconds a watch of a kind, by its plural, lags behind."""
         self.calls: list[tuple[str, str, str]] = []
         self.faults: dict[tuple[str, str], list[Exception]] = {}
         self.before: Callable[[str, str, str], None] = lambda *_: None
@@ -287,7 +290,7 @@ class FakeCluster:
         field_selector: str = "",
         type: Any = dict,
     ) -> Iterator[Any]:
-        events: queue.Queue[Any] = queue.Queue()
+        events: queue.Queue[tuple[float, Any]] = queue.Queue()
         chosen = selector(namespace, label_selector, field_selector)
         with self.lock:
             found = [raw for raw in self.objects[kept_as(resource)].values() if chosen(raw)]
@@ -296,9 +299,11 @@ class FakeCluster:
         yield Listed(items=listed, resource_version="1")
         while not stop.is_set():
             try:
-                yield events.get(timeout=0.02)
+                at, event = events.get(timeout=0.02)
             except queue.Empty:
                 continue
+            stop.wait(max(0.0, at + self.watch_delays.get(kept_as(resource), 0.0) - time.monotonic()))
+            yield event
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -330,7 +335,7 @@ class FakeCluster:
     def _tell(self, plural: str, raw: Raw, event: Callable[[Any], Any]) -> None:
         for watched, chosen, events, type_ in self.watchers:
             if watched == plural and chosen(raw):
-                events.put(event(decoded(raw, type_)))
+                events.put((time.monotonic(), event(decoded(raw, type_))))
 
 
 def _order(reservation: Raw) -> int:

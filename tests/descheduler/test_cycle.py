@@ -246,7 +246,10 @@ def test_a_forbidden_eviction_is_not_tried_again(cluster: FakeCluster) -> None:
     assert "403" in next(s.message for s in outcome.plan.statuses if s.pod == "web-2")
 
 
-def test_an_eviction_without_an_answer_that_was_carried_out_is_no_failure(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("late", ["pods", "reservations", "nothing"])
+def test_an_eviction_without_an_answer_that_was_carried_out_is_no_failure(cluster: FakeCluster, late: str) -> None:
+    """The watches of pods and Reservations bring what happens in any order."""
+    cluster.watch_delays[late] = 0.3
     lost = UnreachableError(call("evict", PODS, "x"), failure(0, "reset"), url="https://fake", acted=True)
     done: list[str] = []
 

@@ -10,6 +10,7 @@ from berth_descheduler.migration.moves import (
     Evict,
     Eviction,
     Finish,
+    LookAgain,
     MoveFacts,
     Postpone,
     Presence,
@@ -69,6 +70,9 @@ def let_go(facts: MoveFacts = LET_GO, **surge: object) -> MoveFacts:
     return replace(facts, surge=replace(facts.surge, **surge))
 
 
+LOST_ANSWER = replace(let_go(RESERVED, asked=True), replicas=ReplicaCounts(), place=ReservationProgress.BOUND)
+
+
 @dataclass(frozen=True)
 class Case:
     facts: MoveFacts
@@ -91,8 +95,20 @@ CASES = {
     "a request without an answer is taken back when the place is lost": Case(
         replace(let_go(RESERVED, asked=True), place=ReservationProgress.LOST), TakeBack, "ReservationFailed"
     ),
-    "a request without an answer is taken back when its place went to another pod": Case(
-        replace(let_go(RESERVED, asked=True), replicas=ReplicaCounts(), place=ReservationProgress.BOUND),
+    "a request without an answer whose place is taken is looked at, not at once": Case(
+        replace(LOST_ANSWER, retry_eviction_at=NOW + 1, eviction_detail="reset"), Wait, want_words="reset"
+    ),
+    "a request without an answer whose place is taken": Case(LOST_ANSWER, LookAgain),
+    "an eviction without an answer whose place is taken": Case(
+        replace(let_go(LOST_ANSWER, wanted=False, asked=False), eviction=Eviction.UNANSWERED), LookAgain
+    ),
+    "an eviction that came to nothing, and its place went to another pod": Case(
+        replace(let_go(LOST_ANSWER, wanted=False, asked=False), eviction=Eviction.UNANSWERED, is_untouched=True),
+        Finish,
+        "ReservationFailed",
+    ),
+    "a request that came to nothing is taken back when its place went to another pod": Case(
+        replace(LOST_ANSWER, is_untouched=True),
         TakeBack,
         "ReservationFailed",
     ),

@@ -376,10 +376,15 @@ def test_below_an_operator_that_is_too_old_no_pod_is_let_go_and_the_move_says_so
     assert evicted(world.cluster) == []
 
 
+@pytest.mark.parametrize("late", ["pods", "reservations", "nothing"])
 @pytest.mark.parametrize("is_aborted", [False, True])
-def test_a_release_without_an_answer_is_known_by_what_is_seen_or_taken_back(*, is_aborted: bool) -> None:
-    """The API server carries each patch of a pod out once without an answer; the plan goes on or is aborted then."""
+def test_a_release_without_an_answer_is_known_by_what_is_seen_or_taken_back(*, is_aborted: bool, late: str) -> None:
+    """The API server carries each patch of a pod out once without an answer; the plan goes on or is aborted then.
+
+    The watches of pods and Reservations bring what happens in any order.
+    """
     world = Surging()
+    world.cluster.watch_delays[late] = 0.3
     unanswered: set[str] = set()
     patched = world.merge_patch
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -295,8 +295,7 @@ def _release(
     """Have the pod let go, unless it is by now or may not be; raises `BerthError`."""
     raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
     if raw_pod["metadata"]["uid"] == move.pod_uid and is_out(raw_pod):
-        note = Note.read(raw_pod["metadata"].get("annotations") or {})
-        return ReleaseAnswer(released=True, min_ready_seconds=note.min_ready_seconds)
+        return ReleaseAnswer(released=True, min_ready_seconds=_note_of(raw_pod).min_ready_seconds)
     if (changed := why_not_movable(raw_pod, move)) is not None:
         return ReleaseAnswer(refusal=changed.refusal, detail=changed.detail)
     if (refused := _ask_rules(raw_pod, move, rules)) is not None:
@@ -310,6 +309,32 @@ def _release(
         relabel(client, raw_pod, body)
     seconds = Note.read(body["metadata"]["annotations"]).min_ready_seconds
     return ReleaseAnswer(released=True, min_ready_seconds=seconds)
+
+
+LookAnswer: TypeAlias = EvictAnswer | ReleaseAnswer | None
+"""What became of a pod: it leaves, it was let go or that is unknown yet, or nothing."""
+
+
+def look_again(client: KubeClient, move: PlannedMove) -> LookAnswer:
+    """Return what an earlier request without an answer, or another client, did with the planned pod."""
+    try:
+        raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
+    except NotFoundError:
+        return EvictAnswer(Eviction.SENT)
+    except BerthError as error:
+        return ReleaseAnswer(detail=str(error))
+    metadata = raw_pod["metadata"]
+    if metadata["uid"] != move.pod_uid:
+        return EvictAnswer(Eviction.SENT)
+    if metadata.get("deletionTimestamp"):
+        return EvictAnswer(Eviction.SENT, grace_seconds=_grace_seconds(raw_pod))
+    if is_out(raw_pod):
+        return ReleaseAnswer(released=True, min_ready_seconds=_note_of(raw_pod).min_ready_seconds)
+    return None
+
+
+def _note_of(raw_pod: dict[str, Any]) -> Note:
+    return Note.read(raw_pod["metadata"].get("annotations") or {})
 
 
 def note_of(pod: Pod) -> Note:

@@ -17,12 +17,14 @@ from berth_descheduler.migration.context import BackgroundCalls, ObservedPlan, P
 from berth_descheduler.migration.manifests import PlanIdentity
 from berth_descheduler.migration.move_calls import (
     EvictAnswer,
+    LookAnswer,
     ReleaseAnswer,
     ReserveAnswer,
     ReturnAnswer,
     evict,
     evict_released,
     give_back,
+    look_again,
     note_of,
     release,
     reserve,
@@ -46,6 +48,7 @@ from berth_descheduler.migration.moves import (
     Evict,
     Eviction,
     Finish,
+    LookAgain,
     Postpone,
     Presence,
     Release,
@@ -259,6 +262,8 @@ class MoveController:
                 self._begin_release(progress, observed_wave)
             case Evict():
                 self._begin_evict(progress, observed_wave, counts)
+            case LookAgain():
+                self._look_again(progress)
             case TakeBack():
                 self._begin_take_back(progress, step.end)
             case Wait():
@@ -372,6 +377,23 @@ class MoveController:
                 progress.surge = replace(progress.surge, returned=progress.surge.returned or is_back)
             case _:
                 assert_never(answer.eviction)
+
+    def _look_again(self, progress: MoveProgress) -> None:
+        """Read a pod for which a request got no answer, and go on with what became of it."""
+        client, move = self._context.client, progress.move
+
+        def note(answer: LookAnswer) -> None:
+            match answer:
+                case EvictAnswer():
+                    self._evicted(progress, answer)
+                case ReleaseAnswer():
+                    self._let_go(progress, answer)
+                case None:
+                    progress.is_untouched = True
+                case _:
+                    assert_never(answer)
+
+        self._calls.make_for(progress, lambda: look_again(client, move), note)
 
     # --- surge moves ------------------------------------------------------------------------------------------------
 

@@ -94,6 +94,9 @@ class MoveProgress:
     refusal_detail: str = ""
     eviction: Eviction = Eviction.NOT_SENT
     eviction_detail: str = ""
+    is_untouched: bool = False
+    """The pod was read after a request without an answer, and is as it was before."""
+
     attempts: int = 0
     retry_at: float | None = None
     reserving_since: float | None = None
@@ -356,6 +359,7 @@ def derive_facts(
         eviction=progress.eviction,
         eviction_detail=progress.eviction_detail,
         retry_eviction_at=progress.retry_at,
+        is_untouched=progress.is_untouched,
         refusal=progress.refusal,
         refusal_detail=progress.refusal_detail,
         replacement=observation.replacement,

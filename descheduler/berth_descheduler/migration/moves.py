@@ -172,6 +172,9 @@ class MoveFacts:
     eviction: Eviction = Eviction.NOT_SENT
     eviction_detail: str = ""
     retry_eviction_at: float | None = None
+    is_untouched: bool = False
+    """The pod was read after a request without an answer, and is as it was before."""
+
     refusal: MoveReason = MoveReason.NONE
     """Set when the Reservation was refused for good, or a pre-eviction filter refused."""
 
@@ -247,6 +250,11 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAgain:
+    """Read the pod: was an earlier request without an answer carried out?"""
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Do nothing; reports the move's state and what it waits for."""
 
@@ -271,7 +279,7 @@ class TakeBack:
     end: Finish
 
 
-Step: TypeAlias = Reserve | Postpone | Release | Evict | TakeBack | Wait | Finish
+Step: TypeAlias = Reserve | Postpone | Release | Evict | LookAgain | TakeBack | Wait | Finish
 
 _NOT_HELD: Final = {MoveReason.RESERVATION_FAILED, MoveReason.RESERVATION_TIMEOUT, MoveReason.HANDOVER_NOT_READY}
 
@@ -397,7 +405,7 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
     if not facts.source_ready:
         return Wait(MoveState.RESERVED, "waits until every pod that leaves with it has a place")
     if facts.replicas.held <= facts.replicas.awaiting_replacement:
-        return _without_spare_place(facts)
+        return _without_spare_place(facts, now)
     if facts.retry_eviction_at is not None and now < facts.retry_eviction_at:
         return Wait(MoveState.RESERVED, facts.eviction_detail)
     if not facts.surge.in_turn:
@@ -415,11 +423,15 @@ def _blocked_for_long(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> F
     return Finish(MoveState.FAILED, reason, message, release=True)
 
 
-def _without_spare_place(facts: MoveFacts) -> Step:
+def _without_spare_place(facts: MoveFacts, now: float) -> Step:
     if facts.replicas.awaiting_replacement:
         return Wait(MoveState.RESERVED, "waits until its evicted siblings have their places")
     if facts.place is ReservationProgress.READY:
         return Wait(MoveState.RESERVED, "waits for a look at its siblings' places")
+    if (facts.surge.asked or facts.eviction is Eviction.UNANSWERED) and not facts.is_untouched:
+        # Pods and Reservations come by watches of their own: what took the place may be its own replacement.
+        is_early = facts.retry_eviction_at is not None and now < facts.retry_eviction_at
+        return Wait(MoveState.RESERVED, facts.eviction_detail) if is_early else LookAgain()
     message = "its place went to another pod of the same owner"
     return Finish(MoveState.SKIPPED, MoveReason.RESERVATION_FAILED, message, release=True)
 
