@@ -24,13 +24,13 @@ class HandoverSettings:
     """The times of a hand-over."""
 
     settle_seconds: float = _SHORTEST_SETTLE_SECONDS
-    """Between guarding a node and deleting the placeholder, and between the binding of the pod and removing the guard.
-    Schedulers see nodes and pods through separate watches; 0.3 s is the shortest that was measured to be safe."""
+    """Between the binding of the pod and removing the guard of a node with a fence. A fence is a pod, so that every
+    scheduler sees it before the end of the placeholder, and the binding before its own end, however late it sees any of
+    them; 0.3 s is the shortest that was measured to be safe for the guard."""
 
     unfenced_settle_seconds: float = 3.0
-    """Between the binding of the pod and removing the guard of a node without a fence. A fence is a pod, so that every
-    scheduler sees the binding before it sees the fence go, however late it sees either; a guard alone has to outlast
-    the delay of the pods."""
+    """The same of a node without a fence, and between guarding it and deleting the placeholder: schedulers see nodes
+    and pods through separate watches, and the guard alone has to outlast the delay between them."""
 
     timeout_seconds: float = HANDOVER_SECONDS
     """How far ahead the deadline of a hand-over is set, and how long a pod has once a scheduler has found no place for

@@ -11,7 +11,10 @@ PLACEHOLDER_LABEL: Final = f"{PREFIX}/placeholder"
 """On a placeholder pod, value `true`; the operator watches it in its own namespace."""
 
 SUCCESSOR_LABEL: Final = f"{PREFIX}/successor"
-"""On the successor of a placeholder, value `true`: the node's fence admits it."""
+"""On the successor of a placeholder, value `true`: standing fences admit it."""
+
+HANDOVER_LABEL: Final = f"{PREFIX}/handover"
+"""On the pod that takes a slot, value `true`, from when it has its slot until it runs: the node's fence admits it."""
 
 FENCE_LABEL: Final = f"{PREFIX}/fence"
 """On the pod that keeps others off a node during a hand-over, value `true`."""

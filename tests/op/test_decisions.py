@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from berth_core.labels import RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.reconcile.actions import DeletePlaceholder, DeleteReservation, ExtendHandover, Probe
@@ -16,6 +17,7 @@ from handover_builders import (
     DEADLINE,
     GATED,
     HANDING_OVER,
+    PLACE_UID,
     PREEMPTED,
     PROVEN,
     UNSCHEDULABLE,
@@ -77,11 +79,23 @@ STEPS = {
     "a guard whose value is no number does not count": Step(
         owner=GIVEN, placeholder=placeholder(), guard=guard(5.0, deadline=0)
     ),
-    "the placeholder stays until the guard has settled": Step(
-        owner=GIVEN, placeholder=placeholder(), guard=guard(0.29)
+    "on a fenced node the placeholder goes at once": Step(
+        owner=GIVEN, placeholder=placeholder(), guard=guard(0.0), want=[("DeletePlaceholder", "place-web-0")]
     ),
-    "then the placeholder goes": Step(
-        owner=GIVEN, placeholder=placeholder(), guard=guard(0.3), want=[("DeletePlaceholder", "place-web-0")]
+    "without a fence it stays until the guard has settled": Step(
+        owner=GIVEN, placeholder=placeholder(), guard=guard(2.99, is_fenced=False)
+    ),
+    "then it goes": Step(
+        owner=GIVEN,
+        placeholder=placeholder(),
+        guard=guard(3.0, is_fenced=False),
+        want=[("DeletePlaceholder", "place-web-0")],
+    ),
+    "a pod that an older operator gave its slot is let past the fence first": Step(
+        owner=owner_pod(given=note(), labels={"app": "web", RESERVATION_LABEL: PLACE_UID}),
+        placeholder=placeholder(),
+        guard=guard(),
+        want=[("ExtendHandover", "web-0")],
     ),
     "a placeholder on its way out is waited for": Step(
         owner=NOMINATED, placeholder=placeholder(deleted="2026-11-21T12:00:01Z"), guard=guard()
@@ -305,8 +319,9 @@ def test_a_placeholder_that_makes_way_for_an_owner_held_nothing_in_vain(
 
 
 def test_a_hand_over_is_looked_at_again_when_the_guard_has_settled() -> None:
-    seen = observe(HANDING_OVER, placeholder(), NOMINATED, guards={"node-a": guard(0.1)}, probe=PROVEN)
-    assert decide_now(seen).wake_seconds == pytest.approx(0.2)
+    guards = {"node-a": guard(0.1, is_fenced=False)}
+    seen = observe(HANDING_OVER, placeholder(), NOMINATED, guards=guards, probe=PROVEN)
+    assert decide_now(seen).wake_seconds == pytest.approx(2.9)
 
 
 def test_a_hand_over_that_waits_for_the_scheduler_is_looked_at_every_second() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.labels import FENCE_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL, SUCCESSOR_LABEL
+from berth_core.labels import FENCE_LABEL, HANDOVER_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL, SUCCESSOR_LABEL
 from berth_core.names import FENCE_CONFIG_MAP, fence_name
 from berth_core.objects import LabelSelector, Pod
 from berth_core.reservations import SlotState
@@ -94,13 +94,15 @@ def test_no_kubelet_starts_the_fence_of_a_hand_over(harness: OperatorHarness) ->
 KEPT_OFF: dict[str, tuple[dict[str, str], bool]] = {
     "an ordinary pod": ({"app": "web"}, True),
     "a pod without labels": ({}, True),
-    "a pod in a hand-over": ({"app": "web", RESERVATION_LABEL: "uid"}, False),
+    "a pod with a slot": ({"app": "web", RESERVATION_LABEL: "uid", HANDOVER_LABEL: "true"}, False),
+    "a pod that only says that it is an owner": ({"app": "web", RESERVATION_LABEL: "uid"}, True),
     "a pod of a DaemonSet": ({"pod-template-generation": "1"}, False),
-    "a placeholder, which keeps off by itself": ({PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "uid"}, False),
+    "a placeholder of any Reservation": ({PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "uid"}, True),
     "a placeholder that takes the place of another": (
-        {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "uid", SUCCESSOR_LABEL: "true"},
+        {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "uid", SUCCESSOR_LABEL: "true", HANDOVER_LABEL: "true"},
         False,
     ),
+    "one that has taken it": ({PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: "uid", SUCCESSOR_LABEL: "true"}, True),
 }
 
 

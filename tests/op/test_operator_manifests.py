@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.labels import (
-    FENCE_LABEL,
     HANDOVER_TAINT,
     PLACEHOLDER_LABEL,
     PROBE_LABEL,
     PROBE_REGISTRATION_LABEL,
     QUEUE_ANNOTATION,
     RESERVATION_LABEL,
-    STANDING_FENCE_LABEL,
 )
 from berth_core.names import DEFAULT_NAMESPACE, priority_class_name
 from berth_core.objects import (
@@ -39,7 +37,6 @@ from berth_operator.reconcile.manifests import (
     build_placeholder,
     build_priority_class,
     build_probe,
-    build_successor,
     build_validation_pod,
     build_webhook_configuration,
     placeholder_priority,
@@ -48,7 +45,7 @@ from berth_operator.reconcile.reconcile import decide
 from berth_operator.reconcile.validation import refuse
 from berth_operator.settings import OperatorSettings, PlaceholderSettings
 from builders import NOON, container, meta, node, pod_spec, sidecar, task
-from handover_builders import PLACE_UID, note, observe, place
+from handover_builders import PLACE_UID, observe, place
 
 SETTINGS = PlaceholderSettings()
 
@@ -410,37 +407,3 @@ def test_a_probe_can_tell_by_which_namespaces_and_address_the_webhook_is_registe
     assert digest(["shop", "media"]) == digest(["media", "shop"])
     assert len({digest(["shop"]), digest(["shop", "media"]), digest(["shop"], port=2)}) == 3
     assert len(digest(["shop"])) <= 63
-
-
-EVERYTHING = Toleration(operator="Exists")
-
-
-def fences_shunned(body: dict[str, Any]) -> list[dict[str, Any]]:
-    terms = body["spec"].get("affinity", {}).get("podAntiAffinity", {})
-    found: list[dict[str, Any]] = terms.get("requiredDuringSchedulingIgnoredDuringExecution", [])
-    return [term["labelSelector"] for term in found]
-
-
-def test_a_placeholder_that_tolerates_every_taint_keeps_off_nodes_that_change_hands() -> None:
-    reservation = place(tasks=[task(tolerations=(EVERYTHING,))])
-    body = build_placeholder(
-        reservation, reservation.spec.tasks[0], 0, priority=0, deadline_seconds=None, settings=PlaceholderSettings()
-    )
-    assert fences_shunned(body) == [
-        {
-            "matchExpressions": [
-                {"key": FENCE_LABEL, "operator": "Exists"},
-                {"key": STANDING_FENCE_LABEL, "operator": "DoesNotExist"},
-            ]
-        }
-    ]
-    successor = build_successor(body, reservation, note(), "uid-before")
-    assert fences_shunned(successor) == []
-
-
-def test_a_placeholder_that_the_guard_keeps_off_has_no_anti_affinity() -> None:
-    reservation = place(tasks=[task(tolerations=(Toleration(key="gpu", operator="Exists"),))])
-    body = build_placeholder(
-        reservation, reservation.spec.tasks[0], 0, priority=0, deadline_seconds=None, settings=PlaceholderSettings()
-    )
-    assert fences_shunned(body) == []

@@ -7,7 +7,13 @@ import msgspec
 import pytest
 
 from berth_core import LabelSelector, LabelSelectorRequirement, LentFence, matches_labels
-from berth_core.labels import MOVE_ANNOTATION, PREEMPTABLE_LABEL, REVOCABLE_ZONE_LABEL
+from berth_core.labels import (
+    HANDOVER_LABEL,
+    MOVE_ANNOTATION,
+    PREEMPTABLE_LABEL,
+    RESERVATION_LABEL,
+    REVOCABLE_ZONE_LABEL,
+)
 from berth_core.migration_plans import PLAN_API_VERSION, PLAN_KIND
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import Reservation
@@ -89,7 +95,7 @@ def test_a_pod_without_labels_gets_both_at_once() -> None:
     before = msgspec.structs.replace(pod(), metadata=msgspec.structs.replace(pod().metadata, resource_version="7"))
     one = moved(notes=SAYS_SO)
     after = msgspec.convert(apply(build_assignment(before, note(), one), as_api(before)), Pod)
-    assert set(after.metadata.labels) == {"berth.volcano.sh/reservation", PREEMPTABLE_LABEL}
+    assert set(after.metadata.labels) == {RESERVATION_LABEL, HANDOVER_LABEL, PREEMPTABLE_LABEL}
 
 
 def lend(harness: OperatorHarness, **spec: Any) -> LentFences:  # noqa: ANN401 - a field of the zone

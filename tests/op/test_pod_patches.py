@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
+from berth_core.labels import HANDOVER_GATE, HANDOVER_LABEL, HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
 from berth_core.objects import Pod, Toleration
 from berth_operator.reconcile.pod_patches import (
     Operations,
@@ -80,6 +80,7 @@ ASSIGNED = {
 def test_an_assignment_adds_the_note_and_the_toleration(before: Pod) -> None:
     after = patched(build_assignment(before, note(), place()), before)
     assert after.metadata.annotations == before.metadata.annotations | {SLOT_ANNOTATION: note().to_annotation()}
+    assert after.metadata.labels == before.metadata.labels | {HANDOVER_LABEL: "true"}
     assert after.spec.tolerations == (
         *before.spec.tolerations,
         Toleration(key=HANDOVER_TAINT, operator="Exists", effect="NoSchedule"),
@@ -92,6 +93,8 @@ def test_an_extension_changes_the_note_that_is_there_and_no_other() -> None:
     later = note(deadline=DEADLINE + 60)
     operations = build_extension(before, later)
     assert patched(operations, before).metadata.annotations == {SLOT_ANNOTATION: later.to_annotation()}
+    by_an_older = owner_pod(given=note(), labels={"app": "web", RESERVATION_LABEL: PLACE_UID})
+    assert patched(build_extension(by_an_older, later), by_an_older).metadata.labels == before.metadata.labels
     with pytest.raises(LookupError):
         apply(operations, as_api(owner_pod(given=later)))
 
@@ -105,7 +108,10 @@ WAITED = {
 @pytest.mark.parametrize("before", WAITED.values(), ids=WAITED.keys())
 def test_a_pod_that_was_not_gated_gets_the_label_with_its_slot(before: Pod) -> None:
     operations = build_assignment(before, note(), place())
-    assert patched(operations, before).metadata.labels == before.metadata.labels | {RESERVATION_LABEL: PLACE_UID}
+    assert patched(operations, before).metadata.labels == before.metadata.labels | {
+        RESERVATION_LABEL: PLACE_UID,
+        HANDOVER_LABEL: "true",
+    }
     with pytest.raises(LookupError):
         apply(operations, as_api(at_version(before, "8")))
 
@@ -120,7 +126,9 @@ def test_a_gated_pod_is_sent_to_another_reservation_and_stays_gated() -> None:
 def test_a_placeholder_that_has_taken_over_loses_its_note_and_stays_its_reservation_s() -> None:
     before = placeholder()
     notes = before.metadata.annotations | {SLOT_ANNOTATION: note().to_annotation()}
-    before = msgspec.structs.replace(before, metadata=msgspec.structs.replace(before.metadata, annotations=notes))
+    labels = before.metadata.labels | {HANDOVER_LABEL: "true"}
+    meta = msgspec.structs.replace(before.metadata, annotations=notes, labels=labels)
+    before = msgspec.structs.replace(before, metadata=meta)
     assert patched(build_unlabelling(before), before) == placeholder()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, SLOT_ANNOTATION, SUCCESSOR_LABEL
+from berth_core.labels import HANDOVER_GATE, HANDOVER_LABEL, HANDOVER_TAINT, SLOT_ANNOTATION, SUCCESSOR_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.cache.cache import Cache
@@ -51,7 +51,8 @@ def successor(*, gated: bool = True, given: Assignment | None = None, **rest: An
     """The placeholder that is to take the place of the first."""
     made = placeholder(uid="uid-successor", node=rest.pop("node", ""), **rest)
     notes = made.metadata.annotations | {SLOT_ANNOTATION: (given or note()).to_annotation()}
-    metadata = msgspec.structs.replace(made.metadata, name="place-web-0-next", annotations=notes)
+    labels = made.metadata.labels | {HANDOVER_LABEL: "true"}
+    metadata = msgspec.structs.replace(made.metadata, name="place-web-0-next", annotations=notes, labels=labels)
     gates = owner_pod().spec.scheduling_gates if gated else ()
     return msgspec.structs.replace(
         made, metadata=metadata, spec=msgspec.structs.replace(made.spec, scheduling_gates=gates)
@@ -134,8 +135,10 @@ BOUND = successor(gated=False, node="node-a", phase="Pending")
 RUNS = successor(gated=False, node="node-a")
 STEPS = {
     "the guard is waited for": Step(pods=(OLD,)),
-    "and its settling": Step(pods=(OLD,), guard=guard(0.29)),
-    "then the old one goes": Step(pods=(OLD,), guard=guard(0.3), want=[("DeletePlaceholder", "place-web-0")]),
+    "and without a fence its settling": Step(pods=(OLD,), guard=guard(2.99, is_fenced=False)),
+    "then the old one goes": Step(
+        pods=(OLD,), guard=guard(3.0, is_fenced=False), want=[("DeletePlaceholder", "place-web-0")]
+    ),
     "while it goes the place is held by the guard": Step(pods=(lasting(660, deleted=NOON_TEXT),), guard=guard()),
     "also if the kubelet has ended it": Step(
         pods=(lasting(660, phase="Failed"),), guard=guard(), want=[("DeletePlaceholder", "place-web-0")]
@@ -191,13 +194,13 @@ def test_one_placeholder_hands_its_place_to_the_next(step: Step) -> None:
 
 
 def test_a_place_that_is_handed_on_is_looked_at_when_the_guard_has_settled() -> None:
-    assert decide_now(renewing(OLD, next_one=successor(), guards={"node-a": guard(0.1)})).wake_seconds == (
-        pytest.approx(0.2)
-    )
+    assert decide_now(
+        renewing(OLD, next_one=successor(), guards={"node-a": guard(0.1, is_fenced=False)})
+    ).wake_seconds == (pytest.approx(2.9))
 
 
 def test_an_owner_waits_for_the_placeholder_that_is_just_taking_over() -> None:
-    seen = renewing(OLD, owner_pod(), next_one=successor(), guards={"node-a": guard(0.1)})
+    seen = renewing(OLD, owner_pod(), next_one=successor(), guards={"node-a": guard(0.1, is_fenced=False)})
     assert decide_now(seen).actions == ()
     after = observe(held(), lasting(3600), owner_pod(), probe=PROVEN)
     assert any(isinstance(action, AssignSlot) for action in decide_now(after).actions)
@@ -220,7 +223,7 @@ def test_a_successor_is_gated_noted_and_let_through_by_the_guard() -> None:
     made = msgspec.convert(build_successor(body, held(), note(), "uid-of-the-first"), Pod)
     first = msgspec.convert(body, Pod)
     assert made.metadata.name != first.metadata.name
-    assert made.metadata.labels == first.metadata.labels | {SUCCESSOR_LABEL: "true"}
+    assert made.metadata.labels == first.metadata.labels | {SUCCESSOR_LABEL: "true", HANDOVER_LABEL: "true"}
     assert made.metadata.annotations == first.metadata.annotations | {SLOT_ANNOTATION: note().to_annotation()}
     assert [gate.name for gate in made.spec.scheduling_gates] == [HANDOVER_GATE]
     assert [toleration.key for toleration in made.spec.tolerations] == [HANDOVER_TAINT]

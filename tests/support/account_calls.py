@@ -14,6 +14,7 @@ from berth_core.labels import (
     COOLING_UNTIL_ANNOTATION,
     FREED_ANNOTATION,
     HANDOVER_GATE,
+    HANDOVER_LABEL,
     HANDOVER_TAINT,
     LAST_DEFRAGMENTED_ANNOTATION,
     LAST_MOVED_ANNOTATION,
@@ -508,7 +509,10 @@ ALLOWED: dict[str, ApiCall] = {
     "a slot noted, labelled and tolerated": patch_pod(
         OPERATOR,
         {
-            "metadata": {"labels": {RESERVATION_LABEL: "u"}, "annotations": {SLOT_ANNOTATION: "web/0/node"}},
+            "metadata": {
+                "labels": {RESERVATION_LABEL: "u", HANDOVER_LABEL: "true"},
+                "annotations": {SLOT_ANNOTATION: "web/0/node"},
+            },
             "spec": {"tolerations": [THEIR_TOLERATION, manifests.handover_toleration()]},
         },
     ),
@@ -517,8 +521,14 @@ ALLOWED: dict[str, ApiCall] = {
     "our gate taken off, by the descheduler": patch_pod(
         DESCHEDULER, {"spec": {"schedulingGates": [{"name": OTHER_GATE}]}}
     ),
-    "label and note taken off": patch_pod(
-        OPERATOR, {"metadata": {"labels": {RESERVATION_LABEL: None}, "annotations": {SLOT_ANNOTATION: None}}}
+    "labels and note taken off": patch_pod(
+        OPERATOR,
+        {
+            "metadata": {
+                "labels": {RESERVATION_LABEL: None, HANDOVER_LABEL: None},
+                "annotations": {SLOT_ANNOTATION: None},
+            }
+        },
     ),
     "an earlier end of a placeholder": patch_pod(
         OPERATOR, {"spec": {"activeDeadlineSeconds": 5}}, of=(DEFAULT_NAMESPACE, "held")

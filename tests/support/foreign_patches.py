@@ -19,6 +19,7 @@ from berth_core.labels import (
     COOLING_LABEL,
     FREED_TAINT,
     HANDOVER_GATE,
+    HANDOVER_LABEL,
     HANDOVER_TAINT,
     LAST_DEFRAGMENTED_ANNOTATION,
     QUEUE_GATE,
@@ -87,6 +88,7 @@ def pod_body(*, labelled: bool = True, gated: bool = True, noted: bool = False) 
     """
     metadata: Raw = {"name": "web-0", "labels": {RESERVATION_LABEL: PLACE_UID, "app": "web"} if labelled else None}
     if noted:
+        metadata["labels"] |= {HANDOVER_LABEL: "true"}
         metadata["annotations"] = {SLOT_ANNOTATION: GIVEN.to_annotation()}
     gates = [{"name": THEIR_GATE}, *([{"name": HANDOVER_GATE}] if gated else [])]
     spec: Raw = {"schedulingGates": gates, "containers": [{"name": "main", "image": "pause"}]}
@@ -255,7 +257,8 @@ def tolerated(raw: Raw) -> list[str]:
 
 def _is_assigned(raw: Raw) -> bool:
     is_noted = _notes(raw).get(SLOT_ANNOTATION) == GIVEN.to_annotation()
-    return is_noted and tolerated(raw).count(HANDOVER_TAINT) == 1 and _labels(raw)[RESERVATION_LABEL] == PLACE_UID
+    is_labelled = _labels(raw).get(RESERVATION_LABEL) == PLACE_UID and _labels(raw).get(HANDOVER_LABEL) == "true"
+    return is_noted and is_labelled and tolerated(raw).count(HANDOVER_TAINT) == 1
 
 
 _PATCHED: Final = "berth_operator.executor.executor._patched"
@@ -315,7 +318,7 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         builder="build_unlabelling",
         before=lambda: pod_body(noted=True),
         act=_perform(CompleteHandover),
-        done=lambda raw: SLOT_ANNOTATION not in _notes(raw) and RESERVATION_LABEL not in _labels(raw),
+        done=lambda raw: not {*_notes(raw), *_labels(raw)} & {SLOT_ANNOTATION, RESERVATION_LABEL, HANDOVER_LABEL},
     ),
     "a pod is let go": ForeignPatch(
         site=_PATCHED,

@@ -12,6 +12,7 @@ from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
     CHOSEN_NODE_ANNOTATION,
     HANDOVER_GATE,
+    HANDOVER_LABEL,
     INDEX_ANNOTATION,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
@@ -143,12 +144,13 @@ def owner_pod(
     version: str = "1",
     **rest: Any,
 ) -> Pod:
-    """A pod labelled app=web that the webhook gated; with a note it tolerates the guard."""
+    """A pod labelled app=web that the webhook gated; with a note it tolerates the guard, and the fence admits it."""
+    slot_label = {HANDOVER_LABEL: "true"} if given else {}
     tolerations = (msgspec.convert(handover_toleration(), Toleration),) if given else ()
     made = pod(
         name,
         uid=f"uid-{name}",
-        labels={"app": "web", RESERVATION_LABEL: PLACE_UID} if labels is None else labels,
+        labels={"app": "web", RESERVATION_LABEL: PLACE_UID, **slot_label} if labels is None else labels,
         annotations={SLOT_ANNOTATION: given.to_annotation()} if given else {},
         gates=gates,
         tolerations=tolerations,
@@ -195,8 +197,8 @@ def on_node(*pods: Pod, age_seconds: float = 1.0) -> Survey:
     return replace(survey, age_seconds=age_seconds)
 
 
-def guard(age_seconds: float = 1.0, deadline: int = DEADLINE) -> Guard:
-    return Guard(deadline=deadline, age_seconds=age_seconds)
+def guard(age_seconds: float = 1.0, deadline: int = DEADLINE, *, is_fenced: bool = True) -> Guard:
+    return Guard(deadline=deadline, age_seconds=age_seconds, is_fenced=is_fenced)
 
 
 def observe(

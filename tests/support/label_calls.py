@@ -19,6 +19,7 @@ from berth_core.labels import (
     EVICT_PERIOD_ANNOTATION,
     FENCE_LABEL,
     HANDOVER_GATE,
+    HANDOVER_LABEL,
     PREEMPTABLE_LABEL,
     QUEUE_SLOT_LABEL,
     RELEASED_ANNOTATION,
@@ -107,6 +108,7 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
     **{
         f"another's pod with {label}": (create(ANOTHER, PODS, labelled_pod(label), NAMESPACE), "only Berth's operator")
         for label in (
+            HANDOVER_LABEL,
             AWAITS_CAPACITY_LABEL,
             SUCCESSOR_LABEL,
             BEST_EFFORT_LABEL,
@@ -118,6 +120,14 @@ REFUSED_LABELS: dict[str, tuple[ApiCall, str]] = {
     "another's pod let past fences later": (
         patch_pod(ANOTHER, {"metadata": {"labels": {BEST_EFFORT_LABEL: "true"}}}, of=(NAMESPACE, "idle")),
         "only Berth's operator",
+    ),
+    "another's pod let past the fence of a hand-over later": (
+        patch_pod(ANOTHER, {"metadata": {"labels": {HANDOVER_LABEL: "true"}}}),
+        "only Berth's operator",
+    ),
+    "a pod let past the fence of a hand-over by the descheduler": (
+        patch_pod(DESCHEDULER, {"metadata": {"labels": {HANDOVER_LABEL: "true"}}}),
+        "of a pod's labels only",
     ),
     "another's pod with a Reservation's label and no gate": (
         create(ANOTHER, PODS, labelled_pod(RESERVATION_LABEL, gate=OTHER_GATE), NAMESPACE),

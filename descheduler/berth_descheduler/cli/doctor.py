@@ -30,6 +30,7 @@ from berth_core import (
     SystemClock,
     printable_line,
 )
+from berth_core.labels import HANDOVER_LABEL
 from berth_descheduler.cli.findings import (
     find_queue_troubles,
     find_starving_troubles,
@@ -62,7 +63,7 @@ from berth_service.command_line import OwnCommand
 # It does not find anything: `berth_sandbox.invariants` does.
 
 _GATE_OFF: Final = {
-    "metadata": {"labels": {RESERVATION_LABEL: None}},
+    "metadata": {"labels": {RESERVATION_LABEL: None, HANDOVER_LABEL: None}},
     "spec": {"schedulingGates": [{"name": HANDOVER_GATE, "$patch": "delete"}]},
 }
 _QUEUE_GATE_OFF: Final = {"spec": {"schedulingGates": [{"name": QUEUE_GATE, "$patch": "delete"}]}}
@@ -125,7 +126,7 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         what="A pod carries the label of a hand-over that is over.",
         why="It harms nothing by itself, but whatever selects pods by their labels sees it.",
         to_do="Take the label off:",
-        command=f"kubectl -n {{namespace}} label pod {{name}} {RESERVATION_LABEL}-",
+        command=f"kubectl -n {{namespace}} label pod {{name}} {RESERVATION_LABEL}- {HANDOVER_LABEL}-",
     ),
     Invariant.NOMINATION_LEFT: Advice(
         what="A waiting pod is still nominated to the node of a hand-over that does not run.",

@@ -454,6 +454,11 @@ class Cache:
             self._nodes.regard_guard(node)
         self._enqueue_handovers(node)
 
+    def put_fenced(self, node: str, *, is_fenced: bool) -> None:
+        """Record whether a node has a fence of its hand-overs."""
+        with self._lock:
+            self._nodes.put_fenced(node, is_fenced=is_fenced)
+
     def has_guard(self, node: str) -> bool:
         """Return whether a node's guard stands, and is not being taken off."""
         with self._lock:

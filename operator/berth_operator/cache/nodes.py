@@ -156,6 +156,8 @@ class NodeIndex:
     _guarded_since: dict[str, float] = field(default_factory=dict)
     _disregarded: set[str] = field(default_factory=set)
     """Names of nodes whose guard is being taken off."""
+    _fenced: set[str] = field(default_factory=set)
+    """Names of nodes with a fence of their hand-overs."""
     _of_control_plane: dict[str, bool] = field(default_factory=dict)
     """Names of control-plane nodes, and whether a label marks each."""
 
@@ -208,6 +210,12 @@ class NodeIndex:
     def regard_guard(self, name: str) -> None:
         self._disregarded.discard(name)
 
+    def put_fenced(self, name: str, *, is_fenced: bool) -> None:
+        if is_fenced:
+            self._fenced.add(name)
+        else:
+            self._fenced.discard(name)
+
     def missing(self, names: AbstractSet[str]) -> frozenset[str]:
         """Return the names that no node has."""
         return frozenset(names - self._nodes.keys())
@@ -243,7 +251,11 @@ class NodeIndex:
 
     def _guard(self, name: str, now: float) -> Guard:
         value = self._nodes[name].guard_deadline or ""
-        return Guard(read_whole_number(value, most=LATEST_UNIX_SECONDS) or 0, now - self._guarded_since[name])
+        return Guard(
+            deadline=read_whole_number(value, most=LATEST_UNIX_SECONDS) or 0,
+            age_seconds=now - self._guarded_since[name],
+            is_fenced=name in self._fenced,
+        )
 
 
 # --- surveys ---------------------------------------------------------------------------------------------------------

@@ -133,6 +133,7 @@ class FenceManager:
                 self._fences[node].discard(name)
                 if not self._fences[node]:
                     del self._fences[node]
+                    self._cache.put_fenced(node, is_fenced=False)
 
     def know(self, node: str, guard_deadline: str) -> None:
         """Record the fences of a guard.
@@ -164,6 +165,7 @@ class FenceManager:
         with self._lock:
             self._failures.pop(node, None)
             self._fences.setdefault(node, set()).add(name)
+            self._cache.put_fenced(node, is_fenced=True)
 
     def _tolerate(self, node: str, error: BerthError) -> None:
         """Raise the error of a failed creation while tries are left.

@@ -3,9 +3,9 @@
 An owner pod takes a slot step by step; so does the successor of a placeholder. Each fact leads to one next action
 (numbers as in the protocol):
 
-    1. the pod carries our gate and label              -> 2. give it a slot: note, toleration of the guard
-    2. it has a slot; its node is guarded              -> wait for the settling time
-    3. guarded for the settling time                   -> 3. delete the placeholder
+    1. the pod carries our gate and label              -> 2. give it a slot: note, label, toleration of the guard
+    2. it has a slot                                   -> fence and guard its node (`executor.guards`)
+    3. fenced, or guarded for the settling time        -> 3. delete the placeholder
     4. the placeholder is gone                         -> 4. nominate the node, remove the gate
     5. the pod has been bound for the settling time    -> 5. remove the guard (`executor.guards`)
     6. the pod runs                                    -> 6. record it, remove note and label
@@ -44,6 +44,7 @@ from berth_core import (
     expires_at,
     parse_timestamp,
 )
+from berth_core.labels import HANDOVER_LABEL
 from berth_operator.reconcile.actions import (
     Action,
     AssignSlot,
@@ -58,6 +59,7 @@ from berth_operator.reconcile.actions import (
 )
 from berth_operator.reconcile.observation import (
     Assignment,
+    Guard,
     Observation,
     SlotView,
     choose_task,
@@ -348,14 +350,15 @@ def hand_over(
     if to is None or note is None:
         return []
     is_late = not to.spec.node_name and _is_short_of_time(note, now, handover)
-    if is_late or is_swapped(to, note):
+    is_kept_off = not to.spec.node_name and HANDOVER_LABEL not in to.metadata.labels  # an older operator gave the slot
+    if is_late or is_kept_off or is_swapped(to, note):
         return [ExtendHandover(to, _extended(note, now, handover))]
     guard = seen.guards.get(note.node)
     if to.spec.node_name or guard is None or guard.deadline < note.deadline:
         return []  # an earlier hand-over's guard may be removed at any moment
     if view.placeholder is None:
         return _send_to_node(to, note.node)
-    if view.placeholder.is_terminating or guard.age_seconds < handover.settle_seconds:
+    if view.placeholder.is_terminating or _settling_left(guard, handover) > 0:
         return []
     # A placeholder runs nothing that must end first. A node that takes no pods shows by not ending it that the owner is
     # better off elsewhere.
@@ -382,14 +385,15 @@ def settling_left(seen: Observation, views: tuple[SlotView, ...], handover: Hand
         if pod.spec.node_name:
             left.append(SLOW_SECONDS - seen.stage_ages.get(pod.metadata.uid, 0.0))
         else:
-            settling_seconds = handover.settle_seconds - _guard_age(seen, note.node)
+            guard = seen.guards.get(note.node)
+            settling_seconds = _settling_left(guard, handover) if guard is not None else 0.0
             left.append(settling_seconds if settling_seconds > 0 else _RECHECK_SECONDS)
     return min((seconds for seconds in left if seconds > 0), default=None)
 
 
-def _guard_age(seen: Observation, node: str) -> float:
-    guard = seen.guards.get(node)
-    return guard.age_seconds if guard else 0.0
+def _settling_left(guard: Guard, handover: HandoverSettings) -> float:
+    """Return the seconds until every scheduler has seen a guard; a fence is seen before the end of a placeholder."""
+    return 0.0 if guard.is_fenced else handover.unfenced_settle_seconds - guard.age_seconds
 
 
 # --- renewal ---------------------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ from berth_core import (
     probe_name,
     room_taint_value,
 )
+from berth_core.labels import HANDOVER_LABEL
 from berth_operator.reconcile.observation import Assignment
 from berth_operator.settings import PlaceholderSettings
 
@@ -188,26 +189,24 @@ def build_successor(body: Body, reservation: Reservation, assignment: Assignment
     )
     metadata = body["metadata"]
     notes = metadata["annotations"] | {SLOT_ANNOTATION: assignment.to_annotation()}
-    labels = metadata["labels"] | {SUCCESSOR_LABEL: "true"}
+    labels = metadata["labels"] | {SUCCESSOR_LABEL: "true", HANDOVER_LABEL: "true"}
     spec = body["spec"] | {
         "schedulingGates": [handover_gate()],
         "tolerations": [*body["spec"]["tolerations"], handover_toleration()],
     }
-    if "affinity" in spec:  # the fence admits it
-        spec["affinity"] = {kind: one for kind, one in spec["affinity"].items() if kind != "podAntiAffinity"}
     return body | {"metadata": metadata | {"name": name, "labels": labels, "annotations": notes}, "spec": spec}
 
 
 def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSettings) -> Body:
     """Return the pod whose anti-affinity keeps others off a node during a hand-over.
 
-    Their tolerations make no difference. Pods in a hand-over and pods of DaemonSets may enter; pods that are on the
-    node already stay. Placeholders keep off by the guard or, if they tolerate every taint, by their own anti-affinity.
+    Their tolerations make no difference. Pods with a slot and pods of DaemonSets may enter; pods that are on the node
+    already stay.
 
     Schedulers go by a pod that is bound, whether it runs or not. So it mounts what does not exist: a kubelet that waits
     for that makes no sandbox and starts no container, which would delay those of the owner.
     """
-    body = _fence(node, name, {}, _STRANGERS, seconds=seconds, settings=settings)
+    body = _fence(node, name, {}, _WITHOUT_SLOT, seconds=seconds, settings=settings)
     body["spec"]["volumes"] = [{"name": _MISSING_VOLUME, "configMap": {"name": FENCE_CONFIG_MAP}}]
     (container,) = body["spec"]["containers"]
     container["volumeMounts"] = [{"name": _MISSING_VOLUME, "mountPath": f"/{_MISSING_VOLUME}"}]
@@ -255,6 +254,7 @@ def build_lent_fence(
 _Expressions = tuple[tuple[str, ...], ...]
 """Key, operator and values of each expression of a selector."""
 _STRANGERS: Final[_Expressions] = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
+_WITHOUT_SLOT: Final[_Expressions] = ((HANDOVER_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
 _NOT_OF_DAEMONS: Final[_Expressions] = ((DAEMON_POD_LABEL, "DoesNotExist"),)
 _PREEMPTABLE: Final[_Expressions] = ((PREEMPTABLE_LABEL, "Exists"), (PREEMPTABLE_ANNOTATION, "In", "true"))
 _NOT_PREEMPTABLE: Final[_Expressions] = (
@@ -263,7 +263,6 @@ _NOT_PREEMPTABLE: Final[_Expressions] = (
     (PREEMPTABLE_ANNOTATION, "NotIn", "true"),
 )
 _PLACEHOLDERS: Final[_Expressions] = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
-_FENCE_OF_HANDOVER: Final[_Expressions] = ((FENCE_LABEL, "Exists"), (STANDING_FENCE_LABEL, "DoesNotExist"))
 
 
 def _fence(
@@ -351,14 +350,10 @@ def _placeholder_spec(
     terms = _node_terms(spec, node_names)
     if excluded_nodes is not None:
         terms = _exclude_nodes(terms, excluded_nodes)
-    affinity: Body = {}
     if terms:
-        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    if any(not one.key and one.operator == "Exists" for one in spec.tolerations):  # it tolerates the guard
-        affinity["podAntiAffinity"] = {
-            "requiredDuringSchedulingIgnoredDuringExecution": [_on_same_node(_FENCE_OF_HANDOVER)]
-        }
-    return result | {"affinity": affinity} if affinity else result
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        result["affinity"] = {"nodeAffinity": required}
+    return result
 
 
 def required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:

@@ -340,6 +340,9 @@ class Guard:
     age_seconds: float
     """Attended seconds since this process first saw it."""
 
+    is_fenced: bool = False
+    """Its fence was made before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:

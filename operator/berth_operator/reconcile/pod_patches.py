@@ -21,6 +21,7 @@ from berth_core import (
     is_place_of_preemptable,
 )
 from berth_core.decoding import convert
+from berth_core.labels import HANDOVER_LABEL
 from berth_operator.reconcile.manifests import handover_toleration, room_tolerations
 from berth_operator.reconcile.observation import Assignment
 
@@ -41,7 +42,7 @@ def _is_as_read(pod: Pod) -> Operations:
 
 
 def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation) -> Operations:
-    """Return the patch that notes a slot and adds needed tolerations.
+    """Return the patch that notes a slot, and adds needed tolerations and the label by which fences admit the pod.
 
     A preemptable pod that a plan moves gets the label by which open lent nodes let it in. A pod that was not gated for
     the Reservation also gets its label, and must be unchanged: it may be bound by now, or have another slot.
@@ -53,12 +54,11 @@ def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation)
     operations = _is_pod(pod)
     if not (is_sent and meta.annotations and pod.spec.tolerations):
         operations += _is_as_read(pod)
-    if not is_sent:
-        operations += _adding("labels", meta.labels, RESERVATION_LABEL, reservation_uid)
+    operations += _adding("labels", meta.labels, {RESERVATION_LABEL: reservation_uid, HANDOVER_LABEL: "true"})
     task = next((one for one in reservation.spec.tasks if one.name == assignment.task), None)
     if task is not None and is_place_of_preemptable(reservation, task) and PREEMPTABLE_LABEL not in meta.labels:
         operations.append({"op": "add", "path": _pointer("metadata", "labels", PREEMPTABLE_LABEL), "value": "true"})
-    operations += _adding("annotations", meta.annotations, SLOT_ANNOTATION, assignment.to_annotation())
+    operations += _adding("annotations", meta.annotations, {SLOT_ANNOTATION: assignment.to_annotation()})
     if pod.spec.tolerations:
         operations += [{"op": "add", "path": "/spec/tolerations/-", "value": one} for one in missing]
     else:
@@ -67,10 +67,12 @@ def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation)
 
 
 def build_extension(pod: Pod, assignment: Assignment) -> Operations:
-    """Return the patch that notes a later deadline."""
+    """Return the patch that notes a later deadline, or the slot that a pod took; fences admit the pod in any case."""
     path = _pointer("metadata", "annotations", SLOT_ANNOTATION)
     known = {"op": "test", "path": path, "value": pod.metadata.annotations.get(SLOT_ANNOTATION, "")}
-    return [*_is_pod(pod), known, {"op": "add", "path": path, "value": assignment.to_annotation()}]
+    note = {"op": "add", "path": path, "value": assignment.to_annotation()}
+    admitted = {"op": "add", "path": _pointer("metadata", "labels", HANDOVER_LABEL), "value": "true"}
+    return [*_is_pod(pod), known, note, admitted]
 
 
 def build_move(pod: Pod, reservation_uid: str) -> Operations:
@@ -80,14 +82,15 @@ def build_move(pod: Pod, reservation_uid: str) -> Operations:
     return [*_is_pod(pod), test, {"op": "add", "path": path, "value": reservation_uid}]
 
 
-def _adding(field: str, there: Mapping[str, str], key: str, value: str) -> Operations:
-    """Return the operation that adds an entry to a metadata map.
-
-    It creates the map where there is none.
-    """
-    if there:
-        return [{"op": "add", "path": _pointer("metadata", field, key), "value": value}]
-    return [{"op": "add", "path": _pointer("metadata", field), "value": {key: value}}]
+def _adding(field: str, there: Mapping[str, str], entries: Mapping[str, str]) -> Operations:
+    """Return the operations that add entries to a metadata map, or the one that creates it with them."""
+    if not there:
+        return [{"op": "add", "path": _pointer("metadata", field), "value": dict(entries)}]
+    return [
+        {"op": "add", "path": _pointer("metadata", field, key), "value": value}
+        for key, value in entries.items()
+        if there.get(key) != value
+    ]
 
 
 def build_shortening(placeholder: Pod, seconds: int) -> Operations:
@@ -106,13 +109,15 @@ def build_ungating(pod: Pod) -> Operations:
 
 
 def build_unlabelling(pod: Pod) -> Operations:
-    """Return the patch that removes our label and note; empty without them.
+    """Return the patch that removes our labels and note; empty without them.
 
-    A placeholder keeps the label.
+    A placeholder keeps that of its Reservation.
     """
-    operations: Operations = []
-    if RESERVATION_LABEL in pod.metadata.labels and PLACEHOLDER_LABEL not in pod.metadata.labels:
-        operations.append({"op": "remove", "path": _pointer("metadata", "labels", RESERVATION_LABEL)})
+    labels = {HANDOVER_LABEL} if PLACEHOLDER_LABEL in pod.metadata.labels else {HANDOVER_LABEL, RESERVATION_LABEL}
+    operations: Operations = [
+        {"op": "remove", "path": _pointer("metadata", "labels", label)}
+        for label in sorted(labels & pod.metadata.labels.keys())
+    ]
     if SLOT_ANNOTATION in pod.metadata.annotations:
         operations.append({"op": "remove", "path": _pointer("metadata", "annotations", SLOT_ANNOTATION)})
     return [*_is_pod(pod), *operations] if operations else []
