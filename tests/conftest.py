@@ -11,7 +11,10 @@ from cluster_fixtures import (
     paced_sandbox,
     pytest_collection_finish,
     pytest_collection_modifyitems,
+    pytest_sessionfinish,
     pytest_terminal_summary,
+    pytest_testnodedown,
+    pytest_xdist_setupnodes,
     sandbox,
 )
 from cluster_reports import pytest_runtest_makereport
@@ -22,7 +25,10 @@ __all__ = [
     "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_runtest_makereport",
+    "pytest_sessionfinish",
     "pytest_terminal_summary",
+    "pytest_testnodedown",
+    "pytest_xdist_setupnodes",
     "sandbox",
 ]
 

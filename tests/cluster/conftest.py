@@ -3,7 +3,7 @@
 import pytest
 
 from background_runs import early_runs, is_waiting
-from cluster_fixtures import nothing_is_left
+from cluster_fixtures import is_worker, nothing_is_left
 from contention import contention
 from demo_runs import demos
 from descheduling_stage import cluster, paced_operator, paced_scene, scene, serving_operator
@@ -28,6 +28,9 @@ __all__ = [
 ]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the tests that wait for what plays in the background come last of all."""
-    items.sort(key=is_waiting)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have the tests that wait for what plays in the background come last of all.
+
+    Of several processes one takes them first, for they take longest.
+    """
+    items.sort(key=is_waiting, reverse=is_worker(config))

@@ -117,6 +117,7 @@ def test_single_pods_leave_nodes_that_keep_others_and_are_open_again_at_the_end(
     assert {move.source for move in plan.spec.moves} & kept, "every source is empty: nothing was shown"
 
 
+@pytest.mark.deep
 def test_a_killed_descheduler_is_taken_over_from_while_a_pod_is_handed_over(scene: Scene) -> None:
     with descheduler(scene) as process:
         scene.wait_for("a pod is handed over", lambda: has_handed_over(scene))

@@ -148,7 +148,9 @@ def test_every_command_is_tried_or_named() -> None:
     assert {" ".join(path) for path in set(COMMANDS) - tried} == WITHOUT_RESULT
 
 
-@pytest.mark.parametrize("command", RESULTS)
+@pytest.mark.parametrize(
+    "command", [command if command == "plan" else pytest.param(command, marks=pytest.mark.deep) for command in RESULTS]
+)
 def test_results_can_be_read_beside_a_noisy_library(place: Place, command: str) -> None:
     words = command.replace("SNAPSHOT", str(place.snapshot)).replace("POLICY", str(POLICY)).split()
     reads_cluster = not {"--snapshot", "lint", "sandbox"} & set(command.replace("=", " ").split())

@@ -81,7 +81,7 @@ def test_a_drain_names_the_nodes_that_still_take_pods_and_those_that_are_not_the
         ({("create", "migrationplans"), ("patch", "nodes")}, "Approve", ""),
         ({("create", "migrationplans"), ("patch", "nodes"), ("patch", "migrationplans")}, "Auto", ""),
     ],
-    ids=str,
+    ids=["creates plans", "patches nodes", "patches no plans", "approves", "all of it"],
 )
 def test_who_drains_may_make_plans_and_cordon_nodes(
     url: str, cluster: ReviewingCluster, rights: set[tuple[str, str]], mode: str, lacking: str

@@ -14,6 +14,8 @@ from typing import Final, Generic, Self, TypeVar
 
 import pytest
 
+from cluster_fixtures import is_worker
+
 T = TypeVar("T")
 
 LONGEST_SECONDS: Final = 2400.0
@@ -72,7 +74,12 @@ def is_waiting(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def early_runs(request: pytest.FixtureRequest) -> None:
-    """Begin with the first test of the folder what tests of the run will wait for."""
+    """Begin with the first test of the folder what tests of the run will wait for.
+
+    Processes that share the tests of a run each have all of them in view, so there they begin when they are asked for.
+    """
+    if is_worker(request.config):
+        return
     wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
     for name in IN_THE_BACKGROUND:
         if name in wanted:

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -40,6 +40,34 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Name the files that were left out; `.ci/run` repeats these lines at its end."""
     for line in config.stash.get(_LEFT_OUT, []):
         terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a class of the plugin that runs several processes
+    """Take over what a worker process has left out; all of them leave out the same."""
+    node.config.stash[_LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", [])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand what a worker process has left out to the process that reports."""
+    if is_worker(session.config):
+        session.config.workeroutput["left_out"] = session.config.stash.get(_LEFT_OUT, [])  # type: ignore[attr-defined]
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Return whether this is one of several processes that share the tests of a run."""
+    return hasattr(config, "workeroutput")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Build what cluster tests need before worker processes begin, which show no progress."""
+    is_deep = "deep" in config.option.markexpr.replace("not deep", "")
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not config.option.collectonly:
+        real = is_deep and not refusal_of_machine()
+        with suppress(SandboxUnavailableError):
+            find_binaries(reporter.write_line, kubernetes=SandboxSettings().kubernetes, volcano=is_deep, kubelet=real)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
