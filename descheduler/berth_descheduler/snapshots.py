@@ -5,9 +5,10 @@ import io
 import sys
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Generic, Protocol, Self, TypeVar
 
@@ -100,6 +101,18 @@ _CHUNK_BYTES: Final = 1 << 20
 _GZIP_SUFFIX: Final = ".gz"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAKERS: Final = (REPLICA_SETS, STATEFUL_SETS, JOBS)
+_RULES: Final[Mapping[str, tuple[Resource, type[Any]]]] = {
+    "disruption_budgets": (PDBS, PodDisruptionBudget),
+    "priority_classes": (PRIORITY_CLASSES, PriorityClass),
+    "namespaces": (NAMESPACES, Namespace),
+}
+_VOLUMES: Final[Mapping[str, tuple[Resource, type[Any]]]] = {
+    "persistent_volume_claims": (PVCS, PersistentVolumeClaim),
+    "persistent_volumes": (PVS, PersistentVolume),
+    "storage_classes": (STORAGE_CLASSES, StorageClass),
+    "csi_nodes": (CSI_NODES, CSINode),
+    "volume_attachments": (VOLUME_ATTACHMENTS, VolumeAttachment),
+}
 _NOT_EVERYWHERE: Final = frozenset(
     {RESERVATIONS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, *POD_GROUPS, POD_GROUP_WORKLOADS, VOLCANO_QUEUES, QUEUES}
 )
@@ -232,16 +245,14 @@ def read_live_snapshot(client: KubeClient, own_namespace: str = "") -> Snapshot:
     nodes, pods = _list(client, NODES, Node), _believed(_list(client, PODS, Pod), own_namespace)
     # What pods refer to is read after them, so that it is there; of these kinds several at once.
     with ThreadPoolExecutor(_READERS, thread_name_prefix="snapshot") as pool:
-        volumes, gangs = pool.submit(_read_volumes, client), pool.submit(_read_groups, client)
-        workloads = pool.submit(lambda: tuple(one for kind in _MAKERS for one in _list_workloads(client, kind)))
+        volumes, gangs = pool.submit(_read_fields, client, _VOLUMES), pool.submit(_read_groups, client)
+        workloads = pool.submit(_read_makers, client)
         queues = pool.submit(_read_queues, client, unread)
         reservations = tuple(map(Reservation.read, _list(client, RESERVATIONS, dict)))
         return Snapshot(
             nodes=nodes,
             pods=pods,
-            disruption_budgets=_list(client, PDBS, PodDisruptionBudget),
-            priority_classes=_list(client, PRIORITY_CLASSES, PriorityClass),
-            namespaces=_list(client, NAMESPACES, Namespace),
+            **_read_fields(client, _RULES),
             reservations=reservations,
             workloads=workloads.result(),
             **volumes.result(),
@@ -251,15 +262,37 @@ def read_live_snapshot(client: KubeClient, own_namespace: str = "") -> Snapshot:
         )
 
 
-def _read_volumes(client: KubeClient) -> dict[str, Any]:
-    """Return the fields of a snapshot that are about volumes."""
-    return {
-        "persistent_volume_claims": _list(client, PVCS, PersistentVolumeClaim),
-        "persistent_volumes": _list(client, PVS, PersistentVolume),
-        "storage_classes": _list(client, STORAGE_CLASSES, StorageClass),
-        "csi_nodes": _list(client, CSI_NODES, CSINode),
-        "volume_attachments": _list(client, VOLUME_ATTACHMENTS, VolumeAttachment),
-    }
+def read_beside_pods(client: KubeClient) -> dict[str, Any]:
+    """Return the fields of a snapshot beside nodes, pods and what is Berth's own, without kinds that may not be listed.
+
+    Raises any other `KubeError`.
+    """
+    found: dict[str, Any] = {}
+    readers: list[Callable[[], dict[str, Any]]] = [
+        *(partial(_read_fields, client, {field: kind}) for field, kind in {**_RULES, **_VOLUMES}.items()),
+        partial(_read_groups, client),
+        partial(_read_foreign_queues, client),
+        lambda: {"workloads": _read_makers(client)},
+    ]
+    for read in readers:
+        with suppress(ForbiddenError):
+            found |= read()
+    return found
+
+
+def _read_foreign_queues(client: KubeClient) -> dict[str, Any]:
+    unread: list[SnapshotKind] = []
+    local_queues = _list_of_queues(client, KUEUE_LOCAL_QUEUES, LocalQueue, unread)
+    return {"local_queues": local_queues, "queue_objects": _list_volcano_queues(client, unread)}
+
+
+def _read_makers(client: KubeClient) -> tuple[Workload, ...]:
+    return tuple(one for kind in _MAKERS for one in _list_workloads(client, kind))
+
+
+def _read_fields(client: KubeClient, fields: Mapping[str, tuple[Resource, type[Any]]]) -> dict[str, Any]:
+    """Return fields of a snapshot by what is listed for each."""
+    return {field: _list(client, resource, item_type) for field, (resource, item_type) in fields.items()}
 
 
 def _read_groups(client: KubeClient, namespace: str | None = None) -> dict[str, Any]:

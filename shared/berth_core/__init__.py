@@ -349,6 +349,7 @@ from berth_core.selectors import (
 from berth_core.snapshot import (
     Snapshot,
     SurgeObjects,
+    describe_unreadable,
     kind_of,
     name_of,
 )
@@ -455,7 +456,7 @@ __all__ = [
     "api_group", "as_reserveable",
     "budget_of",
     "choose_namespaces", "closed_fences", "closed_lent_nodes", "count",
-    "deployment_name", "deserved_shares",
+    "deployment_name", "describe_unreadable", "deserved_shares",
     "effective_requests", "expected_end", "expires_at",
     "fails_unread", "fence_name", "fenced_nodes", "field_steps", "first_few", "format_amount", "format_duration",
     "format_precise_timestamp", "format_selector", "format_timestamp",

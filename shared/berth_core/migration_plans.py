@@ -430,6 +430,8 @@ class RestrictionReason(StrEnum):
     """The field names or selects what the plan may use, and the cluster has nothing of it: nothing is moved by it."""
     UNKNOWN_NAME = "UnknownName"
     """The field has a name that the cluster does not have, which changes nothing."""
+    UNREADABLE_OBJECT = "UnreadableObject"
+    """Objects of the cluster cannot be read; what depends on one stays where it is."""
 
 
 class Restriction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -121,6 +121,8 @@ _STAND_INS: Final = (Node, Pod, Reservation, QueueObject, GatedQueue, LocalQueue
 _LIST_LEVELS: Final = 2
 """How much deeper an object is nested in a List."""
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
+_LONGEST_WHY: Final = 300
+"""A field's path has no bound where a kind has no schema."""
 _WITHOUT_NAMESPACES: Final = "the labels of namespaces were not read, so it is not known which pods are its own"
 _WRONG_TYPE: Final = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`")
 
@@ -210,6 +212,12 @@ def kind_of(one: Listed) -> tuple[str, str]:
 def name_of(one: Listed) -> str:
     """Return an object's kind and name, for people."""
     return _title(kind_of(one)[1], one.metadata.namespace, one.metadata.name)
+
+
+def describe_unreadable(one: Listed) -> str:
+    """Return that an object cannot be read, and what is wrong with it; only the start of that, if it is long."""
+    why = one.metadata.unreadable
+    return f"{name_of(one)} cannot be read: {why if len(why) <= _LONGEST_WHY else f'{why[:_LONGEST_WHY]}…'}"
 
 
 def _with_kind(one: Listed) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """An API server on loopback that serves a snapshot, for the commands that read a live cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -48,7 +48,12 @@ def serve(server: ScriptedServer, snapshot: Snapshot, **instead: Reply) -> Scrip
 
     Items of a list carry no kind, as with the real server. What clusters may lack is missing unless there is one.
     """
-    items: list[dict[str, Any]] = msgspec.json.decode(snapshot.to_json())["items"]
+    return serve_items(server, msgspec.json.decode(snapshot.to_json())["items"], **instead)
+
+
+def serve_items(server: ScriptedServer, items: Iterable[Mapping[str, Any]], **instead: Reply) -> ScriptedServer:
+    """Script a server so that it has some objects, each with its apiVersion and kind, as `serve` does."""
+    items = tuple(items)
     for kind, path in PATHS.items():
         of_kind = [_listed(item) for item in items if _path_of(item) == path]
         if kind in _CORE or of_kind or kind in instead:

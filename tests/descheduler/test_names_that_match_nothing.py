@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from berth_core import DeschedulerPolicy, NoDeadline, ObjectMeta, RestrictionReason
+from berth_core import (
+    DeschedulerPolicy,
+    Namespace,
+    NoDeadline,
+    ObjectMeta,
+    PriorityClass,
+    RestrictionReason,
+    StorageClass,
+)
 from berth_core.policies import DeschedulerPolicySpec, PluginConfig, Plugins, PluginSet, Profile
+from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import PlanInput, RunDefaults, find_restrictions, read_policy
@@ -86,9 +95,10 @@ def policy_of(case: Case) -> DeschedulerPolicy:
     return DeschedulerPolicy(metadata=ObjectMeta(name="first"), spec=spec)
 
 
-def planned(policy: DeschedulerPolicy) -> Plan:
+def planned(policy: DeschedulerPolicy, *unreadable: PriorityClass | StorageClass | Namespace) -> Plan:
     run = read_policy(policy, RunDefaults(), installed_plugins())
-    given = PlanInput(small_cluster(), replace(run.planner_at(NOON), exact=False))
+    cluster = replace(small_cluster(), unreadable=unreadable)
+    given = PlanInput(cluster, replace(run.planner_at(NOON), exact=False))
 
     def make(again: PlanInput) -> Plan:
         return plan(again.snapshot, again.settings)
@@ -113,3 +123,42 @@ def test_plugins_for_jobs_and_windows_take_namespaces_that_are_not_there(plugin:
     found = planned(DeschedulerPolicy(metadata=ObjectMeta(name="first"), spec=spec))
     assert found.moves == ()
     assert ((f"{plugin}.namespaces.include",), NOTHING) in {(one.fields, one.reason) for one in found.restrictions}
+
+
+# --- names of what cannot be read -------------------------------------------------------------------------------------
+
+WHY = "Expected `int`, got `str` - at `$.value`"
+
+
+@pytest.mark.parametrize("name", ["none", ""], ids=["the class", "one without a readable name"])
+def test_a_threshold_whose_class_cannot_be_read_keeps_the_pods_of_its_policy_and_says_why(name: str) -> None:
+    unreadable = PriorityClass(metadata=ObjectMeta(name=name, unreadable=WHY))
+    found = planned(policy_of(CASES["the evictor, a PriorityClass"]), unreadable)
+    title = name or "without a readable name"
+    text = f"priorityThreshold is not known, as PriorityClass {title} cannot be read: {WHY}"
+    assert found.moves == ()
+    assert (RefusalReason.UNREADABLE_OBJECT, text) in {(one.reason, one.message) for one in found.refused}
+    restrictions = {one.reason: one.message for one in found.restrictions}
+    assert restrictions[NOTHING].startswith(
+        "DefaultEvictor.priorityThreshold names none, and this PriorityClass cannot be read; no pod is known"
+    )
+    assert restrictions[RestrictionReason.UNREADABLE_OBJECT].startswith(f"PriorityClass {title} cannot be read: {WHY}.")
+
+
+def test_a_threshold_is_read_beside_another_class_that_cannot_be() -> None:
+    case = evictor("priorityThreshold", {"value": 1000}, UNKNOWN)
+    found = planned(policy_of(case), PriorityClass(metadata=ObjectMeta(name="other", unreadable=WHY)))
+    assert found.moves
+
+
+@pytest.mark.parametrize(
+    ("case", "unreadable"),
+    [
+        ("a namespace that is left out", Namespace(metadata=ObjectMeta(name="nowhere", unreadable=WHY))),
+        ("the evictor, a StorageClass", StorageClass(metadata=ObjectMeta(name="none", unreadable=WHY), provisioner="")),
+    ],
+)
+def test_what_cannot_be_read_is_not_said_to_be_missing(case: str, unreadable: Namespace | StorageClass) -> None:
+    found = planned(policy_of(CASES[case]), unreadable)
+    assert [one.reason for one in found.restrictions if one.reason in {NOTHING, UNKNOWN}] == []
+    assert found.moves

@@ -35,6 +35,7 @@ from berth_descheduler.cli.findings import (
     find_queue_troubles,
     find_starving_troubles,
     find_unanswered_evictions,
+    find_unreadable_objects,
     find_window_troubles,
     read_policies,
 )
@@ -75,7 +76,7 @@ _OPERATOR_LOG: Final = "kubectl -n {own} logs -l app.kubernetes.io/component=ope
 class Advice:
     """What to say of one invariant.
 
-    `command` has places for `{own}`, `{namespace}` and `{name}`, and for the `{last}` word of the detail.
+    `command` has places for `{own}`, `{kind}`, `{namespace}` and `{name}`, and for the `{last}` word of the detail.
     """
 
     what: str
@@ -87,6 +88,7 @@ class Advice:
         """Return the command with the names of what was found."""
         filled, last = self.command, violation.detail.rpartition(" ")[2]
         places = {"own": own_namespace, "namespace": violation.namespace, "name": violation.name, "last": last}
+        places["kind"] = violation.kind
         for place, value in places.items():
             filled = filled.replace(f"{{{place}}}", value)
         return filled
@@ -351,6 +353,12 @@ ADVICE: Final[Mapping[Invariant, Advice]] = {
         to_do="Let it tolerate the taint, or select other nodes:",
         command="kubectl -n {namespace} edit daemonset {name}",
     ),
+    Invariant.OBJECT_UNREADABLE: Advice(
+        what="An object that plans go by cannot be read: it has values that its kind does not have.",
+        why="What depends on it stays where it is: its pods, its node, or the pods of its namespace.",
+        to_do="Mend the field that is named; a field of a newer Kubernetes needs a newer Berth:",
+        command="kubectl get {kind} -A --field-selector metadata.name={name} -o yaml",
+    ),
 }
 """In the order in which they are told: what is the cause of others comes first."""
 
@@ -411,6 +419,7 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
             *find_starving_troubles(client, state),
             *find_zone_troubles(client, state, read_policies(client)),
             *find_unanswered_evictions(client, state),
+            *find_unreadable_objects(client, state),
         )
         return *find_troubles(state, now=clock.now()), *of_features
 

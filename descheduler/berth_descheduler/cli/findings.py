@@ -1,4 +1,4 @@
-"""What keeps windows, queues, starving jobs and evictions from what they promise, for `berth doctor`.
+"""What keeps windows, queues, starving jobs, evictions and plans from what they promise, for `berth doctor`.
 
 Windows and queues say so themselves, by their conditions. The rest is found from what is there and what is not.
 """
@@ -19,7 +19,9 @@ from berth_core import (
     Capacity,
     DeschedulerPolicy,
     InputError,
+    MigrationPlan,
     Namespace,
+    ObjectMeta,
     Pod,
     QueueCondition,
     QueueReason,
@@ -27,20 +29,26 @@ from berth_core import (
     ReservationPhase,
     ReservationReason,
     ReservationWindow,
+    Snapshot,
     WindowCondition,
     WindowReason,
+    api_group,
     count,
+    kind_of,
     read_whole_number,
 )
 from berth_descheduler.plugins import StarvingJobsArgs
+from berth_descheduler.snapshots import read_beside_pods
 from berth_kube import (
     DESCHEDULER_POLICIES,
     EVENTS,
+    MIGRATION_PLANS,
     NAMESPACES,
     RESERVATION_WINDOWS,
     VALIDATING_WEBHOOKS,
     KubeClient,
     NotFoundError,
+    Resource,
 )
 from berth_sandbox.invariants import ClusterState, Invariant, Violation
 
@@ -214,3 +222,36 @@ def _why_unanswered(client: KubeClient, state: ClusterState) -> str:
     own = [pod for pod in state.pods if service and pod.metadata.namespace == service["namespace"]]
     is_ready = any(pod.is_ready for pod in own if pod.metadata.labels.get(_COMPONENT) == "operator")
     return "" if is_ready or not service else f"no operator is Ready in the namespace {service['namespace']}"
+
+
+# --- objects that cannot be read --------------------------------------------------------------------------------------
+# Most are found nowhere else: a plan names them, and a pod that depends on one is refused with it.
+
+_UNNAMED: Final = "(unnamed)"
+
+
+def find_unreadable_objects(client: KubeClient, state: ClusterState) -> Iterator[Violation]:
+    """Yield the objects of all kinds that plans go by which cannot be read, as far as the kinds may be listed."""
+    snapshot = Snapshot(
+        nodes=state.nodes,
+        pods=state.pods,
+        reservations=state.reservations,
+        gated_queues=state.queues,
+        **read_beside_pods(client),
+    )
+    for one in snapshot.all_unreadable():
+        api_version, kind = kind_of(one)
+        group = api_group(api_version)
+        yield _unreadable(f"{kind.lower()}.{group}" if group else kind.lower(), one.metadata)
+    of_berth: dict[Resource, Sequence[MigrationPlan | DeschedulerPolicy]] = {
+        MIGRATION_PLANS: state.plans,
+        DESCHEDULER_POLICIES: read_policies(client),
+    }
+    for resource, objects in of_berth.items():
+        yield from (_unreadable(resource.name_for_kubectl, one.metadata) for one in objects if one.metadata.unreadable)
+
+
+def _unreadable(kind: str, meta: ObjectMeta) -> Violation:
+    name = meta.name or _UNNAMED
+    key = f"{meta.namespace}/{name}" if meta.namespace else name
+    return Violation(Invariant.OBJECT_UNREADABLE, f"{kind} {key}", meta.unreadable)

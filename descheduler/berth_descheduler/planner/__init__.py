@@ -86,6 +86,7 @@ from berth_descheduler.planner.stranded_capacity import (
 from berth_descheduler.planner.strategies.room_by_eviction import with_evictions
 from berth_descheduler.planner.strategies.starving_jobs import StarvationRules, StarvingJobsStrategy, most_fenced_nodes
 from berth_descheduler.planner.strategies.threshold import Threshold, ThresholdRules
+from berth_descheduler.planner.unreadable_objects import unreadable_of
 
 __all__ = [
     "DISRUPTION_WEIGHTS",
@@ -162,6 +163,7 @@ __all__ = [
     "slots_needed",
     "standing_fences",
     "starved_pods",
+    "unreadable_of",
     "wish_refusals",
     "with_evictions",
     "with_evictions_first",

@@ -15,6 +15,7 @@ from berth_core import (
     LAST_DEFRAGMENTED_ANNOTATION,
     LAST_MOVED_ANNOTATION,
     InputError,
+    Namespace,
     Node,
     Pod,
     Room,
@@ -343,7 +344,8 @@ def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal,
 
 def known_namespaces(snapshot: Snapshot) -> frozenset[str]:
     """Return the namespaces that there are, or that have pods where the snapshot lacks namespaces."""
-    named = {namespace.metadata.name for namespace in snapshot.namespaces}
+    unreadable = (one for one in snapshot.unreadable if isinstance(one, Namespace))
+    named = {namespace.metadata.name for namespace in (*snapshot.namespaces, *unreadable)}
     return frozenset(named | {pod.metadata.namespace for pod in snapshot.pods})
 
 

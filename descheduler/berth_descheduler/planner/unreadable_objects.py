@@ -27,14 +27,20 @@ from berth_core import (
     VolumeAttachment,
     Workload,
     api_group,
+    describe_unreadable,
     kind_of,
-    name_of,
     volcano_group_of,
 )
 from berth_descheduler.framework import Refusal, RefusalReason
 
 _Check: TypeAlias = Callable[[Pod], bool]
 """Whether an object decides about a pod."""
+
+
+def unreadable_of(snapshot: Snapshot, type_: type[PriorityClass | StorageClass | Namespace], name: str) -> str:
+    """Return why nothing is known of an object that policies name, "" if it is not one that cannot be read."""
+    of_type = (one for one in snapshot.unreadable if isinstance(one, type_))
+    return next((describe_unreadable(one) for one in of_type if one.metadata.name in {"", name}), "")
 
 
 class UnreadableObjects:
@@ -67,7 +73,7 @@ class _Reader:
         self._closing: dict[str, str] = {}
         """By the node's name, "" for every node."""
         for one in snapshot.unreadable:
-            text = f"{name_of(one)} cannot be read: {one.metadata.unreadable}"
+            text = describe_unreadable(one)
             if isinstance(one, CSINode):
                 self._closing[one.metadata.name] = text
             elif isinstance(one, VolumeAttachment) and one.spec.node_name:

@@ -9,10 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from berth_core import InputError, LabelSelector, OwnerReference, Pod, matches_labels, parse_timestamp
+from berth_core import InputError, LabelSelector, OwnerReference, Pod, PriorityClass, matches_labels, parse_timestamp
 from berth_descheduler.framework import ClusterView, PodFilter, Refusal, RefusalReason
 from berth_descheduler.framework.interfaces import PluginSet
-from berth_descheduler.planner import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION, DisruptionBudgets, EvictableNamespaces
+from berth_descheduler.planner import (
+    EVICT_ANNOTATION,
+    NO_EVICTION_ANNOTATION,
+    DisruptionBudgets,
+    EvictableNamespaces,
+    unreadable_of,
+)
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs, NoEvictionPolicy, Protection
 
 EVICTOR_NAME: Final = "DefaultEvictor"
@@ -148,14 +154,12 @@ def _label_check(args: DefaultEvictorArgs) -> _Check:
 
 
 def _priority_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
-    least = _least_priority(args, view)
+    least, unknown = _least_priority(args, view), _without_least_priority(args, view)
 
     def check(pod: Pod) -> Iterator[Refusal]:
         priority = pod.spec.priority
         if least is None:
-            name = args.priority_threshold.name if args.priority_threshold else ""
-            text = f"the PriorityClass {name} of priorityThreshold does not exist, so no pod is known to be below it"
-            yield Refusal(RefusalReason.PRIORITY_TOO_HIGH, text)
+            yield unknown
         elif priority is not None and priority >= least:
             text = f"its priority {priority} is not below the priorityThreshold, which is {least}"
             yield Refusal(RefusalReason.PRIORITY_TOO_HIGH, text)
@@ -164,12 +168,21 @@ def _priority_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
 
 
 def _least_priority(args: DefaultEvictorArgs, view: ClusterView) -> int | None:
-    """Return the least priority of the pods that stay; None if that is the value of a class that does not exist."""
+    """Return the least priority of the pods that stay; None if that is the value of a class that is not known."""
     threshold = args.priority_threshold
     if threshold is None or threshold.value is not None:
         return 0 if threshold is None or threshold.value is None else threshold.value
     found = {one.metadata.name: one.value for one in view.snapshot.priority_classes}
     return found.get(threshold.name)
+
+
+def _without_least_priority(args: DefaultEvictorArgs, view: ClusterView) -> Refusal:
+    """Return why every pod stays where the value of the named class is not known."""
+    name = args.priority_threshold.name if args.priority_threshold else ""
+    if why := unreadable_of(view.snapshot, PriorityClass, name):
+        return Refusal(RefusalReason.UNREADABLE_OBJECT, f"priorityThreshold is not known, as {why}")
+    text = f"the PriorityClass {name} of priorityThreshold does not exist, so no pod is known to be below it"
+    return Refusal(RefusalReason.PRIORITY_TOO_HIGH, text)
 
 
 def _replicas_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:

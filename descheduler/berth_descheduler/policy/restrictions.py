@@ -1,4 +1,4 @@
-"""What holds a plan back: the limits that bind, and names of a policy that the cluster does not have.
+"""What holds a plan back: limits that bind, names that the cluster does not have, and objects that cannot be read.
 
 A limit binds if the same rules do more without it. That is found by planning again without it, never guessed from the
 reasons for which nodes stay, because those name what was met first. Limits of waves and of controllers are not asked:
@@ -23,6 +23,7 @@ from berth_core import (
     RestrictionReason,
     Snapshot,
     count,
+    describe_unreadable,
     first_few,
     format_duration,
     format_selector,
@@ -101,7 +102,7 @@ def find_restrictions(
     Plans again up to a few times while there is time, for a plan with moves only in a small cluster. What is returned
     is true also where time ran out; then it may be incomplete.
     """
-    unknown = tuple(_name_restrictions(given, found))
+    unknown = (*_name_restrictions(given, found), *_unreadable_restrictions(given.snapshot))
     if given.settings.begun or drain_of(found.objective) is not None:
         return unknown
     limits = tuple(_limits(given))
@@ -425,3 +426,15 @@ def _name_restrictions(given: PlanInput, found: Plan) -> Iterator[Restriction]:
         is_idle = name.selects_nothing and not found.moves
         reason = RestrictionReason.SELECTS_NOTHING if is_idle else RestrictionReason.UNKNOWN_NAME
         yield Restriction(reason=reason, fields=(name.field,), message=name.message)
+
+
+# --- objects that cannot be read --------------------------------------------------------------------------------------
+
+
+def _unreadable_restrictions(snapshot: Snapshot) -> Iterator[Restriction]:
+    """Yield one restriction that names what cannot be read, also where nothing depends on it."""
+    texts = sorted(map(describe_unreadable, snapshot.all_unreadable()))
+    if texts:
+        more = (f"{len(texts) - _NAMED} more objects cannot be read",) if len(texts) > _NAMED else ()
+        message = f"{'; '.join((*texts[:_NAMED], *more))}. What depends on {'it' if len(texts) == 1 else 'one'} stays."
+        yield Restriction(reason=RestrictionReason.UNREADABLE_OBJECT, message=message)

@@ -8,7 +8,17 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from berth_core import InputError, LabelSelector, Snapshot, SnapshotKind, first_few, format_selector, matches_labels
+from berth_core import (
+    InputError,
+    LabelSelector,
+    PriorityClass,
+    Snapshot,
+    SnapshotKind,
+    StorageClass,
+    first_few,
+    format_selector,
+    matches_labels,
+)
 from berth_descheduler.planner import (
     EvictableNamespaces,
     PlannerSettings,
@@ -16,6 +26,7 @@ from berth_descheduler.planner import (
     find_pods_to_fit,
     known_namespaces,
     room_of_guarantee,
+    unreadable_of,
 )
 from berth_descheduler.plugins import (
     DefaultEvictor,
@@ -31,6 +42,7 @@ _NAMED: Final = 5
 _NONE: Final = "0"
 _NO_NAMESPACE: Final = "and the cluster has no such namespace"
 _NO_PRIORITY_CLASS: Final = "and the cluster has no such PriorityClass"
+_UNREADABLE_PRIORITY_CLASS: Final = "and this PriorityClass cannot be read"
 _NO_RESOURCE: Final = "and no node has such a resource"
 _NO_POD: Final = "and no such pod waits for room"
 _NO_STORAGE_CLASS: Final = "and the cluster has no such StorageClass"
@@ -131,10 +143,13 @@ def _unknown_to_evictor(args: DefaultEvictorArgs, snapshot: Snapshot) -> Iterato
     classes = {one.metadata.name for one in snapshot.priority_classes}
     if args.priority_threshold is not None and (name := args.priority_threshold.name) and name not in classes:
         consequence = "; no pod is known to be below it, and none may be moved"
-        yield _named(f"{plugin}.priorityThreshold", [name], _NO_PRIORITY_CLASS, consequence, selects_nothing=True)
+        is_unreadable = unreadable_of(snapshot, PriorityClass, name)
+        why = _UNREADABLE_PRIORITY_CLASS if is_unreadable else _NO_PRIORITY_CLASS
+        yield _named(f"{plugin}.priorityThreshold", [name], why, consequence, selects_nothing=True)
     if SnapshotKind.STORAGE_CLASSES not in (*snapshot.missing, *snapshot.unread):
         storage = {one.metadata.name for one in snapshot.storage_classes}
-        if unknown := sorted(args.protected_storage_classes - storage):
+        unread = sorted(args.protected_storage_classes - storage)
+        if unknown := [name for name in unread if not unreadable_of(snapshot, StorageClass, name)]:
             yield _named(f"{plugin}.protectedStorageClasses", unknown, _NO_STORAGE_CLASS)
 
 

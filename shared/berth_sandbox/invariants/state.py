@@ -240,6 +240,8 @@ class Invariant(StrEnum):
     """The nodes of a RevocableZone are not empty at the end of its window, or will not be."""
     DAEMON_KEPT_OFF = "DaemonKeptOff"
     """A DaemonSet selects lent nodes and does not tolerate their taints."""
+    OBJECT_UNREADABLE = "ObjectUnreadable"
+    """An object that plans go by cannot be read."""
 
 
 BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
@@ -285,6 +287,7 @@ BOUND_SECONDS: Final[Mapping[Invariant, float]] = {
     Invariant.ZONE_NOT_EMPTIED: 0.0,
     Invariant.ZONE_LATE: 0.0,
     Invariant.DAEMON_KEPT_OFF: 0.0,
+    Invariant.OBJECT_UNREADABLE: 0.0,
 }
 """How long each may be broken while Berth works as it should."""
 
