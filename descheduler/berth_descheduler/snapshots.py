@@ -218,8 +218,9 @@ class SnapshotFile:
         return Snapshot.from_json(self._raw, self._stated)
 
     def _of_kind(self, resource: Resource, namespace: str | None) -> Iterator[dict[str, Any]]:
+        """Return a namespace's objects of a kind, and those of which the namespace cannot be read."""
         of_kind = self._surges.by_kind.get(resource.kind, ())
-        return (one for one in of_kind if one["metadata"].get("namespace") == namespace)
+        return (one for one in of_kind if one["metadata"].get("namespace") in {namespace, None})
 
 
 class LiveCluster:

@@ -367,7 +367,7 @@ from berth_core.storage import (
     WorkloadStatus,
 )
 from berth_core.text import count, first_few, percent, printable_line, printable_text
-from berth_core.unreadable import mark, refuse_unreadable
+from berth_core.unreadable import mark, refuse_unreadable, with_metadata
 from berth_core.windows import (
     WINDOW_API_VERSION,
     WINDOW_KIND,
@@ -482,5 +482,5 @@ __all__ = [
     "takes_word_of_group", "template_differences", "template_matches", "time_to_leave", "tolerates",
     "uncovered", "untolerated_taint",
     "volcano_group_of",
-    "window_of",
+    "window_of", "with_metadata",
 ]

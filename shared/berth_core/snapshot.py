@@ -58,7 +58,16 @@ from berth_core.storage import (
     VolumeAttachment,
     Workload,
 )
-from berth_core.unreadable import MAX_DEPTH, cut, is_cut, mark, readable_body, stand_in, why_unreadable
+from berth_core.unreadable import (
+    MAX_DEPTH,
+    cut,
+    is_cut,
+    mark,
+    readable_body,
+    stand_in,
+    why_unreadable,
+    with_metadata,
+)
 
 # --- api lists -------------------------------------------------------------------------------------------------------
 # Reading and writing of a `v1` List in JSON, the file format of a snapshot.
@@ -328,7 +337,7 @@ class SurgeObjects:
             head = _decode_head(item)
             if is_for_surges(api_group(head.api_version), head.kind):
                 present.add((head.api_version, head.kind))
-                found[head.kind].append(readable_body(item))
+                found[head.kind].append(with_metadata(readable_body(item)))
         lacking = lacking_for_surges(present, {*stated, *known_kinds(listed.kinds)})
         return cls({kind: tuple(items) for kind, items in found.items()}, lacking)
 

@@ -165,6 +165,13 @@ def mark(body: dict[str, Any], why: str) -> dict[str, Any]:
     return {**body, "metadata": {"name": "", **kept, "unreadable": why or "Object without a name"}}
 
 
+def with_metadata(body: dict[str, Any]) -> dict[str, Any]:
+    """Return an undecoded object, which has the metadata of a stand-in where it has no name that can be read."""
+    metadata = body.get("metadata")
+    is_named = isinstance(metadata, dict) and metadata.get("name") and isinstance(metadata["name"], str)
+    return body if is_named else mark(body, "")
+
+
 def stand_in(body: dict[str, Any], type_: type[T], why: str) -> T:
     """Return the readable part of an undecodable object."""
     found: T = _readable_part(mark(body, why), type_)

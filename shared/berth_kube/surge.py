@@ -31,6 +31,7 @@ from berth_core import (
     effective_requests,
     matches_labels,
     parse_timestamp,
+    with_metadata,
 )
 from berth_core.decoding import convert, decode_json
 from berth_kube.client import KubeClient
@@ -53,6 +54,9 @@ from berth_kube.resources import (
 )
 
 RawObject = Mapping[str, Any]
+
+_MISFITS: Final = (LookupError, TypeError, AttributeError, ValueError)
+"""What Python raises where a value of a raw object is of another type than its kind has."""
 
 _RELEASED: Final = f"{TEMPLATE_HASH_LABEL}={RELEASED_HASH}"
 _SHARED: Final = {"ReadWriteMany", "ReadOnlyMany"}
@@ -98,7 +102,8 @@ class ReadOnce:
             self._namespace, self._known = namespace, {}
         if resource not in self._known:
             found = self._read(resource, namespace)
-            self._known[resource] = {one["metadata"]["name"]: dict(one) for one in found}
+            bodies = (with_metadata(dict(one)) for one in found)
+            self._known[resource] = {one["metadata"]["name"]: one for one in bodies}
         return self._known[resource]
 
 
@@ -160,7 +165,11 @@ def look_around(
     if owner is None or owner.kind != "ReplicaSet":
         return Around()
     replica_set = find_replica_set(client, namespace, owner.name)
-    behind = controller_reference(replica_set) if replica_set else None
+    try:
+        behind = controller_reference(replica_set) if replica_set else None
+    except _MISFITS as error:
+        title = f"ReplicaSet {namespace}/{owner.name}: metadata.ownerReferences"
+        raise InputError(title, None, "what the Kubernetes API serves", said=f"unreadable ({error})") from error
     if behind is None or behind.kind != "Deployment":
         return Around(replica_set=replica_set)
     names = [one["persistentVolumeClaim"]["claimName"] for one in _volumes(raw_pod) if one.get("persistentVolumeClaim")]
@@ -252,7 +261,7 @@ def why_not_surge(raw_pod: RawObject, around: Around) -> str:
     checks = (_why_not_by_pod, _why_not_by_owner, _why_not_by_selectors, _why_not_by_room)
     try:
         return next(filter(None, (check(raw_pod, around) for check in checks)), "")
-    except (InputError, msgspec.ValidationError, LookupError, TypeError, AttributeError) as error:
+    except (InputError, msgspec.ValidationError, *_MISFITS) as error:
         return f"it cannot be told whether it may: {error}"
 
 

@@ -68,4 +68,4 @@ def _path_of(item: Mapping[str, Any]) -> str:
 def _listed(item: Mapping[str, Any]) -> dict[str, Any]:
     managed = {"managedFields": [{"manager": "test"}]}
     body = {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
-    return body | {"metadata": item["metadata"] | managed}
+    return body | {"metadata": item["metadata"] | managed} if isinstance(item["metadata"], dict) else body

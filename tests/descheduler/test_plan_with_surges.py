@@ -84,6 +84,33 @@ def test_a_pod_that_cannot_surge_stays_where_its_budget_keeps_it_and_is_evicted_
     assert kept["message"].endswith(f"and it cannot surge: {REASON}")
 
 
+IN_DOUBT: Final = "it cannot be told whether it may: "
+BESIDE_IT: Final = {
+    "Service": "v1",
+    "PodDisruptionBudget": "policy/v1",
+    "StatefulSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+    "Job": "batch/v1",
+    "ReplicationController": "v1",
+    "HorizontalPodAutoscaler": "autoscaling/v2",
+}
+"""Kinds that decide by their spec whether a pod of their namespace can surge."""
+
+
+@pytest.mark.parametrize("broken", [{"spec": 7}, {"metadata": 7, "spec": 7}], ids=["named", "without metadata"])
+@pytest.mark.parametrize("kind", BESIDE_IT)
+def test_a_pod_does_not_surge_beside_what_cannot_be_read(plan: Callable[..., Raw], kind: str, broken: Raw) -> None:
+    odd = {"apiVersion": BESIDE_IT[kind], "kind": kind, "metadata": {"name": "odd", "namespace": "default"}, **broken}
+    found = plan([*WITHOUT_BUDGET, odd], "--snapshot-kinds=all")
+    if kind == "PodDisruptionBudget":
+        assert found["moves"] == []
+        assert {"UnreadableObject"} <= {one["reason"] for one in found["refused"]}
+        return
+    ((name, method, reason),) = ways(found)
+    assert (name, method) == ("web-1", "Evict")
+    assert reason.startswith(IN_DOUBT)
+
+
 def test_without_surges_its_budget_keeps_it(plan: Callable[..., Raw]) -> None:
     assert plan([*WITHOUT_BUDGET, BUDGET], "--snapshot-kinds=all", "--moves=Evict")["moves"] == []
     found = plan(WITHOUT_BUDGET, "--snapshot-kinds=all", "--moves=Evict")

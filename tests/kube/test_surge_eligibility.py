@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import pytest
 
+from berth_core.errors import InputError
 from berth_core.labels import RELEASED_ANNOTATION, RELEASED_HASH, TEMPLATE_HASH_LABEL
-from berth_kube.surge import Around, Note, build_release, build_return, why_not_surge
+from berth_kube.resources import REPLICA_SETS
+from berth_kube.surge import Around, Note, ReadOnce, build_release, build_return, look_around, why_not_surge
 
 Raw = dict[str, Any]
 
@@ -179,6 +181,18 @@ CANNOT: Final[dict[str, tuple[Raw, Around, str]]] = {
         replace(AROUND, selecting=(("PodDisruptionBudget", named("odd", selector={"matchExpressions": 1})),)),
         "it cannot be told",
     ),
+    "a Deployment whose spec cannot be read": (POD, deployment(lambda raw: raw.update(spec=7)), "it cannot be told"),
+    "a Deployment whose number cannot be read": (
+        POD,
+        deployment(lambda raw: raw["spec"].update(replicas="one")),
+        "it cannot be told",
+    ),
+    "a Deployment whose status cannot be read": (
+        POD,
+        deployment(lambda raw: raw["status"].update(observedGeneration="first")),
+        "it cannot be told",
+    ),
+    "a quota that cannot be read": (POD, replace(AROUND, quotas=({**named("odd"), "status": 7},)), "it cannot be told"),
 }
 
 
@@ -225,3 +239,10 @@ def test_taking_back_undoes_the_release() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"plan": 1}'])
 def test_a_note_that_cannot_be_read_says_nothing(text: str) -> None:
     assert Note.read({RELEASED_ANNOTATION: text}) == Note()
+
+
+def test_a_replica_set_whose_owners_cannot_be_read_is_named() -> None:
+    odd = {**REPLICA_SET, "metadata": {**REPLICA_SET["metadata"], "ownerReferences": 7}}
+    objects = ReadOnce(lambda kind, _: [odd] if kind == REPLICA_SETS else [])
+    with pytest.raises(InputError, match=r"^ReplicaSet shop/web-a: metadata.ownerReferences is unreadable"):
+        look_around(objects, POD)

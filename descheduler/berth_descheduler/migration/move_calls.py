@@ -16,6 +16,7 @@ import msgspec
 from berth_core import (
     TEMPLATE_HASH_LABEL,
     BerthError,
+    InputError,
     MoveMethod,
     MoveReason,
     PermanentError,
@@ -125,7 +126,7 @@ def _why_not_surge(eligibility: SurgeEligibility, raw_pod: dict[str, Any]) -> st
     with suppress(RetryableError, NotFoundError):
         try:
             return why_not_surge(raw_pod, eligibility.look(raw_pod))
-        except PermanentError as error:
+        except (PermanentError, InputError) as error:
             return f"it cannot be told whether it may: {error}"
     return ""
 
