@@ -361,6 +361,9 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     start_time: str | None = None
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    """The address of the node that the pod is on, as its kubelet reports it."""
+
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -498,12 +501,20 @@ class NodeCondition(ApiStruct, frozen=True, kw_only=True):
     last_transition_time: str | None = None
 
 
+class NodeAddress(ApiStruct, frozen=True, kw_only=True):
+    """An address of a node, such as of the type InternalIP."""
+
+    type: str = ""
+    address: str = ""
+
+
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
     """Capacity and conditions of a node."""
 
     allocatable: Quantities = {}
     capacity: Quantities = {}
     conditions: tuple[NodeCondition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
 
 
 class Node(ApiStruct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ It is immutable and sorted.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -408,6 +408,8 @@ class Snapshot:
             if type_ not in _STAND_INS and any(one.metadata.unreadable for one in objects):
                 unreadable += (one for one in objects if one.metadata.unreadable)
                 objects = tuple(one for one in objects if not one.metadata.unreadable)
+            if type_ is Pod and any(one.metadata.unreadable for one in objects):
+                objects = _placed_by_address(self.pods, self.nodes)
             object.__setattr__(self, name, tuple(sorted(objects, key=_identity)))
         object.__setattr__(self, "unreadable", tuple(sorted(unreadable, key=_kind_and_identity)))
 
@@ -523,6 +525,28 @@ class Snapshot:
 def _identity(one: Listed) -> tuple[str, str, str]:
     """Return an object's key within its tuple."""
     return (_kind_within(one), one.metadata.namespace, one.metadata.name)
+
+
+def _placed_by_address(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[Pod, ...]:
+    """Return pods, of which those whose node's name cannot be read are on the node whose address they report.
+
+    No API server holds a pod without a name of its node that is a text, so that only what stands between can spoil it.
+    A pod that reports no address, or one that several nodes have, is on no node: that costs no move, because a move
+    begins only once a scheduler, which knows the pod, has found room for a placeholder.
+    """
+    named: dict[str, set[str]] = {}
+    for node in nodes:
+        for one in node.status.addresses:
+            named.setdefault(one.address, set()).add(node.metadata.name)
+    return tuple(_placed(pod, named) if pod.metadata.unreadable and not pod.spec.node_name else pod for pod in pods)
+
+
+def _placed(pod: Pod, named: Mapping[str, Collection[str]]) -> Pod:
+    names = named.get(pod.status.host_ip, ()) if pod.status.host_ip else ()
+    if len(names) != 1:
+        return pod
+    (name,) = names
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=name))
 
 
 def _kind_and_identity(one: Listed) -> tuple[str, str, str, str, str]:

@@ -12,8 +12,11 @@ from berth_descheduler.planner import Plan, plan
 from planner.clusters import consolidating
 from unreadable_scenes import (
     EVERYTHING,
+    FILLED,
     HARMLESS,
+    HEALTHY,
     OURS,
+    SHOP,
     STORING,
     UNREADABLE,
     Raw,
@@ -80,6 +83,44 @@ def test_a_node_of_which_something_cannot_be_read_takes_no_pods(kind: str) -> No
     assert [one.metadata.name for one in snapshot.unreadable] == ["big"]
     assert "big" not in {one.target for one in made.moves}
     assert made.moves, "the others make room for each other"
+
+
+ADDRESSES = {"addresses": [{"type": "Hostname", "address": "big"}, {"type": "InternalIP", "address": "10.0.0.7"}]}
+BIG = {**FILLED[0], "status": {**FILLED[0]["status"], **ADDRESSES}}
+TWIN = {**node("twin"), "status": {**node("twin")["status"], **ADDRESSES}}
+
+
+def lost(**status: object) -> Raw:
+    """A pod whose node's name cannot be read."""
+    return api_object("v1", "Pod", "lost", SHOP, spec={"nodeName": 7}, status={"phase": "Running", **status})
+
+
+def test_a_pod_whose_node_cannot_be_read_closes_the_node_whose_address_it_reports() -> None:
+    items = [BIG, FILLED[1], *HEALTHY, *OURS, node("spare"), lost(hostIP="10.0.0.7")]
+    made = plan(read(items), consolidating())
+    (pod,) = [one for one in read(items).pods if one.metadata.name == "lost"]
+    assert pod.spec.node_name == "big"
+    assert made.moves
+    assert "big" not in {one.target for one in made.moves}
+    why = [one.message for one in made.refused if one.node == "big"]
+    assert any("it is not known what pod shop/lost takes of the node: Expected `str`" in text for text in why), why
+
+
+@pytest.mark.parametrize(
+    ("pod", "more"),
+    [
+        (lost(), []),
+        (lost(hostIP="10.9.9.9"), []),
+        (lost(hostIP=7), []),
+        (lost(hostIP="10.0.0.7"), [TWIN]),
+        ({**lost(), "spec": 7}, []),
+    ],
+    ids=["no address", "an address of no node", "an odd address", "an address of two nodes", "no spec at all"],
+)
+def test_a_pod_that_may_be_on_any_node_closes_none_and_is_named(pod: Raw, more: list[Raw]) -> None:
+    snapshot = read([BIG, FILLED[1], *HEALTHY, *OURS, pod, *more])
+    assert moved(plan(snapshot, consolidating())) == {"bank/ledger", "shop/web"}
+    assert [one.metadata.name for one in snapshot.all_unreadable()] == ["lost"]
 
 
 def test_a_budget_without_a_readable_namespace_keeps_everything() -> None:
