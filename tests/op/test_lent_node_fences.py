@@ -276,6 +276,14 @@ def test_what_is_left_at_the_end_is_named_and_what_a_budget_may_keep_is_counted(
     assert PodsLeft(pods, group).with_budget == 4
 
 
+@pytest.mark.parametrize("odd", [{"spec": 7}, {"status": 7}, {"spec": {"windows": 7}}], ids=str)
+def test_a_zone_that_cannot_be_read_harms_no_other(harness: OperatorHarness, odd: dict[str, Any]) -> None:
+    harness.api.put(REVOCABLE_ZONES, {**zone_body("odd"), **odd})
+    lend(harness, "node-a")
+    live_at(harness, at(0))
+    assert fences(harness) == [("node-a", "lent-open")]
+
+
 def test_the_example_of_the_page_is_valid() -> None:
     docs = Path(__file__).parents[2] / "operator" / "docs"
     zone = RevocableZone.read(yaml.safe_load((docs / "lent-nodes.yaml").read_text(encoding="utf-8")))

@@ -262,9 +262,14 @@ def test_a_window_that_cannot_open_says_why(spec: dict[str, Any]) -> None:
     assert not one.lives
 
 
-def test_an_unreadable_window_harms_no_other() -> None:
+@pytest.mark.parametrize(
+    "odd",
+    [window_body("odd", template={"spec": {"containers": "none"}}, resources=None), {**window_body("odd"), "spec": 7}],
+    ids=["its template", "its spec"],
+)
+def test_an_unreadable_window_harms_no_other(odd: dict[str, Any]) -> None:
     one = simulated()
-    one.apply(window_body("odd", template={"spec": {"containers": "none"}}, resources=None))
+    one.apply(odd)
     scheduled = one.window("odd").condition(WindowCondition.SCHEDULED)
     assert scheduled is not None
     assert (scheduled.status, scheduled.reason) == ("False", WindowReason.INVALID)

@@ -254,6 +254,7 @@ class QueueController:
         self._templates = {
             (one.metadata.uid, one.metadata.generation): _template_held_by(body)
             for one, body in zip(queues, bodies, strict=True)
+            if not one.metadata.unreadable
         }
         states = Counter(queue.status.state for queue in self.store.queues)
         for state in GatedQueueState:
