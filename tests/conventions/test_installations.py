@@ -3,7 +3,9 @@
 import ast
 import json
 import re
+import subprocess
 import sys
+import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -34,6 +36,20 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """Install the wheel as `pip install berth` does."""
     folder = tmp_path_factory.mktemp("plain")
     return install_wheel(folder / "environment", release.build_wheel(folder), PLAIN)
+
+
+def test_the_source_distribution_gives_the_same_wheel(tmp_path: Path) -> None:
+    """What holds of the wheel then holds of an installation from source, which some distributors make."""
+    hatch = [sys.executable, "-m", "hatchling", "build", "--directory", str(tmp_path), "--target"]
+    subprocess.run([*hatch, "sdist"], cwd=ROOT, check=True, capture_output=True, timeout=300)
+    (source,) = tmp_path.glob("berth-*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / source.name.removesuffix(".tar.gz")
+    subprocess.run([*hatch, "wheel"], cwd=unpacked, check=True, capture_output=True, timeout=300)
+    (wheel,) = tmp_path.glob("berth-*.whl")
+    (tmp_path / "direct").mkdir()
+    assert wheel.read_bytes() == release.build_wheel(tmp_path / "direct").read_bytes()
 
 
 # --- what a plain installation can do --------------------------------------------------------------------------------
