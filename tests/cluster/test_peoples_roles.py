@@ -10,14 +10,17 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from berth_core.clock import SystemClock
 from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
+from berth_descheduler.migration.presence import OPERATOR, SERVICE, why_absent
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import ForbiddenError, InvalidObjectError
 from berth_kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     DESCHEDULER_POLICIES,
+    LEASES,
     MIGRATION_PLANS,
     NAMESPACES,
     NODES,
@@ -246,6 +249,27 @@ def test_an_editor_reserves_in_one_namespace_and_writes_no_policy(people: People
         editor.create(RESERVATIONS, body, namespace=OTHERS, dry_run=True)
     with pytest.raises(ForbiddenError, match="deschedulerpolicies"):
         editor.create(DESCHEDULER_POLICIES, policy(), dry_run=True)
+
+
+@pytest.mark.parametrize("role", ["viewer", "policy-editor", "runner", "approver"])
+def test_who_waits_for_a_program_sees_whether_it_is_there(people: People, role: str) -> None:
+    client, reports = people.clients[role], list[str]()
+    for program, namespace in ((SERVICE, None), (OPERATOR, DEFAULT_NAMESPACE)):
+        why = why_absent(client, SystemClock(), program, namespace=namespace, report=reports.append)
+        assert why.startswith(f"no {program.name} ")
+    assert reports == []
+    with pytest.raises(ForbiddenError, match="leases"):
+        client.list(LEASES, namespace=DEFAULT_NAMESPACE)
+
+
+@pytest.mark.parametrize("role", ["editor", "aggregate-to-edit"])
+def test_who_may_not_see_that_is_told_so(people: People, role: str) -> None:
+    reports: list[str] = []
+    client = people.clients[role]
+    assert why_absent(client, SystemClock(), SERVICE, namespace=None, report=reports.append) == ""
+    (report,) = reports
+    assert report.startswith("it is not known whether the descheduler is at work: ")
+    assert 'cannot list resource "leases"' in report
 
 
 def test_an_editor_takes_no_pod_out_of_its_replica_set(people: People) -> None:

@@ -102,7 +102,7 @@ The chart makes ClusterRoles for people and their programs (`files/people-rules.
 
 | ClusterRole | bound | what it gives |
 |---|---|---|
-| `berth-viewer` | in the cluster | read Berth's kinds, and list nodes and pods for `/v1/fragmentation` |
+| `berth-viewer` | in the cluster | read Berth's kinds and Leases, and list nodes and pods for `/v1/fragmentation` |
 | `berth-editor` | in a namespace | write its Reservations and ReservationWindows |
 | `berth-policy-editor` | in the cluster | the viewer's, and write DeschedulerPolicies of any mode |
 | `berth-runner` | in the cluster | the viewer's, and ask for runs whose plans are shown or wait for an approval |

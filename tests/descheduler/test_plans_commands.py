@@ -11,6 +11,7 @@ import yaml
 from msgspec.structs import replace
 
 from berth_core.labels import STARVING_JOB_LABEL
+from berth_core.names import LEADER_LEASE
 from berth_core.objects import OwnerReference
 from berth_core.reservations import ReservationPhase, ReservationState, ReservationStatus, Slot, SlotState
 from berth_descheduler.cli import plans as plan_commands
@@ -391,6 +392,35 @@ def test_an_approval_that_is_waited_for_is_not_given_where_no_service_would_carr
     assert "approved" not in spec_of(cluster, "plan-1")
     assert run(["approve", "plan-1"]) == 0
     assert spec_of(cluster, "plan-1")["approved"] is True
+
+
+@pytest.mark.parametrize("mode", ["Plan", "Approve", "Auto"])
+def test_an_abort_is_asked_for_and_not_waited_for_where_no_service_would_end_the_plan(
+    cluster: FakeCluster, capsys: Captured, mode: str
+) -> None:
+    add(cluster, plan("plan-1", "Running", mode=mode))
+    cluster.objects[LEASES.plural].clear()
+    assert run(["abort", "plan-1", "--wait", "--timeout", "1h"]) == 1
+    wanted = "berth: no descheduler has ever run: install Berth's chart; the plan ends when one is there"
+    assert capsys.readouterr().err.splitlines()[-1] == wanted
+    assert spec_of(cluster, "plan-1")["aborted"] is True
+
+
+def test_an_abort_of_a_plan_that_is_over_needs_no_service(cluster: FakeCluster, capsys: Captured) -> None:
+    add(cluster, plan("plan-1", "Succeeded"))
+    cluster.objects[LEASES.plural].clear()
+    assert run(["abort", "plan-1", "--wait", "--timeout", "1s"]) == 1
+    assert capsys.readouterr().err == "berth: plan plan-1 is over: it is Succeeded\n"
+
+
+@pytest.mark.parametrize("command", ["approve", "abort"])
+def test_who_may_not_read_leases_is_told_so_and_waits(cluster: FakeCluster, capsys: Captured, command: str) -> None:
+    add(cluster, plan("plan-1", "Proposed", mode="Approve"))
+    cluster.faults["list", LEASES.plural] = [ForbiddenError(call("list", LEASES, LEADER_LEASE), failure(403))]
+    assert run([command, "plan-1", "--wait", "--timeout", "1s"]) == 1
+    printed = capsys.readouterr().err
+    assert "it is not known whether the descheduler is at work: " in printed
+    assert "plan plan-1 is still Proposed after 1 s" in printed
 
 
 def test_a_plan_of_a_run_by_hand_needs_no_service(cluster: FakeCluster, capsys: Captured) -> None:

@@ -372,7 +372,7 @@ def _is_for_service(plan: MigrationPlan) -> bool:
 
 def _refuse_without_service(client: KubeClient, consequence: str) -> None:
     """Raise `WaitTimeoutError` where no service is there that could do what is waited for."""
-    if why := why_absent(client, SystemClock(), SERVICE, namespace=None):
+    if why := why_absent(client, SystemClock(), SERVICE, namespace=None, report=_say):
         raise WaitTimeoutError(f"{why}; {consequence}")
 
 

@@ -50,15 +50,18 @@ def why_absent(
     *,
     namespace: str | None,
     is_stopped: Callable[[], bool] = lambda: False,
+    report: Callable[[str], None] = lambda _: None,
 ) -> str:
     """Return that a program is not there and what to do, in a sentence without its full stop.
 
-    Returns "" as soon as it is there, and where that cannot be known, as without the right to read Leases. Without a
-    namespace, a Lease of the program's name in any namespace counts.
+    Returns "" as soon as it is there, and where that cannot be known, as without the right to read Leases: `report`
+    gets that in a sentence without its full stop. Without a namespace, a Lease of the program's name in any namespace
+    counts.
     """
     try:
         return _Watch(client, clock, program, namespace).why_absent(is_stopped)
-    except KubeError:
+    except KubeError as error:
+        report(f"it is not known whether the {program.name} is at work: {error}")
         return ""
 
 
