@@ -1,6 +1,8 @@
 """What cannot be read is named by the commands that plan and by `berth doctor`, also where nothing depends on it."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -108,6 +110,39 @@ def test_of_many_the_first_are_named_and_the_others_counted(tmp_path: Path, caps
 def test_a_plan_of_readable_objects_says_nothing_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plan_live(tmp_path, [*EVERYTHING, *OURS], "--output", "json") == 0
     assert restrictions(capsys) == []
+
+
+# --- one of each kind at once, and programs of their own --------------------------------------------------------------
+
+
+def of_each_kind() -> list[Raw]:
+    """A healthy cluster of one tenant, and of the other one object of each kind that cannot be read."""
+    odd = {}
+    for items, which, _ in UNREADABLE.values():
+        (one,) = [one for one in spoiled(items, which) if one not in items]
+        odd[which] = one
+    return [*EVERYTHING, *odd.values(), *map(broken, HARMLESS.values())]
+
+
+@pytest.mark.parametrize(
+    "command", [["plan", "--strategy=consolidate"], ["run", "--dry-run", "--strategy=consolidate"]]
+)
+def test_a_program_moves_the_rest_where_one_object_of_each_kind_cannot_be_read(
+    tmp_path: Path, command: list[str]
+) -> None:
+    with ScriptedServer() as server:
+        serve_items(server, of_each_kind()).on("GET", PLANS, page())
+        options = ["--kubeconfig", server.kubeconfig(tmp_path), "--output", "json"]
+        program = [sys.executable, "-m", "berth_descheduler.cli", *command, *CONSOLIDATE, *options]
+        ended = subprocess.run(program, capture_output=True, text=True, check=False, timeout=180)
+        assert {seen.method for seen in server.seen} == {"GET"}
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["predicted"]["moves"] == 1
+    (unreadable,) = [one for one in found["predicted"]["restrictions"] if one["reason"] == "UnreadableObject"]
+    assert unreadable["message"].count(" cannot be read: ") == 5
+    assert unreadable["message"].endswith(" more objects cannot be read. What depends on one stays.")
 
 
 # --- doctor -----------------------------------------------------------------------------------------------------------
