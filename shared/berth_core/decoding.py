@@ -99,7 +99,7 @@ def _mended(value: Any, type_: inspect.Type) -> Any:  # noqa: ANN401 - any JSON 
         case Mapping():
             return _mended_mapping(value, type_)
         case list() | tuple():
-            items = next((one.item_type for one in _choices(type_) if isinstance(one, _LISTS)), None)
+            items = next((choice.item_type for choice in _choices(type_) if isinstance(choice, _LISTS)), None)
             return value if items is None else [_mended(item, items) for item in value]
         case _:
             return value
@@ -126,7 +126,7 @@ def _mended_struct(value: Mapping[str, Any], type_: inspect.StructType) -> Mappi
             mended[name] = _mended(value[name], field.type)
         elif _admits_null(field.type):
             mended[name] = None
-        elif field.required and any(isinstance(one, (*_LISTS, inspect.DictType)) for one in _choices(field.type)):
+        elif field.required and any(isinstance(choice, (*_LISTS, inspect.DictType)) for choice in _choices(field.type)):
             mended[name] = _zero(field.type)
     return mended
 
@@ -137,10 +137,10 @@ def _choices(type_: inspect.Type) -> tuple[inspect.Type, ...]:
 
 
 def _admits_null(type_: inspect.Type) -> bool:
-    return any(isinstance(one, inspect.NoneType | inspect.AnyType | inspect.RawType) for one in _choices(type_))
+    return any(isinstance(choice, inspect.NoneType | inspect.AnyType | inspect.RawType) for choice in _choices(type_))
 
 
 def _zero(type_: inspect.Type) -> Any:  # noqa: ANN401 - any JSON value
     """Return the zero value of a type; None, which will be refused, for a type without one such as an enum."""
-    kinds = {type(one) for one in _choices(type_)}
+    kinds = {type(choice) for choice in _choices(type_)}
     return next((zero for kind, zero in _ZEROS.items() if kind in kinds), None)

@@ -405,9 +405,9 @@ class Snapshot:
         unreadable = [*self.unreadable]
         for type_, name in _FIELDS.items():
             objects: tuple[Listed, ...] = getattr(self, name)
-            if type_ not in _STAND_INS and any(one.metadata.unreadable for one in objects):
-                unreadable += (one for one in objects if one.metadata.unreadable)
-                objects = tuple(one for one in objects if not one.metadata.unreadable)
+            if type_ not in _STAND_INS and any(listed.metadata.unreadable for listed in objects):
+                unreadable += (listed for listed in objects if listed.metadata.unreadable)
+                objects = tuple(listed for listed in objects if not listed.metadata.unreadable)
             if type_ is Pod and any(one.metadata.unreadable for one in objects):
                 objects = _placed_by_address(self.pods, self.nodes)
             object.__setattr__(self, name, tuple(sorted(objects, key=_identity)))
@@ -457,7 +457,7 @@ class Snapshot:
         Equal snapshots give equal bytes.
         """
         held = (kind for kind in SnapshotKind if kind not in {*self.missing, *self.unread, *ONLY_FOR_SURGES})
-        objects = (one for name in (*_FIELDS.values(), "unreadable") for one in getattr(self, name))
+        objects = (listed for name in (*_FIELDS.values(), "unreadable") for listed in getattr(self, name))
         return encode_list(objects, held)
 
     def check(self) -> None:
@@ -473,7 +473,9 @@ class Snapshot:
 
     def all_unreadable(self) -> tuple[Listed, ...]:
         """Return every object that cannot be read, each once."""
-        stand_ins = (one for type_ in _STAND_INS for one in getattr(self, _FIELDS[type_]) if one.metadata.unreadable)
+        stand_ins = (
+            listed for type_ in _STAND_INS for listed in getattr(self, _FIELDS[type_]) if listed.metadata.unreadable
+        )
         return (*self.unreadable, *stand_ins)
 
     @cached_property

@@ -221,7 +221,7 @@ class KubeClient:
             found = self._object(request, Repeatable.ALWAYS, AS_DICT)
         except NotFoundError:
             return False
-        return any(one.get("name") == resource.plural for one in found.get("resources") or ())
+        return any(served.get("name") == resource.plural for served in found.get("resources") or ())
 
     def list(
         self,

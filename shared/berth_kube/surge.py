@@ -172,7 +172,11 @@ def look_around(
         raise InputError(title, None, "what the Kubernetes API serves", said=f"unreadable ({error})") from error
     if behind is None or behind.kind != "Deployment":
         return Around(replica_set=replica_set)
-    names = [one["persistentVolumeClaim"]["claimName"] for one in _volumes(raw_pod) if one.get("persistentVolumeClaim")]
+    names = [
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in _volumes(raw_pod)
+        if volume.get("persistentVolumeClaim")
+    ]
     return replace(
         read_namespace(namespace) if read_namespace else _read_namespace(client, namespace),
         replica_set=replica_set,
@@ -276,7 +280,9 @@ def _why_not_by_pod(raw_pod: RawObject, around: Around) -> str:
     if any(key in noted for key in _GANG_KEYS) or any(spec.get(field) for field in _GANG_FIELDS):
         return "it belongs to a gang, which counts its pods"
     alone = [
-        one["metadata"]["name"] for one in around.claims if not _SHARED & set(one["spec"].get("accessModes") or ())
+        claim["metadata"]["name"]
+        for claim in around.claims
+        if not _SHARED & set(claim["spec"].get("accessModes") or ())
     ]
     return f"its volume {alone[0]} is for one node at a time" if alone else ""
 

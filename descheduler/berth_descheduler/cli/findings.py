@@ -177,7 +177,7 @@ def _refused_jobs(client: KubeClient, state: ClusterState) -> Iterator[Violation
     waiting = {pod.metadata.uid: pod for pod in state.pods if pod.status.phase == "Pending" and not pod.spec.node_name}
     events = client.list(EVENTS, field_selector=_NOTHING_RESERVED).items
     by_time = sorted(events, key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
-    last = {one["involvedObject"].get("uid") or "": one for one in by_time}
+    last = {event["involvedObject"].get("uid") or "": event for event in by_time}
     for uid, event in last.items():
         if uid in waiting and event.get("type") == "Warning":
             yield Violation(Invariant.STARVES_FOR_GOOD, f"pod {waiting[uid].key}", event.get("message") or "")

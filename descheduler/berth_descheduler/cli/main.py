@@ -171,4 +171,4 @@ def complete_for_kubectl(arguments: Sequence[str] | None = None) -> None:
     items = ShellComplete(berth, {}, "kubectl berth", "").get_completions(words, incomplete)
     for item in (one for one in items if one.type == "plain"):
         write_line(printable_text(f"{item.value}\t{item.help}" if item.help else item.value))
-    write_line(f":{_FILE_NAMES if any(one.type == 'file' for one in items) else _NO_FILE_NAMES}")
+    write_line(f":{_FILE_NAMES if any(item.type == 'file' for item in items) else _NO_FILE_NAMES}")

@@ -200,10 +200,10 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     if outcome.plan is None:
         return
     plans = (*outcome.replanned, outcome.plan)
-    freed = {node for one in plans for node in one.freed_nodes}
+    freed = {node for plan in plans for node in plan.freed_nodes}
     if freed:
         console.print(f"freed: {', '.join(sorted(freed))}", highlight=False)
-    if freeing := {node for one in plans for node in one.freeing_nodes} - freed:
+    if freeing := {node for plan in plans for node in plan.freeing_nodes} - freed:
         console.print(f"to be freed once their pods have ended: {', '.join(sorted(freeing))}", highlight=False)
     others = [status for status in outcome.plan.statuses if not status.state.succeeded or status.reason]
     if not others:

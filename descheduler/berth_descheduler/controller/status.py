@@ -105,10 +105,10 @@ def _effective(known: ParsedPolicy) -> tuple[bool | None, str, str] | None:
         return None
     if status.last_verdict == FAILED:
         return None, EffectiveReason.RUN_FAILED.value, "the last run failed"
-    hindering = [one for one in status.restrictions if one.reason in _HINDERING]
+    hindering = [restriction for restriction in status.restrictions if restriction.reason in _HINDERING]
     if status.last_verdict != Verdict.NOTHING_TO_MOVE.value or not hindering:
         return True, EffectiveReason.UNHINDERED.value, "no limit and no name kept the last run from moving pods"
-    return False, _HINDERING[hindering[0].reason].value, " ".join(one.message for one in hindering)
+    return False, _HINDERING[hindering[0].reason].value, " ".join(restriction.message for restriction in hindering)
 
 
 def _valid(known: ParsedPolicy) -> tuple[bool, str, str]:

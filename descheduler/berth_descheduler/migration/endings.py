@@ -19,5 +19,5 @@ def why_it_stays(pod: Pod, node_problem: str) -> str:
     """Return what keeps a pod that should have ended; `node_problem` says why its node is not Ready, "" if it is."""
     names = pod.metadata.finalizers
     held = f"the finalizer{'s' if len(names) > 1 else ''} {', '.join(names)} hold{'s' if len(names) == 1 else ''} it"
-    found = [*([held] if names else []), *([node_problem] if node_problem else [])]
-    return " and ".join(found) or f"the kubelet of node {pod.spec.node_name} has not ended it"
+    reasons = [*([held] if names else []), *([node_problem] if node_problem else [])]
+    return " and ".join(reasons) or f"the kubelet of node {pod.spec.node_name} has not ended it"

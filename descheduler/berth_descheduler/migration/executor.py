@@ -386,7 +386,7 @@ class PlanExecutor:
         now = self._context.clock.monotonic()
         for wave, begun_at, moves in self._window.open_waves():
             longest_grace = max(one.grace_seconds for one in moves)
-            longest_start = max(one.start_seconds + one.surge.min_ready_seconds for one in moves)
+            longest_start = max(move.start_seconds + move.surge.min_ready_seconds for move in moves)
             turns = Counter(one.replicas for one in moves if one.surge.wanted)
             limit = self._settings.wave_limit(
                 len(moves), longest_grace, longest_start, in_turn=max(turns.values(), default=1)

@@ -92,7 +92,7 @@ def find_doubtful_nodes(
     A pod on its way out has its grace period before.
     """
     nodes: set[str] = set()
-    for progress in (one for one in wave if not one.finished):
+    for progress in (move for move in wave if not move.finished):
         sight, move = observed_wave.observations[progress.index], progress.move
         taken, evicted = progress.taken_since, progress.evicted_since
         if sight.replacement is not None and taken is not None and now - taken >= gap_seconds:
@@ -144,7 +144,7 @@ def note_release(
     ready_since = (surge.ready_since if surge.ready_since is not None else now) if ready else None
     at_home = {*others, progress.taken_by} if progress.reserved_at else {pod.metadata.uid for pod in living.values()}
     strangers = (pod for pod in living.values() if pod.metadata.uid not in at_home)
-    misplaced = next((one.spec.node_name for one in strangers if runs_without_handover(one)), "")
+    misplaced = next((stranger.spec.node_name for stranger in strangers if runs_without_handover(stranger)), "")
     since, alone_since = surge.misplaced_since, surge.alone_since
     progress.surge = replace(
         surge,

@@ -306,7 +306,10 @@ def _first_evictions(
 def placed_pods(observed: ObservedPlan) -> frozenset[str]:
     """Return the uids of the pods that have places of the plan, or are about to."""
     statuses = [reservation.status for reservation in observed.reservations.values()]
-    owners = [*(slot.owner for status in statuses for slot in status.slots), *(one.current_owner for one in statuses)]
+    owners = [
+        *(slot.owner for status in statuses for slot in status.slots),
+        *(status.current_owner for status in statuses),
+    ]
     return frozenset(owner.uid for owner in owners if owner is not None)
 
 
@@ -452,7 +455,7 @@ def _note_start(
     """Note since when a replacement has its node, since when it runs, and how long it may take to become Ready."""
     if pod is not None and progress.adopted and pod.spec.termination_grace_period_seconds is not None:
         progress.grace_seconds = float(pod.spec.termination_grace_period_seconds)
-    asked = [seconds_to_start(one) for one in (pod, successor) if one is not None]
+    asked = [seconds_to_start(asked_pod) for asked_pod in (pod, successor) if asked_pod is not None]
     progress.start_seconds = max(asked, default=progress.start_seconds)
     if successor is None or not successor.spec.node_name:
         progress.started_since = progress.troubled_since = None

@@ -46,5 +46,5 @@ def why_not_ready(client: KubeClient, name: str) -> str | None:
     if node.ready:
         return ""
     conditions = (condition for condition in node.status.conditions if condition.type == "Ready")
-    cause = next((": ".join(filter(None, (one.reason, one.message))) for one in conditions), "")
+    cause = next((": ".join(filter(None, (condition.reason, condition.message))) for condition in conditions), "")
     return f"node {name} is not Ready{f': {cause}' if cause else ''}"

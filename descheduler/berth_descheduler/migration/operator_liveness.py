@@ -198,8 +198,10 @@ def _is_waiting(pod: RawPod) -> bool:
 def _is_tried(pod: RawPod) -> bool:
     """Return whether a scheduler has tried a pod since it was gated."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    said = next((one.get("reason") or "" for one in conditions if one["type"] == "PodScheduled"), "")
-    return said not in {"", _GATED_REASON}
+    reason = next(
+        (condition.get("reason") or "" for condition in conditions if condition["type"] == "PodScheduled"), ""
+    )
+    return reason not in {"", _GATED_REASON}
 
 
 def _full_time_seconds(*, is_tried: bool) -> float:

@@ -124,10 +124,10 @@ class _Watch:
         """Return the program's pods that have not ended; none where they may not be read."""
         selector = f"{_COMPONENT}={self._program.component}"
         try:
-            found = self._client.list(PODS, namespace=self._namespace, label_selector=selector, type=Pod).items
+            pods = self._client.list(PODS, namespace=self._namespace, label_selector=selector, type=Pod).items
         except KubeError:
             return ()
-        return tuple(pod for pod in found if self._namespace and not pod.is_terminal and not pod.is_terminating)
+        return tuple(pod for pod in pods if self._namespace and not pod.is_terminal and not pod.is_terminating)
 
     def _in_words(self, leases: Sequence[Lease]) -> str:
         name, home = self._program.name, self._namespace

@@ -106,8 +106,10 @@ def seconds_to_start(pod: Pod) -> float:
 
     Sidecars start one after the other, and before the containers; init containers say nothing of their time.
     """
-    sidecars = [_probed_seconds(one) for one in pod.spec.init_containers if one.restart_policy == "Always"]
-    containers = [_probed_seconds(one) for one in pod.spec.containers]
+    sidecars = [
+        _probed_seconds(container) for container in pod.spec.init_containers if container.restart_policy == "Always"
+    ]
+    containers = [_probed_seconds(container) for container in pod.spec.containers]
     return min(sum(sidecars) + max(containers, default=0.0), LONGEST_START_SECONDS)
 
 

@@ -62,23 +62,25 @@ class _Reader:
     """Answers for a snapshot with unreadable objects."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._claims = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.persistent_volume_claims}
+        self._claims = {
+            (claim.metadata.namespace, claim.metadata.name): claim for claim in snapshot.persistent_volume_claims
+        }
         self._behind = {
-            (_group_and_kind(one), one.metadata.namespace, one.metadata.name): reference
-            for one in snapshot.workloads
-            for reference in one.metadata.owner_references
+            (_group_and_kind(workload), workload.metadata.namespace, workload.metadata.name): reference
+            for workload in snapshot.workloads
+            for reference in workload.metadata.owner_references
             if reference.controller
         }
         self._keeping: list[tuple[_Check, Refusal]] = []
         self._closing: dict[str, str] = {}
         """By the node's name, "" for every node."""
-        for one in snapshot.unreadable:
-            text = describe_unreadable(one)
-            if isinstance(one, CSINode):
-                self._closing[one.metadata.name] = text
-            elif isinstance(one, VolumeAttachment) and one.spec.node_name:
-                self._closing[one.spec.node_name] = text
-            elif (check := self._check_of(one)) is not None:
+        for unreadable in snapshot.unreadable:
+            text = describe_unreadable(unreadable)
+            if isinstance(unreadable, CSINode):
+                self._closing[unreadable.metadata.name] = text
+            elif isinstance(unreadable, VolumeAttachment) and unreadable.spec.node_name:
+                self._closing[unreadable.spec.node_name] = text
+            elif (check := self._check_of(unreadable)) is not None:
                 self._keeping.append((check, Refusal(RefusalReason.UNREADABLE_OBJECT, text)))
 
     def refusals(self, pod: Pod) -> Iterator[Refusal]:
@@ -87,15 +89,15 @@ class _Reader:
     def why_no_target(self, node: Node) -> str:
         return self._closing.get(node.metadata.name) or self._closing.get("", "")
 
-    def _check_of(self, one: object) -> _Check | None:  # noqa: PLR0911 - one return for each kind
+    def _check_of(self, unreadable: object) -> _Check | None:  # noqa: PLR0911 - one return for each kind
         """Return about which pods an object decides, None if about none that are moved."""
-        match one:
+        match unreadable:
             case PodDisruptionBudget(metadata=meta):
                 return lambda pod: _is_within(meta.namespace, pod)
             case Namespace(metadata=meta):
                 return lambda pod: _is_within(meta.name, pod)
             case Workload(metadata=meta) | VolcanoJob(metadata=meta):
-                return lambda pod: self._is_controlled(pod, _group_and_kind(one), meta)
+                return lambda pod: self._is_controlled(pod, _group_and_kind(unreadable), meta)
             case PodGroup(metadata=meta) | PodGroupWorkload(metadata=meta):
                 return lambda pod: _is_of_group(pod, meta)
             case PersistentVolumeClaim(metadata=meta):
@@ -115,16 +117,16 @@ class _Reader:
         """Return whether an object controls a pod, or the controller of its controller."""
         owner, namespace = pod.controller, pod.metadata.namespace
         above = None if owner is None else self._behind.get((_kind_of_owner(owner), namespace, owner.name))
-        named = [one.name for one in (owner, above) if one is not None and _kind_of_owner(one) == kind]
+        named = [maker.name for maker in (owner, above) if maker is not None and _kind_of_owner(maker) == kind]
         return _is_within(meta.namespace, pod) and _is_any(meta.name, named)
 
     def _claims_of(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
-        found = (self._claims.get((pod.metadata.namespace, name)) for name in _claim_names(pod))
-        return (claim for claim in found if claim is not None)
+        claims = (self._claims.get((pod.metadata.namespace, name)) for name in _claim_names(pod))
+        return (claim for claim in claims if claim is not None)
 
 
-def _group_and_kind(one: Workload | VolcanoJob) -> tuple[str, str]:
-    api_version, kind = kind_of(one)
+def _group_and_kind(workload: Workload | VolcanoJob) -> tuple[str, str]:
+    api_version, kind = kind_of(workload)
     return api_group(api_version), kind
 
 
@@ -139,7 +141,7 @@ def _is_within(namespace: str, pod: Pod) -> bool:
 
 def _is_any(name: str, named: Iterable[str]) -> bool:
     """Return whether a name is among others; one that cannot be read may be any of them."""
-    return any(one and name in {"", one} for one in named)
+    return any(other and name in {"", other} for other in named)
 
 
 def _claim_names(pod: Pod) -> Iterator[str]:

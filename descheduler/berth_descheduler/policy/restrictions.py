@@ -142,7 +142,7 @@ class _BindingLimits:
     def _fewest(self, limits: Sequence[_Limit]) -> list[_Limit]:
         """Return limits that bind together, each of which is needed for that."""
         needed = list(limits)
-        for limit in sorted(limits, key=lambda one: not one.is_for_safety):
+        for limit in sorted(limits, key=lambda bound: not bound.is_for_safety):
             others = [one for one in needed if one is not limit]
             if others and self._better_without(others) is not None:
                 needed = others
@@ -367,7 +367,7 @@ def _with_evictor(lifted: Mapping[str, Any]) -> Lift:
 
 
 def _evictors(plugins: PluginSet) -> Iterator[DefaultEvictor]:
-    yield from (one.plugin for one in plugins.filters if isinstance(one.plugin, DefaultEvictor))
+    yield from (enabled.plugin for enabled in plugins.filters if isinstance(enabled.plugin, DefaultEvictor))
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def find_unknown_names(snapshot: Snapshot, settings: PlannerSettings) -> Iterato
 def _namespaces_of_plugins(settings: PlannerSettings) -> Iterator[tuple[str, EvictableNamespaces]]:
     """Yield the lists of namespaces that plugins for jobs, windows and lent nodes have, each plugin once."""
     enabled = (settings.plugins.balance, *settings.plugins.deschedule)
-    for name, plugin in {one.name: one.plugin for one in enabled}.items():
+    for name, plugin in {use.name: use.plugin for use in enabled}.items():
         if isinstance(plugin, LentNodes | ReservationWindows):
             yield name, plugin.namespaces
         elif isinstance(plugin, StarvingJobs):
@@ -132,7 +132,9 @@ def _unknown_to_evictor(args: DefaultEvictorArgs, snapshot: Snapshot) -> Iterato
     yield from _unknown_namespaces(f"{plugin}.namespaces", args.namespaces, snapshot)
     yield from _unselected_nodes(f"{plugin}.nodeSelector", args.node_selector, snapshot)
     labels = args.namespace_label_selector
-    if labels is not None and not any(matches_labels(labels, one.metadata.labels) for one in snapshot.namespaces):
+    if labels is not None and not any(
+        matches_labels(labels, namespace.metadata.labels) for namespace in snapshot.namespaces
+    ):
         text = f"{plugin}.namespaceLabelSelector selects no namespace of the cluster: no pod may be moved."
         yield UnknownName(f"{plugin}.namespaceLabelSelector", text, selects_nothing=True)
     if args.label_selector is not None and not any(
@@ -140,14 +142,14 @@ def _unknown_to_evictor(args: DefaultEvictorArgs, snapshot: Snapshot) -> Iterato
     ):
         text = f"{plugin}.labelSelector selects no pod of the cluster: no pod may be moved."
         yield UnknownName(f"{plugin}.labelSelector", text, selects_nothing=True)
-    classes = {one.metadata.name for one in snapshot.priority_classes}
+    classes = {priority_class.metadata.name for priority_class in snapshot.priority_classes}
     if args.priority_threshold is not None and (name := args.priority_threshold.name) and name not in classes:
         consequence = "; no pod is known to be below it, and none may be moved"
         is_unreadable = unreadable_of(snapshot, PriorityClass, name)
         why = _UNREADABLE_PRIORITY_CLASS if is_unreadable else _NO_PRIORITY_CLASS
         yield _named(f"{plugin}.priorityThreshold", [name], why, consequence, selects_nothing=True)
     if SnapshotKind.STORAGE_CLASSES not in (*snapshot.missing, *snapshot.unread):
-        storage = {one.metadata.name for one in snapshot.storage_classes}
+        storage = {storage_class.metadata.name for storage_class in snapshot.storage_classes}
         unread = sorted(args.protected_storage_classes - storage)
         if unknown := [name for name in unread if not unreadable_of(snapshot, StorageClass, name)]:
             yield _named(f"{plugin}.protectedStorageClasses", unknown, _NO_STORAGE_CLASS)

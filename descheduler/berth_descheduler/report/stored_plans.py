@@ -243,7 +243,9 @@ def render_stored_plan(plan: MigrationPlan, now: datetime, prices: Prices = NO_P
     if advice := what_to_do(plan):
         parts.append(Text(advice))
     if plan.spec.predicted is not None:
-        parts[1:1] = [Text(one) for one in (*stakes_in_words(plan.spec.predicted, prices), *held_back_by(plan))]
+        parts[1:1] = [
+            Text(sentence) for sentence in (*stakes_in_words(plan.spec.predicted, prices), *held_back_by(plan))
+        ]
         parts += [Text(), _promises_table(plan)]
     if plan.spec.rooms:
         parts += [Text(), _rooms_table(plan)]
@@ -255,7 +257,7 @@ def render_stored_plan(plan: MigrationPlan, now: datetime, prices: Prices = NO_P
 def held_back_by(plan: MigrationPlan) -> Iterator[str]:
     """Yield what holds a plan back, unless its outcome says it already."""
     restrictions = plan.spec.predicted.restrictions if plan.spec.predicted is not None else ()
-    yield from (one.message for one in restrictions if one.message not in plan.status.message)
+    yield from (restriction.message for restriction in restrictions if restriction.message not in plan.status.message)
 
 
 def render_waiting_rooms(reservations: Iterable[Reservation], now: datetime) -> RenderableType | None:

@@ -40,7 +40,7 @@ _NO_TARGETS: Final = (
 def summarise_plan(plan: Plan) -> str:
     """Return what a plan does, why it has no targets, and what holds it back."""
     no_targets = [_NO_TARGETS] if plan.control_plane_only else []
-    return " ".join([_what_it_does(plan), *no_targets, *(one.message for one in plan.restrictions)])
+    return " ".join([_what_it_does(plan), *no_targets, *(restriction.message for restriction in plan.restrictions)])
 
 
 def _what_it_does(plan: Plan) -> str:

@@ -148,13 +148,13 @@ class ClusterRules:
     def why_unknown(self, namespace: str) -> str:
         """Return which rule of a namespace cannot be read, "" if all can."""
         of_kinds = (("ResourceQuota", self.quotas.all_in), ("LimitRange", self.limit_ranges.all_in))
-        found = (
+        reasons = (
             f"{kind} {rule.metadata.name or 'without a readable name'} cannot be read: {rule.metadata.unreadable}"
             for kind, all_in in of_kinds
             for rule in (*all_in(namespace), *all_in(""))  # one without a readable namespace may be of this one
             if rule.metadata.unreadable
         )
-        return next(found, "")
+        return next(reasons, "")
 
     def default_class(self) -> PriorityClass | None:
         """Return the global default class, the lowest of several."""

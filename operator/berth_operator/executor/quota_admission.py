@@ -160,13 +160,13 @@ class QuotaAdmission:
 
     def _why_class_is_unknown(self, usage: Iterable[PodTraits]) -> str:
         """Return which PriorityClass cannot be read, "" if all can: its value is what places are held with."""
-        found = ((traits.priority_class, self._rules.classes.get(traits.priority_class)) for traits in usage)
-        said = (
+        classes = ((traits.priority_class, self._rules.classes.get(traits.priority_class)) for traits in usage)
+        reasons = (
             f"PriorityClass {name} cannot be read: {known.metadata.unreadable}"
-            for name, known in found
+            for name, known in classes
             if known is not None and known.metadata.unreadable
         )
-        return next(said, "")
+        return next(reasons, "")
 
     def _why_class_is_guarded(
         self, namespace: str, usage: Iterable[PodTraits], quotas: tuple[ResourceQuota, ...]

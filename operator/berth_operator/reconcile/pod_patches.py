@@ -50,7 +50,7 @@ def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation)
     meta, reservation_uid = pod.metadata, reservation.metadata.uid
     is_sent = meta.labels.get(RESERVATION_LABEL) == reservation_uid
     added = [handover_toleration(), *room_tolerations(reservation, [assignment.node])]
-    missing = [one for one in added if convert(one, Toleration) not in pod.spec.tolerations]
+    missing = [toleration for toleration in added if convert(toleration, Toleration) not in pod.spec.tolerations]
     operations = _is_pod(pod)
     if not (is_sent and meta.annotations and pod.spec.tolerations):
         operations += _is_as_read(pod)

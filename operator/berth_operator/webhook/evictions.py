@@ -474,7 +474,9 @@ def _is_available(raw_pod: Mapping[str, Any], seconds: float, now: datetime) -> 
     if not seconds:
         return True
     conditions = raw_pod["status"]["conditions"]
-    since = next((one.get("lastTransitionTime") or "" for one in conditions if one["type"] == "Ready"), "")
+    since = next(
+        (condition.get("lastTransitionTime") or "" for condition in conditions if condition["type"] == "Ready"), ""
+    )
     try:
         return (now - parse_timestamp(since)).total_seconds() >= seconds
     except InputError:

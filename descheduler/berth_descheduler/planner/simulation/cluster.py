@@ -348,8 +348,8 @@ def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...
 def _no_targets(snapshot: Snapshot) -> dict[NodeIndex, str]:
     """Return the nodes that take no pods, since something about them cannot be read."""
     objects = UnreadableObjects(snapshot)
-    found = ((NodeIndex(index), objects.why_no_target(node)) for index, node in enumerate(snapshot.nodes))
-    return {index: why for index, why in found if why}
+    reasons = ((NodeIndex(index), objects.why_no_target(node)) for index, node in enumerate(snapshot.nodes))
+    return {index: why for index, why in reasons if why}
 
 
 def _node_and_presence(pod: Pod) -> tuple[str, PodPresence]:
