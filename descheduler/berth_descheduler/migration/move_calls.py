@@ -284,7 +284,7 @@ def release(
         return _release(client, plan, move, rules, eligibility)
     except (NotFoundError, ConflictError) as error:
         return ReleaseAnswer(detail=str(error))
-    except PermanentError as error:
+    except (PermanentError, InputError) as error:
         return ReleaseAnswer(not_surge=f"it cannot be let go: {error}")
     except RetryableError as error:
         return ReleaseAnswer(detail=str(error), retry_after_seconds=error.retry_after_seconds)

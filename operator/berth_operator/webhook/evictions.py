@@ -331,7 +331,7 @@ class Evictions:
                 self._forget(wish)
             except ConflictError:
                 continue  # it is looked at anew
-            except PermanentError as error:
+            except (PermanentError, InputError) as error:
                 self._let_pass(wish, str(error))
             except BerthError as error:
                 wish.reason = str(error)
