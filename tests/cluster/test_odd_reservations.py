@@ -6,6 +6,8 @@ More examples are drawn with `BERTH_ODD_RESERVATIONS=500`; by default there are 
 
 import json
 import os
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -286,7 +288,7 @@ def fail_unread_plans(client: KubeClient) -> None:
         StatusController(office, book, PolicyMetrics(CollectorRegistry(), SystemClock()), bells.event()).pass_once()
 
 
-def test_objects_that_are_nested_too_deeply_stop_nobody_elses_hand_over(room: Room) -> None:
+def test_objects_that_are_nested_too_deeply_stop_nobody_elses_hand_over(room: Room, sandbox: Sandbox) -> None:
     client = room.client
     make_namespace(client, NEIGHBOUR)
     deep = {"containers": [{"name": "main", "image": "pause"}], "oddity": DEEP}
@@ -323,6 +325,12 @@ def test_objects_that_are_nested_too_deeply_stop_nobody_elses_hand_over(room: Ro
     assert (plan["status"]["phase"], plan["status"]["message"][:22]) == ("Failed", "invalid: spec.objectiv")
     for snapshot in (read_live_snapshot(client), Snapshot.from_json(dump_cluster(client))):
         assert [one.metadata.name for one in snapshot.reservations if one.metadata.unreadable] == ["deep"]
+    planned = output_of(sandbox, "plan", want_code=0)
+    (restriction,) = [one for one in planned["predicted"]["restrictions"] if one["reason"] == "UnreadableObject"]
+    assert restriction["message"].startswith(f"Reservation {NAMESPACE}/deep cannot be read: spec.tasks[0].template.")
+    findings = output_of(sandbox, "doctor", want_code=1)["findings"]
+    unreadable = {(one["kind"], one["name"]) for one in findings if one["invariant"] == "ObjectUnreadable"}
+    assert unreadable == {("reservation.batch.volcano.sh", "deep"), ("migrationplan.berth.volcano.sh", "deep")}
     for resource, name, namespace in (
         (MIGRATION_PLANS, "deep", None),
         (PODS, "noted", NAMESPACE),
@@ -332,6 +340,16 @@ def test_objects_that_are_nested_too_deeply_stop_nobody_elses_hand_over(room: Ro
         delete_if_there(client, resource, name, namespace)
     be_at_rest(room)
     clear(client)
+
+
+def output_of(sandbox: Sandbox, command: str, *, want_code: int) -> dict[str, Any]:
+    """Run a command of `berth` as a process and return what it prints."""
+    program = [sys.executable, "-m", "berth_descheduler.cli", command, "--output", "json"]
+    options = ["--kubeconfig", str(sandbox.kubeconfig)]
+    ended = subprocess.run([*program, *options], capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == want_code, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
 
 
 def be_at_rest(room: Room) -> None:
