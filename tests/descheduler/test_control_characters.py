@@ -132,8 +132,11 @@ def test_a_line_of_the_log_escapes_them(as_json: bool) -> None:  # noqa: FBT001 
 # --- files that are larger than they look
 
 
-def test_a_file_that_unpacks_to_gigabytes_is_an_error_in_bounded_memory(tmp_path: Path) -> None:
-    bomb = tmp_path / "bomb.gz"
+def test_a_file_that_unpacks_to_gigabytes_is_an_error_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bomb = Path("bomb.gz")
     with gzip.open(bomb, "wb") as packed:
         for _ in range(64):
             packed.write(bytes(1 << 20))
