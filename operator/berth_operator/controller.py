@@ -6,7 +6,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import structlog
@@ -25,6 +25,7 @@ from berth_core import (
 from berth_kube import NODES, PODS, Heartbeats, KubeClient, LeaseHolder, NotFoundError
 from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, ClusterRules, GuardableNode, Informers
+from berth_operator.capability import Kernel
 from berth_operator.executor import (
     ActionExecutor,
     BestEffortPods,
@@ -46,7 +47,6 @@ from berth_operator.executor import (
     TemplateRefusals,
     Validator,
     WebhookRegistration,
-    WindowController,
     ZoneController,
     find_pod,
     list_reservations,
@@ -66,6 +66,7 @@ from berth_operator.reconcile import (
     newly_lost,
     without_forged_claims,
 )
+from berth_operator.registry import CAPABILITIES
 from berth_operator.settings import OperatorSettings
 from berth_operator.throttle import FairSharing, Throttle, has_share, only_starts
 from berth_operator.workqueue import Key, KeyKind, WorkQueue
@@ -168,7 +169,6 @@ class Controller:
         self._best_effort = BestEffortPods(context, queue.add)
         self._executor = self._build_executor(context)
         self._orphans = OrphanCollector(context, self._executor)
-        self._windows = WindowController(context, self._recorder, lambda: self.leading, queue.add)
         self._zones = ZoneController(
             context, LentFences(context, self._priorities), self._recorder, lambda: self.leading
         )
@@ -177,7 +177,11 @@ class Controller:
         self._guards = NodeGuard(context, fences)
         self._refusals = TemplateRefusals(context, self._recorder)
         self._pending = PendingOwners(context, queue.add, self._refusals.report)
-        self._sweep = Resync(context, scope, self._priorities, self._pod_groups, fences, queue.add)
+        kernel = Kernel(context=context, recorder=self._recorder, leads=lambda: self.leading, enqueue=queue.add)
+        self.capabilities = tuple(capability(kernel) for capability in CAPABILITIES)
+        self._sweep = Resync(
+            context, scope, self._priorities, self._pod_groups, fences, queue.add, self._resync_capabilities
+        )
         self._stop, self._retired, self._started = threading.Event(), threading.Event(), threading.Event()
         self._informers = Informers(client, cache, self._rules, settings.placeholders.namespace, self._fail)
         self._failure: BerthError | None = None
@@ -191,6 +195,16 @@ class Controller:
         self._attended = ActiveTime(clock, lambda: self.leading)
         cache.count_time_by(self._attended.seconds)
         self._actors: list[threading.Thread] = []
+        self._reconcilers: Mapping[str, Callable[[Key], None]] = {
+            KeyKind.RESERVATION: self._reconcile_reservation,
+            KeyKind.NODE: self._reconcile_node,
+            KeyKind.SCOPE: self._reconcile_scope,
+            KeyKind.STRAYS: self._reconcile_strays,
+            KeyKind.WAITING: lambda _: self._pending.search(),
+            KeyKind.BEST_EFFORT: lambda _: self._best_effort.let_in(),
+            KeyKind.ZONE: self._reconcile_zone,
+            KeyKind.QUEUES: lambda _: self._queues.reconcile(),
+        }
 
     def _build_executor(self, context: Context) -> ActionExecutor:
         """Build the executor; Reservations count against quotas from now on."""
@@ -358,7 +372,9 @@ class Controller:
                 self._listed_anew.clear()
                 self._resync_known()
             if self._lease.held():
-                self._sweep.listen(self._windows.refresh, self._zones.refresh)
+                for capability in self.capabilities:
+                    capability.listen()
+                self._sweep.listen(self._zones.refresh)
                 self._queues.listen()
                 self._informers.count_pods()
             else:
@@ -432,32 +448,33 @@ class Controller:
             _LOG.exception(telemetry.RECONCILE_CRASHED, **{telemetry.KEY_UID: key.name})
         else:
             self._failures.pop(key, None)
-        metrics.RECONCILE_SECONDS.labels(kind=key.kind.value).observe(time.monotonic() - started)
+        metrics.RECONCILE_SECONDS.labels(kind=key.kind).observe(time.monotonic() - started)
 
     def _dispatch(self, key: Key) -> None:
-        match key.kind:
-            case KeyKind.RESERVATION:
-                self._reconcile_reservation(key)
-            case KeyKind.WINDOW:
-                self._windows.reconcile(key)
-            case KeyKind.ZONE:
-                self._zones.reconcile(key.name, lambda seconds: self._queue.add(key, seconds))
-            case KeyKind.QUEUES:
-                self._queues.reconcile()
-            case KeyKind.NODE:
-                self._reconcile_node(key)
-            case KeyKind.SCOPE:
-                if self._scope.reconcile():
-                    self._probe.probe_soon()
-                if not self._cache.live_namespaces():
-                    self._priorities.collect()
-            case KeyKind.STRAYS:
-                self._orphans.release_stray_gates()
-                self._pending.request_all()
-            case KeyKind.WAITING:
-                self._pending.search()
-            case KeyKind.BEST_EFFORT:
-                self._best_effort.let_in()
+        """Have the kernel reconcile a key, then each capability that it concerns."""
+        by_kernel = self._reconcilers.get(key.kind)
+        if by_kernel is not None:
+            by_kernel(key)
+        for capability in self.capabilities:
+            if key.kind in capability.kinds:
+                capability.reconcile(key)
+
+    def _resync_capabilities(self, is_due: Callable[[str], bool]) -> None:
+        for capability in self.capabilities:
+            capability.resync(is_due)
+
+    def _reconcile_scope(self, _: Key) -> None:
+        if self._scope.reconcile():
+            self._probe.probe_soon()
+        if not self._cache.live_namespaces():
+            self._priorities.collect()
+
+    def _reconcile_strays(self, _: Key) -> None:
+        self._orphans.release_stray_gates()
+        self._pending.request_all()
+
+    def _reconcile_zone(self, key: Key) -> None:
+        self._zones.reconcile(key.name, lambda seconds: self._queue.add(key, seconds))
 
     def _reconcile_node(self, key: Key) -> None:
         settling_seconds = self._guards.reconcile(key.name, self._clock.now())

@@ -10,16 +10,6 @@ PHASE_CHANGES: Final = Counter(
     "berth_reservation_phase_changes", "Changes of phase of Reservations", ["phase", "reason"], registry=REGISTRY
 )
 SLOTS: Final = Gauge("berth_slots", "Slots of all Reservations by state", ["state"], registry=REGISTRY)
-WINDOWS: Final = Gauge("berth_windows", "ReservationWindows by state", ["state"], registry=REGISTRY)
-WINDOW_OCCURRENCES: Final = Counter(
-    "berth_window_occurrences", "Occurrences of windows: opened, missed or left out", ["result"], registry=REGISTRY
-)
-WINDOW_LATE_SECONDS: Final = Histogram(
-    "berth_window_late_seconds",
-    "Seconds from the time at which an occurrence reserves until its Reservation exists",
-    registry=REGISTRY,
-    buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0),
-)
 ZONES: Final = Gauge("berth_revocable_zones", "RevocableZones by state", ["state"], registry=REGISTRY)
 LENT_NODES: Final = Gauge("berth_lent_nodes", "Nodes with the label of a zone", ["zone"], registry=REGISTRY)
 LENT_NODE_PODS: Final = Gauge(

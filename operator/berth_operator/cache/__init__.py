@@ -3,6 +3,7 @@
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.cache.informers import Informers, apply_event
+from berth_operator.cache.listed_objects import ListedObjects
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.cache.pods import reservation_uid
 from berth_operator.cache.queues import (
@@ -17,6 +18,7 @@ __all__ = [
     "ClusterRules",
     "GuardableNode",
     "Informers",
+    "ListedObjects",
     "OwnerIndex",
     "QueueStore",
     "SlotFinder",

@@ -18,11 +18,11 @@ from berth_core import (
     Pod,
     Reservation,
     ReservationStatus,
-    ReservationWindow,
     SlotState,
     is_unschedulable,
     oldest_first,
 )
+from berth_operator.cache.listed_objects import FenceStore, ZoneStore
 from berth_operator.cache.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys, PodCounts
 from berth_operator.cache.pods import PodStore, by_slot, reservation_key, reservation_uid
 from berth_operator.cache.reservations import (
@@ -33,7 +33,6 @@ from berth_operator.cache.reservations import (
     version_of,
     was_due,
 )
-from berth_operator.cache.windows import FenceStore, ListedObjects, ZoneStore
 from berth_operator.reconcile import (
     Assignment,
     NodeChoice,
@@ -62,7 +61,7 @@ class Cache:
         self._enqueue_key = enqueue
         self._tombstones = Tombstones()
         self._reservations = ReservationStore(self._tombstones)
-        self.windows, self.zones = ListedObjects[ReservationWindow](KeyKind.WINDOW, enqueue), ZoneStore(enqueue)
+        self.zones = ZoneStore(enqueue)
         self._pods = PodStore(self._tombstones)
         self._nodes = NodeIndex()
         self.pod_counts = PodCounts()
@@ -85,6 +84,23 @@ class Cache:
         `version` gets each version, in order; `end` gets the uid of each deletion.
         """
         self._reservations.on_version, self._reservations.on_end = version, end
+
+    def index_controlled(
+        self, kind: str, controller_of: Callable[[Reservation], str]
+    ) -> Callable[[str], tuple[Reservation, ...]]:
+        """Index Reservations by the uid of the object that controls them, "" for none; return the look-up by that uid.
+
+        Each change of such a Reservation queues the key of its controller. Reservations that are known already are left
+        out, so this comes before the first.
+        """
+        with self._lock:
+            index = self._reservations.index_controlled(kind, controller_of)
+
+        def controlled_by(uid: str) -> tuple[Reservation, ...]:
+            with self._lock:
+                return self._reservations.named(index.uids(uid))
+
+        return controlled_by
 
     def on_new_owner(self, listener: Callable[[Pod], None]) -> None:
         """Register a callback for each pod that first appears with our label."""
@@ -198,10 +214,6 @@ class Cache:
             for slot in reservation.status.slots:
                 counts[slot.state] += 1
         return counts
-
-    def reservations_of_window(self, uid: str) -> tuple[Reservation, ...]:
-        with self._lock:
-            return self._reservations.of_window(uid)
 
     # --- placeholders
 

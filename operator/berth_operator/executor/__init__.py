@@ -10,7 +10,6 @@ from berth_operator.executor.pending_owners import PendingOwners, ReserveableGro
 from berth_operator.executor.queues import QueueController
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
-from berth_operator.executor.windows import WindowController
 from berth_operator.executor.zones import ZoneController
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "TemplateRefusals",
     "Validator",
     "WebhookRegistration",
-    "WindowController",
     "ZoneController",
     "find_pod",
     "list_reservations",

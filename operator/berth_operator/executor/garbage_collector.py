@@ -77,7 +77,9 @@ class Resync:
         pod_groups: PodGroups,
         fences: FenceManager,
         enqueue: Callable[[Key], None],
+        further: Callable[[Callable[[str], bool]], None] = lambda _: None,
     ) -> None:
+        """`further` queues what else must be compared; it gets what says whether it is the turn of a uid."""
         self._client = context.client
         self._cache = context.cache
         self._scope = scope
@@ -85,6 +87,7 @@ class Resync:
         self._pod_groups = pod_groups
         self._fences = fences
         self._enqueue = enqueue
+        self._further = further
         self._turn = 0
         self._listed_at = -_LIST_SECONDS
 
@@ -112,12 +115,14 @@ class Resync:
         started = time.monotonic()
         list_reservations(self._client, self._cache)
         self._turn = (self._turn + 1) % _TURNS
+
+        def is_due(uid: str) -> bool:
+            return everything or zlib.crc32(uid.encode()) % _TURNS == self._turn
+
         for uid in sorted(self._cache.named_uids(), key=self._cache.has_all_its_pods):
-            if everything or zlib.crc32(uid.encode()) % _TURNS == self._turn:
+            if is_due(uid):
                 self._enqueue(Key(KeyKind.RESERVATION, uid))
-        for window in self._cache.windows.all():
-            if everything or zlib.crc32(window.metadata.uid.encode()) % _TURNS == self._turn:
-                self._enqueue(Key(KeyKind.WINDOW, window.metadata.uid))
+        self._further(is_due)
         self._enqueue(STRAYS_KEY)
         self._enqueue(BEST_EFFORT_KEY)
         lent = {pod.spec.node_name for pod in self._cache.zones.fences.all()}

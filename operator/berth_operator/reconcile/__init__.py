@@ -112,20 +112,6 @@ from berth_operator.reconcile.status import (
     warn_of_endless_hold,
 )
 from berth_operator.reconcile.validation import refuse_requests
-from berth_operator.reconcile.window_reservations import (
-    NodeUse,
-    WindowNodes,
-    build_window_reservation,
-    choose_window_nodes,
-    pod_spec_of,
-    take_slots,
-)
-from berth_operator.reconcile.windows import (
-    MOST_OPEN,
-    WindowDecision,
-    decide_window,
-    waits_for_moves,
-)
 from berth_operator.reconcile.zones import (
     PodsLeft,
     ZoneDecision,
@@ -137,7 +123,6 @@ from berth_operator.reconcile.zones import (
 __all__ = [
     "ANY_REGISTRATION",
     "FENCE_PRIORITY",
-    "MOST_OPEN",
     "QUEUE_PATH",
     "TEMPLATE_DIFFERS",
     "Action",
@@ -162,7 +147,6 @@ __all__ = [
     "NodeAccess",
     "NodeChoice",
     "NodeCondition",
-    "NodeUse",
     "Nominate",
     "Observation",
     "Operations",
@@ -183,8 +167,6 @@ __all__ = [
     "Ungate",
     "Validate",
     "Verdict",
-    "WindowDecision",
-    "WindowNodes",
     "ZoneDecision",
     "awaited_node",
     "build_admission_pod",
@@ -209,13 +191,10 @@ __all__ = [
     "build_unlabelling",
     "build_validation_pod",
     "build_webhook_configuration",
-    "build_window_reservation",
     "choose_nodes",
     "choose_task",
-    "choose_window_nodes",
     "decide",
     "decide_queues",
-    "decide_window",
     "decide_zone",
     "describe_transition",
     "handover_gate",
@@ -234,7 +213,6 @@ __all__ = [
     "newly_lost",
     "placeholder_priority",
     "pod_group_name",
-    "pod_spec_of",
     "refuse_requests",
     "scheduler_of",
     "slot_end",
@@ -242,10 +220,8 @@ __all__ = [
     "slot_template",
     "slots_by_key",
     "stage_of",
-    "take_slots",
     "takes_slot",
     "trusted_assignment",
-    "waits_for_moves",
     "warn_of_endless_hold",
     "why_not_fitting",
     "without_forged_claims",

@@ -42,7 +42,7 @@ from berth_core import (
     read_timestamp,
     read_whole_number,
 )
-from berth_operator.reconcile.window_reservations import pod_spec_of
+from berth_operator.capabilities.windows.manifests import pod_spec_of
 
 MOST_OPEN: Final = 8
 """Occurrences of one window that are open at once, where its duration is longer than its interval."""

@@ -1,6 +1,6 @@
 """Open and close ReservationWindows: one Reservation for each occurrence.
 
-`reconcile.windows` decides. A Reservation's name follows from the window and the start, so opening an occurrence again
+`decide` says when. A Reservation's name follows from the window and the start, so opening an occurrence again
 creates nothing. Nodes are chosen from one list of all pods, which windows that open together share.
 """
 
@@ -38,12 +38,22 @@ from berth_core import (
     readable_requests,
 )
 from berth_kube import DESCHEDULER_POLICIES, PODS, RESERVATION_WINDOWS, EventType, NotFoundError
-from berth_operator import metrics, telemetry
 from berth_operator.cache import GuardableNode
+from berth_operator.capabilities.windows import logs, metrics
+from berth_operator.capabilities.windows.decide import WindowDecision, decide_window, waits_for_moves
+from berth_operator.capabilities.windows.manifests import (
+    NodeUse,
+    WindowNodes,
+    build_window_reservation,
+    choose_window_nodes,
+    pod_spec_of,
+    take_slots,
+)
+from berth_operator.capabilities.windows.store import WINDOW, WindowStore
+from berth_operator.capability import Capability, Kernel, Listing
+from berth_operator.executor import Context
 from berth_operator.executor.context import (
     NOT_ENDED,
-    Context,
-    EventRecorder,
     RecordedEvent,
     create_reservation,
     delete_reservation,
@@ -52,17 +62,6 @@ from berth_operator.executor.context import (
     write_status,
 )
 from berth_operator.executor.node_chooser import ExpectedEnds
-from berth_operator.reconcile import (
-    NodeUse,
-    WindowDecision,
-    WindowNodes,
-    build_window_reservation,
-    choose_window_nodes,
-    decide_window,
-    pod_spec_of,
-    take_slots,
-    waits_for_moves,
-)
 from berth_operator.workqueue import Key
 
 OPENED: Final = "WindowReserves"
@@ -149,35 +148,42 @@ def _collecting(refusals: list[PermanentError]) -> Iterator[None]:
         refusals.append(refusal)
 
 
-class WindowController:
+class Windows(Capability):
     """Carries out what a window's decision says, and writes its status."""
 
-    def __init__(
-        self,
-        context: Context,
-        recorder: EventRecorder,
-        leads: Callable[[], bool],
-        enqueue: Callable[[Key, float], None],
-    ) -> None:
+    kinds = frozenset({WINDOW})
+
+    def __init__(self, kernel: Kernel) -> None:
+        context = kernel.context
         self._client = context.client
         self._cache = context.cache
         self._clock = context.clock
-        self._recorder = recorder
-        self._leads = leads
-        self._enqueue = enqueue
+        self._recorder = kernel.recorder
+        self._leads = kernel.leads
+        self._enqueue = kernel.enqueue
+        self.store = WindowStore(context.cache, lambda key: kernel.enqueue(key, 0.0))
+        self._listing = Listing(self.refresh)
         self._nodes = WindowNodeChooser(context)
         self._policies: Sequence[Mapping[str, Any]] = ()
         self._policies_listed_at = -_SURVEY_SECONDS - 1
 
+    def listen(self) -> None:
+        self._listing.listen()
+
+    def resync(self, is_due: Callable[[str], bool]) -> None:
+        for window in self.store.all():
+            if is_due(window.metadata.uid):
+                self._enqueue(Key(WINDOW, window.metadata.uid), 0.0)
+
     def refresh(self) -> None:
-        """Refresh all windows in the cache and their numbers; without the CRD there are none."""
+        """Refresh all windows and their numbers; without the CRD there are none."""
         try:
             listing = self._client.list(RESERVATION_WINDOWS)
         except NotFoundError:
             return
         found = [ReservationWindow.read(body) for body in listing.items]
-        self._cache.windows.replace(found, listing.resource_version)
-        states = Counter(window.status.state for window in self._cache.windows.all())
+        self.store.replace(found, listing.resource_version)
+        states = Counter(window.status.state for window in self.store.all())
         for state in WindowState:
             metrics.WINDOWS.labels(state=state.value).set(states[state.value])
 
@@ -186,7 +192,7 @@ class WindowController:
 
         A Reservation that may not be changed keeps no other from being opened; the refusal is raised at the end.
         """
-        window = self._cache.windows.get(key.name)
+        window = self.store.get(key.name)
         if window is None:
             return
         decision = decision_before = self._decide(window)
@@ -209,7 +215,7 @@ class WindowController:
             raise refusals[0]
 
     def _decide(self, window: ReservationWindow, *, without_nodes: bool = False) -> WindowDecision:
-        found = self._cache.reservations_of_window(window.metadata.uid)
+        found = self.store.reservations_of(window.metadata.uid)
         movers = self._movers() if any(map(waits_for_moves, found)) else Movers()
         return decide_window(window, found, self._clock.now(), without_nodes=without_nodes, movers=movers)
 
@@ -236,9 +242,9 @@ class WindowController:
         body = build_window_reservation(window, template, times, choice)
         if create_reservation(self._client, self._cache, body):
             late = (self._clock.now() - times.reserve_at).total_seconds()
-            metrics.WINDOW_LATE_SECONDS.observe(max(0.0, late))
-            metrics.WINDOW_OCCURRENCES.labels(result="opened").inc()
-            self._log(telemetry.WINDOW_OPENED, window, times.start)
+            metrics.LATE_SECONDS.observe(max(0.0, late))
+            metrics.OCCURRENCES.labels(result="opened").inc()
+            self._log(logs.OPENED, window, times.start)
             slots = window.spec.pod_num_to_reserve
             name = body["metadata"]["name"]
             text = f"holds {slots} places for the window from {_span(times)}: Reservation {name}"
@@ -254,18 +260,18 @@ class WindowController:
         try:
             raw = self._client.get(RESERVATION_WINDOWS, meta.name, namespace=meta.namespace)
         except NotFoundError:
-            self._cache.windows.remove(meta.uid)
+            self.store.remove(meta.uid)
             return None
         stored = ReservationWindow.read(raw)
         if (stored.metadata.uid, stored.metadata.generation) != (meta.uid, meta.generation):
-            self._cache.windows.put(stored)
+            self.store.put(stored)
             raise RetryableError(f"the window {window.key} has changed meanwhile")
         return raw
 
     def _close(self, window: ReservationWindow, reservation: Reservation) -> None:
         require_lease(self._leads)
         if delete_reservation(self._client, self._cache, reservation):
-            self._log(telemetry.WINDOW_CLOSED, window, None)
+            self._log(logs.CLOSED, window, None)
             why = "it is switched off" if window.spec.suspend else "the schedule no longer has this time"
             self._record(window, "Normal", CLOSED, f"Reservation {reservation.metadata.name} was deleted: {why}")
 
@@ -281,18 +287,18 @@ class WindowController:
         try:
             body = write_status(self._client, RESERVATION_WINDOWS, window.metadata, status)
         except NotFoundError:
-            self._cache.windows.remove(window.metadata.uid)
+            self.store.remove(window.metadata.uid)
         else:
-            self._cache.windows.put(ReservationWindow.read(body))
+            self.store.put(ReservationWindow.read(body))
 
     def _report(self, window: ReservationWindow, decision: WindowDecision) -> None:
         """Record what did not open; the status settles it, so that it is recorded once."""
         for one in decision.missed:
-            metrics.WINDOW_OCCURRENCES.labels(result="missed").inc()
-            self._log(telemetry.WINDOW_MISSED, window, one.start)
+            metrics.OCCURRENCES.labels(result="missed").inc()
+            self._log(logs.MISSED, window, one.start)
             self._record(window, "Warning", MISSED, f"nothing opened the window from {_span(one)} in time")
         for one in decision.left_out:
-            metrics.WINDOW_OCCURRENCES.labels(result="left out").inc()
+            metrics.OCCURRENCES.labels(result="left out").inc()
             text = f"the window from {_span(one)} does not open: too many earlier ones still are"
             self._record(window, "Warning", LEFT_OUT, text)
 
@@ -301,8 +307,8 @@ class WindowController:
         self._recorder.record(RecordedEvent(regarding, type_, reason, message))
 
     def _log(self, event: str, window: ReservationWindow, start: datetime | None) -> None:
-        at = {} if start is None else {telemetry.KEY_START: format_timestamp(start)}
-        _LOG.info(event, **{telemetry.KEY_WINDOW: window.key, **at})
+        at = {} if start is None else {logs.KEY_START: format_timestamp(start)}
+        _LOG.info(event, **{logs.KEY_WINDOW: window.key, **at})
 
 
 def _span(times: Occurrence) -> str:

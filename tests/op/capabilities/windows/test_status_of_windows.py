@@ -7,8 +7,9 @@ import pytest
 
 from berth_core import Reservation, ReservationPhase, WindowCondition, WindowReason
 from berth_kube import RESERVATIONS
+from berth_operator.capabilities.windows.store import WINDOW
 from berth_operator.metrics import REGISTRY
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.workqueue import Key
 from window_simulation import NAMESPACE, WindowSimulation, window_body
 
 
@@ -29,7 +30,7 @@ def see_slots(one: WindowSimulation, phase: ReservationPhase, *slots: dict[str, 
     status = {"state": {"phase": phase.value, "reason": "AwaitingCapacity"}, "slots": list(slots)}
     one.api.put(RESERVATIONS, {**one.api.objects[key], "status": status})
     one.cache.put_reservation(Reservation.read(one.api.objects[key]))
-    one.controller.reconcile(Key(KeyKind.WINDOW, "uid-nightly"))
+    one.controller.reconcile(Key(WINDOW, "uid-nightly"))
 
 
 HELD: Final = {"task": "window", "index": 0, "state": "Held"}

@@ -9,12 +9,13 @@ from berth_core import Reservation
 from berth_core.windows import WindowState
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import RESERVATION_WINDOWS, RESERVATIONS
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.capabilities.windows.store import WINDOW
+from berth_operator.workqueue import Key
 from fake_api import error
 from window_simulation import NAMESPACE, WindowSimulation, window_body
 
 END: Final = "2026-01-01T04:00:00Z"
-KEY: Final = Key(KeyKind.WINDOW, "uid-nightly")
+KEY: Final = Key(WINDOW, "uid-nightly")
 
 
 def at(hour: int, minute: int = 0, *, day: int = 1) -> datetime:
@@ -103,7 +104,7 @@ def test_a_window_that_is_changed_and_deleted_in_the_middle_leaves_nothing_to_op
     one.advance(at(3, 30))
     assert [found.spec.replicas for found in one.reservations()] == [3]
     del one.api.objects[RESERVATION_WINDOWS.plural, NAMESPACE, "nightly"]
-    one.cache.windows.remove("uid-nightly")
+    one.controller.store.remove("uid-nightly")
     created = len(one.lives)
     one.advance(at(6, day=3))
     assert len(one.lives) == created

@@ -1,4 +1,4 @@
-"""Cached ReservationWindows and RevocableZones, which are listed, and fences."""
+"""Objects that are listed instead of watched, and fences."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ T = TypeVar("T", bound=_Listed)
 class ListedObjects(Generic[T]):
     """All known objects of a kind by uid; each change queues the object. Thread-safe."""
 
-    def __init__(self, kind: KeyKind, enqueue: Callable[[Key], None]) -> None:
+    def __init__(self, kind: str, enqueue: Callable[[Key], None]) -> None:
         self._kind = kind
         self._enqueue = enqueue
         self._lock = threading.RLock()

@@ -21,7 +21,8 @@ from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_core.schedules import WindowSchedule
 from berth_kube import DESCHEDULER_POLICIES, JOBS, PODS, RESERVATION_WINDOWS, RESERVATIONS, VOLCANO_POD_GROUPS
 from berth_kube.errors import ServerError
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.capabilities.windows.store import WINDOW
+from berth_operator.workqueue import Key
 from builders import as_api, owner, pod
 from conventions.pages import blocks
 from conventions.tracked import ROOT
@@ -186,7 +187,7 @@ def test_a_deleted_window_opens_nothing() -> None:
     one = simulated()
     (key,) = [key for key in one.api.objects if key[0] == RESERVATION_WINDOWS.plural]
     del one.api.objects[key]
-    one.cache.windows.remove("uid-nightly")
+    one.controller.store.remove("uid-nightly")
     one.advance(at("3:30"))
     assert not one.lives
 
@@ -279,7 +280,7 @@ def test_a_refused_creation_is_tried_again_and_said_once() -> None:
     with pytest.raises(ServerError):
         one.advance(at("1:00"))
     one.api.faults.clear()
-    one.controller.reconcile(Key(KeyKind.WINDOW, "uid-nightly"))
+    one.controller.reconcile(Key(WINDOW, "uid-nightly"))
     one.settle()
     assert [held.metadata.name for held in one.reservations()] == [name]
     assert one.events() == ["WindowReserves"]

@@ -1,0 +1,85 @@
+"""What an optional part of the operator is: a capability, and what it gets of the kernel.
+
+The kernel is everything outside `capabilities`. It knows a capability only through `registry`.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import structlog
+
+from berth_core import BerthError
+from berth_operator import telemetry
+from berth_operator.executor import Context, EventRecorder
+from berth_operator.workqueue import Key
+
+_LIST_SECONDS: Final = 3.0
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """What a capability is built from."""
+
+    context: Context
+    recorder: EventRecorder
+    leads: Callable[[], bool]
+    """Returns whether this replica may act."""
+    enqueue: Callable[[Key, float], None]
+    """Queues a key to be reconciled after so many seconds."""
+
+
+class Capability:
+    """An optional part of the operator, by default one that does nothing.
+
+    One instance serves as long as the process; it leads for a term at a time.
+    """
+
+    kinds: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of keys that it reconciles: its own, and those of the kernel that concern it, too."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        """Build the capability, which must not call the API server yet."""
+
+    def listen(self) -> None:
+        """Learn of new and changed objects; called several times a second while this replica leads.
+
+        Raises nothing: what cannot be read is logged and read later.
+        """
+
+    def resync(self, is_due: Callable[[str], bool]) -> None:
+        """Queue what must be compared with the API server again.
+
+        `is_due` returns whether it is the turn of the object with a uid.
+        """
+
+    def reconcile(self, key: Key) -> None:
+        """Reconcile a key of one of its kinds; an error has it tried again."""
+
+    def stop_term(self) -> None:
+        """Stop acting and forget; called again and again while this replica does not lead."""
+
+
+class Listing:
+    """Lists a kind every three seconds.
+
+    Such kinds do not come through kopf: of two kinds that it watches, one that ends while the other is cut leaves it
+    waiting for ever.
+    """
+
+    def __init__(self, refresh: Callable[[], None]) -> None:
+        self._refresh = refresh
+        self._listed_at = -_LIST_SECONDS
+
+    def listen(self) -> None:
+        """Call `refresh` if it is time; its failure is logged, and it is called again the next time."""
+        if time.monotonic() - self._listed_at < _LIST_SECONDS:
+            return
+        self._listed_at = time.monotonic()
+        try:
+            self._refresh()
+        except BerthError as error:
+            _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})

@@ -1,0 +1,11 @@
+"""The capabilities of the operator: a line for each, in the order in which they act.
+
+Nothing else of the kernel imports one, so that without its line and its folder the operator is whole.
+"""
+
+from typing import Final
+
+from berth_operator.capabilities.windows.act import Windows
+from berth_operator.capability import Capability
+
+CAPABILITIES: Final[tuple[type[Capability], ...]] = (Windows,)
