@@ -12,7 +12,7 @@ import structlog
 
 from berth_core import BerthError
 from berth_operator import telemetry
-from berth_operator.executor import Context, EventRecorder
+from berth_operator.executor import Context, EventRecorder, PriorityClasses
 from berth_operator.workqueue import Key
 
 _LIST_SECONDS: Final = 3.0
@@ -26,6 +26,7 @@ class Kernel:
 
     context: Context
     recorder: EventRecorder
+    priorities: PriorityClasses
     leads: Callable[[], bool]
     """Returns whether this replica may act."""
     enqueue: Callable[[Key, float], None]

@@ -33,7 +33,6 @@ from berth_operator.executor import (
     EventRecorder,
     FenceManager,
     HandoverProbe,
-    LentFences,
     NodeChooser,
     NodeGuard,
     OrphanCollector,
@@ -47,7 +46,6 @@ from berth_operator.executor import (
     TemplateRefusals,
     Validator,
     WebhookRegistration,
-    ZoneController,
     find_pod,
     list_reservations,
 )
@@ -169,15 +167,18 @@ class Controller:
         self._best_effort = BestEffortPods(context, queue.add)
         self._executor = self._build_executor(context)
         self._orphans = OrphanCollector(context, self._executor)
-        self._zones = ZoneController(
-            context, LentFences(context, self._priorities), self._recorder, lambda: self.leading
-        )
         self._queues = QueueController(context, self._recorder, scope, lambda: self.leading, queue.add)
         fences = FenceManager(context, self._priorities)
         self._guards = NodeGuard(context, fences)
         self._refusals = TemplateRefusals(context, self._recorder)
         self._pending = PendingOwners(context, queue.add, self._refusals.report)
-        kernel = Kernel(context=context, recorder=self._recorder, leads=lambda: self.leading, enqueue=queue.add)
+        kernel = Kernel(
+            context=context,
+            recorder=self._recorder,
+            priorities=self._priorities,
+            leads=lambda: self.leading,
+            enqueue=queue.add,
+        )
         self.capabilities = tuple(capability(kernel) for capability in CAPABILITIES)
         self._sweep = Resync(
             context, scope, self._priorities, self._pod_groups, fences, queue.add, self._resync_capabilities
@@ -202,7 +203,6 @@ class Controller:
             KeyKind.STRAYS: self._reconcile_strays,
             KeyKind.WAITING: lambda _: self._pending.search(),
             KeyKind.BEST_EFFORT: lambda _: self._best_effort.let_in(),
-            KeyKind.ZONE: self._reconcile_zone,
             KeyKind.QUEUES: lambda _: self._queues.reconcile(),
         }
 
@@ -374,7 +374,6 @@ class Controller:
             if self._lease.held():
                 for capability in self.capabilities:
                     capability.listen()
-                self._sweep.listen(self._zones.refresh)
                 self._queues.listen()
                 self._informers.count_pods()
             else:
@@ -473,15 +472,11 @@ class Controller:
         self._orphans.release_stray_gates()
         self._pending.request_all()
 
-    def _reconcile_zone(self, key: Key) -> None:
-        self._zones.reconcile(key.name, lambda seconds: self._queue.add(key, seconds))
-
     def _reconcile_node(self, key: Key) -> None:
         settling_seconds = self._guards.reconcile(key.name, self._clock.now())
         if settling_seconds is not None:
             self._queue.add(key, settling_seconds)
         self._standing_fences.reconcile(key.name, self._clock.now())
-        self._zones.fences.reconcile(key.name, self._clock.now())
 
     def _retry(self, key: Key, error: Exception) -> None:
         failures = self._failures.get(key, 0)

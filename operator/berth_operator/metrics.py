@@ -10,11 +10,6 @@ PHASE_CHANGES: Final = Counter(
     "berth_reservation_phase_changes", "Changes of phase of Reservations", ["phase", "reason"], registry=REGISTRY
 )
 SLOTS: Final = Gauge("berth_slots", "Slots of all Reservations by state", ["state"], registry=REGISTRY)
-ZONES: Final = Gauge("berth_revocable_zones", "RevocableZones by state", ["state"], registry=REGISTRY)
-LENT_NODES: Final = Gauge("berth_lent_nodes", "Nodes with the label of a zone", ["zone"], registry=REGISTRY)
-LENT_NODE_PODS: Final = Gauge(
-    "berth_lent_node_pods", "Pods on the nodes of a zone that leave when it closes", ["zone"], registry=REGISTRY
-)
 QUEUES: Final = Gauge("berth_queues", "Queues by state", ["state"], registry=REGISTRY)
 QUEUE_PODS: Final = Gauge(
     "berth_queue_pods", "Pods of a queue: admitted or waiting", ["queue", "state"], registry=REGISTRY

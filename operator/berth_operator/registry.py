@@ -6,6 +6,10 @@ Nothing else of the kernel imports one, so that without its line and its folder 
 from typing import Final
 
 from berth_operator.capabilities.windows.act import Windows
+from berth_operator.capabilities.zones.act import Zones
 from berth_operator.capability import Capability
 
-CAPABILITIES: Final[tuple[type[Capability], ...]] = (Windows,)
+CAPABILITIES: Final[tuple[type[Capability], ...]] = (
+    Windows,
+    Zones,
+)

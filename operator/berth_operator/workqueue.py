@@ -26,8 +26,6 @@ class KeyKind(StrEnum):
     """The webhook's registration."""
     STRAYS = "strays"
     """Pods with our gate that name no Reservation."""
-    ZONE = "zone"
-    """Name: the RevocableZone's uid."""
     QUEUES = "queues"
     """All Queues: who is admitted depends on all of them."""
     WAITING = "waiting"

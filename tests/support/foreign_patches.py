@@ -429,7 +429,7 @@ WITHIN: Final = frozenset(
         "berth_kube.events._change_known",
         "berth_kube.events._change_taints",
         "berth_operator.executor.context.write_status",
-        "berth_operator.executor.guards._tell",
+        "berth_operator.capabilities.zones.fences._tell",
     }
 )
 """Send the patches of others in this table, those of objects of our own, or those of a demo on its own cluster."""

@@ -22,11 +22,11 @@ from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.capabilities.windows.act import Windows
 from berth_operator.capabilities.windows.store import WINDOW
-from berth_operator.capability import Kernel
 from berth_operator.executor.context import Context, EventRecorder
 from berth_operator.settings import OperatorSettings
 from berth_operator.workqueue import Key
 from builders import FakeClock, as_api, pod
+from capability_kernels import build_kernel
 from fake_api import FakeApi
 
 NAMESPACE: Final = "batch"
@@ -93,9 +93,8 @@ class WindowSimulation:
         client = self.api.as_client()
         self.recorder = EventRecorder(client)
         context = Context(client, self.cache, OperatorSettings(), self.clock)
-        self.controller = Windows(
-            Kernel(context=context, recorder=self.recorder, leads=lambda: self.is_up, enqueue=self._enqueue)
-        )
+        kernel = build_kernel(context, recorder=self.recorder, leads=lambda: self.is_up, enqueue=self._enqueue)
+        self.controller = Windows(kernel)
         for node in self.nodes:
             self.cache.put_node(node)
         for body in self._stored(RESERVATIONS.plural):

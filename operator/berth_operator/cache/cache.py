@@ -5,7 +5,7 @@ It can be rebuilt from the API at any time, so it is never the only record of a 
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from berth_core import (
     is_unschedulable,
     oldest_first,
 )
-from berth_operator.cache.listed_objects import FenceStore, ZoneStore
+from berth_operator.cache.listed_objects import FenceStore
 from berth_operator.cache.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys, PodCounts
 from berth_operator.cache.pods import PodStore, by_slot, reservation_key, reservation_uid
 from berth_operator.cache.reservations import (
@@ -61,13 +61,13 @@ class Cache:
         self._enqueue_key = enqueue
         self._tombstones = Tombstones()
         self._reservations = ReservationStore(self._tombstones)
-        self.zones = ZoneStore(enqueue)
         self._pods = PodStore(self._tombstones)
         self._nodes = NodeIndex()
         self.pod_counts = PodCounts()
         self._surveys = NodeSurveys()
         self.fences = FenceStore(enqueue, BEST_EFFORT_KEY)
         """Standing fences."""
+        self._other_fences: list[tuple[Callable[[Pod], bool], FenceStore]] = []
         self._unfenced: dict[str, str] = {}
         """Node whose capacity is awaited to why it has no fence."""
         self._kept: Mapping[str, frozenset[str]] | None = {}
@@ -236,6 +236,23 @@ class Cache:
             return tuple(self._pods.placeholders)
 
     # --- standing fences
+
+    def keep_fences(self, are_concerned: Callable[[Pod], bool]) -> FenceStore:
+        """Return a store for certain fences, which count as no standing fences from now on."""
+        store = FenceStore(self._enqueue_key)
+        self._other_fences.append((are_concerned, store))
+        return store
+
+    def store_of_fence(self, fence: Pod) -> FenceStore:
+        return next((store for is_concerned, store in self._other_fences if is_concerned(fence)), self.fences)
+
+    def replace_fences(self, listed: Iterable[Pod], version: str) -> None:
+        """Store a complete list of fences of all sorts."""
+        by_store: dict[int, list[Pod]] = defaultdict(list)
+        for fence in listed:
+            by_store[id(self.store_of_fence(fence))].append(fence)
+        for store in (self.fences, *(store for _, store in self._other_fences)):
+            store.replace(by_store[id(store)], version)
 
     def keep_nodes(self, kept: Mapping[str, frozenset[str]] | None) -> None:
         """Record the nodes that queues keep, each with the namespaces of their slots; None if they are not known.

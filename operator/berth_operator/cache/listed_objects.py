@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from berth_core import ObjectMeta, Pod, RevocableZone
+from berth_core import ObjectMeta, Pod
 from berth_operator.cache.pods import PodIndex
 from berth_operator.cache.reservations import Tombstones, is_newer, was_due
 from berth_operator.workqueue import Key, KeyKind
@@ -105,27 +105,3 @@ class FenceStore:
         for pod in self.all():
             if pod.metadata.uid not in present and was_due(pod.metadata, version):
                 self.remove(pod)
-
-
-class ZoneStore(ListedObjects[RevocableZone]):
-    """All known zones, and the fences on lent nodes. Thread-safe."""
-
-    def __init__(self, enqueue: Callable[[Key], None]) -> None:
-        super().__init__(KeyKind.ZONE, enqueue)
-        self.are_known = False
-        """Whether the zones were listed once; until then no fence of a lent node is taken off."""
-        self.fences = FenceStore(enqueue)
-
-    def named(self, name: str) -> RevocableZone | None:
-        """Return the zone of a name, None for none."""
-        return next((one for one in self.all() if one.metadata.name == name), None)
-
-    def queue_all(self) -> None:
-        """Queue every zone: what it says of its nodes and their pods changes with these."""
-        for zone in self.all():
-            self._enqueue(Key(KeyKind.ZONE, zone.metadata.uid))
-
-    def queue_nodes(self, names: Iterable[str]) -> None:
-        """Queue nodes whose fences are not as they should be."""
-        for name in names:
-            self._enqueue(Key(KeyKind.NODE, name))

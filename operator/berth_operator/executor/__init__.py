@@ -3,14 +3,13 @@
 from berth_operator.executor.context import Context, EventRecorder, find_pod
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
-from berth_operator.executor.guards import BestEffortPods, FenceManager, LentFences, NodeGuard, StandingFences
+from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard, StandingFences
 from berth_operator.executor.handover_path import HandoverProbe, WebhookRegistration
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.pending_owners import PendingOwners, ReserveableGroups, TemplateRefusals
 from berth_operator.executor.queues import QueueController
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
-from berth_operator.executor.zones import ZoneController
 
 __all__ = [
     "ActionExecutor",
@@ -19,7 +18,6 @@ __all__ = [
     "EventRecorder",
     "FenceManager",
     "HandoverProbe",
-    "LentFences",
     "NodeChooser",
     "NodeGuard",
     "OrphanCollector",
@@ -34,7 +32,6 @@ __all__ = [
     "TemplateRefusals",
     "Validator",
     "WebhookRegistration",
-    "ZoneController",
     "find_pod",
     "list_reservations",
 ]

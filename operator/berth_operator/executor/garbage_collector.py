@@ -12,7 +12,6 @@ from berth_core import (
     HANDOVER_GATE,
     RESERVATION_LABEL,
     RESERVATION_NAME_ANNOTATION,
-    BerthError,
     ObjectMeta,
     PermanentError,
     Pod,
@@ -31,8 +30,6 @@ from berth_operator.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
 
 _ONE_BY_ONE: Final = 20
 """Up to this many changed Reservations are fetched one by one."""
-
-_LIST_SECONDS: Final = 3.0
 _TURNS: Final = 4
 """This many resyncs reconcile every Reservation once."""
 
@@ -89,22 +86,6 @@ class Resync:
         self._enqueue = enqueue
         self._further = further
         self._turn = 0
-        self._listed_at = -_LIST_SECONDS
-
-    def listen(self, *refresh: Callable[[], None]) -> None:
-        """Hear of new and changed windows and zones every three seconds.
-
-        They do not come through kopf: of two kinds that it watches, one that ends while the other is cut leaves it
-        waiting for ever.
-        """
-        if time.monotonic() - self._listed_at < _LIST_SECONDS:
-            return
-        self._listed_at = time.monotonic()
-        try:
-            for kind in refresh:
-                kind()
-        except BerthError as error:
-            _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
 
     def run(self, *, everything: bool = True) -> None:
         """Queue Reservations, orphans, guards and fences, and refresh the registration.
@@ -125,8 +106,7 @@ class Resync:
         self._further(is_due)
         self._enqueue(STRAYS_KEY)
         self._enqueue(BEST_EFFORT_KEY)
-        lent = {pod.spec.node_name for pod in self._cache.zones.fences.all()}
-        for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find() | lent:
+        for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find():
             self._enqueue(Key(KeyKind.NODE, node))
         self._scope.refresh()
         if not self._cache.live_namespaces():

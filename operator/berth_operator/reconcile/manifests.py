@@ -23,7 +23,6 @@ from berth_core import (
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
     POD_GROUP_KIND,
-    PREEMPTABLE_ANNOTATION,
     PREEMPTABLE_LABEL,
     PREFIX,
     PROBE_LABEL,
@@ -41,7 +40,6 @@ from berth_core import (
     VOLCANO_SCHEDULER,
     WEBHOOK_CONFIGURATION,
     Capacity,
-    LentFence,
     NodeSelectorTerm,
     PodSpec,
     Reservation,
@@ -207,7 +205,7 @@ def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSett
     Schedulers go by a pod that is bound, whether it runs or not. So it mounts what does not exist: a kubelet that waits
     for that makes no sandbox and starts no container, which would delay those of the owner.
     """
-    body = _fence(node, name, {}, _STRANGERS, seconds=seconds, settings=settings)
+    body = build_fence_against(node, name, {}, _STRANGERS, seconds=seconds, settings=settings)
     body["spec"]["volumes"] = [{"name": _MISSING_VOLUME, "configMap": {"name": FENCE_CONFIG_MAP}}]
     (container,) = body["spec"]["containers"]
     container["volumeMounts"] = [{"name": _MISSING_VOLUME, "mountPath": f"/{_MISSING_VOLUME}"}]
@@ -230,47 +228,21 @@ def build_standing_fence(node: str, name: str, kind: FenceKind, *, seconds: int,
         FenceKind.PLACEHOLDERS: (*_PLACEHOLDERS, (AWAITS_CAPACITY_LABEL, "DoesNotExist")),
     }[kind]
     labels = {STANDING_FENCE_LABEL: kind.value}
-    return _fence(node, name, labels, term, seconds=seconds, settings=settings)
+    return build_fence_against(node, name, labels, term, seconds=seconds, settings=settings)
 
 
-def build_lent_fence(
-    node: str, name: str, kind: LentFence, notes: Mapping[str, str], *, seconds: int, settings: PlaceholderSettings
-) -> Body:
-    """Return the pod that keeps others off a lent node.
-
-    The fence of an open node prefers preemptable pods beside it, as schedulers score a node by what its pods prefer.
-    """
-    labels = {STANDING_FENCE_LABEL: kind.value}
-    kept_off = _NOT_OF_DAEMONS if kind is LentFence.CLOSED else _NOT_PREEMPTABLE
-    body = _fence(node, name, labels, kept_off, seconds=seconds, settings=settings)
-    body["metadata"]["annotations"] = dict(notes)
-    if kind is LentFence.CLOSED:
-        return body
-    terms = [_on_same_node((one,)) | {"namespaceSelector": {}} for one in _PREEMPTABLE]
-    preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]
-    body["spec"]["affinity"]["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
-    return body
-
-
-_Expressions = tuple[tuple[str, ...], ...]
+Expressions = tuple[tuple[str, ...], ...]
 """Key, operator and values of each expression of a selector."""
-_STRANGERS: Final[_Expressions] = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
-_NOT_OF_DAEMONS: Final[_Expressions] = ((DAEMON_POD_LABEL, "DoesNotExist"),)
-_PREEMPTABLE: Final[_Expressions] = ((PREEMPTABLE_LABEL, "Exists"), (PREEMPTABLE_ANNOTATION, "In", "true"))
-_NOT_PREEMPTABLE: Final[_Expressions] = (
-    *_NOT_OF_DAEMONS,
-    (PREEMPTABLE_LABEL, "DoesNotExist"),
-    (PREEMPTABLE_ANNOTATION, "NotIn", "true"),
-)
-_PLACEHOLDERS: Final[_Expressions] = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
-_FENCE_OF_HANDOVER: Final[_Expressions] = ((FENCE_LABEL, "Exists"), (STANDING_FENCE_LABEL, "DoesNotExist"))
+_STRANGERS: Final[Expressions] = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
+_PLACEHOLDERS: Final[Expressions] = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
+_FENCE_OF_HANDOVER: Final[Expressions] = ((FENCE_LABEL, "Exists"), (STANDING_FENCE_LABEL, "DoesNotExist"))
 
 
-def _fence(
+def build_fence_against(
     node: str,
     name: str,
     labels: Mapping[str, str],
-    kept_off: _Expressions,
+    kept_off: Expressions,
     *,
     seconds: int,
     settings: PlaceholderSettings,
@@ -281,7 +253,7 @@ def _fence(
     the pod matches all of its terms. It is bound from the start, so that no scheduler has to place it; it requests an
     explicit zero, so that no LimitRange sets a default.
     """
-    term = _on_same_node(kept_off) | {"namespaceSelector": {}}
+    term = on_same_node(kept_off) | {"namespaceSelector": {}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -301,7 +273,7 @@ def _fence(
     }
 
 
-def _on_same_node(expressions: _Expressions) -> Body:
+def on_same_node(expressions: Expressions) -> Body:
     """Return the term of an affinity or anti-affinity to pods on the same node."""
     selected = [
         {"key": key, "operator": operator, **({"values": values} if values else {})}
@@ -356,7 +328,7 @@ def _placeholder_spec(
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     if any(not one.key and one.operator == "Exists" for one in spec.tolerations):  # it tolerates the guard
         affinity["podAntiAffinity"] = {
-            "requiredDuringSchedulingIgnoredDuringExecution": [_on_same_node(_FENCE_OF_HANDOVER)]
+            "requiredDuringSchedulingIgnoredDuringExecution": [on_same_node(_FENCE_OF_HANDOVER)]
         }
     return result | {"affinity": affinity} if affinity else result
 

@@ -13,15 +13,15 @@ from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import Reservation
 from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.guards import LentFences
-from berth_operator.executor.zones import list_zones
-from berth_operator.reconcile.manifests import build_lent_fence, build_placeholder
+from berth_operator.capabilities.zones.fences import LentFences
+from berth_operator.capabilities.zones.manifests import build_lent_fence
+from berth_operator.reconcile.manifests import build_placeholder
 from berth_operator.reconcile.pod_patches import build_assignment
 from berth_operator.settings import PlaceholderSettings
 from builders import as_api, pod, task
 from handover_builders import note, owner_pod, place, placeholder
 from json_patches import apply
-from operator_harness import OperatorHarness, harness
+from zone_harness import ZoneHarness, harness
 
 __all__ = ["harness"]
 
@@ -92,7 +92,7 @@ def test_a_pod_without_labels_gets_both_at_once() -> None:
     assert set(after.metadata.labels) == {"berth.volcano.sh/reservation", PREEMPTABLE_LABEL}
 
 
-def lend(harness: OperatorHarness, **spec: Any) -> LentFences:  # noqa: ANN401 - a field of the zone
+def lend(harness: ZoneHarness, **spec: Any) -> LentFences:  # noqa: ANN401 - a field of the zone
     """Have a lent node with its fence as it should be at two o'clock."""
     harness.api.identifies = True
     harness.clock.advance((OPEN - harness.clock.now()).total_seconds())
@@ -102,12 +102,12 @@ def lend(harness: OperatorHarness, **spec: Any) -> LentFences:  # noqa: ANN401 -
     node = {"name": "node-a", "uid": "uid-node-a", "labels": {REVOCABLE_ZONE_LABEL: "rz1"}}
     harness.api.put(NODES, {"metadata": node, "spec": {}, "status": {"allocatable": {"pods": "110"}}})
     harness.cache.put_node(harness.api.get(NODES, "node-a", type=GuardableNode))
-    list_zones(harness.context.client, harness.cache)
-    return LentFences(harness.context, harness.priorities)
+    harness.zones.refresh()
+    return harness.zones.fences
 
 
 @pytest.mark.parametrize("suspend", [False, True], ids=["open", "closed"])
-def test_the_places_on_a_lent_node_go_when_it_closes(harness: OperatorHarness, *, suspend: bool) -> None:
+def test_the_places_on_a_lent_node_go_when_it_closes(harness: ZoneHarness, *, suspend: bool) -> None:
     fences = lend(harness, suspend=suspend)
     let_in, other = placeholder(node="node-a"), placeholder(1, node="node-a")
     let_in = with_label(let_in)

@@ -1,7 +1,6 @@
 """Lent nodes have the fence that their zone's times ask for, and the zone says what is left on them."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -14,14 +13,15 @@ from berth_core.schedules import ZoneSchedule
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.guards import LentFences
-from berth_operator.executor.zones import PreemptablePods, ZoneController, list_zones
+from berth_operator.capabilities.zones.act import PreemptablePods
+from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
+from berth_operator.capabilities.zones.store import ZONE
 from berth_operator.metrics import REGISTRY
-from berth_operator.reconcile.zones import PodsLeft, decide_zone
 from berth_operator.workqueue import Key, KeyKind
 from builders import as_api, pod
+from conventions.tracked import ROOT
 from fake_api import error
-from operator_harness import OperatorHarness, harness
+from zone_harness import ZoneHarness, harness
 
 __all__ = ["harness"]
 
@@ -39,7 +39,7 @@ def zone_body(name: str = "rz1", **spec: Any) -> dict[str, Any]:  # noqa: ANN401
     }
 
 
-def lend(harness: OperatorHarness, *nodes: str, zone: str = "rz1", **spec: Any) -> None:  # noqa: ANN401
+def lend(harness: ZoneHarness, *nodes: str, zone: str = "rz1", **spec: Any) -> None:  # noqa: ANN401
     """Have nodes that belong to a zone."""
     harness.api.identifies = True
     harness.api.put(REVOCABLE_ZONES, zone_body(zone, **spec))
@@ -49,25 +49,22 @@ def lend(harness: OperatorHarness, *nodes: str, zone: str = "rz1", **spec: Any) 
         harness.cache.put_node(harness.api.get(NODES, name, type=GuardableNode))
 
 
-def live_at(harness: OperatorHarness, now: datetime) -> RevocableZone:
+def live_at(harness: ZoneHarness, now: datetime) -> RevocableZone:
     """Hear of the zones and reconcile what this queues, until nothing more is to do."""
     harness.clock.advance((now - harness.clock.now()).total_seconds())
-    fences = LentFences(harness.context, harness.priorities)
-    controller = ZoneController(harness.context, fences, harness.recorder, lambda: harness.leads)
-    list_zones(harness.context.client, harness.cache)
+    harness.forget_counts()
+    harness.zones.refresh()
     for _ in range(20):
         keys, harness.queued[:] = list(dict.fromkeys(harness.queued)), []
         for key in keys:
-            if key.kind is KeyKind.ZONE:
-                controller.reconcile(key.name, lambda _seconds: None)
-            elif key.kind is KeyKind.NODE:
-                fences.reconcile(key.name, now)
+            if key.kind in {ZONE, KeyKind.NODE}:
+                harness.zones.reconcile(key)
         if not keys:
             break
     return RevocableZone.read(harness.api.get(REVOCABLE_ZONES, "rz1"))
 
 
-def fences(harness: OperatorHarness) -> list[tuple[str, str]]:
+def fences(harness: ZoneHarness) -> list[tuple[str, str]]:
     found = harness.api.list(PODS, namespace="berth-system", type=Pod).items
     return sorted((one.spec.node_name, one.metadata.labels[STANDING_FENCE_LABEL]) for one in found)
 
@@ -77,7 +74,7 @@ def at(hours: float) -> datetime:
     return NIGHT + timedelta(hours=hours)
 
 
-def test_the_proposals_zone_is_open_from_one_to_four(harness: OperatorHarness) -> None:
+def test_the_proposals_zone_is_open_from_one_to_four(harness: ZoneHarness) -> None:
     lend(harness, "node-a", "node-b")
     seen = {}
     for minutes in range(-60, 300, 20):
@@ -88,7 +85,7 @@ def test_the_proposals_zone_is_open_from_one_to_four(harness: OperatorHarness) -
         assert found == want, minutes
 
 
-def test_the_next_fence_is_there_before_the_other_goes(harness: OperatorHarness) -> None:
+def test_the_next_fence_is_there_before_the_other_goes(harness: ZoneHarness) -> None:
     lend(harness, "node-a")
     live_at(harness, at(-1))
     harness.api.calls.clear()
@@ -97,7 +94,7 @@ def test_the_next_fence_is_there_before_the_other_goes(harness: OperatorHarness)
     assert [call.split()[0] for call in changes] == ["create", "delete"]
 
 
-def test_each_change_of_a_zone_is_an_event_and_metrics_count_nodes_and_pods(harness: OperatorHarness) -> None:
+def test_each_change_of_a_zone_is_an_event_and_metrics_count_nodes_and_pods(harness: ZoneHarness) -> None:
     lend(harness, "node-a", "node-b", evictBefore="10m")
     harness.api.put(PODS, as_api(pod("batch", node="node-a")))
     told = []
@@ -117,11 +114,11 @@ def test_each_change_of_a_zone_is_an_event_and_metrics_count_nodes_and_pods(harn
         "Closed": 0,
     }
     harness.api.delete(REVOCABLE_ZONES, "rz1")
-    list_zones(harness.context.client, harness.cache)
+    harness.zones.refresh()
     assert metric("berth_lent_nodes", zone="rz1") is None
 
 
-def events(harness: OperatorHarness) -> list[str]:
+def events(harness: ZoneHarness) -> list[str]:
     """Return the reasons of the events that were recorded since the last call."""
     found = []
     while not harness.recorder._waiting.empty():
@@ -133,7 +130,7 @@ def metric(name: str, **labels: str) -> float | None:
     return REGISTRY.get_sample_value(name, labels)
 
 
-def test_what_is_wrong_or_switched_off_keeps_the_nodes_closed(harness: OperatorHarness) -> None:
+def test_what_is_wrong_or_switched_off_keeps_the_nodes_closed(harness: ZoneHarness) -> None:
     lend(harness, "node-a", suspend=True)
     assert live_at(harness, at(1)).status.state == "Suspended"
     assert fences(harness) == [("node-a", "lent-closed")]
@@ -143,27 +140,27 @@ def test_what_is_wrong_or_switched_off_keeps_the_nodes_closed(harness: OperatorH
     assert "windows[0]" in status.conditions[0].message
 
 
-def test_a_deleted_zone_and_a_label_that_is_taken_off_take_the_fences_with_them(harness: OperatorHarness) -> None:
+def test_a_deleted_zone_and_a_label_that_is_taken_off_take_the_fences_with_them(harness: ZoneHarness) -> None:
     lend(harness, "node-a", "node-b")
     live_at(harness, at(1))
     bare = {"metadata": {"name": "node-b", "uid": "uid-node-b", "resourceVersion": "900"}}
     harness.cache.put_node(msgspec.convert(bare, GuardableNode))
     live_at(harness, at(1))
     assert fences(harness) == [("node-a", "lent-open")]
-    harness.cache.zones.remove("uid-rz1")
+    harness.zones.store.remove("uid-rz1")
     harness.api.delete(REVOCABLE_ZONES, "rz1")
-    list_zones(harness.context.client, harness.cache)
+    harness.zones.refresh()
     assert Key(KeyKind.NODE, "node-a") in harness.queued
-    LentFences(harness.context, harness.priorities).reconcile("node-a", at(1))
+    harness.zones.fences.reconcile("node-a", at(1))
     assert fences(harness) == []
 
 
-def test_nothing_is_taken_off_before_the_zones_are_known(harness: OperatorHarness) -> None:
+def test_nothing_is_taken_off_before_the_zones_are_known(harness: ZoneHarness) -> None:
     lend(harness, "node-a")
     live_at(harness, at(-1))
-    harness.cache.zones.remove("uid-rz1")
-    harness.cache.zones.are_known = False
-    LentFences(harness.context, harness.priorities).reconcile("node-a", at(-1))
+    harness.zones.store.remove("uid-rz1")
+    harness.zones.store.are_known = False
+    harness.zones.fences.reconcile("node-a", at(-1))
     assert fences(harness) == [("node-a", "lent-closed")]
 
 
@@ -186,7 +183,7 @@ def test_no_pod_comes_any_more_once_those_there_need_the_rest_of_the_time() -> N
     assert decide_zone(known, {"node-a": True}, PodsLeft(), at(3)).status.state == "Closed"
 
 
-def test_the_budget_of_a_group_says_how_long_its_pods_need(harness: OperatorHarness) -> None:
+def test_the_budget_of_a_group_says_how_long_its_pods_need(harness: ZoneHarness) -> None:
     lend(harness, "node-a")
     for one in left(6).pods:
         harness.api.put(PODS, as_api(one))
@@ -199,7 +196,7 @@ def test_the_budget_of_a_group_says_how_long_its_pods_need(harness: OperatorHarn
     assert [str(alone)[11:16], str(together)[11:16]] == ["03:52", "03:56"]
 
 
-def test_a_fence_that_admission_gives_requests_is_tried_again_after_a_minute(harness: OperatorHarness) -> None:
+def test_a_fence_that_admission_gives_requests_is_tried_again_after_a_minute(harness: ZoneHarness) -> None:
     lend(harness, "node-a")
     create, tried = harness.api.create, []
 
@@ -210,8 +207,8 @@ def test_a_fence_that_admission_gives_requests_is_tried_again_after_a_minute(har
         return create(resource, body, **rest)
 
     harness.api.create = create_with_requests  # type: ignore[method-assign]
-    fences_of_lent = LentFences(harness.context, harness.priorities)
-    list_zones(harness.context.client, harness.cache)
+    fences_of_lent = harness.zones.fences
+    harness.zones.refresh()
     for seconds in (0, 3, 59, 60, 63):
         fences_of_lent.reconcile("node-a", at(-1) + timedelta(seconds=seconds))
     assert len(tried) == 2
@@ -221,7 +218,7 @@ def test_a_fence_that_admission_gives_requests_is_tried_again_after_a_minute(har
     assert "admission gives the fence of node-a requests" in status.conditions[1].message
 
 
-def test_the_fence_of_a_node_that_is_emptied_says_until_when(harness: OperatorHarness) -> None:
+def test_the_fence_of_a_node_that_is_emptied_says_until_when(harness: ZoneHarness) -> None:
     lend(harness, "node-a", evictBefore="10m", evictPeriod="2m")
     live_at(harness, at(0))
     live_at(harness, at(2.9))
@@ -231,7 +228,7 @@ def test_the_fence_of_a_node_that_is_emptied_says_until_when(harness: OperatorHa
     assert notes["berth.volcano.sh/empty-by"] == "2026-11-21T04:00:00Z"
 
 
-def test_a_fence_says_at_once_what_was_changed_in_its_zone(harness: OperatorHarness) -> None:
+def test_a_fence_says_at_once_what_was_changed_in_its_zone(harness: ZoneHarness) -> None:
     lend(harness, "node-a", evictBefore="10m", evictPeriod="2m")
     live_at(harness, at(0))
     live_at(harness, at(2.9))
@@ -248,7 +245,7 @@ def test_a_fence_says_at_once_what_was_changed_in_its_zone(harness: OperatorHarn
     assert [verb for verb in changes if verb != "list"] == ["merge"], "the same fence, and only once"
 
 
-def test_a_pod_of_a_tenant_that_is_labelled_as_a_fence_is_counted(harness: OperatorHarness) -> None:
+def test_a_pod_of_a_tenant_that_is_labelled_as_a_fence_is_counted(harness: ZoneHarness) -> None:
     lend(harness, "node-a")
     harness.api.put(PODS, as_api(pod("forged", node="node-a", labels={STANDING_FENCE_LABEL: "lent-closed"})))
     assert live_at(harness, at(1)).status.pods == 1
@@ -277,7 +274,7 @@ def test_what_is_left_at_the_end_is_named_and_what_a_budget_may_keep_is_counted(
 
 
 def test_the_example_of_the_page_is_valid() -> None:
-    docs = Path(__file__).parents[2] / "operator" / "docs"
+    docs = ROOT / "operator" / "docs"
     zone = RevocableZone.read(yaml.safe_load((docs / "lent-nodes.yaml").read_text(encoding="utf-8")))
     assert not zone.metadata.unreadable
     ZoneSchedule.parse(zone.spec)
@@ -309,7 +306,7 @@ PODS_THAT_WAIT: Final = {
 
 
 @pytest.mark.parametrize(("body", "want"), PODS_THAT_WAIT.values(), ids=PODS_THAT_WAIT.keys())
-def test_a_pod_is_let_onto_open_lent_nodes(harness: OperatorHarness, body: dict[str, Any], *, want: bool) -> None:
+def test_a_pod_is_let_onto_open_lent_nodes(harness: ZoneHarness, body: dict[str, Any], *, want: bool) -> None:
     group = {"metadata": {"name": "group", "namespace": "default", "uid": "uid-group", **SAYS_SO}}
     harness.api.put(VOLCANO_POD_GROUPS, group)
     harness.api.put(PODS, body)
@@ -318,7 +315,7 @@ def test_a_pod_is_let_onto_open_lent_nodes(harness: OperatorHarness, body: dict[
     assert (PREEMPTABLE_LABEL in found.metadata.labels) is want
 
 
-def test_pods_of_daemon_sets_and_static_pods_are_not_counted(harness: OperatorHarness) -> None:
+def test_pods_of_daemon_sets_and_static_pods_are_not_counted(harness: ZoneHarness) -> None:
     lend(harness, "node-a")
     mirror = {"kubernetes.io/config.mirror": "x"}
     there = [
@@ -332,27 +329,27 @@ def test_pods_of_daemon_sets_and_static_pods_are_not_counted(harness: OperatorHa
     assert live_at(harness, at(1)).status.pods == 1
 
 
-def set_phase(harness: OperatorHarness, phase: str) -> None:
+def set_phase(harness: ZoneHarness, phase: str) -> None:
     """Have the kubelet report a phase of the one fence."""
-    (fence,) = harness.cache.zones.fences.all()
+    (fence,) = harness.zones.store.fences.all()
     body = harness.api.get(PODS, fence.metadata.name, namespace="berth-system", type=dict[str, Any])
     body["metadata"]["creationTimestamp"] = "2026-11-21T00:00:00Z"
     harness.api.put(PODS, {**body, "status": {"phase": phase}})
     found = harness.api.get(PODS, fence.metadata.name, namespace="berth-system", type=Pod)
-    harness.cache.zones.fences.put(found)
+    harness.zones.store.fences.put(found)
 
 
-def test_a_fence_that_the_kubelet_ends_is_made_again(harness: OperatorHarness) -> None:
+def test_a_fence_that_the_kubelet_ends_is_made_again(harness: ZoneHarness) -> None:
     lend(harness, "node-a")
     live_at(harness, at(-1))
     set_phase(harness, "Failed")
     live_at(harness, at(-0.9))
-    (fence,) = harness.cache.zones.fences.all()
+    (fence,) = harness.zones.store.fences.all()
     assert not fence.is_terminal
     assert fences(harness) == [("node-a", "lent-closed")]
 
 
-def test_a_node_without_a_pod_slot_for_both_gives_up_its_fence_for_the_next(harness: OperatorHarness) -> None:
+def test_a_node_without_a_pod_slot_for_both_gives_up_its_fence_for_the_next(harness: ZoneHarness) -> None:
     lend(harness, "node-a")
     live_at(harness, at(1))
     for number in range(109):
@@ -364,35 +361,34 @@ def test_a_node_without_a_pod_slot_for_both_gives_up_its_fence_for_the_next(harn
     assert fences(harness) == [("node-a", "lent-closed")]
 
 
-def test_pods_of_many_nodes_are_counted_by_one_list(harness: OperatorHarness) -> None:
+def test_pods_of_many_nodes_are_counted_by_one_list(harness: ZoneHarness) -> None:
     names = [f"node-{number}" for number in range(60)]
     lend(harness, *names)
     live_at(harness, at(-1))
     for name in names:
         harness.api.put(PODS, as_api(pod(f"pod-{name}", node=name)))
     harness.api.put(PODS, as_api(pod("elsewhere", node="node-x")))
-    fences_ = LentFences(harness.context, harness.priorities)
-    controller = ZoneController(harness.context, fences_, harness.recorder, lambda: harness.leads)
+    harness.forget_counts()
     harness.api.calls.clear()
-    controller.reconcile("uid-rz1", lambda _seconds: None)
+    harness.zones.reconcile(Key(ZONE, "uid-rz1"))
     assert sum(call.startswith("list pods") for call in harness.api.calls) == 1
-    zone = harness.cache.zones.named("rz1")
+    zone = harness.zones.store.named("rz1")
     assert zone is not None
     assert zone.status.pods == 60
 
 
 @pytest.mark.parametrize("crd", [True, False], ids=["no zone", "no CRD"])
-def test_without_zones_nothing_but_their_list_is_read(harness: OperatorHarness, *, crd: bool) -> None:
+def test_without_zones_nothing_but_their_list_is_read(harness: ZoneHarness, *, crd: bool) -> None:
     if not crd:
         harness.api.faults["list revocablezones "] = error(NotFoundError)
     harness.api.calls.clear()
-    list_zones(harness.context.client, harness.cache)
+    harness.zones.refresh()
     assert [call.strip() for call in harness.api.calls] == ["list revocablezones"]
     assert harness.queued == []
-    assert harness.cache.zones.are_known
+    assert harness.zones.store.are_known
 
 
-def test_pods_that_wait_are_read_only_while_a_zone_with_nodes_is_open(harness: OperatorHarness) -> None:
+def test_pods_that_wait_are_read_only_while_a_zone_with_nodes_is_open(harness: ZoneHarness) -> None:
     lend(harness, "node-a")
     for hours, want in ((-1, False), (1, True), (3, False)):
         harness.api.put(PODS, waiting(f"pod{hours + 1}", **SAYS_SO))

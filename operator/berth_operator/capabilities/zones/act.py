@@ -1,6 +1,6 @@
 """Keep the status of RevocableZones, and let preemptable pods onto open lent nodes.
 
-`reconcile.zones` decides, and `guards` has the fences.
+`decide` says how, and `fences` keeps the other pods off.
 """
 
 import threading
@@ -32,18 +32,21 @@ from berth_core import (
     volcano_group_of,
 )
 from berth_kube import PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS, KubeClient, NotFoundError
-from berth_operator import metrics
 from berth_operator.cache import Cache
+from berth_operator.capabilities.zones import metrics
+from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
+from berth_operator.capabilities.zones.fences import LentFences
+from berth_operator.capabilities.zones.store import ZONE, ZoneStore
+from berth_operator.capability import Capability, Kernel, Listing
+from berth_operator.executor import Context
 from berth_operator.executor.context import (
     WITHOUT_NODE,
-    Context,
-    EventRecorder,
     RecordedEvent,
     require_lease,
     write_status,
 )
-from berth_operator.executor.guards import LentFences, label_oldest
-from berth_operator.reconcile import PodsLeft, decide_zone
+from berth_operator.executor.guards import label_oldest
+from berth_operator.workqueue import Key, KeyKind
 
 EVENTS: Final = {
     ZoneState.OPEN: ("ZoneOpened", "preemptable pods may use the nodes"),
@@ -104,16 +107,16 @@ class PreemptablePods:
 # --- zones -----------------------------------------------------------------------------------------------------------
 
 
-def list_zones(client: KubeClient, cache: Cache) -> None:
-    """Refresh all zones in the cache, and queue them and the nodes whose fences nothing wants any more.
+def list_zones(client: KubeClient, cache: Cache, store: ZoneStore) -> None:
+    """Refresh all zones, and queue them and the nodes whose fences nothing wants any more.
 
     Without the CRD there are none.
     """
     with suppress(NotFoundError):
         listing = client.list(REVOCABLE_ZONES)
-        cache.zones.replace([RevocableZone.read(body) for body in listing.items], listing.resource_version)
-    cache.zones.are_known = True
-    zones = cache.zones.all()
+        store.replace([RevocableZone.read(body) for body in listing.items], listing.resource_version)
+    store.are_known = True
+    zones = store.all()
     states = Counter(zone.status.state for zone in zones)
     for state in ZoneState:
         metrics.ZONES.labels(state=state.value).set(states[state.value])
@@ -122,42 +125,54 @@ def list_zones(client: KubeClient, cache: Cache) -> None:
     for zone in zones:
         metrics.LENT_NODES.labels(zone=zone.metadata.name).set(zone.status.nodes)
         metrics.LENT_NODE_PODS.labels(zone=zone.metadata.name).set(zone.status.pods)
-    cache.zones.queue_all()
+    store.queue_all()
     names = {zone.metadata.name for zone in zones}
     nodes = (node.metadata for node in cache.nodes()) if zones else ()
     lent = {meta.name for meta in nodes if meta.labels.get(REVOCABLE_ZONE_LABEL) in names}
-    cache.zones.queue_nodes({pod.spec.node_name for pod in cache.zones.fences.all()} - lent)
+    store.queue_nodes({pod.spec.node_name for pod in store.fences.all()} - lent)
 
 
-class ZoneController:
+class Zones(Capability):
     """Keeps the fences of zones as they should be, and writes their status."""
 
-    def __init__(
-        self,
-        context: Context,
-        fences: LentFences,
-        recorder: EventRecorder,
-        leads: Callable[[], bool],
-    ) -> None:
+    kinds = frozenset({ZONE, KeyKind.NODE})
+
+    def __init__(self, kernel: Kernel) -> None:
+        context = kernel.context
         self._client = context.client
         self._cache = context.cache
         self._clock = context.clock
         self._own_namespace = context.settings.placeholders.namespace
-        self._recorder = recorder
-        self._leads = leads
+        self._recorder = kernel.recorder
+        self._leads = kernel.leads
+        self._enqueue = kernel.enqueue
+        self.store = ZoneStore(context.cache, lambda key: kernel.enqueue(key, 0.0))
+        self.fences = LentFences(context, kernel.priorities, self.store)
+        self._listing = Listing(self.refresh)
         self._pods = PreemptablePods(context)
         self._counts: dict[str, tuple[float, PodsLeft]] = {}
         """By uid of a zone the pods on its nodes, and the monotonic time of that."""
-        self.fences = fences
+
+    def listen(self) -> None:
+        self._listing.listen()
 
     def refresh(self) -> None:
-        list_zones(self._client, self._cache)
+        list_zones(self._client, self._cache, self.store)
 
-    def reconcile(self, uid: str, wake: Callable[[float], None]) -> None:
-        """Reconcile a zone; `wake` gets the seconds until it opens or closes next."""
-        zone = self._cache.zones.get(uid)
+    def resync(self, _: Callable[[str], bool]) -> None:
+        self.store.queue_nodes({fence.spec.node_name for fence in self.store.fences.all()})
+
+    def reconcile(self, key: Key) -> None:
+        """Reconcile a zone, and queue it for when it opens or closes next; or the fence of a node."""
+        if key.kind == ZONE:
+            self._reconcile_zone(key)
+        else:
+            self.fences.reconcile(key.name, self._clock.now())
+
+    def _reconcile_zone(self, key: Key) -> None:
+        zone = self.store.get(key.name)
         if zone is None or zone.metadata.deletion_timestamp:
-            self._counts.pop(uid, None)
+            self._counts.pop(key.name, None)
             return
         now = self._clock.now()
         nodes = self._nodes_of(zone.metadata.name)
@@ -169,13 +184,13 @@ class ZoneController:
             return
         fenced = self.fences.standing(written, nodes, now)
         lacking = {node for node, stands in fenced.items() if not stands}
-        self._cache.zones.queue_nodes(lacking | self.fences.outdated(written, nodes))
+        self.store.queue_nodes(lacking | self.fences.outdated(written, nodes))
         decision = decide_zone(written, fenced, left, now, refused=refused)
         self._report(zone, decision.status)
         if decision.status.state == ZoneState.OPEN and nodes:
             self._pods.let_in()
         if decision.wake_seconds is not None:
-            wake(decision.wake_seconds)
+            self._enqueue(key, decision.wake_seconds)
 
     def _nodes_of(self, zone: str) -> list[str]:
         """Return the nodes with the label of a zone."""
@@ -218,10 +233,10 @@ class ZoneController:
         try:
             body = write_status(self._client, REVOCABLE_ZONES, zone.metadata, status)
         except NotFoundError:
-            self._cache.zones.remove(zone.metadata.uid)
+            self.store.remove(zone.metadata.uid)
             return None
         written = RevocableZone.read(body)
-        self._cache.zones.put(written)
+        self.store.put(written)
         return written
 
     def _report(self, zone: RevocableZone, status: RevocableZoneStatus) -> None:
