@@ -111,7 +111,6 @@ class App:
         groups = ReserveableGroups(client.within(REFETCH_SECONDS))
         admission = Admission(self._cache, on_not_gated=self._note_not_gated, refetch=self._refetch, groups=groups)
         self._evictions = Evictions(client, settings, clock) if settings.evictions.enabled else None
-        self._webhook = WebhookServer(admission, self._keeper, settings, self._evictions)
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for kopf's events
         address = settings.volcano_extender
         namespace = settings.placeholders.namespace
@@ -125,12 +124,14 @@ class App:
         self._extender_loop = LoopThread("volcano-extender")
         scope = WebhookRegistration(
             client,
-            client_config=self._webhook.client_config,
+            client_config=self._client_config,
             live_namespaces=self._cache.live_namespaces,
             own_namespace=settings.placeholders.namespace,
             timeout_seconds=settings.webhook.timeout_seconds,
         )
         self._engine = Controller(client, self._cache, self._queue, scope, settings, clock)
+        reviews = {path: review for one in self._engine.capabilities for path, review in one.reviews().items()}
+        self._webhook = WebhookServer(admission, self._keeper, settings, self._evictions, reviews=reviews)
         self._health = HealthServer(
             settings.health_host,
             settings.health_port,
@@ -152,6 +153,10 @@ class App:
             evictions.run, self._stopping, client_config=self._webhook.client_config, leads=lambda: self._engine.leading
         )
         return threading.Thread(target=run, name="evictions", daemon=True)
+
+    def _client_config(self) -> Mapping[str, Any]:
+        """Return how API servers reach the webhook, which is built after those that register it."""
+        return self._webhook.client_config()
 
     async def start(self) -> None:
         """Start everything once.

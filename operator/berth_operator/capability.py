@@ -4,15 +4,16 @@ The kernel is everything outside `capabilities`. It knows a capability only thro
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import structlog
 
 from berth_core import BerthError
 from berth_operator import telemetry
 from berth_operator.executor import Context, EventRecorder, PriorityClasses
+from berth_operator.webhook import Review
 from berth_operator.workqueue import Key
 
 _LIST_SECONDS: Final = 3.0
@@ -31,6 +32,8 @@ class Kernel:
     """Returns whether this replica may act."""
     enqueue: Callable[[Key, float], None]
     """Queues a key to be reconciled after so many seconds."""
+    client_config: Callable[[], Mapping[str, Any]]
+    """Returns how API servers reach the webhook, for its registration."""
 
 
 class Capability:
@@ -59,6 +62,10 @@ class Capability:
 
     def reconcile(self, key: Key) -> None:
         """Reconcile a key of one of its kinds; an error has it tried again."""
+
+    def reviews(self) -> Mapping[str, Review]:
+        """Return what answers admission reviews, by its path below the webhook's own; all replicas answer."""
+        return {}
 
     def stop_term(self) -> None:
         """Stop acting and forget; called again and again while this replica does not lead."""

@@ -39,7 +39,6 @@ from berth_operator.executor import (
     PendingOwners,
     PodGroups,
     PriorityClasses,
-    QueueController,
     QuotaAdmission,
     Resync,
     StandingFences,
@@ -167,7 +166,6 @@ class Controller:
         self._best_effort = BestEffortPods(context, queue.add)
         self._executor = self._build_executor(context)
         self._orphans = OrphanCollector(context, self._executor)
-        self._queues = QueueController(context, self._recorder, scope, lambda: self.leading, queue.add)
         fences = FenceManager(context, self._priorities)
         self._guards = NodeGuard(context, fences)
         self._refusals = TemplateRefusals(context, self._recorder)
@@ -178,6 +176,7 @@ class Controller:
             priorities=self._priorities,
             leads=lambda: self.leading,
             enqueue=queue.add,
+            client_config=scope.client_config,
         )
         self.capabilities = tuple(capability(kernel) for capability in CAPABILITIES)
         self._sweep = Resync(
@@ -203,7 +202,6 @@ class Controller:
             KeyKind.STRAYS: self._reconcile_strays,
             KeyKind.WAITING: lambda _: self._pending.search(),
             KeyKind.BEST_EFFORT: lambda _: self._best_effort.let_in(),
-            KeyKind.QUEUES: lambda _: self._queues.reconcile(),
         }
 
     def _build_executor(self, context: Context) -> ActionExecutor:
@@ -296,7 +294,7 @@ class Controller:
         for thread in self._actors:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self._cache.start_epoch()  # later reviews go by what the next leader writes
-        self._queues.rest()
+        self._stop_term()
         if not any(thread.is_alive() for thread in self._actors):
             self._lease.release()
 
@@ -374,11 +372,10 @@ class Controller:
             if self._lease.held():
                 for capability in self.capabilities:
                     capability.listen()
-                self._queues.listen()
                 self._informers.count_pods()
             else:
                 self._cache.start_epoch()
-                self._queues.rest()
+                self._stop_term()
                 last_sweep = -math.inf
                 self._announce_role(leads=self._try_to_lead())
                 if time.monotonic() - last_look >= self._settings.sweep_seconds:
@@ -457,6 +454,10 @@ class Controller:
         for capability in self.capabilities:
             if key.kind in capability.kinds:
                 capability.reconcile(key)
+
+    def _stop_term(self) -> None:
+        for capability in self.capabilities:
+            capability.stop_term()
 
     def _resync_capabilities(self, is_due: Callable[[str], bool]) -> None:
         for capability in self.capabilities:

@@ -10,20 +10,6 @@ PHASE_CHANGES: Final = Counter(
     "berth_reservation_phase_changes", "Changes of phase of Reservations", ["phase", "reason"], registry=REGISTRY
 )
 SLOTS: Final = Gauge("berth_slots", "Slots of all Reservations by state", ["state"], registry=REGISTRY)
-QUEUES: Final = Gauge("berth_queues", "Queues by state", ["state"], registry=REGISTRY)
-QUEUE_PODS: Final = Gauge(
-    "berth_queue_pods", "Pods of a queue: admitted or waiting", ["queue", "state"], registry=REGISTRY
-)
-QUEUE_AMOUNTS: Final = Gauge(
-    "berth_queue_amount",
-    "What a queue is guaranteed, deserves and has allocated, in cores, bytes or pieces",
-    ["queue", "resource", "kind"],
-    registry=REGISTRY,
-)
-QUEUE_SLOTS: Final = Gauge(
-    "berth_queue_slots", "Slots of a queue's guarantee: held or waiting", ["queue", "state"], registry=REGISTRY
-)
-QUEUE_ADMISSIONS: Final = Counter("berth_queue_admissions", "Pods that queues admitted", registry=REGISTRY)
 WASTED_SECONDS: Final = Counter(
     "berth_reserved_wasted_seconds",
     "Seconds for which placeholders held places that no pod came to take",

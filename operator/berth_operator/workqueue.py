@@ -26,8 +26,6 @@ class KeyKind(StrEnum):
     """The webhook's registration."""
     STRAYS = "strays"
     """Pods with our gate that name no Reservation."""
-    QUEUES = "queues"
-    """All Queues: who is admitted depends on all of them."""
     WAITING = "waiting"
     """Pods that wait for a place and could take a slot."""
     BEST_EFFORT = "best-effort"
@@ -44,7 +42,6 @@ class Key:
 
 SCOPE_KEY = Key(KeyKind.SCOPE)
 STRAYS_KEY = Key(KeyKind.STRAYS)
-QUEUES_KEY = Key(KeyKind.QUEUES)
 WAITING_KEY = Key(KeyKind.WAITING)
 BEST_EFFORT_KEY = Key(KeyKind.BEST_EFFORT)
 

@@ -9,8 +9,8 @@ import os
 from functools import partial
 
 from berth_operator import capability, cli
+from berth_operator.capabilities.queues import act as queues
 from berth_operator.capabilities.zones import act as zones
-from berth_operator.executor import queues
 from berth_operator.settings import HandoverSettings
 
 INTERVALS = (

@@ -23,4 +23,5 @@ def build_kernel(
         priorities=PriorityClasses(context.client, rules or ClusterRules()),
         leads=leads,
         enqueue=enqueue,
+        client_config=lambda: {"url": "https://127.0.0.1:1/handover/x"},
     )

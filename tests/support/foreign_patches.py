@@ -39,7 +39,8 @@ from berth_kube.errors import ConflictError
 from berth_kube.resources import NODES, PODS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.cache.queues import read_queue_pod
+from berth_operator.capabilities.queues.act import Queues
+from berth_operator.capabilities.queues.store import read_queue_pod
 from berth_operator.executor.context import (
     Context,
     EventRecorder,
@@ -47,7 +48,6 @@ from berth_operator.executor.context import (
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager, NodeGuard, label_oldest
 from berth_operator.executor.pending_owners import PendingOwners
-from berth_operator.executor.queues import QueueController
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.reconcile.actions import (
     Action,
@@ -62,6 +62,7 @@ from berth_operator.reconcile.actions import (
 from berth_operator.reconcile.observation import Assignment
 from berth_operator.settings import OperatorSettings
 from builders import NOON, FakeClock
+from capability_kernels import build_kernel
 from handover_builders import PLACE_UID, place, slot
 
 Raw = dict[str, Any]
@@ -166,9 +167,9 @@ def _annotate_by_group(client: KubeClient, seen: Raw) -> None:
 
 def _let_go_by_queue(client: KubeClient, seen: Raw) -> None:
     context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
-    has_no_part: Any = None
-    controller = QueueController(context, EventRecorder(client), has_no_part, lambda: True, lambda _key, _seconds: None)
-    controller._ungate(read_queue_pod(msgspec.convert(seen, Pod), "berth-system"), 0)
+    recorder = EventRecorder(client)
+    kernel = build_kernel(context, recorder=recorder, leads=lambda: True, enqueue=lambda _key, _seconds: None)
+    Queues(kernel)._ungate(read_queue_pod(msgspec.convert(seen, Pod), "berth-system"), 0)
 
 
 def _guard(client: KubeClient, _seen: Raw) -> None:
@@ -304,7 +305,7 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: HANDOVER_GATE not in gates(raw),
     ),
     "the gate of queues comes off": ForeignPatch(
-        site="berth_operator.executor.queues._ungate",
+        site="berth_operator.capabilities.queues.act._ungate",
         builder="build_queue_ungating",
         before=queued_body,
         act=_let_go_by_queue,

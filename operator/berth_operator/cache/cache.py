@@ -255,7 +255,7 @@ class Cache:
             store.replace(by_store[id(store)], version)
 
     def keep_nodes(self, kept: Mapping[str, frozenset[str]] | None) -> None:
-        """Record the nodes that queues keep, each with the namespaces of their slots; None if they are not known.
+        """Record the nodes that are kept, each with the namespaces that use them; None if they are not known.
 
         Until they are known no fence is taken off.
         """
@@ -266,12 +266,12 @@ class Cache:
             self._enqueue(*(Key(KeyKind.NODE, node) for node in sorted({*(before or ()), *(kept or ()), *fenced})))
 
     def kept_from(self, namespace: str) -> frozenset[str]:
-        """Return the nodes that queues keep for slots of other namespaces."""
+        """Return the nodes that are kept for other namespaces."""
         with self._lock:
             return frozenset(node for node, homes in self._to_be_fenced().items() if namespace not in homes)
 
     def _to_be_fenced(self) -> Mapping[str, frozenset[str]]:
-        """Return the nodes that queues keep, but those that may have no fence."""
+        """Return the nodes that are kept, but those that may have no fence."""
         return {node: homes for node, homes in (self._kept or {}).items() if node not in self._unfenced}
 
     def unfenced(self) -> dict[str, str]:
@@ -287,7 +287,7 @@ class Cache:
     def fence_users(self, node: str) -> frozenset[str]:
         """Return the namespaces for which a node should be fenced.
 
-        Their Reservations await its capacity after a scheduler has found no room there, or a queue keeps it.
+        Their Reservations await its capacity after a scheduler has found no room there, or it is kept for them.
         """
         with self._lock:
             waiting = [pod for pod in self._pods.placeholders.awaiting(node) if not pod.is_terminating]
@@ -328,7 +328,7 @@ class Cache:
         self._enqueue(*map(reservation_key, concerned))
 
     def awaited_nodes(self) -> set[str]:
-        """Return the nodes with a standing fence, that queues keep, or whose capacity is awaited."""
+        """Return the nodes with a standing fence, that are kept, or whose capacity is awaited."""
         with self._lock:
             awaited = {*self._pods.placeholders.awaited_nodes(), *(self._kept or ())}
             return awaited | {pod.spec.node_name for pod in self.fences.all()}

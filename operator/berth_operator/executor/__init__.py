@@ -4,10 +4,9 @@ from berth_operator.executor.context import Context, EventRecorder, find_pod
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
 from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard, StandingFences
-from berth_operator.executor.handover_path import HandoverProbe, WebhookRegistration
+from berth_operator.executor.handover_path import HandoverProbe, WebhookRegistration, put_webhooks
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.pending_owners import PendingOwners, ReserveableGroups, TemplateRefusals
-from berth_operator.executor.queues import QueueController
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 
@@ -24,7 +23,6 @@ __all__ = [
     "PendingOwners",
     "PodGroups",
     "PriorityClasses",
-    "QueueController",
     "QuotaAdmission",
     "ReserveableGroups",
     "Resync",
@@ -34,4 +32,5 @@ __all__ = [
     "WebhookRegistration",
     "find_pod",
     "list_reservations",
+    "put_webhooks",
 ]

@@ -253,7 +253,7 @@ class StandingFences:
         ]
 
     def reconcile(self, node: str, now: datetime) -> None:
-        """Fence a node while a Reservation awaits its capacity, or a queue keeps it."""
+        """Fence a node while a Reservation awaits its capacity, or it is kept."""
         users = self._cache.fence_users(node)
         standing = self._cache.fences.on(node)
         if not users and not self._cache.knows_kept_nodes:

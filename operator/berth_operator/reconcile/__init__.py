@@ -21,14 +21,6 @@ from berth_operator.reconcile.actions import (
 )
 from berth_operator.reconcile.forged_status import without_forged_claims
 from berth_operator.reconcile.handover import HandoverStage, is_starting, stage_of
-from berth_operator.reconcile.held_slots import (
-    SlotDecision,
-    build_slot,
-    may_be_slot,
-    slot_end,
-    slot_template,
-    takes_slot,
-)
 from berth_operator.reconcile.manifests import (
     ANY_REGISTRATION,
     FENCE_PRIORITY,
@@ -89,19 +81,10 @@ from berth_operator.reconcile.pod_patches import (
     build_assignment,
     build_extension,
     build_move,
-    build_queue_ungating,
     build_release,
     build_shortening,
     build_ungating,
     build_unlabelling,
-)
-from berth_operator.reconcile.queue_places import QueuePod
-from berth_operator.reconcile.queues import (
-    QUEUE_PATH,
-    QueueDecision,
-    QueueView,
-    build_queue_registration,
-    decide_queues,
 )
 from berth_operator.reconcile.reconcile import Decision, decide
 from berth_operator.reconcile.status import (
@@ -118,7 +101,6 @@ from berth_operator.reconcile.validation import refuse_requests
 __all__ = [
     "ANY_REGISTRATION",
     "FENCE_PRIORITY",
-    "QUEUE_PATH",
     "TEMPLATE_DIFFERS",
     "Action",
     "AssignSlot",
@@ -148,13 +130,9 @@ __all__ = [
     "Operations",
     "Probe",
     "ProbeResult",
-    "QueueDecision",
-    "QueuePod",
-    "QueueView",
     "Release",
     "RenewPlaceholder",
     "ShortenPlaceholder",
-    "SlotDecision",
     "SlotId",
     "Survey",
     "SurveyNode",
@@ -173,11 +151,8 @@ __all__ = [
     "build_pod_group",
     "build_priority_class",
     "build_probe",
-    "build_queue_registration",
-    "build_queue_ungating",
     "build_release",
     "build_shortening",
-    "build_slot",
     "build_standing_fence",
     "build_successor",
     "build_survey",
@@ -188,7 +163,6 @@ __all__ = [
     "choose_nodes",
     "choose_task",
     "decide",
-    "decide_queues",
     "describe_transition",
     "handover_gate",
     "has_just_expired",
@@ -199,7 +173,6 @@ __all__ = [
     "is_starting",
     "join_pod_group",
     "label_of",
-    "may_be_slot",
     "may_own",
     "newly_lost",
     "on_same_node",
@@ -207,12 +180,9 @@ __all__ = [
     "pod_group_name",
     "refuse_requests",
     "scheduler_of",
-    "slot_end",
     "slot_requests",
-    "slot_template",
     "slots_by_key",
     "stage_of",
-    "takes_slot",
     "trusted_assignment",
     "warn_of_endless_hold",
     "why_not_fitting",

@@ -1,6 +1,6 @@
 """The admission webhook: its server, its certificates and its answers."""
 
-from berth_operator.webhook.admission import Admission
+from berth_operator.webhook.admission import Admission, Answer, Review, adding_gate, allow, name_of, patched, read_pod
 from berth_operator.webhook.certificates import CertificateManager
 from berth_operator.webhook.evictions import Evictions
 from berth_operator.webhook.extender import Held, VolcanoExtender, uncounted_by_queue
@@ -9,10 +9,17 @@ from berth_operator.webhook.server import REFETCH_SECONDS, WebhookServer
 __all__ = [
     "REFETCH_SECONDS",
     "Admission",
+    "Answer",
     "CertificateManager",
     "Evictions",
     "Held",
+    "Review",
     "VolcanoExtender",
     "WebhookServer",
+    "adding_gate",
+    "allow",
+    "name_of",
+    "patched",
+    "read_pod",
     "uncounted_by_queue",
 ]

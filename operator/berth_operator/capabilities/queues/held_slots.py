@@ -51,7 +51,7 @@ from berth_core import (
     template_matches,
 )
 from berth_core.decoding import convert
-from berth_operator.reconcile.queue_places import KeptNodes, QueuePlaces, keep_nodes
+from berth_operator.capabilities.queues.places import KeptNodes, QueuePlaces, keep_nodes
 
 Body = dict[str, Any]
 

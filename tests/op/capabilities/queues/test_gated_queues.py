@@ -14,8 +14,9 @@ from berth_core.labels import (
 )
 from berth_kube import KUEUE_LOCAL_QUEUES, PODS, KubeError
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
+from berth_operator.capabilities.queues.gate import gate_for_queue
 from berth_operator.metrics import REGISTRY
-from berth_operator.webhook.admission import AdmissionRequest, AdmissionReview, gate_for_queue
+from berth_operator.webhook.admission import AdmissionRequest, AdmissionReview
 from builders import as_api, owner, pod
 from conventions.pages import blocks
 from conventions.tracked import ROOT
@@ -218,7 +219,7 @@ def test_what_was_decided_before_the_lease_was_lost_is_not_carried_out_after_it_
     decide, calls = one.controller._nodes, []
 
     def lose_meanwhile() -> dict[str, ResourceAmounts]:
-        calls.append(one.controller.rest())
+        calls.append(one.controller.stop_term())
         return decide()
 
     one.controller._nodes = lose_meanwhile  # type: ignore[method-assign]
@@ -341,7 +342,7 @@ def test_the_metrics_say_what_the_status_says_until_another_replica_leads() -> N
     assert (read("berth_queues", is_open), read("berth_queue_pods", pods)) == (2, 2)
     assert read("berth_queue_amount", {"queue": "q1", "resource": "cpu", "kind": "allocated"}) == 0.8
     assert read("berth_queue_amount", {"queue": "q2", "resource": "memory", "kind": "guarantee"}) == 200_000_000
-    one.controller.rest()
+    one.controller.stop_term()
     assert (read("berth_queues", is_open), read("berth_queue_pods", pods)) == (None, None)
 
 

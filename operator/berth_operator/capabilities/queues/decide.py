@@ -8,10 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from berth_core import (
-    QUEUE_WEBHOOK_CONFIGURATION,
     Condition,
     Enforcement,
     GatedQueue,
@@ -37,12 +36,9 @@ from berth_core import (
     real_capability,
     uncovered,
 )
-from berth_operator.reconcile.held_slots import QueueSlots, SlotDecision, decide_slots, read_slots
-from berth_operator.reconcile.manifests import build_webhook_configuration
-from berth_operator.reconcile.queue_places import QueuePlaces, QueuePod, Sum
+from berth_operator.capabilities.queues.held_slots import QueueSlots, SlotDecision, decide_slots, read_slots
+from berth_operator.capabilities.queues.places import QueuePlaces, QueuePod, Sum
 
-QUEUE_PATH: Final = "/queue"
-"""Below the webhook's path: what is asked there gets the gate of queues."""
 _MOST_AT_ONCE: Final = 200
 """Admissions of one pass; the next one follows at once."""
 _NAMED: Final = 5
@@ -102,26 +98,6 @@ class QueueDecision:
     """Of the queues with `enforcement: Held`, and of those whose slots are left."""
     is_whole: bool = True
     """Whether everything that fits is admitted and held; else the next pass follows at once."""
-
-
-def build_queue_registration(
-    client_config: Mapping[str, Any], namespaces: Iterable[str], timeout_seconds: int
-) -> dict[str, Any]:
-    """Return the registration of the gate of queues, at a path of its own.
-
-    So the answer follows from the request alone, and every replica gives it. It is called for every new pod.
-    """
-    config = dict(client_config)
-    if "service" in config:
-        config["service"] = config["service"] | {"path": config["service"]["path"] + QUEUE_PATH}
-    else:
-        config["url"] += QUEUE_PATH
-    body = build_webhook_configuration(
-        client_config=config, namespaces=namespaces, own_namespace="", timeout_seconds=timeout_seconds
-    )
-    for_pods = {key: value for key, value in body["webhooks"][0].items() if key != "objectSelector"}
-    metadata = body["metadata"] | {"name": QUEUE_WEBHOOK_CONFIGURATION}
-    return body | {"metadata": metadata, "webhooks": [for_pods | {"name": "queue.berth.volcano.sh"}]}
 
 
 def decide_queues(view: QueueView, now: datetime) -> QueueDecision:

@@ -1,6 +1,6 @@
 """Admit the pods of Queues: watch them while there are queues, take gates off, write statuses.
 
-`reconcile.queues` decides, from everything at once and in one thread at a time. Nothing is remembered but what the API
+`decide` says which, from everything at once and in one thread at a time. Nothing is remembered but what the API
 server holds: which pods have the gate. A leader first lists all pods, and so knows all that earlier ones admitted.
 """
 
@@ -47,36 +47,40 @@ from berth_kube import (
     WatchItem,
     stop_informers,
 )
-from berth_operator import metrics, telemetry
-from berth_operator.cache import GuardableNode, QueueStore, read_queue_pod
-from berth_operator.executor.context import (
-    NOT_ENDED,
-    WITHOUT_NODE,
-    Context,
-    EventRecorder,
-    RecordedEvent,
-    create_reservation,
-    delete_reservation,
-    find_pod,
-    require_lease,
-    set_expiry,
-    write_status,
-)
-from berth_operator.executor.handover_path import WebhookRegistration
-from berth_operator.reconcile import (
-    QueueDecision,
-    QueuePod,
+from berth_operator import telemetry
+from berth_operator.cache import GuardableNode
+from berth_operator.capabilities.queues import logs, metrics
+from berth_operator.capabilities.queues.decide import QueueDecision, decide_queues
+from berth_operator.capabilities.queues.gate import review_for_queue
+from berth_operator.capabilities.queues.held_slots import (
     SlotDecision,
-    build_queue_ungating,
     build_slot,
-    decide_queues,
     may_be_slot,
     slot_end,
     slot_template,
     takes_slot,
 )
-from berth_operator.workqueue import QUEUES_KEY, Key, KeyKind
+from berth_operator.capabilities.queues.manifests import build_queue_ungating
+from berth_operator.capabilities.queues.places import QueuePod
+from berth_operator.capabilities.queues.registration import QUEUE_PATH, QueueRegistration
+from berth_operator.capabilities.queues.store import QueueStore, read_queue_pod
+from berth_operator.capability import Capability, Kernel
+from berth_operator.executor import find_pod
+from berth_operator.executor.context import (
+    NOT_ENDED,
+    WITHOUT_NODE,
+    RecordedEvent,
+    create_reservation,
+    delete_reservation,
+    require_lease,
+    set_expiry,
+    write_status,
+)
+from berth_operator.webhook import Review
+from berth_operator.workqueue import Key, KeyKind
 
+QUEUES_KEY: Final = Key("queues")
+"""All queues: who is admitted depends on all of them."""
 TOO_LARGE: Final = "QueueTooSmall"
 """The event on a pod that is larger than its queue may ever use."""
 _EVENTS: Final = {
@@ -166,25 +170,25 @@ class QueueWatches:
         _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "watch", telemetry.KEY_ERROR: str(error)})
 
 
-class QueueController:
+class Queues(Capability):
     """Carries out what is decided for the queues; `reconcile` runs in one thread at a time."""
 
-    def __init__(
-        self,
-        context: Context,
-        recorder: EventRecorder,
-        scope: WebhookRegistration,
-        leads: Callable[[], bool],
-        enqueue: Callable[[Key, float], None],
-    ) -> None:
+    kinds = frozenset({QUEUES_KEY.kind})
+
+    def __init__(self, kernel: Kernel) -> None:
+        context, enqueue = kernel.context, kernel.enqueue
         self._client = context.client
         self._cache = context.cache
         self._clock = context.clock
         self._allows_control_plane = context.settings.limits.control_plane_nodes
         self._own_namespace = context.settings.placeholders.namespace
-        self._recorder = recorder
-        self._scope = scope
-        self._leads = leads
+        self._recorder = kernel.recorder
+        self._registration = QueueRegistration(
+            context.client,
+            client_config=kernel.client_config,
+            timeout_seconds=context.settings.webhook.timeout_seconds,
+        )
+        self._leads = kernel.leads
         self._enqueue = enqueue
         self.store = QueueStore(self._own_namespace)
         self.watches: Watches = QueueWatches(self._client, self.store, lambda: enqueue(QUEUES_KEY, 0.0))
@@ -226,12 +230,12 @@ class QueueController:
         if self._is_watching or not self._is_clear:
             self._enqueue(QUEUES_KEY, 0.0)
 
-    def rest(self) -> None:
+    def stop_term(self) -> None:
         """Stop watching and forget: this replica does not lead."""
         self._term += 1
         self._is_clear = False
         self._listed_at = -_LINGER_SECONDS
-        self._scope.forget_queues()
+        self._registration.forget()
         self._cache.keep_nodes(None)
         _forget_metrics()  # the replica that leads reports them
         metrics.QUEUES.clear()
@@ -261,7 +265,7 @@ class QueueController:
         now = self._clock.monotonic()
         if bodies and (not self._is_watching or now - self._kueue_at >= _KUEUE_SECONDS):
             self._kueue_at = now
-            self._scope.forget_queues()
+            self._registration.forget()
             try:
                 self.store.replace_kueue(self._list_kueue())
             except BerthError as error:  # what was known holds, or pods would wait for as long as Kueue is broken
@@ -279,7 +283,10 @@ class QueueController:
 
     # --- a pass
 
-    def reconcile(self) -> None:
+    def reviews(self) -> Mapping[str, Review]:
+        return {QUEUE_PATH: review_for_queue}
+
+    def reconcile(self, _: Key = QUEUES_KEY) -> None:
         """Register the webhook, take gates off and write statuses, as decided; raises what was refused last."""
         term = self._term
         if not self._is_watching:
@@ -310,12 +317,12 @@ class QueueController:
         self._keep(decision.slots)
         failed: BerthError | None = None
         try:
-            self._scope.put_queues(decision.gated)
+            self._registration.put(decision.gated)
         except (PermanentError, ServerError) as error:
             failed = error  # pods that have the gate are admitted all the same
         failed = self._ungate_all((*decision.releases, *decision.admits), term) or failed
         if decision.admits:
-            metrics.QUEUE_ADMISSIONS.inc(len(decision.admits))
+            metrics.ADMISSIONS.inc(len(decision.admits))
         # The status comes first: a later operator knows from it which nodes to keep when a slot has ended.
         failed = self._write_statuses(decision, term) or failed
         failed = self._hold_all(decision.slots, term) or failed
@@ -425,12 +432,12 @@ class QueueController:
             end, node = slot_end(self._clock.now()), decision.pins.get(number, "")
             made = build_slot(queue, template, namespace, number, expires=end, node=node)
             if create_reservation(self._client, self._cache, made):
-                _LOG.info(telemetry.QUEUE_SLOT_CREATED, **{telemetry.KEY_RESERVATION: made["metadata"]["name"]})
+                _LOG.info(logs.SLOT_CREATED, **{telemetry.KEY_RESERVATION: made["metadata"]["name"]})
 
     def _end_slot(self, reservation: Reservation, term: int) -> None:
         self._require(term)
         delete_reservation(self._client, self._cache, reservation)
-        _LOG.info(telemetry.QUEUE_SLOT_ENDED, **{telemetry.KEY_RESERVATION: reservation.key})
+        _LOG.info(logs.SLOT_ENDED, **{telemetry.KEY_RESERVATION: reservation.key})
 
     def _renew_slot(self, reservation: Reservation, term: int) -> None:
         self._require(term)
@@ -439,15 +446,15 @@ class QueueController:
     def _clear_away(self, term: int) -> None:
         """Remove the webhook and all gates: there is no queue."""
         self._require(term)
-        self._scope.put_queues(frozenset())
+        self._registration.put(frozenset())
         pods = self._client.list(PODS, field_selector=WITHOUT_NODE, type=Pod).items
         left = [pod for pod in (read_queue_pod(pod, self._own_namespace) for pod in pods) if pod.is_gated]
         failed = self._ungate_all(left, term)
         if failed is not None:
             raise failed
         # API servers hear late that the webhook is gone: the next pass finds what they gated meanwhile.
-        self._is_clear = not left and self._scope.has_no_queues
-        self._scope.forget_queues()
+        self._is_clear = not left and self._registration.is_absent
+        self._registration.forget()
 
     def _ungate_all(self, pods: Iterable[QueuePod], term: int) -> BerthError | None:
         """Take gates off; one that cannot be changed does not stop the others, and its error is returned."""
@@ -483,7 +490,7 @@ class QueueController:
                 pod = found
             else:
                 self.store.put_pod(changed)
-                _LOG.info(telemetry.QUEUE_UNGATED, **{telemetry.KEY_POD: f"{pod.namespace}/{pod.name}"})
+                _LOG.info(logs.UNGATED, **{telemetry.KEY_POD: f"{pod.namespace}/{pod.name}"})
                 return
 
     def _read_again(self, pod: QueuePod) -> QueuePod | None:
@@ -560,19 +567,19 @@ class QueueController:
             if status is None:
                 continue
             for state, number in (("admitted", status.admitted), ("waiting", status.waiting)):
-                metrics.QUEUE_PODS.labels(queue=name, state=state).set(number)
+                metrics.PODS.labels(queue=name, state=state).set(number)
             for state, number in (("held", status.held_slots), ("waiting", status.waiting_slots)):
-                metrics.QUEUE_SLOTS.labels(queue=name, state=state).set(number)
+                metrics.SLOTS.labels(queue=name, state=state).set(number)
             of_kinds = {"guarantee": status.guarantee, "deserved": status.deserved, "allocated": status.allocated}
             for kind, quantities in of_kinds.items():
                 for resource, amount in ResourceAmounts.from_quantities(quantities).items():
-                    metrics.QUEUE_AMOUNTS.labels(queue=name, resource=resource, kind=kind).set(
+                    metrics.AMOUNTS.labels(queue=name, resource=resource, kind=kind).set(
                         amount / _MILLI if resource == CPU else amount
                     )
 
 
 def _forget_metrics() -> None:
-    for gauge in (metrics.QUEUE_PODS, metrics.QUEUE_AMOUNTS, metrics.QUEUE_SLOTS):
+    for gauge in (metrics.PODS, metrics.AMOUNTS, metrics.SLOTS):
         gauge.clear()
 
 

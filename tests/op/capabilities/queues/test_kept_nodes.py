@@ -16,10 +16,10 @@ from berth_core import (
 )
 from berth_kube import NODES, PODS, QUEUES, RESERVATIONS
 from berth_operator.cache.nodes import GuardableNode
+from berth_operator.capabilities.queues.places import KeptNodes, QueuePlaces, keep_nodes
 from berth_operator.executor.guards import StandingFences
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.quota.limits import NamespaceLimit
-from berth_operator.reconcile.queue_places import KeptNodes, QueuePlaces, keep_nodes
 from builders import NOON, as_api, pod
 from handover_builders import awaiting, place
 from held_slot_simulation import HELD, HeldSimulation, simulated_slots
@@ -249,7 +249,7 @@ def test_the_slots_of_a_template_are_not_put_on_one_node_as_its_pods_may_have_to
 
 def test_a_replica_that_does_not_lead_takes_no_fence_off_until_it_knows_the_queues() -> None:
     one = fenced()
-    one.controller.rest()
+    one.controller.stop_term()
     assert not one.cache.knows_kept_nodes
     one.settle()
     assert one.cache.fence_users("node-a") == {"b"}
