@@ -30,7 +30,6 @@ from berth_operator.webhook import (
     REFETCH_SECONDS,
     Admission,
     CertificateManager,
-    Evictions,
     Held,
     VolcanoExtender,
     WebhookServer,
@@ -110,7 +109,6 @@ class App:
         self._keeper = CertificateManager(client, settings)
         groups = ReserveableGroups(client.within(REFETCH_SECONDS))
         admission = Admission(self._cache, on_not_gated=self._note_not_gated, refetch=self._refetch, groups=groups)
-        self._evictions = Evictions(client, settings, clock) if settings.evictions.enabled else None
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for kopf's events
         address = settings.volcano_extender
         namespace = settings.placeholders.namespace
@@ -131,7 +129,7 @@ class App:
         )
         self._engine = Controller(client, self._cache, self._queue, scope, settings, clock)
         reviews = {path: review for one in self._engine.capabilities for path, review in one.reviews().items()}
-        self._webhook = WebhookServer(admission, self._keeper, settings, self._evictions, reviews=reviews)
+        self._webhook = WebhookServer(admission, self._keeper, settings, reviews=reviews)
         self._health = HealthServer(
             settings.health_host,
             settings.health_port,
@@ -142,17 +140,14 @@ class App:
         self._kopf_loop: asyncio.AbstractEventLoop | None = None
         self._renewal = threading.Thread(target=self._renew_certificates, name="certificates", daemon=True)
         self._stopping = threading.Event()
-        self._moves = self._thread_of(self._evictions) if self._evictions is not None else None
+        self._tasks = [
+            threading.Thread(target=run, args=(self._stopping,), name=name, daemon=True)
+            for capability in self._engine.capabilities
+            for name, run in capability.tasks().items()
+        ]
         self.has_started = False
         self.failure: BerthError | None = None
         """The error that made the start fail, for the process's exit code."""
-
-    def _thread_of(self, evictions: Evictions) -> threading.Thread:
-        """Return the thread that makes the surge moves of pods that others evict."""
-        run = partial(
-            evictions.run, self._stopping, client_config=self._webhook.client_config, leads=lambda: self._engine.leading
-        )
-        return threading.Thread(target=run, name="evictions", daemon=True)
 
     def _client_config(self) -> Mapping[str, Any]:
         """Return how API servers reach the webhook, which is built after those that register it."""
@@ -185,8 +180,8 @@ class App:
             _LOG.info(telemetry.EXTENDER_LISTENING, **{telemetry.KEY_ADDRESS: self._extender.address})
         await asyncio.to_thread(self._engine.start)
         self._renewal.start()
-        if self._moves is not None:
-            self._moves.start()
+        for task in self._tasks:
+            task.start()
         self.has_started = True
         _LOG.info(
             telemetry.STARTED,
@@ -291,7 +286,7 @@ class App:
         _LOG.info(telemetry.DRAINING)
         self._webhook.drain()
         await asyncio.to_thread(self._engine.stop_acting)
-        if self._cache.live_namespaces() or self._evictions is not None:
+        if self._cache.live_namespaces() or any(one.answers_always for one in self._engine.capabilities):
             await asyncio.sleep(self._settings.webhook.drain_seconds)
 
     async def stop(self) -> None:

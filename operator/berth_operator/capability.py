@@ -3,11 +3,13 @@
 The kernel is everything outside `capabilities`. It knows a capability only through `registry`.
 """
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+import click
 import structlog
 
 from berth_core import BerthError
@@ -36,11 +38,25 @@ class Kernel:
     """Returns how API servers reach the webhook, for its registration."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSettings:
+    """Options of the command line for a capability, and what makes its settings of them."""
+
+    after: str
+    """Name of the option of the kernel after which they stand in the help."""
+    options: tuple[click.Option, ...]
+    read: Callable[[Mapping[str, Any]], object]
+    """Returns the settings for the values of all options; raises `InputError`."""
+
+
 class Capability:
     """An optional part of the operator, by default one that does nothing.
 
     One instance serves as long as the process; it leads for a term at a time.
     """
+
+    command: ClassVar[CommandSettings | None] = None
+    """Its options of the command line, and what makes its settings of them."""
 
     kinds: ClassVar[frozenset[str]] = frozenset()
     """Kinds of keys that it reconciles: its own, and those of the kernel that concern it, too."""
@@ -65,6 +81,15 @@ class Capability:
 
     def reviews(self) -> Mapping[str, Review]:
         """Return what answers admission reviews, by its path below the webhook's own; all replicas answer."""
+        return {}
+
+    @property
+    def answers_always(self) -> bool:
+        """Return whether reviews come even without a live Reservation, so that the operator stops only after a while."""
+        return False
+
+    def tasks(self) -> Mapping[str, Callable[[threading.Event], None]]:
+        """Return by name what runs in a thread of its own until the event is set."""
         return {}
 
     def stop_term(self) -> None:

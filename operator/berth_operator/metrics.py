@@ -31,12 +31,6 @@ WEBHOOK_SECONDS: Final = Histogram(
 WEBHOOK_REVIEWS: Final = Counter(
     "berth_webhook_reviews", "Admission reviews by verdict", ["verdict"], registry=REGISTRY
 )
-EVICTIONS: Final = Counter(
-    "berth_evictions",
-    "Evictions by others of pods that ask for a replacement first, by result: each answer, and what became of the pod",
-    ["result"],
-    registry=REGISTRY,
-)
 EXTENDER_ANSWERS: Final = Counter(
     "berth_volcano_extender_answers",
     "Answers to Volcano's scheduler by verb and verdict",

@@ -5,6 +5,7 @@ Nothing else of the kernel imports one, so that without its line and its folder 
 
 from typing import Final
 
+from berth_operator.capabilities.evictions.act import Evictions
 from berth_operator.capabilities.queues.act import Queues
 from berth_operator.capabilities.windows.act import Windows
 from berth_operator.capabilities.zones.act import Zones
@@ -14,4 +15,5 @@ CAPABILITIES: Final[tuple[type[Capability], ...]] = (
     Windows,
     Zones,
     Queues,
+    Evictions,
 )

@@ -2,7 +2,6 @@
 
 from berth_operator.webhook.admission import Admission, Answer, Review, adding_gate, allow, name_of, patched, read_pod
 from berth_operator.webhook.certificates import CertificateManager
-from berth_operator.webhook.evictions import Evictions
 from berth_operator.webhook.extender import Held, VolcanoExtender, uncounted_by_queue
 from berth_operator.webhook.server import REFETCH_SECONDS, WebhookServer
 
@@ -11,7 +10,6 @@ __all__ = [
     "Admission",
     "Answer",
     "CertificateManager",
-    "Evictions",
     "Held",
     "Review",
     "VolcanoExtender",

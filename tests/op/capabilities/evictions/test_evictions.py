@@ -15,10 +15,12 @@ from berth_core.names import EVICTION_WEBHOOK_CONFIGURATION
 from berth_kube.errors import EvictionBlockedError, ForbiddenError, KubeError, ServerError
 from berth_kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, VALIDATING_WEBHOOKS
 from berth_kube.surge import Note
-from berth_operator.settings import EvictionSettings, OperatorSettings
-from berth_operator.webhook import evictions
+from berth_operator.capabilities.evictions import moves
+from berth_operator.capabilities.evictions.manifests import build_eviction_webhooks
+from berth_operator.capabilities.evictions.moves import EvictionMoves, may_go
+from berth_operator.capabilities.evictions.settings import EvictionSettings
+from berth_operator.settings import OperatorSettings
 from berth_operator.webhook.admission import AdmissionRequest, UserInfo
-from berth_operator.webhook.evictions import Evictions, build_eviction_webhooks, may_go
 from builders import NOON, FakeClock
 from fake_api import FakeApi, error
 
@@ -115,8 +117,8 @@ class Desk:
     def __init__(self, *pods: Raw, beside: "Desk | None" = None) -> None:
         self.api: Cluster = beside.api if beside else Cluster(*pods)
         self.clock: FakeClock = beside.clock if beside else FakeClock()
-        settings = OperatorSettings(evictions=EvictionSettings(enabled=True, deadline_seconds=DEADLINE_SECONDS))
-        self.evictions = Evictions(self.api.as_client(), settings, self.clock)
+        settings = OperatorSettings(capabilities=(EvictionSettings(enabled=True, deadline_seconds=DEADLINE_SECONDS),))
+        self.evictions = EvictionMoves(self.api.as_client(), settings, self.clock)
 
     def ask(self, name: str = "web-1", *, by_namespace: bool = True, dry_run: bool = False) -> Raw:
         request = AdmissionRequest(
@@ -154,7 +156,7 @@ def told(response: Raw) -> str:
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evictions, "_PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(moves, "_PATIENCE_SECONDS", 0)
 
 
 def test_an_eviction_waits_until_another_pod_serves_and_then_passes() -> None:
@@ -319,7 +321,7 @@ def test_another_pod_of_the_same_name_waits_by_itself() -> None:
 
 
 def test_only_so_many_pods_are_moved_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evictions, "_MOST_OUT_OF_NAMESPACE", 1)
+    monkeypatch.setattr(moves, "_MOST_OUT_OF_NAMESPACE", 1)
     desk = Desk(pod(), pod("web-2"))
     desk.api.objects["replicasets", NAMESPACE, "web-a"]["spec"]["replicas"] = 2
     desk.api.objects["deployments", NAMESPACE, "web"]["spec"]["replicas"] = 2

@@ -11,7 +11,7 @@ until when, so that all replicas keep one deadline and the acting one gives it b
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +24,6 @@ import structlog
 
 from berth_core import (
     EVICTION_WEBHOOK_CONFIGURATION,
-    EVICTIONS_EVICT,
     EVICTIONS_LABEL,
     EVICTIONS_SURGE,
     RELEASED_HASH,
@@ -60,14 +59,13 @@ from berth_kube import (
     wanted_replicas,
     why_not_surge,
 )
-from berth_operator import metrics, telemetry
+from berth_operator import telemetry
+from berth_operator.capabilities.evictions import logs, metrics
+from berth_operator.capabilities.evictions.manifests import build_eviction_webhooks
+from berth_operator.capabilities.evictions.settings import EvictionSettings
 from berth_operator.settings import OperatorSettings
-from berth_operator.webhook.admission import AdmissionRequest, Answer, allow
-
-PATH_OF_NAMESPACES: Final = "/evictions/namespaces"
-PATH_OF_PODS: Final = "/evictions/pods"
-WEBHOOK_SECONDS: Final = 3
-"""How long the API server waits; without an answer the eviction passes."""
+from berth_operator.webhook import Answer, allow
+from berth_operator.webhook.admission import AdmissionRequest
 
 _READ_SECONDS: Final = 1.0
 _JUDGE_SECONDS: Final = 1.6
@@ -145,13 +143,14 @@ _NOT_OURS: Final = Verdict(passes=True, result="")
 _REPLACED: Final = Verdict(passes=True, result="replaced")
 
 
-class Evictions:
+class EvictionMoves:
     """Answers evictions, and sees each move through; thread-safe."""
 
     def __init__(self, client: KubeClient, settings: OperatorSettings, clock: Clock) -> None:
         self._client = client.apart(_READERS + 1)
         self._hurried = self._client.within(_READ_SECONDS)
         self._settings = settings
+        self._own = settings.of(EvictionSettings)
         self._clock = clock
         self._eligibility = SurgeEligibility(self._client, clock)
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="evictions")
@@ -213,13 +212,13 @@ class Evictions:
 
     def _why_late(self, wish: Wish) -> Verdict | None:
         """Return the verdict on a wish whose deadline is over."""
-        seconds = self._settings.evictions.deadline_seconds
+        seconds = self._own.deadline_seconds
         if self._clock.monotonic() - wish.since < seconds:
             return None
         return Verdict(passes=True, reason=f"no other pod was available within {seconds:g} s: {wish.reason}")
 
     def _deadline_of(self, wish: Wish) -> datetime:
-        left = wish.since + self._settings.evictions.deadline_seconds - self._clock.monotonic()
+        left = wish.since + self._own.deadline_seconds - self._clock.monotonic()
         return self._clock.now() + timedelta(seconds=max(0.0, left))
 
     def _judge(self, wish: Wish, *, by_namespace: bool) -> Verdict:
@@ -251,7 +250,7 @@ class Evictions:
         until = Note.read(raw_pod["metadata"].get("annotations") or {}).until
         with suppress(InputError):
             left = (parse_timestamp(until) - self._clock.now()).total_seconds() - _LEFT_SECONDS
-            begun = self._clock.monotonic() + left - self._settings.evictions.deadline_seconds
+            begun = self._clock.monotonic() + left - self._own.deadline_seconds
             wish.since = min(wish.since, begun)
 
     def _is_replaced(self, client: KubeClient, raw_pod: Mapping[str, Any]) -> bool:
@@ -301,7 +300,7 @@ class Evictions:
                 why = "lifecycle.k8s.io/v1alpha1 is served, but no controller of Kubernetes acts on it yet"
         except BerthError as error:
             why = f"whether this API server serves lifecycle.k8s.io/v1alpha1 is not known: {error}"
-        _LOG.info(telemetry.REQUESTS_SKIPPED, **{telemetry.KEY_REASON: why})
+        _LOG.info(logs.REQUESTS_SKIPPED, **{telemetry.KEY_REASON: why})
 
     def register(self, client_config: Mapping[str, Any]) -> None:
         """Write the webhooks into the configuration that the chart makes; without it nothing is asked."""
@@ -310,7 +309,7 @@ class Evictions:
             written, since = self._registered
             if written == client_config and now - since < _REGISTER_SECONDS:
                 return
-        own, exempt = self._settings.placeholders.namespace, self._settings.evictions.exempt
+        own, exempt = self._settings.placeholders.namespace, self._own.exempt
         body = {"webhooks": build_eviction_webhooks(client_config, own, exempt)}
         self._registered = client_config, now
         try:
@@ -339,7 +338,7 @@ class Evictions:
     def _advance(self, wish: Wish, out: Counter[str]) -> None:
         """Take up the next step of a move; `out` counts the pods that are let go, by namespace."""
         now = self._clock.monotonic()
-        late, idle = now - wish.since - self._settings.evictions.deadline_seconds, now - wish.asked
+        late, idle = now - wish.since - self._own.deadline_seconds, now - wish.asked
         if not wish.uid or wish.progress is Progress.PASSES or (wish.progress is Progress.NEW and late >= 0):
             if idle > (_FORGET_SECONDS if late >= 0 else _REASK_SECONDS):
                 self._forget(wish)
@@ -510,44 +509,3 @@ def _answered(request: AdmissionRequest, verdict: Verdict, *, until: datetime | 
 def _answer(request: AdmissionRequest, pod: str, response: Mapping[str, Any]) -> Answer:
     body = allow(request.uid).body
     return Answer({**body, "response": {**body["response"], **response}}, pod=pod)
-
-
-def build_eviction_webhooks(
-    client_config: Mapping[str, Any], own_namespace: str, exempt: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the webhooks: one for namespaces that ask for replacements, one for pods that do in other namespaces."""
-    ours = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [own_namespace]}
-    said = {"key": EVICTIONS_LABEL, "values": [EVICTIONS_SURGE]}
-    scopes = (
-        ("namespaces", PATH_OF_NAMESPACES, {**said, "operator": "In"}),
-        ("pods", PATH_OF_PODS, {**said, "operator": "NotIn", "values": [EVICTIONS_SURGE, EVICTIONS_EVICT]}),
-    )
-    conditions = [{"name": "is-no-dry-run", "expression": "!(has(request.dryRun) && request.dryRun)"}]
-    if exempt:
-        names = ", ".join(f"'{name}'" for name in exempt)
-        conditions.append({"name": "is-not-exempt", "expression": f"!(request.userInfo.username in [{names}])"})
-    return [
-        {
-            "name": f"{name}.evictions.berth.volcano.sh",
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "NoneOnDryRun",
-            "failurePolicy": "Ignore",
-            "matchPolicy": "Equivalent",
-            "timeoutSeconds": WEBHOOK_SECONDS,
-            "clientConfig": _with_path(client_config, path),
-            "namespaceSelector": {"matchExpressions": [ours, scope]},
-            "matchConditions": conditions,
-            "rules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
-            ],
-        }
-        for name, path, scope in scopes
-    ]
-
-
-def _with_path(client_config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return a clientConfig that leads to a further path."""
-    if "service" in client_config:
-        service = client_config["service"]
-        return {**client_config, "service": {**service, "path": service["path"] + path}}
-    return {**client_config, "url": client_config["url"] + path}
