@@ -83,9 +83,15 @@ class Capability:
         """Return what answers admission reviews, by its path below the webhook's own; all replicas answer."""
         return {}
 
+    async def start(self) -> None:
+        """Start what serves on all replicas; comes before the first list, and an error ends the operator."""
+
+    async def stop(self) -> None:
+        """Stop what was started, if anything was."""
+
     @property
     def answers_always(self) -> bool:
-        """Return whether reviews come even without a live Reservation, so that the operator stops only after a while."""
+        """Return whether reviews come even without a live Reservation: they are answered for a while after the end."""
         return False
 
     def tasks(self) -> Mapping[str, Callable[[threading.Event], None]]:

@@ -109,13 +109,6 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
 @click.option("--drain-seconds", default=5.0, help="How long the webhook keeps answering after a request to stop.")
 @click.option("--health-address", default="127.0.0.1:8080", help="HOST:PORT of /healthz, /readyz and /metrics.")
 @click.option(
-    "--volcano-extender-address",
-    default="",
-    show_default=False,
-    metavar="HOST:PORT",
-    help="Where Volcano's scheduler asks which pods it may evict or let in, by HTTP; default: nowhere.",
-)
-@click.option(
     "--retention", "retention_seconds", default=3600.0, help="Seconds that finished Reservations stay; 0: for ever."
 )
 @click.option(
@@ -253,13 +246,7 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
         workers=options["workers"],
         health_host=health_host,
         health_port=health_port,
-        volcano_extender=read_optional_address("--volcano-extender-address", options["volcano_extender_address"]),
     )
-
-
-def read_optional_address(option: str, text: str) -> tuple[str, int] | None:
-    """Return the host and port of an address, None for ""; raises InputError."""
-    return parse_address(option, text) if text else None
 
 
 def read_base_address(option: str, text: str) -> str:

@@ -31,12 +31,6 @@ WEBHOOK_SECONDS: Final = Histogram(
 WEBHOOK_REVIEWS: Final = Counter(
     "berth_webhook_reviews", "Admission reviews by verdict", ["verdict"], registry=REGISTRY
 )
-EXTENDER_ANSWERS: Final = Counter(
-    "berth_volcano_extender_answers",
-    "Answers to Volcano's scheduler by verb and verdict",
-    ["verb", "verdict"],
-    registry=REGISTRY,
-)
 PATH_PROVEN: Final = Gauge("berth_handover_path_proven", "1 while dry-run pods come back gated", registry=REGISTRY)
 LEADING: Final = Gauge("berth_operator_leading", "1 while this replica holds the Lease", registry=REGISTRY)
 QUEUE_LENGTH: Final = Gauge("berth_operator_queue_length", "Keys waiting to be reconciled", registry=REGISTRY)

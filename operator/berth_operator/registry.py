@@ -6,6 +6,7 @@ Nothing else of the kernel imports one, so that without its line and its folder 
 from typing import Final
 
 from berth_operator.capabilities.evictions.act import Evictions
+from berth_operator.capabilities.extender.act import Extender
 from berth_operator.capabilities.queues.act import Queues
 from berth_operator.capabilities.windows.act import Windows
 from berth_operator.capabilities.zones.act import Zones
@@ -16,4 +17,5 @@ CAPABILITIES: Final[tuple[type[Capability], ...]] = (
     Zones,
     Queues,
     Evictions,
+    Extender,
 )

@@ -158,9 +158,6 @@ class OperatorSettings:
     health_port: int = 8080
     """Port of `/healthz` and `/metrics`; 0 takes a free one."""
 
-    volcano_extender: tuple[str, int] | None = None
-    """Address and port for Volcano's extender plugin, None for none; port 0 takes a free one."""
-
     def of(self, kind: type[S]) -> S:
         """Return the settings of an optional part by their class; its defaults where none were given."""
         return next((given for given in self.capabilities if isinstance(given, kind)), None) or kind()

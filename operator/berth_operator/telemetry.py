@@ -34,7 +34,6 @@ SWEEP_FAILED: Final = "sweep failed, will be tried again"
 CLASS_COLLECTED: Final = "unused priority class deleted"
 COLLECTED: Final = "finished reservation collected"
 POD_GROUP_COLLECTED: Final = "unused pod group deleted"
-EXTENDER_LISTENING: Final = "extender of Volcano's scheduler listening"
 
 KEY_RESERVATION: Final = "reservation"
 KEY_STATE: Final = "state"

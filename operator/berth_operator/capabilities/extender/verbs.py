@@ -9,11 +9,9 @@ every replica gives the same answers.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import msgspec
-from aiohttp import web
 
 from berth_core import (
     CPU,
@@ -29,18 +27,12 @@ from berth_core import (
     volcano_group_of,
 )
 from berth_core.decoding import decode_json
-from berth_operator import metrics
-from berth_operator.webhook.admission import IDLE_SECONDS, LARGEST_BODY_BYTES, BodyReader, BodyRefusedError
 
-VERBS: Final = ("preemptable", "reclaimable")
-ENQUEUEABLE: Final = "jobEnqueueable"
-OVERUSED: Final = "queueOverused"
 _OF_EVERY_POD: Final = frozenset({CPU, MEMORY})
 """What practically every pod requests: once a queue has none of it left, none of its pods fits."""
-_PERMIT: Final = 1
-_ABSTAIN: Final = 0
+PERMIT: Final = 1
+ABSTAIN: Final = 0
 """Volcano's votes: the plugin answers victims, or has no part in the decision."""
-_STOP_SECONDS: Final = 2.0
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -155,7 +147,7 @@ def choose_victims(body: bytes, namespace: str) -> Victims:
         spared = [raw for raw, task in tasks if task.pod is None or not _is_placeholder(task.pod, namespace)]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
-    return Victims(_ABSTAIN) if len(spared) == len(candidates) else Victims(_PERMIT, tuple(spared))
+    return Victims(ABSTAIN) if len(spared) == len(candidates) else Victims(PERMIT, tuple(spared))
 
 
 def vote_on_job(body: bytes, has_slot: HasSlot, awaits: Awaits, namespace: str) -> Vote:
@@ -172,10 +164,10 @@ def vote_on_job(body: bytes, has_slot: HasSlot, awaits: Awaits, namespace: str) 
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
     pods = [task.pod for task in job.tasks.values() if task.pod is not None]
     if pods and all(_is_placeholder(pod, namespace) and awaits(_reservation_of(pod)) for pod in pods):
-        return Vote(_PERMIT)
+        return Vote(PERMIT)
     placed = sum(bool(pod.spec.node_name) for pod in pods)
     coming = sum(_has_slot(pod, has_slot) for pod in pods if not pod.spec.node_name)
-    return Vote(_PERMIT if coming and placed + coming >= job.min_available else _ABSTAIN)
+    return Vote(PERMIT if coming and placed + coming >= job.min_available else ABSTAIN)
 
 
 def judge_queue(body: bytes, held_in: HeldIn) -> Overuse:
@@ -223,83 +215,3 @@ def _reservation_of(pod: _Pod) -> str:
 
 def _is_placeholder(pod: _Pod, namespace: str) -> bool:
     return pod.metadata.namespace == namespace and pod.metadata.labels.get(PLACEHOLDER_LABEL) == "true"
-
-
-class VolcanoExtender:
-    """Serves the verbs over HTTP; Volcano's plugin trusts no certificate but public ones."""
-
-    def __init__(
-        self, address: tuple[str, int], namespace: str, *, has_slot: HasSlot, awaits: Awaits, held_in: HeldIn
-    ) -> None:
-        """`address` is a host and a port; `namespace` is the placeholders'."""
-        self._has_slot = has_slot
-        self._awaits = awaits
-        self._held_in = held_in
-        self._host, self._port = address
-        self._namespace = namespace
-        self._bodies = BodyReader()
-        self._runner: web.AppRunner | None = None
-
-    @property
-    def address(self) -> str:
-        """Return `HOST:PORT` with the real port in place of 0."""
-        port = self._runner.addresses[0][1] if self._runner and self._runner.addresses else self._port
-        return f"{self._host}:{port}"
-
-    async def start(self) -> None:
-        """Listen; raises InputError if the address is not a free one of this machine."""
-        app = web.Application(client_max_size=LARGEST_BODY_BYTES)
-        for verb in VERBS:
-            app.router.add_post(f"/{verb}", partial(self._answer, verb))
-        app.router.add_post(f"/{ENQUEUEABLE}", self._vote)
-        app.router.add_post(f"/{OVERUSED}", self._judge)
-        self._runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=_STOP_SECONDS, keepalive_timeout=IDLE_SECONDS, auto_decompress=False
-        )
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, self._host, self._port).start()
-        except OSError as error:
-            raise InputError(
-                "--volcano-extender-address", self.address, f"one to listen on: {error.strerror}"
-            ) from error
-
-    async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    async def _answer(self, verb: str, request: web.Request) -> web.Response:
-        """Answer one request.
-
-        After a refusal Volcano's plugin names no victim in its tier.
-        """
-        try:
-            answer = choose_victims(await self._bodies.read(request), self._namespace)
-        except (BodyRefusedError, InputError) as refusal:
-            metrics.EXTENDER_ANSWERS.labels(verb=verb, verdict="refused").inc()
-            status = refusal.status if isinstance(refusal, BodyRefusedError) else 400
-            return web.Response(status=status, text=str(refusal))
-        return self._reply(verb, "spared" if answer.status == _PERMIT else "abstained", answer)
-
-    async def _vote(self, request: web.Request) -> web.Response:
-        """Answer whether a job is let in.
-
-        It abstains on what it cannot read: Volcano's plugin would take a refusal for leave.
-        """
-        try:
-            answer = vote_on_job(await self._bodies.read(request), self._has_slot, self._awaits, self._namespace)
-        except (BodyRefusedError, InputError):
-            return self._reply(ENQUEUEABLE, "refused", Vote(_ABSTAIN))
-        return self._reply(ENQUEUEABLE, "permitted" if answer.status == _PERMIT else "abstained", answer)
-
-    async def _judge(self, request: web.Request) -> web.Response:
-        """Answer whether a queue is overused; what cannot be read is not, as without an answer."""
-        try:
-            answer = judge_queue(await self._bodies.read(request), self._held_in)
-        except (BodyRefusedError, InputError):
-            return self._reply(OVERUSED, "refused", Overuse())
-        return self._reply(OVERUSED, "overused" if answer.overused else "abstained", answer)
-
-    def _reply(self, verb: str, verdict: str, answer: Victims | Vote | Overuse) -> web.Response:
-        metrics.EXTENDER_ANSWERS.labels(verb=verb, verdict=verdict).inc()
-        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")

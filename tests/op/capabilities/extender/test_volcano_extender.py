@@ -15,21 +15,21 @@ from berth_core.objects import Pod
 from berth_core.pod_groups import GROUP_NAME_ANNOTATION
 from berth_core.reservations import Capacity, ObjectReference, ReservationStatus, Slot, SlotState
 from berth_core.resources import ResourceAmounts
-from berth_operator.app import App
-from berth_operator.metrics import REGISTRY
-from berth_operator.settings import OperatorSettings
-from berth_operator.webhook.extender import (
-    ENQUEUEABLE,
-    OVERUSED,
-    VERBS,
+from berth_operator.cache.cache import Cache
+from berth_operator.capabilities.extender.act import Extender
+from berth_operator.capabilities.extender.server import ENQUEUEABLE, OVERUSED, VERBS, VolcanoExtender
+from berth_operator.capabilities.extender.verbs import (
     Held,
-    VolcanoExtender,
     choose_victims,
     judge_queue,
     uncounted_by_queue,
     vote_on_job,
 )
+from berth_operator.executor.context import Context, EventRecorder
+from berth_operator.metrics import REGISTRY
+from berth_operator.settings import OperatorSettings
 from builders import FakeClock, pod, reservation
+from capability_kernels import build_kernel
 from fake_api import FakeApi
 
 OURS = "berth-system"
@@ -217,13 +217,15 @@ def test_placeholders_count_in_the_queue_that_they_name_unless_volcano_counts_th
 
 
 @pytest.fixture
-def operator() -> Iterator[tuple[App, FakeClock]]:
-    """Yield a program that is not started."""
-    api, clock = FakeApi(), FakeClock()
-    api.close = lambda: None  # type: ignore[attr-defined]
-    program = App(api.as_client(), OperatorSettings(health_port=0), clock)
-    yield program, clock
-    asyncio.run(program.stop())
+def extender() -> Iterator[tuple[Extender, Cache, FakeClock]]:
+    """Yield an extender that is not started."""
+    client, cache, clock = FakeApi().as_client(), Cache(lambda _: None), FakeClock()
+    context = Context(client, cache, OperatorSettings(), clock)
+    made = Extender(
+        build_kernel(context, recorder=EventRecorder(client), leads=lambda: False, enqueue=lambda _key, _seconds: None)
+    )
+    yield made, cache, clock
+    asyncio.run(made.stop())
 
 
 @pytest.mark.parametrize(
@@ -232,17 +234,16 @@ def operator() -> Iterator[tuple[App, FakeClock]]:
     ids=["a slot is being handed to a pod of Volcano", "which has its node by now", "a pod of the stock scheduler"],
 )
 def test_what_a_replica_says_of_a_queue_comes_from_its_own_watches(
-    operator: tuple[App, FakeClock],
+    extender: tuple[Extender, Cache, FakeClock],
     group: str,
     node: str,
     want: bool,  # noqa: FBT001 - the case
 ) -> None:
-    program, clock = operator
-    cache = program._cache
+    answers, cache, clock = extender
     cache.put_placeholder(placeholder())
     one = {"cpu": 1500, GPU: 1}
-    assert program._held_in("ml") == Held(ResourceAmounts(one))
-    assert program._held_in("other") == Held()
+    assert answers._held_in("ml") == Held(ResourceAmounts(one))
+    assert answers._held_in("other") == Held()
 
     owner = pod(
         "owner",
@@ -258,17 +259,17 @@ def test_what_a_replica_says_of_a_queue_comes_from_its_own_watches(
     )
     cache.put_reservation(reservation("place", queue="ml", status=ReservationStatus(slots=(given,))))
     cache.put_owner(owner)
-    assert not program._held_in("ml").lets_in, "it adds up what there is twice a second, and not for each question"
+    assert not answers._held_in("ml").lets_in, "it adds up what there is twice a second, and not for each question"
     clock.sleep(1)
-    assert program._held_in("ml") == Held(ResourceAmounts(one), lets_in=want)
+    assert answers._held_in("ml") == Held(ResourceAmounts(one), lets_in=want)
 
 
-def test_whether_a_reservation_awaits_capacity_comes_from_its_spec(operator: tuple[App, FakeClock]) -> None:
-    program, _ = operator
+def test_whether_a_reservation_awaits_capacity_comes_from_its_spec(extender: tuple[Extender, Cache, FakeClock]) -> None:
+    answers, cache, _ = extender
     for name, capacity in (("waits", Capacity.WHEN_FREE), ("place", Capacity.FREE)):
-        program._cache.put_reservation(reservation(name, capacity=capacity))
+        cache.put_reservation(reservation(name, capacity=capacity))
     found = ("uid-default-waits", "uid-default-place", "uid-of-another")
-    assert [program._awaits(uid) for uid in found] == [True, False, False]
+    assert [answers._awaits(uid) for uid in found] == [True, False, False]
 
 
 @pytest.mark.asyncio
