@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL, QUEUE_ANNOTATION, RESERVATION_LABEL
@@ -25,6 +26,7 @@ from berth_operator.capabilities.extender.verbs import (
     uncounted_by_queue,
     vote_on_job,
 )
+from berth_operator.cli import main
 from berth_operator.executor.context import Context, EventRecorder
 from berth_operator.metrics import REGISTRY
 from berth_operator.settings import OperatorSettings
@@ -331,3 +333,9 @@ async def test_an_address_that_is_taken_is_said_so() -> None:
         taken = ("127.0.0.1", int(base.rpartition(":")[2]))
         with pytest.raises(InputError, match="--volcano-extender-address"):
             await VolcanoExtender(taken, OURS, has_slot=has_slot, awaits=awaits, held_in=held_in).start()
+
+
+def test_an_address_without_a_port_is_told_in_one_line() -> None:
+    result = CliRunner().invoke(main, ("--volcano-extender-address", "localhost"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--volcano-extender-address is 'localhost'" in result.stderr
