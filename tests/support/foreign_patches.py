@@ -439,7 +439,7 @@ OF_OUR_OWN: Final = frozenset(
     {
         *("DESCHEDULER_POLICIES", "EVENTS", "LEASES", "MIGRATION_PLANS", "MUTATING_WEBHOOKS", "RESERVATIONS"),
         "VALIDATING_WEBHOOKS",
-        *("QUEUES", "RESERVATION_WINDOWS", "REVOCABLE_ZONES", "SECRETS", "VOLCANO_POD_GROUPS"),
+        *("POD_GROUPS", "QUEUES", "RESERVATION_WINDOWS", "REVOCABLE_ZONES", "SECRETS"),
     }
 )
 """Kinds whose objects, as far as we patch them, one of our programs alone writes, or only as they were read."""

@@ -86,12 +86,11 @@ from berth_operator.reconcile import (
     describe_transition,
     holds_our_gate,
     is_at_same_step,
-    join_pod_group,
     label_of,
     placeholder_priority,
     warn_of_endless_hold,
 )
-from berth_operator.schedulers import SCHEDULER
+from berth_operator.schedulers import SCHEDULER, join_pod_group
 
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
 """The API server's maximum of activeDeadlineSeconds: 68 years."""

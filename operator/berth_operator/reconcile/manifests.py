@@ -15,14 +15,12 @@ from berth_core import (
     DAEMON_POD_LABEL,
     FENCE_CONFIG_MAP,
     FENCE_LABEL,
-    GROUP_NAME_ANNOTATION,
     HANDOVER_GATE,
     HANDOVER_TAINT,
     INDEX_ANNOTATION,
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
-    POD_GROUP_KIND,
     PREEMPTABLE_LABEL,
     PREFIX,
     PROBE_LABEL,
@@ -36,10 +34,7 @@ from berth_core import (
     SUCCESSOR_LABEL,
     TASK_ANNOTATION,
     VERSION_ANNOTATION,
-    VOLCANO_POD_GROUP_API_VERSION,
-    VOLCANO_SCHEDULER,
     WEBHOOK_CONFIGURATION,
-    Capacity,
     NodeSelectorTerm,
     PodSpec,
     Reservation,
@@ -52,6 +47,7 @@ from berth_core import (
     room_taint_value,
 )
 from berth_operator.reconcile.observation import Assignment
+from berth_operator.schedulers import scheduler_of
 from berth_operator.settings import PlaceholderSettings
 
 Body = dict[str, Any]
@@ -86,11 +82,6 @@ def _restricted_container_security() -> Body:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-
-
-def scheduler_of(reservation: Reservation, spec: PodSpec) -> str:
-    """Return the template's scheduler, else the Reservation's, else the default."""
-    return spec.scheduler_name or reservation.spec.scheduler_name or "default-scheduler"
 
 
 def build_placeholder(
@@ -141,42 +132,6 @@ def build_placeholder(
     if deadline_seconds is not None:
         body["spec"]["activeDeadlineSeconds"] = max(1, deadline_seconds)
     return body
-
-
-def is_gang(reservation: Reservation) -> bool:
-    """Return whether Volcano places several slots together; those that wait have their own nodes."""
-    names = {scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
-    return (spec := reservation.spec).wanted > 1 and spec.capacity is Capacity.FREE and names == {VOLCANO_SCHEDULER}
-
-
-def pod_group_name(uid: str) -> str:
-    """Return the name of the PodGroup of a Reservation's placeholders."""
-    return f"berth-{uid}"
-
-
-def join_pod_group(body: Body, name: str) -> Body:
-    """Return a placeholder's body as a member of a PodGroup, as it is for ""."""
-    if not name:
-        return body
-    metadata = body["metadata"]
-    return body | {"metadata": metadata | {"annotations": metadata["annotations"] | {GROUP_NAME_ANNOTATION: name}}}
-
-
-def build_pod_group(reservation: Reservation, *, priority: int, namespace: str) -> Body:
-    """Return the PodGroup by which Volcano places all wanted placeholders or none."""
-    meta = reservation.metadata
-    spec = {"minMember": reservation.spec.wanted, "priorityClassName": priority_class_name(priority)}
-    return {
-        "apiVersion": VOLCANO_POD_GROUP_API_VERSION,
-        "kind": POD_GROUP_KIND,
-        "metadata": {
-            "name": pod_group_name(meta.uid),
-            "namespace": namespace,
-            "labels": {RESERVATION_LABEL: meta.uid, MANAGED_LABEL: MANAGED_BY_OPERATOR},
-            "annotations": {RESERVATION_NAME_ANNOTATION: reservation.key},
-        },
-        "spec": spec | ({"queue": reservation.spec.queue} if reservation.spec.queue else {}),
-    }
 
 
 def build_successor(body: Body, reservation: Reservation, assignment: Assignment, predecessor_uid: str) -> Body:

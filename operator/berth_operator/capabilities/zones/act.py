@@ -31,7 +31,7 @@ from berth_core import (
     preemptable_groups,
     volcano_group_of,
 )
-from berth_kube import PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS, KubeClient, NotFoundError
+from berth_kube import PODS, REVOCABLE_ZONES, KubeClient, NotFoundError
 from berth_operator.cache import Cache
 from berth_operator.capabilities.zones import metrics
 from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
@@ -46,6 +46,7 @@ from berth_operator.executor.context import (
     write_status,
 )
 from berth_operator.executor.guards import label_oldest
+from berth_operator.schedulers import POD_GROUPS
 from berth_operator.workqueue import Key, KeyKind
 
 EVENTS: Final = {
@@ -100,7 +101,7 @@ class PreemptablePods:
     def _groups(self) -> frozenset[tuple[str, str]]:
         """Return the pod groups that say so; none where they cannot be listed."""
         with suppress(BerthError):
-            return preemptable_groups(one.metadata for one in self._client.list(VOLCANO_POD_GROUPS, type=_Group).items)
+            return preemptable_groups(one.metadata for one in self._client.list(POD_GROUPS, type=_Group).items)
         return frozenset()
 
 
@@ -221,7 +222,7 @@ class Zones(Capability):
         if not any(volcano_group_of(pod) and budgets.isdisjoint(pod.metadata.annotations) for pod in pods):
             return {}
         with suppress(BerthError):
-            listed = self._client.list(VOLCANO_POD_GROUPS, type=_Group).items
+            listed = self._client.list(POD_GROUPS, type=_Group).items
             return {(one.metadata.namespace, one.metadata.name): one.metadata for one in listed}
         return {}
 
