@@ -2,98 +2,39 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import structlog
 
 from berth_core import (
     OPERATOR_LEASE,
-    RESERVATION_LABEL,
     BerthError,
-    Capacity,
     Clock,
     Pod,
     Reservation,
-    SlotState,
-    volcano_group_of,
 )
 from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFoundError, await_rights
 from berth_operator import metrics, telemetry
 from berth_operator.cache import Cache, apply_event, read_reservation
 from berth_operator.controller import Controller
 from berth_operator.executor import ReserveableGroups, WebhookRegistration
+from berth_operator.loop_threads import LoopThread, loop_answers
 from berth_operator.settings import OperatorSettings
 from berth_operator.webhook import (
     REFETCH_SECONDS,
     Admission,
     CertificateManager,
-    Evictions,
-    Held,
-    VolcanoExtender,
     WebhookServer,
-    uncounted_by_queue,
 )
 from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind, WorkQueue
 from berth_service.health import Answer, HealthServer
 
-# --- loop threads ----------------------------------------------------------------------------------------------------
-# A thread with its own event loop, for work that must not wait for another loop.
-
-T = TypeVar("T")
-
-
-class LoopThread:
-    """Runs coroutines for other threads, from `start` to `stop`."""
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def call_soon(self, act: Callable[[], None]) -> None:
-        """Schedule a callback on the loop."""
-        self._loop.call_soon_threadsafe(act)
-
-    @property
-    def is_alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Stop the loop; a loop that never ran is only closed.
-
-        Nothing may be scheduled afterwards.
-        """
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-        self._loop.close()
-
-
-def loop_answers(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
-    """Return whether another thread's event loop answers within `seconds`."""
-    done = threading.Event()
-    try:
-        loop.call_soon_threadsafe(done.set)
-    except RuntimeError:  # it is closed
-        return False
-    return done.wait(seconds)
-
-
 _LOOP_SECONDS: Final = 10.0
 """Longer than a kubelet waits for a probe: the loop may be busy for a while with a long list."""
 _BEAT_SECONDS: Final = 1.0
-
-_HELD_SECONDS: Final = 0.5
-"""How long what is held in queues is not added up again: half of Volcano's usual session."""
 
 _LOG = structlog.get_logger(__name__)
 
@@ -110,27 +51,17 @@ class App:
         self._keeper = CertificateManager(client, settings)
         groups = ReserveableGroups(client.within(REFETCH_SECONDS))
         admission = Admission(self._cache, on_not_gated=self._note_not_gated, refetch=self._refetch, groups=groups)
-        self._evictions = Evictions(client, settings, clock) if settings.evictions.enabled else None
-        self._webhook = WebhookServer(admission, self._keeper, settings, self._evictions)
         self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for kopf's events
-        address = settings.volcano_extender
-        namespace = settings.placeholders.namespace
-        self._extender = (
-            VolcanoExtender(address, namespace, has_slot=self._has_slot, awaits=self._awaits, held_in=self._held_in)
-            if address
-            else None
-        )
-        self._held: dict[str, Held] = {}
-        self._held_until = 0.0
-        self._extender_loop = LoopThread("volcano-extender")
         scope = WebhookRegistration(
             client,
-            client_config=self._webhook.client_config,
+            client_config=self._client_config,
             live_namespaces=self._cache.live_namespaces,
             own_namespace=settings.placeholders.namespace,
             timeout_seconds=settings.webhook.timeout_seconds,
         )
         self._engine = Controller(client, self._cache, self._queue, scope, settings, clock)
+        reviews = {path: review for one in self._engine.capabilities for path, review in one.reviews().items()}
+        self._webhook = WebhookServer(admission, self._keeper, settings, reviews=reviews)
         self._health = HealthServer(
             settings.health_host,
             settings.health_port,
@@ -141,22 +72,23 @@ class App:
         self._kopf_loop: asyncio.AbstractEventLoop | None = None
         self._renewal = threading.Thread(target=self._renew_certificates, name="certificates", daemon=True)
         self._stopping = threading.Event()
-        self._moves = self._thread_of(self._evictions) if self._evictions is not None else None
+        self._tasks = [
+            threading.Thread(target=run, args=(self._stopping,), name=name, daemon=True)
+            for capability in self._engine.capabilities
+            for name, run in capability.tasks().items()
+        ]
         self.has_started = False
         self.failure: BerthError | None = None
         """The error that made the start fail, for the process's exit code."""
 
-    def _thread_of(self, evictions: Evictions) -> threading.Thread:
-        """Return the thread that makes the surge moves of pods that others evict."""
-        run = partial(
-            evictions.run, self._stopping, client_config=self._webhook.client_config, leads=lambda: self._engine.leading
-        )
-        return threading.Thread(target=run, name="evictions", daemon=True)
+    def _client_config(self) -> Mapping[str, Any]:
+        """Return how API servers reach the webhook, which is built after those that register it."""
+        return self._webhook.client_config()
 
     async def start(self) -> None:
         """Start everything once.
 
-        The order is: health port, certificate, webhook, cache, workers.
+        The order is: health port, certificate, webhook, servers of capabilities, cache, workers.
         """
         if self.has_started:
             return
@@ -174,14 +106,12 @@ class App:
         await asyncio.to_thread(self._keeper.refresh, self._clock.now())
         self._webhook_loop.start()
         await self._webhook_loop.run(self._webhook.start())
-        if self._extender is not None:
-            self._extender_loop.start()  # a pod's creation must not wait for requests of megabytes either
-            await self._extender_loop.run(self._extender.start())
-            _LOG.info(telemetry.EXTENDER_LISTENING, **{telemetry.KEY_ADDRESS: self._extender.address})
+        for capability in self._engine.capabilities:
+            await capability.start()
         await asyncio.to_thread(self._engine.start)
         self._renewal.start()
-        if self._moves is not None:
-            self._moves.start()
+        for task in self._tasks:
+            task.start()
         self.has_started = True
         _LOG.info(
             telemetry.STARTED,
@@ -233,35 +163,6 @@ class App:
             body = self._client.within(REFETCH_SECONDS).get(RESERVATIONS, name, namespace=namespace)
             self._cache.put_reservation(read_reservation(body))
 
-    def _has_slot(self, reservation: str, pod: str) -> bool:
-        """Return whether a slot of a Reservation is being handed to a pod, both by uid."""
-        found = self._cache.reservation(reservation)
-        slots = self._cache.published_status(found).slots if found is not None else ()
-        return any(
-            one.state is SlotState.HANDING_OVER and one.owner is not None and one.owner.uid == pod for one in slots
-        )
-
-    def _awaits(self, reservation: str) -> bool:
-        """Return whether a Reservation waits for what ends on its nodes."""
-        found = self._cache.reservation(reservation)
-        return found is not None and found.spec.capacity is Capacity.WHEN_FREE
-
-    def _held_in(self, queue: str) -> Held:
-        """Return what is held in the name of a queue; Volcano asks for each job of a session anew."""
-        now = self._clock.monotonic()
-        if now >= self._held_until:
-            amounts = uncounted_by_queue(self._cache.placeholders())
-            coming = {self._queue_of_slot(pod) for pod in self._cache.owners() if volcano_group_of(pod)}
-            self._held = {name: Held(amounts[name], name in coming) for name in amounts}
-            self._held_until = now + _HELD_SECONDS
-        return self._held.get(queue, Held())
-
-    def _queue_of_slot(self, pod: Pod) -> str:
-        """Return the queue of the slot that is being handed to a pod without a node, "" for none."""
-        uid = pod.metadata.labels.get(RESERVATION_LABEL, "")
-        found = self._cache.reservation(uid) if uid and not pod.spec.node_name else None
-        return found.spec.queue if found is not None and self._has_slot(uid, pod.metadata.uid) else ""
-
     def _answer_probe(self, asked: Literal["healthy", "ready"]) -> Answer:
         """Answer a probe with health, readiness, leadership and what readiness waits for."""
         kopf_answers = self._kopf_loop is not None and loop_answers(self._kopf_loop, _LOOP_SECONDS)
@@ -286,7 +187,7 @@ class App:
         _LOG.info(telemetry.DRAINING)
         self._webhook.drain()
         await asyncio.to_thread(self._engine.stop_acting)
-        if self._cache.live_namespaces() or self._evictions is not None:
+        if self._cache.live_namespaces() or any(one.answers_always for one in self._engine.capabilities):
             await asyncio.sleep(self._settings.webhook.drain_seconds)
 
     async def stop(self) -> None:
@@ -295,9 +196,8 @@ class App:
         if self._webhook_loop.is_alive:
             await self._webhook_loop.run(self._webhook.stop())
         self._webhook_loop.stop()
-        if self._extender is not None and self._extender_loop.is_alive:
-            await self._extender_loop.run(self._extender.stop())
-        self._extender_loop.stop()
+        for capability in self._engine.capabilities:
+            await capability.stop()
         await asyncio.to_thread(self._health.stop)
         self._client.close()
         _LOG.info(telemetry.STOPPED)

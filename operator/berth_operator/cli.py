@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -19,12 +20,13 @@ from berth_core import (
 )
 from berth_kube import ClientSettings, ConfigurationSource, KubeClient, RetryPolicy, connect, find_source
 from berth_operator.app import App
+from berth_operator.capability import Capability
 from berth_operator.handlers import declare_process, declare_reservations
 from berth_operator.kopf_runtime import Connection, ReservationStream, run_kopf
 from berth_operator.quota import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
+from berth_operator.registry import CAPABILITIES
 from berth_operator.settings import (
     LONGEST_WEBHOOK_SECONDS,
-    EvictionSettings,
     HandoverSettings,
     OperatorSettings,
     PlaceholderSettings,
@@ -107,13 +109,6 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
 @click.option("--drain-seconds", default=5.0, help="How long the webhook keeps answering after a request to stop.")
 @click.option("--health-address", default="127.0.0.1:8080", help="HOST:PORT of /healthz, /readyz and /metrics.")
 @click.option(
-    "--volcano-extender-address",
-    default="",
-    show_default=False,
-    metavar="HOST:PORT",
-    help="Where Volcano's scheduler asks which pods it may evict or let in, by HTTP; default: nowhere.",
-)
-@click.option(
     "--retention", "retention_seconds", default=3600.0, help="Seconds that finished Reservations stay; 0: for ever."
 )
 @click.option(
@@ -167,16 +162,6 @@ def connection_info(source: ConfigurationSource) -> kopf.ConnectionInfo:
     metavar="NAMES",
     help="PriorityClasses for which a namespace needs a ResourceQuota scoped to them, as for pods.",
 )
-@click.option("--evictions", is_flag=True, help="Answer evictions by others of pods that ask for a replacement first.")
-@click.option(
-    "--evictions-deadline", default=120.0, help="Seconds that such an eviction waits at most; then it passes as it was."
-)
-@click.option(
-    "--evictions-exempt",
-    multiple=True,
-    metavar="USER",
-    help="Whose evictions are left alone, such as the descheduler's account; may be given several times.",
-)
 @click.option("--lease-seconds", default=6, help="How long the Lease holds without renewal.")
 @click.option(
     "--sweep-seconds", default=15.0, help="Seconds between two passes that compare everything with the API server."
@@ -207,6 +192,18 @@ def main(**options: Any) -> None:  # noqa: ANN401 - click's options, read once b
         run(client, source, settings)
     except BerthError as error:
         _end(error)
+
+
+def add_options(command: click.Command, capabilities: Iterable[type[Capability]]) -> None:
+    """Add the options of capabilities, each in its place in the help."""
+    for capability in capabilities:
+        if capability.command is not None:
+            names = [parameter.name for parameter in command.params]
+            place = names.index(capability.command.after) + 1
+            command.params[place:place] = capability.command.options
+
+
+add_options(main, CAPABILITIES)
 
 
 def _end(error: BerthError) -> NoReturn:
@@ -240,9 +237,7 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
         ),
         handover=HandoverSettings(at_once=options["handovers_at_once"]),
         limits=read_limits(options),
-        evictions=EvictionSettings(
-            options["evictions"], options["evictions_deadline"], tuple(options["evictions_exempt"])
-        ),
+        capabilities=tuple(one.command.read(options) for one in CAPABILITIES if one.command is not None),
         identity=options["identity"] or unique_identity(),
         lease_seconds=options["lease_seconds"],
         retention_seconds=options["retention_seconds"],
@@ -251,13 +246,7 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
         workers=options["workers"],
         health_host=health_host,
         health_port=health_port,
-        volcano_extender=read_optional_address("--volcano-extender-address", options["volcano_extender_address"]),
     )
-
-
-def read_optional_address(option: str, text: str) -> tuple[str, int] | None:
-    """Return the host and port of an address, None for ""; raises InputError."""
-    return parse_address(option, text) if text else None
 
 
 def read_base_address(option: str, text: str) -> str:

@@ -6,7 +6,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
@@ -19,12 +19,13 @@ from berth_core import (
     BerthError,
     Clock,
     Pod,
-    Reservation,
     RetryableError,
 )
-from berth_kube import NODES, PODS, Heartbeats, KubeClient, LeaseHolder, NotFoundError
+from berth_kube import Heartbeats, KubeClient, LeaseHolder
 from berth_operator import metrics, telemetry
-from berth_operator.cache import Cache, ClusterRules, GuardableNode, Informers
+from berth_operator.active_time import ActiveTime, ClockWatch
+from berth_operator.cache import Cache, ClusterRules, Informers
+from berth_operator.capability import Kernel
 from berth_operator.executor import (
     ActionExecutor,
     BestEffortPods,
@@ -32,98 +33,25 @@ from berth_operator.executor import (
     EventRecorder,
     FenceManager,
     HandoverProbe,
-    LentFences,
     NodeChooser,
     NodeGuard,
     OrphanCollector,
     PendingOwners,
     PodGroups,
     PriorityClasses,
-    QueueController,
     QuotaAdmission,
     Resync,
     StandingFences,
     TemplateRefusals,
     Validator,
     WebhookRegistration,
-    WindowController,
-    ZoneController,
-    find_pod,
     list_reservations,
 )
-from berth_operator.reconcile import (
-    Action,
-    AssignSlot,
-    Decision,
-    DeletePlaceholder,
-    Observation,
-    Probe,
-    Release,
-    decide,
-    has_just_expired,
-    holds_our_gate,
-    is_at_same_step,
-    newly_lost,
-    without_forged_claims,
-)
+from berth_operator.registry import CAPABILITIES
+from berth_operator.reservation_reconciler import ReservationReconciler
 from berth_operator.settings import OperatorSettings
-from berth_operator.throttle import FairSharing, Throttle, has_share, only_starts
+from berth_operator.throttle import Throttle
 from berth_operator.workqueue import Key, KeyKind, WorkQueue
-
-# --- clock watch -----------------------------------------------------------------------------------------------------
-# Detects a changed clock and pauses of this process: neither counts as waiting time.
-
-_SET_SECONDS: Final = 1.0
-"""A smaller difference is drift, which is corrected all the time."""
-
-
-class ClockWatch:
-    """Compares the wall clock with the monotonic one."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._offset = self._read_offset()
-
-    def was_set(self) -> bool:
-        """Return whether the clock was set since the last call."""
-        before, self._offset = self._offset, self._read_offset()
-        return abs(self._offset - before) > _SET_SECONDS
-
-    def _read_offset(self) -> float:
-        """Return the wall clock's lead over the monotonic clock.
-
-        Only setting the wall clock changes it.
-        """
-        return self._clock.now().timestamp() - self._clock.monotonic()
-
-
-_LONGEST_STEP_SECONDS: Final = 1.0
-"""A longer pause counts as this: the process was stopped, or had no processor."""
-
-
-class ActiveTime:
-    """Seconds during which this process ran and held its Lease; thread-safe.
-
-    The Lease is held only while the API server answers. An interruption counts for at most a second plus the time for
-    which the Lease is trusted without renewal. Callers must read `seconds` at least once a second.
-    """
-
-    def __init__(self, clock: Clock, can_act: Callable[[], bool]) -> None:
-        self._clock = clock
-        self._can_act = can_act
-        self._lock = threading.Lock()
-        self._looked_at = clock.monotonic()
-        self._seconds = 0.0
-
-    def seconds(self) -> float:
-        """Return the total seconds for which this process could act."""
-        with self._lock:
-            now = self._clock.monotonic()
-            step, self._looked_at = now - self._looked_at, now
-            if self._can_act():
-                self._seconds += min(step, _LONGEST_STEP_SECONDS)
-            return self._seconds
-
 
 _FIRST_RETRY_SECONDS: Final = 0.2
 _LONGEST_RETRY_SECONDS: Final = 10.0
@@ -132,10 +60,6 @@ _MOST_DOUBLINGS: Final = 10
 _SYNC_SECONDS: Final = 30.0
 _LEADER_TICK_SECONDS: Final = 0.1
 _TRY_SECONDS: Final = 1.0
-_LATER_SECONDS: Final = 1.0
-"""Delay before a deferred probe or hand-over is tried again."""
-_LONGEST_GATED_WAIT_SECONDS: Final = 60.0
-"""An owner that must wait longer for its turn does not keep our gate meanwhile."""
 _LAST_ACTION_SECONDS: Final = 5.0
 _LAST_WATCH_SECONDS: Final = 5.0
 
@@ -162,28 +86,39 @@ class Controller:
         context = Context(client, cache, settings, clock)
         self._probe = HandoverProbe(context, scope)
         self._throttle = Throttle(lambda: queue.late_seconds)
-        self._fair_sharing = FairSharing()
         self._recorder = EventRecorder(client, lambda: self._throttle.is_busy)
         self._standing_fences = StandingFences(context, self._priorities)
         self._best_effort = BestEffortPods(context, queue.add)
         self._executor = self._build_executor(context)
         self._orphans = OrphanCollector(context, self._executor)
-        self._windows = WindowController(context, self._recorder, lambda: self.leading, queue.add)
-        self._zones = ZoneController(
-            context, LentFences(context, self._priorities), self._recorder, lambda: self.leading
-        )
-        self._queues = QueueController(context, self._recorder, scope, lambda: self.leading, queue.add)
         fences = FenceManager(context, self._priorities)
         self._guards = NodeGuard(context, fences)
         self._refusals = TemplateRefusals(context, self._recorder)
         self._pending = PendingOwners(context, queue.add, self._refusals.report)
-        self._sweep = Resync(context, scope, self._priorities, self._pod_groups, fences, queue.add)
+        self._reservations = ReservationReconciler(
+            context,
+            executor=self._executor,
+            orphans=self._orphans,
+            pending=self._pending,
+            throttle=self._throttle,
+            enqueue=queue.add,
+        )
+        kernel = Kernel(
+            context=context,
+            recorder=self._recorder,
+            priorities=self._priorities,
+            leads=lambda: self.leading,
+            enqueue=queue.add,
+            client_config=scope.client_config,
+        )
+        self.capabilities = tuple(capability(kernel) for capability in CAPABILITIES)
+        self._sweep = Resync(
+            context, scope, self._priorities, self._pod_groups, fences, queue.add, self._resync_capabilities
+        )
         self._stop, self._retired, self._started = threading.Event(), threading.Event(), threading.Event()
         self._informers = Informers(client, cache, self._rules, settings.placeholders.namespace, self._fail)
         self._failure: BerthError | None = None
         self._failures: dict[Key, int] = {}
-        self._freed: set[str] = set()
-        """Uids of expired Reservations whose places were released before their status says so."""
         self._dropped, self._reservations_listed, self._listed_anew = (threading.Event() for _ in range(3))
         self._led = False
         self.heartbeats = Heartbeats(clock)
@@ -191,6 +126,14 @@ class Controller:
         self._attended = ActiveTime(clock, lambda: self.leading)
         cache.count_time_by(self._attended.seconds)
         self._actors: list[threading.Thread] = []
+        self._reconcilers: Mapping[str, Callable[[Key], None]] = {
+            KeyKind.RESERVATION: self._reservations.reconcile,
+            KeyKind.NODE: self._reconcile_node,
+            KeyKind.SCOPE: self._reconcile_scope,
+            KeyKind.STRAYS: self._reconcile_strays,
+            KeyKind.WAITING: lambda _: self._pending.search(),
+            KeyKind.BEST_EFFORT: lambda _: self._best_effort.let_in(),
+        }
 
     def _build_executor(self, context: Context) -> ActionExecutor:
         """Build the executor; Reservations count against quotas from now on."""
@@ -282,7 +225,7 @@ class Controller:
         for thread in self._actors:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
         self._cache.start_epoch()  # later reviews go by what the next leader writes
-        self._queues.rest()
+        self._stop_term()
         if not any(thread.is_alive() for thread in self._actors):
             self._lease.release()
 
@@ -358,12 +301,12 @@ class Controller:
                 self._listed_anew.clear()
                 self._resync_known()
             if self._lease.held():
-                self._sweep.listen(self._windows.refresh, self._zones.refresh)
-                self._queues.listen()
+                for capability in self.capabilities:
+                    capability.listen()
                 self._informers.count_pods()
             else:
                 self._cache.start_epoch()
-                self._queues.rest()
+                self._stop_term()
                 last_sweep = -math.inf
                 self._announce_role(leads=self._try_to_lead())
                 if time.monotonic() - last_look >= self._settings.sweep_seconds:
@@ -432,39 +375,40 @@ class Controller:
             _LOG.exception(telemetry.RECONCILE_CRASHED, **{telemetry.KEY_UID: key.name})
         else:
             self._failures.pop(key, None)
-        metrics.RECONCILE_SECONDS.labels(kind=key.kind.value).observe(time.monotonic() - started)
+        metrics.RECONCILE_SECONDS.labels(kind=key.kind).observe(time.monotonic() - started)
 
     def _dispatch(self, key: Key) -> None:
-        match key.kind:
-            case KeyKind.RESERVATION:
-                self._reconcile_reservation(key)
-            case KeyKind.WINDOW:
-                self._windows.reconcile(key)
-            case KeyKind.ZONE:
-                self._zones.reconcile(key.name, lambda seconds: self._queue.add(key, seconds))
-            case KeyKind.QUEUES:
-                self._queues.reconcile()
-            case KeyKind.NODE:
-                self._reconcile_node(key)
-            case KeyKind.SCOPE:
-                if self._scope.reconcile():
-                    self._probe.probe_soon()
-                if not self._cache.live_namespaces():
-                    self._priorities.collect()
-            case KeyKind.STRAYS:
-                self._orphans.release_stray_gates()
-                self._pending.request_all()
-            case KeyKind.WAITING:
-                self._pending.search()
-            case KeyKind.BEST_EFFORT:
-                self._best_effort.let_in()
+        """Have the kernel reconcile a key, then each capability that it concerns."""
+        by_kernel = self._reconcilers.get(key.kind)
+        if by_kernel is not None:
+            by_kernel(key)
+        for capability in self.capabilities:
+            if key.kind in capability.kinds:
+                capability.reconcile(key)
+
+    def _stop_term(self) -> None:
+        for capability in self.capabilities:
+            capability.stop_term()
+
+    def _resync_capabilities(self, is_due: Callable[[str], bool]) -> None:
+        for capability in self.capabilities:
+            capability.resync(is_due)
+
+    def _reconcile_scope(self, _: Key) -> None:
+        if self._scope.reconcile():
+            self._probe.probe_soon()
+        if not self._cache.live_namespaces():
+            self._priorities.collect()
+
+    def _reconcile_strays(self, _: Key) -> None:
+        self._orphans.release_stray_gates()
+        self._pending.request_all()
 
     def _reconcile_node(self, key: Key) -> None:
         settling_seconds = self._guards.reconcile(key.name, self._clock.now())
         if settling_seconds is not None:
             self._queue.add(key, settling_seconds)
         self._standing_fences.reconcile(key.name, self._clock.now())
-        self._zones.fences.reconcile(key.name, self._clock.now())
 
     def _retry(self, key: Key, error: Exception) -> None:
         failures = self._failures.get(key, 0)
@@ -472,134 +416,3 @@ class Controller:
         metrics.ACTION_FAILURES.labels(error=type(error).__name__).inc()
         delay = min(_FIRST_RETRY_SECONDS * 2 ** min(failures, _MOST_DOUBLINGS), _LONGEST_RETRY_SECONDS)
         self._queue.add(key, delay)
-
-    def _reconcile_reservation(self, key: Key) -> None:
-        """Write the status of a Reservation, then execute its actions.
-
-        The status comes first, so that it never promises more than is there.
-        """
-        pause = self._throttle.reconcile_delay(key.name, only_starts=self._only_starts(key.name))
-        if pause:
-            self._queue.add(key, pause)
-            return
-        seen = self._observe(key.name)
-        if seen is None:
-            self._throttle.forget(key.name)
-            self._fair_sharing.forget(key.name)
-            self._freed.discard(key.name)
-            self._orphans.release(key.name)
-            return
-        decision = decide(seen, self._clock.now(), self._settings)
-        if self._lost_pods_changed(seen, decision):
-            self._queue.add(key)
-            return
-        self._fair_sharing.observe(seen.reservation, decision.status)
-        if self._releases_first(key, seen, decision):
-            return
-        waits = self._throttle.status_delay(key.name, seen.reservation.status, decision.status)
-        if waits:
-            self._queue.add(key, waits)
-        else:
-            with self._cache.writing(key.name, decision.status):
-                self._executor.write_status(seen.reservation, decision.status)
-        self._executor.execute(seen.reservation, self._what_is_due(key, seen.reservation, decision.actions))
-        if decision.seeks_owners:
-            self._pending.request(key.name)
-        if decision.wake_seconds is not None:
-            self._queue.add(key, decision.wake_seconds)
-
-    def _lost_pods_changed(self, seen: Observation, decision: Decision) -> bool:
-        """Refetch owners of slots about to be lost, which is final; return whether any changed."""
-        lost = {slot.owner.uid for slot in newly_lost(seen.reservation.status, decision.status) if slot.owner}
-        return any(self._has_changed(pod) for pod in seen.owners if pod.metadata.uid in lost)
-
-    def _has_changed(self, pod: Pod) -> bool:
-        """Refetch a pod; return whether its hand-over step changed."""
-        found = find_pod(self._client, pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
-        if found is None:
-            self._cache.remove_pod(pod)
-            return True
-        self._cache.put_pod(found)
-        return not is_at_same_step(pod, found)
-
-    def _only_starts(self, uid: str) -> bool:
-        """Return whether a Reservation only waits for its placeholders to start."""
-        reservation = self._cache.reservation(uid)
-        placeholders, owners = self._cache.pods_of(uid)
-        return reservation is not None and not owners and only_starts(reservation, placeholders)
-
-    def _releases_first(self, key: Key, seen: Observation, decision: Decision) -> bool:
-        """Release an expired Reservation's places first if much is due; return whether its status waits for that."""
-        frees = any(isinstance(action, DeletePlaceholder) for action in decision.actions)
-        is_first = key.name not in self._freed and has_just_expired(seen.reservation, decision.status)
-        if not (frees and is_first and self._throttle.is_busy):
-            self._freed.discard(key.name)
-            return False
-        self._executor.execute(seen.reservation, decision.actions)
-        self._freed.add(key.name)
-        self._queue.add(key)
-        return True
-
-    def _what_is_due(self, key: Key, reservation: Reservation, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-        """Return the due actions; requeue the Reservation if any are deferred."""
-        due = actions
-        if any(isinstance(action, Probe) for action in actions) and not self._throttle.may_probe(key.name):
-            due = tuple(action for action in actions if not isinstance(action, Probe))
-        if any(isinstance(action, AssignSlot) for action in due):
-            due = tuple(self._in_turn(reservation.metadata.namespace, due))
-        if due != actions:
-            self._queue.add(key, _LATER_SECONDS)
-        return due
-
-    def _in_turn(self, namespace: str, actions: tuple[Action, ...]) -> Iterator[Action]:
-        """Yield the actions whose turn it is.
-
-        An owner with a long wait ahead is released from its gate.
-        """
-        under_way = self._cache.handovers()
-        for action in actions:
-            if not isinstance(action, AssignSlot):
-                yield action
-                continue
-            pause = self._fair_sharing.delay(namespace, action.assignment.node)
-            if pause > _LONGEST_GATED_WAIT_SECONDS:
-                if holds_our_gate(action.pod):
-                    yield Release(action.pod)
-            elif not pause and has_share(namespace, under_way, self._settings.handover.at_once):
-                under_way[namespace] += 1
-                yield action
-
-    def _observe(self, uid: str) -> Observation | None:
-        """Return the observation, without claims of the status that placeholders disprove."""
-        seen = self._observe_with_nodes(uid)
-        if seen is None or self._cache.is_own(uid):
-            return seen
-        believed = without_forged_claims(seen, self._clock.now(), self._settings.handover, self._runs_on)
-        if believed is not seen:
-            _LOG.warning(telemetry.CLAIM_DENIED, **{telemetry.KEY_RESERVATION: seen.reservation.key})
-        return believed
-
-    def _runs_on(self, placeholder: Pod) -> bool:
-        """Return whether the API server reports a placeholder as running and not terminating."""
-        meta = placeholder.metadata
-        try:
-            pod = self._client.get(PODS, meta.name, namespace=meta.namespace, type=Pod)
-        except NotFoundError:
-            return False
-        return pod.metadata.uid == meta.uid and pod.status.phase == "Running" and not pod.is_terminating
-
-    def _observe_with_nodes(self, uid: str) -> Observation | None:
-        """Return the observation of a Reservation.
-
-        A missing node counts only if the API server confirms it. Pods and nodes come through separate watches: a
-        placeholder may arrive before the new node it is on.
-        """
-        seen = self._cache.observe(uid)
-        if seen is None or seen.reservation.phase.terminal or not seen.missing_nodes:
-            return seen
-        for name in sorted(seen.missing_nodes):
-            try:
-                self._cache.put_node(self._client.get(NODES, name, type=GuardableNode))
-            except NotFoundError:
-                continue
-        return self._cache.observe(uid)

@@ -10,35 +10,6 @@ PHASE_CHANGES: Final = Counter(
     "berth_reservation_phase_changes", "Changes of phase of Reservations", ["phase", "reason"], registry=REGISTRY
 )
 SLOTS: Final = Gauge("berth_slots", "Slots of all Reservations by state", ["state"], registry=REGISTRY)
-WINDOWS: Final = Gauge("berth_windows", "ReservationWindows by state", ["state"], registry=REGISTRY)
-WINDOW_OCCURRENCES: Final = Counter(
-    "berth_window_occurrences", "Occurrences of windows: opened, missed or left out", ["result"], registry=REGISTRY
-)
-WINDOW_LATE_SECONDS: Final = Histogram(
-    "berth_window_late_seconds",
-    "Seconds from the time at which an occurrence reserves until its Reservation exists",
-    registry=REGISTRY,
-    buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0),
-)
-ZONES: Final = Gauge("berth_revocable_zones", "RevocableZones by state", ["state"], registry=REGISTRY)
-LENT_NODES: Final = Gauge("berth_lent_nodes", "Nodes with the label of a zone", ["zone"], registry=REGISTRY)
-LENT_NODE_PODS: Final = Gauge(
-    "berth_lent_node_pods", "Pods on the nodes of a zone that leave when it closes", ["zone"], registry=REGISTRY
-)
-QUEUES: Final = Gauge("berth_queues", "Queues by state", ["state"], registry=REGISTRY)
-QUEUE_PODS: Final = Gauge(
-    "berth_queue_pods", "Pods of a queue: admitted or waiting", ["queue", "state"], registry=REGISTRY
-)
-QUEUE_AMOUNTS: Final = Gauge(
-    "berth_queue_amount",
-    "What a queue is guaranteed, deserves and has allocated, in cores, bytes or pieces",
-    ["queue", "resource", "kind"],
-    registry=REGISTRY,
-)
-QUEUE_SLOTS: Final = Gauge(
-    "berth_queue_slots", "Slots of a queue's guarantee: held or waiting", ["queue", "state"], registry=REGISTRY
-)
-QUEUE_ADMISSIONS: Final = Counter("berth_queue_admissions", "Pods that queues admitted", registry=REGISTRY)
 WASTED_SECONDS: Final = Counter(
     "berth_reserved_wasted_seconds",
     "Seconds for which placeholders held places that no pod came to take",
@@ -59,18 +30,6 @@ WEBHOOK_SECONDS: Final = Histogram(
 )
 WEBHOOK_REVIEWS: Final = Counter(
     "berth_webhook_reviews", "Admission reviews by verdict", ["verdict"], registry=REGISTRY
-)
-EVICTIONS: Final = Counter(
-    "berth_evictions",
-    "Evictions by others of pods that ask for a replacement first, by result: each answer, and what became of the pod",
-    ["result"],
-    registry=REGISTRY,
-)
-EXTENDER_ANSWERS: Final = Counter(
-    "berth_volcano_extender_answers",
-    "Answers to Volcano's scheduler by verb and verdict",
-    ["verb", "verdict"],
-    registry=REGISTRY,
 )
 PATH_PROVEN: Final = Gauge("berth_handover_path_proven", "1 while dry-run pods come back gated", registry=REGISTRY)
 LEADING: Final = Gauge("berth_operator_leading", "1 while this replica holds the Lease", registry=REGISTRY)

@@ -1,7 +1,7 @@
 """The operator's settings: meaning, unit and default of each."""
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from berth_core import (
     DEFAULT_NAMESPACE,
@@ -14,9 +14,10 @@ from berth_core import (
 from berth_operator.quota import LimitSettings
 from berth_service.process import unique_identity
 
+S = TypeVar("S")
+
 _SHORTEST_SETTLE_SECONDS: Final = 0.3
 LONGEST_WEBHOOK_SECONDS: Final = 30
-_LONGEST_EVICTION_SECONDS: Final = 1800
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,26 +123,6 @@ class WebhookSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class EvictionSettings:
-    """How evictions by others are answered."""
-
-    enabled: bool = False
-    """Whether they are answered at all."""
-
-    deadline_seconds: float = 120.0
-    """How long an eviction waits for a replacement; then it passes as it was."""
-
-    exempt: tuple[str, ...] = ()
-    """Users whose evictions are not asked about, such as the descheduler's account."""
-
-    def __post_init__(self) -> None:
-        """Reject a deadline that lets nothing wait, or that is longer than a pod that was let go is trusted for."""
-        if not 1 <= self.deadline_seconds <= _LONGEST_EVICTION_SECONDS:
-            expected = f"1 to {_LONGEST_EVICTION_SECONDS} seconds"
-            raise InputError("deadline_seconds", str(self.deadline_seconds), expected)
-
-
-@dataclass(frozen=True, slots=True)
 class OperatorSettings:
     """All settings of the operator."""
 
@@ -149,7 +130,8 @@ class OperatorSettings:
     placeholders: PlaceholderSettings = field(default_factory=PlaceholderSettings)
     webhook: WebhookSettings = field(default_factory=WebhookSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
-    evictions: EvictionSettings = field(default_factory=EvictionSettings)
+    capabilities: tuple[object, ...] = ()
+    """The settings of optional parts, each of a class of its own."""
 
     identity: str = field(default_factory=unique_identity)
     """Name under which this process holds the Lease."""
@@ -176,8 +158,9 @@ class OperatorSettings:
     health_port: int = 8080
     """Port of `/healthz` and `/metrics`; 0 takes a free one."""
 
-    volcano_extender: tuple[str, int] | None = None
-    """Address and port for Volcano's extender plugin, None for none; port 0 takes a free one."""
+    def of(self, kind: type[S]) -> S:
+        """Return the settings of an optional part by their class; its defaults where none were given."""
+        return next((given for given in self.capabilities if isinstance(given, kind)), None) or kind()
 
     def __post_init__(self) -> None:
         """Reject settings that cannot work; the error names the field."""

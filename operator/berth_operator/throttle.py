@@ -11,6 +11,7 @@ from typing import Final
 
 from berth_core import Pod, Reservation, ReservationPhase, ReservationStatus, SlotState
 from berth_operator.reconcile import has_started, is_starting
+from berth_operator.schedulers import SCHEDULER
 
 PATIENCE_SECONDS: Final = 0.5
 """Minimum lag of the status of a Reservation that is not Available yet."""
@@ -50,8 +51,7 @@ def only_starts(reservation: Reservation, placeholders: Collection[Pod]) -> bool
     if len(placeholders) != reservation.spec.replicas or not reservation.is_live:
         return False
     undisturbed = all(
-        not pod.is_terminating and not pod.is_terminal and pod.condition("PodScheduled") != "False"
-        for pod in placeholders
+        not pod.is_terminating and not pod.is_terminal and not SCHEDULER.is_refused(pod) for pod in placeholders
     )
     return undisturbed and sum(map(has_started, placeholders)) < reservation.spec.wanted
 

@@ -9,14 +9,14 @@ import math
 import threading
 import time
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 _IN_TIME_SECONDS: Final = 0.001
 
 
-class KeyKind(Enum):
-    """What to reconcile."""
+class KeyKind(StrEnum):
+    """What the kernel reconciles; capabilities have kinds of their own."""
 
     RESERVATION = "reservation"
     """Name: the Reservation's uid."""
@@ -26,12 +26,6 @@ class KeyKind(Enum):
     """The webhook's registration."""
     STRAYS = "strays"
     """Pods with our gate that name no Reservation."""
-    WINDOW = "window"
-    """Name: the ReservationWindow's uid."""
-    ZONE = "zone"
-    """Name: the RevocableZone's uid."""
-    QUEUES = "queues"
-    """All Queues: who is admitted depends on all of them."""
     WAITING = "waiting"
     """Pods that wait for a place and could take a slot."""
     BEST_EFFORT = "best-effort"
@@ -42,13 +36,12 @@ class KeyKind(Enum):
 class Key:
     """One object to reconcile."""
 
-    kind: KeyKind
+    kind: str
     name: str = ""
 
 
 SCOPE_KEY = Key(KeyKind.SCOPE)
 STRAYS_KEY = Key(KeyKind.STRAYS)
-QUEUES_KEY = Key(KeyKind.QUEUES)
 WAITING_KEY = Key(KeyKind.WAITING)
 BEST_EFFORT_KEY = Key(KeyKind.BEST_EFFORT)
 
@@ -84,7 +77,7 @@ class WorkQueue:
 
     def _push(self, key: Key) -> None:
         self._serial += 1
-        heap = self._guards if key.kind is KeyKind.NODE else self._others
+        heap = self._guards if key.kind == KeyKind.NODE else self._others
         heapq.heappush(heap, (self._due[key], self._serial, key))
 
     def take(self) -> Key | None:

@@ -24,6 +24,7 @@ from berth_descheduler.options.policy import CARRIED_OUT, PLANNED, cycle_setting
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults, decode_policy, read_policy
 from berth_descheduler.server import read_service_settings, serve
+from berth_operator.capabilities.extender.settings import ExtenderSettings
 from berth_operator.cli import main as operator
 from berth_operator.cli import read_settings
 from berth_sandbox.bootstrap import build_admission_policies
@@ -286,7 +287,7 @@ def test_without_a_descheduler_there_is_no_certificate_of_it(helm: Helm) -> None
 
 def test_volcanos_scheduler_reaches_the_extender_where_it_is_enabled(renderings: dict[str, list[Manifest]]) -> None:
     given = renderings["every value"]
-    assert read_settings(parse("operator", container(given, "operator")["args"])).volcano_extender == (
+    assert read_settings(parse("operator", container(given, "operator")["args"])).of(ExtenderSettings).address == (
         "0.0.0.0",  # noqa: S104 - in a pod
         19444,
     )

@@ -34,6 +34,8 @@ from berth_kube.client import KubeClient
 from berth_operator.cli import main as operator
 from berth_operator.reconcile.actions import Action, label_of
 from berth_operator.reconcile.status import TEMPLATE_DIFFERS, ConditionReason
+from berth_operator.registry import CAPABILITIES
+from berth_operator.workqueue import KeyKind
 from conventions.command_documents import documents
 from conventions.plugin_framework import framework
 from conventions.source_walk import PACKAGES, Source, sources
@@ -50,7 +52,6 @@ _NO_CONTRACT: Final = frozenset({"description", "title", "example", "examples", 
 _WALKED: Final = frozenset({"properties", "items", "additionalProperties", "required", "type"})
 
 _VOCABULARIES: Final[Mapping[str, frozenset[str]]] = {
-    "actions that wait in the operator's queue (label kind)": frozenset({"strays"}),
     "conditions of a Reservation": frozenset({"HandoverReady"}),
     "effect of the taint on a freed node": frozenset({"PreferNoSchedule", "None"}),
     "events on a plan": frozenset({"Adopted"}),
@@ -320,6 +321,8 @@ def _enumerations() -> list[tuple[str, ...]]:
 
 def _reasons() -> Iterator[str]:
     """List every vocabulary by its title."""
+    kinds = {kind for capability in CAPABILITIES for kind in capability.kinds}
+    yield from _section("actions that wait in the operator's queue (label kind)", sorted({*KeyKind, *kinds}))
     enumerations = _enumerations()
     for title, members in sorted(_VOCABULARIES.items()):
         found = [values for values in enumerations if members <= set(values)]
@@ -443,9 +446,14 @@ def _log_words(source: Source, events: set[str]) -> set[str]:
     for one in ast.walk(source.tree):
         if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name):
             home, value = source.namespace.get(one.value.id), source.value(one)
-            if isinstance(home, ModuleType) and isinstance(value, str) and events & set(_texts(vars(home).values())):
+            if isinstance(home, ModuleType) and isinstance(value, str) and _names_log_events(home, events):
                 words.add(value)
     return words
+
+
+def _names_log_events(module: ModuleType, events: set[str]) -> bool:
+    """Return whether a module keeps names of log events, which may all be chosen at run time."""
+    return module.__name__.endswith(".logs") or bool(events & set(_texts(vars(module).values())))
 
 
 def difference(golden: Path, wanted: str) -> Sequence[str]:

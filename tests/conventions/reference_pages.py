@@ -2,9 +2,11 @@
 
 import ast
 import inspect
+import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +40,7 @@ from berth_descheduler.plugins import (
 )
 from berth_descheduler.server import serve
 from berth_descheduler.telemetry import EventReason, PodEventReason, PolicyEventReason
+from berth_operator import capabilities
 from berth_operator import telemetry as operator_logs
 from berth_operator.cli import main as operator
 from berth_operator.metrics import REGISTRY
@@ -130,11 +133,12 @@ def metrics(registry: CollectorRegistry) -> str:
     return table(["Metric", "Type", "Labels", "Meaning"], [(code(name), *rest) for name, *rest in sorted(rows)])
 
 
-def logs(module: ModuleType) -> str:
-    said = {name: text for name, text in vars(module).items() if name.isupper() and isinstance(text, str)}
-    texts = {name: text for name, text in said.items() if name != "COMPONENT"}
-    events = sorted(value for name, value in texts.items() if not name.startswith("KEY_"))
-    keys = sorted(value for name, value in texts.items() if name.startswith("KEY_"))
+def logs(*modules: ModuleType) -> str:
+    """Return the log events and keys that these modules name."""
+    said = {(name, text) for module in modules for name, text in vars(module).items() if name.isupper()}
+    texts = {(name, text) for name, text in said if isinstance(text, str) and name != "COMPONENT"}
+    events = sorted(value for name, value in texts if not name.startswith("KEY_"))
+    keys = sorted(value for name, value in texts if name.startswith("KEY_"))
     listed = "\n".join(f"- `{event}`" for event in events)
     return f"Each line is a JSON object. Its `event` is one of:\n\n{listed}\n\nKeys: {', '.join(map(code, keys))}."
 
@@ -275,6 +279,14 @@ def descheduler_page() -> str:
     )
 
 
+def capability_logs() -> Iterator[ModuleType]:
+    """Yield the modules in which the operator's capabilities name their log events."""
+    for folder in pkgutil.iter_modules(capabilities.__path__, f"{capabilities.__name__}."):
+        for module in pkgutil.iter_modules(import_module(folder.name).__path__, f"{folder.name}."):
+            if module.name.endswith(".logs"):
+                yield import_module(module.name)
+
+
 def operator_page() -> str:
     """Return the operator's reference page."""
     return page(
@@ -293,7 +305,7 @@ def operator_page() -> str:
             "Events": _RESERVATION_EVENTS,
             "Findings of berth doctor": findings(),
             "Metrics": metrics(REGISTRY),
-            "Log lines": logs(operator_logs),
+            "Log lines": logs(operator_logs, *capability_logs()),
         },
     )
 

@@ -9,6 +9,7 @@ import pytest
 from berth_core.labels import HANDOVER_TAINT
 from berth_kube.client import KubeClient
 from berth_kube.resources import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
+from berth_operator.capabilities.queues import manifests
 from berth_operator.reconcile import pod_patches
 from berth_sandbox.sandbox import Sandbox
 from contended_nodes import labels_for_all
@@ -47,7 +48,7 @@ def test_the_table_has_every_patch_that_the_programs_send() -> None:
 
 
 def test_the_table_has_every_patch_of_a_pod_that_the_operator_builds() -> None:
-    built = {name for name in vars(pod_patches) if name.startswith("build_")}
+    built = {name for module in (pod_patches, manifests) for name in vars(module) if name.startswith("build_")}
     assert {case.builder for case in FOREIGN_PATCHES.values()} - {""} == built
 
 

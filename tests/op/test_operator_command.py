@@ -30,10 +30,6 @@ def run(*arguments: str, **environment: str) -> Result:
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "a health address without a port": (("--health-address", "localhost"), "--health-address is 'localhost'"),
     "a health address with a word for a port": (("--health-address", "localhost:http"), "expected HOST:PORT"),
-    "an extender address without a port": (
-        ("--volcano-extender-address", "localhost"),
-        "--volcano-extender-address is 'localhost'",
-    ),
     "a webhook address without TLS": (
         ("--webhook-url", "http://berth"),
         "expected an address that begins with https://",

@@ -62,7 +62,7 @@ def test_a_node_that_was_only_unheard_of_is_not_lost() -> None:
     cache.put_reservation(place())
     cache.put_placeholder(placeholder())
     api.put(NODES, {"metadata": {"name": "node-a", "uid": "uid-node-a"}, "spec": {}})
-    seen = engine._observe(PLACE_UID)
+    seen = engine._reservations._observe(PLACE_UID)
     assert seen is not None
     assert seen.missing_nodes == frozenset()
 
@@ -71,7 +71,7 @@ def test_a_node_that_the_api_server_does_not_know_is_lost() -> None:
     engine, cache, _ = build_engine(FakeApi())
     cache.put_reservation(place())
     cache.put_placeholder(placeholder())
-    seen = engine._observe(PLACE_UID)
+    seen = engine._reservations._observe(PLACE_UID)
     assert seen is not None
     assert seen.missing_nodes == {"node-a"}
 
@@ -89,7 +89,7 @@ def test_the_api_server_is_not_asked_about_the_nodes_of(reservation: Any) -> Non
     cache.put_reservation(reservation)
     if not reservation.phase.terminal:
         cache.put_node(GuardableNode(metadata=ObjectMeta(name="node-a", resource_version="1")))
-    engine._observe(PLACE_UID)
+    engine._reservations._observe(PLACE_UID)
     assert api.calls == []
 
 
@@ -217,7 +217,7 @@ def test_the_steps_of_starting_placeholders_are_looked_at_together_and_the_last_
         cache.put_placeholder(placeholder(index, node="", version="1"))
     engine._reconcile(PLACE_KEY)
     looked: list[str] = []
-    engine._observe = looked.append  # type: ignore[assignment,method-assign]
+    engine._reservations._observe = looked.append  # type: ignore[assignment,method-assign]
     cache.put_placeholder(placeholder(0, version="2"))
     engine._reconcile(PLACE_KEY)
     assert looked == []
@@ -263,20 +263,20 @@ def test_no_more_slots_of_a_namespace_change_hands_at_once_than_are_left_for_oth
         cache.put_owner(owner_pod(name, given=note(node=node), started=started, node=node if started else ""))
     waiting = tuple(AssignSlot(owner_pod(f"next-{index}"), note(index)) for index in range(3))
     before = len(queue)
-    assert engine._what_is_due(Key(KeyKind.RESERVATION, "another"), place(), waiting) == waiting[:1]
+    assert engine._reservations._what_is_due(Key(KeyKind.RESERVATION, "another"), place(), waiting) == waiting[:1]
     assert len(queue) == before + 1  # the others are looked at again
     elsewhere = place(namespace="elsewhere")
-    assert engine._what_is_due(Key(KeyKind.RESERVATION, "its"), elsewhere, waiting) == waiting[:2]
+    assert engine._reservations._what_is_due(Key(KeyKind.RESERVATION, "its"), elsewhere, waiting) == waiting[:2]
 
 
 def test_an_owner_that_has_to_wait_for_long_is_not_kept_back_meanwhile() -> None:
     engine, _, _ = build_engine(FakeApi())
     gated, waiting = AssignSlot(owner_pod("gated"), note()), AssignSlot(owner_pod("waiting", gates=()), note())
     key = Key(KeyKind.RESERVATION, PLACE_UID)
-    engine._fair_sharing.delay = lambda *_: 59.0  # type: ignore[method-assign]
-    assert engine._what_is_due(key, place(), (gated, waiting)) == ()
-    engine._fair_sharing.delay = lambda *_: 61.0  # type: ignore[method-assign]
-    assert engine._what_is_due(key, place(), (gated, waiting)) == (Release(gated.pod),)
+    engine._reservations._fair_sharing.delay = lambda *_: 59.0  # type: ignore[method-assign]
+    assert engine._reservations._what_is_due(key, place(), (gated, waiting)) == ()
+    engine._reservations._fair_sharing.delay = lambda *_: 61.0  # type: ignore[method-assign]
+    assert engine._reservations._what_is_due(key, place(), (gated, waiting)) == (Release(gated.pod),)
 
 
 def test_what_a_status_claims_is_held_against_the_placeholders_until_it_is_known_to_be_ours() -> None:

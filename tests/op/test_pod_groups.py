@@ -13,7 +13,7 @@ from berth_kube.resources import VOLCANO_POD_GROUPS
 from berth_operator.executor.garbage_collector import Resync
 from berth_operator.executor.guards import FenceManager
 from berth_operator.reconcile.actions import AssignSlot, CreatePlaceholder
-from berth_operator.reconcile.manifests import build_pod_group, is_gang
+from berth_operator.schedulers.volcano import build_pod_group, is_gang
 from builders import task
 from fake_api import error
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot

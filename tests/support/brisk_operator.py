@@ -8,12 +8,13 @@ where a test holds one. It changes nothing else, and the program's own `main` is
 import os
 from functools import partial
 
-from berth_operator import cli
-from berth_operator.executor import garbage_collector, queues, zones
+from berth_operator import capability, cli
+from berth_operator.capabilities.queues import act as queues
+from berth_operator.capabilities.zones import act as zones
 from berth_operator.settings import HandoverSettings
 
 INTERVALS = (
-    (garbage_collector, "_LIST_SECONDS"),
+    (capability, "_LIST_SECONDS"),
     (queues, "_LIST_SECONDS"),
     (queues, "_KUEUE_SECONDS"),
     (zones, "_LET_IN_SECONDS"),

@@ -11,7 +11,7 @@ from berth_core.names import DEFAULT_NAMESPACE, EVICTION_WEBHOOK_CONFIGURATION
 from berth_kube.client import KubeClient
 from berth_kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, VALIDATING_WEBHOOKS
 from berth_kube.reviews import Access, Subject, review_access
-from berth_operator.webhook.evictions import build_eviction_webhooks
+from berth_operator.capabilities.evictions.manifests import build_eviction_webhooks
 from berth_sandbox.bootstrap import OPERATOR, read_rules
 from waiting import eventually
 

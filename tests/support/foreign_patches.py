@@ -40,7 +40,8 @@ from berth_kube.errors import ConflictError
 from berth_kube.resources import NODES, PODS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.cache.queues import read_queue_pod
+from berth_operator.capabilities.queues.act import Queues
+from berth_operator.capabilities.queues.store import read_queue_pod
 from berth_operator.executor.context import (
     Context,
     EventRecorder,
@@ -48,7 +49,6 @@ from berth_operator.executor.context import (
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import FenceManager, NodeGuard, label_oldest
 from berth_operator.executor.pending_owners import PendingOwners
-from berth_operator.executor.queues import QueueController
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
 from berth_operator.reconcile.actions import (
     Action,
@@ -63,6 +63,7 @@ from berth_operator.reconcile.actions import (
 from berth_operator.reconcile.observation import Assignment
 from berth_operator.settings import OperatorSettings
 from builders import NOON, FakeClock
+from capability_kernels import build_kernel
 from handover_builders import PLACE_UID, place, slot
 
 Raw = dict[str, Any]
@@ -168,9 +169,9 @@ def _annotate_by_group(client: KubeClient, seen: Raw) -> None:
 
 def _let_go_by_queue(client: KubeClient, seen: Raw) -> None:
     context = Context(client, Cache(lambda _key: None), OperatorSettings(), FakeClock())
-    has_no_part: Any = None
-    controller = QueueController(context, EventRecorder(client), has_no_part, lambda: True, lambda _key, _seconds: None)
-    controller._ungate(read_queue_pod(msgspec.convert(seen, Pod), "berth-system"), 0)
+    recorder = EventRecorder(client)
+    kernel = build_kernel(context, recorder=recorder, leads=lambda: True, enqueue=lambda _key, _seconds: None)
+    Queues(kernel)._ungate(read_queue_pod(msgspec.convert(seen, Pod), "berth-system"), 0)
 
 
 def _guard(client: KubeClient, _seen: Raw) -> None:
@@ -307,7 +308,7 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: HANDOVER_GATE not in gates(raw),
     ),
     "the gate of queues comes off": ForeignPatch(
-        site="berth_operator.executor.queues._ungate",
+        site="berth_operator.capabilities.queues.act._ungate",
         builder="build_queue_ungating",
         before=queued_body,
         act=_let_go_by_queue,
@@ -432,7 +433,7 @@ WITHIN: Final = frozenset(
         "berth_kube.events._change_known",
         "berth_kube.events._change_taints",
         "berth_operator.executor.context.write_status",
-        "berth_operator.executor.guards._tell",
+        "berth_operator.capabilities.zones.fences._tell",
     }
 )
 """Send the patches of others in this table, those of objects of our own, or those of a demo on its own cluster."""
@@ -441,7 +442,7 @@ OF_OUR_OWN: Final = frozenset(
     {
         *("DESCHEDULER_POLICIES", "EVENTS", "LEASES", "MIGRATION_PLANS", "MUTATING_WEBHOOKS", "RESERVATIONS"),
         "VALIDATING_WEBHOOKS",
-        *("QUEUES", "RESERVATION_WINDOWS", "REVOCABLE_ZONES", "SECRETS", "VOLCANO_POD_GROUPS"),
+        *("POD_GROUPS", "QUEUES", "RESERVATION_WINDOWS", "REVOCABLE_ZONES", "SECRETS"),
     }
 )
 """Kinds whose objects, as far as we patch them, one of our programs alone writes, or only as they were read."""

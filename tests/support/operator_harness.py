@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -12,6 +12,7 @@ from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, R
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.capability import Kernel
 from berth_operator.executor.context import Context, EventRecorder
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.guards import StandingFences
@@ -23,6 +24,7 @@ from berth_operator.reconcile.actions import Action
 from berth_operator.settings import OperatorSettings
 from berth_operator.workqueue import Key
 from builders import FakeClock, as_api
+from capability_kernels import build_kernel
 from fake_api import FakeApi
 from handover_builders import place
 
@@ -64,6 +66,17 @@ class OperatorHarness:
         return Context(self.api.as_client(), self.cache, self.settings, self.clock)
 
     @property
+    def kernel(self) -> Kernel:
+        """Return what a capability is built from; of the keys that it queues those are noted that are due now."""
+        return build_kernel(
+            self.context,
+            recorder=self.recorder,
+            leads=lambda: self.leads,
+            enqueue=lambda key, seconds: None if seconds else self.queued.append(key),
+            rules=self.rules,
+        )
+
+    @property
     def standing_fences(self) -> StandingFences:
         return StandingFences(self.context, self.priorities)
 
@@ -102,8 +115,15 @@ class OperatorHarness:
         return list(self.api.calls)
 
 
+Harness = TypeVar("Harness", bound=OperatorHarness)
+
+
 @pytest.fixture
 def harness() -> OperatorHarness:
+    return build_harness(OperatorHarness)
+
+
+def build_harness(build: type[Harness]) -> Harness:
     api = FakeApi()
     queued: list[Key] = []
     cache = Cache(queued.append)
@@ -115,6 +135,6 @@ def harness() -> OperatorHarness:
         own_namespace="berth-system",
         timeout_seconds=2,
     )
-    made = OperatorHarness(api, cache, scope, queued, client_config)
+    made = build(api, cache, scope, queued, client_config)
     cache.count_time_by(made.clock.monotonic)
     return made

@@ -19,12 +19,12 @@ from berth_core import (
 from berth_kube import KUEUE_LOCAL_QUEUES, MUTATING_WEBHOOKS, NAMESPACES, PODS, QUEUES, Listed, NotFoundError, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
+from berth_operator.capabilities.queues.act import QUEUES_KEY, Queues
 from berth_operator.executor.context import Context, EventRecorder
-from berth_operator.executor.handover_path import WebhookRegistration
-from berth_operator.executor.queues import QueueController
 from berth_operator.settings import OperatorSettings
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.workqueue import Key
 from builders import NOON_TEXT, FakeClock, as_api, pod
+from capability_kernels import build_kernel
 from fake_api import FakeApi, error
 
 MILLION: Final = 1_000_000
@@ -74,20 +74,14 @@ class QueueSimulation:
         self.cache = cache
         client = self.api.as_client()
         self.recorder = EventRecorder(client)
-        scope = WebhookRegistration(
-            client,
-            client_config=lambda: {"url": "https://127.0.0.1:1/handover/x"},
-            live_namespaces=cache.live_namespaces,
-            own_namespace="berth-system",
-            timeout_seconds=2,
-        )
         context = Context(client, cache, OperatorSettings(), self.clock)
-        self.controller = QueueController(context, self.recorder, scope, lambda: self.leads, self._enqueue)
+        kernel = build_kernel(context, recorder=self.recorder, leads=lambda: self.leads, enqueue=self._enqueue)
+        self.controller = Queues(kernel)
         self.controller.watches = self
         self.is_watching = False
 
     def _enqueue(self, key: Key, _seconds: float = 0.0) -> None:
-        if key.kind is KeyKind.QUEUES and key not in self.due:
+        if key == QUEUES_KEY and key not in self.due:
             self.due.append(key)
 
     def start(self) -> None:

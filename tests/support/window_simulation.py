@@ -20,14 +20,13 @@ from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_kube import PODS, RESERVATION_WINDOWS, RESERVATIONS, Resource
 from berth_operator.cache.cache import Cache
 from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.context import (
-    Context,
-    EventRecorder,
-)
-from berth_operator.executor.windows import WindowController
+from berth_operator.capabilities.windows.act import Windows
+from berth_operator.capabilities.windows.store import WINDOW
+from berth_operator.executor.context import Context, EventRecorder
 from berth_operator.settings import OperatorSettings
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.workqueue import Key
 from builders import FakeClock, as_api, pod
+from capability_kernels import build_kernel
 from fake_api import FakeApi
 
 NAMESPACE: Final = "batch"
@@ -94,20 +93,21 @@ class WindowSimulation:
         client = self.api.as_client()
         self.recorder = EventRecorder(client)
         context = Context(client, self.cache, OperatorSettings(), self.clock)
-        self.controller = WindowController(context, self.recorder, lambda: self.is_up, self._enqueue)
+        kernel = build_kernel(context, recorder=self.recorder, leads=lambda: self.is_up, enqueue=self._enqueue)
+        self.controller = Windows(kernel)
         for node in self.nodes:
             self.cache.put_node(node)
         for body in self._stored(RESERVATIONS.plural):
             self.cache.put_reservation(Reservation.read(body))
         for body in self._stored(RESERVATION_WINDOWS.plural):
-            self.cache.windows.put(ReservationWindow.read(body))
+            self.controller.store.put(ReservationWindow.read(body))
 
     def _stored(self, plural: str) -> list[dict[str, Any]]:
         return [body for (kind, _, _), body in self.api.objects.items() if kind == plural]
 
     def _enqueue(self, key: Key, seconds: float = 0.0) -> None:
         """Queue a window; the earliest of several times counts."""
-        if key.kind is KeyKind.WINDOW:
+        if key.kind == WINDOW:
             moment = self.clock.now() + timedelta(seconds=seconds)
             self.due[key.name] = min(moment, self.due.get(key.name, moment))
 
@@ -120,7 +120,7 @@ class WindowSimulation:
         status = {} if known is None else {"status": known.get("status", {})}
         self.api.put(RESERVATION_WINDOWS, {**body, **status, "metadata": metadata})
         if self.is_up:
-            self.cache.windows.put(self.window(metadata["name"]))
+            self.controller.store.put(self.window(metadata["name"]))
             self.settle()
 
     def put_running(self, name: str, *, node: str, cpu: str, runtime: str = "") -> None:
@@ -142,7 +142,7 @@ class WindowSimulation:
         while self.is_up and (due := [uid for uid, moment in self.due.items() if moment <= self.clock.now()]):
             for uid in due:
                 del self.due[uid]
-                self.controller.reconcile(Key(KeyKind.WINDOW, uid))
+                self.controller.reconcile(Key(WINDOW, uid))
         for body in self._stored(RESERVATIONS.plural):
             self.lives.setdefault(body["metadata"]["name"], [self.clock.now()])
 

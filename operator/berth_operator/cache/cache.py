@@ -5,7 +5,7 @@ It can be rebuilt from the API at any time, so it is never the only record of a 
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -18,11 +18,11 @@ from berth_core import (
     Pod,
     Reservation,
     ReservationStatus,
-    ReservationWindow,
     SlotState,
     is_unschedulable,
     oldest_first,
 )
+from berth_operator.cache.listed_objects import FenceStore
 from berth_operator.cache.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys, PodCounts
 from berth_operator.cache.pods import PodStore, by_slot, reservation_key, reservation_uid
 from berth_operator.cache.reservations import (
@@ -33,7 +33,6 @@ from berth_operator.cache.reservations import (
     version_of,
     was_due,
 )
-from berth_operator.cache.windows import FenceStore, ListedObjects, ZoneStore
 from berth_operator.reconcile import (
     Assignment,
     NodeChoice,
@@ -62,13 +61,13 @@ class Cache:
         self._enqueue_key = enqueue
         self._tombstones = Tombstones()
         self._reservations = ReservationStore(self._tombstones)
-        self.windows, self.zones = ListedObjects[ReservationWindow](KeyKind.WINDOW, enqueue), ZoneStore(enqueue)
         self._pods = PodStore(self._tombstones)
         self._nodes = NodeIndex()
         self.pod_counts = PodCounts()
         self._surveys = NodeSurveys()
         self.fences = FenceStore(enqueue, BEST_EFFORT_KEY)
         """Standing fences."""
+        self._other_fences: list[tuple[Callable[[Pod], bool], FenceStore]] = []
         self._unfenced: dict[str, str] = {}
         """Node whose capacity is awaited to why it has no fence."""
         self._kept: Mapping[str, frozenset[str]] | None = {}
@@ -85,6 +84,23 @@ class Cache:
         `version` gets each version, in order; `end` gets the uid of each deletion.
         """
         self._reservations.on_version, self._reservations.on_end = version, end
+
+    def index_controlled(
+        self, kind: str, controller_of: Callable[[Reservation], str]
+    ) -> Callable[[str], tuple[Reservation, ...]]:
+        """Index Reservations by the uid of the object that controls them, "" for none; return the look-up by that uid.
+
+        Each change of such a Reservation queues the key of its controller. Reservations that are known already are left
+        out, so this comes before the first.
+        """
+        with self._lock:
+            index = self._reservations.index_controlled(kind, controller_of)
+
+        def controlled_by(uid: str) -> tuple[Reservation, ...]:
+            with self._lock:
+                return self._reservations.named(index.uids(uid))
+
+        return controlled_by
 
     def on_new_owner(self, listener: Callable[[Pod], None]) -> None:
         """Register a callback for each pod that first appears with our label."""
@@ -199,10 +215,6 @@ class Cache:
                 counts[slot.state] += 1
         return counts
 
-    def reservations_of_window(self, uid: str) -> tuple[Reservation, ...]:
-        with self._lock:
-            return self._reservations.of_window(uid)
-
     # --- placeholders
 
     def put_placeholder(self, pod: Pod) -> None:
@@ -225,8 +237,25 @@ class Cache:
 
     # --- standing fences
 
+    def keep_fences(self, are_concerned: Callable[[Pod], bool]) -> FenceStore:
+        """Return a store for certain fences, which count as no standing fences from now on."""
+        store = FenceStore(self._enqueue_key)
+        self._other_fences.append((are_concerned, store))
+        return store
+
+    def store_of_fence(self, fence: Pod) -> FenceStore:
+        return next((store for is_concerned, store in self._other_fences if is_concerned(fence)), self.fences)
+
+    def replace_fences(self, listed: Iterable[Pod], version: str) -> None:
+        """Store a complete list of fences of all sorts."""
+        by_store: dict[int, list[Pod]] = defaultdict(list)
+        for fence in listed:
+            by_store[id(self.store_of_fence(fence))].append(fence)
+        for store in (self.fences, *(store for _, store in self._other_fences)):
+            store.replace(by_store[id(store)], version)
+
     def keep_nodes(self, kept: Mapping[str, frozenset[str]] | None) -> None:
-        """Record the nodes that queues keep, each with the namespaces of their slots; None if they are not known.
+        """Record the nodes that are kept, each with the namespaces that use them; None if they are not known.
 
         Until they are known no fence is taken off.
         """
@@ -237,12 +266,12 @@ class Cache:
             self._enqueue(*(Key(KeyKind.NODE, node) for node in sorted({*(before or ()), *(kept or ()), *fenced})))
 
     def kept_from(self, namespace: str) -> frozenset[str]:
-        """Return the nodes that queues keep for slots of other namespaces."""
+        """Return the nodes that are kept for other namespaces."""
         with self._lock:
             return frozenset(node for node, homes in self._to_be_fenced().items() if namespace not in homes)
 
     def _to_be_fenced(self) -> Mapping[str, frozenset[str]]:
-        """Return the nodes that queues keep, but those that may have no fence."""
+        """Return the nodes that are kept, but those that may have no fence."""
         return {node: homes for node, homes in (self._kept or {}).items() if node not in self._unfenced}
 
     def unfenced(self) -> dict[str, str]:
@@ -258,7 +287,7 @@ class Cache:
     def fence_users(self, node: str) -> frozenset[str]:
         """Return the namespaces for which a node should be fenced.
 
-        Their Reservations await its capacity after a scheduler has found no room there, or a queue keeps it.
+        Their Reservations await its capacity after a scheduler has found no room there, or it is kept for them.
         """
         with self._lock:
             waiting = [pod for pod in self._pods.placeholders.awaiting(node) if not pod.is_terminating]
@@ -299,7 +328,7 @@ class Cache:
         self._enqueue(*map(reservation_key, concerned))
 
     def awaited_nodes(self) -> set[str]:
-        """Return the nodes with a standing fence, that queues keep, or whose capacity is awaited."""
+        """Return the nodes with a standing fence, that are kept, or whose capacity is awaited."""
         with self._lock:
             awaited = {*self._pods.placeholders.awaited_nodes(), *(self._kept or ())}
             return awaited | {pod.spec.node_name for pod in self.fences.all()}

@@ -17,7 +17,6 @@ from berth_core import (
     BerthError,
     Pod,
     PriorityClass,
-    is_lent_fence,
 )
 from berth_kube import (
     LIMIT_RANGES,
@@ -178,15 +177,13 @@ class Informers:
         return tuple(name for name, event in self._listed.items() if not event.is_set())
 
     def _handle_fence(self, item: WatchItem[Pod]) -> None:
-        standing, lent = self._cache.fences, self._cache.zones.fences
         match item:
             case Listed(items, version):
-                standing.replace([pod for pod in items if not is_lent_fence(pod)], version)
-                lent.replace(filter(is_lent_fence, items), version)
+                self._cache.replace_fences(items, version)
             case Changed(pod):
-                (lent if is_lent_fence(pod) else standing).put(pod)
+                self._cache.store_of_fence(pod).put(pod)
             case Removed(pod):
-                (lent if is_lent_fence(pod) else standing).remove(pod)
+                self._cache.store_of_fence(pod).remove(pod)
             case Bookmark():
                 pass
 

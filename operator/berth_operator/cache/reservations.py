@@ -30,7 +30,6 @@ from berth_core import (
     expires_at,
     mark,
     parse_timestamp,
-    window_of,
 )
 from berth_core.decoding import decode_json
 from berth_operator.reconcile import ProbeResult, Verdict
@@ -454,13 +453,46 @@ class WaitingPods:
 # --- the store -------------------------------------------------------------------------------------------------------
 
 
+class ControlledIndex:
+    """Reservations by the object of one kind that controls them."""
+
+    def __init__(self, kind: str, controller_of: Callable[[Reservation], str]) -> None:
+        self._kind = kind
+        self._controller_of = controller_of
+        self._by_controller: dict[str, set[str]] = {}
+
+    def uids(self, controller: str) -> list[str]:
+        """Return the uids of the Reservations that an object controls, in order."""
+        return sorted(self._by_controller.get(controller, ()))
+
+    def keys(self, reservation: Reservation) -> tuple[Key, ...]:
+        """Return the key of the object that controls a Reservation."""
+        controller = self._controller_of(reservation)
+        return (Key(self._kind, controller),) if controller else ()
+
+    def put(self, reservation: Reservation, known: Reservation | None) -> None:
+        """Store a version of a Reservation in the place of the known one."""
+        controller = self._controller_of(reservation)
+        if known is not None and self._controller_of(known) != controller:
+            self.remove(known)  # any user may write that reference
+        if controller:
+            self._by_controller.setdefault(controller, set()).add(reservation.metadata.uid)
+
+    def remove(self, reservation: Reservation) -> None:
+        controller = self._controller_of(reservation)
+        group = self._by_controller.get(controller, set())
+        group.discard(reservation.metadata.uid)
+        if not group:
+            self._by_controller.pop(controller, None)
+
+
 class ReservationStore:
     """All known Reservations; a change returns the keys that it concerns."""
 
     def __init__(self, tombstones: Tombstones) -> None:
         self._tombstones = tombstones
         self._by_uid: dict[str, Reservation] = {}
-        self._by_window: dict[str, set[str]] = {}
+        self._controlled: list[ControlledIndex] = []
         self._verdicts: dict[str, Verdict] = {}
         self._validated: set[str] = set()
         self.live = LiveReservations()
@@ -482,9 +514,19 @@ class ReservationStore:
     def get(self, uid: str) -> Reservation | None:
         return self._by_uid.get(uid)
 
-    def of_window(self, window_uid: str) -> tuple[Reservation, ...]:
-        """Return the Reservations that a window controls."""
-        return tuple(self._by_uid[uid] for uid in sorted(self._by_window.get(window_uid, ())))
+    def index_controlled(self, kind: str, controller_of: Callable[[Reservation], str]) -> "ControlledIndex":
+        """Return an index that is kept up to date from now on."""
+        index = ControlledIndex(kind, controller_of)
+        self._controlled.append(index)
+        return index
+
+    def named(self, uids: Iterable[str]) -> tuple[Reservation, ...]:
+        """Return the Reservations with these uids, which are known."""
+        return tuple(self._by_uid[uid] for uid in uids)
+
+    def _controller_keys(self, reservation: Reservation) -> tuple[Key, ...]:
+        """Return the keys of the objects that control a Reservation."""
+        return tuple(key for index in self._controlled for key in index.keys(reservation))
 
     def put(self, reservation: Reservation) -> tuple[Key, ...]:
         """Store a Reservation that is neither gone nor outdated."""
@@ -497,7 +539,8 @@ class ReservationStore:
         if known is not None:
             reuse_computed(reservation, known)
         scope_changed = self._replace(self.statuses.reconcile(reservation), known)
-        return (Key(KeyKind.RESERVATION, uid), *_window_keys(reservation), *((SCOPE_KEY,) if scope_changed else ()))
+        controllers = self._controller_keys(reservation)
+        return (Key(KeyKind.RESERVATION, uid), *controllers, *((SCOPE_KEY,) if scope_changed else ()))
 
     def put_written(
         self, uid: str, status: ReservationStatus, epoch: int, stored: Reservation | None
@@ -514,7 +557,7 @@ class ReservationStore:
             return self.put(stored)
         # The watch was faster, and the status counted as another writer's.
         scope_changed = self._replace(self.statuses.reconcile(raw), known)
-        return (*_window_keys(raw), *((SCOPE_KEY,) if scope_changed else ()))
+        return (*self._controller_keys(raw), *((SCOPE_KEY,) if scope_changed else ()))
 
     def start_epoch(self) -> None:
         """Trust the API server's statuses again."""
@@ -526,11 +569,8 @@ class ReservationStore:
         """Store a version; return whether the Reservation is new or changed liveness."""
         uid = reservation.metadata.uid
         self._by_uid[uid] = reservation
-        window = window_of(reservation)
-        if known is not None and window_of(known) != window:
-            self._forget_window(known)  # any user may write that reference
-        if window:
-            self._by_window.setdefault(window, set()).add(uid)
+        for index in self._controlled:
+            index.put(reservation, known)
         self.on_version(reservation)
         self.live.put(reservation)
         if _count_held(reservation) > _count_held(known):
@@ -542,21 +582,15 @@ class ReservationStore:
         known = self._by_uid.pop(uid, None)
         if known is not None:
             self.live.remove(known)
-            self._forget_window(known)
+            for index in self._controlled:
+                index.remove(known)
         self.on_end(uid)
         self.probes.forget(uid)
         self._verdicts.pop(uid, None)
         self._validated.discard(uid)
         self.waiting.search_again(uid)
         self.statuses.forget(uid)
-        return Key(KeyKind.RESERVATION, uid), *(_window_keys(known) if known is not None else ()), SCOPE_KEY
-
-    def _forget_window(self, reservation: Reservation) -> None:
-        window = window_of(reservation)
-        group = self._by_window.get(window, set())
-        group.discard(reservation.metadata.uid)
-        if not group:
-            self._by_window.pop(window, None)
+        return Key(KeyKind.RESERVATION, uid), *(self._controller_keys(known) if known is not None else ()), SCOPE_KEY
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
         """Record that the templates were validated, and the refusal if any."""
@@ -574,12 +608,6 @@ class ReservationStore:
     def is_validated(self, uid: str) -> bool:
         """Return whether the API server has validated the templates."""
         return uid in self._validated
-
-
-def _window_keys(reservation: Reservation) -> tuple[Key, ...]:
-    """Return the key of the window that controls a Reservation."""
-    window = window_of(reservation)
-    return (Key(KeyKind.WINDOW, window),) if window else ()
 
 
 def _count_held(reservation: Reservation | None) -> int:

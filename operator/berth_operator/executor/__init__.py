@@ -3,15 +3,12 @@
 from berth_operator.executor.context import Context, EventRecorder, find_pod
 from berth_operator.executor.executor import ActionExecutor
 from berth_operator.executor.garbage_collector import OrphanCollector, Resync, list_reservations
-from berth_operator.executor.guards import BestEffortPods, FenceManager, LentFences, NodeGuard, StandingFences
-from berth_operator.executor.handover_path import HandoverProbe, WebhookRegistration
+from berth_operator.executor.guards import BestEffortPods, FenceManager, NodeGuard, StandingFences
+from berth_operator.executor.handover_path import HandoverProbe, WebhookRegistration, put_webhooks
 from berth_operator.executor.node_chooser import NodeChooser
 from berth_operator.executor.pending_owners import PendingOwners, ReserveableGroups, TemplateRefusals
-from berth_operator.executor.queues import QueueController
 from berth_operator.executor.quota_admission import QuotaAdmission, Validator
 from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
-from berth_operator.executor.windows import WindowController
-from berth_operator.executor.zones import ZoneController
 
 __all__ = [
     "ActionExecutor",
@@ -20,14 +17,12 @@ __all__ = [
     "EventRecorder",
     "FenceManager",
     "HandoverProbe",
-    "LentFences",
     "NodeChooser",
     "NodeGuard",
     "OrphanCollector",
     "PendingOwners",
     "PodGroups",
     "PriorityClasses",
-    "QueueController",
     "QuotaAdmission",
     "ReserveableGroups",
     "Resync",
@@ -35,8 +30,7 @@ __all__ = [
     "TemplateRefusals",
     "Validator",
     "WebhookRegistration",
-    "WindowController",
-    "ZoneController",
     "find_pod",
     "list_reservations",
+    "put_webhooks",
 ]

@@ -86,11 +86,11 @@ from berth_operator.reconcile import (
     describe_transition,
     holds_our_gate,
     is_at_same_step,
-    join_pod_group,
     label_of,
     placeholder_priority,
     warn_of_endless_hold,
 )
+from berth_operator.schedulers import SCHEDULER, join_pod_group
 
 _LONGEST_DEADLINE_SECONDS: Final = (1 << 31) - 1
 """The API server's maximum of activeDeadlineSeconds: 68 years."""
@@ -360,7 +360,7 @@ class ActionExecutor:
             patched = self._client.merge_patch(
                 PODS,
                 pod.metadata.name,
-                {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}},
+                {"metadata": {"uid": pod.metadata.uid}, "status": SCHEDULER.steer(node)},
                 namespace=pod.metadata.namespace,
                 subresource="status",
                 type=Pod,
@@ -381,7 +381,7 @@ class ActionExecutor:
             self._patch_pod(pod, lambda as_is: build_move(as_is, other.metadata.uid))
             return
         assignment = Assignment.from_pod(pod)
-        nominated_by_us = assignment is not None and pod.status.nominated_node_name == assignment.node
+        nominated_by_us = assignment is not None and SCHEDULER.steered_to(pod) == assignment.node
         if nominated_by_us and not pod.spec.node_name:
             self._nominate(pod, None)
         self._patch_pod(pod, build_release)

@@ -12,7 +12,6 @@ from berth_core import (
     HANDOVER_GATE,
     RESERVATION_LABEL,
     RESERVATION_NAME_ANNOTATION,
-    BerthError,
     ObjectMeta,
     PermanentError,
     Pod,
@@ -31,8 +30,6 @@ from berth_operator.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
 
 _ONE_BY_ONE: Final = 20
 """Up to this many changed Reservations are fetched one by one."""
-
-_LIST_SECONDS: Final = 3.0
 _TURNS: Final = 4
 """This many resyncs reconcile every Reservation once."""
 
@@ -77,7 +74,9 @@ class Resync:
         pod_groups: PodGroups,
         fences: FenceManager,
         enqueue: Callable[[Key], None],
+        further: Callable[[Callable[[str], bool]], None] = lambda _: None,
     ) -> None:
+        """`further` queues what else must be compared; it gets what says whether it is the turn of a uid."""
         self._client = context.client
         self._cache = context.cache
         self._scope = scope
@@ -85,23 +84,8 @@ class Resync:
         self._pod_groups = pod_groups
         self._fences = fences
         self._enqueue = enqueue
+        self._further = further
         self._turn = 0
-        self._listed_at = -_LIST_SECONDS
-
-    def listen(self, *refresh: Callable[[], None]) -> None:
-        """Hear of new and changed windows and zones every three seconds.
-
-        They do not come through kopf: of two kinds that it watches, one that ends while the other is cut leaves it
-        waiting for ever.
-        """
-        if time.monotonic() - self._listed_at < _LIST_SECONDS:
-            return
-        self._listed_at = time.monotonic()
-        try:
-            for kind in refresh:
-                kind()
-        except BerthError as error:
-            _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
 
     def run(self, *, everything: bool = True) -> None:
         """Queue Reservations, orphans, guards and fences, and refresh the registration.
@@ -112,16 +96,17 @@ class Resync:
         started = time.monotonic()
         list_reservations(self._client, self._cache)
         self._turn = (self._turn + 1) % _TURNS
+
+        def is_due(uid: str) -> bool:
+            return everything or zlib.crc32(uid.encode()) % _TURNS == self._turn
+
         for uid in sorted(self._cache.named_uids(), key=self._cache.has_all_its_pods):
-            if everything or zlib.crc32(uid.encode()) % _TURNS == self._turn:
+            if is_due(uid):
                 self._enqueue(Key(KeyKind.RESERVATION, uid))
-        for window in self._cache.windows.all():
-            if everything or zlib.crc32(window.metadata.uid.encode()) % _TURNS == self._turn:
-                self._enqueue(Key(KeyKind.WINDOW, window.metadata.uid))
+        self._further(is_due)
         self._enqueue(STRAYS_KEY)
         self._enqueue(BEST_EFFORT_KEY)
-        lent = {pod.spec.node_name for pod in self._cache.zones.fences.all()}
-        for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find() | lent:
+        for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find():
             self._enqueue(Key(KeyKind.NODE, node))
         self._scope.refresh()
         if not self._cache.live_namespaces():

@@ -1,4 +1,4 @@
-"""Guards and fences of nodes: during hand-overs, while capacity is awaited, and of lent nodes.
+"""Guards and fences of nodes: during hand-overs, and while capacity is awaited.
 
 A node has our taint and its fence while a pod with a note waits for its place there, and for the settling time after
 such a pod was bound: other schedulers may not have heard of it.
@@ -6,10 +6,10 @@ such a pod was bound: other schedulers may not have heard of it.
 
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -21,17 +21,13 @@ from berth_core import (
     FENCE_LABEL,
     HANDOVER_TAINT,
     LATEST_UNIX_SECONDS,
-    PREEMPTABLE_LABEL,
     RESERVATION_LABEL,
-    REVOCABLE_ZONE_LABEL,
     STANDING_FENCE_LABEL,
     BerthError,
     Fence,
-    LentFence,
     PermanentError,
     Pod,
     PodStatus,
-    RevocableZone,
     effective_requests,
     fence_name,
     is_best_effort,
@@ -50,10 +46,7 @@ from berth_operator.reconcile import (
     FenceBudget,
     FenceKind,
     build_fence,
-    build_lent_fence,
     build_standing_fence,
-    lent_fence,
-    lent_fence_notes,
 )
 from berth_operator.workqueue import BEST_EFFORT_KEY, Key
 
@@ -67,8 +60,8 @@ from berth_operator.workqueue import BEST_EFFORT_KEY, Key
 _PERIOD_SECONDS: Final = 120
 _MARGIN_SECONDS: Final = 60
 """How long a fence outlives its period; the next fence is in place by then."""
-_NO_POD_SLOT: Final = "it has no pod slot to spare"
-_REQUESTS_ADDED: Final = "admission gives a pod without requests some in this namespace"
+NO_POD_SLOT: Final = "it has no pod slot to spare"
+REQUESTS_ADDED: Final = "admission gives a pod without requests some in this namespace"
 _SPARE_SLOTS: Final = 10
 """With so many more to spare the watched count of a node's pods suffices: it lags by moments, and that many pods are
 not bound to one node in them. The pods of a fuller node are listed."""
@@ -102,8 +95,8 @@ class FenceManager:
         """Create a node's fence for hand-overs until a deadline in unix seconds."""
         period = deadline // _PERIOD_SECONDS
         name = fence_name(node, period)
-        if name not in self._names(node) and not _has_room(self._client, self._cache, node):
-            _note_omission(node, _NO_POD_SLOT)
+        if name not in self._names(node) and not has_room(self._client, self._cache, node):
+            note_omission(node, NO_POD_SLOT)
             return
         seconds = int((period + 1) * _PERIOD_SECONDS + _MARGIN_SECONDS - now.timestamp())
         body = build_fence(node, name, seconds=seconds, settings=self._settings)
@@ -116,9 +109,9 @@ class FenceManager:
             self._tolerate(node, error)
         else:
             self._add(node, made.metadata.name)
-            if _requests_anything(made):
+            if requests_anything(made):
                 self.delete(node)
-                _note_omission(node, _REQUESTS_ADDED)
+                note_omission(node, REQUESTS_ADDED)
 
     def stands(self, node: str) -> bool:
         """Return whether a node has a fence, as far as this process knows."""
@@ -178,10 +171,10 @@ class FenceManager:
             may_recover = self._failures[node] < _TRIES
         if may_recover:
             raise error
-        _note_omission(node, str(error))
+        note_omission(node, str(error))
 
 
-def _has_room(client: KubeClient, cache: Cache, node: str, pods: int = 1) -> bool:
+def has_room(client: KubeClient, cache: Cache, node: str, pods: int = 1) -> bool:
     """Return whether a node has spare slots for so many pods.
 
     Its pods and those on their way use one each.
@@ -197,16 +190,16 @@ def _has_room(client: KubeClient, cache: Cache, node: str, pods: int = 1) -> boo
     return used + coming + pods <= slots
 
 
-def _kind(fence: Pod) -> str:
+def kind_of_fence(fence: Pod) -> str:
     return fence.metadata.labels.get(STANDING_FENCE_LABEL, "")
 
 
-def _requests_anything(fence: Pod) -> bool:
+def requests_anything(fence: Pod) -> bool:
     """Return whether admission gave a fence requests."""
     return any(effective_requests(fence.spec).to_quantities().values())
 
 
-def _note_omission(node: str, why: str) -> None:
+def note_omission(node: str, why: str) -> None:
     _LOG.warning(telemetry.FENCE_LEFT_OUT, **{telemetry.KEY_NODE: node, telemetry.KEY_MESSAGE: why})
 
 
@@ -262,12 +255,14 @@ class StandingFences:
         ]
 
     def reconcile(self, node: str, now: datetime) -> None:
-        """Fence a node while a Reservation awaits its capacity, or a queue keeps it."""
+        """Fence a node while a Reservation awaits its capacity, or it is kept."""
         users = self._cache.fence_users(node)
         standing = self._cache.fences.on(node)
         if not users and not self._cache.knows_kept_nodes:
             return
-        lasting = {_kind(one): one for one in standing if _lasts(one, _STANDING_PERIOD_SECONDS, now)} if users else {}
+        lasting = (
+            {kind_of_fence(one): one for one in standing if lasts(one, _STANDING_PERIOD_SECONDS, now)} if users else {}
+        )
         missing = [kind for kind in FenceKind if kind not in lasting] if users else []
         if any(one.is_terminating for one in standing) and missing:
             return  # system pods are on their way in: a fence made now would be preempted, too
@@ -291,16 +286,16 @@ class StandingFences:
                 self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
                 self._cache.put_unfenced(node, str(error))
                 raise
-        if any(map(_requests_anything, made)):
+        if any(map(requests_anything, made)):
             for one in made:
                 self._delete(one)
-            return _REQUESTS_ADDED
+            return REQUESTS_ADDED
         _LOG.info(telemetry.FENCED, **{telemetry.KEY_NODE: node})
         return ""
 
     def _create_one(self, node: str, kind: FenceKind, now: datetime) -> Pod | None:
         """Create one fence; None if it exists: its watch reports what becomes of it."""
-        name = _name_now(node, kind, _STANDING_PERIOD_SECONDS, now)
+        name = name_fence_now(node, kind, _STANDING_PERIOD_SECONDS, now)
         body = build_standing_fence(node, name, kind, seconds=_STANDING_SECONDS, settings=self._settings)
         try:
             made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
@@ -315,10 +310,10 @@ class StandingFences:
         if all(refusals):
             return refusals[0]
         is_fenced = bool(self._cache.fences.on(node))
-        return "" if is_fenced or _has_room(self._client, self._cache, node, len(FenceKind)) else _NO_POD_SLOT
+        return "" if is_fenced or has_room(self._client, self._cache, node, len(FenceKind)) else NO_POD_SLOT
 
     def _delete(self, fence: Pod) -> None:
-        _delete_at_once(self._client, fence)
+        delete_at_once(self._client, fence)
         self._cache.fences.remove(fence)
 
 
@@ -370,184 +365,32 @@ def label_oldest(client: KubeClient, pods: Iterable[Pod], label: str) -> None:
         raise refused
 
 
-def _delete_at_once(client: KubeClient, pod: Pod) -> None:
+def delete_at_once(client: KubeClient, pod: Pod) -> None:
     """Delete this pod, and no other of its name, without waiting for a kubelet."""
     meta = pod.metadata
     with suppress(NotFoundError):
         client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
 
 
-def _name_now(node: str, kind: str, period_seconds: int, now: datetime) -> str:
+def name_fence_now(node: str, kind: str, period_seconds: int, now: datetime) -> str:
     """Return the name of a fence that is made now: in each period there is one of a kind."""
     return standing_fence_name(node, kind, int(now.timestamp()) // period_seconds)
 
 
-def _lasts(fence: Pod, period_seconds: int, now: datetime) -> bool:
+def lasts(fence: Pod, period_seconds: int, now: datetime) -> bool:
     """Return whether a fence stands and has at least half of its time left.
 
     So has one of the present period, whatever the API server's clock says: there is no other name for the next one.
     """
     if fence.is_terminal or fence.is_terminating or not fence.metadata.creation_timestamp:
         return False
-    if fence.metadata.name == _name_now(fence.spec.node_name, _kind(fence), period_seconds, now):
+    if fence.metadata.name == name_fence_now(fence.spec.node_name, kind_of_fence(fence), period_seconds, now):
         return True
-    return _age_seconds(fence, now) < period_seconds
+    return age_seconds(fence, now) < period_seconds
 
 
-def _age_seconds(fence: Pod, now: datetime) -> float:
+def age_seconds(fence: Pod, now: datetime) -> float:
     return (now - parse_timestamp(fence.metadata.creation_timestamp or "")).total_seconds()
-
-
-# --- fences of lent nodes --------------------------------------------------------------------------------------------
-# A node gets its next fence before the present one goes, so that there is no gap unless its pod slots are all used. A
-# fence lasts for a day if no operator renews it, as none would close the node again.
-
-_LENT_FENCE_SECONDS: Final = 24 * 3600
-_LENT_PERIOD_SECONDS: Final = _LENT_FENCE_SECONDS // 2
-_ADMISSION_PAUSE_SECONDS: Final = 60
-"""So long after admission gave a fence requests, and it was deleted, the next one is tried."""
-_REFUSED_SECONDS: Final = 30
-"""So long after it was made a fence that a kubelet ended is made again."""
-
-
-class LentFences:
-    """Reconciles the fence of a lent node with its zone; thread-safe."""
-
-    def __init__(self, context: Context, priorities: PriorityClasses) -> None:
-        self._refused: dict[str, datetime] = {}
-        """When admission last gave the fence of a node requests."""
-        self._client = context.client
-        self._cache = context.cache
-        self._priorities = priorities
-        self._settings = context.settings.placeholders
-
-    def wanted(self, node: str, now: datetime) -> LentFence | None:
-        """Return the fence that a node should have, None for a node that is not lent."""
-        zone = self._zone_of(node) if self._cache.zones.all() else None
-        return lent_fence(zone, now) if zone is not None and not zone.metadata.deletion_timestamp else None
-
-    def refused(self, nodes: Iterable[str], now: datetime) -> set[str]:
-        """Return the nodes whose fence admission gave requests a moment ago."""
-        pause = timedelta(seconds=_ADMISSION_PAUSE_SECONDS)
-        return {node for node in nodes if node in self._refused and now - self._refused[node] < pause}
-
-    def _zone_of(self, node: str) -> RevocableZone | None:
-        known = self._cache.node(node)
-        label = known.metadata.labels.get(REVOCABLE_ZONE_LABEL) if known is not None else None
-        return self._cache.zones.named(label) if label else None
-
-    def standing(self, zone: RevocableZone, nodes: Iterable[str], now: datetime) -> dict[str, bool]:
-        """Return whether each node of a zone has the fence that it should have, and no other."""
-        kinds: defaultdict[str, set[str]] = defaultdict(set)
-        for fence in self._cache.zones.fences.all():
-            if not fence.is_terminal and not fence.is_terminating:
-                kinds[fence.spec.node_name].add(_kind(fence))
-        wanted = lent_fence(zone, now)
-        return {node: kinds[node] == {wanted.value} for node in nodes}
-
-    def outdated(self, zone: RevocableZone, nodes: Iterable[str]) -> set[str]:
-        """Return the nodes whose fence says something else than the zone, which was changed since it was made."""
-        of_zone = set(nodes)
-        there = (fence for fence in self._cache.zones.fences.all() if fence.spec.node_name in of_zone)
-        return {one.spec.node_name for one in there if not one.is_terminal and _to_say(one, zone)}
-
-    def reconcile(self, node: str, now: datetime) -> None:
-        """Give a node the fence that it should have, then take off the others; places go when it is closed."""
-        if not self._cache.zones.are_known:
-            return
-        wanted = self.wanted(node, now)
-        self._fence(node, wanted, now)
-        standing = {_kind(one) for one in self._standing_on(node)}
-        if wanted is LentFence.CLOSED and wanted in standing:
-            self._give_up_places(node)
-        if (zone := self._zone_of(node)) is not None:
-            self._tell(node, zone)
-
-    def _tell(self, node: str, zone: RevocableZone) -> None:
-        """Have the fence of a node say what its zone says now."""
-        for fence in self._standing_on(node):
-            notes = {} if fence.is_terminating else _to_say(fence, zone)
-            if notes:
-                patch, meta = {"metadata": {"annotations": notes}}, fence.metadata
-                with suppress(NotFoundError):
-                    said = self._client.merge_patch(PODS, meta.name, patch, namespace=meta.namespace, type=Pod)
-                    self._cache.zones.fences.put(said)
-
-    def _fence(self, node: str, wanted: LentFence | None, now: datetime) -> None:
-        for ended in self._cache.zones.fences.on(node):
-            if ended.is_terminal and (wanted is None or _age_seconds(ended, now) >= _REFUSED_SECONDS):
-                self._delete(ended)  # the next one may have its name
-        standing = self._standing_on(node)
-        lasting = [one for one in standing if _kind(one) == wanted and _lasts(one, _LENT_PERIOD_SECONDS, now)]
-        if wanted is not None and not lasting:
-            made = self._make_next(node, wanted, now)
-            if made is None:
-                return
-            lasting = [made]
-        names = {one.metadata.name for one in lasting}
-        for fence in self._standing_on(node):
-            if fence.metadata.name not in names:
-                self._delete(fence)
-
-    def _standing_on(self, node: str) -> list[Pod]:
-        return [one for one in self._cache.zones.fences.on(node) if not one.is_terminal]
-
-    def _make_next(self, node: str, wanted: LentFence, now: datetime) -> Pod | None:
-        """Make the next fence of a node, in the place of the present one if no other is free; None without one."""
-        standing = self._standing_on(node)
-        if self.refused([node], now):
-            return None
-        if any(one.is_terminating and _kind(one) == wanted for one in standing):
-            return None  # system pods are on their way in: a fence made now would be preempted, too
-        if not _has_room(self._client, self._cache, node):
-            if not standing:
-                _note_omission(node, _NO_POD_SLOT)
-                return None
-            for fence in standing:  # a kubelet refuses a pod beyond the last slot
-                self._delete(fence)
-        return self._create(node, wanted, now)
-
-    def _give_up_places(self, node: str) -> None:
-        """Delete the placeholders that came while a node was open: the pods that they wait for may not come any more.
-
-        Their Reservations make them again, and the fence keeps these off.
-        """
-        for pod in self._cache.placeholders():
-            if pod.spec.node_name == node and PREEMPTABLE_LABEL in pod.metadata.labels and not pod.is_terminating:
-                _delete_at_once(self._client, pod)
-
-    def _create(self, node: str, kind: LentFence, now: datetime) -> Pod | None:
-        """Create the fence of a node; return None if there cannot be one, or if it exists already."""
-        name = _name_now(node, kind, _LENT_PERIOD_SECONDS, now)
-        zone = self._zone_of(node)
-        notes = lent_fence_notes(zone) if zone is not None else {}
-        body = build_lent_fence(node, name, kind, notes, seconds=_LENT_FENCE_SECONDS, settings=self._settings)
-        try:
-            self._priorities.ensure(FENCE_PRIORITY)
-            made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
-        except AlreadyExistsError:
-            return None  # its watch reports it
-        except BerthError:
-            self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
-            raise
-        self._cache.zones.fences.put(made)
-        if _requests_anything(made):
-            self._delete(made)
-            self._refused[node] = now
-            _note_omission(node, _REQUESTS_ADDED)
-            return None
-        self._refused.pop(node, None)
-        _LOG.info(telemetry.LENT_FENCED, **{telemetry.KEY_NODE: node, telemetry.KEY_STATE: kind.value})
-        return made
-
-    def _delete(self, fence: Pod) -> None:
-        _delete_at_once(self._client, fence)
-        self._cache.zones.fences.remove(fence)
-
-
-def _to_say(fence: Pod, zone: RevocableZone) -> dict[str, str]:
-    """Return what a zone's fence does not say yet; the end of a window that is over stays on it."""
-    return {key: said for key, said in lent_fence_notes(zone).items() if fence.metadata.annotations.get(key) != said}
 
 
 # --- guards ----------------------------------------------------------------------------------------------------------

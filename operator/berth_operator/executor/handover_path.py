@@ -19,7 +19,6 @@ from typing import Any, Final
 import structlog
 
 from berth_core import (
-    QUEUE_WEBHOOK_CONFIGURATION,
     RESERVATION_LABEL,
     WEBHOOK_CONFIGURATION,
     BerthError,
@@ -36,7 +35,6 @@ from berth_operator.reconcile import (
     ANY_REGISTRATION,
     ProbeResult,
     build_probe,
-    build_queue_registration,
     build_webhook_configuration,
     holds_our_gate,
 )
@@ -68,16 +66,14 @@ class WebhookRegistration:
         timeout_seconds: int,
     ) -> None:
         self._client = client
-        self._client_config = client_config
+        self.client_config = client_config
+        """Returns how API servers reach the webhook."""
         self._live_namespaces = live_namespaces
         self._own_namespace = own_namespace
         self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
         self._written: dict[str, Any] | None = None
         self._stale = True
-        self._queues_written: dict[str, Any] | None = None
-        self._has_put_queues = False
-        self._had_queues = True
 
     def ensure(self, namespace: str) -> None:
         """Register a namespace with a live Reservation."""
@@ -115,52 +111,9 @@ class WebhookRegistration:
             self._stale = True
         self.reconcile()
 
-    def put_queues(self, namespaces: frozenset[str]) -> None:
-        """Register the gate of queues for these namespaces; none remove the registration."""
-        with self._lock:
-            body = None
-            if namespaces:
-                body = build_queue_registration(self._client_config(), namespaces, self._timeout_seconds)
-            if self._has_put_queues and body == self._queues_written:
-                return
-            was_there = self._queues_written is not None
-            self._had_queues = self._put(QUEUE_WEBHOOK_CONFIGURATION, body, was_there=was_there)
-            if body != self._queues_written:
-                _LOG.info(telemetry.QUEUE_SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})
-            self._queues_written, self._has_put_queues = body, True
-
-    @property
-    def has_no_queues(self) -> bool:
-        """Return whether the gate of queues was found unregistered when it was written last."""
-        with self._lock:
-            return not self._had_queues
-
-    def forget_queues(self) -> None:
-        """Write the registration of queues again the next time: another replica or account may have changed it."""
-        with self._lock:
-            self._has_put_queues = False
-
-    def _put(self, name: str, body: Mapping[str, Any] | None, *, was_there: bool) -> bool:
-        """Create or replace a registration, None deletes it; return whether there was or is one."""
-        if body is None:
-            with suppress(NotFoundError):
-                self._client.delete(MUTATING_WEBHOOKS, name)
-                return True
-            return False
-        change = {"webhooks": body["webhooks"]}
-        if was_there:
-            with suppress(NotFoundError):
-                self._client.merge_patch(MUTATING_WEBHOOKS, name, change)
-                return True
-        try:
-            self._client.create(MUTATING_WEBHOOKS, body)
-        except AlreadyExistsError:
-            self._client.merge_patch(MUTATING_WEBHOOKS, name, change)
-        return True
-
     def _write(self, namespaces: frozenset[str]) -> None:
         body = build_webhook_configuration(
-            client_config=self._client_config(),
+            client_config=self.client_config(),
             namespaces=namespaces,
             own_namespace=self._own_namespace,
             timeout_seconds=self._timeout_seconds,
@@ -168,7 +121,7 @@ class WebhookRegistration:
         changed = body != self._written
         if not changed and not self._stale:
             return
-        self._put(WEBHOOK_CONFIGURATION, body, was_there=self._written is not None)
+        put_webhooks(self._client, WEBHOOK_CONFIGURATION, body, was_there=self._written is not None)
         self._written, self._stale = body, False
         if changed:
             _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})
@@ -181,6 +134,25 @@ class WebhookRegistration:
         else:
             _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: []})
         self._written = None
+
+
+def put_webhooks(client: KubeClient, name: str, body: Mapping[str, Any] | None, *, was_there: bool) -> bool:
+    """Create or replace a registration, None deletes it; return whether there was or is one."""
+    if body is None:
+        with suppress(NotFoundError):
+            client.delete(MUTATING_WEBHOOKS, name)
+            return True
+        return False
+    change = {"webhooks": body["webhooks"]}
+    if was_there:
+        with suppress(NotFoundError):
+            client.merge_patch(MUTATING_WEBHOOKS, name, change)
+            return True
+    try:
+        client.create(MUTATING_WEBHOOKS, body)
+    except AlreadyExistsError:
+        client.merge_patch(MUTATING_WEBHOOKS, name, change)
+    return True
 
 
 def _covered(body: Mapping[str, Any]) -> list[str]:

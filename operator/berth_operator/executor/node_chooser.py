@@ -27,7 +27,7 @@ from berth_core import (
     expected_end,
     volcano_group_of,
 )
-from berth_kube import JOBS, PODS, VOLCANO_POD_GROUPS, KubeClient, Resource
+from berth_kube import JOBS, PODS, KubeClient, Resource
 from berth_operator.cache import GuardableNode, reservation_uid
 from berth_operator.executor.context import NOT_ENDED, Annotated, Context
 from berth_operator.reconcile import (
@@ -44,6 +44,7 @@ from berth_operator.reconcile import (
     slots_by_key,
     trusted_assignment,
 )
+from berth_operator.schedulers import POD_GROUPS
 
 _KNOWN_SECONDS: Final = 60.0
 _ONE_BY_ONE: Final = 20
@@ -62,7 +63,7 @@ class ExpectedEnds:
     def __init__(self, context: Context) -> None:
         self._clock = context.clock
         self._jobs = _Reader(context.client, JOBS, TimedJob)
-        self._groups = _Reader(context.client, VOLCANO_POD_GROUPS, Annotated)
+        self._groups = _Reader(context.client, POD_GROUPS, Annotated)
 
     def of(self, pods: Iterable[Pod]) -> dict[str, datetime]:
         """Return the expected ends of pods by uid.

@@ -31,11 +31,12 @@ from berth_core import (
     takes_word_of_group,
     volcano_group_of,
 )
-from berth_kube import PODS, VOLCANO_POD_GROUPS, ConflictError, KubeClient, NotFoundError
+from berth_kube import PODS, ConflictError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.cache import OwnerIndex
 from berth_operator.executor.context import WITHOUT_NODE, Annotated, Context, EventRecorder, RecordedEvent
 from berth_operator.reconcile import TEMPLATE_DIFFERS, choose_task, why_not_fitting
+from berth_operator.schedulers import POD_GROUPS
 from berth_operator.workqueue import WAITING_KEY, Key
 
 _PAUSE_SECONDS: Final = 1.0
@@ -70,7 +71,7 @@ class ReserveableGroups:
         namespace, name = _group_of(pod)
         said = False
         with suppress(BerthError):
-            said = _says(self._client.get(VOLCANO_POD_GROUPS, name, namespace=namespace, type=Annotated))
+            said = _says(self._client.get(POD_GROUPS, name, namespace=namespace, type=Annotated))
         self._learn({(namespace, name): said})
 
     def read_all(self, pods: Iterable[Pod], places: Iterable[str | None]) -> None:
@@ -78,7 +79,7 @@ class ReserveableGroups:
         said = dict.fromkeys(map(_group_of, pods), False)
         with suppress(BerthError):
             for place in places:
-                listed = self._client.list(VOLCANO_POD_GROUPS, namespace=place, type=Annotated).items
+                listed = self._client.list(POD_GROUPS, namespace=place, type=Annotated).items
                 said |= {(one.metadata.namespace, one.metadata.name): True for one in listed if _says(one)}
         self._learn(said)
 

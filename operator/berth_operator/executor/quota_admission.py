@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 
 from berth_core import (
-    VOLCANO_SCHEDULER,
     InputError,
     Pod,
     PodSpec,
@@ -28,7 +27,6 @@ from berth_kube import (
     PODS,
     QUEUES,
     RESERVATIONS,
-    VOLCANO_QUEUES,
     ForbiddenError,
     InvalidObjectError,
     KubeError,
@@ -62,8 +60,8 @@ from berth_operator.reconcile import (
     build_admission_pod,
     build_validation_pod,
     refuse_requests,
-    scheduler_of,
 )
+from berth_operator.schedulers import scheduler_of, volcano
 
 _SYSTEM_NAMESPACE: Final = "kube-system"
 
@@ -348,9 +346,9 @@ class Validator:
 
         It will where there are no queues of Volcano, or they may not be listed. Volcano knows no queue of Berth.
         """
-        known = self._names_of(VOLCANO_QUEUES)
+        known = self._names_of(volcano.QUEUES)
         schedulers = {scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
-        if known is None or VOLCANO_SCHEDULER in schedulers:
+        if known is None or volcano.NAME in schedulers:
             return known
         return tuple(sorted({*known, *(self._names_of(QUEUES) or ())}))
 

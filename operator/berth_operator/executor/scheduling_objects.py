@@ -21,7 +21,6 @@ from berth_core import (
 )
 from berth_kube import (
     PRIORITY_CLASSES,
-    VOLCANO_POD_GROUPS,
     AlreadyExistsError,
     ForbiddenError,
     KubeClient,
@@ -29,7 +28,8 @@ from berth_kube import (
 )
 from berth_operator import telemetry
 from berth_operator.cache import ClusterRules
-from berth_operator.reconcile import build_pod_group, build_priority_class, is_gang, pod_group_name
+from berth_operator.reconcile import build_priority_class
+from berth_operator.schedulers import LOOSENED, POD_GROUPS, build_pod_group, is_gang, pod_group_name
 
 _LOG = structlog.get_logger(__name__)
 
@@ -129,7 +129,7 @@ class PodGroups:
         if uid not in self._exist:
             body = build_pod_group(reservation, priority=priority, namespace=self._namespace)
             try:
-                self._client.create(VOLCANO_POD_GROUPS, body, namespace=self._namespace)
+                self._client.create(POD_GROUPS, body, namespace=self._namespace)
             except AlreadyExistsError:
                 pass
             except NotFoundError:
@@ -147,9 +147,7 @@ class PodGroups:
         if uid in self._loose or not is_gang(reservation) or time.monotonic() < self._absent_until:
             return
         with suppress(NotFoundError):
-            self._client.merge_patch(
-                VOLCANO_POD_GROUPS, pod_group_name(uid), {"spec": {"minMember": 1}}, namespace=self._namespace
-            )
+            self._client.merge_patch(POD_GROUPS, pod_group_name(uid), LOOSENED, namespace=self._namespace)
         self._loose.add(uid)
 
     def collect(self, is_needed: Callable[[str], bool], *, everything: bool) -> tuple[str, ...]:
@@ -161,7 +159,7 @@ class PodGroups:
             return ()
         try:
             found = self._client.list(
-                VOLCANO_POD_GROUPS,
+                POD_GROUPS,
                 namespace=self._namespace,
                 label_selector=f"{MANAGED_LABEL}={MANAGED_BY_OPERATOR}",
                 type=PodGroup,
@@ -176,5 +174,5 @@ class PodGroups:
         unused = unused[:_MOST_COLLECTED]
         for meta in unused:
             with suppress(NotFoundError):
-                self._client.delete(VOLCANO_POD_GROUPS, meta.name, namespace=self._namespace, uid=meta.uid)
+                self._client.delete(POD_GROUPS, meta.name, namespace=self._namespace, uid=meta.uid)
         return tuple(meta.name for meta in unused)

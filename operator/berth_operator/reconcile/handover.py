@@ -66,8 +66,8 @@ from berth_operator.reconcile.observation import (
     has_started,
     holds_other_gates,
     holds_our_gate,
-    is_untried,
 )
+from berth_operator.schedulers import SCHEDULER
 from berth_operator.settings import HandoverSettings
 
 SLOW_SECONDS: Final = 5.0
@@ -107,7 +107,7 @@ def stage_of(pod: Pod, placeholder: Pod | None) -> HandoverStage:
         return HandoverStage.BOUND
     if holds_our_gate(pod) or placeholder is not None:
         return HandoverStage.HELD_BACK
-    return HandoverStage.UNTRIED if is_untried(pod) else HandoverStage.TRIED
+    return HandoverStage.UNTRIED if SCHEDULER.is_untried(pod) else HandoverStage.TRIED
 
 
 def is_swapped(owner: Pod, assignment: Assignment) -> bool:
@@ -372,7 +372,7 @@ def _send_to_node(pod: Pod, node: str) -> list[Action]:
     if holds_our_gate(pod):
         return [Nominate(pod, node), Ungate(pod)]
     # A scheduler that tried too early removes the nomination.
-    return [] if pod.status.nominated_node_name == node else [Nominate(pod, node)]
+    return [] if SCHEDULER.steered_to(pod) == node else [Nominate(pod, node)]
 
 
 def settling_left(seen: Observation, views: tuple[SlotView, ...], handover: HandoverSettings) -> float | None:

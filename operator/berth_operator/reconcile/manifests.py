@@ -15,15 +15,12 @@ from berth_core import (
     DAEMON_POD_LABEL,
     FENCE_CONFIG_MAP,
     FENCE_LABEL,
-    GROUP_NAME_ANNOTATION,
     HANDOVER_GATE,
     HANDOVER_TAINT,
     INDEX_ANNOTATION,
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
-    POD_GROUP_KIND,
-    PREEMPTABLE_ANNOTATION,
     PREEMPTABLE_LABEL,
     PREFIX,
     PROBE_LABEL,
@@ -37,11 +34,7 @@ from berth_core import (
     SUCCESSOR_LABEL,
     TASK_ANNOTATION,
     VERSION_ANNOTATION,
-    VOLCANO_POD_GROUP_API_VERSION,
-    VOLCANO_SCHEDULER,
     WEBHOOK_CONFIGURATION,
-    Capacity,
-    LentFence,
     NodeSelectorTerm,
     PodSpec,
     Reservation,
@@ -55,6 +48,7 @@ from berth_core import (
 )
 from berth_core.labels import HANDOVER_LABEL
 from berth_operator.reconcile.observation import Assignment
+from berth_operator.schedulers import scheduler_of
 from berth_operator.settings import PlaceholderSettings
 
 Body = dict[str, Any]
@@ -89,11 +83,6 @@ def _restricted_container_security() -> Body:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-
-
-def scheduler_of(reservation: Reservation, spec: PodSpec) -> str:
-    """Return the template's scheduler, else the Reservation's, else the default."""
-    return spec.scheduler_name or reservation.spec.scheduler_name or "default-scheduler"
 
 
 def build_placeholder(
@@ -146,42 +135,6 @@ def build_placeholder(
     return body
 
 
-def is_gang(reservation: Reservation) -> bool:
-    """Return whether Volcano places several slots together; those that wait have their own nodes."""
-    names = {scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
-    return (spec := reservation.spec).wanted > 1 and spec.capacity is Capacity.FREE and names == {VOLCANO_SCHEDULER}
-
-
-def pod_group_name(uid: str) -> str:
-    """Return the name of the PodGroup of a Reservation's placeholders."""
-    return f"berth-{uid}"
-
-
-def join_pod_group(body: Body, name: str) -> Body:
-    """Return a placeholder's body as a member of a PodGroup, as it is for ""."""
-    if not name:
-        return body
-    metadata = body["metadata"]
-    return body | {"metadata": metadata | {"annotations": metadata["annotations"] | {GROUP_NAME_ANNOTATION: name}}}
-
-
-def build_pod_group(reservation: Reservation, *, priority: int, namespace: str) -> Body:
-    """Return the PodGroup by which Volcano places all wanted placeholders or none."""
-    meta = reservation.metadata
-    spec = {"minMember": reservation.spec.wanted, "priorityClassName": priority_class_name(priority)}
-    return {
-        "apiVersion": VOLCANO_POD_GROUP_API_VERSION,
-        "kind": POD_GROUP_KIND,
-        "metadata": {
-            "name": pod_group_name(meta.uid),
-            "namespace": namespace,
-            "labels": {RESERVATION_LABEL: meta.uid, MANAGED_LABEL: MANAGED_BY_OPERATOR},
-            "annotations": {RESERVATION_NAME_ANNOTATION: reservation.key},
-        },
-        "spec": spec | ({"queue": reservation.spec.queue} if reservation.spec.queue else {}),
-    }
-
-
 def build_successor(body: Body, reservation: Reservation, assignment: Assignment, predecessor_uid: str) -> Body:
     """Return a placeholder's body as its successor's: gated, and tolerating the guard."""
     name = placeholder_name(
@@ -206,7 +159,7 @@ def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSett
     Schedulers go by a pod that is bound, whether it runs or not. So it mounts what does not exist: a kubelet that waits
     for that makes no sandbox and starts no container, which would delay those of the owner.
     """
-    body = _fence(node, name, {}, _WITHOUT_SLOT, seconds=seconds, settings=settings)
+    body = build_fence_against(node, name, {}, _WITHOUT_SLOT, seconds=seconds, settings=settings)
     body["spec"]["volumes"] = [{"name": _MISSING_VOLUME, "configMap": {"name": FENCE_CONFIG_MAP}}]
     (container,) = body["spec"]["containers"]
     container["volumeMounts"] = [{"name": _MISSING_VOLUME, "mountPath": f"/{_MISSING_VOLUME}"}]
@@ -229,47 +182,21 @@ def build_standing_fence(node: str, name: str, kind: FenceKind, *, seconds: int,
         FenceKind.PLACEHOLDERS: (*_PLACEHOLDERS, (AWAITS_CAPACITY_LABEL, "DoesNotExist")),
     }[kind]
     labels = {STANDING_FENCE_LABEL: kind.value}
-    return _fence(node, name, labels, term, seconds=seconds, settings=settings)
+    return build_fence_against(node, name, labels, term, seconds=seconds, settings=settings)
 
 
-def build_lent_fence(
-    node: str, name: str, kind: LentFence, notes: Mapping[str, str], *, seconds: int, settings: PlaceholderSettings
-) -> Body:
-    """Return the pod that keeps others off a lent node.
-
-    The fence of an open node prefers preemptable pods beside it, as schedulers score a node by what its pods prefer.
-    """
-    labels = {STANDING_FENCE_LABEL: kind.value}
-    kept_off = _NOT_OF_DAEMONS if kind is LentFence.CLOSED else _NOT_PREEMPTABLE
-    body = _fence(node, name, labels, kept_off, seconds=seconds, settings=settings)
-    body["metadata"]["annotations"] = dict(notes)
-    if kind is LentFence.CLOSED:
-        return body
-    terms = [_on_same_node((one,)) | {"namespaceSelector": {}} for one in _PREEMPTABLE]
-    preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]
-    body["spec"]["affinity"]["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
-    return body
-
-
-_Expressions = tuple[tuple[str, ...], ...]
+Expressions = tuple[tuple[str, ...], ...]
 """Key, operator and values of each expression of a selector."""
-_STRANGERS: Final[_Expressions] = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
-_WITHOUT_SLOT: Final[_Expressions] = ((HANDOVER_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
-_NOT_OF_DAEMONS: Final[_Expressions] = ((DAEMON_POD_LABEL, "DoesNotExist"),)
-_PREEMPTABLE: Final[_Expressions] = ((PREEMPTABLE_LABEL, "Exists"), (PREEMPTABLE_ANNOTATION, "In", "true"))
-_NOT_PREEMPTABLE: Final[_Expressions] = (
-    *_NOT_OF_DAEMONS,
-    (PREEMPTABLE_LABEL, "DoesNotExist"),
-    (PREEMPTABLE_ANNOTATION, "NotIn", "true"),
-)
-_PLACEHOLDERS: Final[_Expressions] = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
+_STRANGERS: Final[Expressions] = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
+_WITHOUT_SLOT: Final[Expressions] = ((HANDOVER_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
+_PLACEHOLDERS: Final[Expressions] = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
 
 
-def _fence(
+def build_fence_against(
     node: str,
     name: str,
     labels: Mapping[str, str],
-    kept_off: _Expressions,
+    kept_off: Expressions,
     *,
     seconds: int,
     settings: PlaceholderSettings,
@@ -280,7 +207,7 @@ def _fence(
     the pod matches all of its terms. It is bound from the start, so that no scheduler has to place it; it requests an
     explicit zero, so that no LimitRange sets a default.
     """
-    term = _on_same_node(kept_off) | {"namespaceSelector": {}}
+    term = on_same_node(kept_off) | {"namespaceSelector": {}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -300,7 +227,7 @@ def _fence(
     }
 
 
-def _on_same_node(expressions: _Expressions) -> Body:
+def on_same_node(expressions: Expressions) -> Body:
     """Return the term of an affinity or anti-affinity to pods on the same node."""
     selected = [
         {"key": key, "operator": operator, **({"values": values} if values else {})}

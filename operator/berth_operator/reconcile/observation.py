@@ -49,6 +49,7 @@ from berth_core import (
     untolerated_taint,
 )
 from berth_operator.reconcile.node_choice import EndingPod, NodeChoice, expected_room
+from berth_operator.schedulers import SCHEDULER
 
 # --- assignments -----------------------------------------------------------------------------------------------------
 # The note on an owner pod: its slot, its node and its deadline.
@@ -282,7 +283,6 @@ def build_survey(allocatable: Quantities, pods: Iterable[Pod], ends: Mapping[str
 
 
 def _occupant(pod: Pod, ends_at: datetime | None) -> Occupant:
-    bound = (c.last_transition_time for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "True")
     meta = pod.metadata
     holds = None
     if PLACEHOLDER_LABEL in meta.labels:
@@ -292,7 +292,7 @@ def _occupant(pod: Pod, ends_at: datetime | None) -> Occupant:
             notes.get(TASK_ANNOTATION, ""),
             notes.get(INDEX_ANNOTATION, ""),
         )
-    since = next(bound, None) or meta.creation_timestamp or ""
+    since = SCHEDULER.bound_at(pod) or meta.creation_timestamp or ""
     return Occupant(meta.uid, pod.key, slot_requests(pod.spec), pod.is_terminating, since, holds, ends_at)
 
 
@@ -487,34 +487,3 @@ def assigned_owners(seen: Observation) -> dict[tuple[str, int], tuple[Pod, Assig
         if given is not None:
             found.setdefault((given.task, given.index), (pod, given))
     return found
-
-
-# --- reports of the scheduler on a pod -------------------------------------------------------------------------------
-# In kube-scheduler's words. Support for another scheduler is added here, and in `handover` where a nomination leads
-# a pod to its node.
-
-_GATED_REASON: Final = "SchedulingGated"
-"""PodScheduled's reason on a pod created with a gate, until a scheduler has tried it."""
-_PREEMPTED_REASON: Final = "PreemptionByScheduler"
-
-
-def is_untried(pod: Pod) -> bool:
-    """Return whether the pod still waits for a scheduler's first report.
-
-    A scheduler may bind it and has not reported on it since its gate.
-    """
-    said = next((one.reason for one in pod.status.conditions if one.type == "PodScheduled"), "")
-    return not pod.spec.scheduling_gates and not pod.spec.node_name and said in {"", _GATED_REASON}
-
-
-def why_unscheduled(pod: Pod) -> str:
-    """Return the scheduler's message on a pod, "" without one."""
-    return next((c.message for c in pod.status.conditions if c.type == "PodScheduled" and c.message), "")
-
-
-def was_preempted(pod: Pod) -> bool:
-    """Return whether the scheduler evicts a pod for one of higher priority."""
-    return any(
-        c.type == "DisruptionTarget" and c.status == "True" and c.reason == _PREEMPTED_REASON
-        for c in pod.status.conditions
-    )

@@ -12,7 +12,6 @@ from berth_core import (
     HANDOVER_GATE,
     PLACEHOLDER_LABEL,
     PREEMPTABLE_LABEL,
-    QUEUE_GATE,
     RESERVATION_LABEL,
     SLOT_ANNOTATION,
     Pod,
@@ -128,13 +127,3 @@ def build_release(pod: Pod) -> Operations:
     unlabelling = build_unlabelling(pod)
     ungating = build_ungating(pod)
     return [*ungating, *(unlabelling[1:] if ungating else unlabelling)]
-
-
-def build_queue_ungating(uid: str, index: int | None) -> Operations:
-    """Return the patch that takes the gate of queues off a pod; it fails for one whose gates have changed."""
-    path = f"/spec/schedulingGates/{index}"
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": uid},
-        {"op": "test", "path": f"{path}/name", "value": QUEUE_GATE},
-        {"op": "remove", "path": path},
-    ]

@@ -29,9 +29,8 @@ from berth_operator.reconcile.observation import (
     is_on_its_way,
     slot_requests,
     slots_by_key,
-    was_preempted,
-    why_unscheduled,
 )
+from berth_operator.schedulers import SCHEDULER
 from berth_operator.settings import HandoverSettings
 
 
@@ -179,7 +178,7 @@ def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None)
             return _lost(slot, task, None, ReservationReason.NODE_LOST, f"node {prior.node} is gone", prior.node)
         return SlotView(slot, task)
     node = placeholder.spec.node_name
-    if was_preempted(placeholder):
+    if SCHEDULER.was_preempted(placeholder):
         text = f"a pod of higher priority took the place on node {node}"
         return _lost(slot, task, placeholder, ReservationReason.PREEMPTED, text, node)
     if node in seen.missing_nodes:
@@ -210,7 +209,7 @@ def _why_pending(placeholder: Pod) -> str:
     """Return the scheduler's message on a pending placeholder, "" without one."""
     if placeholder.is_terminating:
         return "the placeholder is terminating"
-    return why_unscheduled(placeholder)
+    return SCHEDULER.why_refused(placeholder)
 
 
 def is_refused(view: SlotView) -> bool:

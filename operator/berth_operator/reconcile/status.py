@@ -28,10 +28,10 @@ from berth_core import (
     parse_timestamp,
 )
 from berth_operator.reconcile.handover import is_starting
-from berth_operator.reconcile.manifests import scheduler_of
 from berth_operator.reconcile.observation import Observation, SlotView
 from berth_operator.reconcile.slots import is_closed, is_refused, node_to_come
 from berth_operator.reconcile.validation import refuse
+from berth_operator.schedulers import scheduler_of
 
 # --- condition reasons -----------------------------------------------------------------------------------------------
 # Reasons of conditions and events that differ from the reason of the phase.

@@ -9,7 +9,7 @@ import math
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -19,10 +19,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from berth_core import (
     HANDOVER_GATE,
-    KUEUE_GATE,
-    KUEUE_MANAGED_LABEL,
     PROBE_LABEL,
-    QUEUE_GATE,
     RESERVATION_LABEL,
     RESERVEABLE_ANNOTATION,
     VERSION_ANNOTATION,
@@ -34,12 +31,11 @@ from berth_core import (
 )
 from berth_core.decoding import Decoder
 from berth_operator.cache import Cache, SlotFinder, has_name_of
-from berth_operator.reconcile import QUEUE_PATH, holds_our_gate, may_own
+from berth_operator.reconcile import holds_our_gate, may_own
 
 # --- webhook limits --------------------------------------------------------------------------------------------------
 # Limits on connections, bodies, slow callers and the time of searches.
 
-PATH_OF_QUEUES: Final = QUEUE_PATH
 LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
 
 _MOST_CONNECTIONS: Final = 256
@@ -253,8 +249,8 @@ class Answer:
     """Namespace and name of the pod, for the log."""
     is_out_of_time: bool = False
     """Whether the search ended before every Reservation was compared."""
-    is_queued: bool = False
-    """Whether the pod got the gate of queues."""
+    own_verdict: str = ""
+    """The verdict of a capability's answer."""
     unsure: tuple[Reservation, ...] = ()
     """Reservations to fetch before the pod is allowed without a slot."""
     asks_group: Pod | None = None
@@ -269,8 +265,8 @@ class Answer:
         """Return the result of the review for the metric."""
         if self.reservation:
             return "gated"
-        if self.is_queued:
-            return "queued"
+        if self.own_verdict:
+            return self.own_verdict
         return "out of time" if self.is_out_of_time else "let be"
 
 
@@ -284,6 +280,9 @@ class _Promise:
     since: float
     pod: Pod
 
+
+Review = Callable[[AdmissionReview], Awaitable[Answer]]
+"""Answers the reviews of a path."""
 
 _DECODER: Final = Decoder(AdmissionReview)
 _POD_DECODER: Final = Decoder(Pod)
@@ -346,7 +345,7 @@ class Admission:
         another call, with `is_last` if it was `unsure`.
         """
         request = review.request
-        pod = _read_pod(request)
+        pod = read_pod(request)
         if pod is None or request.operation != "CREATE" or pod.spec.node_name:
             return allow(request.uid)
         probed = pod.metadata.labels.get(PROBE_LABEL)
@@ -359,7 +358,7 @@ class Admission:
         if self._groups is not None and self._may_own_by_group(pod):
             said = self._groups.say(pod)
             if said is None and not is_last:
-                return Answer(_response(request.uid), pod=_name_of(pod), asks_group=pod)
+                return Answer(_response(request.uid), pod=name_of(pod), asks_group=pod)
             by_group = bool(said)
         is_last = is_last or self._refetch is None
         return self._gate_if_owner(request, pod, is_last=is_last, by_group=by_group)
@@ -450,7 +449,7 @@ def _may_be(promised: Pod, created: Pod) -> bool:
     return promised.metadata.generate_name == created.metadata.generate_name
 
 
-def _read_pod(request: AdmissionRequest) -> Pod | None:
+def read_pod(request: AdmissionRequest) -> Pod | None:
     """Return the pod with the namespace of the request.
 
     None if it is no pod.
@@ -469,27 +468,12 @@ def allow(uid: str) -> Answer:
 
 def _allow_without_slot(uid: str, pod: Pod, *, is_out_of_time: bool, unsure: tuple[Reservation, ...]) -> Answer:
     """Return the answer for a pod without a slot."""
-    return Answer(_response(uid), pod=_name_of(pod), is_out_of_time=is_out_of_time, unsure=unsure)
+    return Answer(_response(uid), pod=name_of(pod), is_out_of_time=is_out_of_time, unsure=unsure)
 
 
-def _name_of(pod: Pod) -> str:
+def name_of(pod: Pod) -> str:
     """Return a pod's namespace and name, or its generateName."""
     return f"{pod.metadata.namespace}/{pod.metadata.name or pod.metadata.generate_name}"
-
-
-def gate_for_queue(review: AdmissionReview) -> Answer:
-    """Return the answer that adds the gate of queues, whatever replica is asked.
-
-    Left out are pods with a node, of DaemonSets and of kubelets, and those that Kueue holds back or has let go.
-    """
-    request = review.request
-    pod = _read_pod(request)
-    if pod is None or request.operation != "CREATE" or pod.spec.node_name or pod.belongs_to_node:
-        return allow(request.uid)
-    gates = {gate.name for gate in pod.spec.scheduling_gates}
-    if QUEUE_GATE in gates or KUEUE_GATE in gates or pod.metadata.labels.get(KUEUE_MANAGED_LABEL) == "true":
-        return allow(request.uid)
-    return Answer(_patched(request.uid, [_adding_gate(pod, QUEUE_GATE)]), pod=_name_of(pod), is_queued=True)
 
 
 _LABEL_PATH: Final = "/metadata/labels/" + RESERVATION_LABEL.replace("/", "~1")
@@ -505,17 +489,17 @@ def _gate(uid: str, pod: Pod, reservation_uid: str, *, by_group: bool = False) -
         operations.append({"op": "add", "path": "/metadata/labels", "value": {RESERVATION_LABEL: reservation_uid}})
     if by_group:  # such a pod has annotations: one names its group
         operations.append({"op": "add", "path": _RESERVEABLE_PATH, "value": "true"})
-    operations.append(_adding_gate(pod, HANDOVER_GATE))
-    return Answer(_patched(uid, operations), reservation_uid, _name_of(pod))
+    operations.append(adding_gate(pod, HANDOVER_GATE))
+    return Answer(patched(uid, operations), reservation_uid, name_of(pod))
 
 
-def _adding_gate(pod: Pod, name: str) -> dict[str, Any]:
+def adding_gate(pod: Pod, name: str) -> dict[str, Any]:
     if pod.spec.scheduling_gates:
         return {"op": "add", "path": "/spec/schedulingGates/-", "value": {"name": name}}
     return {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": name}]}
 
 
-def _patched(uid: str, operations: list[dict[str, Any]]) -> dict[str, Any]:
+def patched(uid: str, operations: list[dict[str, Any]]) -> dict[str, Any]:
     body = _response(uid)
     body["response"] |= {
         "patchType": "JSONPatch",

@@ -19,19 +19,17 @@ from berth_operator.webhook.admission import (
     IDLE_SECONDS,
     LARGEST_BODY_BYTES,
     LINGERING_SECONDS,
-    PATH_OF_QUEUES,
     Admission,
     AdmissionReview,
     Answer,
     BodyReader,
     BodyRefusedError,
     ConnectionLimit,
+    Review,
     allow,
-    gate_for_queue,
     read_review,
 )
 from berth_operator.webhook.certificates import CertificateManager
-from berth_operator.webhook.evictions import PATH_OF_NAMESPACES, PATH_OF_PODS, Evictions
 
 _PATH_PREFIX: Final = "/handover/"
 _STOP_SECONDS: Final = 2.0
@@ -49,10 +47,12 @@ class WebhookServer:
         admission: Admission,
         certificates: CertificateManager,
         settings: OperatorSettings,
-        evictions: Evictions | None = None,
+        *,
+        reviews: Mapping[str, Review] | None = None,
     ) -> None:
+        """`reviews` answer what is asked at further paths below the webhook's own."""
+        self._reviews = reviews or {}
         self._admission = admission
-        self._evictions = evictions
         self._certificates = certificates
         self._settings = settings
         self._bodies = BodyReader()
@@ -70,10 +70,8 @@ class WebhookServer:
         self._context = self._certificates.bundle.to_context()
         app = web.Application(client_max_size=LARGEST_BODY_BYTES)
         app.router.add_post(_PATH_PREFIX + "{path}", self._review)
-        app.router.add_post(_PATH_PREFIX + "{path}" + PATH_OF_QUEUES, self._review)
-        if self._evictions is not None:
-            for path in (PATH_OF_NAMESPACES, PATH_OF_PODS):
-                app.router.add_post(_PATH_PREFIX + "{path}" + path, self._review)
+        for path in self._reviews:
+            app.router.add_post(_PATH_PREFIX + "{path}" + path, self._review)
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -174,10 +172,10 @@ class WebhookServer:
     async def _answer(self, review: AdmissionReview, path: str) -> Answer:
         """Return the answer to a review; any failure allows what is asked for."""
         try:
-            if self._evictions is not None and path.endswith((PATH_OF_NAMESPACES, PATH_OF_PODS)):
-                by_namespace = path.endswith(PATH_OF_NAMESPACES)
-                return await self._evictions.answer(review.request, by_namespace=by_namespace)
-            answer = gate_for_queue(review) if path.endswith(PATH_OF_QUEUES) else self._admission.answer(review)
+            further = next((answer for end, answer in self._reviews.items() if path.endswith(end)), None)
+            if further is not None:
+                return await further(review)
+            answer = self._admission.answer(review)
             if not answer.is_final:
                 answer = await self._read_and_answer(review, answer)
         except Exception:  # noqa: BLE001 - logged; the pod is allowed whatever went wrong

@@ -1,0 +1,1 @@
+"""Evictions by others: pods that ask for it are replaced before they go."""

@@ -1,0 +1,52 @@
+"""The webhooks that ask about evictions."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from berth_core import EVICTIONS_EVICT, EVICTIONS_LABEL, EVICTIONS_SURGE
+
+PATH_OF_NAMESPACES: Final = "/evictions/namespaces"
+PATH_OF_PODS: Final = "/evictions/pods"
+WEBHOOK_SECONDS: Final = 3
+"""How long the API server waits; without an answer the eviction passes."""
+
+
+def build_eviction_webhooks(
+    client_config: Mapping[str, Any], own_namespace: str, exempt: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the webhooks: one for namespaces that ask for replacements, one for pods that do in other namespaces."""
+    ours = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [own_namespace]}
+    said = {"key": EVICTIONS_LABEL, "values": [EVICTIONS_SURGE]}
+    scopes = (
+        ("namespaces", PATH_OF_NAMESPACES, {**said, "operator": "In"}),
+        ("pods", PATH_OF_PODS, {**said, "operator": "NotIn", "values": [EVICTIONS_SURGE, EVICTIONS_EVICT]}),
+    )
+    conditions = [{"name": "is-no-dry-run", "expression": "!(has(request.dryRun) && request.dryRun)"}]
+    if exempt:
+        names = ", ".join(f"'{name}'" for name in exempt)
+        conditions.append({"name": "is-not-exempt", "expression": f"!(request.userInfo.username in [{names}])"})
+    return [
+        {
+            "name": f"{name}.evictions.berth.volcano.sh",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "NoneOnDryRun",
+            "failurePolicy": "Ignore",
+            "matchPolicy": "Equivalent",
+            "timeoutSeconds": WEBHOOK_SECONDS,
+            "clientConfig": _with_path(client_config, path),
+            "namespaceSelector": {"matchExpressions": [ours, scope]},
+            "matchConditions": conditions,
+            "rules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
+            ],
+        }
+        for name, path, scope in scopes
+    ]
+
+
+def _with_path(client_config: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return a clientConfig that leads to a further path."""
+    if "service" in client_config:
+        service = client_config["service"]
+        return {**client_config, "service": {**service, "path": service["path"] + path}}
+    return {**client_config, "url": client_config["url"] + path}

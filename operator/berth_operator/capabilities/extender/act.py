@@ -1,0 +1,82 @@
+"""Answer Volcano's scheduler while it has an address to ask at."""
+
+from typing import Final
+
+import structlog
+
+from berth_core import RESERVATION_LABEL, Capacity, Pod, SlotState, volcano_group_of
+from berth_operator import telemetry
+from berth_operator.capabilities.extender import logs
+from berth_operator.capabilities.extender.server import VolcanoExtender
+from berth_operator.capabilities.extender.settings import COMMAND, ExtenderSettings
+from berth_operator.capabilities.extender.verbs import Held, uncounted_by_queue
+from berth_operator.capability import Capability, Kernel
+from berth_operator.loop_threads import LoopThread
+
+_HELD_SECONDS: Final = 0.5
+"""How long what is held in queues is not added up again: half of Volcano's usual session."""
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Extender(Capability):
+    """Runs the extender's server in a loop of its own, and finds what it answers in the cache."""
+
+    command = COMMAND
+
+    def __init__(self, kernel: Kernel) -> None:
+        settings = kernel.context.settings
+        self._cache = kernel.context.cache
+        self._clock = kernel.context.clock
+        address = settings.of(ExtenderSettings).address
+        namespace = settings.placeholders.namespace
+        self._server = (
+            VolcanoExtender(address, namespace, has_slot=self._has_slot, awaits=self._awaits, held_in=self._held_in)
+            if address
+            else None
+        )
+        self._held: dict[str, Held] = {}
+        self._held_until = 0.0
+        self._loop: LoopThread | None = None
+
+    async def start(self) -> None:
+        if self._server is None:
+            return
+        self._loop = LoopThread("volcano-extender")  # a pod's creation must not wait for requests of megabytes
+        self._loop.start()
+        await self._loop.run(self._server.start())
+        _LOG.info(logs.LISTENING, **{telemetry.KEY_ADDRESS: self._server.address})
+
+    async def stop(self) -> None:
+        if self._server is not None and self._loop is not None:
+            await self._loop.run(self._server.stop())
+            self._loop.stop()
+
+    def _has_slot(self, reservation: str, pod: str) -> bool:
+        """Return whether a slot of a Reservation is being handed to a pod, both by uid."""
+        found = self._cache.reservation(reservation)
+        slots = self._cache.published_status(found).slots if found is not None else ()
+        return any(
+            one.state is SlotState.HANDING_OVER and one.owner is not None and one.owner.uid == pod for one in slots
+        )
+
+    def _awaits(self, reservation: str) -> bool:
+        """Return whether a Reservation waits for what ends on its nodes."""
+        found = self._cache.reservation(reservation)
+        return found is not None and found.spec.capacity is Capacity.WHEN_FREE
+
+    def _held_in(self, queue: str) -> Held:
+        """Return what is held in the name of a queue; Volcano asks for each job of a session anew."""
+        now = self._clock.monotonic()
+        if now >= self._held_until:
+            amounts = uncounted_by_queue(self._cache.placeholders())
+            coming = {self._queue_of_slot(pod) for pod in self._cache.owners() if volcano_group_of(pod)}
+            self._held = {name: Held(amounts[name], name in coming) for name in amounts}
+            self._held_until = now + _HELD_SECONDS
+        return self._held.get(queue, Held())
+
+    def _queue_of_slot(self, pod: Pod) -> str:
+        """Return the queue of the slot that is being handed to a pod without a node, "" for none."""
+        uid = pod.metadata.labels.get(RESERVATION_LABEL, "")
+        found = self._cache.reservation(uid) if uid and not pod.spec.node_name else None
+        return found.spec.queue if found is not None and self._has_slot(uid, pod.metadata.uid) else ""

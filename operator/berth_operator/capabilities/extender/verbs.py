@@ -1,0 +1,217 @@
+"""Volcano's extender verbs: placeholders are no victims, owners of slots are let in, and queues pay for what is held.
+
+Volcano's scheduler sends the candidates for eviction and evicts only those that every plugin of a tier answers; that
+answer depends on the request alone. Of a job that waits to be let in it sends the pods, and whether a slot is being
+handed to one is in the status of its Reservation, and whether placeholders await capacity in its spec. Of a queue it
+sends its capability and what it has allocated; what placeholders hold in its name besides, each replica watches. So
+every replica gives the same answers.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from berth_core import (
+    CPU,
+    MEMORY,
+    PLACEHOLDER_LABEL,
+    QUEUE_ANNOTATION,
+    RESERVATION_LABEL,
+    InputError,
+    Pod,
+    Quantities,
+    ResourceAmounts,
+    readable_requests,
+    volcano_group_of,
+)
+from berth_core.decoding import decode_json
+
+_OF_EVERY_POD: Final = frozenset({CPU, MEMORY})
+"""What practically every pod requests: once a queue has none of it left, none of its pods fits."""
+PERMIT: Final = 1
+ABSTAIN: Final = 0
+"""Volcano's votes: the plugin answers victims, or has no part in the decision."""
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] = {}
+
+
+class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _PodSpec = _PodSpec()
+
+
+class _Task(msgspec.Struct, frozen=True, rename="pascal"):
+    """The read part of a task; Volcano writes Go's field names."""
+
+    pod: _Pod | None = None
+
+
+class _Candidates(msgspec.Struct, frozen=True):
+    evictees: tuple[msgspec.Raw, ...] = ()
+
+
+class _Job(msgspec.Struct, frozen=True, rename="pascal"):
+    """The read part of a job: how many of its pods must run together, and all of them."""
+
+    min_available: int = 0
+    tasks: Mapping[str, _Task] = {}
+
+
+class _JobRequest(msgspec.Struct, frozen=True):
+    job: _Job | None = None
+
+
+class _QueueSpec(msgspec.Struct, frozen=True):
+    capability: Quantities = {}
+
+
+class _QueueStatus(msgspec.Struct, frozen=True):
+    allocated: Quantities = {}
+
+
+class _QueueObject(msgspec.Struct, frozen=True):
+    spec: _QueueSpec = _QueueSpec()
+    status: _QueueStatus = _QueueStatus()
+
+
+class _QueueInfo(msgspec.Struct, frozen=True, rename="pascal"):
+    """The read part of a queue: its object as of the start of Volcano's session."""
+
+    name: str = ""
+    queue: _QueueObject | None = None
+
+
+class _QueueRequest(msgspec.Struct, frozen=True):
+    queue: _QueueInfo | None = None
+
+
+class Overuse(msgspec.Struct, frozen=True):
+    """The answer to `queueOverused`: whether Volcano gives the queue nothing more for now."""
+
+    overused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is held in the name of a queue."""
+
+    amounts: ResourceAmounts = ResourceAmounts.empty()  # noqa: RUF009 - it never changes
+    """What placeholders hold that Volcano does not count."""
+    lets_in: bool = False
+    """Whether a slot is being handed to a pod of Volcano, which a queue that is stopped would keep out."""
+
+
+HeldIn = Callable[[str], Held]
+"""What is held in the name of a queue."""
+
+
+class Vote(msgspec.Struct, frozen=True):
+    """The answer to `jobEnqueueable`: whether the job is let in, or Volcano's other plugins decide."""
+
+    status: int
+
+
+HasSlot = Callable[[str, str], bool]
+"""Whether a slot of the Reservation with a uid is being handed to the pod with a uid."""
+
+Awaits = Callable[[str], bool]
+"""Whether the Reservation with a uid waits on chosen nodes for what ends there."""
+
+
+class Victims(msgspec.Struct, frozen=True):
+    """The answer to a verb: Volcano's vote, and the candidates that may be evicted as they came."""
+
+    status: int
+    victims: tuple[msgspec.Raw, ...] = ()
+
+
+def choose_victims(body: bytes, namespace: str) -> Victims:
+    """Return the candidates that are no placeholders of this namespace; raises InputError.
+
+    Without a placeholder among them it abstains, which changes nothing. The label alone makes no placeholder: anyone
+    could set it, while only the operator makes pods in Berth's own namespace.
+    """
+    try:
+        candidates = decode_json(body, _Candidates).evictees
+        tasks = [(raw, decode_json(raw, _Task)) for raw in candidates]
+        spared = [raw for raw, task in tasks if task.pod is None or not _is_placeholder(task.pod, namespace)]
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
+    return Victims(ABSTAIN) if len(spared) == len(candidates) else Victims(PERMIT, tuple(spared))
+
+
+def vote_on_job(body: bytes, has_slot: HasSlot, awaits: Awaits, namespace: str) -> Vote:
+    """Return the vote on a job that waits to be let in; raises InputError.
+
+    It is let in if held slots suffice for it to start: their capacity is there and kept for them alone. A gang with too
+    few of them needs more than is held, and how much more may come in is for Volcano's other plugins to say. The label
+    alone is no slot: anyone could set it. Placeholders of the namespace that await capacity are let in, too: a fence
+    keeps it for them, and Berth limits how much they await.
+    """
+    try:
+        job = decode_json(body, _JobRequest).job or _Job()
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
+    pods = [task.pod for task in job.tasks.values() if task.pod is not None]
+    if pods and all(_is_placeholder(pod, namespace) and awaits(_reservation_of(pod)) for pod in pods):
+        return Vote(PERMIT)
+    placed = sum(bool(pod.spec.node_name) for pod in pods)
+    coming = sum(_has_slot(pod, has_slot) for pod in pods if not pod.spec.node_name)
+    return Vote(PERMIT if coming and placed + coming >= job.min_available else ABSTAIN)
+
+
+def judge_queue(body: bytes, held_in: HeldIn) -> Overuse:
+    """Return whether a queue has used up its capability with what placeholders hold in its name; raises InputError.
+
+    That is so once cpu or memory reaches the capability, or all that the capability names. Of a GPU alone it is not:
+    pods that request none still fit. Where no such placeholder adds to it, Volcano counts by itself.
+    """
+    try:
+        queue = decode_json(body, _QueueRequest).queue or _QueueInfo()
+        found = queue.queue or _QueueObject()
+        capability = ResourceAmounts.from_quantities(found.spec.capability)
+        allocated = ResourceAmounts.from_quantities(found.status.allocated)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
+    held = held_in(queue.name)
+    used = allocated.plus(held.amounts)
+    named = set(found.spec.capability)
+    reached = {name for name in named if used[name] >= capability[name]}
+    ours = reached.intersection(held.amounts)
+    return Overuse(not held.lets_in and bool(ours) and (reached == named or not ours.isdisjoint(_OF_EVERY_POD)))
+
+
+def uncounted_by_queue(placeholders: Iterable[Pod]) -> dict[str, ResourceAmounts]:
+    """Return what placeholders hold in the name of each queue that Volcano does not count in it.
+
+    Volcano counts pods in the queue of their PodGroup, and only its own scheduler needs one.
+    """
+    found: dict[str, ResourceAmounts] = {}
+    for pod in placeholders:
+        queue = pod.metadata.annotations.get(QUEUE_ANNOTATION, "")
+        if queue and pod.spec.node_name and not pod.is_terminal and not volcano_group_of(pod):
+            found[queue] = found.get(queue, ResourceAmounts.empty()).plus(readable_requests(pod))
+    return found
+
+
+def _has_slot(pod: _Pod, has_slot: HasSlot) -> bool:
+    uid = _reservation_of(pod)
+    return bool(uid) and has_slot(uid, pod.metadata.uid)
+
+
+def _reservation_of(pod: _Pod) -> str:
+    return pod.metadata.labels.get(RESERVATION_LABEL, "")
+
+
+def _is_placeholder(pod: _Pod, namespace: str) -> bool:
+    return pod.metadata.namespace == namespace and pod.metadata.labels.get(PLACEHOLDER_LABEL) == "true"

@@ -1,0 +1,1 @@
+"""Queues: their pods wait at a gate until they fit, and slots hold what is guaranteed."""

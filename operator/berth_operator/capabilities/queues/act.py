@@ -1,0 +1,597 @@
+"""Admit the pods of Queues: watch them while there are queues, take gates off, write statuses.
+
+`decide` says which, from everything at once and in one thread at a time. Nothing is remembered but what the API
+server holds: which pods have the gate. A leader first lists all pods, and so knows all that earlier ones admitted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from berth_core import (
+    CPU,
+    QUEUE_API_VERSION,
+    QUEUE_KIND,
+    RESERVATION_LABEL,
+    BerthError,
+    Enforcement,
+    Fence,
+    GatedQueue,
+    GatedQueueState,
+    GatedQueueStatus,
+    InputError,
+    Namespace,
+    ObjectMeta,
+    ObjectReference,
+    PermanentError,
+    Pod,
+    QueueCondition,
+    Reservation,
+    ResourceAmounts,
+    offered_to_queues,
+)
+from berth_kube import (
+    KUEUE_LOCAL_QUEUES,
+    NAMESPACES,
+    PODS,
+    QUEUES,
+    Informer,
+    InvalidObjectError,
+    KubeClient,
+    NotFoundError,
+    ServerError,
+    WatchItem,
+    stop_informers,
+)
+from berth_operator import telemetry
+from berth_operator.cache import GuardableNode
+from berth_operator.capabilities.queues import logs, metrics
+from berth_operator.capabilities.queues.decide import QueueDecision, decide_queues
+from berth_operator.capabilities.queues.gate import review_for_queue
+from berth_operator.capabilities.queues.held_slots import (
+    SlotDecision,
+    build_slot,
+    may_be_slot,
+    slot_end,
+    slot_template,
+    takes_slot,
+)
+from berth_operator.capabilities.queues.manifests import build_queue_ungating
+from berth_operator.capabilities.queues.places import QueuePod
+from berth_operator.capabilities.queues.registration import QUEUE_PATH, QueueRegistration
+from berth_operator.capabilities.queues.store import QueueStore, read_queue_pod
+from berth_operator.capability import Capability, Kernel
+from berth_operator.executor import find_pod
+from berth_operator.executor.context import (
+    NOT_ENDED,
+    WITHOUT_NODE,
+    RecordedEvent,
+    create_reservation,
+    delete_reservation,
+    require_lease,
+    set_expiry,
+    write_status,
+)
+from berth_operator.webhook import Review
+from berth_operator.workqueue import Key, KeyKind
+
+QUEUES_KEY: Final = Key("queues")
+"""All queues: who is admitted depends on all of them."""
+TOO_LARGE: Final = "QueueTooSmall"
+"""The event on a pod that is larger than its queue may ever use."""
+_EVENTS: Final = {
+    QueueCondition.ACCEPTED: ("QueueAccepted", "QueueRefused"),
+    QueueCondition.ENFORCED: ("QueueEnforced", "QueueNotEnforced"),
+    QueueCondition.COVERED: ("QueueCovered", "QueueNotCovered"),
+    QueueCondition.HELD: ("QueueHeld", "QueueNotHeld"),
+}
+"""The events on a queue whose condition becomes true or false."""
+
+_LIST_SECONDS: Final = 3.0
+_KUEUE_SECONDS: Final = 15.0
+_LINGER_SECONDS: Final = 60.0
+"""How long pods are still watched after the last queue is gone: API servers hear late that the webhook is gone."""
+_STATUS_SECONDS: Final = 1.0
+"""Between two versions of a status whose conditions stay the same."""
+_UNLISTED_SECONDS: Final = 1.0
+_TRIES: Final = 5
+_REST: Final = 10.0
+"""A pass rests for this many times as long as its decision took."""
+_LONGEST_REST: Final = 10.0
+"""A process that was paused in the middle must not rest for long."""
+_FAILED_SECONDS: Final = 1.0
+"""A pass rests for so long after a failure, however often pods change."""
+_REFUSED_SECONDS: Final = 60.0
+"""For so long no slots are created for a queue after one was refused."""
+_MOST_FAILURES: Final = 5
+"""Pods of one namespace that the API server fails to change in a pass, before the rest of the namespace waits."""
+_WATCH_AGAIN_SECONDS: Final = 5.0
+_MILLI: Final = 1000
+
+Item = TypeVar("Item")
+
+_LOG = structlog.get_logger(__name__)
+
+
+class _Header(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+class Watches(Protocol):
+    """What keeps a `QueueStore` up to date."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class QueueWatches:
+    """Watches all pods and namespaces from `start` to `stop`, as often as that is."""
+
+    def __init__(self, client: KubeClient, store: QueueStore, on_change: Callable[[], None]) -> None:
+        self._client = client
+        self._store = store
+        self._on_change = on_change
+        self._informers: tuple[Informer[Pod] | Informer[Namespace], ...] = ()
+
+    def start(self) -> None:
+        client, store = self._client, self._store
+        pods: Informer[Pod] = Informer(
+            "queue-pods",
+            lambda stop: client.watch(PODS, field_selector=NOT_ENDED, type=Pod, stop=stop),
+            lambda item: self._hear(store.take_pod, item),
+            self._failed,
+            retry_seconds=_WATCH_AGAIN_SECONDS,
+        )
+        namespaces: Informer[Namespace] = Informer(
+            "queue-namespaces",
+            lambda stop: client.watch(NAMESPACES, type=Namespace, stop=stop),
+            lambda item: self._hear(store.take_namespace, item),
+            self._failed,
+            retry_seconds=_WATCH_AGAIN_SECONDS,
+        )
+        self._informers = (pods, namespaces)
+        for informer in self._informers:
+            informer.start()
+
+    def stop(self) -> None:
+        stop_informers(self._informers)
+        self._informers = ()
+
+    def _hear(self, take: Callable[[WatchItem[Item]], None], item: WatchItem[Item]) -> None:
+        take(item)
+        self._on_change()
+
+    def _failed(self, error: BerthError) -> None:
+        _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "watch", telemetry.KEY_ERROR: str(error)})
+
+
+class Queues(Capability):
+    """Carries out what is decided for the queues; `reconcile` runs in one thread at a time."""
+
+    kinds = frozenset({QUEUES_KEY.kind})
+
+    def __init__(self, kernel: Kernel) -> None:
+        context, enqueue = kernel.context, kernel.enqueue
+        self._client = context.client
+        self._cache = context.cache
+        self._clock = context.clock
+        self._allows_control_plane = context.settings.limits.control_plane_nodes
+        self._own_namespace = context.settings.placeholders.namespace
+        self._recorder = kernel.recorder
+        self._registration = QueueRegistration(
+            context.client,
+            client_config=kernel.client_config,
+            timeout_seconds=context.settings.webhook.timeout_seconds,
+        )
+        self._leads = kernel.leads
+        self._enqueue = enqueue
+        self.store = QueueStore(self._own_namespace)
+        self.watches: Watches = QueueWatches(self._client, self.store, lambda: enqueue(QUEUES_KEY, 0.0))
+        self._term = 0
+        """Counts the times for which this replica has led: what was decided in an earlier one is not carried out."""
+        self._is_watching = self._is_clear = False
+        self._listed_at = self._kueue_at = self._seen_at = self._next_pass = -_LINGER_SECONDS
+        self._written: dict[str, float] = {}
+        """Monotonic time of the last status, by uid."""
+        self._templates: dict[tuple[str, int | None], dict[str, Any] | None] = {}
+        """Templates of slots as written, by uid and generation of their queue."""
+        self._refused: dict[str, tuple[float, str]] = {}
+        """Monotonic time and text of the last refusal to create a slot, by uid of its queue."""
+        self._told: set[str] = set()
+        """Uids of pods with an event that they are too large."""
+
+    # --- hearing of queues
+
+    def listen(self) -> None:
+        """Hear of queues every three seconds, and watch pods while there are any; called while this replica leads."""
+        now = self._clock.monotonic()
+        if now - self._listed_at < _LIST_SECONDS:
+            return
+        self._listed_at = now
+        try:
+            self._list()
+        except BerthError as error:
+            _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
+            return
+        if self.store.queues:
+            self._seen_at = now
+            if not self._is_watching:
+                self.watches.start()
+                self._is_watching, self._is_clear = True, False
+        elif not self._is_watching:
+            self._cache.keep_nodes({})
+        elif now - self._seen_at >= _LINGER_SECONDS and not self.store.has_gated():
+            self._stop_watching()
+        if self._is_watching or not self._is_clear:
+            self._enqueue(QUEUES_KEY, 0.0)
+
+    def stop_term(self) -> None:
+        """Stop watching and forget: this replica does not lead."""
+        self._term += 1
+        self._is_clear = False
+        self._listed_at = -_LINGER_SECONDS
+        self._registration.forget()
+        self._cache.keep_nodes(None)
+        _forget_metrics()  # the replica that leads reports them
+        metrics.QUEUES.clear()
+        if self._is_watching:
+            self._stop_watching()
+
+    def _stop_watching(self) -> None:
+        self.watches.stop()
+        self._is_watching = False
+        self.store.clear()
+
+    def _list(self) -> None:
+        """List queues and, while there are any, the namespaces that Kueue manages."""
+        try:
+            bodies = self._client.list(QUEUES).items
+        except NotFoundError:  # the CRD is not installed
+            bodies = ()
+        queues = [GatedQueue.read(body) for body in bodies]
+        self.store.replace_queues(queues)
+        self._templates = {
+            (one.metadata.uid, one.metadata.generation): _template_held_by(body)
+            for one, body in zip(queues, bodies, strict=True)
+            if not one.metadata.unreadable
+        }
+        states = Counter(queue.status.state for queue in self.store.queues)
+        for state in GatedQueueState:
+            metrics.QUEUES.labels(state=state.value).set(states[state.value])
+        now = self._clock.monotonic()
+        if bodies and (not self._is_watching or now - self._kueue_at >= _KUEUE_SECONDS):
+            self._kueue_at = now
+            self._registration.forget()
+            try:
+                self.store.replace_kueue(self._list_kueue())
+            except BerthError as error:  # what was known holds, or pods would wait for as long as Kueue is broken
+                _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})
+
+    def _list_kueue(self) -> dict[str, str]:
+        """Return the namespaces in which Kueue has a LocalQueue, each with one."""
+        for resource in KUEUE_LOCAL_QUEUES:
+            try:
+                found = self._client.list(resource, type=_Header).items
+            except NotFoundError:
+                continue
+            return {one.metadata.namespace: one.metadata.name for one in found}
+        return {}
+
+    # --- a pass
+
+    def reviews(self) -> Mapping[str, Review]:
+        return {QUEUE_PATH: review_for_queue}
+
+    def reconcile(self, _: Key = QUEUES_KEY) -> None:
+        """Register the webhook, take gates off and write statuses, as decided; raises what was refused last."""
+        term = self._term
+        if not self._is_watching:
+            self._clear_away(term)
+            return
+        if not self.store.is_complete:
+            self._enqueue(QUEUES_KEY, _UNLISTED_SECONDS)
+            return
+        begun = self._clock.monotonic()
+        if begun < self._next_pass:
+            self._enqueue(QUEUES_KEY, self._next_pass - begun)
+            return
+        reservations = self._reservations()
+        labelled = frozenset(one.metadata.uid for one in reservations if self._cache.pods_of(one.metadata.uid)[1])
+        refused = {uid: why for uid, (_, why) in self._refused.items()}
+        nodes, known = self._nodes(), self._cache.nodes()
+        view = replace(
+            self.store.view(nodes, reservations, labelled, refused),
+            admitting=self._admitting(known),
+            fenced={node: self._cache.fence_users(node) for node in self._cache.fenced_nodes()},
+            unfenced=self._cache.unfenced(),
+            away=frozenset(one.metadata.name for one in known).difference(nodes),
+        )
+        decision = decide_queues(view, self._clock.now())
+        ended = self._clock.monotonic()
+        self._next_pass = ended + min(_REST * (ended - begun), _LONGEST_REST)
+        self._require(term)
+        self._keep(decision.slots)
+        failed: BerthError | None = None
+        try:
+            self._registration.put(decision.gated)
+        except (PermanentError, ServerError) as error:
+            failed = error  # pods that have the gate are admitted all the same
+        failed = self._ungate_all((*decision.releases, *decision.admits), term) or failed
+        if decision.admits:
+            metrics.ADMISSIONS.inc(len(decision.admits))
+        # The status comes first: a later operator knows from it which nodes to keep when a slot has ended.
+        failed = self._write_statuses(decision, term) or failed
+        failed = self._hold_all(decision.slots, term) or failed
+        self._report(decision)
+        if not decision.is_whole:
+            self._enqueue(QUEUES_KEY, 0.0)
+        if failed is not None:
+            self._next_pass = max(self._next_pass, self._clock.monotonic() + _FAILED_SECONDS)
+            raise failed
+
+    def _nodes(self) -> dict[str, ResourceAmounts]:
+        return offered_to_queues(self._cache.nodes(), control_plane=self._allows_control_plane)
+
+    # --- slots of queues with `enforcement: Held`
+
+    def _admitting(self, nodes: Sequence[GuardableNode]) -> dict[str, frozenset[str]]:
+        """Return by uid of each queue that keeps others off its nodes which nodes let in a slot."""
+        found: dict[str, frozenset[str]] = {}
+        for queue in self.store.queues:
+            if queue.spec.enforcement is Enforcement.HELD and queue.spec.held.fence is Fence.NODE:
+                try:
+                    spec = slot_template(queue).spec
+                except InputError:
+                    continue  # its condition says so
+                on_control_plane = self._allows_control_plane
+                admitting = (one for one in nodes if one.admits(spec, on_control_plane=on_control_plane))
+                found[queue.metadata.uid] = frozenset(one.metadata.name for one in admitting)
+        return found
+
+    def _keep(self, decisions: Iterable[SlotDecision]) -> None:
+        """Have the nodes fenced that queues keep."""
+        homes: dict[str, frozenset[str]] = {}
+        for one in decisions:
+            homes |= {node: homes.get(node, frozenset()) | {one.slots.namespace} for node in one.kept}
+        self._cache.keep_nodes(homes)
+
+    def _reservations(self) -> tuple[Reservation, ...]:
+        """Return the Reservations with names as slots of queues have them."""
+        return tuple(one for one in self._cache.reservations() if may_be_slot(one))
+
+    def _hold_all(self, decisions: Iterable[SlotDecision], term: int) -> BerthError | None:
+        """Create, renew and end slots; what goes wrong for one queue or slot does not stop others, and is returned."""
+        failed: BerthError | None = None
+        kept: dict[str, tuple[float, str]] = {}
+        for one in decisions:
+            uid = one.slots.queue.metadata.uid
+            try:
+                failed = self._hold(one, term) or failed
+            except BerthError as error:
+                failed = failed or error
+            if uid in self._refused and one.creates:
+                kept[uid] = self._refused[uid]
+        self._refused = kept
+        return failed
+
+    def _hold(self, decision: SlotDecision, term: int) -> BerthError | None:
+        """Do what is decided for a queue; return the first refusal to change a slot."""
+        failed: BerthError | None = None
+        changes = [(self._end_slot, one) for one in (*decision.ends, *self._surplus(decision))]
+        for change, reservation in (*changes, *((self._renew_slot, one) for one in decision.renews)):
+            try:
+                change(reservation, term)
+            except PermanentError as error:
+                failed = failed or error
+        uid, now = decision.slots.queue.metadata.uid, self._clock.monotonic()
+        before, _ = self._refused.get(uid, (-_REFUSED_SECONDS, ""))
+        if decision.creates and now - before >= _REFUSED_SECONDS:
+            try:
+                self._create_slots(decision, term)
+            except PermanentError as error:
+                self._refused[uid] = now, str(error)
+                raise
+            self._refused.pop(uid, None)
+        return failed
+
+    def _surplus(self, decision: SlotDecision) -> tuple[Reservation, ...]:
+        """Return the held slots that no waiting pod may take.
+
+        A pod that came while the webhook was away has no slot yet, but would lose the room to others if its slot went.
+        """
+        if not decision.spare:
+            return ()
+        listed = self._client.list(
+            PODS, namespace=decision.slots.namespace, field_selector=WITHOUT_NODE, type=Pod
+        ).items
+        takers = sum(
+            RESERVATION_LABEL not in pod.metadata.labels
+            and not pod.is_terminating
+            and not read_queue_pod(pod, self._own_namespace).is_gated
+            and takes_slot(decision.slots.queue, pod)
+            for pod in listed
+        )
+        kept = max(0, len(decision.spare) - takers)
+        for reservation in decision.spare[kept:]:
+            self._enqueue(Key(KeyKind.RESERVATION, reservation.metadata.uid), 0.0)  # looks for such pods
+        return decision.spare[:kept]
+
+    def _create_slots(self, decision: SlotDecision, term: int) -> None:
+        """Create Reservations under the names of their numbers; one that is there already is read."""
+        queue, namespace = decision.slots.queue, decision.slots.namespace
+        version = (queue.metadata.uid, queue.metadata.generation)
+        if version not in self._templates:
+            return  # it has changed, and the next list has its template
+        template = self._templates[version]
+        for number in decision.creates:
+            self._require(term)
+            end, node = slot_end(self._clock.now()), decision.pins.get(number, "")
+            made = build_slot(queue, template, namespace, number, expires=end, node=node)
+            if create_reservation(self._client, self._cache, made):
+                _LOG.info(logs.SLOT_CREATED, **{telemetry.KEY_RESERVATION: made["metadata"]["name"]})
+
+    def _end_slot(self, reservation: Reservation, term: int) -> None:
+        self._require(term)
+        delete_reservation(self._client, self._cache, reservation)
+        _LOG.info(logs.SLOT_ENDED, **{telemetry.KEY_RESERVATION: reservation.key})
+
+    def _renew_slot(self, reservation: Reservation, term: int) -> None:
+        self._require(term)
+        set_expiry(self._client, self._cache, reservation, slot_end(self._clock.now()))
+
+    def _clear_away(self, term: int) -> None:
+        """Remove the webhook and all gates: there is no queue."""
+        self._require(term)
+        self._registration.put(frozenset())
+        pods = self._client.list(PODS, field_selector=WITHOUT_NODE, type=Pod).items
+        left = [pod for pod in (read_queue_pod(pod, self._own_namespace) for pod in pods) if pod.is_gated]
+        failed = self._ungate_all(left, term)
+        if failed is not None:
+            raise failed
+        # API servers hear late that the webhook is gone: the next pass finds what they gated meanwhile.
+        self._is_clear = not left and self._registration.is_absent
+        self._registration.forget()
+
+    def _ungate_all(self, pods: Iterable[QueuePod], term: int) -> BerthError | None:
+        """Take gates off; one that cannot be changed does not stop the others, and its error is returned."""
+        failed: BerthError | None = None
+        failures = Counter[str]()
+        for pod in pods:
+            if failures[pod.namespace] >= _MOST_FAILURES:
+                continue
+            try:
+                self._ungate(pod, term)
+            except PermanentError as error:
+                failed = failed or error
+            except ServerError as error:  # as where a webhook for the namespace's pods is broken
+                failures[pod.namespace] += 1
+                failed = failed or error
+        return failed
+
+    def _ungate(self, pod: QueuePod, term: int) -> None:
+        """Take the gate off a pod, and only that; one whose gates were changed meanwhile is read again."""
+        for _ in range(_TRIES):
+            self._require(term)
+            try:
+                changed = self._client.json_patch(
+                    PODS, pod.name, build_queue_ungating(pod.uid, pod.gate_index), namespace=pod.namespace, type=Pod
+                )
+            except NotFoundError:
+                self.store.remove_pod(pod.uid)
+                return
+            except InvalidObjectError:
+                found = self._read_again(pod)
+                if found is None or not found.is_gated:
+                    return
+                pod = found
+            else:
+                self.store.put_pod(changed)
+                _LOG.info(logs.UNGATED, **{telemetry.KEY_POD: f"{pod.namespace}/{pod.name}"})
+                return
+
+    def _read_again(self, pod: QueuePod) -> QueuePod | None:
+        found = find_pod(self._client, pod.namespace, pod.name, pod.uid)
+        if found is None:
+            self.store.remove_pod(pod.uid)
+            return None
+        self.store.put_pod(found)
+        return read_queue_pod(found, self._own_namespace)
+
+    def _require(self, term: int) -> None:
+        """Raise `LeaseLostError` unless this replica has led since a decision."""
+        require_lease(lambda: term == self._term and self._leads())
+
+    # --- what it says
+
+    def _write_statuses(self, decision: QueueDecision, term: int) -> BerthError | None:
+        """Write all statuses; return the first refusal."""
+        failed: BerthError | None = None
+        for queue in self.store.queues:
+            try:
+                self._write_status(queue, decision.statuses.get(queue.metadata.uid), term)
+            except (PermanentError, ServerError) as error:
+                failed = failed or error
+        return failed
+
+    def _write_status(self, queue: GatedQueue, status: GatedQueueStatus | None, term: int) -> None:
+        """Write a status that differs, and record what became true or false; numbers alone at most once a second."""
+        if status is None or status == queue.status:
+            return
+        uid, now = queue.metadata.uid, self._clock.monotonic()
+        due = self._written.get(uid, -_STATUS_SECONDS) + _STATUS_SECONDS
+        if _signs(status) == _signs(queue.status) and now < due:
+            self._enqueue(QUEUES_KEY, due - now)
+            return
+        self._require(term)
+        try:
+            body = write_status(self._client, QUEUES, queue.metadata, status)
+        except NotFoundError:
+            return  # the next list lacks it
+        self._written[uid] = now
+        self.store.put_queue(GatedQueue.read(body))
+        self._record_changes(queue, status)
+
+    def _record_changes(self, queue: GatedQueue, status: GatedQueueStatus) -> None:
+        """Record each condition that became true or false; what is well from the start is not reported."""
+        for one in status.conditions:
+            known = queue.condition(QueueCondition(one.type))
+            before = (known.status, known.reason) if known is not None else ("True", one.reason)
+            if one.status == "Unknown" or (one.status, one.reason) == before:
+                continue
+            became, ceased = _EVENTS[QueueCondition(one.type)]
+            is_well = one.status == "True"
+            if is_well and (known is None or known.status != "False"):
+                continue
+            regarding = ObjectReference.of(QUEUE_API_VERSION, QUEUE_KIND, queue.metadata)
+            event = RecordedEvent(
+                regarding, "Normal" if is_well else "Warning", became if is_well else ceased, one.message
+            )
+            self._recorder.record(event)
+
+    def _report(self, decision: QueueDecision) -> None:
+        """Record once on each pod that it is too large, and set the metrics."""
+        for pod, why in decision.too_large:
+            if pod.uid not in self._told:
+                regarding = ObjectReference(
+                    api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid
+                )
+                self._recorder.record(RecordedEvent(regarding, "Warning", TOO_LARGE, why))
+        self._told = {pod.uid for pod, _ in decision.too_large}
+        _forget_metrics()
+        for queue in self.store.queues:
+            status, name = decision.statuses.get(queue.metadata.uid), queue.metadata.name
+            if status is None:
+                continue
+            for state, number in (("admitted", status.admitted), ("waiting", status.waiting)):
+                metrics.PODS.labels(queue=name, state=state).set(number)
+            for state, number in (("held", status.held_slots), ("waiting", status.waiting_slots)):
+                metrics.SLOTS.labels(queue=name, state=state).set(number)
+            of_kinds = {"guarantee": status.guarantee, "deserved": status.deserved, "allocated": status.allocated}
+            for kind, quantities in of_kinds.items():
+                for resource, amount in ResourceAmounts.from_quantities(quantities).items():
+                    metrics.AMOUNTS.labels(queue=name, resource=resource, kind=kind).set(
+                        amount / _MILLI if resource == CPU else amount
+                    )
+
+
+def _forget_metrics() -> None:
+    for gauge in (metrics.PODS, metrics.AMOUNTS, metrics.SLOTS):
+        gauge.clear()
+
+
+def _signs(status: GatedQueueStatus) -> tuple[object, ...]:
+    """Return what of a status is written at once when it changes: all but numbers, which messages have, too."""
+    conditions = ((one.type, one.status, one.reason, one.observed_generation) for one in status.conditions)
+    return status.state, status.fenced_nodes, *conditions
+
+
+def _template_held_by(body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the template of a queue's slots as it is written."""
+    held = (body.get("spec") or {}).get("held") or {}
+    template: dict[str, Any] | None = held.get("template")
+    return template

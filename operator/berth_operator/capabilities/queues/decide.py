@@ -1,0 +1,538 @@
+"""Decides which gated pods a queue admits, and what its status says.
+
+Pods are admitted by priority, then age. A queue's first pod that does not fit holds back the later ones of its queue,
+so that large pods do not starve behind small ones; other queues go on. One that could never fit holds back nothing.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from berth_core import (
+    Condition,
+    Enforcement,
+    GatedQueue,
+    GatedQueueState,
+    GatedQueueStatus,
+    NamespaceChoice,
+    Queue,
+    QueueCondition,
+    QueueReason,
+    QueueRoom,
+    QueueState,
+    QueueUse,
+    Reservation,
+    ResourceAmounts,
+    choose_namespaces,
+    count,
+    deserved_shares,
+    first_few,
+    format_timestamp,
+    guaranteed,
+    queue_of_slot,
+    readable_quantities,
+    real_capability,
+    uncovered,
+)
+from berth_operator.capabilities.queues.held_slots import QueueSlots, SlotDecision, decide_slots, read_slots
+from berth_operator.capabilities.queues.places import QueuePlaces, QueuePod, Sum
+
+_MOST_AT_ONCE: Final = 200
+"""Admissions of one pass; the next one follows at once."""
+_NAMED: Final = 5
+_LONGEST_END: Final = timedelta(minutes=10)
+"""A pod may take a year to terminate, and its queue must not hold its share a second time meanwhile."""
+
+_NOTHING: Final = ResourceAmounts.empty()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """What decisions about queues are made from."""
+
+    queues: Sequence[GatedQueue]
+    namespaces: Mapping[str, Mapping[str, str]]
+    """Labels by name."""
+    of_kueue: Mapping[str, str]
+    """Namespaces that Kueue manages, each with a LocalQueue there."""
+    pods: Sequence[QueuePod]
+    nodes: Mapping[str, ResourceAmounts]
+    """What the nodes offer that count: ready, not cordoned, not of the control plane."""
+    own_namespace: str
+    reservations: Sequence[Reservation] = ()
+    """Those with names as slots of queues have them, whoever made them."""
+    labelled: frozenset[str] = frozenset()
+    """Uids of Reservations that a pod waits for, or takes a slot of."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why the API server creates no slots, by uid of their queue."""
+    admitting: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The nodes that let in a slot, by uid of a queue that keeps others off its nodes; other queues are left out."""
+    fenced: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The nodes that have a fence, each with the namespaces that it is for."""
+    unfenced: Mapping[str, str] = field(default_factory=dict)
+    """Why a node that should be fenced is not."""
+    away: frozenset[str] = frozenset()
+    """The nodes that do not count."""
+
+    @property
+    def total(self) -> ResourceAmounts:
+        return ResourceAmounts.total(self.nodes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDecision:
+    """What to do for the queues, in this order."""
+
+    gated: frozenset[str]
+    """Namespaces in which new pods get the gate."""
+    releases: tuple[QueuePod, ...]
+    """Gated pods that no queue has; their gates come off at once."""
+    admits: tuple[QueuePod, ...]
+    too_large: tuple[tuple[QueuePod, str], ...]
+    """Pods that could never be admitted, each with the reason."""
+    statuses: Mapping[str, GatedQueueStatus]
+    """By uid of the queue."""
+    slots: tuple[SlotDecision, ...] = ()
+    """Of the queues with `enforcement: Held`, and of those whose slots are left."""
+    is_whole: bool = True
+    """Whether everything that fits is admitted and held; else the next pass follows at once."""
+
+
+def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
+    """Return who is admitted, which gates come off, and what the statuses say."""
+    total = view.total
+    accepted = _accept(view.queues, total)
+    choice = choose_namespaces(view.queues, view.namespaces, view.of_kueue, view.own_namespace)
+    queues = [one for one in accepted.queues if one.state is QueueState.OPEN]
+    slots = _read_slots(view, accepted, choice)
+    tally = _Tally(view, choice.queue_of, slots, format_timestamp(now + _LONGEST_END))
+    uses = {queue.name: tally.use(queue.name) for queue in queues}
+    releases = tuple(pod for pod in view.pods if pod.is_gated and pod.namespace not in choice.queue_of)
+    admission = _admit(queues, uses, total, tally)
+    free = total.minus(tally.used_by_others).minus(ResourceAmounts.total(use.allocated for use in uses.values()))
+    requests = {name: use.request for name, use in uses.items()}
+    held = {
+        name: decide_slots(
+            one,
+            accepted.guarantees[name],
+            tally.staying(name, is_fenced=one.queue.metadata.uid in view.admitting),
+            tuple(view.nodes.values()),
+            coming=tally.coming,
+            labelled=view.labelled,
+            places=_places(one, view, tally) if one.queue.metadata.uid in view.admitting else None,
+            now=now,
+        )
+        for name, one in slots.items()
+    }
+    outcome = _Outcome(
+        view=view,
+        total=total,
+        accepted=accepted,
+        choice=choice,
+        queues=queues,
+        uses=uses,
+        shares=deserved_shares(queues, requests, total),
+        tally=tally,
+        admission=admission,
+        lacks=uncovered(queues, uses, free),
+        slots=held,
+    )
+    return QueueDecision(
+        gated=frozenset(choice.queue_of),
+        releases=tuple(pod for pod in releases if not pod.is_terminating),
+        admits=tuple(admission.admits),
+        too_large=tuple(admission.too_large),
+        statuses={queue.metadata.uid: _status(queue, outcome, now) for queue in view.queues},
+        slots=tuple(held.values()),
+        is_whole=admission.is_whole and all(one.is_whole for one in held.values()),
+    )
+
+
+# --- what counts -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """The queues in amounts, without the guarantees that do not count; and why these do not, by name."""
+
+    queues: tuple[Queue, ...]
+    refusals: Mapping[str, Condition]
+
+    @property
+    def guarantees(self) -> dict[str, ResourceAmounts]:
+        return {one.name: one.guarantee for one in self.queues}
+
+
+def _accept(queues: Sequence[GatedQueue], total: ResourceAmounts) -> _Accepted:
+    """Return which guarantees count.
+
+    The older of two queues comes first. One that was accepted stays so for as long as it is not changed, also when
+    nodes are lost: what it is guaranteed must not go to others because a node restarts.
+    """
+    refusals: dict[str, Condition] = {}
+    read: dict[str, Queue] = {}
+    ordered = sorted(queues, key=lambda queue: queue.age_order)
+    for queue in ordered:
+        read[queue.metadata.name] = one = queue.in_amounts(total)
+        over = [name for name in one.guarantee if name in one.capped and one.guarantee[name] > one.capability[name]]
+        if one.unreadable:
+            refusals[one.name] = _condition("False", QueueReason.INVALID, one.unreadable)
+        elif over:
+            text = f"the guarantee of {', '.join(over)} is above the queue's own capability"
+            refusals[one.name] = _condition("False", QueueReason.ABOVE_CAPABILITY, text)
+    counted = _NOTHING
+    for queue in sorted(ordered, key=lambda queue: not _was_accepted(queue)):
+        one = read[queue.metadata.name]
+        if one.name in refusals or queue.spec.suspend:
+            continue
+        lacking = one.guarantee.lacking(total.minus(counted))
+        if lacking and not _was_accepted(queue):
+            said = "; ".join(f"{name}: {_left(one.guarantee, total.minus(counted), name)}" for name in lacking)
+            text = f"the guarantee is above what the nodes offer beside the guarantees of the others ({said})"
+            refusals[one.name] = _condition("False", QueueReason.ABOVE_TOTAL, text)
+        else:
+            counted = counted.plus(one.guarantee)
+    kept = [replace(one, guarantee=_NOTHING) if name in refusals else one for name, one in read.items()]
+    return _Accepted(tuple(kept), refusals)
+
+
+def _was_accepted(queue: GatedQueue) -> bool:
+    """Return whether the queue as it is was accepted before."""
+    known = queue.condition(QueueCondition.ACCEPTED)
+    return known is not None and known.status == "True" and known.observed_generation == queue.metadata.generation
+
+
+def _read_slots(view: QueueView, accepted: _Accepted, choice: NamespaceChoice) -> dict[str, QueueSlots]:
+    """Return the slots of the queues that hold any, or have some left, by name of the queue."""
+    with_slots = {queue_of_slot(one) for one in view.reservations}
+    chosen = [one for one in view.queues if one.spec.enforcement is Enforcement.HELD or one.metadata.uid in with_slots]
+    found = {}
+    for queue in chosen:
+        name = queue.metadata.name
+        namespaces = [one for one, has in choice.queue_of.items() if has == name]
+        refused = view.refused.get(queue.metadata.uid, "")
+        found[name] = read_slots(queue, namespaces, accepted.guarantees[name], view.reservations, refused)
+    return found
+
+
+def _places(slots: QueueSlots, view: QueueView, tally: "_Tally") -> QueuePlaces:
+    """Return where the pods and slots of a queue are, and what room there is beside all pods."""
+    meta, takers = slots.queue.metadata, slots.takers
+    own, used = defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum)
+    for pod in view.pods:
+        is_own = tally.queue_of.get(pod.namespace) == meta.name and not pod.is_of_node
+        is_promised = is_own and pod.uid in takers and not tally.is_held(pod)  # anyone may write that on a pod
+        node = pod.node or (pod.promised if is_promised else "")
+        if node not in view.nodes:
+            continue
+        if is_own:
+            own[node].add(pod.requests)
+        if not (is_own and tally.ends_soon(pod)) and not slots.awaits(pod.reservation):
+            used[node].add(pod.requests)
+    return QueuePlaces(
+        own={node: one.total for node, one in own.items()},
+        rooms={node: offered.minus(used[node].total) for node, offered in view.nodes.items()},
+        admitting=view.admitting[meta.uid]
+        - {node for node, by in view.fenced.items() if by and slots.namespace not in by},
+        before=slots.queue.status.fenced_nodes,
+        fenced=frozenset(view.fenced),
+        unfenced=view.unfenced,
+        away=view.away,
+    )
+
+
+@dataclass(slots=True)
+class _Slots:
+    """One Reservation: what its placeholders hold, and its pods ask for that are admitted and not handed over.
+
+    A pod takes the place of a placeholder, so the larger of the two counts. One whose placeholder is deleted already,
+    while its gate is still on, counts beside them. A slot of the queue's own guarantee counts once a pod takes it.
+    """
+
+    queue: str
+    is_of_guarantee: bool = False
+    held: Sum = field(default_factory=Sum)
+    coming: Sum = field(default_factory=Sum)
+
+    @property
+    def counted(self) -> ResourceAmounts:
+        if self.is_of_guarantee and not self.coming.amounts:
+            return _NOTHING
+        return self.held.total.largest(self.coming.total)
+
+
+class _Tally:
+    """What the pods of each queue use and ask for, and what pods of no queue use."""
+
+    def __init__(self, view: QueueView, queue_of: Mapping[str, str], slots: Mapping[str, QueueSlots], end: str) -> None:
+        """`end` is until when pods end early enough that what they leave is asked for."""
+        self.queue_of = queue_of
+        self._end = end
+        self._takers = {pod: uid for one in slots.values() for pod, uid in one.takers.items()}
+        self._of_guarantees = {
+            (pod.namespace, pod.reservation)
+            for pod in (view.pods if slots else ())
+            if pod.is_placeholder and _holds_slot(pod, slots.get(queue_of.get(pod.namespace, "")))
+        }
+        self.waiting: list[QueuePod] = []
+        self.admitted: Counter[str] = Counter()
+        self._allocated: defaultdict[str, Sum] = defaultdict(Sum)
+        self._elsewhere: defaultdict[str, Sum] = defaultdict(Sum)
+        self._waiting: defaultdict[str, Sum] = defaultdict(Sum)
+        self._ending: defaultdict[str, Sum] = defaultdict(Sum)
+        self._unplaced: defaultdict[str, Sum] = defaultdict(Sum)
+        """What admitted pods request that have no place yet."""
+        self._others = Sum()
+        self._slots: dict[tuple[str, str], _Slots] = {}
+        """By namespace, too: any user may write the uid of another's Reservation into a label."""
+        self._held = {pod.place for pod in view.pods if pod.is_placeholder}
+        for pod in view.pods:
+            queue = "" if pod.is_of_node else queue_of.get(pod.namespace, "")
+            counts = not pod.node or pod.node in view.nodes
+            if queue:
+                self._add(pod, queue, counts=counts)
+            elif pod.node and counts:
+                self._others.add(pod.requests)
+
+    def _add(self, pod: QueuePod, queue: str, *, counts: bool) -> None:
+        if pod.is_gated:
+            if not pod.is_terminating:
+                self.waiting.append(pod)
+                self._waiting[queue].add(pod.requests)
+            return
+        self.admitted[queue] += not pod.is_placeholder
+        key = self._slots_of(pod)
+        if not counts and not (pod.is_placeholder and key in self._of_guarantees):
+            self._elsewhere[queue].add(pod.requests)
+        elif key is not None:
+            slots = self._slots.setdefault(key, _Slots(queue, key in self._of_guarantees))
+            if pod.is_placeholder and slots.is_of_guarantee:  # the next one takes over when the end is put off
+                slots.held = Sum(dict(slots.held.total.largest(pod.requests).amounts))
+            else:
+                (slots.held if pod.is_placeholder else slots.coming).add(pod.requests)
+        else:
+            self._allocated[queue].add(pod.requests)
+            if self.ends_soon(pod):
+                self._ending[queue].add(pod.requests)
+            elif not pod.node and not pod.promised:
+                self._unplaced[queue].add(pod.requests)
+
+    def ends_soon(self, pod: QueuePod) -> bool:
+        return pod.is_terminating and pod.ends_at <= self._end
+
+    def is_held(self, pod: QueuePod) -> bool:
+        """Return whether a placeholder holds the place that a pod was given."""
+        return pod.place in self._held
+
+    def _slots_of(self, pod: QueuePod) -> tuple[str, str] | None:
+        """Return the Reservation of a placeholder, or of one that is there or to come and whose place a pod takes."""
+        if pod.reservation and (pod.is_placeholder or not pod.slot or pod.place in self._held):
+            return pod.namespace, pod.reservation
+        # A pod that waited without the gate of hand-overs is on its way into a slot, too.
+        key = (pod.namespace, self._takers.get(pod.uid, ""))
+        return key if key in self._of_guarantees else None
+
+    @property
+    def coming(self) -> frozenset[str]:
+        """Return the uids of Reservations whose slots admitted pods are about to take."""
+        return frozenset(uid for (_, uid), one in self._slots.items() if one.coming.amounts)
+
+    @property
+    def used_by_others(self) -> ResourceAmounts:
+        return self._others.total
+
+    def use(self, queue: str) -> QueueUse:
+        """Return what a queue uses now."""
+        of_slots = [one.counted for one in self._slots.values() if one.queue == queue]
+        allocated = ResourceAmounts.total([self._allocated[queue].total, *of_slots])
+        elsewhere = self._elsewhere[queue].total
+        return QueueUse(allocated, elsewhere, allocated.plus(elsewhere).plus(self._waiting[queue].total))
+
+    def staying(self, queue: str, *, is_fenced: bool) -> ResourceAmounts:
+        """Return what a queue uses, without the pods that end soon: what they leave is held as early as can be.
+
+        Nor do pods count that have no place yet, where others are kept off its nodes: room that they might take is
+        made a slot first, and one that takes no slot has to find room elsewhere.
+        """
+        using = self.use(queue).allocated.minus(self._ending[queue].total)
+        return using.minus(self._unplaced[queue].total) if is_fenced else using
+
+    def cost(self, pod: QueuePod) -> ResourceAmounts:
+        """Return what the admission of a pod adds: less where a placeholder holds its place already."""
+        slots = self._slots.get(self._slots_of(pod) or ("", ""))
+        if slots is None:
+            return pod.requests
+        return slots.held.total.largest(slots.coming.total.plus(pod.requests)).minus(slots.counted)
+
+    def take(self, pod: QueuePod) -> None:
+        """Count a pod of a Reservation as admitted."""
+        slots = self._slots.get(self._slots_of(pod) or ("", ""))
+        if slots is not None:
+            slots.coming.add(pod.requests)
+
+
+def _holds_slot(pod: QueuePod, slots: QueueSlots | None) -> bool:
+    return slots is not None and slots.holds(pod.reservation, pod.reservation_name, pod.requests)
+
+
+# --- admission -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Admission:
+    """Who is admitted, and who never could be."""
+
+    admits: list[QueuePod] = field(default_factory=list)
+    too_large: list[tuple[QueuePod, str]] = field(default_factory=list)
+    is_whole: bool = True
+
+
+def _admit(queues: Sequence[Queue], uses: Mapping[str, QueueUse], total: ResourceAmounts, tally: _Tally) -> _Admission:
+    """Return the pods that are admitted now; uses grow with each one."""
+    room, found, stopped = QueueRoom(queues, uses, total), _Admission(), set[str]()
+    for pod in sorted(tally.waiting, key=lambda pod: pod.turn):
+        queue, cost = tally.queue_of[pod.namespace], tally.cost(pod)
+        if room.limited(queue, cost):
+            excess = room.never_fits(queue, cost)
+            if excess:
+                found.too_large.append((pod, f"asks for more {' and '.join(excess)} than queue {queue} may ever use"))
+                continue
+            if queue in stopped:
+                continue
+            if room.lacking(queue, cost):
+                stopped.add(queue)
+                continue
+        if len(found.admits) >= _MOST_AT_ONCE:
+            found.is_whole = False
+            break
+        room.take(queue, cost)
+        tally.take(pod)
+        found.admits.append(pod)
+    return found
+
+
+# --- status ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What the statuses are written from."""
+
+    view: QueueView
+    total: ResourceAmounts
+    accepted: _Accepted
+    choice: NamespaceChoice
+    queues: Sequence[Queue]
+    """Those that are switched on."""
+    uses: Mapping[str, QueueUse]
+    shares: Mapping[str, ResourceAmounts]
+    tally: _Tally
+    admission: _Admission
+    lacks: Mapping[str, ResourceAmounts]
+    slots: Mapping[str, SlotDecision]
+
+
+def _status(queue: GatedQueue, seen: _Outcome, now: datetime) -> GatedQueueStatus:
+    name = queue.metadata.name
+    one = next((other for other in seen.queues if other.name == name), None)
+    conditions = [
+        (QueueCondition.ACCEPTED, _accepted(queue, seen)),
+        (QueueCondition.ENFORCED, _enforced(queue, seen)),
+        (QueueCondition.COVERED, _covered(one, seen)),
+    ]
+    slots = seen.slots.get(name)
+    if slots is not None and slots.verdict is not None:
+        conditions.append((QueueCondition.HELD, _condition(*slots.verdict)))
+    dated = tuple(told.dated(type_, queue.metadata, queue.status.conditions, now) for type_, told in conditions)
+    if one is None:
+        return GatedQueueStatus(
+            observed_generation=queue.metadata.generation, state=GatedQueueState.SUSPENDED, conditions=dated
+        )
+    use, queue_of = seen.uses[name], seen.choice.queue_of
+    return GatedQueueStatus(
+        observed_generation=queue.metadata.generation,
+        state=GatedQueueState.REFUSED if name in seen.accepted.refusals else GatedQueueState.OPEN,
+        namespaces=sum(has == name for has in queue_of.values()),
+        admitted=seen.tally.admitted[name],
+        waiting=sum(queue_of[pod.namespace] == name for pod in seen.tally.waiting),
+        too_large=sum(queue_of[pod.namespace] == name for pod, _ in seen.admission.too_large),
+        guarantee=readable_quantities(one.guarantee),
+        real_capability=readable_quantities(real_capability(one, seen.queues, seen.total)),
+        deserved=readable_quantities(seen.shares[name]),
+        allocated=readable_quantities(use.allocated.plus(use.elsewhere)),
+        request=readable_quantities(use.request),
+        held=readable_quantities(slots.held_amounts) if slots is not None else {},
+        held_slots=slots.held if slots is not None else 0,
+        waiting_slots=slots.waiting if slots is not None else 0,
+        fenced_nodes=slots.kept if slots is not None else (),
+        conditions=dated,
+    )
+
+
+def _accepted(queue: GatedQueue, seen: _Outcome) -> Condition:
+    refused = seen.accepted.refusals.get(queue.metadata.name)
+    if refused is not None:
+        return refused
+    if queue.spec.suspend:
+        return _condition("Unknown", QueueReason.SUSPENDED, "spec.suspend switches the queue off")
+    text = f"guaranteed are {_amounts(guaranteed(seen.queues))} in all; the nodes that count are {len(seen.view.nodes)}"
+    return _condition("True", QueueReason.FITS, text)
+
+
+def _enforced(queue: GatedQueue, seen: _Outcome) -> Condition:
+    """Return whether the queue has all the namespaces that it chooses."""
+    name, choice = queue.metadata.name, seen.choice
+    if queue.spec.suspend:
+        return _condition("False", QueueReason.SUSPENDED, "spec.suspend switches the queue off: its pods have no gate")
+    owned = count(sum(has == name for has in choice.queue_of.values()), "namespace")
+    if of_kueue := choice.of_kueue.get(name):
+        text = f"left out, as Kueue has a LocalQueue there: {first_few(of_kueue, _NAMED)}; enforced in {owned}"
+        return _condition("False", QueueReason.OF_KUEUE, text)
+    if of_another := choice.of_another.get(name):
+        text = f"left out, as an older queue has it: {first_few(of_another, _NAMED)}; enforced in {owned}"
+        return _condition("False", QueueReason.OF_ANOTHER, text)
+    if name not in choice.queue_of.values():
+        text = "spec.namespaceSelector chooses no namespace"
+        return _condition("False", QueueReason.NO_NAMESPACES, text)
+    return _condition("True", QueueReason.GATED, f"pods of {owned} are created with the gate")
+
+
+def _covered(queue: Queue | None, seen: _Outcome) -> Condition:
+    """Return whether what a queue is guaranteed and does not use is free, and if not, who uses it."""
+    if queue is None or not queue.guarantee:
+        return _condition("Unknown", QueueReason.NO_GUARANTEE, "no guarantee counts")
+    lacks = seen.lacks[queue.name]
+    if not lacks:
+        return _condition("True", QueueReason.FREE, "what is guaranteed is used by the queue or free")
+    sentences = [f"of the guarantee {_amounts(lacks)} are neither used by the queue nor free"]
+    if short := guaranteed(seen.queues).lacking(seen.total):
+        sentences.append(f"the nodes offer less {' and '.join(short)} than all queues are guaranteed")
+        return _condition("False", QueueReason.NODES_LACK, ": ".join(sentences))
+    used = ResourceAmounts({name: seen.tally.used_by_others[name] for name in lacks})
+    users = [f"pods of no queue use {_amounts(used)}"] if used else []
+    for other in seen.queues:
+        over = _beyond(other, seen, lacks)
+        if other.name != queue.name and over:
+            users.append(f"queue {other.name} uses {_amounts(over)} more than it may")
+    return _condition("False", QueueReason.USED_BY_OTHERS, ": ".join([*sentences, ", ".join(users)]))
+
+
+def _beyond(queue: Queue, seen: _Outcome, named: Iterable[str]) -> ResourceAmounts:
+    """Return what a queue uses beyond its real capability, of the named resources."""
+    real, used = real_capability(queue, seen.queues, seen.total), seen.uses[queue.name].allocated
+    return ResourceAmounts({name: max(0, used[name] - max(real[name], queue.guarantee[name])) for name in named})
+
+
+def _left(guarantee: ResourceAmounts, free: ResourceAmounts, name: str) -> str:
+    left = readable_quantities(ResourceAmounts({name: max(0, free[name])})).get(name, "0")
+    return f"{left} left for {readable_quantities(guarantee)[name]}"
+
+
+def _amounts(amounts: ResourceAmounts) -> str:
+    return ", ".join(f"{quantity} {name}" for name, quantity in readable_quantities(amounts).items()) or "nothing"
+
+
+def _condition(status: str, reason: QueueReason, message: str) -> Condition:
+    return Condition(type="", status=status, reason=reason, message=message)

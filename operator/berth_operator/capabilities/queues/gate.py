@@ -1,0 +1,28 @@
+"""The gate of queues: every new pod in a namespace of a queue gets it."""
+
+from berth_core import KUEUE_GATE, KUEUE_MANAGED_LABEL, QUEUE_GATE
+from berth_operator import metrics
+from berth_operator.webhook import Answer, adding_gate, allow, name_of, patched, read_pod
+from berth_operator.webhook.admission import AdmissionReview
+
+
+def gate_for_queue(review: AdmissionReview) -> Answer:
+    """Return the answer that adds the gate of queues, whatever replica is asked.
+
+    Left out are pods with a node, of DaemonSets and of kubelets, and those that Kueue holds back or has let go.
+    """
+    request = review.request
+    pod = read_pod(request)
+    if pod is None or request.operation != "CREATE" or pod.spec.node_name or pod.belongs_to_node:
+        return allow(request.uid)
+    gates = {gate.name for gate in pod.spec.scheduling_gates}
+    if QUEUE_GATE in gates or KUEUE_GATE in gates or pod.metadata.labels.get(KUEUE_MANAGED_LABEL) == "true":
+        return allow(request.uid)
+    return Answer(patched(request.uid, [adding_gate(pod, QUEUE_GATE)]), pod=name_of(pod), own_verdict="queued")
+
+
+async def review_for_queue(review: AdmissionReview) -> Answer:
+    """Answer a review at the path of queues, and count it."""
+    answer = gate_for_queue(review)
+    metrics.WEBHOOK_REVIEWS.labels(verdict=answer.verdict).inc()
+    return answer

@@ -1,0 +1,1 @@
+"""ReservationWindows: a Reservation for each occurrence of a schedule."""

@@ -1,0 +1,315 @@
+"""Open and close ReservationWindows: one Reservation for each occurrence.
+
+`decide` says when. A Reservation's name follows from the window and the start, so opening an occurrence again
+creates nothing. Nodes are chosen from one list of all pods, which windows that open together share.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+
+from berth_core import (
+    CHOSEN_NODE_ANNOTATION,
+    ONE_POD,
+    WINDOW_API_VERSION,
+    WINDOW_KIND,
+    WINDOW_MOVES,
+    InputError,
+    Movers,
+    ObjectReference,
+    Occurrence,
+    PermanentError,
+    Pod,
+    PodSpec,
+    Reservation,
+    ReservationWindow,
+    ReservationWindowStatus,
+    ResourceAmounts,
+    RetryableError,
+    WindowState,
+    effective_requests,
+    format_timestamp,
+    policies_that_move,
+    readable_requests,
+)
+from berth_kube import DESCHEDULER_POLICIES, PODS, RESERVATION_WINDOWS, EventType, NotFoundError
+from berth_operator.cache import GuardableNode
+from berth_operator.capabilities.windows import logs, metrics
+from berth_operator.capabilities.windows.decide import WindowDecision, decide_window, waits_for_moves
+from berth_operator.capabilities.windows.manifests import (
+    NodeUse,
+    WindowNodes,
+    build_window_reservation,
+    choose_window_nodes,
+    pod_spec_of,
+    take_slots,
+)
+from berth_operator.capabilities.windows.store import WINDOW, WindowStore
+from berth_operator.capability import Capability, Kernel, Listing
+from berth_operator.executor import Context
+from berth_operator.executor.context import (
+    NOT_ENDED,
+    RecordedEvent,
+    create_reservation,
+    delete_reservation,
+    require_lease,
+    set_expiry,
+    write_status,
+)
+from berth_operator.executor.node_chooser import ExpectedEnds
+from berth_operator.workqueue import Key
+
+OPENED: Final = "WindowReserves"
+"""The event on a window whose occurrence reserves from now on."""
+CLOSED: Final = "WindowClosed"
+"""The event on a window whose occurrence ends before its time: switched off, or no longer in the schedule."""
+MISSED: Final = "WindowMissed"
+"""The event on a window with an occurrence that nothing opened in time."""
+LEFT_OUT: Final = "WindowLeftOut"
+"""The event on a window with an occurrence that does not open because too many others are open."""
+
+_SURVEY_SECONDS: Final = 5.0
+"""How long a list of all pods serves the windows that open."""
+_WITHOUT_NODES_SECONDS: Final = 10.0
+"""Between two looks for a node that a window may use."""
+
+_LOG = structlog.get_logger(__name__)
+
+
+class WindowNodeChooser:
+    """Chooses the nodes of occurrences; thread-safe.
+
+    What one occurrence is given counts as taken for the next, before its placeholders exist.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._clock = context.clock
+        self._allows_control_plane = context.settings.limits.control_plane_nodes
+        self._ends = ExpectedEnds(context)
+        self._lock = threading.Lock()
+        self._uses: dict[str, NodeUse] = {}
+        self._listed_at = -_SURVEY_SECONDS
+
+    def choose(self, window: ReservationWindow, spec: PodSpec, times: Occurrence) -> WindowNodes:
+        """Return the nodes of an occurrence, none if no node may be used; raises the API server's error."""
+        candidates = [node for node in self._cache.nodes() if self._may_use(window, spec, node)]
+        if not candidates:
+            return WindowNodes((), 0)
+        slot, slots = effective_requests(spec), window.spec.pod_num_to_reserve
+        with self._lock:
+            self._refresh()
+            uses = {node.metadata.name: self._use_of(node) for node in candidates}
+            choice = choose_window_nodes(uses.values(), slot, slots, times.start)
+            take_slots(uses, choice, slot, slots, times)
+        return choice
+
+    def _may_use(self, window: ReservationWindow, spec: PodSpec, known: GuardableNode) -> bool:
+        """Return whether a node is ready, chosen by the window, and open to its pods."""
+        wanted = {**window.spec.node_selector, **spec.node_selector}
+        is_wanted = all(known.metadata.labels.get(key) == value for key, value in wanted.items())
+        return is_wanted and known.admits(spec, on_control_plane=self._allows_control_plane)
+
+    def _refresh(self) -> None:
+        """List all pods if the last list is too old."""
+        if self._clock.monotonic() - self._listed_at < _SURVEY_SECONDS:
+            return
+        listed = self._client.list(PODS, field_selector=NOT_ENDED, type=Pod)
+        self._uses = {}
+        ends = self._ends.of(pod for pod in listed.items if pod.spec.node_name)
+        for pod in listed.items:
+            name = pod.spec.node_name or pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "")
+            if name:
+                use = self._uses.setdefault(name, NodeUse(name, ResourceAmounts.empty()))
+                use.taken.append((readable_requests(pod).plus(ONE_POD), ends.get(pod.metadata.uid)))
+        self._listed_at = self._clock.monotonic()
+
+    def _use_of(self, node: GuardableNode) -> NodeUse:
+        name = node.metadata.name
+        use = self._uses.setdefault(name, NodeUse(name, ResourceAmounts.empty()))
+        try:
+            use.allocatable = ResourceAmounts.from_quantities(node.status.allocatable)
+        except InputError:
+            use.allocatable = ResourceAmounts.empty()
+        return use
+
+
+@contextmanager
+def _collecting(refusals: list[PermanentError]) -> Iterator[None]:
+    try:
+        yield
+    except PermanentError as refusal:
+        refusals.append(refusal)
+
+
+class Windows(Capability):
+    """Carries out what a window's decision says, and writes its status."""
+
+    kinds = frozenset({WINDOW})
+
+    def __init__(self, kernel: Kernel) -> None:
+        context = kernel.context
+        self._client = context.client
+        self._cache = context.cache
+        self._clock = context.clock
+        self._recorder = kernel.recorder
+        self._leads = kernel.leads
+        self._enqueue = kernel.enqueue
+        self.store = WindowStore(context.cache, lambda key: kernel.enqueue(key, 0.0))
+        self._listing = Listing(self.refresh)
+        self._nodes = WindowNodeChooser(context)
+        self._policies: Sequence[Mapping[str, Any]] = ()
+        self._policies_listed_at = -_SURVEY_SECONDS - 1
+
+    def listen(self) -> None:
+        self._listing.listen()
+
+    def resync(self, is_due: Callable[[str], bool]) -> None:
+        for window in self.store.all():
+            if is_due(window.metadata.uid):
+                self._enqueue(Key(WINDOW, window.metadata.uid), 0.0)
+
+    def refresh(self) -> None:
+        """Refresh all windows and their numbers; without the CRD there are none."""
+        try:
+            listing = self._client.list(RESERVATION_WINDOWS)
+        except NotFoundError:
+            return
+        found = [ReservationWindow.read(body) for body in listing.items]
+        self.store.replace(found, listing.resource_version)
+        states = Counter(window.status.state for window in self.store.all())
+        for state in WindowState:
+            metrics.WINDOWS.labels(state=state.value).set(states[state.value])
+
+    def reconcile(self, key: Key) -> None:
+        """Reconcile a window, and queue it for the time at which it is due again.
+
+        A Reservation that may not be changed keeps no other from being opened; the refusal is raised at the end.
+        """
+        window = self.store.get(key.name)
+        if window is None:
+            return
+        decision = decision_before = self._decide(window)
+        refusals: list[PermanentError] = []
+        for reservation in decision.closes:
+            with _collecting(refusals):
+                self._close(window, reservation)
+        for reservation, end in decision.retimed:
+            with _collecting(refusals):
+                self._retime(reservation, end)
+        lacking = [one for one in decision.opens if not self._open(window, one)]
+        if decision.closes or decision.retimed or decision.opens:
+            decision = self._decide(window, without_nodes=bool(lacking))
+        self._write_status(window, decision.status)
+        self._report(window, decision_before)
+        if decision.wake_seconds is not None:
+            most = _WITHOUT_NODES_SECONDS if lacking else decision.wake_seconds
+            self._enqueue(key, min(decision.wake_seconds, most))
+        if refusals:
+            raise refusals[0]
+
+    def _decide(self, window: ReservationWindow, *, without_nodes: bool = False) -> WindowDecision:
+        found = self.store.reservations_of(window.metadata.uid)
+        movers = self._movers() if any(map(waits_for_moves, found)) else Movers()
+        return decide_window(window, found, self._clock.now(), without_nodes=without_nodes, movers=movers)
+
+    def _movers(self) -> Movers:
+        """Return the policies by which a descheduler moves pods for windows, as they were a moment ago."""
+        if self._clock.monotonic() - self._policies_listed_at > _SURVEY_SECONDS:
+            try:
+                self._policies = self._client.list(DESCHEDULER_POLICIES).items
+            except NotFoundError:
+                self._policies = ()
+            self._policies_listed_at = self._clock.monotonic()
+        return policies_that_move(self._policies, WINDOW_MOVES, self._clock.now())
+
+    def _open(self, window: ReservationWindow, times: Occurrence) -> bool:
+        """Create the Reservation of an occurrence; return False if it needs a node and none may be used."""
+        raw = self._read_current(window)
+        if raw is None:
+            return True
+        template = raw["spec"].get("template")
+        choice = self._nodes.choose(window, pod_spec_of(window), times)
+        if not choice.nodes:
+            return False
+        require_lease(self._leads)
+        body = build_window_reservation(window, template, times, choice)
+        if create_reservation(self._client, self._cache, body):
+            late = (self._clock.now() - times.reserve_at).total_seconds()
+            metrics.LATE_SECONDS.observe(max(0.0, late))
+            metrics.OCCURRENCES.labels(result="opened").inc()
+            self._log(logs.OPENED, window, times.start)
+            slots = window.spec.pod_num_to_reserve
+            name = body["metadata"]["name"]
+            text = f"holds {slots} places for the window from {_span(times)}: Reservation {name}"
+            self._record(window, "Normal", OPENED, text)
+        return True
+
+    def _read_current(self, window: ReservationWindow) -> dict[str, Any] | None:
+        """Return the window as it is stored, None if it is gone.
+
+        Raises `RetryableError` if it is not the one that was decided on.
+        """
+        meta = window.metadata
+        try:
+            raw = self._client.get(RESERVATION_WINDOWS, meta.name, namespace=meta.namespace)
+        except NotFoundError:
+            self.store.remove(meta.uid)
+            return None
+        stored = ReservationWindow.read(raw)
+        if (stored.metadata.uid, stored.metadata.generation) != (meta.uid, meta.generation):
+            self.store.put(stored)
+            raise RetryableError(f"the window {window.key} has changed meanwhile")
+        return raw
+
+    def _close(self, window: ReservationWindow, reservation: Reservation) -> None:
+        require_lease(self._leads)
+        if delete_reservation(self._client, self._cache, reservation):
+            self._log(logs.CLOSED, window, None)
+            why = "it is switched off" if window.spec.suspend else "the schedule no longer has this time"
+            self._record(window, "Normal", CLOSED, f"Reservation {reservation.metadata.name} was deleted: {why}")
+
+    def _retime(self, reservation: Reservation, end: datetime) -> None:
+        require_lease(self._leads)
+        set_expiry(self._client, self._cache, reservation, format_timestamp(end))
+
+    def _write_status(self, window: ReservationWindow, status: ReservationWindowStatus) -> None:
+        """Write the status if it differs."""
+        if status == window.status:
+            return
+        require_lease(self._leads)
+        try:
+            body = write_status(self._client, RESERVATION_WINDOWS, window.metadata, status)
+        except NotFoundError:
+            self.store.remove(window.metadata.uid)
+        else:
+            self.store.put(ReservationWindow.read(body))
+
+    def _report(self, window: ReservationWindow, decision: WindowDecision) -> None:
+        """Record what did not open; the status settles it, so that it is recorded once."""
+        for one in decision.missed:
+            metrics.OCCURRENCES.labels(result="missed").inc()
+            self._log(logs.MISSED, window, one.start)
+            self._record(window, "Warning", MISSED, f"nothing opened the window from {_span(one)} in time")
+        for one in decision.left_out:
+            metrics.OCCURRENCES.labels(result="left out").inc()
+            text = f"the window from {_span(one)} does not open: too many earlier ones still are"
+            self._record(window, "Warning", LEFT_OUT, text)
+
+    def _record(self, window: ReservationWindow, type_: EventType, reason: str, message: str) -> None:
+        regarding = ObjectReference.of(WINDOW_API_VERSION, WINDOW_KIND, window.metadata)
+        self._recorder.record(RecordedEvent(regarding, type_, reason, message))
+
+    def _log(self, event: str, window: ReservationWindow, start: datetime | None) -> None:
+        at = {} if start is None else {logs.KEY_START: format_timestamp(start)}
+        _LOG.info(event, **{logs.KEY_WINDOW: window.key, **at})
+
+
+def _span(times: Occurrence) -> str:
+    return f"{format_timestamp(times.start)} to {format_timestamp(times.end)}"

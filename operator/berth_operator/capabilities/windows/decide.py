@@ -1,0 +1,412 @@
+"""Decide what a ReservationWindow opens and closes, and derive its status.
+
+Everything follows from the schedule, the window's Reservations and its last status: after any downtime, on another
+replica or with a clock that was set, the same decision comes out.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from berth_core import (
+    IDLE_SLOTS_ANNOTATION,
+    MAY_MOVE_ANNOTATION,
+    WINDOW_MOVES,
+    WINDOW_START_ANNOTATION,
+    ActiveOccurrence,
+    Condition,
+    InputError,
+    MayMove,
+    Missed,
+    Movers,
+    Occurrence,
+    PastOccurrence,
+    Reservation,
+    ReservationPhase,
+    ReservationReason,
+    ReservationWindow,
+    ReservationWindowStatus,
+    SlotState,
+    WindowCondition,
+    WindowReason,
+    WindowSchedule,
+    WindowState,
+    WindowTimes,
+    count,
+    effective_requests,
+    first_few,
+    format_timestamp,
+    read_timestamp,
+    read_whole_number,
+)
+from berth_operator.capabilities.windows.manifests import pod_spec_of
+
+MOST_OPEN: Final = 8
+"""Occurrences of one window that are open at once, where its duration is longer than its interval."""
+
+_LATE: Final = timedelta(seconds=60)
+"""How long after its start an occurrence still counts as opened in time, and how early one may be after the clock was
+put back."""
+_MOST_SLOTS: Final = 1000
+_NODES_NAMED: Final = 5
+_POLICIES_NAMED: Final = 3
+_MOVERS_SECONDS: Final = 30.0
+"""Between two looks for a policy that moves pods for a window that waits for it."""
+_NO_MOVERS: Final = Movers()
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDecision:
+    """What to do for a window, in this order, and the status to write."""
+
+    status: ReservationWindowStatus
+    closes: tuple[Reservation, ...] = ()
+    """Reservations to delete: of a window switched off, or of times that the schedule no longer has."""
+    retimed: tuple[tuple[Reservation, datetime], ...] = ()
+    """Reservations with the time at which they end now."""
+    opens: tuple[Occurrence, ...] = ()
+    missed: tuple[Occurrence, ...] = ()
+    left_out: tuple[Occurrence, ...] = ()
+    """Occurrences that do not open because too many others are open."""
+    wake_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """The occurrences that are due without a Reservation."""
+
+    opens: tuple[Occurrence, ...] = ()
+    missed: tuple[Occurrence, ...] = ()
+    left_out: tuple[Occurrence, ...] = ()
+    is_full: bool = False
+    """Whether as many occurrences are open as may be."""
+    handled: tuple[datetime, ...] = ()
+    """Starts that are settled: opened, missed or left out."""
+
+
+def decide_window(
+    window: ReservationWindow,
+    reservations: Iterable[Reservation],
+    now: datetime,
+    *,
+    without_nodes: bool = False,
+    movers: Movers = _NO_MOVERS,
+) -> WindowDecision:
+    """Return what a window opens and closes now.
+
+    `reservations` are all that it controls. `without_nodes`: no node may be used by what is due. `movers` are the
+    policies that move pods where a window waits for moves.
+    """
+    if window.metadata.deletion_timestamp is not None:
+        return WindowDecision(window.status)
+    own = sorted(((start_of(one), one) for one in reservations), key=lambda pair: pair[0])
+    try:
+        schedule = read_window(window)
+    except InputError as error:
+        problem = Condition(type="", status="False", reason=WindowReason.INVALID, message=str(error))
+        return WindowDecision(_status(window, [one for _, one in own], now, problem, state=WindowState.INVALID))
+    if window.spec.suspend:
+        problem = Condition(
+            type="", status="False", reason=WindowReason.SUSPENDED, message="spec.suspend switches the window off"
+        )
+        kept = [one for _, one in own if not one.is_live]
+        status = _status(window, kept, now, problem, state=WindowState.SUSPENDED)
+        closes = tuple(one for _, one in own if one.is_live)
+        return WindowDecision(msgspec.structs.replace(status, last_start=None), closes=closes)
+    decision = _decide_scheduled(window, schedule, own, now, movers)
+    if not (without_nodes and decision.opens):
+        return decision
+    text = "no node that spec.nodeSelector and the template choose is ready and open to its pods"
+    problem = Condition(type="", status="False", reason=WindowReason.NO_NODES, message=text)
+    told = problem.dated(WindowCondition.SUFFICIENT, window.metadata, window.status.conditions, now)
+    conditions = (*(one for one in decision.status.conditions if one.type != told.type), told)
+    return replace(decision, status=msgspec.structs.replace(decision.status, conditions=conditions))
+
+
+def read_window(window: ReservationWindow) -> WindowSchedule:
+    """Return the schedule of a window that can open; raises `InputError` with the field."""
+    if window.metadata.unreadable:
+        raise InputError("spec", None, "what the schema describes", said=f"unreadable ({window.metadata.unreadable})")
+    if not 1 <= window.spec.pod_num_to_reserve <= _MOST_SLOTS:
+        raise InputError("podNumToReserve", window.spec.pod_num_to_reserve, f"1 to {_MOST_SLOTS}")
+    if not effective_requests(pod_spec_of(window)):
+        raise InputError("resources", None, "something that each pod requests", said="nothing")
+    return WindowSchedule.parse(window.spec)
+
+
+def start_of(reservation: Reservation) -> datetime:
+    """Return the start of a Reservation's occurrence, by default its creation."""
+    meta = reservation.metadata
+    found = read_timestamp(meta.annotations.get(WINDOW_START_ANNOTATION)) or read_timestamp(meta.creation_timestamp)
+    return found or datetime.max.replace(tzinfo=UTC)
+
+
+def _decide_scheduled(
+    window: ReservationWindow,
+    schedule: WindowSchedule,
+    own: Sequence[tuple[datetime, Reservation]],
+    now: datetime,
+    movers: Movers,
+) -> WindowDecision:
+    closes = tuple(one for start, one in own if one.is_live and not _is_due(schedule, start, now))
+    kept = [(start, one) for start, one in own if one not in closes]
+    retimed = tuple(
+        (one, end)
+        for start, one in kept
+        if one.is_live and read_timestamp(one.spec.expires) != (end := schedule.starting(start).end)
+    )
+    ends = {one.metadata.uid: end for one, end in retimed}
+    due = _find_due(window, schedule, kept, now)
+    following = schedule.next_after(now)
+    scheduled = _on_schedule(window, following, due)
+    status = _status(window, [one for _, one in kept], now, scheduled, ends=ends, movers=movers)
+    status = msgspec.structs.replace(
+        status,
+        next=WindowTimes(
+            reserve_at=format_timestamp(following.reserve_at),
+            start=format_timestamp(following.start),
+            end=format_timestamp(following.end),
+        ),
+        last_start=_latest(due.handled),
+    )
+    return WindowDecision(
+        status,
+        closes=closes,
+        retimed=retimed,
+        opens=due.opens,
+        missed=due.missed,
+        left_out=due.left_out,
+        wake_seconds=min(
+            [_seconds_to_next(status, following, now), *(_MOVERS_SECONDS for _, one in kept if waits_for_moves(one))]
+        ),
+    )
+
+
+def _is_due(schedule: WindowSchedule, start: datetime, now: datetime) -> bool:
+    """Return whether the schedule has an occurrence that reserves by now.
+
+    A Reservation far ahead of its time is left from a clock that went ahead.
+    """
+    return start - schedule.lead <= now + _LATE and schedule.has(start)
+
+
+def _find_due(
+    window: ReservationWindow,
+    schedule: WindowSchedule,
+    kept: Sequence[tuple[datetime, Reservation]],
+    now: datetime,
+) -> _Due:
+    last = read_timestamp(window.status.last_start)
+    if last is not None and last > now + schedule.lead + _LATE:  # the clock was put back
+        last = None
+    present = {start for start, _ in kept}
+    over: Occurrence | None = None
+    due: list[Occurrence] = []
+    for one in schedule.back_from(now):
+        if one.end <= now:
+            over = one
+            break
+        if (last is not None and one.start <= last) or len(due) > MOST_OPEN:
+            break
+        if one.start not in present:
+            due.append(one)
+    due.reverse()
+    skipped = [one for one in due if window.spec.missed is Missed.SKIP and one.start + _LATE < now]
+    wanted = [one for one in due if one not in skipped]
+    room = max(0, MOST_OPEN - sum(one.is_live for _, one in kept))
+    is_missed = over is not None and last is not None and last < over.start and over.start not in present
+    missed = [*([over] if over is not None and is_missed else []), *(skipped if last is not None else [])]
+    settled = [*skipped, *wanted[room:], *([over] if over is not None else [])]
+    return _Due(
+        opens=tuple(wanted[:room]),
+        missed=tuple(missed),
+        left_out=tuple(wanted[room:]),
+        is_full=len(wanted) >= room,
+        handled=(
+            *([last] if last is not None else []),
+            *(start for start in present if start <= now + schedule.lead + _LATE),
+            *(one.start for one in settled),
+        ),
+    )
+
+
+def _latest(starts: Iterable[datetime]) -> str | None:
+    latest = max(starts, default=None)
+    return None if latest is None else format_timestamp(latest)
+
+
+def _on_schedule(window: ReservationWindow, following: Occurrence, due: _Due) -> Condition:
+    if due.is_full:
+        text = f"{MOST_OPEN} occurrences are open at once; those that begin before one of them ends are left out"
+        return Condition(type="", status="False", reason=WindowReason.OVERLAPPING, message=text)
+    zone = window.spec.time_zone or "UTC"
+    reserves, starts = format_timestamp(following.reserve_at), format_timestamp(following.start)
+    text = f"{window.spec.schedule or window.spec.cron} in {zone}: reserves at {reserves}, starts at {starts}"
+    return Condition(type="", status="True", reason=WindowReason.ON_SCHEDULE, message=text)
+
+
+def _seconds_to_next(status: ReservationWindowStatus, following: Occurrence, now: datetime) -> float:
+    """Return the seconds until the next occurrence reserves, or an active one begins or ends."""
+    times = [following.reserve_at]
+    for one in status.active:
+        times += [time for text in (one.start, one.end) if (time := read_timestamp(text)) is not None and time > now]
+    return max(0.0, (min(times) - now).total_seconds())
+
+
+# --- status ----------------------------------------------------------------------------------------------------------
+
+
+def _status(
+    window: ReservationWindow,
+    reservations: Sequence[Reservation],
+    now: datetime,
+    scheduled: Condition,
+    *,
+    ends: dict[str, datetime] | None = None,
+    state: WindowState | None = None,
+    movers: Movers = _NO_MOVERS,
+) -> ReservationWindowStatus:
+    """Return the status; `ends` has by uid the ends that are about to be written."""
+    seen = [(_describe(one, (ends or {}).get(one.metadata.uid)), one) for one in reservations]
+    active = [(one, of) for one, of in seen if of.is_live or _lasts(one, now)]
+    shown = tuple(one for one, _ in active)
+    conditions = (
+        (WindowCondition.SCHEDULED, scheduled),
+        (WindowCondition.SUFFICIENT, _sufficient(next((of for _, of in active), None), movers)),
+    )
+    return ReservationWindowStatus(
+        observed_generation=window.metadata.generation,
+        state=state or _state(shown, now),
+        active=shown,
+        history=_history(window, seen, shown),
+        last_start=window.status.last_start,
+        conditions=tuple(
+            told.dated(type_, window.metadata, window.status.conditions, now) for type_, told in conditions
+        ),
+    )
+
+
+def _describe(reservation: Reservation, end: datetime | None) -> ActiveOccurrence:
+    slots = reservation.status.slots
+    waiting = [slot for slot in slots if slot.state is SlotState.PENDING]
+    expected = [slot.expected_at for slot in waiting if slot.expected_at is not None]
+    return ActiveOccurrence(
+        reservation=reservation.metadata.name,
+        start=format_timestamp(start_of(reservation)),
+        end=format_timestamp(end) if end is not None else reservation.spec.expires or "",
+        phase=reservation.phase.value,
+        nodes=_nodes_of(reservation),
+        desired=reservation.spec.replicas,
+        held=sum(slot.state in {SlotState.HELD, SlotState.HANDING_OVER} for slot in slots),
+        taken=sum(slot.state is SlotState.TAKEN for slot in slots),
+        expected_at=max(expected) if waiting and len(expected) == len(waiting) else None,
+    )
+
+
+def _nodes_of(reservation: Reservation) -> tuple[str, ...]:
+    return tuple(sorted({name for task in reservation.spec.tasks for name in task.node_names}))
+
+
+def _lasts(one: ActiveOccurrence, now: datetime) -> bool:
+    end = read_timestamp(one.end)
+    return end is not None and end > now
+
+
+def _state(active: Sequence[ActiveOccurrence], now: datetime) -> WindowState:
+    if not active:
+        return WindowState.CLOSED
+    has_begun = any((start := read_timestamp(one.start)) is not None and start <= now for one in active)
+    return WindowState.OPEN if has_begun else WindowState.RESERVING
+
+
+def _history(
+    window: ReservationWindow,
+    seen: Sequence[tuple[ActiveOccurrence, Reservation]],
+    active: Sequence[ActiveOccurrence],
+) -> tuple[PastOccurrence, ...]:
+    """Return the past occurrences, the latest first: those seen, those that were active before, and earlier ones."""
+    present = {one.reservation for one in active}
+    found: dict[str, PastOccurrence] = {}
+    for one, reservation in seen:
+        if one.reservation not in present:
+            found[one.reservation] = _past(one, _outcome(reservation))
+    for earlier in window.status.history:
+        found.setdefault(earlier.reservation, earlier)
+    for gone in window.status.active:
+        found.setdefault(
+            gone.reservation, _past(gone, "Taken" if gone.phase == ReservationPhase.SUCCEEDED else "Ended")
+        )
+    past = [one for name, one in found.items() if name not in present]
+    return tuple(sorted(past, key=lambda one: one.start, reverse=True)[: window.spec.history_limit])
+
+
+def _past(one: ActiveOccurrence, outcome: str) -> PastOccurrence:
+    return PastOccurrence(
+        reservation=one.reservation,
+        start=one.start,
+        end=one.end,
+        outcome=outcome,
+        desired=one.desired,
+        taken=one.taken,
+    )
+
+
+def _outcome(reservation: Reservation) -> str:
+    """Return what became of an occurrence, in a word or with the reason of its failure."""
+    state = reservation.status.state
+    if reservation.phase is ReservationPhase.SUCCEEDED:
+        return "Taken"
+    if state is None or state.reason in {ReservationReason.EXPIRED, ReservationReason.DELETED}:
+        return "Ended"
+    return f"{state.phase.value}: {state.reason}"
+
+
+def waits_for_moves(reservation: Reservation) -> bool:
+    """Return whether pods may be moved for slots of a Reservation that wait."""
+    may_move = reservation.metadata.annotations.get(MAY_MOVE_ANNOTATION) == MayMove.CONSOLIDATE
+    return may_move and reservation.is_live and reservation.phase is not ReservationPhase.AVAILABLE
+
+
+def _sufficient(reservation: Reservation | None, movers: Movers) -> Condition:
+    found = _sufficient_by_itself(reservation)
+    if reservation is None or found.status != "False" or not waits_for_moves(reservation):
+        return found
+    if movers.alone:
+        policies = first_few(movers.alone, _POLICIES_NAMED)
+        return msgspec.structs.replace(found, message=f"{found.message}; pods are moved by the policy {policies}")
+    if movers.on_approval:
+        policies = first_few(movers.on_approval, _POLICIES_NAMED)
+        text = f"{found.message}; pods are moved once a plan of the policy {policies} is approved"
+        return msgspec.structs.replace(found, reason=WindowReason.AWAITING_APPROVAL, message=text)
+    text = f"{found.message}; no pods are moved: no policy with {WINDOW_MOVES} is run by a descheduler"
+    return msgspec.structs.replace(found, reason=WindowReason.NO_MOVES, message=text)
+
+
+def _sufficient_by_itself(reservation: Reservation | None) -> Condition:
+    """Return whether the capacity of an occurrence is there at its start."""
+    if reservation is None:
+        return Condition(
+            type="", status="Unknown", reason=WindowReason.NOT_RESERVING, message="nothing is reserved now"
+        )
+    state = reservation.status.state
+    if state is not None and state.phase is ReservationPhase.FAILED:
+        return Condition(type="", status="False", reason=state.reason, message=state.message)
+    slots = reservation.spec.replicas
+    if reservation.phase in {ReservationPhase.AVAILABLE, ReservationPhase.SUCCEEDED}:
+        text = f"{count(slots, 'slot')} held or taken"
+        return Condition(type="", status="True", reason=WindowReason.HELD, message=text)
+    start = start_of(reservation)
+    late = [at for slot in reservation.status.slots if (at := read_timestamp(slot.expected_at)) and at > start]
+    if late:
+        text = f"{count(len(late), 'slot')} expected after the start, the last at {format_timestamp(max(late))}"
+        return Condition(type="", status="False", reason=WindowReason.LATE, message=text)
+    noted = reservation.metadata.annotations.get(IDLE_SLOTS_ANNOTATION, "")
+    idle = read_whole_number(noted, most=_MOST_SLOTS) or 0
+    nodes = first_few(_nodes_of(reservation), _NODES_NAMED)
+    text = f"what is idle at the start on {nodes} holds {min(idle, slots)} of {count(slots, 'slot')}"
+    if idle >= slots:
+        return Condition(type="", status="True", reason=WindowReason.IDLE_SUFFICES, message=text)
+    return Condition(type="", status="False", reason=WindowReason.IDLE_INSUFFICIENT, message=text)

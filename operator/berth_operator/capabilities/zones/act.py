@@ -1,0 +1,254 @@
+"""Keep the status of RevocableZones, and let preemptable pods onto open lent nodes.
+
+`decide` says how, and `fences` keeps the other pods off.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from berth_core import (
+    DAEMON_POD_LABEL,
+    JDB_MAX_UNAVAILABLE_ANNOTATION,
+    JDB_MIN_AVAILABLE_ANNOTATION,
+    PREEMPTABLE_LABEL,
+    REVOCABLE_ZONE_LABEL,
+    BerthError,
+    ObjectMeta,
+    ObjectReference,
+    Pod,
+    RevocableZone,
+    RevocableZoneStatus,
+    ZoneState,
+    has_to_leave,
+    is_preemptable,
+    is_unschedulable,
+    preemptable_groups,
+    volcano_group_of,
+)
+from berth_kube import PODS, REVOCABLE_ZONES, KubeClient, NotFoundError
+from berth_operator.cache import Cache
+from berth_operator.capabilities.zones import metrics
+from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
+from berth_operator.capabilities.zones.fences import LentFences
+from berth_operator.capabilities.zones.store import ZONE, ZoneStore
+from berth_operator.capability import Capability, Kernel, Listing
+from berth_operator.executor import Context
+from berth_operator.executor.context import (
+    WITHOUT_NODE,
+    RecordedEvent,
+    require_lease,
+    write_status,
+)
+from berth_operator.executor.guards import label_oldest
+from berth_operator.schedulers import POD_GROUPS
+from berth_operator.workqueue import Key, KeyKind
+
+EVENTS: Final = {
+    ZoneState.OPEN: ("ZoneOpened", "preemptable pods may use the nodes"),
+    ZoneState.EMPTYING: ("ZoneEmptying", "no pod comes any more, so that the nodes are empty at the end"),
+    ZoneState.CLOSED: ("ZoneClosed", "the nodes are closed"),
+    ZoneState.SUSPENDED: ("ZoneSuspended", "the nodes are closed until the zone is switched on again"),
+}
+"""Reason and text of the event by the state that a zone has reached."""
+NOT_EMPTY: Final = "ZoneNotEmpty"
+"""The event on a zone that closes while pods are left on its nodes."""
+
+_COUNT_SECONDS: Final = 10.0
+"""Between two counts of the pods on a zone's nodes."""
+_MANY_NODES: Final = 50
+"""The pods of more nodes are counted by one list of all pods."""
+_COUNT_SECONDS_OF_MANY: Final = 60.0
+_LET_IN_SECONDS: Final = 3.0
+
+
+# --- pods ------------------------------------------------------------------------------------------------------------
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """The part of a pod group that says whether its pods are preemptable."""
+
+    metadata: ObjectMeta
+
+
+class PreemptablePods:
+    """Lets preemptable pods that a scheduler has refused past the fences of open lent nodes; thread-safe."""
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._lock = threading.Lock()
+        self._next = 0.0
+        """Monotonic time from which the pods may be listed again."""
+
+    def let_in(self) -> None:
+        """Label the oldest such pods; raises the first refusal at the end."""
+        with self._lock:
+            if time.monotonic() < self._next:
+                return
+            self._next = time.monotonic() + _LET_IN_SECONDS
+        labels = f"!{PREEMPTABLE_LABEL},!{DAEMON_POD_LABEL}"
+        listed = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=labels, type=Pod).items
+        refused = [pod for pod in listed if is_unschedulable(pod) and not pod.is_terminating]
+        groups = self._groups() if any(map(volcano_group_of, refused)) else frozenset()
+        preemptable = [pod for pod in refused if is_preemptable(pod, groups)]
+        label_oldest(self._client, preemptable, PREEMPTABLE_LABEL)
+
+    def _groups(self) -> frozenset[tuple[str, str]]:
+        """Return the pod groups that say so; none where they cannot be listed."""
+        with suppress(BerthError):
+            return preemptable_groups(one.metadata for one in self._client.list(POD_GROUPS, type=_Group).items)
+        return frozenset()
+
+
+# --- zones -----------------------------------------------------------------------------------------------------------
+
+
+def list_zones(client: KubeClient, cache: Cache, store: ZoneStore) -> None:
+    """Refresh all zones, and queue them and the nodes whose fences nothing wants any more.
+
+    Without the CRD there are none.
+    """
+    with suppress(NotFoundError):
+        listing = client.list(REVOCABLE_ZONES)
+        store.replace([RevocableZone.read(body) for body in listing.items], listing.resource_version)
+    store.are_known = True
+    zones = store.all()
+    states = Counter(zone.status.state for zone in zones)
+    for state in ZoneState:
+        metrics.ZONES.labels(state=state.value).set(states[state.value])
+    metrics.LENT_NODES.clear()
+    metrics.LENT_NODE_PODS.clear()
+    for zone in zones:
+        metrics.LENT_NODES.labels(zone=zone.metadata.name).set(zone.status.nodes)
+        metrics.LENT_NODE_PODS.labels(zone=zone.metadata.name).set(zone.status.pods)
+    store.queue_all()
+    names = {zone.metadata.name for zone in zones}
+    nodes = (node.metadata for node in cache.nodes()) if zones else ()
+    lent = {meta.name for meta in nodes if meta.labels.get(REVOCABLE_ZONE_LABEL) in names}
+    store.queue_nodes({pod.spec.node_name for pod in store.fences.all()} - lent)
+
+
+class Zones(Capability):
+    """Keeps the fences of zones as they should be, and writes their status."""
+
+    kinds = frozenset({ZONE, KeyKind.NODE})
+
+    def __init__(self, kernel: Kernel) -> None:
+        context = kernel.context
+        self._client = context.client
+        self._cache = context.cache
+        self._clock = context.clock
+        self._own_namespace = context.settings.placeholders.namespace
+        self._recorder = kernel.recorder
+        self._leads = kernel.leads
+        self._enqueue = kernel.enqueue
+        self.store = ZoneStore(context.cache, lambda key: kernel.enqueue(key, 0.0))
+        self.fences = LentFences(context, kernel.priorities, self.store)
+        self._listing = Listing(self.refresh)
+        self._pods = PreemptablePods(context)
+        self._counts: dict[str, tuple[float, PodsLeft]] = {}
+        """By uid of a zone the pods on its nodes, and the monotonic time of that."""
+
+    def listen(self) -> None:
+        self._listing.listen()
+
+    def refresh(self) -> None:
+        list_zones(self._client, self._cache, self.store)
+
+    def resync(self, _: Callable[[str], bool]) -> None:
+        self.store.queue_nodes({fence.spec.node_name for fence in self.store.fences.all()})
+
+    def reconcile(self, key: Key) -> None:
+        """Reconcile a zone, and queue it for when it opens or closes next; or the fence of a node."""
+        if key.kind == ZONE:
+            self._reconcile_zone(key)
+        else:
+            self.fences.reconcile(key.name, self._clock.now())
+
+    def _reconcile_zone(self, key: Key) -> None:
+        zone = self.store.get(key.name)
+        if zone is None or zone.metadata.deletion_timestamp:
+            self._counts.pop(key.name, None)
+            return
+        now = self._clock.now()
+        nodes = self._nodes_of(zone.metadata.name)
+        left = self._left_on(zone, nodes)
+        refused = self.fences.refused(nodes, now)
+        before = decide_zone(zone, self.fences.standing(zone, nodes, now), left, now, refused=refused)
+        written = self._write_status(zone, before.status)
+        if written is None:
+            return
+        fenced = self.fences.standing(written, nodes, now)
+        lacking = {node for node, stands in fenced.items() if not stands}
+        self.store.queue_nodes(lacking | self.fences.outdated(written, nodes))
+        decision = decide_zone(written, fenced, left, now, refused=refused)
+        self._report(zone, decision.status)
+        if decision.status.state == ZoneState.OPEN and nodes:
+            self._pods.let_in()
+        if decision.wake_seconds is not None:
+            self._enqueue(key, decision.wake_seconds)
+
+    def _nodes_of(self, zone: str) -> list[str]:
+        """Return the nodes with the label of a zone."""
+        labelled = (one.metadata for one in self._cache.nodes())
+        return sorted(meta.name for meta in labelled if meta.labels.get(REVOCABLE_ZONE_LABEL) == zone)
+
+    def _left_on(self, zone: RevocableZone, nodes: Sequence[str]) -> PodsLeft:
+        """Return the pods on a zone's nodes that leave when it closes, as they were a moment ago."""
+        counted, known = self._counts.get(zone.metadata.uid, (0.0, PodsLeft()))
+        period = _COUNT_SECONDS if len(nodes) <= _MANY_NODES else _COUNT_SECONDS_OF_MANY
+        if counted and time.monotonic() - counted < period:
+            return known
+        selectors = [f"spec.nodeName={node}" for node in nodes] if len(nodes) <= _MANY_NODES else ["spec.nodeName!="]
+        wanted = set(nodes)
+        found = tuple(
+            pod
+            for selector in selectors
+            for pod in self._client.list(PODS, field_selector=selector, type=Pod).items
+            if pod.spec.node_name in wanted and has_to_leave(pod, self._own_namespace)
+        )
+        left = PodsLeft(found, self._groups_of(found))
+        self._counts[zone.metadata.uid] = time.monotonic(), left
+        return left
+
+    def _groups_of(self, pods: Sequence[Pod]) -> dict[tuple[str, str], ObjectMeta]:
+        """Return the PodGroups of pods that do not have the budget of their job themselves; none if not listed."""
+        budgets = {JDB_MAX_UNAVAILABLE_ANNOTATION, JDB_MIN_AVAILABLE_ANNOTATION}
+        if not any(volcano_group_of(pod) and budgets.isdisjoint(pod.metadata.annotations) for pod in pods):
+            return {}
+        with suppress(BerthError):
+            listed = self._client.list(POD_GROUPS, type=_Group).items
+            return {(one.metadata.namespace, one.metadata.name): one.metadata for one in listed}
+        return {}
+
+    def _write_status(self, zone: RevocableZone, status: RevocableZoneStatus) -> RevocableZone | None:
+        """Write the status if it differs; return the zone with it, None if the zone is gone."""
+        if status == zone.status:
+            return zone
+        require_lease(self._leads)
+        try:
+            body = write_status(self._client, REVOCABLE_ZONES, zone.metadata, status)
+        except NotFoundError:
+            self.store.remove(zone.metadata.uid)
+            return None
+        written = RevocableZone.read(body)
+        self.store.put(written)
+        return written
+
+    def _report(self, zone: RevocableZone, status: RevocableZoneStatus) -> None:
+        """Record a change of state; the status settles it, so that it is recorded once."""
+        if status.state == zone.status.state or (not zone.status.state and status.state == ZoneState.CLOSED):
+            return
+        reason, text = EVENTS.get(ZoneState(status.state), ("", ""))
+        regarding = ObjectReference.of(REVOCABLE_ZONES.api_version, REVOCABLE_ZONES.kind, zone.metadata)
+        if reason:
+            until = f" until {status.closes_at}" if status.closes_at else ""
+            self._recorder.record(RecordedEvent(regarding, "Normal", reason, f"{text}{until}"))
+        if status.state == ZoneState.CLOSED and status.pods:
+            message = f"{status.pods} pods were left on the nodes at the end"
+            self._recorder.record(RecordedEvent(regarding, "Warning", NOT_EMPTY, message))

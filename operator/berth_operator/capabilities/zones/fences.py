@@ -1,0 +1,186 @@
+"""The fences of lent nodes.
+
+A node gets its next fence before the present one goes, so that there is no gap unless its pod slots are all used. A
+fence lasts for a day if no operator renews it, as none would close the node again.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from berth_core import PREEMPTABLE_LABEL, REVOCABLE_ZONE_LABEL, BerthError, LentFence, Pod, RevocableZone
+from berth_kube import PODS, AlreadyExistsError, NotFoundError
+from berth_operator import telemetry
+from berth_operator.capabilities.zones import logs
+from berth_operator.capabilities.zones.decide import lent_fence, lent_fence_notes
+from berth_operator.capabilities.zones.manifests import build_lent_fence
+from berth_operator.capabilities.zones.store import ZoneStore
+from berth_operator.executor import Context, PriorityClasses
+from berth_operator.executor.guards import (
+    NO_POD_SLOT,
+    REQUESTS_ADDED,
+    age_seconds,
+    delete_at_once,
+    has_room,
+    kind_of_fence,
+    lasts,
+    name_fence_now,
+    note_omission,
+    requests_anything,
+)
+from berth_operator.reconcile import FENCE_PRIORITY
+
+_LENT_FENCE_SECONDS: Final = 24 * 3600
+_LENT_PERIOD_SECONDS: Final = _LENT_FENCE_SECONDS // 2
+_ADMISSION_PAUSE_SECONDS: Final = 60
+"""So long after admission gave a fence requests, and it was deleted, the next one is tried."""
+_REFUSED_SECONDS: Final = 30
+"""So long after it was made a fence that a kubelet ended is made again."""
+
+
+_LOG = structlog.get_logger(__name__)
+
+
+class LentFences:
+    """Reconciles the fence of a lent node with its zone; thread-safe."""
+
+    def __init__(self, context: Context, priorities: PriorityClasses, store: ZoneStore) -> None:
+        self._refused: dict[str, datetime] = {}
+        """When admission last gave the fence of a node requests."""
+        self._client = context.client
+        self._cache = context.cache
+        self._store = store
+        self._priorities = priorities
+        self._settings = context.settings.placeholders
+
+    def wanted(self, node: str, now: datetime) -> LentFence | None:
+        """Return the fence that a node should have, None for a node that is not lent."""
+        zone = self._zone_of(node) if self._store.all() else None
+        return lent_fence(zone, now) if zone is not None and not zone.metadata.deletion_timestamp else None
+
+    def refused(self, nodes: Iterable[str], now: datetime) -> set[str]:
+        """Return the nodes whose fence admission gave requests a moment ago."""
+        pause = timedelta(seconds=_ADMISSION_PAUSE_SECONDS)
+        return {node for node in nodes if node in self._refused and now - self._refused[node] < pause}
+
+    def _zone_of(self, node: str) -> RevocableZone | None:
+        known = self._cache.node(node)
+        label = known.metadata.labels.get(REVOCABLE_ZONE_LABEL) if known is not None else None
+        return self._store.named(label) if label else None
+
+    def standing(self, zone: RevocableZone, nodes: Iterable[str], now: datetime) -> dict[str, bool]:
+        """Return whether each node of a zone has the fence that it should have, and no other."""
+        kinds: defaultdict[str, set[str]] = defaultdict(set)
+        for fence in self._store.fences.all():
+            if not fence.is_terminal and not fence.is_terminating:
+                kinds[fence.spec.node_name].add(kind_of_fence(fence))
+        wanted = lent_fence(zone, now)
+        return {node: kinds[node] == {wanted.value} for node in nodes}
+
+    def outdated(self, zone: RevocableZone, nodes: Iterable[str]) -> set[str]:
+        """Return the nodes whose fence says something else than the zone, which was changed since it was made."""
+        of_zone = set(nodes)
+        there = (fence for fence in self._store.fences.all() if fence.spec.node_name in of_zone)
+        return {one.spec.node_name for one in there if not one.is_terminal and _to_say(one, zone)}
+
+    def reconcile(self, node: str, now: datetime) -> None:
+        """Give a node the fence that it should have, then take off the others; places go when it is closed."""
+        if not self._store.are_known:
+            return
+        wanted = self.wanted(node, now)
+        self._fence(node, wanted, now)
+        standing = {kind_of_fence(one) for one in self._standing_on(node)}
+        if wanted is LentFence.CLOSED and wanted in standing:
+            self._give_up_places(node)
+        if (zone := self._zone_of(node)) is not None:
+            self._tell(node, zone)
+
+    def _tell(self, node: str, zone: RevocableZone) -> None:
+        """Have the fence of a node say what its zone says now."""
+        for fence in self._standing_on(node):
+            notes = {} if fence.is_terminating else _to_say(fence, zone)
+            if notes:
+                patch, meta = {"metadata": {"annotations": notes}}, fence.metadata
+                with suppress(NotFoundError):
+                    said = self._client.merge_patch(PODS, meta.name, patch, namespace=meta.namespace, type=Pod)
+                    self._store.fences.put(said)
+
+    def _fence(self, node: str, wanted: LentFence | None, now: datetime) -> None:
+        for ended in self._store.fences.on(node):
+            if ended.is_terminal and (wanted is None or age_seconds(ended, now) >= _REFUSED_SECONDS):
+                self._delete(ended)  # the next one may have its name
+        standing = self._standing_on(node)
+        lasting = [one for one in standing if kind_of_fence(one) == wanted and lasts(one, _LENT_PERIOD_SECONDS, now)]
+        if wanted is not None and not lasting:
+            made = self._make_next(node, wanted, now)
+            if made is None:
+                return
+            lasting = [made]
+        names = {one.metadata.name for one in lasting}
+        for fence in self._standing_on(node):
+            if fence.metadata.name not in names:
+                self._delete(fence)
+
+    def _standing_on(self, node: str) -> list[Pod]:
+        return [one for one in self._store.fences.on(node) if not one.is_terminal]
+
+    def _make_next(self, node: str, wanted: LentFence, now: datetime) -> Pod | None:
+        """Make the next fence of a node, in the place of the present one if no other is free; None without one."""
+        standing = self._standing_on(node)
+        if self.refused([node], now):
+            return None
+        if any(one.is_terminating and kind_of_fence(one) == wanted for one in standing):
+            return None  # system pods are on their way in: a fence made now would be preempted, too
+        if not has_room(self._client, self._cache, node):
+            if not standing:
+                note_omission(node, NO_POD_SLOT)
+                return None
+            for fence in standing:  # a kubelet refuses a pod beyond the last slot
+                self._delete(fence)
+        return self._create(node, wanted, now)
+
+    def _give_up_places(self, node: str) -> None:
+        """Delete the placeholders that came while a node was open: the pods that they wait for may not come any more.
+
+        Their Reservations make them again, and the fence keeps these off.
+        """
+        for pod in self._cache.placeholders():
+            if pod.spec.node_name == node and PREEMPTABLE_LABEL in pod.metadata.labels and not pod.is_terminating:
+                delete_at_once(self._client, pod)
+
+    def _create(self, node: str, kind: LentFence, now: datetime) -> Pod | None:
+        """Create the fence of a node; return None if there cannot be one, or if it exists already."""
+        name = name_fence_now(node, kind, _LENT_PERIOD_SECONDS, now)
+        zone = self._zone_of(node)
+        notes = lent_fence_notes(zone) if zone is not None else {}
+        body = build_lent_fence(node, name, kind, notes, seconds=_LENT_FENCE_SECONDS, settings=self._settings)
+        try:
+            self._priorities.ensure(FENCE_PRIORITY)
+            made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
+        except AlreadyExistsError:
+            return None  # its watch reports it
+        except BerthError:
+            self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
+            raise
+        self._store.fences.put(made)
+        if requests_anything(made):
+            self._delete(made)
+            self._refused[node] = now
+            note_omission(node, REQUESTS_ADDED)
+            return None
+        self._refused.pop(node, None)
+        _LOG.info(logs.FENCED, **{telemetry.KEY_NODE: node, telemetry.KEY_STATE: kind.value})
+        return made
+
+    def _delete(self, fence: Pod) -> None:
+        delete_at_once(self._client, fence)
+        self._store.fences.remove(fence)
+
+
+def _to_say(fence: Pod, zone: RevocableZone) -> dict[str, str]:
+    """Return what a zone's fence does not say yet; the end of a window that is over stays on it."""
+    return {key: said for key, said in lent_fence_notes(zone).items() if fence.metadata.annotations.get(key) != said}

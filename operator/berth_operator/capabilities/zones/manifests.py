@@ -1,0 +1,35 @@
+"""The fence of a lent node."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from berth_core import DAEMON_POD_LABEL, PREEMPTABLE_ANNOTATION, PREEMPTABLE_LABEL, STANDING_FENCE_LABEL, LentFence
+from berth_operator.reconcile import Body, Expressions, build_fence_against, on_same_node
+from berth_operator.settings import PlaceholderSettings
+
+_NOT_OF_DAEMONS: Final[Expressions] = ((DAEMON_POD_LABEL, "DoesNotExist"),)
+_PREEMPTABLE: Final[Expressions] = ((PREEMPTABLE_LABEL, "Exists"), (PREEMPTABLE_ANNOTATION, "In", "true"))
+_NOT_PREEMPTABLE: Final[Expressions] = (
+    *_NOT_OF_DAEMONS,
+    (PREEMPTABLE_LABEL, "DoesNotExist"),
+    (PREEMPTABLE_ANNOTATION, "NotIn", "true"),
+)
+
+
+def build_lent_fence(
+    node: str, name: str, kind: LentFence, notes: Mapping[str, str], *, seconds: int, settings: PlaceholderSettings
+) -> Body:
+    """Return the pod that keeps others off a lent node.
+
+    The fence of an open node prefers preemptable pods beside it, as schedulers score a node by what its pods prefer.
+    """
+    labels = {STANDING_FENCE_LABEL: kind.value}
+    kept_off = _NOT_OF_DAEMONS if kind is LentFence.CLOSED else _NOT_PREEMPTABLE
+    body = build_fence_against(node, name, labels, kept_off, seconds=seconds, settings=settings)
+    body["metadata"]["annotations"] = dict(notes)
+    if kind is LentFence.CLOSED:
+        return body
+    terms = [on_same_node((one,)) | {"namespaceSelector": {}} for one in _PREEMPTABLE]
+    preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]
+    body["spec"]["affinity"]["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
+    return body

@@ -1,0 +1,35 @@
+"""The RevocableZones that the operator knows, and the fences on lent nodes."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from berth_core import RevocableZone, is_lent_fence
+from berth_operator.cache import Cache, ListedObjects
+from berth_operator.workqueue import Key, KeyKind
+
+ZONE: Final = "zone"
+"""The kind of key whose name is the uid of a zone."""
+
+
+class ZoneStore(ListedObjects[RevocableZone]):
+    """All known zones, and the fences on lent nodes. Thread-safe."""
+
+    def __init__(self, cache: Cache, enqueue: Callable[[Key], None]) -> None:
+        super().__init__(ZONE, enqueue)
+        self.are_known = False
+        """Whether the zones were listed once; until then no fence of a lent node is taken off."""
+        self.fences = cache.keep_fences(is_lent_fence)
+
+    def named(self, name: str) -> RevocableZone | None:
+        """Return the zone of a name, None for none."""
+        return next((one for one in self.all() if one.metadata.name == name), None)
+
+    def queue_all(self) -> None:
+        """Queue every zone: what it says of its nodes and their pods changes with these."""
+        for zone in self.all():
+            self._enqueue(Key(ZONE, zone.metadata.uid))
+
+    def queue_nodes(self, names: Iterable[str]) -> None:
+        """Queue nodes whose fences are not as they should be."""
+        for name in names:
+            self._enqueue(Key(KeyKind.NODE, name))

@@ -1,0 +1,40 @@
+"""kube-scheduler: its conditions, and the nominated node."""
+
+from typing import Any, Final
+
+from berth_core import Pod
+
+_SCHEDULED: Final = "PodScheduled"
+_GATED_REASON: Final = "SchedulingGated"
+"""The reason of PodScheduled on a pod created with a gate, until the scheduler has tried it."""
+_DISRUPTED: Final = "DisruptionTarget"
+_PREEMPTED_REASON: Final = "PreemptionByScheduler"
+
+
+class KubeScheduler:
+    """Reads the conditions that kube-scheduler writes."""
+
+    def is_untried(self, pod: Pod) -> bool:
+        said = next((one.reason for one in pod.status.conditions if one.type == _SCHEDULED), "")
+        return not pod.spec.scheduling_gates and not pod.spec.node_name and said in {"", _GATED_REASON}
+
+    def is_refused(self, pod: Pod) -> bool:
+        return pod.condition(_SCHEDULED) == "False"
+
+    def why_refused(self, pod: Pod) -> str:
+        return next((c.message for c in pod.status.conditions if c.type == _SCHEDULED and c.message), "")
+
+    def was_preempted(self, pod: Pod) -> bool:
+        return any(
+            c.type == _DISRUPTED and c.status == "True" and c.reason == _PREEMPTED_REASON for c in pod.status.conditions
+        )
+
+    def bound_at(self, pod: Pod) -> str | None:
+        bound = (c.last_transition_time for c in pod.status.conditions if c.type == _SCHEDULED and c.status == "True")
+        return next(bound, None)
+
+    def steer(self, node: str | None) -> dict[str, Any]:
+        return {"nominatedNodeName": node}
+
+    def steered_to(self, pod: Pod) -> str:
+        return pod.status.nominated_node_name

@@ -1,0 +1,341 @@
+"""Volcano's scheduler is told to evict no placeholder, and keeps its say over all other pods."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from berth_core.errors import InputError
+from berth_core.labels import PLACEHOLDER_LABEL, QUEUE_ANNOTATION, RESERVATION_LABEL
+from berth_core.objects import Pod
+from berth_core.pod_groups import GROUP_NAME_ANNOTATION
+from berth_core.reservations import Capacity, ObjectReference, ReservationStatus, Slot, SlotState
+from berth_core.resources import ResourceAmounts
+from berth_operator.cache.cache import Cache
+from berth_operator.capabilities.extender.act import Extender
+from berth_operator.capabilities.extender.server import ENQUEUEABLE, OVERUSED, VERBS, VolcanoExtender
+from berth_operator.capabilities.extender.verbs import (
+    Held,
+    choose_victims,
+    judge_queue,
+    uncounted_by_queue,
+    vote_on_job,
+)
+from berth_operator.cli import main
+from berth_operator.executor.context import Context, EventRecorder
+from berth_operator.metrics import REGISTRY
+from berth_operator.settings import OperatorSettings
+from builders import FakeClock, pod, reservation
+from capability_kernels import build_kernel
+from fake_api import FakeApi
+
+OURS = "berth-system"
+
+
+def candidate(name: str, *, namespace: str = "default", placeholder: bool = False) -> dict[str, Any]:
+    """A task as Volcano writes it: Go's field names, with the whole pod."""
+    labels = {PLACEHOLDER_LABEL: "true"} if placeholder else {"app": "web"}
+    pod = {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": {"nodeName": "node-a"}}
+    return {"UID": f"uid-{name}", "Job": f"{namespace}/{name}", "Resreq": {"MilliCPU": 1000.5}, "Pod": pod}
+
+
+def request(*evictees: dict[str, Any] | None) -> bytes:
+    return msgspec.json.encode({"evictor": candidate("hungry"), "evictees": evictees})
+
+
+HELD = candidate("held", namespace=OURS, placeholder=True)
+OTHER = candidate("other")
+
+ANSWERS: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "a placeholder is left out": (request(HELD, OTHER), {"status": 1, "victims": [OTHER]}),
+    "placeholders alone: nothing may be evicted": (request(HELD, HELD), {"status": 1, "victims": []}),
+    "no placeholder: it has no part in the decision": (request(OTHER), {"status": 0, "victims": []}),
+    "no candidate at all": (request(), {"status": 0, "victims": []}),
+    "null, as Go writes an empty list": (b'{"evictor": null, "evictees": null}', {"status": 0, "victims": []}),
+    "a label of ours in another namespace makes no placeholder": (
+        request(candidate("sly", placeholder=True)),
+        {"status": 0, "victims": []},
+    ),
+    "another pod of our namespace": (request(candidate("operator", namespace=OURS)), {"status": 0, "victims": []}),
+    "a candidate without a pod": (request({"UID": "x", "Pod": None}), {"status": 0, "victims": []}),
+}
+
+
+@pytest.mark.parametrize(("body", "want"), ANSWERS.values(), ids=ANSWERS.keys())
+def test_victims_are_the_candidates_that_hold_no_place(body: bytes, want: dict[str, Any]) -> None:
+    answer = choose_victims(body, OURS)
+    assert msgspec.json.decode(msgspec.json.encode(answer)) == want
+
+
+NO_REQUESTS = {
+    "no JSON": b"hello",
+    "nothing": b"",
+    "a list": b"[]",
+    "candidates that are no tasks": b'{"evictees": [1]}',
+    "bytes that are no text": b'{"evictees": [{"Pod": {"metadata": {"namespace": "\xff"}}}]}',
+}
+
+
+@pytest.mark.parametrize("body", NO_REQUESTS.values(), ids=NO_REQUESTS.keys())
+def test_what_is_no_request_is_refused(body: bytes) -> None:
+    with pytest.raises(InputError):
+        choose_victims(body, OURS)
+
+
+# --- jobs that wait to be let in
+
+
+def has_slot(reservation: str, pod: str) -> bool:
+    return (reservation, pod) in {("uid-place", "uid-owner"), ("uid-place", "uid-second")}
+
+
+def awaits(reservation: str) -> bool:
+    return reservation == "uid-waits"
+
+
+def held(name: str, *, reservation: str = "uid-waits", namespace: str = OURS) -> dict[str, Any]:
+    labels = {RESERVATION_LABEL: reservation, PLACEHOLDER_LABEL: "true"}
+    return {"UID": f"uid-{name}", "Pod": {"metadata": {"name": name, "namespace": namespace, "labels": labels}}}
+
+
+def member(name: str, *, reservation: str = "", node: str = "") -> dict[str, Any]:
+    labels = {RESERVATION_LABEL: reservation} if reservation else {}
+    metadata = {"name": name, "namespace": "ml", "uid": f"uid-{name}", "labels": labels}
+    return {"UID": f"uid-{name}", "Pod": {"metadata": metadata, "spec": {"nodeName": node} if node else {}}}
+
+
+def job(*members: dict[str, Any], minimum: int = 1) -> bytes:
+    tasks = {one["UID"]: one for one in members}
+    return msgspec.json.encode({"job": {"Name": "train", "MinAvailable": minimum, "Tasks": tasks or None}})
+
+
+OWNER, SECOND = member("owner", reservation="uid-place"), member("second", reservation="uid-place")
+
+VOTES: dict[str, tuple[bytes, int]] = {
+    "a pod that a slot is handed to comes in": (job(OWNER), 1),
+    "so does a gang that the slots suffice for": (job(OWNER, SECOND, member("rest"), minimum=2), 1),
+    "or the slots with what runs already": (job(OWNER, member("runs", node="node-a"), minimum=2), 1),
+    "a gang that needs more than is held is for others to judge": (job(OWNER, member("rest"), minimum=2), 0),
+    "a pod without a slot": (job(member("hungry")), 0),
+    "a pod that only says that it has one": (job(member("liar", reservation="uid-place")), 0),
+    "an owner that runs already makes no room for its job's others": (
+        job(member("owner", reservation="uid-place", node="node-a"), member("rest")),
+        0,
+    ),
+    "a placeholder that awaits capacity comes in, whatever waits": (job(held("slot")), 1),
+    "so do those of one group": (job(held("slot"), held("next"), minimum=2), 1),
+    "one that waits for what is free is for others to judge": (job(held("slot", reservation="uid-place")), 0),
+    "and so is a pod of a tenant that says it is one": (job(held("liar", namespace="ml")), 0),
+    "nor does a placeholder take others in": (job(held("slot"), member("hungry")), 0),
+    "a job without pods": (job(), 0),
+    "nothing": (b'{"job": null}', 0),
+}
+
+
+@pytest.mark.parametrize(("body", "want"), VOTES.values(), ids=VOTES.keys())
+def test_a_job_is_let_in_if_held_slots_suffice_for_it(body: bytes, want: int) -> None:
+    assert vote_on_job(body, has_slot, awaits, OURS).status == want
+
+
+@pytest.mark.asyncio
+async def test_the_vote_is_given_over_http_and_what_cannot_be_read_gets_none() -> None:
+    before = {verdict: counted(ENQUEUEABLE, verdict) for verdict in ("permitted", "abstained", "refused")}
+    async with serving() as base, aiohttp.ClientSession() as session:
+        for body, status in ((job(OWNER), 1), (job(member("hungry")), 0), (b"hello", 0)):
+            async with session.post(f"{base}/{ENQUEUEABLE}", data=body) as response:
+                assert response.status == 200
+                assert await response.json() == {"status": status}
+    assert {one: counted(ENQUEUEABLE, one) - count for one, count in before.items()} == dict.fromkeys(before, 1.0)
+
+
+# --- queues
+
+
+def queue(capability: dict[str, str] | None, allocated: dict[str, str] | None = None, name: str = "ml") -> bytes:
+    """A queue as Volcano writes it: Go's field names, with the whole object."""
+    spec = {"weight": 1} | ({"capability": capability} if capability is not None else {})
+    body = {"metadata": {"name": name}, "spec": spec, "status": {"state": "Open", "allocated": allocated}}
+    return msgspec.json.encode({"queue": {"UID": name, "Name": name, "Weight": 1, "Queue": body}})
+
+
+GPU = "nvidia.com/gpu"
+HELD_THINGS = {
+    "ml": Held(ResourceAmounts({"cpu": 2000, "memory": 2 << 30, GPU: 1})),
+    "letting": Held(ResourceAmounts({"cpu": 2000}), lets_in=True),
+}
+
+OVERUSES: dict[str, tuple[bytes, bool]] = {
+    "what is held fills its cpu up": (queue({"cpu": "8", "memory": "64Gi"}, {"cpu": "6", "memory": "8Gi"}), True),
+    "or its memory": (queue({"cpu": "80", "memory": "16Gi"}, {"cpu": "6", "memory": "14Gi"}), True),
+    "a thousandth is left": (queue({"cpu": "8001m", "memory": "64Gi"}, {"cpu": "6", "memory": "8Gi"}), False),
+    "what is held suffices by itself": (queue({"cpu": "1"}), True),
+    "a capability of nothing": (queue({"cpu": "0"}, {}), True),
+    "a queue whose GPUs are in use has room for pods without": (queue({"cpu": "80", GPU: "8"}, {GPU: "7"}), False),
+    "unless it is a queue of nothing but GPUs": (queue({GPU: "8"}, {GPU: "7"}), True),
+    "a resource of which nothing is held is Volcano's to count": (queue({"pods": "3"}, {"pods": "5"}), False),
+    "a queue in whose name nothing is held": (queue({"cpu": "8"}, {"cpu": "9"}, "other"), False),
+    "the owner of a slot must be let in": (queue({"cpu": "2"}, {"cpu": "2"}, "letting"), False),
+    "a queue without a capability": (queue(None, {"cpu": "999"}), False),
+    "a queue without an object": (b'{"queue": {"Name": "ml", "Queue": null}}', False),
+    "nothing": (b'{"queue": null}', False),
+}
+
+
+def held_in(name: str) -> Held:
+    return HELD_THINGS.get(name, Held())
+
+
+@pytest.mark.parametrize(("body", "want"), OVERUSES.values(), ids=OVERUSES.keys())
+def test_a_queue_is_overused_when_what_is_held_in_its_name_uses_it_up(body: bytes, want: bool) -> None:  # noqa: FBT001 - the case
+    assert judge_queue(body, held_in).overused is want
+
+
+def placeholder(*, queue: str = "ml", node: str = "node-a", group: str = "", phase: str = "Running") -> Pod:
+    notes = {QUEUE_ANNOTATION: queue} if queue else {}
+    notes |= {GROUP_NAME_ANNOTATION: group} if group else {}
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1500m", GPU: "1"}}}]
+    spec = {"containers": containers} | ({"nodeName": node} if node else {})
+    body = {"metadata": {"name": "p", "uid": "uid-p", "annotations": notes}, "spec": spec, "status": {"phase": phase}}
+    return msgspec.convert(body, Pod)
+
+
+def test_placeholders_count_in_the_queue_that_they_name_unless_volcano_counts_them() -> None:
+    there = [
+        placeholder(),
+        placeholder(),
+        placeholder(queue="web"),
+        placeholder(queue=""),
+        placeholder(group="berth-1"),
+        placeholder(node="", phase="Pending"),
+        placeholder(phase="Failed"),
+    ]
+    one = ResourceAmounts({"cpu": 1500, GPU: 1})
+    assert uncounted_by_queue(there) == {"ml": one.times(2), "web": one}
+
+
+@pytest.fixture
+def extender() -> Iterator[tuple[Extender, Cache, FakeClock]]:
+    """Yield an extender that is not started."""
+    client, cache, clock = FakeApi().as_client(), Cache(lambda _: None), FakeClock()
+    context = Context(client, cache, OperatorSettings(), clock)
+    made = Extender(
+        build_kernel(context, recorder=EventRecorder(client), leads=lambda: False, enqueue=lambda _key, _seconds: None)
+    )
+    yield made, cache, clock
+    asyncio.run(made.stop())
+
+
+@pytest.mark.parametrize(
+    ("group", "node", "want"),
+    [("web", "", True), ("web", "node-b", False), ("", "", False)],
+    ids=["a slot is being handed to a pod of Volcano", "which has its node by now", "a pod of the stock scheduler"],
+)
+def test_what_a_replica_says_of_a_queue_comes_from_its_own_watches(
+    extender: tuple[Extender, Cache, FakeClock],
+    group: str,
+    node: str,
+    want: bool,  # noqa: FBT001 - the case
+) -> None:
+    answers, cache, clock = extender
+    cache.put_placeholder(placeholder())
+    one = {"cpu": 1500, GPU: 1}
+    assert answers._held_in("ml") == Held(ResourceAmounts(one))
+    assert answers._held_in("other") == Held()
+
+    owner = pod(
+        "owner",
+        node=node,
+        labels={RESERVATION_LABEL: "uid-default-place"},
+        annotations={GROUP_NAME_ANNOTATION: group} if group else {},
+    )
+    given = Slot(
+        task="pod",
+        index=0,
+        state=SlotState.HANDING_OVER,
+        owner=ObjectReference(kind="Pod", name="owner", uid=owner.metadata.uid),
+    )
+    cache.put_reservation(reservation("place", queue="ml", status=ReservationStatus(slots=(given,))))
+    cache.put_owner(owner)
+    assert not answers._held_in("ml").lets_in, "it adds up what there is twice a second, and not for each question"
+    clock.sleep(1)
+    assert answers._held_in("ml") == Held(ResourceAmounts(one), lets_in=want)
+
+
+def test_whether_a_reservation_awaits_capacity_comes_from_its_spec(extender: tuple[Extender, Cache, FakeClock]) -> None:
+    answers, cache, _ = extender
+    for name, capacity in (("waits", Capacity.WHEN_FREE), ("place", Capacity.FREE)):
+        cache.put_reservation(reservation(name, capacity=capacity))
+    found = ("uid-default-waits", "uid-default-place", "uid-of-another")
+    assert [answers._awaits(uid) for uid in found] == [True, False, False]
+
+
+@pytest.mark.asyncio
+async def test_overuse_is_said_over_http_and_what_cannot_be_read_is_none() -> None:
+    before = {verdict: counted(OVERUSED, verdict) for verdict in ("overused", "abstained", "refused")}
+    odd = queue({"cpu": "many"})
+    async with serving() as base, aiohttp.ClientSession() as session:
+        for body, overused in ((queue({"cpu": "1"}), True), (queue({"cpu": "9"}), False), (odd, False)):
+            async with session.post(f"{base}/{OVERUSED}", data=body) as response:
+                assert response.status == 200
+                assert await response.json() == {"overused": overused}
+    assert {one: counted(OVERUSED, one) - count for one, count in before.items()} == dict.fromkeys(before, 1.0)
+
+
+# --- over HTTP
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[str]:
+    """Yield the address of an extender that listens."""
+    extender = VolcanoExtender(("127.0.0.1", 0), OURS, has_slot=has_slot, awaits=awaits, held_in=held_in)
+    await extender.start()
+    try:
+        yield f"http://{extender.address}"
+    finally:
+        await extender.stop()
+
+
+def counted(verb: str, verdict: str) -> float:
+    return REGISTRY.get_sample_value("berth_volcano_extender_answers_total", {"verb": verb, "verdict": verdict}) or 0.0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("verb", VERBS)
+async def test_each_verb_is_answered_over_http_and_counted(verb: str) -> None:
+    before = {verdict: counted(verb, verdict) for verdict in ("spared", "abstained", "refused")}
+    async with serving() as base, aiohttp.ClientSession() as session:
+        for body, status in ((request(HELD, OTHER), 200), (request(OTHER), 200), (b"hello", 400)):
+            async with session.post(f"{base}/{verb}", data=body) as response:
+                assert response.status == status
+                if body == request(HELD, OTHER):
+                    assert await response.json() == {"status": 1, "victims": [OTHER]}
+    assert {verdict: counted(verb, verdict) - count for verdict, count in before.items()} == dict.fromkeys(before, 1.0)
+
+
+@pytest.mark.asyncio
+async def test_other_paths_and_methods_are_refused() -> None:
+    async with serving() as base, aiohttp.ClientSession() as session:
+        for path, want in (("jobReady", 404), ("", 404)):
+            async with session.post(f"{base}/{path}", data=request()) as response:
+                assert response.status == want
+        async with session.get(f"{base}/preemptable") as response:
+            assert response.status == 405
+
+
+@pytest.mark.asyncio
+async def test_an_address_that_is_taken_is_said_so() -> None:
+    async with serving() as base:
+        taken = ("127.0.0.1", int(base.rpartition(":")[2]))
+        with pytest.raises(InputError, match="--volcano-extender-address"):
+            await VolcanoExtender(taken, OURS, has_slot=has_slot, awaits=awaits, held_in=held_in).start()
+
+
+def test_an_address_without_a_port_is_told_in_one_line() -> None:
+    result = CliRunner().invoke(main, ("--volcano-extender-address", "localhost"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--volcano-extender-address is 'localhost'" in result.stderr

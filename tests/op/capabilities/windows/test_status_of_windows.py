@@ -1,0 +1,117 @@
+"""What a window says: what it holds, gave and expects, what it did before, and how often."""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+
+from berth_core import Reservation, ReservationPhase, WindowCondition, WindowReason
+from berth_kube import RESERVATIONS
+from berth_operator.capabilities.windows.store import WINDOW
+from berth_operator.metrics import REGISTRY
+from berth_operator.workqueue import Key
+from window_simulation import NAMESPACE, WindowSimulation, window_body
+
+
+def at(hour: int, minute: int = 0, *, day: int = 1) -> datetime:
+    return datetime(2026, 1, day, hour, minute, tzinfo=UTC)
+
+
+def simulated(**spec: Any) -> WindowSimulation:  # noqa: ANN401 - a field of the spec
+    found = WindowSimulation()
+    found.apply(window_body(**spec))
+    return found
+
+
+def see_slots(one: WindowSimulation, phase: ReservationPhase, *slots: dict[str, Any]) -> None:
+    """Let the operator hear what became of the slots of the only Reservation."""
+    (held,) = one.reservations()
+    key = RESERVATIONS.plural, NAMESPACE, held.metadata.name
+    status = {"state": {"phase": phase.value, "reason": "AwaitingCapacity"}, "slots": list(slots)}
+    one.api.put(RESERVATIONS, {**one.api.objects[key], "status": status})
+    one.cache.put_reservation(Reservation.read(one.api.objects[key]))
+    one.controller.reconcile(Key(WINDOW, "uid-nightly"))
+
+
+HELD: Final = {"task": "window", "index": 0, "state": "Held"}
+TAKEN: Final = {"task": "window", "index": 1, "state": "Taken"}
+WAITS: Final = {"task": "window", "index": 2, "state": "Pending", "expectedAt": "2026-01-01T02:30:00Z"}
+LATE: Final = {**WAITS, "expectedAt": "2026-01-01T03:30:00Z"}
+UNKNOWN: Final = {**WAITS, "expectedAt": None}
+SEEN: Final[dict[str, tuple[ReservationPhase, tuple[dict[str, Any], ...], tuple[int, int, str | None], str, str]]] = {
+    "a slot is expected before the start": (
+        ReservationPhase.WAITING,
+        (HELD, TAKEN, WAITS),
+        (1, 1, "2026-01-01T02:30:00Z"),
+        "True",
+        WindowReason.IDLE_SUFFICES,
+    ),
+    "one of two is expected after the start": (
+        ReservationPhase.WAITING,
+        (HELD, WAITS, LATE),
+        (1, 0, "2026-01-01T03:30:00Z"),
+        "False",
+        WindowReason.LATE,
+    ),
+    "nobody knows when one comes": (
+        ReservationPhase.WAITING,
+        (HELD, WAITS, UNKNOWN),
+        (1, 0, None),
+        "True",
+        WindowReason.IDLE_SUFFICES,
+    ),
+    "all are there": (ReservationPhase.AVAILABLE, (HELD, HELD, TAKEN), (2, 1, None), "True", WindowReason.HELD),
+}
+
+
+@pytest.mark.parametrize(("phase", "slots", "want", "want_status", "want_reason"), SEEN.values(), ids=SEEN)
+def test_a_window_says_what_it_holds_gave_and_expects(
+    phase: ReservationPhase,
+    slots: tuple[dict[str, Any], ...],
+    want: tuple[int, int, str | None],
+    want_status: str,
+    want_reason: str,
+) -> None:
+    one = simulated(podNumToReserve=3)
+    one.advance(at(1))
+    see_slots(one, phase, *slots)
+    (active,) = one.window().status.active
+    assert (active.desired, active.nodes) == (3, ("node-a",))
+    assert (active.held, active.taken, active.expected_at) == want
+    sufficient = one.window().condition(WindowCondition.SUFFICIENT)
+    assert sufficient is not None
+    assert (sufficient.status, sufficient.reason) == (want_status, want_reason)
+
+
+@pytest.mark.parametrize(("limit", "want"), [(2, ["2026-01-04", "2026-01-03"]), (0, [])])
+def test_as_many_past_occurrences_are_kept_as_wanted_the_latest_first(limit: int, want: list[str]) -> None:
+    one = simulated(historyLimit=limit)
+    one.advance(at(12, day=4))
+    assert len(one.lives) == 4
+    assert [past.start.partition("T")[0] for past in one.window().status.history] == want
+
+
+def count_occurrences() -> list[float]:
+    """Return how many windows were opened, how late in all, and how many were missed and left out."""
+    late = [REGISTRY.get_sample_value(f"berth_window_late_seconds_{part}") for part in ("count", "sum")]
+    results = ({"result": result} for result in ("opened", "missed", "left out"))
+    return [
+        one or 0.0
+        for one in (*late, *(REGISTRY.get_sample_value("berth_window_occurrences_total", r) for r in results))
+    ]
+
+
+def test_what_opened_and_what_was_missed_is_counted() -> None:
+    before = count_occurrences()
+    one = simulated(missed="Skip")
+    one.advance(at(2))
+    one.advance(at(0, 30, day=2))
+    one.is_up = False
+    one.advance(at(3, 30, day=2))
+    one.restart()
+    one.settle()
+    one.advance(at(2, day=3))
+    assert [now - then for now, then in zip(count_occurrences(), before, strict=True)] == [2, 0, 2, 1, 0]
+    one.controller.refresh()
+    states = {state: REGISTRY.get_sample_value("berth_windows", {"state": state}) for state in ("Reserving", "Closed")}
+    assert states == {"Reserving": 1, "Closed": 0}

@@ -1,0 +1,27 @@
+"""What a capability is built from, around an API server in memory."""
+
+from collections.abc import Callable
+
+from berth_operator.cache.cluster_rules import ClusterRules
+from berth_operator.capability import Kernel
+from berth_operator.executor.context import Context, EventRecorder
+from berth_operator.executor.scheduling_objects import PriorityClasses
+from berth_operator.workqueue import Key
+
+
+def build_kernel(
+    context: Context,
+    *,
+    recorder: EventRecorder,
+    leads: Callable[[], bool],
+    enqueue: Callable[[Key, float], None],
+    rules: ClusterRules | None = None,
+) -> Kernel:
+    return Kernel(
+        context=context,
+        recorder=recorder,
+        priorities=PriorityClasses(context.client, rules or ClusterRules()),
+        leads=leads,
+        enqueue=enqueue,
+        client_config=lambda: {"url": "https://127.0.0.1:1/handover/x"},
+    )
