@@ -5,17 +5,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from berth_core import ObjectMeta, PodSpec, PriorityClass, QueueCondition, offered_to_queues
+from berth_core import ObjectMeta, PodSpec, PriorityClass, offered_to_queues
 from berth_core.decoding import convert
 from berth_core.unreadable import stand_in
-from berth_kube import QUEUES, Changed, Listed
+from berth_kube import Changed, Listed
 from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.cache.nodes import GuardableNode
 from berth_operator.executor.quota_admission import QuotaAdmission
 from berth_operator.quota import LimitRange, ResourceQuota
 from berth_operator.quota.limits import LimitSettings
 from builders import reservation
-from queue_simulation import GUARANTEE, QueueSimulation
 
 WHY = "Expected `object`, got `int` - at `$.spec`"
 
@@ -74,15 +73,3 @@ def test_a_node_that_cannot_be_read_takes_no_place() -> None:
     node = odd(GuardableNode, "odd")
     assert not node.admits(PodSpec(), on_control_plane=True)
     assert offered_to_queues([node]) == {}
-
-
-@pytest.mark.parametrize("field", [{"spec": 7}, {"status": 7}, {"spec": {"held": 7}}], ids=str)
-def test_a_queue_that_cannot_be_read_harms_no_other(field: dict[str, Any]) -> None:
-    one = QueueSimulation()
-    one.namespace("bank", team="bank")
-    one.write("bank", **GUARANTEE)
-    one.write("odd")
-    one.api.put(QUEUES, {**one.api.objects[QUEUES.plural, "", "odd"], **field})
-    one.settle()
-    assert one.says("bank", QueueCondition.ENFORCED) == ("True", "Gated")
-    assert one.gated_namespaces() == ["bank"]

@@ -1,7 +1,7 @@
 """Which pods queues admit, what they say, and that no pod stays gated, whatever is changed, late or killed."""
 
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ from berth_core.labels import (
     HANDOVER_GATE,
     QUEUE_GATE,
 )
-from berth_kube import KUEUE_LOCAL_QUEUES, PODS, KubeError
+from berth_kube import KUEUE_LOCAL_QUEUES, PODS, QUEUES, KubeError
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
 from berth_operator.capabilities.queues.gate import gate_for_queue
 from berth_operator.metrics import REGISTRY
@@ -597,3 +597,15 @@ def test_the_example_of_the_page_is_the_file_beside_it() -> None:
     assert [one for one in examples if one in beside]
     for body in (*beside, yaml.safe_load((docs / "held-queue.yaml").read_text(encoding="utf-8"))):
         assert not GatedQueue.read(body).in_amounts(ResourceAmounts({"memory": 10**12})).unreadable
+
+
+@pytest.mark.parametrize("field", [{"spec": 7}, {"status": 7}, {"spec": {"held": 7}}], ids=str)
+def test_a_queue_that_cannot_be_read_harms_no_other(field: dict[str, Any]) -> None:
+    one = QueueSimulation()
+    one.namespace("bank", team="bank")
+    one.write("bank", **GUARANTEE)
+    one.write("odd")
+    one.api.put(QUEUES, {**one.api.objects[QUEUES.plural, "", "odd"], **field})
+    one.settle()
+    assert one.says("bank", QueueCondition.ENFORCED) == ("True", "Gated")
+    assert one.gated_namespaces() == ["bank"]
