@@ -26,7 +26,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL
+from berth_core.labels import HANDOVER_GATE, HANDOVER_LABEL, HANDOVER_TAINT, RESERVATION_LABEL
 from berth_core.objects import Node
 from berth_kube.events import put_taint, remove_taint
 from berth_kube.resources import NODES, PODS
@@ -159,7 +159,13 @@ def build_filler(node: str) -> Body:
 
 def build_owner() -> Body:
     gates = [{"name": HANDOVER_GATE}]
-    return build_pod("owner", WHOLE, {RESERVATION_LABEL: "uid"}, schedulingGates=gates, tolerations=GUARD_TOLERATION)
+    return build_pod(
+        "owner",
+        WHOLE,
+        {RESERVATION_LABEL: "uid", HANDOVER_LABEL: "true"},
+        schedulingGates=gates,
+        tolerations=GUARD_TOLERATION,
+    )
 
 
 def build_hungry(hunger: Hunger) -> Body:

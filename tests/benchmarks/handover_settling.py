@@ -2,8 +2,8 @@
 
     python tests/benchmarks/handover_settling.py [--hand-overs 2000] [--nodes 40] [--lag 2] [--seen pods] [--way NAME]
 
-Each node is one place, and it changes hands again and again by the protocol's own calls: fence, guard, wait, delete the
-pod that is there, nominate the next one, un-gate it, see it bound, wait, guard off, fence off. Owners are bound by the
+Each node is one place, and it changes hands again and again by the protocol's own calls: fence, guard, without a fence
+wait, delete the pod that is there, nominate the next one, un-gate it, see it bound, wait, guard off, fence off. Owners are bound by the
 stock scheduler. Beside it, a second one tries to place hungry pods, and its watch of pods or nodes brings everything
 late. Some hungry pods tolerate nothing, some everything (no guard alone keeps these off) and, if asked for, some are
 placeholders of other Reservations. Prints for each way and view how many places went to another pod, and how many nodes
@@ -32,7 +32,13 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LABEL
+from berth_core.labels import (
+    HANDOVER_GATE,
+    HANDOVER_LABEL,
+    HANDOVER_TAINT,
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+)
 from berth_core.objects import Node, Pod
 from berth_kube.errors import NotFoundError
 from berth_kube.events import put_taint, remove_taint
@@ -51,7 +57,7 @@ GUARD_SECONDS: Final = 0.3
 """Between the guard and the deletion of the pod that is there."""
 BOUND_SECONDS: Final = 120.0
 TOLERATION: Final = [{"key": HANDOVER_TAINT, "operator": "Exists", "effect": "NoSchedule"}]
-OF_OWNERS: Final = {RESERVATION_LABEL: "uid"}
+OF_OWNERS: Final = {RESERVATION_LABEL: "uid", HANDOVER_LABEL: "true"}
 
 
 @dataclass(frozen=True)
@@ -183,7 +189,8 @@ class Trial:
                 owner, body | {"spec": body["spec"] | {"nodeSelector": {"kubernetes.io/hostname": node}}}
             )
             self._close(node)
-            time.sleep(GUARD_SECONDS)
+            if not self.way.fence:
+                time.sleep(GUARD_SECONDS)
             self.ground.delete(present)
             self._let_go(owner, node)
             if not self._is_bound(owner, node):
