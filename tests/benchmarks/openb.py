@@ -26,11 +26,11 @@ from benchmarks.instances import data_file
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_core.storage import Workload, WorkloadSpec
+from berth_descheduler.goals.lower_fragmentation.strategy import MinimizeFragmentation
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation import State
 from berth_descheduler.planner.solver import Ints, PackingModel, build_packing_model
 from berth_descheduler.planner.stranded_capacity import read_mix
-from berth_descheduler.planner.strategies.minimize_fragmentation import MinimizeFragmentation
 from builders import meta, node, owner, pod
 
 GPU: Final = "example.com/gpu-milli"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.instances import Recipe, generate
 from berth_core.labels import CONTROL_PLANE_KEYS
 from berth_core.snapshot import Snapshot
+from berth_descheduler.goals.make_room.strategy import MakeRoom
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.problem import Problem, Sources, find_sources
 from berth_descheduler.planner.simulation.state import State
@@ -24,7 +25,6 @@ from berth_descheduler.planner.solver.bounds import (
     most_freed_by_volume,
 )
 from berth_descheduler.planner.solver.model import PackingModel, build_packing_model
-from berth_descheduler.planner.strategies.make_room import MakeRoom
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room
 from planner_settings import args_of

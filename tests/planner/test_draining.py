@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth_core.snapshot import Snapshot
+from berth_descheduler.goals.free_nodes.consolidate import Consolidate
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver.filling import smallest
-from berth_descheduler.planner.strategies.consolidate import Consolidate
 from builders import bare_pod, node, owner, pod
 from planner.clusters import apart, consolidating, term
 

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
+from berth_descheduler.goals.lower_fragmentation.strategy import MinimizeFragmentation
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
 from berth_descheduler.planner.stranded_capacity import report_capacity
-from berth_descheduler.planner.strategies.minimize_fragmentation import MinimizeFragmentation
 from builders import node, owner, pod
 from planner.clusters import api_items, minimizing, moves_of
 from planner.random_clusters import tight_clusters

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from benchmarks.room_family import ROOM_SHAPES, room_family
 from berth_core import NoDeadline
 from berth_core.snapshot import Snapshot
+from berth_descheduler.goals.make_room.strategy import MakeRoom
 from berth_descheduler.planner import plan
 from berth_descheduler.planner.problem import Problem, find_sources
 from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver import RoomGoal, build_packing_model, improve_room
 from berth_descheduler.planner.solver.room_improving import RoomImproved
-from berth_descheduler.planner.strategies.make_room import MakeRoom
 from planner.clusters import api_items, making_room, moves_of
 from planner.random_clusters import clusters
 from planner.replay import replay_steps

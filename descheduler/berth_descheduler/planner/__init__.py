@@ -85,7 +85,6 @@ from berth_descheduler.planner.stranded_capacity import (
 )
 from berth_descheduler.planner.strategies.room_by_eviction import with_evictions
 from berth_descheduler.planner.strategies.starving_jobs import StarvationRules, StarvingJobsStrategy, most_fenced_nodes
-from berth_descheduler.planner.strategies.threshold import Threshold, ThresholdRules
 from berth_descheduler.planner.unreadable_objects import unreadable_of
 
 __all__ = [
@@ -126,8 +125,6 @@ __all__ = [
     "Step",
     "StrandedPart",
     "Strategy",
-    "Threshold",
-    "ThresholdRules",
     "Thresholds",
     "UnderWay",
     "WaveLimits",

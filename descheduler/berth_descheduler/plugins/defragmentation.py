@@ -22,6 +22,7 @@ from berth_core import (
     refuse_unknown,
 )
 from berth_descheduler.framework.interfaces import Enabled, PluginSet
+from berth_descheduler.goals.free_nodes.threshold import Threshold, ThresholdRules
 from berth_descheduler.planner import (
     EvictableNamespaces,
     NodeIndex,
@@ -32,8 +33,6 @@ from berth_descheduler.planner import (
     RoomRequest,
     State,
     Strategy,
-    Threshold,
-    ThresholdRules,
     Thresholds,
     format_money,
     parse_money,
@@ -427,15 +426,15 @@ def make_strategy(args: DefragmentationArgs, deadline: Deadline) -> Strategy:
             rules = ThresholdRules(args.low, args.defragment, args.number_of_nodes, args.empties_whole_nodes)
             return Threshold(rules)
         case StrategyName.CONSOLIDATE:
-            from berth_descheduler.planner.strategies.consolidate import Consolidate  # noqa: PLC0415 - numpy takes a while to import
+            from berth_descheduler.goals.free_nodes.consolidate import Consolidate  # noqa: PLC0415 - numpy takes a while to import
 
             return Consolidate(deadline)
         case StrategyName.MAKE_ROOM:
-            from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
+            from berth_descheduler.goals.make_room.strategy import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
             return MakeRoom(args.room, deadline)
         case StrategyName.MINIMIZE_FRAGMENTATION:
-            from berth_descheduler.planner.strategies.minimize_fragmentation import MinimizeFragmentation  # noqa: PLC0415 - numpy takes a while to import
+            from berth_descheduler.goals.lower_fragmentation.strategy import MinimizeFragmentation  # noqa: PLC0415 - numpy takes a while to import
 
             return MinimizeFragmentation(deadline)
         case _:

@@ -98,7 +98,7 @@ class LentNodes:
 
     def strategy(self, deadline: Deadline) -> Strategy:
         """Return the strategy that makes room."""
-        from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
+        from berth_descheduler.goals.make_room.strategy import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
         return _RoomForOthers(MakeRoom(deadline=deadline), self.namespaces)
 

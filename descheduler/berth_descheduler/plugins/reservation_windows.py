@@ -69,7 +69,7 @@ class ReservationWindows:
 
     def strategy(self, deadline: Deadline) -> Strategy:
         """Return the strategy."""
-        from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
+        from berth_descheduler.goals.make_room.strategy import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
         return _Consolidation(MakeRoom(deadline=deadline, gangs=_alone), self.namespaces)
 

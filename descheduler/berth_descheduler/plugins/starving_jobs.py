@@ -136,7 +136,7 @@ class StarvingJobs:
         )
         if args.moves is Moves.NEVER:
             return StarvingJobsStrategy(rules)
-        from berth_descheduler.planner.strategies.make_room import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
+        from berth_descheduler.goals.make_room.strategy import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
         return StarvingJobsStrategy(rules, lambda gangs: MakeRoom(deadline=deadline, gangs=gangs))
 

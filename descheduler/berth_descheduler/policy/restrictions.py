@@ -31,13 +31,12 @@ from berth_core import (
     percent,
 )
 from berth_descheduler.framework.interfaces import Enabled, PluginSet
+from berth_descheduler.goals.free_nodes.threshold import Threshold, ThresholdRules
 from berth_descheduler.planner import (
     EvictableNamespaces,
     Plan,
     PlannerSettings,
     Strategy,
-    Threshold,
-    ThresholdRules,
     Thresholds,
     format_money,
 )

@@ -20,16 +20,9 @@ import numpy as np
 
 from berth_core import PODS, Deadline, NoDeadline, Pod, Snapshot, count, is_over
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner.problem import (
-    DisruptionCost,
-    FragmentationChange,
-    Problem,
-    Proposal,
-    Quality,
-    find_sources,
-    holding_refusal,
-)
-from berth_descheduler.planner.simulation import NodeIndex, PlacedPod, PodIndex, PodPresence, State
+from berth_descheduler.planner import FragmentationChange, NodeIndex, PodIndex, Problem, Proposal, Quality, State
+from berth_descheduler.planner.problem import DisruptionCost, find_sources, holding_refusal
+from berth_descheduler.planner.simulation import PlacedPod, PodPresence
 from berth_descheduler.planner.solver import Ints, PackingModel, build_packing_model
 from berth_descheduler.planner.stranded_capacity import WorkloadMix, read_mix
 

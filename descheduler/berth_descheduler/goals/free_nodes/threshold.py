@@ -25,18 +25,11 @@ from typing import Final
 
 from berth_core import Pod, Snapshot, count
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, State, Thresholds
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
-from berth_descheduler.planner.problem import Problem, Proposal, drain_refusal, holding_refusal, source_refusal
-from berth_descheduler.planner.settings import WHOLE, Thresholds
-from berth_descheduler.planner.simulation import (
-    ClassIndex,
-    NodeIndex,
-    PodIndex,
-    PodPresence,
-    State,
-    node_refusal,
-    protected_amounts,
-)
+from berth_descheduler.planner.problem import drain_refusal, holding_refusal, source_refusal
+from berth_descheduler.planner.settings import WHOLE
+from berth_descheduler.planner.simulation import ClassIndex, PodPresence, node_refusal, protected_amounts
 
 _ABOVE_PROTECTION: Final = Refusal(RefusalReason.ABOVE_PROTECTION, "would go above its protection threshold")
 

@@ -17,19 +17,9 @@ import numpy as np
 
 from berth_core import PODS, Deadline, NoDeadline, Pod, Snapshot, is_over
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, Prover, Quality, State, format_money
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
-from berth_descheduler.planner.problem import (
-    DisruptionCost,
-    MoneyQuality,
-    Problem,
-    Proposal,
-    Prover,
-    Quality,
-    Sources,
-    find_sources,
-)
-from berth_descheduler.planner.settings import format_money
-from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
+from berth_descheduler.planner.problem import DisruptionCost, MoneyQuality, Sources, find_sources
 from berth_descheduler.planner.solver import (
     Candidates,
     DependentPods,

@@ -16,20 +16,24 @@ import numpy as np
 
 from berth_core import PODS, Deadline, InputError, NoDeadline, Pod, Snapshot, effective_requests
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner.explanations import Blockers
-from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, find_pods_to_fit, gang_of
-from berth_descheduler.planner.problem import (
-    DisruptionCost,
+from berth_descheduler.planner import (
+    NodeIndex,
+    PodIndex,
     Problem,
     Proposal,
     Prover,
     Quality,
-    find_sources,
-    source_refusal,
+    RoomMade,
+    RoomRequest,
+    State,
+    find_pods_to_fit,
+    room_of_guarantee,
 )
-from berth_descheduler.planner.queue_guarantees import reserved_queue, room_of_guarantee
-from berth_descheduler.planner.rooms import RoomMade, RoomRequest, WaitingPod
-from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State
+from berth_descheduler.planner.explanations import Blockers
+from berth_descheduler.planner.pending_pods import SHAPE_NAMESPACE, GangOf, gang_of
+from berth_descheduler.planner.problem import DisruptionCost, find_sources, source_refusal
+from berth_descheduler.planner.queue_guarantees import reserved_queue
+from berth_descheduler.planner.rooms import WaitingPod
 from berth_descheduler.planner.solver import (
     ExactRoom,
     Ints,

@@ -1,0 +1,1 @@
+"""What plans are for: one folder for each goal, with its strategy."""

@@ -1,0 +1,1 @@
+"""Frees nodes: `Threshold` by rules of thumb, `Consolidate` as many as possible."""

@@ -1,0 +1,1 @@
+"""Lowers what the workload cannot use of a free resource."""
