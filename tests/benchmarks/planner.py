@@ -45,7 +45,7 @@ from berth_descheduler.planner.simulation.state import State
 from berth_descheduler.planner.solver import build_packing_model
 from berth_descheduler.planner.solver.highs import is_installed
 from berth_descheduler.planner.stranded_capacity import read_mix
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs, make_strategy
+from berth_descheduler.plugins.defragmentation import Defragmentation, DefragmentationArgs
 from planner_settings import args_of, planner_settings
 
 SIZES = (1_000, 5_000, 10_000)
@@ -100,7 +100,7 @@ class Planned:
 def plan_on(snapshot: Snapshot, settings: PlannerSettings) -> Planned:
     """Return a strategy's proposal; the time that it takes to read the problem is not in `seconds`."""
     started = time.perf_counter()
-    strategy = make_strategy(args_of(settings), NoDeadline())
+    strategy = Defragmentation(args_of(settings)).strategy(NoDeadline())
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
     _ = problem.pod_refusals, problem.pods_to_move, problem.cluster.taken
     prepared = time.perf_counter()

@@ -28,6 +28,7 @@ from berth_core.errors import BerthError, InputError
 from berth_core.policies import SCHEDULED, VALID
 from berth_descheduler.api.app import DESCRIPTION_PATH, PAGE_PATH, Application
 from berth_descheduler.cli.main import berth
+from berth_descheduler.goals import OFFERED_GOALS
 from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP, OWN_PLUGINS
 from berth_descheduler.server import serve
 from berth_kube.client import KubeClient
@@ -81,7 +82,6 @@ _VOCABULARIES: Final[Mapping[str, frozenset[str]]] = {
     "room reasons": frozenset({"NotTaken"}),
     "room states": frozenset({"Held", "Failed"}),
     "slot states": frozenset({"Held", "Lost"}),
-    "strategies": frozenset({"MakeRoom"}),
     "types of the event stream's events": frozenset({"deleted", "problem"}),
     "verdicts of a cycle": frozenset({"NothingToMove"}),
 }
@@ -324,9 +324,11 @@ def _reasons() -> Iterator[str]:
     kinds = {kind for capability in CAPABILITIES for kind in capability.kinds}
     yield from _section("actions that wait in the operator's queue (label kind)", sorted({*KeyKind, *kinds}))
     enumerations = _enumerations()
-    for title, members in sorted(_VOCABULARIES.items()):
+    vocabularies: dict[str, Iterable[str]] = {"strategies": [goal.name for goal in OFFERED_GOALS]}
+    for title, members in _VOCABULARIES.items():
         found = [values for values in enumerations if members <= set(values)]
-        values = found[0] if len(found) == 1 else (f"{len(found)} enumerations have {sorted(members)}",)
+        vocabularies[title] = found[0] if len(found) == 1 else (f"{len(found)} enumerations have {sorted(members)}",)
+    for title, values in sorted(vocabularies.items()):
         yield from _section(title, sorted(value or '""' for value in values))
     yield from _section("reasons of a Reservation's conditions", sorted(ConditionReason))
     yield from _section("events on a pod of the operator's", [TEMPLATE_DIFFERS])

@@ -38,8 +38,7 @@ def test_the_demos_services_plan_as_the_demo_says() -> None:
     # What a person types has to exist; the demo types nothing.
     balance = said.plugins.balance.plugin
     assert isinstance(balance, Defragmentation)
-    args = balance.args
-    plugins = default_plugins(replace(args, room=replace(args.room, names_must_exist=False)))
+    plugins = default_plugins(balance.args)
     assert replace(said, now=None, names_must_exist=False, plugins=plugins) == PLANNER_SETTINGS
 
 

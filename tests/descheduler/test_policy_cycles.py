@@ -12,9 +12,9 @@ from berth_core.labels import POLICY_LABEL
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPhase, RunMode
 from berth_core.names import DESCHEDULER_LEASE, OPERATOR_LEASE
 from berth_descheduler.cycle import Cycle, CycleContext
+from berth_descheduler.goals import goal_named
 from berth_descheduler.migration.plans import build_requested_plan
 from berth_descheduler.outcome import SilentObserver, Verdict
-from berth_descheduler.plugins import StrategyName
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.resources import LEASES, MIGRATION_PLANS, PODS
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock
@@ -121,7 +121,7 @@ def test_a_plan_that_was_asked_for_and_moves_nothing_is_over(cluster: FakeCluste
 
 
 def consolidating(cluster: FakeCluster, **limits: Any) -> Cycle:  # noqa: ANN401 - fields of the settings
-    planner = replace(with_args(PLANNER, strategy=StrategyName.CONSOLIDATE), **limits)
+    planner = replace(with_args(PLANNER, goal=goal_named("Consolidate")), **limits)
     around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings(RunMode.AUTO), planner)
 

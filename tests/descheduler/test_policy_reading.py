@@ -98,7 +98,7 @@ def test_a_full_policy_means_what_it_says() -> None:
     assert planner.node_selector is not None
     wanted = LabelSelectorRequirement(key="pool", operator="In", values=("batch",))
     assert planner.node_selector.match_expressions == (wanted,)
-    assert args_of(planner).strategy.value == "Consolidate"
+    assert args_of(planner).goal.name == "Consolidate"
     assert planner.cool_down == timedelta(minutes=30)
     cycle = run.cycle
     assert (cycle.policy, cycle.min_freed_nodes, cycle.max_replans) == ("nightly", 2, 1)

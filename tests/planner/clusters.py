@@ -156,7 +156,7 @@ def making_room(
     raw = {"strategy": "MakeRoom", "room": {"shapes": list(shapes), "pods": list(pods)}, **args}
     parsed = DefragmentationArgs.parse(raw)
     return planner_settings(
-        args=replace(parsed, room=replace(parsed.room, names_must_exist=as_typed)),
+        args=replace(parsed, own=replace(parsed.own, names_must_exist=as_typed)),
         names_must_exist=as_typed,
         max_moves=max_moves,
         waves=WaveLimits(per_controller=per_controller),

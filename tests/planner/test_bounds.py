@@ -179,7 +179,7 @@ def test_a_large_pod_takes_as_much_room_as_it_leaves(shape: str, want_more: int)
 
 def room_bounds(snapshot: Snapshot, shape: str) -> tuple[RoomBound, ...]:
     how = making_room(shapes=[shape])
-    strategy = MakeRoom(args_of(how).room)
+    strategy = MakeRoom(args_of(how).own)
     problem = Problem.from_snapshot(snapshot, how, strategy.waiting_pods(snapshot))
     sources = find_sources(problem).to_take_from
     packing = build_packing_model(problem, State(problem.cluster), sources)

@@ -9,8 +9,10 @@ import pytest
 from berth_core.errors import InputError
 from berth_core.migration_plans import Objective
 from berth_core.snapshot import Snapshot
+from berth_descheduler.goals import GOALS, OFFERED_GOALS, goal_named, read_goal
 from berth_descheduler.planner import WaveLimits, plan
-from berth_descheduler.plugins.defragmentation import DefragmentationArgs, Goal, NoBalance, StrategyName, goal_of
+from berth_descheduler.plugins import LentNodes, NodeDrain, ReservationWindows, StarvingJobs, goal_of
+from berth_descheduler.plugins.defragmentation import DefragmentationArgs, NoBalance
 from builders import namespace, node, pod
 from planner.clusters import settings
 from planner_settings import planner_settings
@@ -241,7 +243,7 @@ def test_arguments_read_back_as_they_were() -> None:
 
 @pytest.mark.parametrize("written", ["threshold", "Threshold", "THRESHOLD"])
 def test_a_strategy_is_known_however_it_is_written(written: str) -> None:
-    assert StrategyName.parse(written) is StrategyName.THRESHOLD
+    assert read_goal(written) is goal_named("Threshold")
 
 
 def test_limits_that_allow_nothing_are_refused() -> None:
@@ -266,15 +268,45 @@ def test_a_namespace_that_does_not_exist_is_refused_where_a_person_has_typed_it_
     )
 
 
-def test_a_recorded_plan_says_what_it_is_for() -> None:
-    recorded = {name: Objective(strategy=name) for name in (*StrategyName, "Tidy")}
-    recorded["SinglePods"] = NoBalance(("Naming",)).objective
+@pytest.mark.parametrize(
+    ("recorded", "want_goal"),
+    [
+        *((Objective(strategy=goal.name), goal.name) for goal in OFFERED_GOALS),
+        (Objective(strategy="Tidy"), "Consolidate"),
+        (NoBalance(("Naming",)).objective, "SinglePods"),
+        (NoBalance(("LentNodes",)).objective, "SinglePods"),
+        (LentNodes().objective, "MakeRoom"),
+        (StarvingJobs().objective, "StarvingJobs"),
+        (ReservationWindows().objective, "SinglePods"),
+        (NodeDrain(nodes=frozenset({"a"})).objective, "SinglePods"),
+    ],
+)
+def test_a_recorded_plan_says_what_it_is_for(recorded: Objective, want_goal: str) -> None:
+    assert goal_of(recorded).name == want_goal
 
-    assert {name: goal_of(one) for name, one in recorded.items()} == {
-        "Threshold": Goal.FREE_NODES,
-        "Consolidate": Goal.FREE_NODES,
-        "MakeRoom": Goal.MAKE_ROOM,
-        "MinimizeFragmentation": Goal.LOWER_FRAGMENTATION,
-        "Tidy": Goal.FREE_NODES,
-        "SinglePods": Goal.MOVE_PODS,
-    }
+
+def test_a_goal_says_what_a_plan_for_it_has_to_keep_to() -> None:
+    goals = {goal.name: goal for goal in GOALS}
+
+    assert {name for name, goal in goals.items() if goal.frees_nodes} == {"Threshold", "Consolidate"}
+    assert {name for name, goal in goals.items() if not goal.empties_nodes} == {"MakeRoom", "MinimizeFragmentation"}
+    assert {name for name, goal in goals.items() if not goal.heeds_min_freed_nodes} == {"MakeRoom"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "want"),
+    [
+        (
+            {"room": {"shapes": ["cpu=1"]}},
+            "room is {'shapes': ['cpu=1']}; expected nothing with a strategy other than MakeRoom",
+        ),
+        (
+            {"strategy": "MakeRoom", "nodePrice": {"default": 1}},
+            "nodePrice is {'default': '1'}; expected nothing with a strategy other than Consolidate",
+        ),
+    ],
+)
+def test_an_argument_of_another_goal_is_refused(raw: dict[str, Any], want: str) -> None:
+    with pytest.raises(InputError) as caught:
+        DefragmentationArgs.parse(raw)
+    assert str(caught.value) == want

@@ -82,8 +82,8 @@ def test_what_is_said_to_fit_does_all_at_once(snapshot: Snapshot, how: PlannerSe
     nominated = {(space(one.pod), name(one.pod)) for one in world.expected()}
     named = {room.name for room in made.room}
     wanted = [pod for key, pod in world.pods.items() if f"{key[0]}/{key[1]}" in named]
-    assert args_of(how).room.shapes or len(wanted) == len(made.room)
-    for room in made.room if not args_of(how).room.shapes else ():
+    assert args_of(how).own.shapes or len(wanted) == len(made.room)
+    for room in made.room if not args_of(how).own.shapes else ():
         if (room.wanted or 0) > 1:
             continue  # pods that are alike share a record; the shapes below show that counts are right
         pod = next(pod for pod in wanted if f"{space(pod)}/{name(pod)}" == room.name)
@@ -93,7 +93,7 @@ def test_what_is_said_to_fit_does_all_at_once(snapshot: Snapshot, how: PlannerSe
             present.append(Present(pod, node))
 
 
-@holds_for(waiting_clusters(), ways.filter(lambda how: bool(args_of(how).room.shapes)))
+@holds_for(waiting_clusters(), ways.filter(lambda how: bool(args_of(how).own.shapes)))
 def test_a_shape_fits_as_often_as_is_said(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
@@ -105,7 +105,7 @@ def test_a_shape_fits_as_often_as_is_said(snapshot: Snapshot, how: PlannerSettin
     assert made.quality.reached == room.fitted <= made.quality.upper_bound
     assert made.quality.fewest_moves <= made.quality.moves == len(made.moves)
     free = {node.name: node.allocatable.minus(node.requested) for node in made.after.nodes}
-    amounts = args_of(how).room.shapes[0].amounts
+    amounts = args_of(how).own.shapes[0].amounts
     for node in room.nodes:
         assert amounts.fits_within(free[node])
         free[node] = free[node].minus(amounts)

@@ -64,7 +64,7 @@ def test_what_is_improved_leaves_no_node_with_more_than_it_has(
     snapshot: Snapshot, shape: str, budget: int | None
 ) -> None:
     how = making_room(shapes=[shape], max_moves=budget)
-    problem = Problem.from_snapshot(snapshot, how, MakeRoom(args_of(how).room).waiting_pods(snapshot))
+    problem = Problem.from_snapshot(snapshot, how, MakeRoom(args_of(how).own).waiting_pods(snapshot))
     sources = find_sources(problem).to_take_from
     packing = build_packing_model(problem, State(problem.cluster), sources)
     may_leave = np.isin(np.arange(packing.nodes), sources)
@@ -88,7 +88,7 @@ def test_what_is_improved_leaves_no_node_with_more_than_it_has(
 
 def improved(snapshot: Snapshot, shape: str, *, budget: int, asks: int) -> RoomImproved:
     how = making_room(shapes=[shape], max_moves=budget)
-    problem = Problem.from_snapshot(snapshot, how, MakeRoom(args_of(how).room).waiting_pods(snapshot))
+    problem = Problem.from_snapshot(snapshot, how, MakeRoom(args_of(how).own).waiting_pods(snapshot))
     sources = find_sources(problem).to_take_from
     packing = build_packing_model(problem, State(problem.cluster), sources)
     may_leave = np.isin(np.arange(packing.nodes), sources)

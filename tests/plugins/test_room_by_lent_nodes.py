@@ -16,7 +16,6 @@ from berth_descheduler.framework import RefusalReason
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate, starved_pods
 from berth_descheduler.plugins import default_plugins, goal_of, settings_with
-from berth_descheduler.plugins.defragmentation import Goal
 from berth_descheduler.plugins.lent_nodes import LentNodes, why_not_evicted
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.profiles import read_profile
@@ -77,7 +76,7 @@ def test_a_preemptable_pod_moves_to_the_open_lent_node_for_one_that_waits() -> N
     assert moves(found) == [("batch-0", "lent")]
     (room,) = found.rooms
     assert (room.name, room.nodes) == ("default/web", ("usual",))
-    assert goal_of(found.objective) is Goal.MAKE_ROOM
+    assert goal_of(found.objective) is LentNodes.goal
 
 
 def test_lent_nodes_come_before_others_that_have_room() -> None:

@@ -36,4 +36,9 @@ def args_of(settings: PlannerSettings) -> DefragmentationArgs:
 
 
 def with_args(settings: PlannerSettings, **args: Any) -> PlannerSettings:  # noqa: ANN401 - fields of the arguments
-    return settings_with(settings, with_defragmentation(settings.plugins, replace(args_of(settings), **args)))
+    """The settings with other arguments of `Defragmentation`, those that only its goal has among them."""
+    given = args_of(settings)
+    own = {name: args.pop(name) for name in [*args] if not hasattr(given, name)}
+    if own:
+        args["own"] = replace(given.own, **own)
+    return settings_with(settings, with_defragmentation(settings.plugins, replace(given, **args)))

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from berth_core import MigrationPlan, MoveState, Pod
+from berth_descheduler.goals import DEFAULT_GOAL_OF_COMMANDS
 from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, WaveLimits, measure_cluster, plan
-from berth_descheduler.plugins import DefragmentationArgs, StrategyName, default_plugins, settings_with
-from berth_descheduler.report import counted_by, draw_nodes, judge
+from berth_descheduler.plugins import DefragmentationArgs, default_plugins, settings_with
+from berth_descheduler.report import draw_nodes, judge_plan
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import MIGRATION_PLANS, PODS, KubeClient, connect
 from berth_sandbox.ports import LOOPBACK, free_port
@@ -23,16 +24,16 @@ from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
 
-_STRATEGY: Final = StrategyName.CONSOLIDATE
+_GOAL: Final = DEFAULT_GOAL_OF_COMMANDS
 _WAVES: Final = WaveLimits(per_controller=4, per_wave=40)
 """More at once than where strangers' services run: each wave takes about as long as its slowest move."""
 
-_PLUGINS: Final = default_plugins(DefragmentationArgs.parse({"strategy": _STRATEGY.value}))
+_PLUGINS: Final = default_plugins(DefragmentationArgs.parse({"strategy": _GOAL.name}))
 PLANNER_SETTINGS: Final = settings_with(PlannerSettings(max_moves=None, plugins=_PLUGINS, waves=_WAVES), _PLUGINS)
 """What the demo plans with."""
 
 PLANNER_OPTIONS: Final = (
-    f"--strategy={_STRATEGY.option}",
+    f"--strategy={_GOAL.option}",
     f"--per-controller={_WAVES.per_controller}",
     f"--per-wave={_WAVES.per_wave}",
 )
@@ -122,9 +123,9 @@ def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoRun:
 
 def _show_plan(planned: Plan, narrator: Narrator) -> None:
     freed, moves = len(planned.freed_nodes), len(planned.moves)
-    narrator.say(f"{_STRATEGY.value} finds {moves} moves in {planned.waves} waves that free {freed} nodes")
+    narrator.say(f"{_GOAL.name} finds {moves} moves in {planned.waves} waves that free {freed} nodes")
     if planned.quality is not None:
-        narrator.say(judge(planned.quality, what=counted_by(planned)))
+        narrator.say(judge_plan(planned))
 
 
 def run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> MigrationPlan | None:

@@ -52,7 +52,7 @@ from berth_descheduler.migration.recovery import release_reservations, status_of
 from berth_descheduler.migration.validation import WaveValidator
 from berth_descheduler.outcome import Phase, PlanOutcome, conclude
 from berth_descheduler.planner import Invalid
-from berth_descheduler.plugins import Goal, goal_of
+from berth_descheduler.plugins import goal_of
 from berth_descheduler.telemetry import EventReason
 from berth_kube import MIGRATION_PLANS, NotFoundError
 
@@ -159,7 +159,7 @@ def _execute(
 
 def _may_replan(context: PlanContext, plan: MigrationPlan) -> bool:
     """Return whether the run plans again what a plan could not do; rooms are asked for once."""
-    frees_nodes = goal_of(plan.spec.objective) is Goal.FREE_NODES
+    frees_nodes = goal_of(plan.spec.objective).frees_nodes
     return context.settings.max_replans > 0 and frees_nodes and not plan.spec.rooms
 
 
@@ -191,7 +191,7 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
         pending=count_pending(context.client, evicted, since),
         seconds=seconds,
         note=execution.stop_message or _why_never_begun(execution),
-        frees_nodes=goal_of(plan.spec.objective) is Goal.FREE_NODES,
+        frees_nodes=goal_of(plan.spec.objective).frees_nodes,
         ping_pong=_count_ping_pong(context, plan, execution),
         rooms=execution.rooms,
         outdated=outdated,
@@ -200,7 +200,7 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
 
 def _await_sources(context: PlanContext, plan: MigrationPlan, execution: Execution) -> Sources:
     """Wait a while for the pods on their way out, where their nodes become free and nothing ends the run."""
-    waits = goal_of(plan.spec.objective) is Goal.FREE_NODES and not _is_interrupted(execution)
+    waits = goal_of(plan.spec.objective).frees_nodes and not _is_interrupted(execution)
     return await_sources(
         context.client,
         context.clock,

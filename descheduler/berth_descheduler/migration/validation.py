@@ -63,7 +63,7 @@ from berth_descheduler.planner import (
     wish_refusals,
     with_surges,
 )
-from berth_descheduler.plugins import Goal, drain_of, evicts_for_room, goal_of, why_not_evicted
+from berth_descheduler.plugins import drain_of, evicts_for_room, goal_of, why_not_evicted
 from berth_descheduler.settings import CycleSettings
 from berth_kube import NODES, PODS, KubeClient
 
@@ -245,9 +245,9 @@ def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
 def _nodes_to_be_emptied_whole(plan: MigrationPlan) -> tuple[str, ...] | None:
     """Return the sources that keep all pods if one pod stays.
 
-    None stands for all sources; empty where room is made or fragmentation lowered.
+    None stands for all sources; empty with a goal that takes single pods off nodes.
     """
-    if goal_of(plan.spec.objective) in {Goal.MAKE_ROOM, Goal.LOWER_FRAGMENTATION}:
+    if not goal_of(plan.spec.objective).empties_nodes:
         return ()
     return None if plan.spec.predicted is None else plan.spec.predicted.freed_nodes
 
@@ -294,7 +294,7 @@ def too_little_gain_reason(
     it would be filled once more.
     """
     alone = any(move.stands_alone for move in found.moves)
-    if alone or goal_of(found.objective) is Goal.MAKE_ROOM or not found.freed_nodes:
+    if alone or not goal_of(found.objective).heeds_min_freed_nodes or not found.freed_nodes:
         return None
     refilled = find_refilled(history, found.freed_nodes, now, settings.pod_cool_down)
     lasting, least = len(found.freed_nodes) - len(refilled), max(1, settings.min_freed_nodes)

@@ -24,16 +24,16 @@ from berth_core import (
     parse_selector,
     parse_timestamp,
 )
+from berth_descheduler.goals import DEFAULT_GOAL, DEFAULT_GOAL_OF_COMMANDS, OFFERED_GOALS, read_goal
 from berth_descheduler.options.completion import complete_contexts, complete_namespaces
 from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.planner.goal import Goal
 from berth_descheduler.plugins import (
     DEFRAGMENT_DEFAULT,
     LOW_DEFAULT,
-    PROTECTION_DEFAULT,
     DefaultEvictor,
     DefaultEvictorArgs,
     DefragmentationArgs,
-    StrategyName,
     default_plugins,
     settings_with,
 )
@@ -42,28 +42,24 @@ from berth_service.command_line import OwnCommand
 # --- option errors ---------------------------------------------------------------------------------------------------
 # Input errors of the planner in terms of the command line: the option, and what was typed.
 
-_SHAPE_OWNER: Final = "--shape-owner"
+_OFFERED: Final = ", ".join(goal.option for goal in OFFERED_GOALS)
+_OF_GOALS: Final = tuple(option for goal in OFFERED_GOALS for option in goal.options)
+_QUOTED_WHOLE: Final = frozenset(option.flag for option in _OF_GOALS if option.is_quoted_whole)
 _OPTIONS: Final = {
     "strategy": "--strategy",
-    "shape": "--shape",
-    "pod": "--pod",
-    "room.queue": "--queue",
-    "room.owners": _SHAPE_OWNER,
-    "room.owners.namespace": _SHAPE_OWNER,
-    "room.owners.selector": _SHAPE_OWNER,
     "resourceType": "--resource-type",
     "lowThresholds": "--low-threshold",
     "defragmentThresholds": "--defragment-threshold",
     "protectionThresholds": "--protection-threshold",
     "numberOfNodes": "--number-of-nodes",
     "coolDownTime": "--cool-down",
-    "minSavingsPerMove": "--min-savings-per-move",
     "maxMoves": "--max-moves",
     "maxMovesPerNode": "--max-moves-per-node",
     "maxMovesPerNamespace": "--max-moves-per-namespace",
     "timeLimit": "--time-limit",
     "waves.per_controller": "--per-controller",
     "waves.per_wave": "--per-wave",
+    **{field: option.flag for option in _OF_GOALS for field in option.fields},
 }
 """Fields of the plugin's arguments and of the planner's settings, and the options that set them."""
 
@@ -87,14 +83,12 @@ def naming_options(options: Mapping[str, Any]) -> Iterator[None]:
 def _by_option(error: InputError, options: Mapping[str, Any]) -> InputError:
     if error.field.split(".")[0] == _NAMESPACES:
         return _namespace_error(error, options)
-    if error.field.split(".")[0] == "nodePrice":
-        return InputError("--node-price", error.value, error.expected, said=error.said)
     field, resource = _split_threshold(error.field)
-    option = _OPTIONS.get(field)
+    option = _OPTIONS.get(field) or _OPTIONS.get(field.split(".")[0])
     if option is None:
         return error
     given = options.get(_parameter(option))
-    value = given if option == _SHAPE_OWNER else _typed(given, resource, error.value)
+    value = given if option in _QUOTED_WHOLE else _typed(given, resource, error.value)
     return InputError(option, value, _THRESHOLD.sub(_threshold_option, error.expected), said=error.said)
 
 
@@ -187,23 +181,20 @@ def _read(options: dict[str, Any], name: str, expected: str, *, least: timedelta
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_OPTIONS_OF_STRATEGY: Final = {
-    "shape": StrategyName.MAKE_ROOM,
-    "shape_owner": StrategyName.MAKE_ROOM,
-    "queue": StrategyName.MAKE_ROOM,
-    "pod": StrategyName.MAKE_ROOM,
-    "node_price": StrategyName.CONSOLIDATE,
-    "min_savings_per_move": StrategyName.CONSOLIDATE,
-    "low_threshold": StrategyName.THRESHOLD,
-    "defragment_threshold": StrategyName.THRESHOLD,
-    "number_of_nodes": StrategyName.THRESHOLD,
+_GOAL_OF_PARAMETER: Final = {
+    parameter: goal
+    for goal in reversed(OFFERED_GOALS)
+    for parameter in (*(option.parameter for option in goal.options), *goal.shared_options)
 }
-"""Options that mean something with one strategy only: with another they would be passed over in silence."""
+"""Options that mean something with one goal only: with another they would be passed over in silence."""
+
+_EITHER: Final = next(goal for goal in OFFERED_GOALS if goal.whole_nodes is None)
+"""The goal of which only the arguments say whether it empties nodes whole."""
 
 _ARGS_BY_OPTION: Final = {
     "low_threshold": ("lowThresholds", LOW_DEFAULT),
     "defragment_threshold": ("defragmentThresholds", DEFRAGMENT_DEFAULT),
-    "protection_threshold": ("protectionThresholds", PROTECTION_DEFAULT),
+    "protection_threshold": ("protectionThresholds", DEFAULT_GOAL.protection_percent),
 }
 
 
@@ -291,44 +282,15 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
         click.option(
             "--strategy",
             shell_complete=lambda _context, _parameter, incomplete: [
-                CompletionItem(one.option) for one in StrategyName if one.option.startswith(incomplete)
+                CompletionItem(goal.option) for goal in OFFERED_GOALS if goal.option.startswith(incomplete)
             ],
-            help=f"How moves are chosen: {', '.join(strategy.option for strategy in StrategyName)}. Default: the one "
-            f"that other options are for, such as --shape, else {StrategyName.CONSOLIDATE.option}.",
+            help=f"How moves are chosen: {_OFFERED}. Default: the one that other options are for, such as --shape, "
+            f"else {DEFAULT_GOAL_OF_COMMANDS.option}.",
         ),
-        click.option(
-            "--shape",
-            multiple=True,
-            metavar="RESOURCE=AMOUNT,...[,count=N]",
-            help="make-room: what must fit, such as cpu=12,memory=48Gi,count=3; without a count as many as possible.",
-        ),
-        click.option(
-            "--shape-owner",
-            metavar="NAMESPACE/SELECTOR",
-            help="make-room: whose pods may take the room of the shapes, such as ml/app=train. Default: none.",
-        ),
-        click.option(
-            "--queue",
-            metavar="NAME",
-            help="make-room: the queue for what is left of whose guarantee room is made, instead of --shape and --pod. "
-            "Where Volcano and Berth have one of that name, queues.GROUP/NAME.",
-        ),
-        click.option(
-            "--pod",
-            multiple=True,
-            metavar="NAMESPACE/NAME",
-            help="make-room: a pending pod that must fit, with its gang; may be repeated. Default: all pending pods.",
-        ),
-        click.option(
-            "--node-price",
-            multiple=True,
-            metavar="SOURCE=VALUE",
-            help="consolidate: what a node's hour costs: annotation=KEY, label=KEY, TYPE=AMOUNT or default=AMOUNT.",
-        ),
-        click.option(
-            "--min-savings-per-move",
-            metavar="AMOUNT",
-            help="consolidate: what each move has to save; default: nothing.",
+        *(
+            click.option(option.flag, multiple=option.is_repeated, metavar=option.metavar, help=option.help)
+            for goal in reversed(OFFERED_GOALS)
+            for option in goal.options
         ),
         click.option(
             "--resource-type",
@@ -347,7 +309,7 @@ def _strategy_options() -> tuple[Callable[[F], F], ...]:
 
 def _threshold_options() -> tuple[Callable[[F], F], ...]:
     threshold: dict[str, Any] = {"metavar": "[RESOURCE=]PERCENT", "multiple": True}
-    protection = f"Fill no node above this; default {PROTECTION_DEFAULT} with threshold, else 100."
+    protection = f"Fill no node above this; default {DEFAULT_GOAL.protection_percent} with threshold, else 100."
     return (
         click.option("--low-threshold", **threshold, help=f"Take pods off nodes below this; default {LOW_DEFAULT}."),
         click.option(
@@ -431,10 +393,10 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
 
     `at` is the time to plan at, now if None. Raises `InputError` that names the option.
     """
-    strategy = _strategy(options)
+    goal = _goal(options)
     with naming_options(options):
-        args = DefragmentationArgs.parse(_args(options, strategy))
-        args = replace(args, room=replace(args.room, names_must_exist=True))
+        args = DefragmentationArgs.parse(_args(options, goal))
+        args = replace(args, own=goal.typed(args.own))
         plugins = default_plugins(args, _evictor(options["label_selector"]))
         settings = PlannerSettings(
             max_moves=options["max_moves"],
@@ -461,75 +423,45 @@ def longest_grace(options: dict[str, Any]) -> timedelta:
     return timedelta(seconds=duration_option(options, "max_grace_period"))
 
 
-def _strategy(options: dict[str, Any]) -> StrategyName:
-    """Return the strategy, without one that of the other options.
+def _goal(options: dict[str, Any]) -> Goal[Any, Any]:
+    """Return the goal of the strategy, without one that of the other options.
 
     Raises `InputError` for one that does not exist and for options of another one.
     """
-    implied = [needed for name, needed in _OPTIONS_OF_STRATEGY.items() if options[name]]
+    implied = [needed for name, needed in _GOAL_OF_PARAMETER.items() if options[name]]
     if options["whole_nodes"] is False:
-        implied.append(StrategyName.THRESHOLD)
+        implied.append(_EITHER)
     try:
-        default = next(iter(implied), StrategyName.CONSOLIDATE).option
-        strategy = StrategyName.parse(default if options["strategy"] is None else options["strategy"])
+        default = next(iter(implied), DEFAULT_GOAL_OF_COMMANDS)
+        goal = default if options["strategy"] is None else read_goal(options["strategy"])
     except InputError as error:
-        names = ", ".join(strategy.option for strategy in StrategyName)
-        raise InputError("--strategy", options["strategy"], f"one of {names}") from error
-    for name, needed in _OPTIONS_OF_STRATEGY.items():
-        if options[name] and strategy is not needed:
+        raise InputError("--strategy", options["strategy"], f"one of {_OFFERED}") from error
+    for name, needed in _GOAL_OF_PARAMETER.items():
+        if options[name] and goal is not needed:
             value = options[name][0] if isinstance(options[name], tuple) else options[name]
-            expected = f"--strategy {needed.option} beside it, not {strategy.option}"
+            expected = f"--strategy {needed.option} beside it, not {goal.option}"
             raise InputError(option_of(name), value, expected)
-    if strategy.whole_nodes not in {None, options["whole_nodes"]} and options["whole_nodes"] is not None:
+    if goal.whole_nodes not in {None, options["whole_nodes"]} and options["whole_nodes"] is not None:
         given = "--whole-nodes" if options["whole_nodes"] else "--single-pods"
-        expected = f"--strategy {StrategyName.THRESHOLD.option} beside it, not {strategy.option}"
+        expected = f"--strategy {_EITHER.option} beside it, not {goal.option}"
         raise InputError(given, None, expected, said="given")
-    return strategy
+    return goal
 
 
-def _args(options: dict[str, Any], strategy: StrategyName) -> dict[str, Any]:
+def _args(options: dict[str, Any], goal: Goal[Any, Any]) -> dict[str, Any]:
     """Return the plugin's arguments as a policy has them."""
     resource = options["resource_type"]
+    own = {name: value for other in reversed(OFFERED_GOALS) for name, value in other.read_options(options).items()}
     return {
-        "strategy": strategy.value,
+        "strategy": goal.name,
         "wholeNodes": options["whole_nodes"],
         "resourceType": resource,
         "numberOfNodes": options["number_of_nodes"],
         "coolDownTime": options["cool_down"],
         "evictableNamespaces": _namespaces(options),
-        "room": _room(options),
-        "nodePrice": _node_price(options["node_price"]),
-        "minSavingsPerMove": options["min_savings_per_move"] or 0,
+        **own,
         **_threshold_args(options, resource),
     }
-
-
-def _room(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the room request as a policy has it.
-
-    Raises `InputError` for an invalid owner.
-    """
-    room: dict[str, Any] = {"shapes": list(options["shape"]), "pods": list(options["pod"])}
-    if options["queue"] is not None:
-        room["queue"] = options["queue"]
-    if options["shape_owner"] is not None:
-        namespace, slash, selector = options["shape_owner"].partition("/")
-        if not slash:
-            raise InputError("--shape-owner", options["shape_owner"], "a namespace and a selector, as ml/app=train")
-        room["owners"] = {"namespace": namespace, "selector": selector}
-    return room
-
-
-def _node_price(given: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return the prices of nodes as a policy has them; raises `InputError`."""
-    found: dict[str, Any] = {}
-    for text in given:
-        source, _, value = text.rpartition("=")
-        if not source or not value:
-            raise InputError("--node-price", text, "annotation=KEY, label=KEY, default=AMOUNT or as m5.xlarge=0.192")
-        where = found if source in {"annotation", "label", "default"} else found.setdefault("instanceTypes", {})
-        where[source] = value
-    return found or None
 
 
 def _evictor(label_selector: str | None) -> DefaultEvictor:

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from berth_core import InputError, Limits, MoveMethod, format_duration
+from berth_descheduler.goals import OFFERED_GOALS
 from berth_descheduler.options.command import (
     PARAMETERS,
     duration_option,
@@ -293,10 +294,6 @@ PLANNED: Final = frozenset(
         "strategy",
         "whole_nodes",
         "label_selector",
-        "shape",
-        "shape_owner",
-        "queue",
-        "pod",
         "resource_type",
         "low_threshold",
         "defragment_threshold",
@@ -311,8 +308,7 @@ PLANNED: Final = frozenset(
         "include_namespace",
         "exclude_namespace",
         "cool_down",
-        "node_price",
-        "min_savings_per_move",
+        *(option.parameter for goal in OFFERED_GOALS for option in goal.options),
     }
 )
 CARRIED_OUT: Final = frozenset(

@@ -6,6 +6,7 @@ Puts together the problem, the strategy, the waves, and the numbers before and a
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Final, TypeAlias
 
 from berth_core import (
@@ -203,6 +204,7 @@ _NOT_BOUGHT: Final = frozenset({PODS, EPHEMERAL_STORAGE})
 _STATEFUL_SET: Final = "StatefulSet"
 _USUAL_GRACE_SECONDS: Final = 30
 _LARGEST_NUMBER: Final = (1 << 31) - 1
+_MILLION: Final = 1_000_000
 _LONGEST_START_SECONDS: Final = 120
 """A pod that was not ready for a while meanwhile seems to have taken longer."""
 
@@ -313,6 +315,16 @@ class Plan:
         """
         pods = (one for one in self.refused if one.kind is RefusedKind.POD and one.node in nodes)
         return tuple(one for one in pods if one.reason is not RefusalReason.MOVE_LIMIT)
+
+    @property
+    def least_fragmented(self) -> Fraction | None:
+        """Return the share of what is free below which no plan brings the fragmentation; None if it is not known."""
+        change, quality = self.fragmentation, self.quality
+        if change is None or quality is None or quality.is_snapshot_incomplete:
+            return None
+        if quality.proven_optimal:
+            return change.share_after
+        return max(Fraction(0), change.share_before - Fraction(quality.upper_bound, _MILLION))
 
     @property
     def does_nothing(self) -> bool:

@@ -56,6 +56,10 @@ class Thresholds:
         """Return what `parse` reads: whole numbers as such, others as exact text."""
         return {name: plain_percentage(percentage) for name, percentage in self.percentages}
 
+    def written(self) -> str:
+        """Return the percentages as a policy has them."""
+        return f"{{{', '.join(f'{name}: {percentage}' for name, percentage in self.to_mapping().items())}}}"
+
 
 def parse_percentage(field: str, raw: object) -> Fraction:
     """Return a percentage from 0 to 100 exactly as written.

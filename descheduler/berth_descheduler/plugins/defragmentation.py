@@ -1,58 +1,37 @@
-"""The balance plugin `Defragmentation`: its arguments, strategies and their purposes."""
+"""The balance plugin `Defragmentation`: the arguments that all goals have, and the goal that they name."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from enum import Enum, StrEnum, auto
-from typing import Any, Final, assert_never
+from typing import Any, ClassVar, Final
 
 from berth_core import (
     CPU,
     LENT_NODES,
-    STARVING_JOBS,
-    WINDOW_MOVES,
     Deadline,
     InputError,
     Objective,
-    Pod,
-    Snapshot,
     format_duration,
     parse_duration,
     refuse_unknown,
 )
 from berth_descheduler.framework.interfaces import Enabled, PluginSet
-from berth_descheduler.goals.free_nodes.threshold import Threshold, ThresholdRules
-from berth_descheduler.planner import (
-    EvictableNamespaces,
-    NodeIndex,
-    NodePrices,
-    PlannerSettings,
-    Problem,
-    Proposal,
-    RoomRequest,
-    State,
-    Strategy,
-    Thresholds,
-    format_money,
-    parse_money,
-    plain_percentage,
-)
+from berth_descheduler.goals import DEFAULT_GOAL, GOALS, OFFERED_GOALS, read_goal
+from berth_descheduler.goals.move_pods.goal import MovePodsGoal
+from berth_descheduler.planner import EvictableNamespaces, NodePrices, PlannerSettings, Strategy, Thresholds
+from berth_descheduler.planner.goal import Goal
 
 PLUGIN_NAME: Final = "Defragmentation"
 
 LOW_DEFAULT: Final = 40
 DEFRAGMENT_DEFAULT: Final = 70
-PROTECTION_DEFAULT: Final = 95
-"""With the strategy `Threshold`; the others fill nodes up where nothing else is said."""
 
-PROTECTION_DEFAULT_OF_OTHERS: Final = 100
-
-_WORD_START: Final = re.compile("(?<!^)(?=[A-Z])")
+_NAMES: Final = [f"`{goal.name}`{' (default)' if goal is DEFAULT_GOAL else ''}" for goal in OFFERED_GOALS]
+_ALWAYS_WHOLE: Final = [f"`{goal.name}`" for goal in OFFERED_GOALS if goal.whole_nodes]
 
 ARGUMENTS: Final[Mapping[str, str]] = {
-    "strategy": "How moves are chosen: `Threshold` (default), `Consolidate`, `MakeRoom` or `MinimizeFragmentation`.",
-    "wholeNodes": "Empty a node whole or leave it alone: `Consolidate` and `MakeRoom` always, others not by default.",
+    "strategy": f"How moves are chosen: {', '.join(_NAMES[:-1])} or {_NAMES[-1]}.",
+    "wholeNodes": f"Empty a node whole or leave it alone: {' and '.join(_ALWAYS_WHOLE)} always, others not by default.",
     "resourceType": "Orders nodes; what `MinimizeFragmentation` is about. `cpu` by default; a node must have it.",
     "lowThresholds": "`Threshold`: percentages below which a node is a source; `{cpu: 40}` by default.",
     "defragmentThresholds": "`Threshold`: percentages above which a node is a target; `{cpu: 70}` by default.",
@@ -60,9 +39,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "numberOfNodes": "`Threshold`: act only if more nodes than this are low; 0 by default.",
     "evictableNamespaces": "Namespaces whose pods may move: a list `include` or a list `exclude`; all by default.",
     "coolDownTime": "How long a node that pods were moved off is no source again; none by default.",
-    "nodePrice": "`Consolidate`: what a node's hour costs, by `annotation`, `label`, `instanceTypes` or `default`.",
-    "minSavingsPerMove": "`Consolidate` with `nodePrice`: what each move has to save an hour; 0 by default.",
-    "room": "`MakeRoom`: lists `shapes` and `pods`, or a `queue`; `owners` of shapes; all pending pods by default.",
+    **{name: meaning for goal in GOALS for name, meaning in goal.arguments.items()},
 }
 """Each argument with its meaning, as the reference page shows it."""
 
@@ -90,78 +67,6 @@ def find_double_names(raw: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((name, preferred) for name, preferred in given if name != preferred and names.count(preferred) > 1)
 
 
-SINGLE_PODS: Final = "SinglePods"
-"""What a plan records as its strategy if it only moves pods that plugins name."""
-
-
-class Goal(Enum):
-    """What a plan is for."""
-
-    FREE_NODES = auto()
-    MAKE_ROOM = auto()
-    LOWER_FRAGMENTATION = auto()
-    MOVE_PODS = auto()
-    """It moves the pods that deschedule plugins name, and no others."""
-
-
-class StrategyName(StrEnum):
-    """How the moves are chosen."""
-
-    THRESHOLD = "Threshold"
-    CONSOLIDATE = "Consolidate"
-    MAKE_ROOM = "MakeRoom"
-    MINIMIZE_FRAGMENTATION = "MinimizeFragmentation"
-
-    @property
-    def goal(self) -> Goal:
-        """Return what plans of the strategy are for."""
-        others = {
-            StrategyName.MAKE_ROOM: Goal.MAKE_ROOM,
-            StrategyName.MINIMIZE_FRAGMENTATION: Goal.LOWER_FRAGMENTATION,
-        }
-        return others.get(self, Goal.FREE_NODES)
-
-    @property
-    def whole_nodes(self) -> bool | None:
-        """Return whether it empties nodes whole; None where the arguments say that."""
-        match self:
-            case StrategyName.THRESHOLD:
-                return None
-            case StrategyName.CONSOLIDATE | StrategyName.MAKE_ROOM:
-                return True
-            case StrategyName.MINIMIZE_FRAGMENTATION:
-                return False
-
-    @property
-    def option(self) -> str:
-        """Return the name as the command line has it."""
-        return _WORD_START.sub("-", self.value).lower()
-
-    @classmethod
-    def parse(cls, raw: object) -> "StrategyName":
-        """Return the strategy of a name; raises `InputError`.
-
-        The name may be in any case and with or without hyphens.
-        """
-        names = {name.value.lower(): name for name in cls}
-        found = names.get(raw.lower().replace("-", "")) if isinstance(raw, str) else None
-        if found is None:
-            raise InputError("strategy", raw, f"one of {', '.join(name.value for name in cls)}")
-        return found
-
-
-def goal_of(objective: Objective) -> Goal:
-    """Return what a recorded plan is for.
-
-    Plans of plugins by others free nodes.
-    """
-    if objective.strategy in {SINGLE_PODS, WINDOW_MOVES}:
-        return Goal.MOVE_PODS
-    if objective.strategy in {STARVING_JOBS, LENT_NODES}:
-        return Goal.MAKE_ROOM
-    return {name.value: name.goal for name in StrategyName}.get(objective.strategy, Goal.FREE_NODES)
-
-
 @dataclass(frozen=True, slots=True)
 class DefragmentationArgs:
     """The plugin's arguments; every threshold map has the `resource_type` among its resources."""
@@ -175,7 +80,7 @@ class DefragmentationArgs:
     defragment: Thresholds = field(default_factory=lambda: Thresholds.of(cpu=DEFRAGMENT_DEFAULT))
     """A target is above all of these."""
 
-    protection: Thresholds = field(default_factory=lambda: Thresholds.of(cpu=PROTECTION_DEFAULT))
+    protection: Thresholds = field(default_factory=lambda: Thresholds.of(cpu=DEFAULT_GOAL.protection_percent))
     """A target is below all of these, and no move takes it above one."""
 
     number_of_nodes: int = 0
@@ -187,24 +92,21 @@ class DefragmentationArgs:
     cool_down: timedelta = timedelta(0)
     """How long after pods were moved off a node it is no source again; 0: at once."""
 
-    strategy: StrategyName = StrategyName.THRESHOLD
+    goal: Goal[Any, Any] = DEFAULT_GOAL
+    """What the moves are for, and so which strategy chooses them."""
 
     whole_nodes: bool | None = None
-    """Whether a node is emptied whole or left alone; None becomes what is usual with the strategy."""
+    """Whether a node is emptied whole or left alone; None becomes what is usual with the goal."""
 
-    room: RoomRequest = field(default_factory=RoomRequest)
-    """What `MakeRoom` makes room for."""
-
-    node_prices: NodePrices = field(default_factory=NodePrices)
-    """What an hour of each node costs: with any, `Consolidate` frees the most money."""
-
-    min_savings_per_move: int = 0
-    """What each move has to save an hour, in millionths."""
+    own: Any = None
+    """What the goal has read from its own arguments; None becomes their defaults."""
 
     def __post_init__(self) -> None:
         """Refuse arguments that contradict one another, naming the field."""
         if self.whole_nodes is None:
-            object.__setattr__(self, "whole_nodes", bool(self.strategy.whole_nodes))
+            object.__setattr__(self, "whole_nodes", bool(self.goal.whole_nodes))
+        if self.own is None:
+            object.__setattr__(self, "own", self.goal.read({}))
         for name, thresholds in self._maps():
             if thresholds.get(self.resource_type) is None:
                 raise InputError(
@@ -212,23 +114,13 @@ class DefragmentationArgs:
                 )
         if self.number_of_nodes < 0:
             raise InputError("numberOfNodes", self.number_of_nodes, "a whole number from 0 on")
-        if self.strategy is not StrategyName.MAKE_ROOM and not self.room.names_nothing:
-            raise InputError("room", self.room.to_mapping(), "nothing with a strategy other than MakeRoom")
-        if self.strategy is not StrategyName.CONSOLIDATE and self.node_prices:
-            raise InputError(
-                "nodePrice", self.node_prices.to_mapping(), "nothing with a strategy other than Consolidate"
-            )
-        if self.min_savings_per_move and not self.node_prices:
-            expected = "nothing without nodePrice, by which a node's moves save something"
-            raise InputError("minSavingsPerMove", format_money(self.min_savings_per_move), expected)
         if self.cool_down < timedelta(0):
             raise InputError("coolDownTime", format_duration(self.cool_down), "a length of time from 0 on")
-        only = self.strategy.whole_nodes
+        only = self.goal.whole_nodes
         if only is not None and self.empties_whole_nodes is not only:
-            usual = f"{str(only).lower()} or nothing with the strategy {self.strategy.value}"
+            usual = f"{str(only).lower()} or nothing with the strategy {self.goal.name}"
             raise InputError("wholeNodes", self.whole_nodes, usual)
-        if self.strategy is StrategyName.THRESHOLD:
-            self._check_order()
+        self.goal.check(self)
 
     @property
     def empties_whole_nodes(self) -> bool:
@@ -263,21 +155,21 @@ class DefragmentationArgs:
         resource = raw.get("resourceType", CPU)
         if not isinstance(resource, str) or not resource:
             raise InputError("resourceType", resource, "a resource such as cpu, memory or nvidia.com/gpu")
-        strategy = StrategyName.parse(raw.get("strategy", StrategyName.THRESHOLD.value))
-        protection = PROTECTION_DEFAULT if strategy is StrategyName.THRESHOLD else PROTECTION_DEFAULT_OF_OTHERS
+        goal = read_goal(raw.get("strategy", DEFAULT_GOAL.name))
+        # Newest first, as the help lists their options.
+        own = {other: other.read(raw) for other in reversed(OFFERED_GOALS)}
+        _check_own(own, goal)
         return cls(
             resource_type=resource,
             low=_thresholds(raw, "lowThresholds", {resource: LOW_DEFAULT}),
             defragment=_thresholds(raw, "defragmentThresholds", {resource: DEFRAGMENT_DEFAULT}),
-            protection=_thresholds(raw, "protectionThresholds", {resource: protection}),
+            protection=_thresholds(raw, "protectionThresholds", {resource: goal.protection_percent}),
             number_of_nodes=_whole_number(raw.get("numberOfNodes", 0)),
             evictable_namespaces=EvictableNamespaces.parse(raw.get("evictableNamespaces")),
             cool_down=_cool_down(raw.get("coolDownTime", 0)),
-            strategy=strategy,
+            goal=goal,
             whole_nodes=_flag(raw.get("wholeNodes")),
-            room=RoomRequest.parse(raw.get("room")),
-            node_prices=NodePrices.parse(raw.get("nodePrice")),
-            min_savings_per_move=parse_money("minSavingsPerMove", raw.get("minSavingsPerMove", 0)),
+            own=own[goal],
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -288,11 +180,9 @@ class DefragmentationArgs:
             "numberOfNodes": self.number_of_nodes,
             "evictableNamespaces": self.evictable_namespaces.to_mapping(),
             "coolDownTime": format_duration(self.cool_down),
-            "strategy": self.strategy.value,
+            "strategy": self.goal.name,
             "wholeNodes": self.empties_whole_nodes,
-            **({"room": self.room.to_mapping()} if self.strategy is StrategyName.MAKE_ROOM else {}),
-            **({"nodePrice": self.node_prices.to_mapping()} if self.node_prices else {}),
-            **({"minSavingsPerMove": format_money(least)} if (least := self.min_savings_per_move) else {}),
+            **self.goal.write(self.own),
         }
 
     @property
@@ -301,9 +191,7 @@ class DefragmentationArgs:
 
         Nodes are judged by these resources.
         """
-        maps = (("lowThresholds", self.low), ("defragmentThresholds", self.defragment))
-        fields = {f"{name}.{resource}": resource for name, given in maps for resource, _ in given.percentages}
-        return {"resourceType": self.resource_type, **fields}
+        return {"resourceType": self.resource_type, **self.goal.named_resources(self)}
 
     def _maps(self) -> tuple[tuple[str, Thresholds], ...]:
         return (
@@ -312,23 +200,14 @@ class DefragmentationArgs:
             ("protectionThresholds", self.protection),
         )
 
-    def _check_order(self) -> None:
-        for name, low in self.low.percentages:
-            defragment = self.defragment.get(name)
-            if defragment is not None and low > defragment:
-                raise InputError(
-                    f"lowThresholds.{name}",
-                    plain_percentage(low),
-                    f"at most defragmentThresholds.{name}, which is {plain_percentage(defragment)}",
-                )
-        for name, defragment in self.defragment.percentages:
-            protection = self.protection.get(name)
-            if protection is not None and defragment >= protection:
-                raise InputError(
-                    f"defragmentThresholds.{name}",
-                    plain_percentage(defragment),
-                    f"less than protectionThresholds.{name}, which is {plain_percentage(protection)}",
-                )
+
+def _check_own(own: Mapping[Goal[Any, Any], Any], wanted: Goal[Any, Any]) -> None:
+    """Raise `InputError` for arguments that only another goal has than the one that is wanted."""
+    for goal, given in own.items():
+        goal.check_own(given)
+        if goal is not wanted and given != goal.read({}):
+            name, value = next(iter(goal.write(given).items()))
+            raise InputError(name, value, f"nothing with a strategy other than {goal.name}")
 
 
 def _thresholds(raw: Mapping[str, Any], field_name: str, default: Mapping[str, int]) -> Thresholds:
@@ -375,12 +254,13 @@ class Defragmentation:
 
     def strategy(self, deadline: Deadline) -> Strategy:
         """Return the strategy."""
-        return make_strategy(self.args, deadline)
+        goal = self.args.goal
+        return goal.strategy(goal.request(self.args), deadline)
 
     @property
     def objective(self) -> Objective:
         """Return what is asked for, as a MigrationPlan records it."""
-        return Objective(plugin=PLUGIN_NAME, strategy=self.args.strategy.value, args=self.args.to_mapping())
+        return Objective(plugin=PLUGIN_NAME, strategy=self.args.goal.name, args=self.args.to_mapping())
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,60 +270,28 @@ class NoBalance:
     Only named pods are moved.
     """
 
+    goal: ClassVar[MovePodsGoal] = MovePodsGoal()
+
     plugins: tuple[str, ...] = ()
     """The deschedule plugins that the profile enables."""
 
     def strategy(self, _deadline: Deadline) -> Strategy:
         """Return the strategy that moves nothing."""
-        return NoopStrategy()
+        return self.goal.strategy(None, _deadline)
 
     @property
     def objective(self) -> Objective:
         """Return what is asked for, as a MigrationPlan records it."""
-        return Objective(plugin=", ".join(self.plugins), strategy=SINGLE_PODS)
-
-
-class NoopStrategy:
-    """Proposes no moves, and no reasons for that."""
-
-    def possible_sources(self, _problem: Problem) -> tuple[NodeIndex, ...]:
-        """Return none."""
-        return ()
-
-    def waiting_pods(self, _snapshot: Snapshot) -> tuple[Pod, ...]:
-        """Return none."""
-        return ()
-
-    def propose(self, _problem: Problem, _state: State) -> Proposal:
-        """Return nothing."""
-        return Proposal((), ())
-
-
-def make_strategy(args: DefragmentationArgs, deadline: Deadline) -> Strategy:
-    """Return the strategy of the arguments."""
-    match args.strategy:
-        case StrategyName.THRESHOLD:
-            rules = ThresholdRules(args.low, args.defragment, args.number_of_nodes, args.empties_whole_nodes)
-            return Threshold(rules)
-        case StrategyName.CONSOLIDATE:
-            from berth_descheduler.goals.free_nodes.consolidate import Consolidate  # noqa: PLC0415 - numpy takes a while to import
-
-            return Consolidate(deadline)
-        case StrategyName.MAKE_ROOM:
-            from berth_descheduler.goals.make_room.strategy import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
-
-            return MakeRoom(args.room, deadline)
-        case StrategyName.MINIMIZE_FRAGMENTATION:
-            from berth_descheduler.goals.lower_fragmentation.strategy import MinimizeFragmentation  # noqa: PLC0415 - numpy takes a while to import
-
-            return MinimizeFragmentation(deadline)
-        case _:
-            assert_never(args.strategy)
+        return Objective(plugin=", ".join(self.plugins), strategy=self.goal.name)
 
 
 def with_defragmentation(plugins: PluginSet, args: DefragmentationArgs) -> PluginSet:
     """Return the plugins with `Defragmentation` as the balance plugin."""
     return replace(plugins, balance=Enabled(PLUGIN_NAME, Defragmentation(args)))
+
+
+_NO_GOAL: Final[Mapping[str, Any]] = {"node_prices": NodePrices(), "min_savings_per_move": 0}
+"""The fields of settings that only goals set, as they are without one."""
 
 
 def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSettings:
@@ -462,10 +310,9 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
         protection=args.protection if args else Thresholds(()),
         cool_down=args.cool_down if args else timedelta(0),
         named_resources=args.named_resources if args else {"resourceType": CPU},
-        node_prices=args.node_prices if args else NodePrices(),
-        min_savings_per_move=args.min_savings_per_move if args else 0,
         lent_nodes=plugins.balance.name == LENT_NODES,
         evicts_for_room=evicts_for_room(plugins),
+        **{**_NO_GOAL, **(args.goal.planner_fields(args.own) if args else {})},
     )
 
 

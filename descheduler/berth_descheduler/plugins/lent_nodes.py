@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from berth_core import (
     EMPTY_BY_ANNOTATION,
@@ -45,6 +45,7 @@ from berth_core import (
     time_to_leave,
 )
 from berth_descheduler.framework import Candidate, ClusterView, Refusal, RefusalReason
+from berth_descheduler.goals.make_room.goal import MakeRoomGoal
 from berth_descheduler.planner import (
     EvictableNamespaces,
     NodeIndex,
@@ -83,6 +84,8 @@ _JITTER: Final = timedelta(seconds=10)
 @dataclass(frozen=True, slots=True)
 class LentNodes:
     """Names the pods that have to leave lent nodes now, and makes room by open ones."""
+
+    goal: ClassVar[MakeRoomGoal] = MakeRoomGoal()
 
     namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
     evictions: Evictions = Evictions.NEVER

@@ -6,11 +6,24 @@ are being deleted go by themselves: none of them is named.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from berth_core import InputError, Node, Objective, Pod, ResourceAmounts, Snapshot, readable_requests, refuse_unknown
+from berth_core import (
+    InputError,
+    Node,
+    Objective,
+    PlannedMove,
+    Pod,
+    ResourceAmounts,
+    Snapshot,
+    count,
+    readable_requests,
+    refuse_unknown,
+)
 from berth_descheduler.framework.interfaces import Candidate, ClusterView
-from berth_descheduler.plugins.defragmentation import SINGLE_PODS, NoBalance
+from berth_descheduler.goals.move_pods.goal import MovePodsGoal
+from berth_descheduler.planner import Plan
+from berth_descheduler.plugins.defragmentation import NoBalance
 
 NODE_DRAIN: Final = "NodeDrain"
 """The name by which plans record that they drain nodes."""
@@ -20,9 +33,24 @@ _EMPTY_DIRS: Final = "deleteEmptyDirData"
 _SKIP_REFUSED: Final = "skipRefused"
 
 
+class DrainNodesGoal(MovePodsGoal):
+    """Moves the pods off nodes that are drained."""
+
+    def sentence(self, plan: Plan) -> str:
+        nodes = NodeDrain.parse(plan.objective.args).nodes
+        stay = len(plan.pods_staying_on(nodes))
+        staying = f" {count(stay, 'pod')} cannot go." if stay else ""
+        if not plan.moves:
+            return f"Nothing to move off {count(len(nodes), 'node')}.{staying}"
+        moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
+        return f"{moves} in {waves} drain {count(len(nodes), 'node')}.{staying}"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeDrain(NoBalance):
     """Names the pods that leave the nodes, the largest first, and moves no others."""
+
+    goal: ClassVar[MovePodsGoal] = DrainNodesGoal()
 
     nodes: frozenset[str] = frozenset()
 
@@ -50,7 +78,7 @@ class NodeDrain(NoBalance):
         """Return what is asked for, as a MigrationPlan records it."""
         flags = {_EMPTY_DIRS: self.delete_empty_dirs, _SKIP_REFUSED: self.skip_refused}
         args = {_NODES: sorted(self.nodes), **flags}
-        return Objective(plugin=NODE_DRAIN, strategy=SINGLE_PODS, args=args)
+        return Objective(plugin=NODE_DRAIN, strategy=self.goal.name, args=args)
 
     def deschedule(self, view: ClusterView) -> Iterator[Candidate]:
         """Yield the pods that leave; small ones come last, since they find a place more easily."""

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
-from berth_core import LENT_NODES, STARVING_JOBS, WINDOW_MOVES, InputError
+from berth_core import LENT_NODES, STARVING_JOBS, WINDOW_MOVES, InputError, Objective
 from berth_descheduler.framework.interfaces import Enabled, PluginSet, PluginType
+from berth_descheduler.goals import goal_named
 from berth_descheduler.planner import PlannerSettings
+from berth_descheduler.planner.goal import Goal
 from berth_descheduler.plugins.default_evictor import EVICTOR_NAME, DefaultEvictor
 from berth_descheduler.plugins.defragmentation import (
     PLUGIN_NAME,
@@ -120,6 +122,24 @@ OWN_PLUGINS: Final[Mapping[str, PluginType]] = {
     ENDS_SOON: EndsSoon,
     LENT_NODES: LentNodes,
 }
+
+
+_GOALS_OF_PLUGINS: Final[Mapping[str, Goal[Any, Any]]] = {
+    STARVING_JOBS: StarvingJobs.goal,
+    WINDOW_MOVES: ReservationWindows.goal,
+    LENT_NODES: LentNodes.goal,
+}
+"""What plans of Berth's other balance plugins are for, by what they record as their strategy."""
+
+
+def goal_of(objective: Objective) -> Goal[Any, Any]:
+    """Return what a recorded plan is for.
+
+    Plans of plugins by others free nodes.
+    """
+    if objective.plugin == NODE_DRAIN:
+        return NodeDrain.goal
+    return _GOALS_OF_PLUGINS.get(objective.strategy) or goal_named(objective.strategy)
 
 
 def default_plugins(args: DefragmentationArgs | None = None, evictor: DefaultEvictor | None = None) -> PluginSet:

@@ -7,7 +7,7 @@ there goes to the window. Pods that end by themselves before the window starts a
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from msgspec.structs import replace as with_fields
 
@@ -33,6 +33,7 @@ from berth_core import (
     read_timestamp,
     refuse_unknown,
 )
+from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 from berth_descheduler.planner import (
     EvictableNamespaces,
     NodeIndex,
@@ -55,6 +56,8 @@ _AWAITED: Final = Taint(key=WINDOW_LABEL, effect="NoSchedule")
 @dataclass(frozen=True, slots=True)
 class ReservationWindows:
     """Moves pods off the nodes of windows that allow it."""
+
+    goal: ClassVar[MovePodsGoal] = MovePodsGoal()
 
     namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
 

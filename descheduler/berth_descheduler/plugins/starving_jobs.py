@@ -1,15 +1,28 @@
 """The balance plugin `StarvingJobs`: its arguments, and the strategy that they make."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from berth_core import STARVING_JOBS, Deadline, InputError, Objective, format_duration, parse_duration, refuse_unknown
+from berth_core import (
+    STARVING_JOBS,
+    Deadline,
+    InputError,
+    Objective,
+    count,
+    first_few,
+    format_duration,
+    parse_duration,
+    refuse_unknown,
+)
+from berth_descheduler.goals.make_room.goal import MakeRoomGoal
 from berth_descheduler.planner import (
     EvictableNamespaces,
+    Plan,
     StarvationRules,
     StarvingJobsStrategy,
     Strategy,
@@ -114,9 +127,35 @@ def _moves(raw: object) -> Moves:
         raise InputError("moves", raw, f"one of {', '.join(one.value for one in Moves)}") from error
 
 
+_LISTED_ROOMS: Final = 3
+_LISTED_NODES: Final = 3
+
+
+class FeedJobsGoal(MakeRoomGoal):
+    """Makes room for jobs that starve, by moves or by waiting."""
+
+    name: ClassVar[str] = STARVING_JOBS
+    is_offered: ClassVar[bool] = False
+
+    def sentence(self, plan: Plan) -> str:
+        kept = [f"{room.name} on {first_few(room.nodes, _LISTED_NODES)}" for room in plan.waits]
+        parts = [super().sentence(plan)] if plan.room else []
+        if kept:
+            parts.append(f"Nodes are kept for {first_few(kept, _LISTED_ROOMS)} until pods there have ended.")
+        reasons = Counter(refused.reason.value for refused in plan.refused)
+        if reasons:
+            listed = ", ".join(f"{reason} {number}" for reason, number in sorted(reasons.items()))
+            total = reasons.total()
+            starve = "starves" if total == 1 else "starve"
+            parts.append(f"Nothing is reserved for {count(total, 'job')} that {starve} ({listed}).")
+        return " ".join(parts) or "No job starves."
+
+
 @dataclass(frozen=True, slots=True)
 class StarvingJobs:
     """Keeps nodes for jobs that starve."""
+
+    goal: ClassVar[FeedJobsGoal] = FeedJobsGoal()
 
     args: StarvingJobsArgs = StarvingJobsArgs()
 

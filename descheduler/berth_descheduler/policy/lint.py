@@ -23,8 +23,7 @@ from berth_core import (
     field_steps,
     format_duration,
 )
-from berth_descheduler.planner import format_money
-from berth_descheduler.plugins import DefaultEvictor, Defragmentation, Goal, PluginRegistry, StrategyName, goal_of
+from berth_descheduler.plugins import PLUGIN_NAME, DefaultEvictor, Defragmentation, PluginRegistry, goal_of
 from berth_descheduler.policy.parsing import PolicyRun, RunDefaults, decode_policy, read_policy
 from berth_descheduler.policy.profiles import errors_in
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule
@@ -214,7 +213,7 @@ def _check_mode(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
         yield _warning("spec.mode", text)
     if limits.max_failed_share == 1:
         yield _warning("spec.limits.maxFailedShare", "1 goes on however many moves fail: 0.2 stops in time")
-    if goal_of(run.planner.plugins.balance.plugin.objective) in {Goal.MAKE_ROOM, Goal.LOWER_FRAGMENTATION}:
+    if not goal_of(run.planner.plugins.balance.plugin.objective).empties_nodes:
         return
     taint_is_off = run.cycle.freed.nothing
     if taint_is_off:
@@ -230,8 +229,8 @@ def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding
     limits = policy.spec.limits
     objective = run.planner.plugins.balance.plugin.objective
     goal = goal_of(objective)
-    frees_nodes = goal is Goal.FREE_NODES and objective.args.get("wholeNodes") is not False
-    if not frees_nodes and goal is not Goal.MAKE_ROOM and limits.min_freed_nodes > Limits().min_freed_nodes:
+    frees_nodes = goal.frees_whole_nodes(objective)
+    if not frees_nodes and goal.heeds_min_freed_nodes and limits.min_freed_nodes > Limits().min_freed_nodes:
         text = f"{limits.min_freed_nodes} means nothing without wholeNodes: pods are moved though no node becomes empty"
         yield _warning("spec.limits.minFreedNodes", text)
     if frees_nodes and limits.max_moves is not None and limits.max_moves < limits.min_freed_nodes:
@@ -253,7 +252,7 @@ def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding
 def _check_node_limits(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snapshot | None) -> Iterator[Finding]:
     """Look for limits below what has to leave a usual node: such a node is never emptied."""
     limits, objective = policy.spec.limits, run.planner.plugins.balance.plugin.objective
-    if goal_of(objective) is not Goal.FREE_NODES or objective.args.get("wholeNodes") is False:
+    if not goal_of(objective).frees_whole_nodes(objective):
         return
     loads = () if snapshot is None else tuple(_loads(snapshot))
     numbers = {
@@ -288,35 +287,14 @@ def _loads(snapshot: Snapshot) -> Iterator[Counter[str]]:
     yield from pods.values()
 
 
-def _check_thresholds(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
-    """Look for thresholds that no node can pass."""
-    plugin, field = run.planner.plugins.balance.plugin, "spec.profiles[0].pluginConfig.Defragmentation.args"
-    if not isinstance(plugin, Defragmentation) or plugin.args.strategy is not StrategyName.THRESHOLD:
+def _check_goal(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
+    """Ask the goal of `Defragmentation` what will not work well."""
+    plugin = run.planner.plugins.balance.plugin
+    if not isinstance(plugin, Defragmentation):
         return
-    args = plugin.args
-    pods_come_back = policy.spec.mode is RunMode.AUTO and run.schedule is not None
-    if pods_come_back and not (args.empties_whole_nodes or args.cool_down or run.cycle.node_cool_down):
-        text = "0 lets every run take single pods off the same low nodes, which fill up again: an hour lets them rest"
-        yield _warning(f"{field}.coolDownTime", text)
-    if args.low.get(args.resource_type) == 0:
-        text = f"no node is below 0 percent of {args.resource_type}: nothing is ever moved"
-        yield _warning(f"{field}.lowThresholds", text)
-    defragment, protection = args.defragment.get(args.resource_type), args.protection.get(args.resource_type)
-    if defragment is not None and protection is not None and protection - defragment < 10:  # noqa: PLR2004 - percent
-        text = f"{int(defragment)} is just below protectionThresholds, {int(protection)}: few nodes are targets"
-        yield _warning(f"{field}.defragmentThresholds", text)
-
-
-def _check_prices(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
-    """Look for savings that no node can reach."""
-    del policy
-    prices, least = run.planner.node_prices, run.planner.min_savings_per_move
-    if prices.annotation or prices.label or not least:
-        return
-    highest = max((*prices.instance_types.values(), prices.default or 0))
-    if least > highest:
-        text = f"{format_money(least)} is above every price of nodePrice: no node is worth a move"
-        yield _warning("spec.profiles[0].pluginConfig.Defragmentation.args.minSavingsPerMove", text)
+    is_repeated = run.schedule is not None
+    for warning in plugin.args.goal.findings(plugin.args, policy, run.planner, is_repeated=is_repeated):
+        yield _warning(f"spec.profiles[0].pluginConfig.{PLUGIN_NAME}.args.{warning.argument}", warning.message)
 
 
 def _check_evictor(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
@@ -332,8 +310,7 @@ def _check_evictor(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Findin
 _CHECKS: Final[tuple[Check, ...]] = (
     _check_pace,
     _check_mode,
-    _check_thresholds,
-    _check_prices,
+    _check_goal,
     _check_evictor,
     _check_limits,
 )

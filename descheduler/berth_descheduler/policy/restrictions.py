@@ -8,7 +8,6 @@ they say how fast pods move, not which.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace as replace_struct
@@ -28,10 +27,8 @@ from berth_core import (
     format_duration,
     format_selector,
     is_over,
-    percent,
 )
 from berth_descheduler.framework.interfaces import Enabled, PluginSet
-from berth_descheduler.goals.free_nodes.threshold import Threshold, ThresholdRules
 from berth_descheduler.planner import (
     EvictableNamespaces,
     Plan,
@@ -45,8 +42,6 @@ from berth_descheduler.plugins import (
     DefaultEvictorArgs,
     Defragmentation,
     DefragmentationArgs,
-    Goal,
-    StrategyName,
     drain_of,
     goal_of,
 )
@@ -72,9 +67,6 @@ PlanAgain: TypeAlias = Callable[[PlanInput], Plan]
 """Plans as the plan in question was made."""
 
 Lift: TypeAlias = Callable[[PlanInput], PlanInput]
-
-Merit: TypeAlias = tuple[int | Fraction, ...]
-"""What a plan brings; more is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +147,8 @@ class _BindingLimits:
         for limit in limits:
             lifted = limit.lift(lifted)
         again = self._plan_again(lifted)
-        return again if _merit(again) > _merit(self._found) else None
+        goal = goal_of(self._found.objective)
+        return again if goal.worth(again) > goal.worth(self._found) else None
 
     def _restriction(self, limits: Sequence[_Limit], better: Plan) -> Restriction:
         conditions = " and ".join(limit.condition for limit in limits)
@@ -163,49 +156,8 @@ class _BindingLimits:
         return Restriction(
             reason=RestrictionReason.LIMIT_BINDS,
             fields=tuple(limit.field for limit in limits),
-            message=f"{_what_it_brings(better, self._found)} {conditions}{together}.",
+            message=f"{goal_of(better.objective).advantage(better, self._found)} {conditions}{together}.",
         )
-
-
-def _merit(plan: Plan) -> Merit:
-    alone = sum(move.stands_alone for move in plan.moves)
-    match goal_of(plan.objective):
-        case Goal.FREE_NODES if _moves_single_pods(plan):
-            return (len(plan.moves),)
-        case Goal.FREE_NODES:
-            money = plan.quality.money if plan.quality is not None else None
-            return (len(plan.freed_nodes) if money is None else money.reached, len(plan.freed_nodes), alone)
-        case Goal.MAKE_ROOM:
-            return (sum(room.fitted for room in plan.room), alone)
-        case Goal.LOWER_FRAGMENTATION:
-            return (Fraction(0) if plan.fragmentation is None else -plan.fragmentation.share_after, alone)
-        case Goal.MOVE_PODS:
-            return (len(plan.moves),)
-
-
-def _moves_single_pods(plan: Plan) -> bool:
-    return plan.objective.args.get("wholeNodes") is False
-
-
-def _what_it_brings(better: Plan, found: Plan) -> str:
-    """Return what a better plan brings, beside what the plan in question does."""
-    more, less = _merit(better), _merit(found)
-    goal = goal_of(better.objective)
-    if goal is Goal.MAKE_ROOM and more[0] > less[0]:
-        return f"{_instead(int(more[0]), int(less[0]), 'pod')} would have room"
-    if goal is Goal.LOWER_FRAGMENTATION and more[0] > less[0]:
-        return f"{percent(-Fraction(more[0]))} instead of {percent(-Fraction(less[0]))} would be fragmented"
-    if goal is Goal.FREE_NODES and not _moves_single_pods(better):
-        if len(better.freed_nodes) > len(found.freed_nodes):
-            return f"{_instead(len(better.freed_nodes), len(found.freed_nodes), 'node')} could be freed"
-        if more[0] > less[0]:
-            worth = f"{format_money(int(more[0]))} an hour instead of {format_money(int(less[0]))}"
-            return f"nodes worth {worth} could be freed"
-    return f"{_instead(len(better.moves), len(found.moves), 'pod')} could be moved"
-
-
-def _instead(more: int, less: int, noun: str) -> str:
-    return f"{more} instead of {count(less, noun)}" if less else count(more, noun)
 
 
 # --- the limits of a plan ---------------------------------------------------------------------------------------------
@@ -214,7 +166,7 @@ def _instead(more: int, less: int, noun: str) -> str:
 def _limits(given: PlanInput) -> Iterator[_Limit]:
     """Yield the limits that are set and that could bind at all, in the order in which they are named."""
     yield from _limits_of_moves(given.settings)
-    yield from _limits_of_strategy(given)
+    yield from _limits_of_goal(given)
     yield from _limits_of_scope(given.settings)
     yield from _limits_in_time(given)
     yield from _limits_for_safety(given)
@@ -233,35 +185,14 @@ def _limits_of_moves(settings: PlannerSettings) -> Iterator[_Limit]:
         yield _without("minSavingsPerMove", format_money(settings.min_savings_per_move), min_savings_per_move=0)
 
 
-def _limits_of_strategy(given: PlanInput) -> Iterator[_Limit]:
+def _limits_of_goal(given: PlanInput) -> Iterator[_Limit]:
     settings, balance = given.settings, given.settings.plugins.balance.plugin
     if any(percentage < _FILLED for _, percentage in settings.protection.percentages):
         yield _without("protectionThresholds", settings.protection, protection=Thresholds(()))
-    if not isinstance(balance, Defragmentation) or balance.args.strategy is not StrategyName.THRESHOLD:
-        return
-    args = balance.args
-    if args.number_of_nodes:
-        yield _Limit(
-            "numberOfNodes",
-            f"without numberOfNodes: {args.number_of_nodes}",
-            _with_rules(lambda rules: replace(rules, number_of_nodes=0)),
-        )
-    raised = Thresholds(
-        tuple((name, args.defragment.get(name) or Fraction(_FILLED)) for name, _ in args.low.percentages)
-    )
-    if raised != args.low:
-        yield _Limit(
-            "lowThresholds",
-            f"with lowThresholds: {_written(raised)} instead of {_written(args.low)}",
-            _with_rules(lambda rules: replace(rules, low=raised)),
-            helps_only_alone=True,
-        )
-    any_use = Thresholds(tuple((name, Fraction(-1)) for name, _ in args.defragment.percentages))
-    yield _Limit(
-        "defragmentThresholds",
-        f"without defragmentThresholds: {_written(args.defragment)}",
-        _with_rules(lambda rules: replace(rules, defragment=any_use)),
-    )
+    if isinstance(balance, Defragmentation):
+        for limit in balance.args.goal.limits(balance.args):
+            lift = _asking_otherwise(limit.lift)
+            yield _Limit(limit.field, limit.condition, lift, helps_only_alone=limit.helps_only_alone)
 
 
 def _limits_of_scope(settings: PlannerSettings) -> Iterator[_Limit]:
@@ -370,32 +301,31 @@ def _evictors(plugins: PluginSet) -> Iterator[DefaultEvictor]:
 
 
 @dataclass(frozen=True, slots=True)
-class _RelaxedThreshold:
-    """The balance plugin `Defragmentation` by other rules than its arguments can say."""
+class _AskingOtherwise:
+    """The balance plugin `Defragmentation` with a strategy that is asked for more than its arguments can say."""
 
     args: DefragmentationArgs
-    rules: ThresholdRules
+    asked: Any
 
-    def strategy(self, _deadline: Deadline) -> Strategy:
-        return Threshold(self.rules)
+    def strategy(self, deadline: Deadline) -> Strategy:
+        return self.args.goal.strategy(self.asked, deadline)
 
     @property
     def objective(self) -> Objective:
         return Defragmentation(self.args).objective
 
 
-def _with_rules(relax: Callable[[ThresholdRules], ThresholdRules]) -> Lift:
+def _asking_otherwise(change: Callable[[Any], Any]) -> Lift:
     def lift(given: PlanInput) -> PlanInput:
         plugins = given.settings.plugins
         balance = plugins.balance.plugin
         if isinstance(balance, Defragmentation):
-            args = balance.args
-            rules = ThresholdRules(args.low, args.defragment, args.number_of_nodes, args.empties_whole_nodes)
-        elif isinstance(balance, _RelaxedThreshold):
-            args, rules = balance.args, balance.rules
+            args, asked = balance.args, balance.args.goal.request(balance.args)
+        elif isinstance(balance, _AskingOtherwise):
+            args, asked = balance.args, balance.asked
         else:
             return given
-        relaxed = Enabled(plugins.balance.name, _RelaxedThreshold(args, relax(rules)))
+        relaxed = Enabled(plugins.balance.name, _AskingOtherwise(args, change(asked)))
         return replace(given, settings=replace(given.settings, plugins=replace(plugins, balance=relaxed)))
 
     return lift

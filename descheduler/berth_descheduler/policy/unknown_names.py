@@ -5,11 +5,9 @@ is harmless; where all that is included is not there, nothing is moved.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from berth_core import (
-    InputError,
     LabelSelector,
     PriorityClass,
     Snapshot,
@@ -22,12 +20,10 @@ from berth_core import (
 from berth_descheduler.planner import (
     EvictableNamespaces,
     PlannerSettings,
-    RoomRequest,
-    find_pods_to_fit,
     known_namespaces,
-    room_of_guarantee,
     unreadable_of,
 )
+from berth_descheduler.planner.goal import UnknownName
 from berth_descheduler.plugins import (
     DefaultEvictor,
     DefaultEvictorArgs,
@@ -35,7 +31,6 @@ from berth_descheduler.plugins import (
     LentNodes,
     ReservationWindows,
     StarvingJobs,
-    StrategyName,
 )
 
 _NAMED: Final = 5
@@ -44,18 +39,7 @@ _NO_NAMESPACE: Final = "and the cluster has no such namespace"
 _NO_PRIORITY_CLASS: Final = "and the cluster has no such PriorityClass"
 _UNREADABLE_PRIORITY_CLASS: Final = "and this PriorityClass cannot be read"
 _NO_RESOURCE: Final = "and no node has such a resource"
-_NO_POD: Final = "and no such pod waits for room"
 _NO_STORAGE_CLASS: Final = "and the cluster has no such StorageClass"
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownName:
-    """A field that names or selects something that the cluster does not have."""
-
-    field: str
-    message: str
-    selects_nothing: bool = False
-    """Whether nothing is left that the field allows."""
 
 
 def find_unknown_names(snapshot: Snapshot, settings: PlannerSettings) -> Iterator[UnknownName]:
@@ -65,7 +49,7 @@ def find_unknown_names(snapshot: Snapshot, settings: PlannerSettings) -> Iterato
     yield from _unknown_resources(settings, snapshot)
     balance = settings.plugins.balance.plugin
     if isinstance(balance, Defragmentation):
-        yield from _unknown_room(balance.args.room, snapshot)
+        yield from balance.args.goal.unknown_names(balance.args.own, snapshot)
     for plugin, namespaces in _namespaces_of_plugins(settings):
         yield from _unknown_namespaces(f"{plugin}.namespaces", namespaces, snapshot)
     for enabled in settings.plugins.filters:
@@ -99,11 +83,10 @@ def _unselected_nodes(field: str, selector: LabelSelector | None, snapshot: Snap
 
 
 def _unknown_resources(settings: PlannerSettings, snapshot: Snapshot) -> Iterator[UnknownName]:
-    """Yield the resources that no node has; thresholds count only with the strategy that goes by them."""
-    known, balance = _resources(snapshot), settings.plugins.balance.plugin
-    by_thresholds = isinstance(balance, Defragmentation) and balance.args.strategy is StrategyName.THRESHOLD
+    """Yield the resources that no node has."""
+    known = _resources(snapshot)
     for field, resource in settings.named_resources.items() if known else ():
-        if resource not in known and (by_thresholds or "." not in field):
+        if resource not in known:
             yield _named(field, [resource], _NO_RESOURCE, selects_nothing=True)
 
 
@@ -111,20 +94,6 @@ def _resources(snapshot: Snapshot) -> frozenset[str]:
     """Return the resources of which a node has more than nothing; an amount that cannot be read counts."""
     amounts = (item for node in snapshot.nodes for item in node.status.allocatable.items())
     return frozenset(name for name, amount in amounts if str(amount).strip() != _NONE)
-
-
-def _unknown_room(room: RoomRequest, snapshot: Snapshot) -> Iterator[UnknownName]:
-    if room.queue:
-        try:
-            room_of_guarantee(snapshot, room)
-        except InputError as error:
-            text = f"{error.field} is {error.said or room.queue}, and not {error.expected}: no room is made for it."
-            yield UnknownName(error.field, text, selects_nothing=True)
-    named = find_pods_to_fit(room, snapshot) if room.pods else ()
-    waiting = {(pod.metadata.namespace, pod.metadata.name) for pod in named}
-    if unknown := ["/".join(key) for key in room.pods if key not in waiting]:
-        idle = len(unknown) == len(room.pods) and not room.shapes
-        yield _named("room.pods", unknown, _NO_POD, selects_nothing=idle)
 
 
 def _unknown_to_evictor(args: DefaultEvictorArgs, snapshot: Snapshot) -> Iterator[UnknownName]:

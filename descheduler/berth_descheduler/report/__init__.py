@@ -42,7 +42,7 @@ from berth_descheduler.report.stored_plans import (
     render_waiting_rooms,
     what_to_do,
 )
-from berth_descheduler.report.summary import counted_by, judge, missing_in_words, summarise_plan
+from berth_descheduler.report.summary import judge_plan, missing_in_words, summarise_plan
 from berth_descheduler.report.tables import Terminal, output_console, print_drain, print_plan, working
 from berth_descheduler.report.top import Scroll, TopView, describe_view, render_frame, view_cluster
 
@@ -65,7 +65,6 @@ __all__ = [
     "Scroll",
     "Terminal",
     "TopView",
-    "counted_by",
     "describe_capacity",
     "describe_capacity_and_queues",
     "describe_moves",
@@ -76,7 +75,7 @@ __all__ = [
     "describe_stored_plan",
     "describe_view",
     "draw_nodes",
-    "judge",
+    "judge_plan",
     "list_plan",
     "list_policies",
     "missing_in_words",

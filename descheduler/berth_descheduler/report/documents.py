@@ -46,7 +46,7 @@ from berth_descheduler.planner import (
     format_money,
 )
 from berth_descheduler.plugins import label_selectors
-from berth_descheduler.report.summary import least_fragmented, summarise_plan
+from berth_descheduler.report.summary import summarise_plan
 
 ALL_IN_JSON: Final = "all of them with --output json"
 """What is said below a table that is cut."""
@@ -477,7 +477,7 @@ def _describe_proposed_move(index: int, move: PlannedMove, way: MoveWay) -> Prop
 
 
 def _describe_lowered(plan: Plan, change: FragmentationChange) -> FragmentationLowered:
-    least, name = least_fragmented(plan), change.resource
+    least, name = plan.least_fragmented, change.resource
     return FragmentationLowered(
         resource=name,
         fragmented_before=format_amount(name, round(change.fragmented_before)),

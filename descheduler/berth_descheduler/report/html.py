@@ -33,12 +33,12 @@ from berth_descheduler.planner import (
     read_record,
     resource_type_of,
 )
+from berth_descheduler.planner.sentences import Figure
 from berth_descheduler.report.node_map import NodeMaps, draw_maps
 from berth_descheduler.report.page import (
     LISTED_MOVES,
     LISTED_NODES,
     LISTED_PER_REASON,
-    Figure,
     Occasion,
     Page,
     Promise,

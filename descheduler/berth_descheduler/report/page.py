@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from berth_core import MoveState, MoveStatus, PlannedMove, count, format_duration, format_timestamp, percent
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict, freed_later
-from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, Prover, RoomMade, format_money, requested_share
+from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade, format_money, requested_share
+from berth_descheduler.planner.sentences import Figure
+from berth_descheduler.plugins import goal_of
 from berth_descheduler.report.documents import (
     describe_settings,
 )
@@ -18,14 +20,10 @@ from berth_descheduler.report.node_map import NodeMaps, draw_maps
 from berth_descheduler.report.summary import (
     NO_PRICES,
     Prices,
-    bound_and_gap,
     compare_states,
-    compare_unused,
     cost_in_words,
-    counted_by,
     group_refusals,
     judge_plan,
-    least_fragmented,
     missing_in_words,
     name_refused,
     stakes_in_words,
@@ -38,8 +36,6 @@ LISTED_MOVES: Final = 5_000
 LISTED_NODES: Final = 1_000
 LISTED_PER_REASON: Final = 200
 """Longer lists make a file that no phone opens; `--output json` has everything."""
-
-_PROVERS: Final = {Prover.BOUND: "by a bound", Prover.EXACT: "by the exact solver"}
 
 
 class Tone(StrEnum):
@@ -56,15 +52,6 @@ class Occasion:
 
     made_at: datetime
     cluster: str
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A headline number."""
-
-    label: str
-    value: str
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,11 +242,7 @@ def _run_notes(outcome: Outcome, plan: Plan | None, prices: Prices) -> tuple[str
 
 def _plan_figures(plan: Plan) -> Iterator[Figure]:
     before, after = len(plan.before.empty_nodes), len(plan.after.empty_nodes)
-    if (change := plan.fragmentation) is not None:
-        shares = f"{percent(change.share_before)} → {percent(change.share_after)}"
-        yield Figure("fragmented", shares, f"of the free {change.resource}")
-    if plan.room:
-        yield Figure("find room", str(sum(room.fitted for room in plan.room)), _wanted(plan.room))
+    yield from goal_of(plan.objective).figures(plan)
     yield Figure("nodes freed", str(len(plan.freed_nodes)), f"of {len(plan.before.nodes)}")
     if plan.price is not None:
         total = format_money(plan.price.total(node.name for node in plan.before.nodes))
@@ -269,23 +252,10 @@ def _plan_figures(plan: Plan) -> Iterator[Figure]:
     yield Figure("restarted", count(plan.cost.pods, "pod"), f"of {count(plan.cost.controllers, 'controller')}")
 
 
-def _wanted(room: Sequence[RoomMade]) -> str:
-    wanted = [one.wanted for one in room if one.wanted is not None]
-    return f"of {count(sum(wanted), 'pod')}" if len(wanted) == len(room) else "as many as can be"
-
-
 def _quality_figures(plan: Plan) -> Iterator[Figure]:
-    quality, least = plan.quality, least_fragmented(plan)
-    if quality is None or quality.is_snapshot_incomplete or not judge_plan(plan):
-        return
-    if least is not None:
-        yield Figure("bound", percent(least), "fragmented at least, for any plan")
-        return
-    bound, gap = bound_and_gap(quality)
-    counted = counted_by(plan) if quality.money is None else "freed an hour"
-    yield Figure("upper bound", bound, f"{counted}, for any plan")
-    proof = "proven optimal" if quality.proven_optimal else "not proven optimal"
-    yield Figure("gap to the bound", gap, f"{proof} ({_PROVERS[quality.prover]})")
+    goal = goal_of(plan.objective)
+    if plan.quality is not None and not plan.quality.is_snapshot_incomplete and goal.judgement(plan):
+        yield from goal.bound_figures(plan)
 
 
 def _figures_of_run(outcome: Outcome, plan: Plan | None) -> tuple[Figure, ...]:
@@ -365,7 +335,7 @@ def _used(node: NodeUsage, resource: str) -> str:
 def _fragmentation_table(plan: Plan, states: Mapping[str, Fragmentation]) -> Table:
     rows = [(label, *texts) for label, texts in compare_states(plan, tuple(states.values()))]
     blanks = ("",) * (len(states) - 2)
-    rows += [(label, *texts, *blanks) for label, texts in compare_unused(plan)]
+    rows += [(label, *texts, *blanks) for label, texts in goal_of(plan.objective).unused_rows(plan)]
     return Table(("measure", *states), tuple(rows))
 
 

@@ -23,6 +23,7 @@ from berth_core import (
 )
 from berth_descheduler.framework.refusals import Refused
 from berth_descheduler.planner import MoveWay, Plan
+from berth_descheduler.plugins import goal_of
 from berth_descheduler.report.documents import (
     ALL_IN_JSON,
 )
@@ -31,7 +32,6 @@ from berth_descheduler.report.summary import (
     NO_PRICES,
     Prices,
     compare_states,
-    compare_unused,
     competing_pods_in_words,
     cost_in_words,
     group_refusals,
@@ -161,7 +161,7 @@ def _fragmentation_table(plan: Plan) -> Table:
     table.add_column("", overflow="fold")
     table.add_column("before", justify="right", no_wrap=True)
     table.add_column("after", justify="right", no_wrap=True)
-    for label, texts in (*compare_states(plan, (plan.before, plan.after)), *compare_unused(plan)):
+    for label, texts in (*compare_states(plan, (plan.before, plan.after)), *goal_of(plan.objective).unused_rows(plan)):
         table.add_row(label, *texts)
     return table
 

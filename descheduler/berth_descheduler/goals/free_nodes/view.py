@@ -1,0 +1,46 @@
+"""What plans say that free nodes."""
+
+from berth_core import PlannedMove, count
+from berth_descheduler.planner import Plan, format_money
+from berth_descheduler.planner.sentences import instead_of, pods_moved_instead
+
+
+def moves_single_pods(plan: Plan) -> bool:
+    """Return whether the plan moves single pods instead of emptying nodes."""
+    return plan.objective.args.get("wholeNodes") is False
+
+
+def describe_freed_nodes(plan: Plan) -> str:
+    """Return which nodes a plan frees, in a sentence."""
+    nodes = len(plan.before.nodes)
+    single = moves_single_pods(plan)
+    if not plan.moves:
+        what = f"no pod of the {nodes} nodes can be moved" if single else f"none of the {nodes} nodes can be emptied"
+        return f"Nothing to move: {what} by these rules."
+    moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
+    price = f", {plan.predicted.freed_price_per_hour} an hour" if plan.price and plan.freed_nodes else ""
+    freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}{price}"
+    number = len(plan.after.empty_nodes)
+    empty = f"{number} {'is' if number == 1 else 'are'} empty then"
+    if single:
+        sources = count(len({move.source for move in plan.moves}), "node")
+        return f"{moves} in {waves} take single pods off {sources} and free {freed}; {empty}."
+    alone = sum(move.stands_alone for move in plan.moves)
+    named = f" {alone} of the moves {'is' if alone == 1 else 'are'} for pods that plugins name." if alone else ""
+    return f"{moves} in {waves} free {freed}; {empty}.{named}"
+
+
+def freed_money(plan: Plan) -> int | None:
+    """Return what the freed nodes cost an hour, in millionths; None where nodes have no prices."""
+    money = None if plan.quality is None else plan.quality.money
+    return None if money is None else money.reached
+
+
+def nodes_freed_instead(better: Plan, plan: Plan) -> str:
+    """Return what a plan brings that frees more nodes, or dearer ones."""
+    if len(better.freed_nodes) > len(plan.freed_nodes):
+        return f"{instead_of(len(better.freed_nodes), len(plan.freed_nodes), 'node')} could be freed"
+    more, less = freed_money(better), freed_money(plan)
+    if more is not None and more > (less or 0):
+        return f"nodes worth {format_money(more)} an hour instead of {format_money(less or 0)} could be freed"
+    return pods_moved_instead(better, plan)

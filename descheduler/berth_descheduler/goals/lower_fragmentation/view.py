@@ -1,0 +1,43 @@
+"""What plans say that lower the fragmentation."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from berth_core import PlannedMove, count, percent
+from berth_descheduler.planner import FragmentationChange, Plan, Quality
+from berth_descheduler.planner.sentences import Figure, describe_named_pods
+
+
+def describe_fragmentation(plan: Plan) -> str:
+    """Return by how much a plan lowers the fragmentation, in a sentence."""
+    change = plan.fragmentation
+    if change is None:
+        return describe_named_pods(plan)
+    of = f"of the free {change.resource} is fragmented for the workload"
+    if not plan.moves:
+        return f"Nothing to move: {percent(change.share_before)} {of}, and no move lowers that by these rules."
+    moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
+    return f"{moves} in {waves}: {percent(change.share_after)} {of} then, {percent(change.share_before)} now."
+
+
+def judge_fragmentation(least: Fraction, quality: Quality) -> str:
+    """Return how good a plan is below whose `least` share no plan comes."""
+    bound = (
+        f"no plan within these limits leaves less than {percent(least)} fragmented (a bound that holds for any plan)"
+    )
+    text = f"Proven optimal: {bound}." if quality.proven_optimal else f"{bound[0].upper()}{bound[1:]}."
+    return f"{text} The time limit ended the search." if quality.out_of_time else text
+
+
+def fragmentation_figures(change: FragmentationChange | None) -> Iterator[Figure]:
+    """Yield the fragmented share before and after."""
+    if change is not None:
+        shares = f"{percent(change.share_before)} → {percent(change.share_after)}"
+        yield Figure("fragmented", shares, f"of the free {change.resource}")
+
+
+def fragmented_rows(change: FragmentationChange | None) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the share of what is free that is of no use to the workload, before and after."""
+    if change is not None:
+        texts = percent(change.share_before), percent(change.share_after)
+        yield f"free {change.resource} fragmented for the workload", texts

@@ -1,0 +1,1 @@
+"""Moves the pods that deschedule plugins name, and no others."""

@@ -1,0 +1,20 @@
+"""The strategy of plans that move only the pods that deschedule plugins name."""
+
+from berth_core import Pod, Snapshot
+from berth_descheduler.planner import NodeIndex, Problem, Proposal, State
+
+
+class NoopStrategy:
+    """Proposes no moves, and no reasons for that."""
+
+    def possible_sources(self, _problem: Problem) -> tuple[NodeIndex, ...]:
+        """Return none."""
+        return ()
+
+    def waiting_pods(self, _snapshot: Snapshot) -> tuple[Pod, ...]:
+        """Return none."""
+        return ()
+
+    def propose(self, _problem: Problem, _state: State) -> Proposal:
+        """Return nothing."""
+        return Proposal((), ())

@@ -1,0 +1,75 @@
+"""Sentences and figures about plans that several goals have in common."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from berth_core import PlannedMove, count
+from berth_descheduler.framework.refusals import RefusedKind
+from berth_descheduler.planner.planning import Plan
+from berth_descheduler.planner.problem import Prover, Quality
+from berth_descheduler.planner.settings import format_money
+
+_PROVERS: Final = {Prover.BOUND: "by a bound", Prover.EXACT: "by the exact solver"}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number for the head of a report."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+def describe_named_pods(plan: Plan) -> str:
+    """Return what happens to the pods that plugins name, in a sentence."""
+    stay = sum(refused.kind is RefusedKind.POD for refused in plan.refused)
+    staying = f" {count(stay, 'pod')} {'stays' if stay == 1 else 'stay'} that could not be moved." if stay else ""
+    if not plan.moves:
+        return f"Nothing to move: {plan.objective.plugin} {'could move no pod' if stay else 'names no pod'}.{staying}"
+    moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
+    return f"{moves} in {waves} for pods that {plan.objective.plugin} names.{staying}"
+
+
+def instead_of(more: int, less: int, noun: str) -> str:
+    """Return a number beside the smaller one that a plan has, which is left out if it is 0."""
+    return f"{more} instead of {count(less, noun)}" if less else count(more, noun)
+
+
+def pods_moved_instead(better: Plan, plan: Plan) -> str:
+    return f"{instead_of(len(better.moves), len(plan.moves), 'pod')} could be moved"
+
+
+def judge(quality: Quality, *, what: str) -> str:
+    """Return how good a plan is; `what` is what it counts."""
+    if quality.is_snapshot_incomplete:
+        return "How far it is from the best is not known: the snapshot lacks kinds of objects."
+    by = "the exact solver" if quality.prover is Prover.EXACT else "a bound that holds for any plan"
+    bound, gap = bound_and_gap(quality)
+    most = f"{bound} {what}" if quality.money is None else f"{bound} an hour"
+    if quality.proven_optimal and quality.proven_fewest_moves:
+        text = f"Proven optimal: no plan reaches more than {most}, nor this with fewer moves ({by})."
+    elif quality.proven_optimal:
+        so_much = "this many need" if quality.money is None else "this much needs"
+        least = f"{so_much} at least {count(quality.fewest_moves, 'move')}"
+        text = f"Proven optimal: no plan reaches more than {most} ({by}); {least}."
+    else:
+        text = f"No plan reaches more than {most} ({by}): at most {gap} more than this one."
+    return f"{text} The time limit ended the search." if quality.out_of_time else text
+
+
+def bound_and_gap(quality: Quality) -> tuple[str, str]:
+    """Return the upper bound of what counts, and how much more than the plan it is: money where nodes have prices."""
+    if (money := quality.money) is None:
+        return str(quality.upper_bound), str(quality.gap)
+    return format_money(money.upper_bound), format_money(money.upper_bound - money.reached)
+
+
+def bound_figures(quality: Quality, what: str) -> Iterator[Figure]:
+    """Yield what any plan could reach, and how far this one is from it; `what` is what it counts."""
+    bound, gap = bound_and_gap(quality)
+    counted = what if quality.money is None else "freed an hour"
+    yield Figure("upper bound", bound, f"{counted}, for any plan")
+    proof = "proven optimal" if quality.proven_optimal else "not proven optimal"
+    yield Figure("gap to the bound", gap, f"{proof} ({_PROVERS[quality.prover]})")
