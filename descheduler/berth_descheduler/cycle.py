@@ -68,6 +68,7 @@ from berth_descheduler.planner import (
     plan_surges,
     with_ways,
 )
+from berth_descheduler.planner.cool_downs import PodCoolDown
 from berth_descheduler.policy import (
     PlanInput,
     PlanSettings,
@@ -368,7 +369,7 @@ class Cycle:
     def _keep_moved_pods(self) -> tuple[MigrationPlan, ...]:
         """Exclude the pods in cool-down from planning; return the earlier plans."""
         history, resting = self._read_history(self._settings)
-        self._planner = dataclasses.replace(self._planner, pods_in_cooldown=resting)
+        self._planner = self._planner.with_rule(PodCoolDown(resting))
         return history
 
     def _read_history(self, settings: CycleSettings) -> tuple[tuple[MigrationPlan, ...], Mapping[PodName, datetime]]:
@@ -468,7 +469,7 @@ class Cycle:
         Pods in cool-down stay.
         """
         chosen = chosen or PlanSettings(self._settings, self._planner, self._blocked_reason)
-        planner = dataclasses.replace(chosen.planner, pods_in_cooldown=self._read_history(chosen.settings)[1])
+        planner = chosen.planner.with_rule(PodCoolDown(self._read_history(chosen.settings)[1]))
         context = PlanContext(
             client=self._client,
             clock=self._context.clock,

@@ -14,6 +14,7 @@ from berth_core.labels import (
     LAST_MOVED_ANNOTATION,
 )
 from berth_descheduler.migration.nodes import mark_moved, sweep_cooling_nodes
+from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_kube.errors import ConflictError
 from berth_kube.resources import NODES
 from descheduler.cycle_settings import PLANNER, SETTINGS
@@ -128,7 +129,7 @@ def test_a_run_marks_its_nodes_and_the_next_leaves_them_alone(cluster: FakeClust
     for raw in cluster.raw(NODES):
         assert (LAST_MOVED_ANNOTATION in raw["metadata"].get("annotations", {})) == (raw["metadata"]["name"] in marked)
     now = datetime.now(UTC)
-    again = run(cluster, settings=settings, planner=replace(PLANNER, node_cool_down=HOUR, now=now))
+    again = run(cluster, settings=settings, planner=replace(PLANNER, now=now).with_rule(NodeCoolDown(HOUR)))
     assert again.sentence.startswith("Nothing to move")
     assert again.forecast.refused >= len(marked)
 

@@ -12,6 +12,7 @@ from berth_core.clock import ClockDeadline
 from berth_core.objects import Pod
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.planner import EvictableNamespaces, Plan, PlannerSettings, WaveLimits, plan
+from berth_descheduler.planner.cool_downs import NodeCoolDown, PodCoolDown
 from berth_descheduler.plugins import DefaultEvictor
 from berth_descheduler.policy import PlanInput, find_restrictions
 from berth_descheduler.report import summarise_plan
@@ -184,7 +185,7 @@ CASES = {
     ),
     "a cool-down of nodes": Case(
         marked(three_nodes(), last_moved=LATELY),
-        replace(consolidating(now=NOON), node_cool_down=timedelta(hours=1)),
+        consolidating(now=NOON).with_rule(NodeCoolDown(timedelta(hours=1))),
         {("nodeCoolDown",): "2 nodes could be freed without nodeCoolDown: 1h0m0s."},
     ),
     "a cool-down of sources": Case(
@@ -194,9 +195,7 @@ CASES = {
     ),
     "a cool-down of pods": Case(
         three_nodes(),
-        replace(
-            consolidating(now=NOON), pods_in_cooldown={("shop", name): NOON for name in ("one-0", "two-0", "two-1")}
-        ),
+        consolidating(now=NOON).with_rule(PodCoolDown({("shop", name): NOON for name in ("one-0", "two-0", "two-1")})),
         {("podCoolDown",): "2 nodes could be freed without podCoolDown, in which 3 pods rest."},
     ),
     "a grace period": Case(

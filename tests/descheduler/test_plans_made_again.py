@@ -26,6 +26,7 @@ from berth_descheduler.migration.context import ObservedPlan
 from berth_descheduler.migration.executor import PlanStop
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_descheduler.report import describe_run
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings
 from berth_kube.resources import EVENTS, MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
@@ -237,7 +238,7 @@ def test_the_cool_down_of_nodes_does_not_keep_the_rest_of_the_same_run() -> None
     cluster = scattered_cluster()
     at_the_first_eviction(cluster, lambda: roll_out(cluster, 4))
     resting = replace(AGAIN, node_cool_down=timedelta(hours=1))
-    planner = replace(IN_TURN, node_cool_down=timedelta(hours=1), now=SystemClock().now())
+    planner = replace(IN_TURN, now=SystemClock().now()).with_rule(NodeCoolDown(timedelta(hours=1)))
     outcome = run(cluster, resting, planner)
     assert outcome.replanned
     assert low_pods(cluster) == []

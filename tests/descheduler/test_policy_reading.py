@@ -11,6 +11,7 @@ import yaml
 from berth_core.errors import InputError
 from berth_core.migration_plans import RunMode
 from berth_core.objects import LabelSelectorRequirement
+from berth_descheduler.planner.cool_downs import NodeCoolDown, SourceCoolDown
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import PolicyError, PolicyRun, RunDefaults, decode_policy, read_policy
 from berth_descheduler.policy.schedule import CronSchedule, IntervalSchedule
@@ -99,12 +100,13 @@ def test_a_full_policy_means_what_it_says() -> None:
     wanted = LabelSelectorRequirement(key="pool", operator="In", values=("batch",))
     assert planner.node_selector.match_expressions == (wanted,)
     assert args_of(planner).goal.name == "Consolidate"
-    assert planner.cool_down == timedelta(minutes=30)
+    assert planner.rule(SourceCoolDown) == SourceCoolDown(timedelta(minutes=30))
     cycle = run.cycle
     assert (cycle.policy, cycle.min_freed_nodes, cycle.max_replans) == ("nightly", 2, 1)
     assert cycle.pod_cool_down == timedelta(minutes=30)
     assert cycle.freed == FreedNodes(taint=True, annotations={"autoscaler.example/remove": "true"})
-    assert planner.node_cool_down == cycle.node_cool_down == timedelta(minutes=45)
+    assert cycle.node_cool_down == timedelta(minutes=45)
+    assert planner.rule(NodeCoolDown) == NodeCoolDown(timedelta(minutes=45))
     assert cycle.approval_seconds == 900
     assert (cycle.execution.max_failed_share, cycle.execution.max_seconds) == (0.5, 7200)
     assert planner.max_grace == cycle.execution.max_grace == timedelta(minutes=5)

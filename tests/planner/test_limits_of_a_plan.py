@@ -12,6 +12,7 @@ from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.planner import PlannerSettings, plan
+from berth_descheduler.planner.cool_downs import PodCoolDown
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters
@@ -119,7 +120,7 @@ def test_room_is_made_without_taking_more_off_a_node_than_is_allowed() -> None:
 def test_a_pod_that_a_plan_brought_to_its_node_lately_rests_there() -> None:
     snapshot = three_low_nodes()
     resting = {("default", "two-0"): NOON - timedelta(minutes=5)}
-    found = plan(snapshot, replace(consolidating(), pods_in_cooldown=resting))
+    found = plan(snapshot, consolidating().with_rule(PodCoolDown(resting)))
     assert found.freed_nodes == ("one", "three")
     assert reasons(found)["two"] == (Reason.HOLDS_IMMOVABLE_PODS, Reason.POD_COOLING_DOWN)
     assert "2026-11-21T11:55:00Z" in next(one.message for one in found.refused if one.name == "two-0")

@@ -12,6 +12,7 @@ from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import LabelSelector, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.planner import PlannerSettings, WaveLimits, plan, revalidate
+from berth_descheduler.planner.cool_downs import PodCoolDown
 from berth_descheduler.planner.settings import EvictableNamespaces, Thresholds
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from builders import NOON, node, owner, pod
@@ -135,7 +136,7 @@ TABLE = {
         moves=tuple(move(name, reason="because") for name in SEVEN),
     ),
     "a pod rests": Case(
-        limited(pods_in_cooldown={("default", "p3"): NOON - timedelta(minutes=5)}), {3: MoveReason.POD_COOLING_DOWN}
+        LOOSE.with_rule(PodCoolDown({("default", "p3"): NOON - timedelta(minutes=5)})), {3: MoveReason.POD_COOLING_DOWN}
     ),
     "a name that leads elsewhere": Case(
         LOOSE,

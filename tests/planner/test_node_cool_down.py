@@ -12,6 +12,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.planner import PlannerSettings, plan, revalidate
+from berth_descheduler.planner.cool_downs import NodeCoolDown
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner_settings import planner_settings, plugin_set
@@ -37,7 +38,7 @@ WAYS = {
 
 
 def resting(how: PlannerSettings, *, hours: float = 1) -> PlannerSettings:
-    return replace(how, now=NOON, node_cool_down=timedelta(hours=hours))
+    return replace(how, now=NOON).with_rule(NodeCoolDown(timedelta(hours=hours)))
 
 
 def cluster(**notes: dict[str, str]) -> Snapshot:

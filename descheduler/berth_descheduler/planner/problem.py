@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
@@ -12,8 +12,6 @@ from typing import Final, Protocol
 from berth_core import (
     CRITICAL_NODE_LABEL,
     EMPTY_BY_ANNOTATION,
-    LAST_DEFRAGMENTED_ANNOTATION,
-    LAST_MOVED_ANNOTATION,
     InputError,
     Namespace,
     Node,
@@ -21,16 +19,15 @@ from berth_core import (
     Room,
     Snapshot,
     closed_lent_nodes,
-    format_timestamp,
     is_control_plane_node,
     is_lent_fence,
     may_lose_its_place,
-    parse_timestamp,
     preemptable_groups,
     read_timestamp,
 )
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.framework.rules import NodeRole, Rule
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, has_deployment
 from berth_descheduler.planner.evictability import NO_EVICTION_ANNOTATION, Evictability
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners
@@ -186,6 +183,12 @@ class Problem:
     kept: Mapping[PodIndex, Refusal] = field(default_factory=dict, repr=False)
     """Pods that stay although the filter would let them go."""
 
+    rules: tuple[Rule, ...] = field(default=(), repr=False)
+    """The rules of the settings, which know the cluster by now."""
+
+    no_sources: Mapping[NodeIndex, Refusal] = field(default_factory=dict, repr=False)
+    """Nodes that give nothing by a rule, but may take something."""
+
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
         """Return the problem of a snapshot.
@@ -208,14 +211,18 @@ class Problem:
         """
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
         closed = frozenset() if settings.control_plane_nodes else _control_plane(cluster)
+        view = ClusterView.of(snapshot, settings.now, settings.own_namespace)
+        rules = tuple(rule.on(view, settings.run_began) for rule in settings.rules)
+        refused = _nodes_refused_by(rules, snapshot.nodes)
         cluster = replace(
             cluster,
-            in_cooldown=_nodes_in_cooldown(cluster, settings),
+            held_back=refused.whole,
+            shut=refused.as_targets,
             closed_to_plans=closed,
             lent={node: is_open and _takes_moves(cluster, node, settings) for node, is_open in cluster.lent.items()},
         )
         allowed = Evictability(snapshot, settings.evictable_namespaces, settings.own_namespace, settings.max_grace)
-        return cls(cluster, settings, allowed)
+        return cls(cluster, settings, allowed, rules=rules, no_sources=refused.as_sources)
 
     def keeping(self, pods: Mapping[PodIndex, Refusal]) -> "Problem":
         """Return the problem with further immovable pods, each with the reason."""
@@ -238,26 +245,19 @@ class Problem:
         volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
         of_class = [_class_refusals(one, volume_index) for one in cluster.classes]
         refusing = self.settings.plugins.refusing(ClusterView.of(cluster.snapshot, self.settings.now))
+        asked = [rule for rule in self.rules if type(rule).pod_refusal is not Rule.pod_refusal]  # of very many pods
         for index, placed in enumerate(cluster.pods):
             pod = placed.pod
             of_pod = (*self._evictability.refusals(pod), *refusing(pod), *of_class[placed.class_index])
-            passing = (
-                self._passing_refusals(PodIndex(index), pod) if self.kept or self.settings.pods_in_cooldown else ()
-            )
+            passing = self._passing_refusals(PodIndex(index), pod, asked) if self.kept or asked else ()
             if of_pod or passing:
                 found[PodIndex(index)] = Refusal.in_one((*of_pod, *passing))
         return found
 
-    def _passing_refusals(self, index: PodIndex, pod: Pod) -> tuple[Refusal, ...]:
+    def _passing_refusals(self, index: PodIndex, pod: Pod, rules: Sequence[Rule]) -> tuple[Refusal, ...]:
         """Return why a pod stays in this plan."""
-        return tuple(one for one in (self.kept.get(index), self._resting_refusal(pod)) if one is not None)
-
-    def _resting_refusal(self, pod: Pod) -> Refusal | None:
-        moved_at = self.settings.pods_in_cooldown.get((pod.metadata.namespace, pod.metadata.name))
-        if moved_at is None:
-            return None
-        text = f"a plan brought it to its node at {format_timestamp(moved_at)}"
-        return Refusal(RefusalReason.POD_COOLING_DOWN, text)
+        of_rules = (rule.pod_refusal(pod) for rule in rules)
+        return tuple(refusal for refusal in (self.kept.get(index), *of_rules) if refusal is not None)
 
     def may_lose_its_place(self, pod: PodIndex) -> bool:
         """Return whether a preemptable pod may be evicted without a target.
@@ -301,35 +301,29 @@ def _takes_moves(cluster: Cluster, node: NodeIndex, settings: PlannerSettings) -
     return settings.lent_nodes and (now is None or all(end - now >= _SHORTEST_STAY for end in ends))
 
 
-def _nodes_in_cooldown(cluster: Cluster, settings: PlannerSettings) -> Mapping[NodeIndex, str]:
-    """Return the nodes in cool-down, each with a sentence.
+@dataclass(frozen=True, slots=True)
+class _RefusedNodes:
+    """The nodes that rules refuse, each with the first reason."""
 
-    Pods were moved off or onto them within the cool-down.
-    """
-    if settings.now is None or settings.node_cool_down <= timedelta(0):
-        return {}
-    over = settings.now - settings.node_cool_down
-    found = ((NodeIndex(index), node.metadata.annotations) for index, node in enumerate(cluster.nodes))
-    told = (
-        (index, _when_moved(annotations.get(LAST_MOVED_ANNOTATION), over, settings.run_began))
-        for index, annotations in found
-    )
-    return {index: text for index, text in told if text}
+    whole: Mapping[NodeIndex, Refusal]
+    as_sources: Mapping[NodeIndex, Refusal]
+    as_targets: Mapping[NodeIndex, Refusal]
 
 
-def _when_moved(last: str | None, over: datetime, run_began: datetime | None) -> str:
-    """Return why a node's annotation keeps it in cool-down.
-
-    Returns "" if it does not, as one of the same run; an unreadable one does.
-    """
-    if last is None:
-        return ""
-    try:
-        moved_at = parse_timestamp(last)
-    except InputError:
-        return f"{LAST_MOVED_ANNOTATION} is {last!r}, which is no time"
-    is_own = run_began is not None and moved_at >= run_began
-    return f"pods were moved off the node or onto it at {last}" if moved_at > over and not is_own else ""
+def _nodes_refused_by(rules: Sequence[Rule], nodes: Sequence[Node]) -> _RefusedNodes:
+    whole, as_sources, as_targets = dict[NodeIndex, Refusal](), dict[NodeIndex, Refusal](), dict[NodeIndex, Refusal]()
+    for rule in rules:
+        if type(rule).node_refusal is Rule.node_refusal:
+            continue
+        for number, node in enumerate(nodes):
+            source, target = rule.node_refusal(node, NodeRole.SOURCE), rule.node_refusal(node, NodeRole.TARGET)
+            if source is not None and target is not None:
+                whole.setdefault(NodeIndex(number), source)
+            elif source is not None:
+                as_sources.setdefault(NodeIndex(number), source)
+            elif target is not None:
+                as_targets.setdefault(NodeIndex(number), target)
+    return _RefusedNodes(whole, as_sources, as_targets)
 
 
 def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal, ...]:
@@ -445,12 +439,12 @@ def find_sources(problem: Problem) -> Sources:
 def source_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
     """Return why no pod may leave a usable node.
 
-    It is critical, or in its cool-down; else None.
+    It is critical, or a rule keeps it; else None.
     """
     found = problem.cluster.nodes[node]
     if found.metadata.labels.get(CRITICAL_NODE_LABEL) == "true":
         return Refusal(RefusalReason.CRITICAL_NODE, f"the node is labelled {CRITICAL_NODE_LABEL}=true")
-    return _cooldown_refusal(found, problem.settings)
+    return problem.no_sources.get(node)
 
 
 def drain_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
@@ -497,20 +491,6 @@ def _limit_refusal(problem: Problem, pods: int) -> Refusal | None:
     if most is None or pods <= most:
         return None
     return Refusal(RefusalReason.NODE_LIMIT, f"{pods} moves are needed, and at most {most} are allowed off a node")
-
-
-def _cooldown_refusal(node: Node, settings: PlannerSettings) -> Refusal | None:
-    now, cool_down = settings.now, settings.cool_down
-    last = node.metadata.annotations.get(LAST_DEFRAGMENTED_ANNOTATION)
-    if now is None or last is None or cool_down <= timedelta(0):
-        return None
-    try:
-        moved_at = parse_timestamp(last)
-    except InputError:
-        return Refusal(RefusalReason.COOLING_DOWN, f"{LAST_DEFRAGMENTED_ANNOTATION} is {last!r}, which is no time")
-    over = now - moved_at >= cool_down  # this way round no time is too late to be added to
-    is_own = settings.run_began is not None and moved_at >= settings.run_began
-    return None if over or is_own else Refusal(RefusalReason.COOLING_DOWN, f"pods were moved off the node at {last}")
 
 
 # --- cost of a move --------------------------------------------------------------------------------------------------

@@ -207,10 +207,10 @@ class _Review:
             return None
         if node in self._problem.cluster.left_out:
             return Invalid(MoveReason.NODE_NOT_SELECTED, f"the node selector does not select {move.source}")
-        if node in self._problem.cluster.in_cooldown:
-            return Invalid(MoveReason.NODE_COOLING_DOWN, f"{move.source}: {self._problem.cluster.in_cooldown[node]}")
-        resting = source_refusal(self._problem, node)
-        return None if resting is None else Invalid(_OF_NODES[resting.reason], f"{move.source}: {resting.message}")
+        refusal = self._problem.cluster.held_back.get(node) or source_refusal(self._problem, node)
+        if refusal is None:
+            return None
+        return Invalid(_OF_NODES.get(refusal.reason, MoveReason.FILTERED), f"{move.source}: {refusal.message}")
 
     def _keep_limits(self) -> None:
         """Drop the moves beyond a limit of the policy.

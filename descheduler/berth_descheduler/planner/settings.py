@@ -1,11 +1,11 @@
 """The planner's settings: scope, limits and time."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal, DecimalException
 from fractions import Fraction
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from berth_core import (
     CPU,
@@ -20,6 +20,9 @@ from berth_core import (
     refuse_unknown,
 )
 from berth_descheduler.framework.interfaces import PluginSet
+from berth_descheduler.framework.rules import Rule
+
+R = TypeVar("R", bound=Rule)
 
 _POSITIVE = "a whole number from 1 on"
 
@@ -282,9 +285,6 @@ class PlannerSettings:
     protection: Thresholds = field(default_factory=lambda: Thresholds(()))
     """No move takes a node above one of these; a pod that a deschedule plugin names may."""
 
-    cool_down: timedelta = timedelta(0)
-    """How long a node that pods were moved off is no source again; 0: no time at all."""
-
     named_resources: Mapping[str, str] = field(default_factory=lambda: {"resourceType": CPU})
     """Fields in which a policy names a resource."""
 
@@ -330,17 +330,14 @@ class PlannerSettings:
 
     waves: WaveLimits = field(default_factory=WaveLimits)
 
-    pods_in_cooldown: Mapping[PodName, datetime] = field(default_factory=dict)
-    """The pods that plans moved recently, and when: they do not move again yet."""
-
     begun: tuple[PlannedMove, ...] = ()
     """Moves of earlier plans of the same run: they count for the limits by node and namespace."""
 
     run_began: datetime | None = None
     """When the first plan of the same run began: what it moves gives no node a cool-down. None: there is none."""
 
-    node_cool_down: timedelta = timedelta(0)
-    """How long after pods were moved off a node or onto it it neither gives nor takes pods; 0: at once."""
+    rules: tuple[Rule, ...] = ()
+    """What keeps pods and nodes out of plans besides, at most one of each type."""
 
     now: datetime | None = None
     """The time from which a cool-down counts back; None: no node is cooling down."""
@@ -375,6 +372,20 @@ class PlannerSettings:
             raise InputError("maxGracePeriod", format_duration(self.max_grace), "a length of time above 0")
         if self.time_limit_seconds is not None and self.time_limit_seconds <= 0:
             raise InputError("timeLimit", self.time_limit_seconds, "seconds above 0")
+
+    def rule(self, kind: type[R]) -> R | None:
+        """Return the rule of a type, None if there is none."""
+        return next((rule for rule in self.rules if isinstance(rule, kind)), None)
+
+    def with_rule(self, rule: Rule) -> "PlannerSettings":
+        """Return the settings with a rule in the place of the one of its type, or as the last."""
+        if any(type(known) is type(rule) for known in self.rules):
+            return replace(self, rules=tuple(rule if type(known) is type(rule) else known for known in self.rules))
+        return replace(self, rules=(*self.rules, rule))
+
+    def without_rule(self, rule: Rule) -> "PlannerSettings":
+        """Return the settings without the rule of a rule's type."""
+        return replace(self, rules=tuple(known for known in self.rules if type(known) is not type(rule)))
 
     @property
     def node_selectors(self) -> tuple[LabelSelector, ...]:

@@ -484,7 +484,7 @@ def read_mix(cluster: Cluster) -> WorkloadMix:
 
     Nodes that a plan leaves out or lets rest take pods all the same.
     """
-    counted = replace(cluster, left_out=frozenset(), in_cooldown={})
+    counted = replace(cluster, left_out=frozenset(), held_back={})
     numbers = map(NodeIndex, range(len(cluster.nodes)))
     return _read_mix(cluster, [node for node in numbers if node_refusal(counted, node) is None])
 

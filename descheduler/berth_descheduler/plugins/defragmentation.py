@@ -16,9 +16,11 @@ from berth_core import (
     refuse_unknown,
 )
 from berth_descheduler.framework.interfaces import Enabled, PluginSet
+from berth_descheduler.framework.rules import Rule, rules_of
 from berth_descheduler.goals import DEFAULT_GOAL, GOALS, OFFERED_GOALS, read_goal
 from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 from berth_descheduler.planner import EvictableNamespaces, NodePrices, PlannerSettings, Strategy, Thresholds
+from berth_descheduler.planner.cool_downs import NodeCoolDown, PodCoolDown, SourceCoolDown
 from berth_descheduler.planner.goal import Goal
 
 PLUGIN_NAME: Final = "Defragmentation"
@@ -308,12 +310,17 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
         resource_type=args.resource_type if args else CPU,
         evictable_namespaces=args.evictable_namespaces if args else EvictableNamespaces(),
         protection=args.protection if args else Thresholds(()),
-        cool_down=args.cool_down if args else timedelta(0),
+        rules=(SourceCoolDown(args.cool_down if args else timedelta(0)), *_kept_rules(settings), *rules_of(plugins)),
         named_resources=args.named_resources if args else {"resourceType": CPU},
         lent_nodes=plugins.balance.name == LENT_NODES,
         evicts_for_room=evicts_for_room(plugins),
         **{**_NO_GOAL, **(args.goal.planner_fields(args.own) if args else {})},
     )
+
+
+def _kept_rules(settings: PlannerSettings) -> tuple[Rule, ...]:
+    """Return the rules that no plugin has handed over."""
+    return tuple(rule for rule in settings.rules if isinstance(rule, NodeCoolDown | PodCoolDown))
 
 
 def evicts_for_room(plugins: PluginSet) -> bool:

@@ -23,6 +23,7 @@ from berth_core import (
     field_steps,
     format_duration,
 )
+from berth_descheduler.planner.cool_downs import SourceCoolDown
 from berth_descheduler.plugins import PLUGIN_NAME, DefaultEvictor, Defragmentation, PluginRegistry, goal_of
 from berth_descheduler.policy.parsing import PolicyRun, RunDefaults, decode_policy, read_policy
 from berth_descheduler.policy.profiles import errors_in
@@ -182,7 +183,11 @@ def _check_pace(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
     is_interval = isinstance(run.schedule, IntervalSchedule)
     interval, field = _shortest_distance(run.schedule), f"spec.trigger.{'interval' if is_interval else 'cron'}"
     pods = run.cycle.pod_cool_down
-    rests = {"coolDownTime": run.planner.cool_down, "spec.limits.nodeCoolDown": run.cycle.node_cool_down}
+    source = run.planner.rule(SourceCoolDown)
+    rests = {
+        "coolDownTime": timedelta(0) if source is None else source.span,
+        "spec.limits.nodeCoolDown": run.cycle.node_cool_down,
+    }
     for name, nodes in rests.items():
         if interval < nodes:
             yield _warning(field, f"is shorter than {name}, {format_duration(nodes)}: runs find the same nodes resting")

@@ -38,6 +38,7 @@ from berth_core import (
 )
 from berth_core.decoding import convert
 from berth_descheduler.planner import PlannerSettings, Thresholds, WaveLimits
+from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_descheduler.plugins import (
     DefragmentationArgs,
     NodeDrain,
@@ -147,8 +148,9 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
         schedule=schedule,
         cycle=cycle,
         planner=replace(
-            settings_with(_read_limits(limits, defaults.planner), plugins.plugins),
-            node_cool_down=cycle.node_cool_down,
+            settings_with(_read_limits(limits, defaults.planner), plugins.plugins).with_rule(
+                NodeCoolDown(cycle.node_cool_down)
+            ),
             node_selector=selector,
             max_grace=cycle.execution.max_grace,
         ),

@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias
 from msgspec.structs import replace as replace_struct
 
 from berth_core import (
-    LAST_DEFRAGMENTED_ANNOTATION,
-    LAST_MOVED_ANNOTATION,
     Deadline,
     LabelSelector,
     Objective,
@@ -29,6 +27,7 @@ from berth_core import (
     is_over,
 )
 from berth_descheduler.framework.interfaces import Enabled, PluginSet
+from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner import (
     EvictableNamespaces,
     Plan,
@@ -168,7 +167,7 @@ def _limits(given: PlanInput) -> Iterator[_Limit]:
     yield from _limits_of_moves(given.settings)
     yield from _limits_of_goal(given)
     yield from _limits_of_scope(given.settings)
-    yield from _limits_in_time(given)
+    yield from _limits_of_rules(given)
     yield from _limits_for_safety(given)
 
 
@@ -229,18 +228,11 @@ def _scope_of_evictor(args: DefaultEvictorArgs) -> Iterator[tuple[str, str, Mapp
         yield "minPodAge", args.age_in_words, {"min_pod_age": None}
 
 
-def _limits_in_time(given: PlanInput) -> Iterator[_Limit]:
-    """Yield the cool-downs that something is in."""
-    settings = given.settings
-    marks = {mark for node in given.snapshot.nodes for mark in node.metadata.annotations}
-    if settings.cool_down and LAST_DEFRAGMENTED_ANNOTATION in marks:
-        yield _without("coolDownTime", format_duration(settings.cool_down), cool_down=timedelta(0))
-    if settings.node_cool_down and LAST_MOVED_ANNOTATION in marks:
-        yield _without("nodeCoolDown", format_duration(settings.node_cool_down), node_cool_down=timedelta(0))
-    if settings.pods_in_cooldown:
-        resting = count(len(settings.pods_in_cooldown), "pod")
-        lift = _with_settings(pods_in_cooldown={})
-        yield _Limit("podCoolDown", f"without podCoolDown, in which {resting} rest", lift)
+def _limits_of_rules(given: PlanInput) -> Iterator[_Limit]:
+    """Yield the settings behind rules that keep something of the cluster."""
+    for rule in given.settings.rules:
+        for limit in rule.limits(given.snapshot):
+            yield _Limit(limit.field, limit.condition, _without_rule(rule))
 
 
 def _limits_for_safety(given: PlanInput) -> Iterator[_Limit]:
@@ -273,6 +265,10 @@ def _listed(part: object) -> str:
 
 def _with_settings(**lifted: Any) -> Lift:  # noqa: ANN401 - fields of the settings
     return lambda given: replace(given, settings=replace(given.settings, **lifted))
+
+
+def _without_rule(rule: Rule) -> Lift:
+    return lambda given: replace(given, settings=given.settings.without_rule(rule))
 
 
 def _with_evictor(lifted: Mapping[str, Any]) -> Lift:

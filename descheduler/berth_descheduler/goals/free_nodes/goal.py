@@ -28,6 +28,7 @@ from berth_descheduler.planner import (
     format_money,
     plain_percentage,
 )
+from berth_descheduler.planner.cool_downs import NodeCoolDown, SourceCoolDown
 from berth_descheduler.planner.goal import (
     ArgumentWarning,
     Asked,
@@ -113,7 +114,7 @@ class ThresholdGoal(FreeNodesGoal[None, ThresholdRules]):
     ) -> Iterator[ArgumentWarning]:
         """Look for thresholds that no node can pass, and for single pods that every run takes off the same nodes."""
         pods_come_back = policy.spec.mode is RunMode.AUTO and is_repeated
-        if pods_come_back and not (args.empties_whole_nodes or planner.cool_down or planner.node_cool_down):
+        if pods_come_back and not (args.empties_whole_nodes or _lets_nodes_rest(planner)):
             text = (
                 "0 lets every run take single pods off the same low nodes, which fill up again: an hour lets them rest"
             )
@@ -188,3 +189,7 @@ class ConsolidateGoal(FreeNodesGoal[PriceArguments, None]):
         if least > highest and not (prices.annotation or prices.label):
             text = f"{format_money(least)} is above every price of nodePrice: no node is worth a move"
             yield ArgumentWarning(MIN_SAVINGS, text)
+
+
+def _lets_nodes_rest(planner: PlannerSettings) -> bool:
+    return any(rule.span for rule in planner.rules if isinstance(rule, SourceCoolDown | NodeCoolDown))

@@ -45,6 +45,7 @@ from berth_core import (
     placeholder_name,
     preemptable_groups,
 )
+from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses
 from berth_descheduler.planner.simulation.volumes import attach_columns
 from berth_descheduler.planner.unreadable_objects import UnreadableObjects
@@ -198,8 +199,11 @@ class Cluster:
     left_out: frozenset[NodeIndex] = frozenset()
     """Nodes outside the node selectors, which neither give nor take pods."""
 
-    in_cooldown: Mapping[NodeIndex, str] = field(default_factory=dict)
-    """Nodes that give and take nothing yet, each with what happened to it."""
+    held_back: Mapping[NodeIndex, Refusal] = field(default_factory=dict)
+    """Nodes that give and take nothing by a rule, each with the reason."""
+
+    shut: Mapping[NodeIndex, Refusal] = field(default_factory=dict)
+    """Nodes that take nothing by a rule."""
 
     closed_to_plans: frozenset[NodeIndex] = frozenset()
     """Control-plane nodes, where these give pods and take none: the operator holds no place there."""

@@ -52,8 +52,8 @@ def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
         return Refusal(RefusalReason.NODE_DATA_ODD, f"the node cannot be read: {node.metadata.unreadable}")
     if number in cluster.left_out:
         return Refusal(RefusalReason.NODE_NOT_SELECTED, "the node selector does not select the node")
-    if number in cluster.in_cooldown:
-        return Refusal(RefusalReason.COOLING_DOWN, cluster.in_cooldown[number])
+    if number in cluster.held_back:
+        return cluster.held_back[number]
     closed = _closed_refusal(node)
     if closed is not None:
         return closed
@@ -75,7 +75,7 @@ def target_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
         return Refusal(RefusalReason.CONTROL_PLANE_NODE, text)
     if not cluster.lent.get(number, True):
         return Refusal(RefusalReason.LENT_NODE, f"{_lent_text(cluster.nodes[number])}, to which no pod is moved now")
-    return None
+    return cluster.shut.get(number)
 
 
 def _lent_text(node: Node) -> str:

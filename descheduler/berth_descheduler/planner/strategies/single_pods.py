@@ -151,7 +151,8 @@ class _SinglePodsRun:
         if (own := self._problem.pod_refusals.get(pod)) is not None:
             return own
         of_node = self.state.node_fit.of_node(placed.node)
-        if of_node is not None and of_node.reason in {RefusalReason.NODE_NOT_SELECTED, RefusalReason.COOLING_DOWN}:
+        held_back = self._problem.cluster.held_back.get(placed.node)
+        if of_node is not None and (of_node.reason is RefusalReason.NODE_NOT_SELECTED or of_node is held_back):
             return of_node
         if (untouchable := source_refusal(self._problem, placed.node)) is not None:
             return untouchable
