@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from benchmarks.instances import Recipe, generate
 from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import NodePrices, PlannerSettings, format_money, plan
+from berth_descheduler.goals.free_nodes.prices import NodePrices
+from berth_descheduler.planner import PlannerSettings, format_money, plan
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from planner_settings import planner_settings
 
@@ -54,7 +55,7 @@ def measure(snapshot: Snapshot, table: dict[str, str], budget: int | None) -> No
     """Print what a plan with prices frees, and one without."""
     prices = NodePrices.parse({"instanceTypes": table})
     blind = set(plan(snapshot, consolidating(NodePrices(), budget)).freed_nodes)
-    without = sum(prices.of(one.metadata) or 0 for one in snapshot.nodes if one.metadata.name in blind)
+    without = sum(prices.node_weight(one) or 0 for one in snapshot.nodes if one.metadata.name in blind)
     began = time.process_time()
     quality = plan(snapshot, consolidating(prices, budget)).quality
     seconds = time.process_time() - began

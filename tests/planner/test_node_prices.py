@@ -14,9 +14,10 @@ from berth_core.migration_plans import PlanPhase
 from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason
+from berth_descheduler.goals.free_nodes.prices import NodePrices
 from berth_descheduler.metrics import CycleMetrics
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
-from berth_descheduler.planner import NodePrices, Plan, PlannerSettings, plan
+from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.planner.solver.bounds import _MOST_CHOICES, least_cost, most_worth
 from berth_descheduler.report.documents import describe_plan
 from berth_descheduler.report.summary import judge_plan, stakes_in_words, summarise_plan, unpriced_in_words
@@ -25,7 +26,7 @@ from planner.clusters import api_items, consolidating, moves_of
 from planner.random_clusters import clusters
 from planner.replay import replay_steps, replay_waves
 from planner.test_bounds import closed_nodes, every_end, tiny_clusters
-from planner_settings import with_args
+from planner_settings import args_of, with_args
 from properties import holds_for
 
 TYPE = "node.kubernetes.io/instance-type"
@@ -83,7 +84,7 @@ ways = st.builds(
 def test_no_end_frees_more_money_than_the_bound_and_what_is_proven_is_best(
     snapshot: Snapshot, types: list[str], how: PlannerSettings
 ) -> None:
-    assume(not how.min_savings_per_move)
+    assume(not args_of(how).own.min_savings_per_move)
     snapshot = typed(snapshot, types)
     best, moves = best_end(snapshot, how.max_moves)
 
@@ -111,7 +112,7 @@ def test_every_step_is_feasible_and_every_plan_is_worth_its_moves(
     assert made.quality is not None
     assert made.quality.money is not None
     assert made.quality.money.reached <= made.quality.money.upper_bound
-    assert money(made) >= how.min_savings_per_move * len(made.moves)
+    assert money(made) >= args_of(how).own.min_savings_per_move * len(made.moves)
     assert how.max_moves is None or len(made.moves) <= how.max_moves
 
 
@@ -169,7 +170,7 @@ NODES: dict[str, tuple[dict[str, Any], int | None]] = {
 
 @pytest.mark.parametrize(("traits", "want_micro"), NODES.values(), ids=NODES.keys())
 def test_the_first_source_that_says_a_price_counts(traits: dict[str, Any], want_micro: int | None) -> None:
-    assert SOURCES.of(node("n", **traits).metadata) == want_micro
+    assert SOURCES.node_weight(node("n", **traits)) == want_micro
     assert NodePrices.parse(SOURCES.to_mapping()) == SOURCES
 
 

@@ -157,7 +157,7 @@ def plan_command(
     if options["rehearse"]:
         require(Extra.DEMO, "--rehearse")
     settings, moves = settings_to_plan(options, policy, at=at)
-    refuse_second_prices(options["price"], is_priced=bool(settings.node_prices))
+    refuse_second_prices(options["price"], is_priced=settings.weighs_nodes)
     stated = _stated(snapshot, options["snapshot_kinds"])
     with naming_what_was_typed(options, policy), _reading(snapshot, stated, kubeconfig, context) as source:
         with working("reading the cluster"):

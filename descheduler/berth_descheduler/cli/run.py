@@ -110,7 +110,7 @@ def run_command(
     wanted = cycle_settings(options, trigger="Manual", dry_run=dry_run)
     settings, planner = settings_to_run(options, policy, wanted)
     prices: Mapping[str, float] = options["price"]
-    refuse_second_prices(prices, is_priced=bool(planner.node_prices))
+    refuse_second_prices(prices, is_priced=planner.weighs_nodes)
     asks = not (yes or dry_run or options["wait_for_approval"])
     if asks and not _can_ask():
         expected = "it, --dry-run or --wait-for-approval where no terminal is there to ask"

@@ -52,7 +52,6 @@ from berth_descheduler.planner.rooms import RoomMade, RoomRequest
 from berth_descheduler.planner.settings import (
     MICRO,
     EvictableNamespaces,
-    NodePrices,
     PlannerSettings,
     Thresholds,
     WaveLimits,
@@ -102,7 +101,6 @@ __all__ = [
     "Invalid",
     "MoveWay",
     "NodeIndex",
-    "NodePrices",
     "NodeUsage",
     "Plan",
     "PlanPrice",

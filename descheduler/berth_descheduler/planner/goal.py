@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from berth_core import Deadline, DeschedulerPolicy, Objective, Snapshot
+from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner.planning import Plan
 from berth_descheduler.planner.problem import Strategy
 from berth_descheduler.planner.sentences import Figure, bound_figures, judge, pods_moved_instead
@@ -106,6 +107,9 @@ class GoalLimit(Generic[Asked]):
     """What would have to be so, as in "without numberOfNodes: 3"."""
 
     lift: Callable[[Asked], Asked]
+    is_about_moves: bool = False
+    """Whether people read of it beside the limits on moves, before those on nodes."""
+
     helps_only_alone: bool = False
     """Whether to lift it beside others may bring less, as more low nodes are fewer targets."""
 
@@ -183,10 +187,10 @@ class Goal(ABC, Generic[Own, Asked]):
         del args
         return {}
 
-    def planner_fields(self, own: Own) -> dict[str, Any]:
-        """Return the fields of `PlannerSettings` that own arguments set."""
+    def rules(self, own: Own) -> tuple[Rule, ...]:
+        """Return the rules that own arguments make."""
         del own
-        return {}
+        return ()
 
     # The strategy.
 

@@ -474,10 +474,10 @@ def measure_cluster(snapshot: Snapshot, settings: PlannerSettings) -> Fragmentat
 
 
 def _price(problem: Problem) -> PlanPrice | None:
-    prices = problem.settings.node_prices
-    if not prices:
+    if not problem.weighs_nodes:
         return None
-    found = {node.metadata.name: prices.of(node.metadata) for node in problem.cluster.nodes}
+    nodes = map(NodeIndex, range(len(problem.cluster.nodes)))
+    found = {problem.cluster.node_name(node): problem.node_weight(node) for node in nodes}
     known = {name: price for name, price in found.items() if price is not None}
     return PlanPrice(known, tuple(sorted(found.keys() - known.keys())))
 

@@ -233,9 +233,16 @@ class Problem:
         """Return the disruption budgets of the cluster."""
         return self._evictability.budgets
 
-    def price_of(self, node: NodeIndex) -> int:
-        """Return what a node costs an hour, in millionths; 0 if nothing says it."""
-        return self.settings.node_prices.of(self.cluster.nodes[node].metadata) or 0
+    @property
+    def weighs_nodes(self) -> bool:
+        """Return whether a rule says what nodes cost."""
+        return self.settings.weighs_nodes
+
+    def node_weight(self, node: NodeIndex) -> int | None:
+        """Return what a node costs an hour, in millionths; None if no rule knows."""
+        weights = [rule.node_weight(self.cluster.nodes[node]) for rule in self.rules if rule.weighs_nodes]
+        known = [weight for weight in weights if weight is not None]
+        return sum(known) if known else None
 
     @cached_property
     def pod_refusals(self) -> Mapping[PodIndex, Refusal]:

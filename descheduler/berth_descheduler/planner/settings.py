@@ -13,11 +13,9 @@ from berth_core import (
     LONGEST_GRACE,
     InputError,
     LabelSelector,
-    ObjectMeta,
     PlannedMove,
     format_duration,
     read_percentage,
-    refuse_unknown,
 )
 from berth_descheduler.framework.interfaces import PluginSet
 from berth_descheduler.framework.rules import Rule
@@ -170,8 +168,6 @@ MICRO: Final = 1_000_000
 _MOST_MONEY: Final = 1_000_000
 _SMALLEST_MONEY: Final = Decimal("0.000001")
 _MONEY: Final = "an amount from 0 to a million with at most six decimals, such as 0.192"
-_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
-_PRICE_FIELDS: Final = ("annotation", "label", "instanceTypes", "default")
 
 
 def parse_money(field: str, raw: object) -> int:
@@ -198,81 +194,6 @@ def format_money(micro: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class NodePrices:
-    """Where the price of a node's hour is written; the first that says one counts.
-
-    The currency is whatever the amounts are in. A node without a price counts 0.
-    """
-
-    annotation: str = ""
-    """A node's annotation that says its own price."""
-
-    label: str = ""
-    """A node's label that does."""
-
-    instance_types: Mapping[str, int] = field(default_factory=dict)
-    """By the label `node.kubernetes.io/instance-type`, in millionths."""
-
-    default: int | None = None
-    """Of nodes of which nothing else says it, in millionths."""
-
-    @classmethod
-    def parse(cls, raw: object) -> "NodePrices":
-        """Return the prices of the argument `nodePrice`; raises `InputError`."""
-        if raw is None:
-            return cls()
-        expected = f"a mapping with one or more of {', '.join(_PRICE_FIELDS)}"
-        if not isinstance(raw, Mapping) or not raw:
-            raise InputError("nodePrice", raw, expected)
-        refuse_unknown("nodePrice", raw, _PRICE_FIELDS)
-        types = raw.get("instanceTypes", {})
-        if not isinstance(types, Mapping):
-            raise InputError("nodePrice.instanceTypes", types, "a mapping from instance type to price per hour")
-        default = raw.get("default")
-        return cls(
-            annotation=_key("annotation", raw),
-            label=_key("label", raw),
-            instance_types={
-                str(name): parse_money(f"nodePrice.instanceTypes.{name}", price) for name, price in types.items()
-            },
-            default=None if default is None else parse_money("nodePrice.default", default),
-        )
-
-    def __bool__(self) -> bool:
-        """Return whether any price is given."""
-        return bool(self.annotation or self.label or self.instance_types or self.default is not None)
-
-    def of(self, node: ObjectMeta) -> int | None:
-        """Return a node's price in millionths; None if nothing says it, or in a way that cannot be read."""
-        for key, said in ((self.annotation, node.annotations), (self.label, node.labels)):
-            if key and key in said:
-                return _read_money(said[key])
-        return self.instance_types.get(node.labels.get(_INSTANCE_TYPE, ""), self.default)
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return what `parse` reads."""
-        said: dict[str, Any] = {"annotation": self.annotation, "label": self.label}
-        said["instanceTypes"] = {name: format_money(self.instance_types[name]) for name in sorted(self.instance_types)}
-        said["default"] = "" if self.default is None else format_money(self.default)
-        return {name: value for name, value in said.items() if value}
-
-
-def _key(name: str, raw: Mapping[str, Any]) -> str:
-    key = raw.get(name, "")
-    if not isinstance(key, str) or (name in raw and not key):
-        raise InputError(f"nodePrice.{name}", key, f"the key of a node's {name}, such as example.com/price-per-hour")
-    return key
-
-
-def _read_money(text: str) -> int | None:
-    """Return what a node says of itself; a node that says nonsense must not stop the plan."""
-    try:
-        return parse_money("nodePrice", text)
-    except InputError:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
 class PlannerSettings:
     """What a plan is made for and what limits it."""
 
@@ -294,12 +215,6 @@ class PlannerSettings:
     A policy outlives what it names: to exclude a namespace that is not there yet is harmless, and to include only such
     moves nothing.
     """
-
-    node_prices: NodePrices = field(default_factory=NodePrices)
-    """What an hour of each node costs; without any, all nodes are worth the same."""
-
-    min_savings_per_move: int = 0
-    """What a move has to save an hour, in millionths, by the price of the node that it helps to free."""
 
     max_moves: int | None = None
     """The most moves of the plan; None: no limit."""
@@ -376,6 +291,11 @@ class PlannerSettings:
     def rule(self, kind: type[R]) -> R | None:
         """Return the rule of a type, None if there is none."""
         return next((rule for rule in self.rules if isinstance(rule, kind)), None)
+
+    @property
+    def weighs_nodes(self) -> bool:
+        """Return whether a rule says what nodes cost; without one, all nodes are worth the same."""
+        return any(rule.weighs_nodes for rule in self.rules)
 
     def with_rule(self, rule: Rule) -> "PlannerSettings":
         """Return the settings with a rule in the place of the one of its type, or as the last."""

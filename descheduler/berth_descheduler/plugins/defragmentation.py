@@ -19,7 +19,7 @@ from berth_descheduler.framework.interfaces import Enabled, PluginSet
 from berth_descheduler.framework.rules import Rule, rules_of
 from berth_descheduler.goals import DEFAULT_GOAL, GOALS, OFFERED_GOALS, read_goal
 from berth_descheduler.goals.move_pods.goal import MovePodsGoal
-from berth_descheduler.planner import EvictableNamespaces, NodePrices, PlannerSettings, Strategy, Thresholds
+from berth_descheduler.planner import EvictableNamespaces, PlannerSettings, Strategy, Thresholds
 from berth_descheduler.planner.cool_downs import NodeCoolDown, PodCoolDown, SourceCoolDown
 from berth_descheduler.planner.goal import Goal
 
@@ -292,10 +292,6 @@ def with_defragmentation(plugins: PluginSet, args: DefragmentationArgs) -> Plugi
     return replace(plugins, balance=Enabled(PLUGIN_NAME, Defragmentation(args)))
 
 
-_NO_GOAL: Final[Mapping[str, Any]] = {"node_prices": NodePrices(), "min_savings_per_move": 0}
-"""The fields of settings that only goals set, as they are without one."""
-
-
 def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSettings:
     """Return the settings with other plugins.
 
@@ -310,11 +306,15 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
         resource_type=args.resource_type if args else CPU,
         evictable_namespaces=args.evictable_namespaces if args else EvictableNamespaces(),
         protection=args.protection if args else Thresholds(()),
-        rules=(SourceCoolDown(args.cool_down if args else timedelta(0)), *_kept_rules(settings), *rules_of(plugins)),
+        rules=(
+            SourceCoolDown(args.cool_down if args else timedelta(0)),
+            *_kept_rules(settings),
+            *(args.goal.rules(args.own) if args else ()),
+            *rules_of(plugins),
+        ),
         named_resources=args.named_resources if args else {"resourceType": CPU},
         lent_nodes=plugins.balance.name == LENT_NODES,
         evicts_for_room=evicts_for_room(plugins),
-        **{**_NO_GOAL, **(args.goal.planner_fields(args.own) if args else {})},
     )
 
 

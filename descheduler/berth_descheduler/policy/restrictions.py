@@ -34,7 +34,6 @@ from berth_descheduler.planner import (
     PlannerSettings,
     Strategy,
     Thresholds,
-    format_money,
 )
 from berth_descheduler.plugins import (
     DefaultEvictor,
@@ -164,8 +163,11 @@ class _BindingLimits:
 
 def _limits(given: PlanInput) -> Iterator[_Limit]:
     """Yield the limits that are set and that could bind at all, in the order in which they are named."""
+    of_goal = tuple(_limits_of_goal(given))
     yield from _limits_of_moves(given.settings)
-    yield from _limits_of_goal(given)
+    yield from (limit for limit, is_about_moves in of_goal if is_about_moves)
+    yield from _limits_of_targets(given.settings)
+    yield from (limit for limit, is_about_moves in of_goal if not is_about_moves)
     yield from _limits_of_scope(given.settings)
     yield from _limits_of_rules(given)
     yield from _limits_for_safety(given)
@@ -180,18 +182,21 @@ def _limits_of_moves(settings: PlannerSettings) -> Iterator[_Limit]:
     for field, (name, most) in numbers.items():
         if most is not None:
             yield _without(field, most, **{name: None})
-    if settings.min_savings_per_move:
-        yield _without("minSavingsPerMove", format_money(settings.min_savings_per_move), min_savings_per_move=0)
 
 
-def _limits_of_goal(given: PlanInput) -> Iterator[_Limit]:
-    settings, balance = given.settings, given.settings.plugins.balance.plugin
+def _limits_of_targets(settings: PlannerSettings) -> Iterator[_Limit]:
     if any(percentage < _FILLED for _, percentage in settings.protection.percentages):
         yield _without("protectionThresholds", settings.protection, protection=Thresholds(()))
+
+
+def _limits_of_goal(given: PlanInput) -> Iterator[tuple[_Limit, bool]]:
+    """Yield the limits that only the goal has, and whether each is about moves."""
+    balance = given.settings.plugins.balance.plugin
     if isinstance(balance, Defragmentation):
         for limit in balance.args.goal.limits(balance.args):
             lift = _asking_otherwise(limit.lift)
-            yield _Limit(limit.field, limit.condition, lift, helps_only_alone=limit.helps_only_alone)
+            found = _Limit(limit.field, limit.condition, lift, helps_only_alone=limit.helps_only_alone)
+            yield found, limit.is_about_moves
 
 
 def _limits_of_scope(settings: PlannerSettings) -> Iterator[_Limit]:

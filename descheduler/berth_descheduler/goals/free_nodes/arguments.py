@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from berth_core import InputError
-from berth_descheduler.planner import NodePrices, format_money, parse_money
+from berth_descheduler.goals.free_nodes.prices import NodePrices
+from berth_descheduler.planner import format_money, parse_money
 from berth_descheduler.planner.goal import GoalOption
 
 NODE_PRICE: Final = "nodePrice"

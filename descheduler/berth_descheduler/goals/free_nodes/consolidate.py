@@ -53,8 +53,10 @@ _SIMPLY: Final = 500
 class Consolidate:
     """Frees as many nodes as the moves allow."""
 
-    def __init__(self, deadline: Deadline | None = None) -> None:
+    def __init__(self, deadline: Deadline | None = None, *, min_savings_per_move: int = 0) -> None:
+        """`min_savings_per_move` is what each move has to save an hour, by what its node costs, in millionths."""
         self._deadline = deadline or NoDeadline()
+        self._min_savings = min_savings_per_move
 
     def possible_sources(self, problem: Problem) -> tuple[NodeIndex, ...]:
         """Return the nodes from which pods may be taken."""
@@ -66,20 +68,22 @@ class Consolidate:
 
     def propose(self, problem: Problem, state: State) -> Proposal:
         """Return the moves that free the most nodes, and why not more."""
-        return _ConsolidateRun(problem, state, self._deadline).propose()
+        return _ConsolidateRun(problem, state, self._deadline, self._min_savings).propose()
 
 
 class _ConsolidateRun:
     """One run of the strategy over a state that it changes."""
 
-    def __init__(self, problem: Problem, state: State, deadline: Deadline) -> None:
+    def __init__(self, problem: Problem, state: State, deadline: Deadline, min_savings: int) -> None:
         self._problem = problem
         self._state = state
         self._deadline = deadline
+        self._min_savings = min_savings
         self._budget = problem.settings.max_moves
         sources = find_sources(problem)
         self._packing = build_packing_model(problem, state, sources.to_take_from)
-        self._sources = _without_unprofitable_nodes(problem, without_undrainable_nodes(problem, self._packing, sources))
+        sources = without_undrainable_nodes(problem, self._packing, sources)
+        self._sources = _without_unprofitable_nodes(problem, sources, min_savings)
         self._disruption = DisruptionCost(problem)
         self._unit = 1
         """What a node's worth is counted in, in millionths of money."""
@@ -203,7 +207,7 @@ class _ConsolidateRun:
             filling,
             self._may_leave,
             most_worth=self._most_worth,
-            worth_per_move=Fraction(self._problem.settings.min_savings_per_move, self._unit),
+            worth_per_move=Fraction(self._min_savings, self._unit),
         )
 
     # --- carrying out -----------------------------------------------------------------------------------------------
@@ -251,9 +255,9 @@ class _ConsolidateRun:
 
     def _read_worth(self) -> Ints:
         """Return what each candidate is worth, in units of the price that all prices are multiples of."""
-        if not self._problem.settings.node_prices:
+        if not self._problem.weighs_nodes:
             return np.ones(len(self._sources.to_empty), dtype=np.int64)
-        prices = [self._problem.price_of(node) for node in self._sources.to_empty]
+        prices = [self._problem.node_weight(node) or 0 for node in self._sources.to_empty]
         self._unit = max(1, gcd(*prices))
         return np.array(prices, dtype=np.int64) // self._unit
 
@@ -284,7 +288,7 @@ class _ConsolidateRun:
             most_worth = max(worth, exact.most)
             asked = exact.found[-1].worth if exact.found else worth
             least = exact.fewest_moves if asked == worth else least
-        is_priced = bool(self._problem.settings.node_prices)
+        is_priced = self._problem.weighs_nodes
         return Quality(
             reached=freed,
             upper_bound=self._most if self._candidates.differ else most_worth,
@@ -297,12 +301,13 @@ class _ConsolidateRun:
         )
 
 
-def _without_unprofitable_nodes(problem: Problem, sources: Sources) -> Sources:
+def _without_unprofitable_nodes(problem: Problem, sources: Sources, min_savings: int) -> Sources:
     """Split off sources whose moves would not save enough, each with a refusal that says by how much."""
-    if not problem.settings.node_prices:
+    if not problem.weighs_nodes:
         return sources
-    found = {node: _why_unprofitable(problem, node, len(sources.pods_of[node])) for node in sources.to_empty}
-    refusals = {node: why for node, why in found.items() if why is not None}
+    asked = ((node, len(sources.pods_of[node])) for node in sources.to_empty)
+    answers = {node: _why_unprofitable(problem, node, pods, min_savings) for node, pods in asked}
+    refusals = {node: why for node, why in answers.items() if why is not None}
     return replace(
         sources,
         to_empty=tuple(node for node in sources.to_empty if node not in refusals),
@@ -311,8 +316,8 @@ def _without_unprofitable_nodes(problem: Problem, sources: Sources) -> Sources:
     )
 
 
-def _why_unprofitable(problem: Problem, node: NodeIndex, pods: int) -> Refusal | None:
-    price, least = problem.price_of(node), problem.settings.min_savings_per_move
+def _why_unprofitable(problem: Problem, node: NodeIndex, pods: int, least: int) -> Refusal | None:
+    price = problem.node_weight(node) or 0
     if not price:
         return Refusal(RefusalReason.SAVES_TOO_LITTLE, "the node has no price, so that freeing it saves nothing")
     if price >= least * pods:

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Final
 
 from berth_core import Deadline, DeschedulerPolicy, InputError, Objective, RunMode
+from berth_descheduler.framework.rules import Rule
 from berth_descheduler.goals.free_nodes.arguments import (
     MIN_SAVINGS,
     PRICE_ARGUMENTS,
@@ -147,7 +148,7 @@ class ThresholdGoal(FreeNodesGoal[None, ThresholdRules]):
         yield GoalLimit("defragmentThresholds", condition, lambda rules: replace(rules, defragment=any_use))
 
 
-class ConsolidateGoal(FreeNodesGoal[PriceArguments, None]):
+class ConsolidateGoal(FreeNodesGoal[PriceArguments, int]):
     """Frees as many nodes as possible, or those that cost most."""
 
     name: ClassVar[str] = "Consolidate"
@@ -166,17 +167,18 @@ class ConsolidateGoal(FreeNodesGoal[PriceArguments, None]):
     def read_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         return price_arguments_of(options)
 
-    def planner_fields(self, own: PriceArguments) -> dict[str, Any]:
-        return {"node_prices": own.node_prices, "min_savings_per_move": own.min_savings_per_move}
+    def rules(self, own: PriceArguments) -> tuple[Rule, ...]:
+        return (own.node_prices,) if own.node_prices else ()
 
-    def request(self, args: GoalArguments) -> None:
-        """Ask for nothing: the planner's settings have the prices."""
+    def request(self, args: GoalArguments) -> int:
+        """Return what each move has to save."""
+        own: PriceArguments = args.own
+        return own.min_savings_per_move
 
-    def strategy(self, asked: None, deadline: Deadline) -> Strategy:
+    def strategy(self, asked: int, deadline: Deadline) -> Strategy:
         from berth_descheduler.goals.free_nodes.consolidate import Consolidate  # noqa: PLC0415 - numpy takes a while to import
 
-        del asked
-        return Consolidate(deadline)
+        return Consolidate(deadline, min_savings_per_move=asked)
 
     def findings(
         self, args: GoalArguments, policy: DeschedulerPolicy, planner: PlannerSettings, *, is_repeated: bool
@@ -189,6 +191,12 @@ class ConsolidateGoal(FreeNodesGoal[PriceArguments, None]):
         if least > highest and not (prices.annotation or prices.label):
             text = f"{format_money(least)} is above every price of nodePrice: no node is worth a move"
             yield ArgumentWarning(MIN_SAVINGS, text)
+
+    def limits(self, args: GoalArguments) -> Iterator[GoalLimit[int]]:
+        own: PriceArguments = args.own
+        if least := own.min_savings_per_move:
+            condition = f"without {MIN_SAVINGS}: {format_money(least)}"
+            yield GoalLimit(MIN_SAVINGS, condition, lambda _: 0, is_about_moves=True)
 
 
 def _lets_nodes_rest(planner: PlannerSettings) -> bool:

@@ -1,0 +1,92 @@
+"""What nodes cost an hour, by the argument `nodePrice`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from berth_core import InputError, Node, refuse_unknown
+from berth_descheduler.framework.rules import Rule
+from berth_descheduler.planner import format_money, parse_money
+
+_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+_PRICE_FIELDS: Final = ("annotation", "label", "instanceTypes", "default")
+
+
+@dataclass(frozen=True, slots=True)
+class NodePrices(Rule):
+    """Where the price of a node's hour is written; the first that says one counts.
+
+    The currency is whatever the amounts are in. A node without a price counts 0.
+    """
+
+    annotation: str = ""
+    """A node's annotation that says its own price."""
+
+    label: str = ""
+    """A node's label that does."""
+
+    instance_types: Mapping[str, int] = field(default_factory=dict)
+    """By the label `node.kubernetes.io/instance-type`, in millionths."""
+
+    default: int | None = None
+    """Of nodes of which nothing else says it, in millionths."""
+
+    @classmethod
+    def parse(cls, raw: object) -> "NodePrices":
+        """Return the prices of the argument `nodePrice`; raises `InputError`."""
+        if raw is None:
+            return cls()
+        expected = f"a mapping with one or more of {', '.join(_PRICE_FIELDS)}"
+        if not isinstance(raw, Mapping) or not raw:
+            raise InputError("nodePrice", raw, expected)
+        refuse_unknown("nodePrice", raw, _PRICE_FIELDS)
+        types = raw.get("instanceTypes", {})
+        if not isinstance(types, Mapping):
+            raise InputError("nodePrice.instanceTypes", types, "a mapping from instance type to price per hour")
+        default = raw.get("default")
+        return cls(
+            annotation=_key("annotation", raw),
+            label=_key("label", raw),
+            instance_types={
+                str(name): parse_money(f"nodePrice.instanceTypes.{name}", price) for name, price in types.items()
+            },
+            default=None if default is None else parse_money("nodePrice.default", default),
+        )
+
+    def __bool__(self) -> bool:
+        """Return whether any price is given."""
+        return bool(self.annotation or self.label or self.instance_types or self.default is not None)
+
+    @property
+    def weighs_nodes(self) -> bool:
+        return bool(self)
+
+    def node_weight(self, node: Node) -> int | None:
+        """Return a node's price in millionths; None if nothing says it, or in a way that cannot be read."""
+        labels = node.metadata.labels
+        for key, notes in ((self.annotation, node.metadata.annotations), (self.label, labels)):
+            if key and key in notes:
+                return _read_money(notes[key])
+        return self.instance_types.get(labels.get(_INSTANCE_TYPE, ""), self.default)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return what `parse` reads."""
+        said: dict[str, Any] = {"annotation": self.annotation, "label": self.label}
+        said["instanceTypes"] = {name: format_money(self.instance_types[name]) for name in sorted(self.instance_types)}
+        said["default"] = "" if self.default is None else format_money(self.default)
+        return {name: value for name, value in said.items() if value}
+
+
+def _key(name: str, raw: Mapping[str, Any]) -> str:
+    key = raw.get(name, "")
+    if not isinstance(key, str) or (name in raw and not key):
+        raise InputError(f"nodePrice.{name}", key, f"the key of a node's {name}, such as example.com/price-per-hour")
+    return key
+
+
+def _read_money(text: str) -> int | None:
+    """Return what a node says of itself; a node that says nonsense must not stop the plan."""
+    try:
+        return parse_money("nodePrice", text)
+    except InputError:
+        return None

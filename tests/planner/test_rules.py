@@ -1,0 +1,132 @@
+"""Rules that plugins hand over keep pods and nodes out of plans, and are asked whenever a plan is looked at again."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from berth_core.migration_plans import MoveReason
+from berth_core.objects import Node, Pod
+from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.interfaces import ClusterView, Enabled, PodFilter
+from berth_descheduler.framework.refusals import Refusal
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from berth_descheduler.framework.rules import NodeRole, Rule
+from berth_descheduler.planner import PlannerSettings, plan, revalidate
+from berth_descheduler.plugins.registry import default_plugins
+from builders import bare_pod, node, owner, pod
+from planner.clusters import consolidating, making_room, settings
+from planner_settings import with_plugins
+
+KEPT = Refusal(Reason.REFUSED_BY_PLUGIN, "Toy: it stays")
+
+
+class NoUse(Rule):
+    """Refuses every node with a label for some uses."""
+
+    def __init__(self, *uses: NodeRole) -> None:
+        self._uses = uses
+
+    def node_refusal(self, node: Node, use: NodeRole) -> Refusal | None:
+        return KEPT if use in self._uses and node.metadata.labels.get("toy") == "keep" else None
+
+
+class KeepsPod(Rule):
+    def pod_refusal(self, pod: Pod) -> Refusal | None:
+        return KEPT if pod.metadata.name == "small" else None
+
+
+class WeighsNodes(Rule):
+    @property
+    def weighs_nodes(self) -> bool:
+        return True
+
+    def node_weight(self, node: Node) -> int | None:
+        return 2_000_000 if node.metadata.labels.get("toy") == "dear" else 1_000_000
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A filter plugin as others write one, which lets every pod go and hands a rule over."""
+
+    rules: tuple[Rule, ...]
+
+    def filter(self, view: ClusterView) -> PodFilter:
+        del view
+        return lambda _: ()
+
+
+WAYS = {
+    "threshold": settings(low=60, defragment=60, protection=100, wholeNodes=True),
+    "single pods": settings(low=60, defragment=60, protection=100, wholeNodes=False),
+    "consolidate": consolidating(),
+    "make room": making_room(shapes=("cpu=8",)),
+}
+
+
+def ruled(how: PlannerSettings, *rules: Rule) -> PlannerSettings:
+    return with_plugins(how, filters=(*default_plugins().filters, Enabled("Toy", Toy(rules))))
+
+
+def cluster(labelled: str = "") -> Snapshot:
+    """One small pod on `low`, and room for it on `high`, which is well used."""
+    labels = {"toy": "keep"}
+    nodes = tuple(node(name, cpu="8", labels=labels if name == labelled else {}) for name in ("low", "high"))
+    small = pod("small", node="low", cpu="1", memory=None, controller=owner(name="small"))
+    return Snapshot(nodes=nodes, pods=(small, bare_pod("base", node="high", cpu="6", memory=None)))
+
+
+@pytest.mark.parametrize("how", WAYS.values(), ids=WAYS)
+def test_a_rule_of_a_plugin_keeps_pods_and_nodes_out_of_every_strategys_plans(how: PlannerSettings) -> None:
+    source, target = NoUse(NodeRole.SOURCE), NoUse(NodeRole.TARGET)
+
+    assert [move.target for move in plan(cluster(), ruled(how, source, KeepsPod())).moves] == []
+    assert [move.target for move in plan(cluster("low"), ruled(how, source)).moves] == []
+    assert [move.target for move in plan(cluster("high"), ruled(how, target)).moves] == []
+    assert [move.target for move in plan(cluster("high"), ruled(how, source)).moves] == ["high"]
+
+
+def test_a_rule_against_targets_lets_pods_leave() -> None:
+    how = ruled(consolidating(), NoUse(NodeRole.TARGET))
+
+    assert [move.target for move in plan(cluster("low"), how).moves] == ["high"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "labelled", "want"),
+    [
+        (KeepsPod(), "", MoveReason.FILTERED),
+        (NoUse(NodeRole.SOURCE), "low", MoveReason.FILTERED),
+        (NoUse(NodeRole.SOURCE, NodeRole.TARGET), "low", MoveReason.FILTERED),
+        (NoUse(NodeRole.TARGET), "high", MoveReason.TARGET_UNFIT),
+    ],
+)
+def test_a_rule_is_asked_again_when_a_plan_is_looked_at_again(rule: Rule, labelled: str, want: MoveReason) -> None:
+    moves = plan(cluster(), consolidating()).moves
+
+    invalid = revalidate(cluster(labelled), moves, ruled(consolidating(), rule))
+
+    assert [(why.reason, KEPT.message in why.message) for why in invalid.values()] == [(want, True)]
+
+
+def test_a_rule_that_weighs_nodes_decides_which_are_freed() -> None:
+    pods = tuple(pod(name, node=name, cpu="3", memory=None, controller=owner(name=name)) for name in ("a", "b", "full"))
+    nodes = (node("a", cpu="4"), node("b", cpu="4", labels={"toy": "dear"}), node("full", cpu="6"))
+    snapshot = Snapshot(nodes=nodes, pods=pods)
+
+    made = plan(snapshot, ruled(consolidating(max_moves=1), WeighsNodes()))
+
+    assert made.freed_nodes == ("b",)
+    assert made.predicted.freed_price_per_hour == "2"
+
+
+def test_a_plugin_that_is_enabled_twice_hands_its_rules_over_once() -> None:
+    toy = Enabled("Toy", Toy((KeepsPod(),)))
+    how = with_plugins(consolidating(), filters=(toy, toy))
+
+    assert [type(rule) for rule in how.rules].count(KeepsPod) == 1
+
+
+def test_settings_have_one_rule_of_a_type() -> None:
+    how = replace(consolidating(), rules=())
+
+    assert how.with_rule(KeepsPod()).with_rule(KeepsPod()).without_rule(KeepsPod()).rules == ()
