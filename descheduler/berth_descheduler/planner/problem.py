@@ -1,9 +1,8 @@
 """The input of every strategy: cluster, settings, movable pods, nodes to drain, and what a move costs."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
@@ -11,18 +10,13 @@ from typing import Final, Protocol
 
 from berth_core import (
     CRITICAL_NODE_LABEL,
-    EMPTY_BY_ANNOTATION,
     InputError,
     Namespace,
     Node,
     Pod,
     Room,
     Snapshot,
-    closed_lent_nodes,
     is_control_plane_node,
-    is_lent_fence,
-    may_lose_its_place,
-    preemptable_groups,
     read_timestamp,
 )
 from berth_descheduler.framework.interfaces import ClusterView
@@ -169,10 +163,6 @@ class Proposal:
     """What of a free resource the workload cannot use, with a strategy that lowers that."""
 
 
-_SHORTEST_STAY: Final = timedelta(minutes=10)
-"""A pod is moved to a lent node for at least so long."""
-
-
 @dataclass(frozen=True)
 class Problem:
     """One planning problem: the cluster and what is asked for."""
@@ -219,7 +209,6 @@ class Problem:
             held_back=refused.whole,
             shut=refused.as_targets,
             closed_to_plans=closed,
-            lent={node: is_open and _takes_moves(cluster, node, settings) for node, is_open in cluster.lent.items()},
         )
         allowed = Evictability(snapshot, settings.evictable_namespaces, settings.own_namespace, settings.max_grace)
         return cls(cluster, settings, allowed, rules=rules, no_sources=refused.as_sources)
@@ -267,22 +256,8 @@ class Problem:
         return tuple(refusal for refusal in (self.kept.get(index), *of_rules) if refusal is not None)
 
     def may_lose_its_place(self, pod: PodIndex) -> bool:
-        """Return whether a preemptable pod may be evicted without a target.
-
-        That is off a lent node that is closed, or off another for room, if the policy says so.
-        """
-        placed = self.cluster.pods[pod]
-        is_closed = self.cluster.node_name(placed.node) in self._closed_lent_nodes
-        for_room = self.settings.evicts_for_room and placed.node not in self.cluster.lent
-        return (is_closed or for_room) and may_lose_its_place(placed.pod, self._preemptable_groups)
-
-    @cached_property
-    def _closed_lent_nodes(self) -> Collection[str]:
-        return closed_lent_nodes(self.cluster.nodes, self.cluster.snapshot.pods, self.settings.own_namespace)
-
-    @cached_property
-    def _preemptable_groups(self) -> Collection[tuple[str, str]]:
-        return preemptable_groups(one.metadata for one in self.cluster.snapshot.pod_groups)
+        """Return whether a rule allows that a pod is evicted without a target."""
+        return any(rule.may_evict(self.cluster.pods[pod].pod) for rule in self.rules)
 
     def pods_to_move(self, node: NodeIndex) -> tuple[PodIndex, ...]:
         """Return the pods that must leave a node to free it."""
@@ -297,15 +272,6 @@ class Problem:
 def _control_plane(cluster: Cluster) -> frozenset[NodeIndex]:
     numbered = enumerate(cluster.nodes)
     return frozenset(NodeIndex(index) for index, one in numbered if is_control_plane_node(one.metadata, one.spec))
-
-
-def _takes_moves(cluster: Cluster, node: NodeIndex, settings: PlannerSettings) -> bool:
-    """Return whether preemptable pods are moved to a lent node that is open: not shortly before it closes."""
-    there = (cluster.pods[pod].pod for pod in cluster.pods_on[node])
-    said = (pod.metadata.annotations.get(EMPTY_BY_ANNOTATION) for pod in there if is_lent_fence(pod))
-    ends = [end for end in map(read_timestamp, said) if end is not None]
-    now = settings.now
-    return settings.lent_nodes and (now is None or all(end - now >= _SHORTEST_STAY for end in ends))
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,12 +237,6 @@ class PlannerSettings:
     control_plane_nodes: bool = False
     """Whether pods are moved to control-plane nodes; the operator has to hold places there, too."""
 
-    lent_nodes: bool = False
-    """Whether preemptable pods are moved to lent nodes that are open."""
-
-    evicts_for_room: bool = False
-    """Whether preemptable pods are evicted without a target where no moves make room for others."""
-
     waves: WaveLimits = field(default_factory=WaveLimits)
 
     begun: tuple[PlannedMove, ...] = ()

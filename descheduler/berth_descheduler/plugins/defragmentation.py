@@ -22,6 +22,7 @@ from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 from berth_descheduler.planner import EvictableNamespaces, PlannerSettings, Strategy, Thresholds
 from berth_descheduler.planner.cool_downs import NodeCoolDown, PodCoolDown, SourceCoolDown
 from berth_descheduler.planner.goal import Goal
+from berth_descheduler.plugins.lent_nodes import LentNodesRule
 
 PLUGIN_NAME: Final = "Defragmentation"
 
@@ -309,12 +310,11 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
         rules=(
             SourceCoolDown(args.cool_down if args else timedelta(0)),
             *_kept_rules(settings),
+            LentNodesRule(plugins.balance.name == LENT_NODES, evicts_for_room(plugins)),
             *(args.goal.rules(args.own) if args else ()),
             *rules_of(plugins),
         ),
         named_resources=args.named_resources if args else {"resourceType": CPU},
-        lent_nodes=plugins.balance.name == LENT_NODES,
-        evicts_for_room=evicts_for_room(plugins),
     )
 
 

@@ -8,7 +8,7 @@ not lent where other pods wait for room there.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -24,6 +24,7 @@ from berth_core import (
     RESERVATION_LABEL,
     Deadline,
     InputError,
+    Node,
     Objective,
     ObjectMeta,
     Pod,
@@ -45,6 +46,7 @@ from berth_core import (
     time_to_leave,
 )
 from berth_descheduler.framework import Candidate, ClusterView, Refusal, RefusalReason
+from berth_descheduler.framework.rules import NodeRole, Rule
 from berth_descheduler.goals.make_room.goal import MakeRoomGoal
 from berth_descheduler.planner import (
     EvictableNamespaces,
@@ -59,6 +61,8 @@ from berth_descheduler.planner import (
     odd_requests,
     with_evictions,
 )
+from berth_descheduler.planner.simulation.cluster import lent_nodes, node_and_presence
+from berth_descheduler.planner.simulation.node_fit import lent_text
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "namespaces": "Namespaces whose pods get room (`balance`): a list `include` or a list `exclude`; all by default.",
@@ -103,7 +107,8 @@ class LentNodes:
         """Return the strategy that makes room."""
         from berth_descheduler.goals.make_room.strategy import MakeRoom  # noqa: PLC0415 - numpy takes a while to import
 
-        return _RoomForOthers(MakeRoom(deadline=deadline), self.namespaces)
+        evicts = self.evictions is Evictions.LAST_RESORT
+        return _RoomForOthers(MakeRoom(deadline=deadline), self.namespaces, evicts=evicts)
 
     @property
     def objective(self) -> Objective:
@@ -121,6 +126,81 @@ class LentNodes:
             job = _Job(members, of_key.get(group_key(members[0])), closed, view.now)
             for pod in job.in_turn()[: job.spare()] if job.leaving else ():
                 yield _candidate(job, pod, or_evict=may_lose_its_place(pod, groups))
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+# Where pods are moved to lent nodes, and which are evicted though no place is held for them.
+
+_SHORTEST_STAY: Final = timedelta(minutes=10)
+"""A pod is moved to a lent node for at least so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class LentNodesRule(Rule):
+    """Moves no pod to lent nodes, unless the plugin plans for them, and evicts preemptable pods off closed ones."""
+
+    takes_moves: bool = False
+    """Whether preemptable pods are moved to lent nodes that are open."""
+
+    evicts_for_room: bool = False
+    """Whether preemptable pods are evicted as well off nodes that are not lent, where no moves make room for others."""
+
+    def on(self, view: ClusterView, run_began: datetime | None) -> "LentNodesRule":
+        del run_began
+        return _LentNodesAtATime(self.takes_moves, self.evicts_for_room, view)
+
+
+@dataclass(frozen=True)
+class _LentNodesAtATime(LentNodesRule):
+    """The rule for one cluster at one time."""
+
+    view: ClusterView | None = None
+
+    def node_refusal(self, node: Node, use: NodeRole) -> Refusal | None:
+        if use is NodeRole.SOURCE or self._lent.get(node.metadata.name) is not True:
+            return None  # a closed one takes nothing, whatever a policy says
+        ends = self._ends.get(node.metadata.name, ())
+        now = None if self.view is None else self.view.now
+        if self.takes_moves and (now is None or all(end - now >= _SHORTEST_STAY for end in ends)):
+            return None
+        return Refusal(RefusalReason.LENT_NODE, f"{lent_text(node)}, to which no pod is moved now")
+
+    def may_evict(self, pod: Pod) -> bool:
+        node = pod.spec.node_name
+        for_room = self.evicts_for_room and node not in self._lent
+        return (node in self._closed or for_room) and may_lose_its_place(pod, self._preemptable)
+
+    @cached_property
+    def _snapshot(self) -> Snapshot:
+        return Snapshot.empty() if self.view is None else self.view.snapshot
+
+    @cached_property
+    def _lent(self) -> Mapping[str, bool]:
+        """The lent nodes by name, and whether each is open."""
+        nodes = self._snapshot.nodes
+        return {nodes[node].metadata.name: is_open for node, is_open in lent_nodes(self._snapshot).items()}
+
+    @cached_property
+    def _ends(self) -> Mapping[str, Sequence[datetime]]:
+        """When lent nodes have to be empty, as their fences say."""
+        ends: defaultdict[str, list[datetime]] = defaultdict(list)
+        for fence in self._snapshot.pods if self._lent else ():
+            end = read_timestamp(fence.metadata.annotations.get(EMPTY_BY_ANNOTATION)) if is_lent_fence(fence) else None
+            if end is not None:
+                ends[node_and_presence(fence)[0]].append(end)
+        return ends
+
+    @cached_property
+    def _closed(self) -> Collection[str]:
+        own_namespace = "" if self.view is None else self.view.own_namespace
+        return closed_lent_nodes(self._snapshot.nodes, self._snapshot.pods, own_namespace)
+
+    @cached_property
+    def _preemptable(self) -> Collection[tuple[str, str]]:
+        return _groups(self._snapshot)
+
+
+# --- candidates ------------------------------------------------------------------------------------------------------
 
 
 def _candidate(job: "_Job", pod: Pod, *, or_evict: bool) -> Candidate:
@@ -289,6 +369,8 @@ class _RoomForOthers:
 
     make_room: Strategy
     namespaces: EvictableNamespaces
+    evicts: bool = False
+    """Whether preemptable pods are evicted without a target where no moves make room for others."""
 
     def waiting_pods(self, snapshot: Snapshot) -> tuple[Pod, ...]:
         """Return the pods that no node takes, the preemptable ones left out: these use lent nodes themselves."""
@@ -325,7 +407,7 @@ class _RoomForOthers:
         found = self.make_room.propose(problem, state)
         state.undo_to(before)
         moved = replace(found, steps=_to_lent_nodes(state, found.steps))
-        if not problem.settings.evicts_for_room:
+        if not self.evicts:
             return moved
         return with_evictions(problem, state, moved, _spare_by_job(problem))
 

@@ -209,7 +209,7 @@ class Cluster:
     """Control-plane nodes, where these give pods and take none: the operator holds no place there."""
 
     lent: Mapping[NodeIndex, bool] = field(default_factory=dict)
-    """Nodes that are lent, and whether each takes preemptable pods now; it takes no others."""
+    """Nodes that are lent, and whether each is open; it then takes preemptable pods, and no others."""
 
     @classmethod
     def from_snapshot(
@@ -221,7 +221,7 @@ class Cluster:
         they are put on a virtual node, the last one. Only nodes that all `node_selectors` select give and take pods.
         """
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
-        lent = _lent_nodes(snapshot)
+        lent = lent_nodes(snapshot)
         groups = preemptable_groups(one.metadata for one in snapshot.pod_groups) if lent else ()
         pod_classes = PodClasses(lambda pod: is_preemptable(pod, groups)) if lent else PodClasses()
         listed = (*snapshot.pods, *reserved_slots(snapshot))
@@ -289,7 +289,7 @@ class Cluster:
         return self.classes[self.pods[pod].class_index].amounts
 
 
-def _lent_nodes(snapshot: Snapshot) -> dict[NodeIndex, bool]:
+def lent_nodes(snapshot: Snapshot) -> dict[NodeIndex, bool]:
     """Return the lent nodes, and whether each has the fence of an open one and no other.
 
     A node that is not labelled any more is lent until its fence is gone, and one that has no fence yet is closed.
@@ -321,7 +321,7 @@ def _place_pods(
     numbers = {node.metadata.name: NodeIndex(index) for index, node in enumerate(nodes)}
     placed, elsewhere = [], []
     for pod in pods:
-        name, presence = _node_and_presence(pod)
+        name, presence = node_and_presence(pod)
         node = numbers.get(name)
         if node is not None and pod.key not in apart:
             placed.append(PlacedPod(pod, node, pod_classes.class_of(pod), presence))
@@ -356,7 +356,7 @@ def _no_targets(snapshot: Snapshot) -> dict[NodeIndex, str]:
     return {index: why for index, why in reasons if why}
 
 
-def _node_and_presence(pod: Pod) -> tuple[str, PodPresence]:
+def node_and_presence(pod: Pod) -> tuple[str, PodPresence]:
     """Return a pod's node, "" if it has none, and its presence."""
     if pod.is_terminal:
         return "", PodPresence.LEAVING

@@ -74,11 +74,11 @@ def target_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
         text = "it is a control-plane node, where no place is held (--control-plane-nodes)"
         return Refusal(RefusalReason.CONTROL_PLANE_NODE, text)
     if not cluster.lent.get(number, True):
-        return Refusal(RefusalReason.LENT_NODE, f"{_lent_text(cluster.nodes[number])}, to which no pod is moved now")
+        return Refusal(RefusalReason.LENT_NODE, f"{lent_text(cluster.nodes[number])}, to which no pod is moved now")
     return cluster.shut.get(number)
 
 
-def _lent_text(node: Node) -> str:
+def lent_text(node: Node) -> str:
     zone = node.metadata.labels.get(REVOCABLE_ZONE_LABEL, "")
     return f"the node belongs to the revocable zone {zone}"
 
@@ -322,7 +322,7 @@ class NodeFit:
         if (number, node) not in self._known:
             ties, found = self._profiles[number], self._cluster.nodes[node]
             if node in self._cluster.lent and not ties.is_preemptable:
-                text = f"{_lent_text(found)}, and the pod is not preemptable"
+                text = f"{lent_text(found)}, and the pod is not preemptable"
                 self._known[number, node] = Refusal(RefusalReason.LENT_NODE, text)
             else:
                 self._known[number, node] = ties.refusal(found)
