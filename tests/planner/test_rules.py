@@ -1,6 +1,7 @@
 """Rules that plugins hand over keep pods and nodes out of plans, and are asked whenever a plan is looked at again."""
 
 from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 import pytest
 
@@ -10,7 +11,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import ClusterView, Enabled, PodFilter
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.framework.rules import NodeRole, Rule
+from berth_descheduler.framework.rules import GuardedRule, NodeRole, Rule
 from berth_descheduler.planner import PlannerSettings, plan, revalidate
 from berth_descheduler.plugins.registry import default_plugins
 from builders import bare_pod, node, owner, pod
@@ -123,10 +124,52 @@ def test_a_plugin_that_is_enabled_twice_hands_its_rules_over_once() -> None:
     toy = Enabled("Toy", Toy((KeepsPod(),)))
     how = with_plugins(consolidating(), filters=(toy, toy))
 
-    assert [type(rule) for rule in how.rules].count(KeepsPod) == 1
+    assert [type(rule) for rule in how.rules].count(GuardedRule) == 1
 
 
-def test_settings_have_one_rule_of_a_type() -> None:
-    how = replace(consolidating(), rules=())
+def test_a_rule_takes_the_place_of_the_one_of_its_type() -> None:
+    first, second = KeepsPod(), KeepsPod()
 
-    assert how.with_rule(KeepsPod()).with_rule(KeepsPod()).without_rule(KeepsPod()).rules == ()
+    ruled_twice = replace(consolidating(), rules=()).with_rule(first).with_rule(second)
+
+    assert ruled_twice.rules == (second,)
+    assert ruled_twice.without_rule(second).rules == ()
+
+
+class Fails(Rule):
+    """Fails at one question."""
+
+    def __init__(self, question: str) -> None:
+        def fail(*_: object) -> NoReturn:
+            raise KeyError(question)
+
+        setattr(self, question, fail)
+
+
+@pytest.mark.parametrize("question", ["on", "pod_refusal", "node_refusal"])
+def test_a_rule_of_a_plugin_that_fails_keeps_every_pod(question: str) -> None:
+    made = plan(cluster(), ruled(consolidating(), Fails(question)))
+
+    assert made.moves == ()
+    assert any(f"the plugin Toy failed: KeyError: '{question}'" in refused.message for refused in made.refused)
+
+
+@pytest.mark.parametrize("question", ["node_weight", "may_evict", "limits"])
+def test_a_rule_of_a_plugin_that_fails_allows_nothing(question: str) -> None:
+    how = ruled(consolidating(), Fails(question))
+    (rule,) = (one for one in how.rules if isinstance(one, GuardedRule))
+
+    assert plan(cluster(), how).moves == plan(cluster(), consolidating()).moves
+    assert rule.node_weight(node("a")) is None
+    assert rule.may_evict(pod("small", node="low")) is False
+    assert list(rule.limits(cluster())) == []
+
+
+def test_what_is_no_refusal_keeps_the_pod() -> None:
+    class Talks(Rule):
+        def pod_refusal(self, pod: Pod) -> Any:  # noqa: ANN401 - as code of others may
+            return f"{pod.metadata.name} stays"
+
+    made = plan(cluster(), ruled(consolidating(), Talks()))
+
+    assert any("a rule refuses with a Refusal, not str" in refused.message for refused in made.refused)

@@ -239,7 +239,7 @@ def _made(name: str, make: Callable[[ClusterView], PodFilter], view: ClusterView
     except (InputError, RetryableError):
         raise
     except Exception as error:  # noqa: BLE001 - code of others
-        failed = _failed(name, error)
+        failed = failure_of(name, error)
         return lambda _: (failed,)
 
 
@@ -257,7 +257,7 @@ def _all_of(filters: list[tuple[str, PodFilter]]) -> Refusing:
             except RetryableError:
                 raise
             except Exception as error:  # noqa: BLE001 - code of others
-                found = (*found, _failed(name, error))
+                found = (*found, failure_of(name, error))
         return found
 
     return refusals
@@ -271,7 +271,8 @@ def _typed(name: str, objection: Objection) -> Refusal:
     return Refusal(RefusalReason.REFUSED_BY_PLUGIN, f"{name}: {objection}")
 
 
-def _failed(name: str, error: Exception) -> Refusal:
+def failure_of(name: str, error: Exception) -> Refusal:
+    """Return the refusal of everything that a plugin was asked about when it failed."""
     return Refusal(RefusalReason.PLUGIN_FAILED, f"the plugin {name} failed: {type(error).__name__}: {error}")
 
 

@@ -246,7 +246,7 @@ class PlannerSettings:
     """When the first plan of the same run began: what it moves gives no node a cool-down. None: there is none."""
 
     rules: tuple[Rule, ...] = ()
-    """What keeps pods and nodes out of plans besides, at most one of each type."""
+    """What keeps pods and nodes out of plans besides, and what nodes cost."""
 
     now: datetime | None = None
     """The time from which a cool-down counts back; None: no node is cooling down."""
@@ -298,8 +298,7 @@ class PlannerSettings:
         return replace(self, rules=(*self.rules, rule))
 
     def without_rule(self, rule: Rule) -> "PlannerSettings":
-        """Return the settings without the rule of a rule's type."""
-        return replace(self, rules=tuple(known for known in self.rules if type(known) is not type(rule)))
+        return replace(self, rules=tuple(known for known in self.rules if known is not rule))
 
     @property
     def node_selectors(self) -> tuple[LabelSelector, ...]:
