@@ -41,6 +41,7 @@ from berth_descheduler.framework.interfaces import (
     PreEvictionFilterPlugin,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework.rules import NodeRole, Rule, RuleLimit, RulePlugin
 
 __all__ = [
     "BalancePlugin",
@@ -55,6 +56,7 @@ __all__ = [
     "LocalQueue",
     "Namespace",
     "Node",
+    "NodeRole",
     "Objection",
     "Objective",
     "PersistentVolume",
@@ -72,6 +74,9 @@ __all__ = [
     "RefusalReason",
     "Reservation",
     "RetryableError",
+    "Rule",
+    "RuleLimit",
+    "RulePlugin",
     "Snapshot",
     "StorageClass",
     "VolcanoJob",
