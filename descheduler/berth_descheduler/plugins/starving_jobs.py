@@ -131,7 +131,7 @@ _LISTED_ROOMS: Final = 3
 _LISTED_NODES: Final = 3
 
 
-class FeedJobsGoal(MakeRoomGoal):
+class StarvingJobsGoal(MakeRoomGoal):
     """Makes room for jobs that starve, by moves or by waiting."""
 
     name: ClassVar[str] = STARVING_JOBS
@@ -155,7 +155,7 @@ class FeedJobsGoal(MakeRoomGoal):
 class StarvingJobs:
     """Keeps nodes for jobs that starve."""
 
-    goal: ClassVar[FeedJobsGoal] = FeedJobsGoal()
+    goal: ClassVar[StarvingJobsGoal] = StarvingJobsGoal()
 
     args: StarvingJobsArgs = StarvingJobsArgs()
 

@@ -195,8 +195,10 @@ def _limits_of_goal(given: PlanInput) -> Iterator[tuple[_Limit, bool]]:
     if isinstance(balance, Defragmentation):
         for limit in balance.args.goal.limits(balance.args):
             lift = _asking_otherwise(limit.lift)
-            found = _Limit(limit.field, limit.condition, lift, helps_only_alone=limit.helps_only_alone)
-            yield found, limit.is_about_moves
+            yield (
+                _Limit(limit.field, limit.condition, lift, helps_only_alone=limit.helps_only_alone),
+                limit.is_about_moves,
+            )
 
 
 def _limits_of_scope(settings: PlannerSettings) -> Iterator[_Limit]:
