@@ -124,7 +124,7 @@ class Cycle:
         self._client = context.client
         self._settings = settings
         self._planner = limit_moves(planner)
-        self._max_moves = planner.max_moves
+        self._max_moves = planner.limits.max_moves
         self._moved: dict[PodName, datetime] = {}
         """The pods that this run has moved, by their new names, and when: none is moved twice."""
         self._blocked_reason = ""
@@ -264,16 +264,17 @@ class Cycle:
         """Leave a further plan what this one has left of the run's limits; return whether that is anything."""
         settings, planner, now = self._settings, self._planner, self._context.clock.now()
         pairs = zip(plan.spec.moves, done.statuses, strict=True)
-        begun = (*planner.begun, *(move for move, one in pairs if one.state is not MoveState.SKIPPED))
+        begun = (*planner.run.begun, *(move for move, one in pairs if one.state is not MoveState.SKIPPED))
         self._moved |= {(one.namespace, one.replacement): now for one in done.statuses if one.replacement}
-        began = planner.run_began or now - timedelta(seconds=done.seconds + 1)
+        began = planner.run.began or now - timedelta(seconds=done.seconds + 1)
         moves_left = None if self._max_moves is None else self._max_moves - len(begun)
         most = settings.execution.max_seconds
         seconds_left = None if most is None else most - (now - began).total_seconds()
         if (moves_left is not None and moves_left <= 0) or (seconds_left is not None and seconds_left <= 0):
             return False
-        planner = dataclasses.replace(planner, begun=begun, run_began=began, max_moves=moves_left)
-        self._planner = limit_moves(planner if planner.now is None else dataclasses.replace(planner, now=now))
+        run = dataclasses.replace(planner.run, begun=begun, began=began)
+        planner = dataclasses.replace(planner.within(moves_left), run=run)
+        self._planner = limit_moves(planner if planner.run.now is None else planner.at(now))
         self._settings = dataclasses.replace(
             settings,
             execution=dataclasses.replace(settings.execution, max_seconds=seconds_left),
@@ -397,7 +398,7 @@ class Cycle:
 
             return plan_surges(given.snapshot, on, why_not) if surges else on(given.snapshot)
 
-        given = PlanInput(snapshot, dataclasses.replace(self._planner, max_moves=self._max_moves))
+        given = PlanInput(snapshot, self._planner.within(self._max_moves))
         with self._timed(Phase.PLAN):
             deadline = self._deadline()
             found = make(PlanInput(snapshot, self._planner))
@@ -410,7 +411,7 @@ class Cycle:
 
     def _deadline(self) -> Deadline:
         context = self._context
-        return _PlanningDeadline(context.clock, self._planner.time_limit_seconds, stop=context.stop)
+        return _PlanningDeadline(context.clock, self._planner.search.time_limit_seconds, stop=context.stop)
 
     def _read_snapshot(self) -> Snapshot:
         return read_live_snapshot(self._client, self._settings.namespace)
@@ -481,7 +482,7 @@ class Cycle:
             operator=OperatorLiveness(self._client, self._context.clock, chosen.settings.namespace),
             reviewer=PlanValidator(one, planner, self._read_snapshot, blocked_reason=chosen.blocked_reason),
             pre_eviction_check=PreEvictionCheck(
-                planner.plugins, self._read_snapshot, self._read_gangs, self._context.clock, planner.own_namespace
+                planner.plugins, self._read_snapshot, self._read_gangs, self._context.clock, planner.scope.own_namespace
             ),
         )
         return execute_plan(context, one, adopted=adopted)
@@ -534,8 +535,8 @@ def limit_moves(planner: PlannerSettings) -> PlannerSettings:
 
     The next run does the rest.
     """
-    most = MOST_MOVES if planner.max_moves is None else min(planner.max_moves, MOST_MOVES)
-    return dataclasses.replace(planner, max_moves=most)
+    most = MOST_MOVES if planner.limits.max_moves is None else min(planner.limits.max_moves, MOST_MOVES)
+    return planner.within(most)
 
 
 def _forecast(found: Plan) -> Forecast:

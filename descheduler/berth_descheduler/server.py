@@ -3,7 +3,6 @@
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -73,7 +72,7 @@ class DeschedulerService:
 
     def run_once(self) -> Outcome:
         """Run one cycle; raises `BerthError`."""
-        planner = replace(self._planner, now=self._clock.now())
+        planner = self._planner.at(self._clock.now())
         defaults, registry = RunDefaults(self._settings, planner), installed_plugins()
         around = CycleContext(
             self._client,

@@ -48,7 +48,7 @@ class _Drains:
 
     def run(self) -> Drained:
         """Empty node after node."""
-        budget, filled, freed = self._problem.settings.max_moves, set[NodeIndex](), 0
+        budget, filled, freed = self._problem.settings.limits.max_moves, set[NodeIndex](), 0
         for node in sorted(self._sources.to_empty, key=lambda one: (len(self._sources.pods_of[one]), one)):
             pods = self._sources.pods_of[node]
             if node in filled:

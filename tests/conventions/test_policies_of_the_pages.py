@@ -1,6 +1,5 @@
 """The policies that the pages show can be run as they stand, and the linter finds nothing to warn of."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from berth_descheduler.policy.lint import lint_document
 from berth_descheduler.policy.parsing import decode_policy
 from builders import NOON
 from conventions.pages import ROOT, blocks
+from planner_settings import with_settings
 from small_cluster import small_cluster
 
 
@@ -42,7 +42,7 @@ def first_policies() -> dict[str, object]:
 
 def settings_of(raw: object) -> PlannerSettings:
     found = read_policy(decode_policy(raw), RunDefaults(), installed_plugins())
-    return replace(found.planner_at(NOON), exact=False)
+    return with_settings(found.planner_at(NOON), exact=False)
 
 
 @pytest.mark.parametrize("where", first_policies())

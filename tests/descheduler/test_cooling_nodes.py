@@ -20,6 +20,7 @@ from berth_kube.resources import NODES
 from descheduler.cycle_settings import PLANNER, SETTINGS
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 from descheduler.test_cycle import run
+from planner_settings import with_settings
 
 NOON: Final = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)
@@ -129,7 +130,7 @@ def test_a_run_marks_its_nodes_and_the_next_leaves_them_alone(cluster: FakeClust
     for raw in cluster.raw(NODES):
         assert (LAST_MOVED_ANNOTATION in raw["metadata"].get("annotations", {})) == (raw["metadata"]["name"] in marked)
     now = datetime.now(UTC)
-    again = run(cluster, settings=settings, planner=replace(PLANNER, now=now).with_rule(NodeCoolDown(HOUR)))
+    again = run(cluster, settings=settings, planner=with_settings(PLANNER, now=now).with_rule(NodeCoolDown(HOUR)))
     assert again.sentence.startswith("Nothing to move")
     assert again.forecast.refused >= len(marked)
 

@@ -19,6 +19,7 @@ from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
 from berth_kube.resources import EVENTS, LEASES, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
 from descheduler.cycle_settings import PLANNER, SETTINGS, SINGLE_PODS, BriskClock, impatient, states
 from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, failure, fragmented_cluster, intercepted, pod
+from planner_settings import with_settings
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_of_a_grace_period_no_more_counts_than_pods_are_moved_with(cluster: Fake
 
     cluster.land = linger
     execution = replace(impatient("land_seconds", seconds=3).execution, max_grace=timedelta(seconds=0.5))
-    patient = replace(PLANNER, max_grace=timedelta(days=10_000))
+    patient = with_settings(PLANNER, max_grace=timedelta(days=10_000))
     outcome = run(cluster, replace(SETTINGS, execution=execution), planner=patient)
     assert states(outcome)["api-1"] == ("Failed", "PodStays")
 
@@ -336,7 +337,7 @@ def test_a_pod_that_goes_by_itself_is_skipped_and_does_not_keep_the_node(cluster
 def test_too_many_failures_stop_the_plan(cluster: FakeCluster) -> None:
     cluster.hold = lambda r: cluster.set_reservation(r, "Failed")
     strict = replace(SETTINGS, execution=replace(SETTINGS.execution, max_failed_share=0.0))
-    one_by_one = replace(PLANNER, waves=WaveLimits(per_controller=1, per_wave=1))
+    one_by_one = with_settings(PLANNER, waves=WaveLimits(per_controller=1, per_wave=1))
     outcome = run(cluster, strict, planner=one_by_one)
     assert outcome.plan.phase is PlanPhase.FAILED
     assert MoveState.LANDED not in {status.state for status in outcome.plan.statuses}
@@ -411,7 +412,7 @@ def test_only_planning_changes_nothing(cluster: FakeCluster) -> None:
 
 
 def test_with_nothing_to_move_no_plan_is_made(cluster: FakeCluster) -> None:
-    outcome = run(cluster, planner=replace(PLANNER, max_moves=0))
+    outcome = run(cluster, planner=with_settings(PLANNER, max_moves=0))
     assert outcome.verdict is Verdict.NOTHING_TO_MOVE
     assert outcome.clean
     assert not cluster.objects["migrationplans"]
@@ -420,7 +421,8 @@ def test_with_nothing_to_move_no_plan_is_made(cluster: FakeCluster) -> None:
 def test_a_run_plans_no_more_moves_than_one_object_holds(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycle, "MOST_MOVES", 1)
     assert len(states(run(cluster))) == 1
-    assert [limit_moves(replace(PLANNER, max_moves=most)).max_moves for most in (None, 0, 1, 7)] == [1, 0, 1, 1]
+    limited = [limit_moves(PLANNER.within(most)).limits.max_moves for most in (None, 0, 1, 7)]
+    assert limited == [1, 0, 1, 1]
 
 
 def test_without_approval_nothing_is_moved(cluster: FakeCluster) -> None:

@@ -1,7 +1,6 @@
 """The cluster that comes with the program."""
 
 import gzip
-from dataclasses import replace
 from importlib.resources import files
 
 from berth_descheduler.demo.scenario import PLANNER_OPTIONS, PLANNER_SETTINGS
@@ -10,6 +9,7 @@ from berth_descheduler.options.policy import run_planner_settings
 from berth_descheduler.planner import plan
 from berth_descheduler.plugins import Defragmentation, default_plugins
 from berth_descheduler.server import serve
+from planner_settings import with_settings
 
 
 def test_the_bundled_file_is_what_its_maker_makes() -> None:
@@ -39,7 +39,7 @@ def test_the_demos_services_plan_as_the_demo_says() -> None:
     balance = said.plugins.balance.plugin
     assert isinstance(balance, Defragmentation)
     plugins = default_plugins(balance.args)
-    assert replace(said, now=None, names_must_exist=False, plugins=plugins) == PLANNER_SETTINGS
+    assert with_settings(said, now=None, names_must_exist=False, plugins=plugins) == PLANNER_SETTINGS
 
 
 def test_another_seed_makes_another_cluster() -> None:

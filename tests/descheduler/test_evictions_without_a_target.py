@@ -34,7 +34,7 @@ from builders import NOON
 from descheduler.cycle_settings import SETTINGS, BriskClock, impatient, states
 from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, evicted, failure, node, pod, replica_set
 from descheduler.test_cycle_killed_anywhere import MortalProcess, is_killed
-from planner_settings import planner_settings, with_plugins
+from planner_settings import planner_settings, with_plugins, with_settings
 
 PLANNER: Final = with_plugins(
     planner_settings(waves=WaveLimits(per_controller=1)),
@@ -125,7 +125,7 @@ def test_a_place_that_is_never_held_keeps_no_pod_once_the_node_is_due() -> None:
         due = fence()
         due["metadata"]["annotations"] = said
         cluster.add(PODS, due)
-        outcome = run(cluster, settings=impatient("reserve_seconds"), planner=replace(PLANNER, now=now))
+        outcome = run(cluster, settings=impatient("reserve_seconds"), planner=with_settings(PLANNER, now=now))
         reasons[minutes] = set(states(outcome).values())
         assert cluster.reservations() == []
         assert len(evicted(cluster)) == (0 if minutes > 1 else len(JOBS))

@@ -21,8 +21,9 @@ from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient, states
 from descheduler.fake_cluster import FakeCluster, Raw, evicted, fragmented_cluster, pod, replica_set
+from planner_settings import with_settings
 
-ONE_BY_ONE = replace(PLANNER, waves=WaveLimits(per_controller=1))
+ONE_BY_ONE = with_settings(PLANNER, waves=WaveLimits(per_controller=1))
 RESTING = replace(SETTINGS, pod_cool_down=timedelta(hours=1))
 TAINTING = replace(SETTINGS, freed=FreedNodes(taint=True, annotations={"example.com/remove": "true"}))
 

@@ -24,6 +24,7 @@ from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import PlanInput, RunDefaults, find_restrictions, read_policy
 from builders import NOON
+from planner_settings import with_settings
 from small_cluster import small_cluster
 
 NOTHING, UNKNOWN = RestrictionReason.SELECTS_NOTHING, RestrictionReason.UNKNOWN_NAME
@@ -98,7 +99,7 @@ def policy_of(case: Case) -> DeschedulerPolicy:
 def planned(policy: DeschedulerPolicy, *unreadable: PriorityClass | StorageClass | Namespace) -> Plan:
     run = read_policy(policy, RunDefaults(), installed_plugins())
     cluster = replace(small_cluster(), unreadable=unreadable)
-    given = PlanInput(cluster, replace(run.planner_at(NOON), exact=False))
+    given = PlanInput(cluster, with_settings(run.planner_at(NOON), exact=False))
 
     def make(again: PlanInput) -> Plan:
         return plan(again.snapshot, again.settings)

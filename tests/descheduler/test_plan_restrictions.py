@@ -18,7 +18,7 @@ from berth_descheduler.policy import PlanInput, find_restrictions
 from berth_descheduler.report import summarise_plan
 from builders import NOON, FakeClock, bare_pod, disruption_budget, node, owner, pod
 from planner.clusters import consolidating, making_room, minimizing, settings
-from planner_settings import with_plugins
+from planner_settings import with_plugins, with_settings
 from small_cluster import small_cluster
 
 LATELY = "2026-11-21T11:59:00Z"
@@ -51,12 +51,12 @@ def binding(found: Plan) -> list[tuple[tuple[str, ...], str]]:
 
 def evicting(how: PlannerSettings, **args: Any) -> PlannerSettings:  # noqa: ANN401 - arguments of the plugin
     evictor = (Enabled("DefaultEvictor", DefaultEvictor.parse(args)),)
-    scope = {name: getattr(how, name) for name in ("evictable_namespaces", "protection")}
-    return replace(with_plugins(how, filters=evictor, pre_eviction_filters=evictor), **scope)
+    evicted = with_plugins(how, filters=evictor, pre_eviction_filters=evictor)
+    return replace(evicted, scope=how.scope, protection=how.protection)
 
 
 def test_the_limit_that_keeps_every_node_is_named_and_not_another() -> None:
-    how = replace(consolidating(max_moves=10), max_moves_per_namespace=2)
+    how = with_settings(consolidating(max_moves=10), max_moves_per_namespace=2)
     found = planned(small_cluster(), how)
     assert found.moves == ()
     assert summarise_plan(found) == (
@@ -120,12 +120,12 @@ CASES = {
     ),
     "Consolidate, the limit by node": Case(
         small_cluster(),
-        replace(consolidating(max_moves=10), max_moves_per_node=2),
+        with_settings(consolidating(max_moves=10), max_moves_per_node=2),
         {("maxMovesPerNode",): "3 nodes could be freed without maxMovesPerNode: 2."},
     ),
     "Consolidate, two limits neither of which is enough to lift": Case(
         small_cluster(),
-        replace(consolidating(max_moves=2), max_moves_per_namespace=2),
+        with_settings(consolidating(max_moves=2), max_moves_per_namespace=2),
         {
             ("maxMoves", "maxMovesPerNamespace"): "10 nodes could be freed without maxMoves: 2 and "
             "without maxMovesPerNamespace: 2; one of them alone changes nothing."
@@ -133,7 +133,7 @@ CASES = {
     ),
     "Consolidate, three limits of which two bind together": Case(
         small_cluster(),
-        replace(consolidating(max_moves=10), max_moves_per_namespace=2, max_moves_per_node=2),
+        with_settings(consolidating(max_moves=10), max_moves_per_namespace=2, max_moves_per_node=2),
         {
             ("maxMovesPerNode", "maxMovesPerNamespace"): "3 nodes could be freed without maxMovesPerNode: 2 and "
             "without maxMovesPerNamespace: 2; one of them alone changes nothing."
@@ -141,11 +141,11 @@ CASES = {
     ),
     "Consolidate, limits that are no reason where there is no room": Case(
         Snapshot(nodes=(node("a", cpu="2"), node("b", cpu="2")), pods=(web("a", "a", cpu="2"), web("b", "b", cpu="2"))),
-        replace(consolidating(max_moves=1), max_moves_per_namespace=1, max_moves_per_node=1),
+        with_settings(consolidating(max_moves=1), max_moves_per_namespace=1, max_moves_per_node=1),
     ),
     "Consolidate, waves say how fast and not which": Case(
         replace(three_nodes(), pods=(*three_nodes().pods, bare_pod("b", node="one", cpu="1", memory=None))),
-        replace(consolidating(max_moves=1), waves=WaveLimits(per_controller=1, per_wave=1)),
+        with_settings(consolidating(max_moves=1), waves=WaveLimits(per_controller=1, per_wave=1)),
         {("maxMoves",): "1 node could be freed without maxMoves: 1."},
     ),
     "Consolidate, a plan that could do more": Case(
@@ -241,17 +241,17 @@ CASES = {
     ),
     "Threshold, single pods": Case(
         three_nodes(),
-        replace(threshold(wholeNodes=False), max_moves_per_namespace=1),
+        with_settings(threshold(wholeNodes=False), max_moves_per_namespace=1),
         {("maxMovesPerNamespace",): "3 instead of 1 pod could be moved without maxMovesPerNamespace: 1."},
     ),
     "MakeRoom": Case(
         waiting(),
-        replace(making_room(shapes=("cpu=4,count=1",)), max_moves_per_namespace=1),
+        with_settings(making_room(shapes=("cpu=4,count=1",)), max_moves_per_namespace=1),
         {("maxMovesPerNamespace",): "1 pod would have room without maxMovesPerNamespace: 1."},
     ),
     "MinimizeFragmentation": Case(
         scattered(),
-        replace(minimizing(max_moves=10), evictable_namespaces=EvictableNamespaces(exclude=frozenset({"shop"}))),
+        with_settings(minimizing(max_moves=10), evictable_namespaces=EvictableNamespaces(exclude=frozenset({"shop"}))),
         {("evictableNamespaces",): "without evictableNamespaces: {exclude: [shop]}."},
     ),
 }
@@ -268,7 +268,7 @@ def test_what_binds_is_named_and_nothing_else(case: Case) -> None:
 
 
 def test_nothing_is_said_of_limits_where_there_was_no_time_to_ask() -> None:
-    how, clock = replace(consolidating(max_moves=10), max_moves_per_namespace=2), FakeClock()
+    how, clock = with_settings(consolidating(max_moves=10), max_moves_per_namespace=2), FakeClock()
     given, deadline = PlanInput(small_cluster(), how), ClockDeadline(clock, 5)
     found = plan(given.snapshot, given.settings)
     clock.advance(5)
@@ -276,6 +276,6 @@ def test_nothing_is_said_of_limits_where_there_was_no_time_to_ask() -> None:
 
 
 def test_the_rest_of_a_run_blames_no_limit_that_its_own_moves_have_used_up() -> None:
-    how = replace(consolidating(max_moves=10), max_moves_per_namespace=2)
+    how = with_settings(consolidating(max_moves=10), max_moves_per_namespace=2)
     begun = plan(three_nodes(), consolidating()).moves
-    assert planned(small_cluster(), replace(how, begun=begun)).restrictions == ()
+    assert planned(small_cluster(), with_settings(how, begun=begun)).restrictions == ()

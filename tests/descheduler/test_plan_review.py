@@ -1,6 +1,5 @@
 """The look before a wave sees what others did to the cluster, and looks through what the plan itself put there."""
 
-from dataclasses import replace as configured
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,6 +12,7 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.migration.validation import PlanValidator, Review, names_of
 from builders import disruption_budget, meta, node, owner, pod, reservation
 from descheduler.cycle_settings import UNPROTECTED
+from planner_settings import with_settings
 
 MOVES = tuple(
     PlannedMove(
@@ -87,7 +87,7 @@ def test_a_target_that_is_now_of_the_control_plane_is_left_alone_unless_the_sett
     target = node("target", cpu="4", labels={"node-role.kubernetes.io/control-plane": ""})
     snapshot = Snapshot(nodes=(drained(), target), pods=tuple(placed(move.pod, "source") for move in MOVES))
     kept = PlanValidator(PLAN, UNPROTECTED, lambda: snapshot).review(AHEAD, [0])
-    told = configured(UNPROTECTED, control_plane_nodes=True)
+    told = with_settings(UNPROTECTED, control_plane_nodes=True)
 
     assert kept.invalid[0].reason is MoveReason.TARGET_UNFIT
     assert "control-plane node" in kept.invalid[0].message

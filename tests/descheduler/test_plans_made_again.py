@@ -33,6 +33,7 @@ from berth_kube.resources import EVENTS, MIGRATION_PLANS, NODES, PODS, REPLICA_S
 from builders import FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock
 from descheduler.fake_cluster import FakeCluster, evicted, node, pod, replica_set
+from planner_settings import with_settings
 
 # --- when a plan is outdated ------------------------------------------------------------------------------------------
 
@@ -98,7 +99,7 @@ def replace_source(move: PlannedMove, source: str) -> PlannedMove:
 
 LOW = 8
 AGAIN = replace(SETTINGS, max_replans=3)
-IN_TURN = replace(PLANNER, waves=WaveLimits(per_controller=1, per_wave=2))
+IN_TURN = with_settings(PLANNER, waves=WaveLimits(per_controller=1, per_wave=2))
 """Empties the low nodes in four waves."""
 
 
@@ -228,7 +229,7 @@ def test_no_pod_is_moved_twice_in_a_run() -> None:
 def test_all_plans_of_a_run_together_keep_its_limits(limit: str) -> None:
     cluster = scattered_cluster()
     at_the_first_eviction(cluster, lambda: roll_out(cluster, 6))
-    outcome = run(cluster, planner=replace(IN_TURN, **{limit: 6}))
+    outcome = run(cluster, planner=with_settings(IN_TURN, **{limit: 6}))
     begun = [one for plan in outcome.plans for one in plan.statuses if one.state is not MoveState.SKIPPED]
     assert outcome.replanned
     assert len(begun) <= 6
@@ -238,7 +239,7 @@ def test_the_cool_down_of_nodes_does_not_keep_the_rest_of_the_same_run() -> None
     cluster = scattered_cluster()
     at_the_first_eviction(cluster, lambda: roll_out(cluster, 4))
     resting = replace(AGAIN, node_cool_down=timedelta(hours=1))
-    planner = replace(IN_TURN, now=SystemClock().now()).with_rule(NodeCoolDown(timedelta(hours=1)))
+    planner = with_settings(IN_TURN, now=SystemClock().now()).with_rule(NodeCoolDown(timedelta(hours=1)))
     outcome = run(cluster, resting, planner)
     assert outcome.replanned
     assert low_pods(cluster) == []

@@ -30,7 +30,7 @@ from berth_kube.resources import PODS, VOLCANO_POD_GROUPS
 from builders import FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient, states
 from descheduler.fake_cluster import FakeCluster, Raw, call, evicted, failure, fragmented_cluster, pod
-from planner_settings import plugin_set, with_plugins
+from planner_settings import plugin_set, with_plugins, with_settings
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def test_a_pod_that_is_named_moves_with_its_place_held_first() -> None:
 def test_a_pod_that_is_named_and_stays_does_not_keep_another_of_its_node() -> None:
     cluster = fragmented_cluster()
     cluster.hold = lambda r: None if of_web(r) else cluster.hold_at_once(r)
-    one_by_one = replace(naming("web-1", "api-1"), waves=WaveLimits(per_wave=1))
+    one_by_one = with_settings(naming("web-1", "api-1"), waves=WaveLimits(per_wave=1))
     outcome = run(cluster, one_by_one, impatient("reserve_seconds"))
 
     assert [move["pod"] for move in cluster.plan()["spec"]["moves"]] == ["web-1", "api-1"]

@@ -19,7 +19,7 @@ from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.resources import LEASES, MIGRATION_PLANS, PODS
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock
 from descheduler.fake_cluster import FakeCluster, fragmented_cluster
-from planner_settings import with_args
+from planner_settings import with_args, with_settings
 
 NOT_SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 
@@ -121,7 +121,7 @@ def test_a_plan_that_was_asked_for_and_moves_nothing_is_over(cluster: FakeCluste
 
 
 def consolidating(cluster: FakeCluster, **limits: Any) -> Cycle:  # noqa: ANN401 - fields of the settings
-    planner = replace(with_args(PLANNER, goal=goal_named("Consolidate")), **limits)
+    planner = with_settings(with_args(PLANNER, goal=goal_named("Consolidate")), **limits)
     around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     return Cycle(around, settings(RunMode.AUTO), planner)
 

@@ -93,12 +93,12 @@ def test_a_full_policy_means_what_it_says() -> None:
     run = read(raw_policy())
     assert (run.name, run.mode, run.plans_kept) == ("nightly", RunMode.AUTO, 3)
     assert run.schedule == CronSchedule.parse("0 2 * * *", "Europe/Berlin")
-    planner = run.planner
-    assert (planner.max_moves, planner.max_moves_per_node, planner.max_moves_per_namespace) == (100, 10, 20)
-    assert (planner.waves.per_wave, planner.waves.per_controller) == (5, 2)
-    assert planner.node_selector is not None
+    planner, limits = run.planner, run.planner.limits
+    assert (limits.max_moves, limits.max_moves_per_node, limits.max_moves_per_namespace) == (100, 10, 20)
+    assert (planner.limits.waves.per_wave, planner.limits.waves.per_controller) == (5, 2)
+    assert planner.scope.node_selector is not None
     wanted = LabelSelectorRequirement(key="pool", operator="In", values=("batch",))
-    assert planner.node_selector.match_expressions == (wanted,)
+    assert planner.scope.node_selector.match_expressions == (wanted,)
     assert args_of(planner).goal.name == "Consolidate"
     assert planner.rule(SourceCoolDown) == SourceCoolDown(timedelta(minutes=30))
     cycle = run.cycle
@@ -109,14 +109,14 @@ def test_a_full_policy_means_what_it_says() -> None:
     assert planner.rule(NodeCoolDown) == NodeCoolDown(timedelta(minutes=45))
     assert cycle.approval_seconds == 900
     assert (cycle.execution.max_failed_share, cycle.execution.max_seconds) == (0.5, 7200)
-    assert planner.max_grace == cycle.execution.max_grace == timedelta(minutes=5)
+    assert planner.limits.max_grace == cycle.execution.max_grace == timedelta(minutes=5)
     assert cycle.execution.reservation_ttl == timedelta(minutes=20)
 
 
 def test_what_a_policy_does_not_say_is_the_programs() -> None:
     run = read(raw_policy())
     assert (run.cycle.namespace, run.cycle.identity) == ("berth", "me")
-    assert (run.planner.seed, run.planner.exact) == (7, False)
+    assert (run.planner.search.seed, run.planner.search.exact) == (7, False)
 
 
 WAITS: Final[dict[str, tuple[dict[str, str], float, float]]] = {
@@ -147,7 +147,7 @@ def test_a_run_has_its_own_mode_trigger_and_time() -> None:
     asked = run.settings(RunMode.PLAN, "Request")
     assert (asked.mode, asked.trigger, asked.approval) == (RunMode.PLAN, "Request", Approval.APPROVE)
     assert run.settings(RunMode.AUTO, "Cron").approval is Approval.AUTO
-    assert run.planner_at(NOON).now == NOON
+    assert run.planner_at(NOON).run.now == NOON
 
 
 def test_a_policy_of_few_words_has_the_defaults_of_the_contract() -> None:
@@ -156,9 +156,9 @@ def test_a_policy_of_few_words_has_the_defaults_of_the_contract() -> None:
     run = read(raw)
     assert run.mode is RunMode.PLAN
     assert run.schedule == IntervalSchedule(timedelta(minutes=30))
-    assert run.planner.max_moves is None
-    assert run.planner.node_selector is None
-    assert (run.planner.waves.per_wave, run.planner.waves.per_controller) == (25, 1)
+    assert run.planner.limits.max_moves is None
+    assert run.planner.scope.node_selector is None
+    assert (run.planner.limits.waves.per_wave, run.planner.limits.waves.per_controller) == (25, 1)
     assert (run.cycle.pod_cool_down, run.cycle.min_freed_nodes, run.cycle.max_replans) == (timedelta(hours=1), 1, 3)
     assert run.cycle.freed.taint
     assert run.cycle.execution.max_seconds == 3600

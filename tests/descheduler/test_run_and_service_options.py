@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
@@ -45,7 +44,7 @@ from builders import FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS
 from descheduler.fake_cluster import FakeCluster, call, failure, fragmented_cluster
 from health_port import ask, ask_state
-from planner_settings import with_args
+from planner_settings import with_args, with_settings
 from waiting import soon
 
 
@@ -301,7 +300,7 @@ def test_whether_control_plane_nodes_take_pods_reaches_the_planner_of_a_run_and_
     for settings_of in (settings_to_serve, run_planner_settings):
         for said in ((), ("--control-plane-nodes",)):
             with serve.make_context("berth-descheduler", list(said)) as context:
-                assert settings_of(context.params).control_plane_nodes is bool(said)
+                assert settings_of(context.params).scope.control_plane_nodes is bool(said)
 
 
 def test_a_run_keeps_off_control_plane_nodes_unless_told(
@@ -431,7 +430,7 @@ def test_each_cycle_of_the_service_counts_a_cool_down_from_its_own_time(cluster:
     drained = {"metadata": {"annotations": {LAST_DEFRAGMENTED_ANNOTATION: format_timestamp(clock.now())}}}
     for name in ("low-1", "low-2"):
         cluster.merge_patch(NODES, name, drained)
-    resting = replace(with_args(PLANNER, cool_down=timedelta(hours=1)), now=clock.now())
+    resting = with_settings(with_args(PLANNER, cool_down=timedelta(hours=1)), now=clock.now())
     made = DeschedulerService(cluster, clock, SETTINGS, resting, threading.Event())  # type: ignore[arg-type]
 
     assert made.run_once().verdict is Verdict.NOTHING_TO_MOVE

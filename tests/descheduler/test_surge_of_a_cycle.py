@@ -42,6 +42,7 @@ from builders import NOON, FakeClock
 from descheduler.cycle_settings import PLANNER, SETTINGS, BriskClock, impatient, states
 from descheduler.fake_cluster import Raw, blocked, call, evicted, failure, fragmented_cluster
 from descheduler.test_cycle_killed_anywhere import MortalProcess, is_killed, landing_late
+from planner_settings import with_settings
 
 SURGE = replace(SETTINGS, moves=MoveMethod.SURGE)
 HASH = "5d4f8c7b9"
@@ -438,7 +439,7 @@ def test_the_next_run_ends_what_a_killed_one_let_go(ending: str) -> None:
 @pytest.mark.parametrize("method", MoveMethod)
 def test_a_killed_drain_goes_on_with_siblings_one_at_a_time(method: MoveMethod) -> None:
     """Killed before every fifth of its calls; the next goes on from the places that are held."""
-    planner = replace(PLANNER, waves=WaveLimits(per_controller=1, per_wave=200))
+    planner = with_settings(PLANNER, waves=WaveLimits(per_controller=1, per_wave=200))
     planner = drain_settings(planner, NodeDrain(nodes=frozenset({"low-1", "low-2"})))
     settings = draining(replace(SETTINGS, moves=method))
 

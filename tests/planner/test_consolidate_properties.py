@@ -51,7 +51,7 @@ def test_only_pods_that_may_move_do_and_no_more_than_allowed(snapshot: Snapshot,
     made = plan(snapshot, how)
 
     assert wrongly_moved(snapshot, made) == []
-    assert how.max_moves is None or len(made.moves) <= how.max_moves
+    assert how.limits.max_moves is None or len(made.moves) <= how.limits.max_moves
 
 
 @holds_for(clusters(), ways)

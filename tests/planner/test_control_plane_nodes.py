@@ -17,7 +17,7 @@ from berth_descheduler.report.summary import summarise_plan
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters
-from planner_settings import planner_settings, plugin_set
+from planner_settings import planner_settings, plugin_set, with_settings
 from properties import holds_for
 
 LABEL = {CONTROL_PLANE_KEYS[0]: ""}
@@ -70,7 +70,7 @@ def test_no_pod_is_moved_to_a_control_plane_node(how: PlannerSettings, labels: d
 
 @every_way
 def test_it_may_be_if_the_planner_is_told_so(how: PlannerSettings) -> None:
-    made = plan(cluster(high=LABEL), replace(how, control_plane_nodes=True))
+    made = plan(cluster(high=LABEL), with_settings(how, control_plane_nodes=True))
     assert [move.target for move in made.moves] == ["high"]
 
 
@@ -81,7 +81,7 @@ def test_a_tainted_one_that_the_pod_tolerates_takes_none_either() -> None:
     snapshot = Snapshot(nodes=nodes, pods=(everywhere, bare_pod("base", node="high", cpu="6", memory=None)))
 
     assert plan(snapshot, consolidating()).moves == ()
-    assert len(plan(snapshot, replace(consolidating(), control_plane_nodes=True)).moves) == 1
+    assert len(plan(snapshot, with_settings(consolidating(), control_plane_nodes=True)).moves) == 1
 
 
 @pytest.mark.parametrize("name", [name for name in WAYS if name != "make room"])
@@ -91,7 +91,8 @@ def test_it_gives_pods_as_before(name: str) -> None:
 
 def test_no_room_is_made_on_it() -> None:
     how = making_room(shapes=("cpu=8",))
-    kept, allowed = plan(cluster(low=LABEL), how), plan(cluster(low=LABEL), replace(how, control_plane_nodes=True))
+    kept = plan(cluster(low=LABEL), how)
+    allowed = plan(cluster(low=LABEL), with_settings(how, control_plane_nodes=True))
 
     assert [made.nodes for made in kept.room] == [()]
     assert [made.nodes for made in allowed.room] == [("low",)]
@@ -146,7 +147,7 @@ def test_the_text_says_that_there_are_control_plane_nodes_only() -> None:
         assert made.moves == ()
         assert SAYS_SO in summarise_plan(made)
         assert "--control-plane-nodes" in summarise_plan(made)
-        assert SAYS_SO not in summarise_plan(plan(alone, replace(how, control_plane_nodes=True)))
+        assert SAYS_SO not in summarise_plan(plan(alone, with_settings(how, control_plane_nodes=True)))
 
 
 @every_way
@@ -167,7 +168,7 @@ def test_a_move_that_was_planned_before_is_judged_by_it() -> None:
     (found,) = revalidate(now, moves, how).values()
     assert found.reason is MoveReason.TARGET_UNFIT
     assert "control-plane node" in found.message
-    assert revalidate(now, moves, replace(how, control_plane_nodes=True)) == {}
+    assert revalidate(now, moves, with_settings(how, control_plane_nodes=True)) == {}
     assert revalidate(cluster(low=LABEL), moves, how) == {}
 
 
@@ -193,9 +194,9 @@ def test_no_plan_fills_one_and_what_it_says_of_itself_is_true(
     barred = {one.metadata.name for one in snapshot.nodes if is_control_plane_node(one.metadata, one.spec)}
     without = plan(snapshot, consolidating(max_moves=budget, exact=False))
     solved = plan(snapshot, consolidating(max_moves=budget, exact=True))
-    low = plan(snapshot, replace(settings(low=40, defragment=40, wholeNodes=whole), max_moves=budget))
+    low = plan(snapshot, with_settings(settings(low=40, defragment=40, wholeNodes=whole), max_moves=budget))
 
-    room = plan(snapshot, replace(making_room(shapes=("cpu=2",)), max_moves=budget, exact=whole))
+    room = plan(snapshot, with_settings(making_room(shapes=("cpu=2",)), max_moves=budget, exact=whole))
 
     assert barred.isdisjoint(name for made in room.room for name in made.nodes)
     for made in (without, solved, low, room):

@@ -36,7 +36,9 @@ HOUR_AGO = "2026-11-21T11:00:00Z"
 
 def at_noon(how: PlannerSettings) -> PlannerSettings:
     """The same settings with a time to count the cool-down from."""
-    return planner_settings(args=args_of(how), max_moves=how.max_moves, waves=how.waves, exact=how.exact, now=NOON)
+    return planner_settings(
+        args=args_of(how), max_moves=how.limits.max_moves, waves=how.limits.waves, exact=how.search.exact, now=NOON
+    )
 
 
 by_thresholds = st.builds(
@@ -93,10 +95,10 @@ def test_every_step_and_every_wave_is_feasible_and_allowed(snapshot: Snapshot, h
 def test_no_more_moves_than_allowed_and_no_wave_beyond_its_limits(snapshot: Snapshot, how: PlannerSettings) -> None:
     made = plan(snapshot, how)
 
-    assert how.max_moves is None or len(made.moves) <= how.max_moves
+    assert how.limits.max_moves is None or len(made.moves) <= how.limits.max_moves
     together = Counter((move.wave, move.owner.name, move.namespace) for move in made.moves if move.owner)
-    assert all(count <= how.waves.per_controller for count in together.values())
-    assert all(count <= how.waves.per_wave for count in Counter(move.wave for move in made.moves).values())
+    assert all(count <= how.limits.waves.per_controller for count in together.values())
+    assert all(count <= how.limits.waves.per_wave for count in Counter(move.wave for move in made.moves).values())
 
 
 @holds_for(snapshots, ways)

@@ -1,7 +1,6 @@
 """The limits of a plan per node and namespace, and pods that rest: they are kept, and what stays says why."""
 
 from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -16,7 +15,7 @@ from berth_descheduler.planner.cool_downs import PodCoolDown
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters
-from planner_settings import planner_settings
+from planner_settings import planner_settings, with_settings
 from properties import holds_for
 
 STRATEGIES = {
@@ -32,7 +31,7 @@ def web(name: str, on: str, *, cpu: str = "1", namespace: str = "default") -> Po
 
 
 def single_pods(**limits: int) -> PlannerSettings:
-    return replace(STRATEGIES["threshold, single pods"], **limits)  # type: ignore[arg-type]
+    return with_settings(STRATEGIES["threshold, single pods"], **limits)
 
 
 def base() -> Pod:
@@ -53,7 +52,7 @@ def reasons(found: object) -> dict[str, tuple[Reason, str]]:
 
 @pytest.mark.parametrize("how", [STRATEGIES["threshold"], STRATEGIES["consolidate"]], ids=["threshold", "consolidate"])
 def test_a_node_that_more_pods_would_have_to_leave_than_may_is_left_alone(how: PlannerSettings) -> None:
-    found = plan(three_low_nodes(), replace(how, max_moves_per_node=2))
+    found = plan(three_low_nodes(), with_settings(how, max_moves_per_node=2))
     assert found.freed_nodes == ("one", "two")
     assert reasons(found)["three"] == (Reason.NODE_LIMIT, "")
 
@@ -83,7 +82,7 @@ def test_single_pods_of_a_namespace_are_moved_up_to_its_limit() -> None:
 
 @pytest.mark.parametrize("how", [STRATEGIES["threshold"], STRATEGIES["consolidate"]], ids=["threshold", "consolidate"])
 def test_a_namespace_gives_no_more_pods_than_it_may_and_nodes_are_emptied_whole(how: PlannerSettings) -> None:
-    found = plan(three_low_nodes(namespace="shop"), replace(how, max_moves_per_namespace=3))
+    found = plan(three_low_nodes(namespace="shop"), with_settings(how, max_moves_per_namespace=3))
     assert len(found.moves) <= 3
     assert found.freed_nodes
     assert {move.source for move in found.moves} == set(found.freed_nodes)
@@ -95,13 +94,13 @@ def test_a_limit_of_one_namespace_does_not_hold_back_the_others() -> None:
     nodes = tuple(node(name, cpu="16") for name in ("a", "b", "c", "full"))
     pods = (web("a", "a", namespace="shop"), web("b", "b", namespace="shop"), web("c", "c", namespace="game"))
     snapshot = Snapshot(nodes=nodes, pods=(base(), *pods))
-    found = plan(snapshot, replace(consolidating(), max_moves_per_namespace=1))
+    found = plan(snapshot, with_settings(consolidating(), max_moves_per_namespace=1))
     assert len(found.freed_nodes) == 2
     assert "c" in found.freed_nodes
 
 
 def test_a_plan_within_limits_does_not_claim_to_be_the_best_that_they_allow() -> None:
-    found = plan(three_low_nodes(namespace="shop"), replace(consolidating(), max_moves_per_namespace=2))
+    found = plan(three_low_nodes(namespace="shop"), with_settings(consolidating(), max_moves_per_namespace=2))
     assert found.quality is not None
     assert found.quality.upper_bound >= len(found.freed_nodes)
     assert not found.quality.proven_optimal
@@ -112,7 +111,7 @@ def test_room_is_made_without_taking_more_off_a_node_than_is_allowed() -> None:
     snapshot = Snapshot(nodes=(node("a", cpu="4"), node("b", cpu="4")), pods=pods)
     how = making_room(shapes=("cpu=3,count=1",))
     assert [move.source for move in plan(snapshot, how).moves] == ["a", "a"]
-    held = plan(snapshot, replace(how, max_moves_per_node=1))
+    held = plan(snapshot, with_settings(how, max_moves_per_node=1))
     assert held.moves == ()
     assert [room.fitted for room in held.room] == [0]
 
@@ -132,7 +131,7 @@ def test_a_pod_that_a_plan_brought_to_its_node_lately_rests_there() -> None:
 def test_no_plan_exceeds_its_limits_and_nodes_are_emptied_whole(
     snapshot: Snapshot, how: str, node_most: int, most: int
 ) -> None:
-    limited = replace(STRATEGIES[how], max_moves_per_node=node_most, max_moves_per_namespace=most)
+    limited = with_settings(STRATEGIES[how], max_moves_per_node=node_most, max_moves_per_namespace=most)
     found = plan(snapshot, limited)
     assert max(Counter(move.source for move in found.moves).values(), default=0) <= node_most
     assert max(Counter(move.namespace for move in found.moves).values(), default=0) <= most

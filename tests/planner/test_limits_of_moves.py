@@ -1,6 +1,6 @@
 """A plan written by hand keeps the policy's current limits; each move beyond them says why."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +18,7 @@ from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from builders import NOON, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
 from planner.random_clusters import clusters, tight_clusters
-from planner_settings import planner_settings, with_args
+from planner_settings import planner_settings, with_args, with_settings
 from properties import holds_for
 
 LOOSE = planner_settings(
@@ -42,7 +42,7 @@ def move(name: str, source: str = "low", *, namespace: str = "default", wave: in
 
 
 def limited(**limits: Any) -> PlannerSettings:  # noqa: ANN401 - fields of the settings
-    return replace(LOOSE, **limits)
+    return with_settings(LOOSE, **limits)
 
 
 def argued(**args: Any) -> PlannerSettings:  # noqa: ANN401 - fields of the arguments
@@ -196,7 +196,7 @@ ways = st.one_of(
 def test_a_plan_keeps_the_limits_that_it_was_made_by(
     snapshot: Snapshot, how: PlannerSettings, per_node: int | None, per_namespace: int | None
 ) -> None:
-    how = replace(how, max_moves_per_node=per_node, max_moves_per_namespace=per_namespace)
+    how = with_settings(how, max_moves_per_node=per_node, max_moves_per_namespace=per_namespace)
     made = plan(snapshot, how)
 
     found = revalidate(snapshot, made.moves, how, emptied=made.freed_nodes)

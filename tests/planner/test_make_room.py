@@ -378,7 +378,7 @@ def short(made: Plan) -> list[Reason]:
 @pytest.mark.parametrize("exact", [False, True], ids=["search", "solver"])
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
 def test_room_is_made_with_the_fewest_moves_or_it_is_said_why_not(case: Case, exact: bool) -> None:  # noqa: FBT001
-    how = planner_settings(args=args_of(case.how), max_moves=case.how.max_moves, exact=exact)
+    how = planner_settings(args=args_of(case.how), max_moves=case.how.limits.max_moves, exact=exact)
     snapshot = Snapshot(nodes=case.nodes, pods=case.pods, namespaces=(namespace(),))
 
     made = plan(snapshot, how)

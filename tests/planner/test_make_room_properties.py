@@ -70,7 +70,7 @@ def test_every_step_every_wave_and_every_window_is_feasible(snapshot: Snapshot, 
     assert replay_waves(api_items(snapshot), moves_of(made)) == []
     assert replay_window(api_items(snapshot), moves_of(made)) == []
     assert revalidate(snapshot, made.moves, how, emptied=()) == {}
-    assert how.max_moves is None or len(made.moves) <= how.max_moves
+    assert how.limits.max_moves is None or len(made.moves) <= how.limits.max_moves
 
 
 @holds_for(waiting_clusters(), ways)

@@ -1,6 +1,5 @@
 """Nodes off or onto which pods were moved lately give and take no pods, whatever moves them."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,7 +14,7 @@ from berth_descheduler.planner import PlannerSettings, plan, revalidate
 from berth_descheduler.planner.cool_downs import NodeCoolDown
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
-from planner_settings import planner_settings, plugin_set
+from planner_settings import planner_settings, plugin_set, with_settings
 
 HALF_AN_HOUR_AGO = {LAST_MOVED_ANNOTATION: "2026-11-21T11:30:00Z"}
 
@@ -38,7 +37,7 @@ WAYS = {
 
 
 def resting(how: PlannerSettings, *, hours: float = 1) -> PlannerSettings:
-    return replace(how, now=NOON).with_rule(NodeCoolDown(timedelta(hours=hours)))
+    return with_settings(how, now=NOON).with_rule(NodeCoolDown(timedelta(hours=hours)))
 
 
 def cluster(**notes: dict[str, str]) -> Snapshot:

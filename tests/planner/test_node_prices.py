@@ -86,7 +86,7 @@ def test_no_end_frees_more_money_than_the_bound_and_what_is_proven_is_best(
 ) -> None:
     assume(not args_of(how).own.min_savings_per_move)
     snapshot = typed(snapshot, types)
-    best, moves = best_end(snapshot, how.max_moves)
+    best, moves = best_end(snapshot, how.limits.max_moves)
 
     made = plan(snapshot, how)
 
@@ -113,7 +113,7 @@ def test_every_step_is_feasible_and_every_plan_is_worth_its_moves(
     assert made.quality.money is not None
     assert made.quality.money.reached <= made.quality.money.upper_bound
     assert money(made) >= args_of(how).own.min_savings_per_move * len(made.moves)
-    assert how.max_moves is None or len(made.moves) <= how.max_moves
+    assert how.limits.max_moves is None or len(made.moves) <= how.limits.max_moves
 
 
 @holds_for(clusters(), ways)

@@ -36,7 +36,7 @@ def planned(*pods: Pod, groups: tuple[PodGroup, ...] = (), nodes: int = 4) -> Pl
         filters=plugins.filters,
         pre_eviction_filters=plugins.pre_eviction_filters,
     )
-    return plan(snapshot, settings_with(PlannerSettings(plugins=mine, now=NOON), mine))
+    return plan(snapshot, settings_with(PlannerSettings(plugins=mine).at(NOON), mine))
 
 
 def group(name: str = "odd", **spec: Any) -> PodGroup:  # noqa: ANN401 - a field of the spec

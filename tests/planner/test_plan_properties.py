@@ -90,7 +90,7 @@ def test_only_running_pods_of_a_controller_move_and_no_more_than_allowed(
         if any(volume.name == "lost" for volume in one.spec.volumes)
     }
     assert bound_to_nothing.isdisjoint((move.namespace, move.pod) for move in made.moves)
-    assert how.max_moves is None or len(made.moves) <= how.max_moves
+    assert how.limits.max_moves is None or len(made.moves) <= how.limits.max_moves
 
 
 @holds_for(clusters(), ways)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import api_items, consolidating, moves_of, settings, wrongly_moved
 from planner.random_clusters import clusters, tight_clusters
 from planner.replay import forbidden_moves, replay_steps, replay_waves
-from planner_settings import planner_settings, with_plugins
+from planner_settings import planner_settings, with_plugins, with_settings
 from properties import holds_for
 
 
@@ -47,9 +47,9 @@ def moving(*named: Candidate, how: PlannerSettings | None = None, **rest: Any) -
     """Settings by which pods are moved that are named, and what else `how` says."""
     deschedule = (Enabled("Naming", Naming(named)),)
     if how is not None:
-        return replace(with_plugins(how, deschedule=deschedule), **rest)
+        return with_settings(with_plugins(how, deschedule=deschedule), **rest)
     balance = Enabled("", NoBalance(("Naming",)))
-    return replace(with_plugins(planner_settings(), deschedule=deschedule, balance=balance), **rest)
+    return with_settings(with_plugins(planner_settings(), deschedule=deschedule, balance=balance), **rest)
 
 
 def web(name: str, on: str, **rest: Any) -> Pod:  # noqa: ANN401 - a builder passes on what the case says
@@ -187,7 +187,7 @@ def test_nodes_that_are_not_selected_neither_give_nor_take() -> None:
     found = plan(cluster, chosen)
     assert moves(found) == [("a", "small", "quarter")]
     assert why(found, "base")[0] is Reason.NODE_NOT_SELECTED
-    whole = plan(cluster, replace(consolidating(), node_selector=selector))
+    whole = plan(cluster, with_settings(consolidating(), node_selector=selector))
     assert {move.source for move in whole.moves} | {move.target for move in whole.moves} <= {"quarter", "small"}
     assert next(one.reason for one in whole.refused if one.node == "half") is Reason.NODE_NOT_SELECTED
 
@@ -199,7 +199,7 @@ def test_the_evictors_nodes_count_like_the_policys() -> None:
     how = with_plugins(consolidating(), filters=filters, node_selector=evictor.args.node_selector)
 
     assert plan(cluster, how).freed_nodes
-    assert not plan(cluster, replace(how, node_selector=parse_selector("spot"))).moves
+    assert not plan(cluster, with_settings(how, node_selector=parse_selector("spot"))).moves
 
 
 def test_a_filter_keeps_a_node_from_being_emptied() -> None:
@@ -261,8 +261,8 @@ def test_single_pods_and_the_rest_of_a_plan_are_feasible_together(
     asked = data.draw(st.lists(st.sampled_from(keys), max_size=6, unique=True))
     limit = data.draw(st.sampled_from((None, 2)))
     named = [want(name, namespace=namespace) for namespace, name in asked]
-    chosen = replace(moving(*named, how=how), now=NOON)
-    made = plan(snapshot, chosen if limit is None else replace(chosen, max_moves=limit))
+    chosen = with_settings(moving(*named, how=how), now=NOON)
+    made = plan(snapshot, chosen if limit is None else with_settings(chosen, max_moves=limit))
 
     items, steps = api_items(snapshot), moves_of(made)
     assert replay_steps(items, steps) == []

@@ -90,7 +90,7 @@ def settings(**args: Any) -> PlannerSettings:
     plugins = default_plugins()
     balance = Enabled(STARVING_JOBS, StarvingJobs.parse(asked))
     plugins = type(plugins)(balance=balance, filters=plugins.filters, pre_eviction_filters=plugins.pre_eviction_filters)
-    return settings_with(PlannerSettings(plugins=plugins, now=NOON), plugins)
+    return settings_with(PlannerSettings(plugins=plugins).at(NOON), plugins)
 
 
 def planned(nodes: Sequence[Node], pods: Sequence[Pod], *more: Any, **args: Any) -> Plan:

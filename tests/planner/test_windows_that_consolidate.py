@@ -41,7 +41,7 @@ def settings(**args: Any) -> PlannerSettings:
     plugins = default_plugins()
     balance = Enabled(WINDOW_MOVES, ReservationWindows.parse(args))
     plugins = type(plugins)(balance=balance, filters=plugins.filters, pre_eviction_filters=plugins.pre_eviction_filters)
-    return settings_with(PlannerSettings(plugins=plugins, now=NOON), plugins)
+    return settings_with(PlannerSettings(plugins=plugins).at(NOON), plugins)
 
 
 def window(*, cpu: str = "4", replicas: int = 1, **notes: str) -> Reservation:

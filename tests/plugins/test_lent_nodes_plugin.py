@@ -18,6 +18,7 @@ from berth_descheduler.plugins.lent_nodes import LentNodes, why_not_evicted
 from berth_descheduler.plugins.registry import default_settings
 from berth_descheduler.report.summary import summarise_plan
 from builders import NOON, bare_pod, node, owner, pod, volcano_pod_group
+from planner_settings import with_settings
 
 GROUP: Final = {"scheduling.k8s.io/group-name": "train"}
 
@@ -273,7 +274,7 @@ PREEMPTABLE: Final = {"volcano.sh/preemptable": "true"}
 
 
 def planned(*pods: Pod, nodes: tuple[Node, ...] = (), **fields: Any) -> Plan:  # noqa: ANN401 - fields of the settings
-    settings = replace(default_settings(), **fields)
+    settings = with_settings(default_settings(), **fields)
     plugins = replace(settings.plugins, deschedule=(Enabled("LentNodes", LentNodes()),))
     snapshot = Snapshot(nodes=nodes or (lent(), lent("lent-2")), pods=(fence(), fence(on="lent-2"), *pods))
     return plan(snapshot, replace(settings, plugins=plugins))
@@ -295,7 +296,7 @@ def test_a_plan_evicts_what_no_node_takes_if_it_is_preemptable() -> None:
 def test_a_plan_says_that_it_has_tried_no_other_node_where_there_was_no_time() -> None:
     due = dated_fence(NOON)
     one = pod("a", node="lent", labels=PREEMPTABLE, controller=owner(name="a"))
-    settings = replace(default_settings(), now=NOON)
+    settings = with_settings(default_settings(), now=NOON)
     plugins = replace(settings.plugins, deschedule=(Enabled("LentNodes", LentNodes()),))
     found = plan(Snapshot(nodes=(lent(), node("usual")), pods=(due, one)), replace(settings, plugins=plugins))
     said = [(move.target, move.reason) for move in found.moves]

@@ -20,6 +20,7 @@ from berth_descheduler.plugins.lent_nodes import LentNodes, why_not_evicted
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.profiles import read_profile
 from builders import NOON, bare_pod, node, owner, pod, volcano_pod_group
+from planner_settings import with_settings
 
 SAYS_SO: Final = {"volcano.sh/preemptable": "true"}
 AT_ONCE: Final = {**SAYS_SO, "volcano.sh/jdb-max-unavailable": "100%"}
@@ -120,7 +121,7 @@ def test_nothing_moves_to_a_lent_node_for_a_few_minutes_only(end: str, *, want: 
     noted = {"berth.volcano.sh/empty-by": end}
     made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=noted))
     pods = [made, batch(0), service(), waiting()]
-    assert bool(plan(snapshot(pods), replace(settings(), now=NOON)).moves) is want
+    assert bool(plan(snapshot(pods), with_settings(settings(), now=NOON)).moves) is want
     assert plan(snapshot(pods), settings()).moves, "the time is not known"
 
 
@@ -267,11 +268,11 @@ def test_of_a_job_that_says_nothing_one_pod_is_evicted_in_a_minute() -> None:
     assert not planned([SHUT, batch(0), batch(1), waiting(cpu="4")], **LAST_RESORT).moves
     again = batch(7, on="")
     for seconds, want in ((30, 0), (60, 1)):
-        later = replace(settings(**LAST_RESORT), now=NOON + timedelta(seconds=seconds))
+        later = with_settings(settings(**LAST_RESORT), now=NOON + timedelta(seconds=seconds))
         found = plan(snapshot([SHUT, batch(1), service(), waiting(), again]), later)
         assert len(found.moves) == want, seconds
         why = why_not_evicted(
-            batch(1), Snapshot(pods=(batch(1), again)), Snapshot(), "", later.now or NOON, for_room=True
+            batch(1), Snapshot(pods=(batch(1), again)), Snapshot(), "", later.run.now or NOON, for_room=True
         )
         assert bool(why) == (not want)
 
@@ -279,7 +280,7 @@ def test_of_a_job_that_says_nothing_one_pod_is_evicted_in_a_minute() -> None:
 def test_a_pod_that_is_never_ready_keeps_the_others_of_its_job_for_some_minutes_only() -> None:
     broken = batch(7, "far", ready=False)
     for minutes, want in ((9, 0), (10, 1)):
-        later = replace(settings(**LAST_RESORT), now=NOON + timedelta(minutes=minutes))
+        later = with_settings(settings(**LAST_RESORT), now=NOON + timedelta(minutes=minutes))
         found = plan(
             snapshot([SHUT, batch(0), service(), waiting(), broken], usual(), usual("far", "2"), lent()), later
         )
@@ -298,7 +299,7 @@ def test_a_gang_gets_room_as_a_whole_or_none() -> None:
 
 def test_the_limit_on_moves_counts_evictions() -> None:
     pods = [SHUT, *(batch(n, annotations=AT_ONCE) for n in range(2)), waiting("one"), waiting("two")]
-    limited = replace(settings(**LAST_RESORT), max_moves=1)
+    limited = with_settings(settings(**LAST_RESORT), max_moves=1)
     assert len(plan(snapshot(pods), limited).moves) == 1
 
 

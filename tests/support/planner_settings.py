@@ -16,8 +16,18 @@ from berth_descheduler.plugins.registry import default_plugins
 
 def planner_settings(args: DefragmentationArgs | None = None, **fields: Any) -> PlannerSettings:  # noqa: ANN401 - fields of the settings
     plugins = fields.pop("plugins", default_plugins())
-    settings = PlannerSettings(plugins=plugins, **fields)
+    settings = with_settings(PlannerSettings(plugins=plugins), **fields)
     return settings_with(settings, plugins if args is None else with_defragmentation(plugins, args))
+
+
+def with_settings(settings: PlannerSettings, **fields: Any) -> PlannerSettings:  # noqa: ANN401 - fields of the settings
+    """The settings with other values of fields, those of their parts among them."""
+    for part in ("limits", "scope", "run", "search"):
+        known = getattr(settings, part)
+        own = {name: fields.pop(name) for name in [*fields] if hasattr(known, name)}
+        if own:
+            settings = replace(settings, **{part: replace(known, **own)})
+    return replace(settings, **fields)
 
 
 def plugin_set(**fields: Any) -> PluginSet:  # noqa: ANN401 - fields of the set

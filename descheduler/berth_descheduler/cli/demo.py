@@ -27,7 +27,7 @@ from berth_descheduler.demo import (
 )
 from berth_descheduler.options import Output, cluster_options, output_option, write_described
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict
-from berth_descheduler.planner import Plan, WaveLimits, plan
+from berth_descheduler.planner import Plan, PlanLimits, plan
 from berth_descheduler.report import (
     Occasion,
     Page,
@@ -227,10 +227,10 @@ def _plan_bundled(output: Output, report: ReportFile | None) -> int:
 
 def _plan_on(kubeconfig: str | None, context: str | None, output: Output, report: ReportFile | None) -> int:
     """Show what the demo would do on a cluster, with the pace for services of others; write nothing there."""
-    settings = replace(PLANNER_SETTINGS, waves=WaveLimits())
+    settings = replace(PLANNER_SETTINGS, limits=PlanLimits())
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-demo") as client:
         snapshot = read_live_snapshot(client)
-    found = plan(snapshot, settings, ClockDeadline(SystemClock(), settings.time_limit_seconds))
+    found = plan(snapshot, settings, ClockDeadline(SystemClock(), settings.search.time_limit_seconds))
     done = _show_plan(found, "Live cluster", output, report)
     said = "nothing was changed; `berth run` asks before it moves these pods, once the operator is in the cluster"
     Terminal(stderr=True).print(said, highlight=False)

@@ -237,7 +237,7 @@ def _reading(
 
 def _plan(read: Snapshot, settings: PlannerSettings, source: PlanSource | None) -> Plan:
     """Plan as a run does, and find what holds the plan back; without a source all pods are evicted first."""
-    deadline, given = ClockDeadline(SystemClock(), settings.time_limit_seconds), PlanInput(read, settings)
+    deadline, given = ClockDeadline(SystemClock(), settings.search.time_limit_seconds), PlanInput(read, settings)
     found = _plan_once(given, source)
     restrictions = find_restrictions(given, found, lambda again: _plan_once(again, source, deadline), deadline)
     return replace(found, restrictions=restrictions)
@@ -247,7 +247,7 @@ def _plan_once(given: PlanInput, source: PlanSource | None, deadline: Deadline |
     read, settings = given.snapshot, given.settings
 
     def make(snapshot: Snapshot) -> Plan:
-        return plan(snapshot, settings, deadline or ClockDeadline(SystemClock(), settings.time_limit_seconds))
+        return plan(snapshot, settings, deadline or ClockDeadline(SystemClock(), settings.search.time_limit_seconds))
 
     if source is None:
         return with_evictions_first(make(read))

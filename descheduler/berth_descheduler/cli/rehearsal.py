@@ -159,7 +159,7 @@ def _carry_out(
     """Carry out a plan with the rights that the descheduler has."""
     execution = ExecutionSettings(timeouts=MoveTimeouts(shutdown_seconds=0.0)).hurried(_PATIENCE_SECONDS)
     settings = CycleSettings(execution=execution, moves=method)
-    planner = replace(found.settings, own_namespace=DEFAULT_NAMESPACE)
+    planner = found.settings.in_namespace(DEFAULT_NAMESPACE)
     clock = SystemClock()
     with (
         _operator(sandbox),

@@ -471,7 +471,7 @@ class _Drain:
     def _cycle(self, max_seconds: float | None = None) -> Outcome:
         cycle = self.defaults.cycle
         settings = replace(cycle, execution=replace(cycle.execution, max_seconds=max_seconds))
-        planner = replace(drain_settings(self.defaults.planner, self.plugin), now=self._clock.now())
+        planner = drain_settings(self.defaults.planner, self.plugin).at(self._clock.now())
 
         def settings_of_plan(plan: MigrationPlan) -> PlanSettings:
             return read_plan_settings(self.client, plan, self.defaults, installed_plugins(), self._clock.now())

@@ -14,7 +14,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from berth_core import MigrationPlan, MoveState, Pod
 from berth_descheduler.goals import DEFAULT_GOAL_OF_COMMANDS
-from berth_descheduler.planner import Fragmentation, Plan, PlannerSettings, WaveLimits, measure_cluster, plan
+from berth_descheduler.planner import (
+    Fragmentation,
+    Plan,
+    PlanLimits,
+    PlannerSettings,
+    WaveLimits,
+    measure_cluster,
+    plan,
+)
 from berth_descheduler.plugins import DefragmentationArgs, default_plugins, settings_with
 from berth_descheduler.report import draw_nodes, judge_plan
 from berth_descheduler.snapshots import read_live_snapshot
@@ -29,7 +37,7 @@ _WAVES: Final = WaveLimits(per_controller=4, per_wave=40)
 """More at once than where strangers' services run: each wave takes about as long as its slowest move."""
 
 _PLUGINS: Final = default_plugins(DefragmentationArgs.parse({"strategy": _GOAL.name}))
-PLANNER_SETTINGS: Final = settings_with(PlannerSettings(max_moves=None, plugins=_PLUGINS, waves=_WAVES), _PLUGINS)
+PLANNER_SETTINGS: Final = settings_with(PlannerSettings(plugins=_PLUGINS, limits=PlanLimits(waves=_WAVES)), _PLUGINS)
 """What the demo plans with."""
 
 PLANNER_OPTIONS: Final = (

@@ -133,7 +133,7 @@ class PlanValidator:
     @property
     def most_at_once(self) -> int:
         """Return how many moves the policy allows in a wave."""
-        return self._planner.waves.per_wave
+        return self._planner.limits.waves.per_wave
 
     def review(
         self,

@@ -26,7 +26,7 @@ from berth_core import (
 )
 from berth_descheduler.goals import DEFAULT_GOAL, DEFAULT_GOAL_OF_COMMANDS, OFFERED_GOALS, read_goal
 from berth_descheduler.options.completion import complete_contexts, complete_namespaces
-from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.planner import PlanLimits, PlannerSettings, PlanScope, RunSoFar, SearchSettings, WaveLimits
 from berth_descheduler.planner.goal import Goal
 from berth_descheduler.plugins import (
     DEFRAGMENT_DEFAULT,
@@ -399,17 +399,17 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
         args = replace(args, own=goal.typed(args.own))
         plugins = default_plugins(args, _evictor(options["label_selector"]))
         settings = PlannerSettings(
-            max_moves=options["max_moves"],
-            max_moves_per_node=options["max_moves_per_node"],
-            max_moves_per_namespace=options["max_moves_per_namespace"],
-            max_grace=longest_grace(options),
             plugins=plugins,
-            waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
-            now=planning_time(at),
-            exact=options["exact"],
-            time_limit_seconds=_time_limit(options["time_limit"]),
-            seed=options["seed"],
-            control_plane_nodes=options["control_plane_nodes"],
+            limits=PlanLimits(
+                max_moves=options["max_moves"],
+                max_moves_per_node=options["max_moves_per_node"],
+                max_moves_per_namespace=options["max_moves_per_namespace"],
+                max_grace=longest_grace(options),
+                waves=WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"]),
+            ),
+            run=RunSoFar(now=planning_time(at)),
+            search=SearchSettings(options["exact"], _time_limit(options["time_limit"]), options["seed"]),
+            scope=PlanScope(control_plane_nodes=options["control_plane_nodes"]),
             names_must_exist=True,
         )
         return settings_with(settings, plugins)

@@ -28,7 +28,7 @@ from berth_descheduler.options.command import (
     planning_time,
     with_options,
 )
-from berth_descheduler.planner import PlannerSettings, WaveLimits, read_shape
+from berth_descheduler.planner import PlanLimits, PlannerSettings, PlanScope, WaveLimits, read_shape
 from berth_descheduler.plugins import default_settings, installed_plugins
 from berth_descheduler.policy import DRAINED_AT_ONCE, RunDefaults, draining, read_policy, read_policy_file
 from berth_descheduler.settings import Approval, CycleSettings, ExecutionSettings, FreedNodes, MoveTimeouts
@@ -273,10 +273,8 @@ def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
         waves = WaveLimits(per_controller=options["per_controller"], per_wave=options["per_wave"])
     planner = replace(
         default_settings(),
-        max_grace=longest_grace(options),
-        waves=waves,
-        control_plane_nodes=options["control_plane_nodes"],
-        own_namespace=options["namespace"],
+        limits=PlanLimits(max_grace=longest_grace(options), waves=waves),
+        scope=PlanScope(control_plane_nodes=options["control_plane_nodes"], own_namespace=options["namespace"]),
     )
     return RunDefaults(cycle, planner)
 
@@ -286,7 +284,7 @@ def run_planner_settings(options: dict[str, Any]) -> PlannerSettings:
 
     A run plans otherwise as `berth plan` does.
     """
-    return replace(planner_settings(options), own_namespace=options["namespace"])
+    return planner_settings(options).in_namespace(options["namespace"])
 
 
 PLANNED: Final = frozenset(
@@ -345,12 +343,12 @@ def settings_to_plan(
     the policy.
     """
     if policy is None:
-        planner = replace(planner_settings(options, at=at), own_namespace=options["namespace"])
+        planner = planner_settings(options, at=at).in_namespace(options["namespace"])
         return planner, MoveMethod(options["moves"])
     _refuse_given(PLANNED | {"moves"})
-    planner = replace(_search(options), own_namespace=options["namespace"])
+    planner = _search(options).in_namespace(options["namespace"])
     run = read_policy(read_policy_file(policy), RunDefaults(planner=planner), installed_plugins())
-    return replace(run.planner, now=planning_time(at)), run.cycle.moves
+    return run.planner.at(planning_time(at)), run.cycle.moves
 
 
 def settings_to_run(
@@ -364,9 +362,9 @@ def settings_to_run(
     if policy is None:
         return cycle, run_planner_settings(options)
     _refuse_given(PLANNED | CARRIED_OUT)
-    planner = replace(_search(options), own_namespace=options["namespace"])
+    planner = _search(options).in_namespace(options["namespace"])
     run = read_policy(read_policy_file(policy), RunDefaults(cycle, planner), installed_plugins())
-    return replace(run.cycle, policy=""), replace(run.planner, now=planning_time(None))
+    return replace(run.cycle, policy=""), run.planner.at(planning_time(None))
 
 
 def naming_what_was_typed(options: Mapping[str, Any], policy: str | None) -> AbstractContextManager[None]:
@@ -383,7 +381,7 @@ def settings_to_serve(options: dict[str, Any]) -> PlannerSettings:
     Raises `InputError` for options in their place.
     """
     _refuse_given(PLANNED | CARRIED_OUT | {"wait_for_approval"}, beside="the policies of the cluster, which say it")
-    return replace(_search(options), own_namespace=options["namespace"])
+    return _search(options).in_namespace(options["namespace"])
 
 
 def _search(options: dict[str, Any]) -> PlannerSettings:
@@ -392,13 +390,8 @@ def _search(options: dict[str, Any]) -> PlannerSettings:
     These are the settings of the search, and whether control-plane nodes take pods.
     """
     defaults = planner_settings(options)
-    return replace(
-        default_settings(),
-        exact=defaults.exact,
-        time_limit_seconds=defaults.time_limit_seconds,
-        seed=defaults.seed,
-        control_plane_nodes=defaults.control_plane_nodes,
-    )
+    scope = PlanScope(control_plane_nodes=defaults.scope.control_plane_nodes)
+    return replace(default_settings(), search=defaults.search, scope=scope)
 
 
 def _refuse_given(names: Iterable[str], *, beside: str = "--policy, which says it") -> None:

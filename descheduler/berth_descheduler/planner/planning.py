@@ -116,7 +116,7 @@ class _Accepted:
 
     def over(self, of_namespace: Mapping[str, int]) -> set[str]:
         """Return the namespaces that these further moves would take over their limit."""
-        most = self.settings.max_moves_per_namespace
+        most = self.settings.limits.max_moves_per_namespace
         if most is None:
             return set()
         return {name for name, count in of_namespace.items() if self.of_namespace[name] + count > most}
@@ -128,16 +128,16 @@ def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> di
     Each comes with the reason.
     """
     settings = problem.settings
-    if settings.max_moves_per_node is None and settings.max_moves_per_namespace is None:
+    if settings.limits.max_moves_per_node is None and settings.limits.max_moves_per_namespace is None:
         return {}
     groups: defaultdict[NodeIndex, list[Step]] = defaultdict(list)
     for step in (*proposal.steps, *proposal.evictions):
         groups[step.source].append(step)
     accepted = _Accepted(settings)
-    accepted.of_namespace.update(move.namespace for move in settings.begun)
+    accepted.of_namespace.update(move.namespace for move in settings.run.begun)
     accepted.of_node.update(
         problem.cluster.node_numbers[move.source]
-        for move in settings.begun
+        for move in settings.run.begun
         if move.source in problem.cluster.node_numbers
     )
     surplus: dict[PodIndex, Refusal] = {}
@@ -157,7 +157,7 @@ def _judge(problem: Problem, accepted: _Accepted, several: Sequence[Step]) -> di
     Returns the pods that have to stay, each with the reason; empty if the moves are accepted.
     """
     namespaces = Counter(_namespace(problem, step.pod) for step in several)
-    source, most = several[0].source, accepted.settings.max_moves_per_node
+    source, most = several[0].source, accepted.settings.limits.max_moves_per_node
     over = accepted.over(namespaces)
     if over:
         refusals = {name: _namespace_refusal(problem, name) for name in over}
@@ -191,7 +191,7 @@ def _all_but_accepted(
 
 
 def _namespace_refusal(problem: Problem, name: str) -> Refusal:
-    most = problem.settings.max_moves_per_namespace
+    most = problem.settings.limits.max_moves_per_namespace
     text = f"at most {most} pods of the namespace {name} may be moved, and this one would be one more"
     return Refusal(RefusalReason.NAMESPACE_LIMIT, text)
 
@@ -337,7 +337,7 @@ class Plan:
         if not self.moves:
             return self.waits
         emptied = {move.source for move in self.moves}
-        own = self.settings.own_namespace
+        own = self.settings.scope.own_namespace
         made = planned_rooms(self.room, emptied, own_namespace=own, owners=self.room_owners)
         return (*made, *self.waits[: MOST_ROOMS - len(made)])
 
@@ -375,7 +375,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     """
     balance = settings.plugins.balance.plugin
     strategy: Strategy = balance.strategy(_SearchDeadline(deadline or NoDeadline()))
-    snapshot = snapshot.within(settings.own_namespace)
+    snapshot = snapshot.within(settings.scope.own_namespace)
     named = name_pods(snapshot, settings)
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
     problem, state, proposal = propose_within(problem, lambda kept: _propose(strategy, kept, named))

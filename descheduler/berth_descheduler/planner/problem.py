@@ -187,7 +187,7 @@ class Problem:
         for.
         """
         if settings.names_must_exist:
-            _check_namespaces(snapshot, settings.evictable_namespaces.named)
+            _check_namespaces(snapshot, settings.scope.evictable_namespaces.named)
         problem = cls.to_review(snapshot, settings, waiting)
         if settings.names_must_exist:
             _check_resources(problem.cluster, settings.named_resources)
@@ -200,9 +200,9 @@ class Problem:
         Names in the settings may no longer exist.
         """
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
-        closed = frozenset() if settings.control_plane_nodes else _control_plane(cluster)
-        view = ClusterView.of(snapshot, settings.now, settings.own_namespace)
-        rules = tuple(rule.on(view, settings.run_began) for rule in settings.rules)
+        closed = frozenset() if settings.scope.control_plane_nodes else _control_plane(cluster)
+        view = ClusterView.of(snapshot, settings.run.now, settings.scope.own_namespace)
+        rules = tuple(rule.on(view, settings.run.began) for rule in settings.rules)
         refused = _nodes_refused_by(rules, snapshot.nodes)
         cluster = replace(
             cluster,
@@ -210,7 +210,9 @@ class Problem:
             shut=refused.as_targets,
             closed_to_plans=closed,
         )
-        allowed = Evictability(snapshot, settings.evictable_namespaces, settings.own_namespace, settings.max_grace)
+        allowed = Evictability(
+            snapshot, settings.scope.evictable_namespaces, settings.scope.own_namespace, settings.limits.max_grace
+        )
         return cls(cluster, settings, allowed, rules=rules, no_sources=refused.as_sources)
 
     def keeping(self, pods: Mapping[PodIndex, Refusal]) -> "Problem":
@@ -240,7 +242,7 @@ class Problem:
         cluster = self.cluster
         volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
         of_class = [_class_refusals(one, volume_index) for one in cluster.classes]
-        refusing = self.settings.plugins.refusing(ClusterView.of(cluster.snapshot, self.settings.now))
+        refusing = self.settings.plugins.refusing(ClusterView.of(cluster.snapshot, self.settings.run.now))
         asked = [rule for rule in self.rules if type(rule).pod_refusal is not Rule.pod_refusal]  # of very many pods
         for index, placed in enumerate(cluster.pods):
             pod = placed.pod
@@ -460,7 +462,7 @@ def _emptying_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
 
 
 def _limit_refusal(problem: Problem, pods: int) -> Refusal | None:
-    most = problem.settings.max_moves_per_node
+    most = problem.settings.limits.max_moves_per_node
     if most is None or pods <= most:
         return None
     return Refusal(RefusalReason.NODE_LIMIT, f"{pods} moves are needed, and at most {most} are allowed off a node")
@@ -507,7 +509,7 @@ class DisruptionCost:
         self._budgets = problem.budgets
         born = (read_timestamp(one.pod.metadata.creation_timestamp) for one in cluster.pods)
         self._born = [0 if one is None else int(one.timestamp()) // 60 for one in born]  # minutes
-        now = problem.settings.now
+        now = problem.settings.run.now
         self._now = max(self._born, default=0) if now is None else int(now.timestamp()) // 60
         sizes = Counter(placed.class_index for placed in cluster.pods)
         self._pods_of_controller: Counter[tuple[str, str]] = Counter()

@@ -218,7 +218,7 @@ class _Review:
         Moves that empty a node count together.
         """
         limits = MoveLimits(self._problem.settings)
-        limits.count_earlier(self._problem.settings.begun)
+        limits.count_earlier(self._problem.settings.run.begun)
         limits.count_begun((move, self._controller_of(move)) for move in self._begun)
         for group in self._groups():
             moves = [(self._moves[index], self._controller_of(self._moves[index])) for index in group]
@@ -346,7 +346,7 @@ class _Review:
         The balance plugin's namespaces say nothing about them.
         """
         settings = self._problem.settings
-        settings = replace(settings, evictable_namespaces=EvictableNamespaces())
+        settings = replace(settings, scope=replace(settings.scope, evictable_namespaces=EvictableNamespaces()))
         return Problem.to_review(self._problem.cluster.snapshot, settings)
 
     @staticmethod
@@ -412,11 +412,11 @@ class MoveLimits:
     def _most(self, reason: MoveReason) -> int | None:
         settings = self.settings
         return {
-            MoveReason.MOVE_LIMIT: settings.max_moves,
-            MoveReason.NODE_LIMIT: settings.max_moves_per_node,
-            MoveReason.NAMESPACE_LIMIT: settings.max_moves_per_namespace,
-            MoveReason.WAVE_LIMIT: settings.waves.per_wave,
-            MoveReason.CONTROLLER_LIMIT: settings.waves.per_controller,
+            MoveReason.MOVE_LIMIT: settings.limits.max_moves,
+            MoveReason.NODE_LIMIT: settings.limits.max_moves_per_node,
+            MoveReason.NAMESPACE_LIMIT: settings.limits.max_moves_per_namespace,
+            MoveReason.WAVE_LIMIT: settings.limits.waves.per_wave,
+            MoveReason.CONTROLLER_LIMIT: settings.limits.waves.per_controller,
         }[reason]
 
 

@@ -194,27 +194,8 @@ def format_money(micro: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannerSettings:
-    """What a plan is made for and what limits it."""
-
-    resource_type: str = CPU
-    """The resource that orders nodes by utilization."""
-
-    evictable_namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
-    """Whose pods the balance plugin may move; the others only take up room."""
-
-    protection: Thresholds = field(default_factory=lambda: Thresholds(()))
-    """No move takes a node above one of these; a pod that a deschedule plugin names may."""
-
-    named_resources: Mapping[str, str] = field(default_factory=lambda: {"resourceType": CPU})
-    """Fields in which a policy names a resource."""
-
-    names_must_exist: bool = False
-    """Whether namespaces and resources that the cluster does not have are errors, as where a person has typed them.
-
-    A policy outlives what it names: to exclude a namespace that is not there yet is harmless, and to include only such
-    moves nothing.
-    """
+class PlanLimits:
+    """How many moves a plan may have, and how slow pods may be."""
 
     max_moves: int | None = None
     """The most moves of the plan; None: no limit."""
@@ -228,8 +209,28 @@ class PlannerSettings:
     max_grace: timedelta = LONGEST_GRACE
     """Pods with a longer grace period are not moved: the source would have to wait for it."""
 
-    plugins: PluginSet = field(kw_only=True)
-    """The plugins that name single pods, choose moves for the cluster, and keep pods in place."""
+    waves: WaveLimits = field(default_factory=WaveLimits)
+
+    def __post_init__(self) -> None:
+        """Refuse impossible limits."""
+        if self.max_moves is not None and self.max_moves < 0:
+            raise InputError("maxMoves", self.max_moves, "a whole number from 0 on")
+        for name, limit in (
+            ("maxMovesPerNode", self.max_moves_per_node),
+            ("maxMovesPerNamespace", self.max_moves_per_namespace),
+        ):
+            if limit is not None and limit < 1:
+                raise InputError(name, limit, _POSITIVE)
+        if self.max_grace <= timedelta(0):
+            raise InputError("maxGracePeriod", format_duration(self.max_grace), "a length of time above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanScope:
+    """Which pods and nodes a plan is about."""
+
+    evictable_namespaces: EvictableNamespaces = field(default_factory=EvictableNamespaces)
+    """Whose pods the balance plugin may move; the others only take up room."""
 
     node_selector: LabelSelector | None = None
     """Only these nodes give and take pods; None: all."""
@@ -237,19 +238,27 @@ class PlannerSettings:
     control_plane_nodes: bool = False
     """Whether pods are moved to control-plane nodes; the operator has to hold places there, too."""
 
-    waves: WaveLimits = field(default_factory=WaveLimits)
+    own_namespace: str = DEFAULT_NAMESPACE
+    """Berth's namespace, whose pods are never moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSoFar:
+    """When a plan is made, and what earlier plans of the same run did."""
+
+    now: datetime | None = None
+    """The time from which a cool-down counts back; None: no node is cooling down."""
+
+    began: datetime | None = None
+    """When the first plan of the same run began: what it moves gives no node a cool-down. None: there is none."""
 
     begun: tuple[PlannedMove, ...] = ()
     """Moves of earlier plans of the same run: they count for the limits by node and namespace."""
 
-    run_began: datetime | None = None
-    """When the first plan of the same run began: what it moves gives no node a cool-down. None: there is none."""
 
-    rules: tuple[Rule, ...] = ()
-    """What keeps pods and nodes out of plans besides, and what nodes cost."""
-
-    now: datetime | None = None
-    """The time from which a cool-down counts back; None: no node is cooling down."""
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How long a strategy searches, and where its chance begins."""
 
     exact: bool = True
     """Whether the integer program goes on where the search ends, if it is installed and the problem small enough."""
@@ -264,23 +273,57 @@ class PlannerSettings:
     seed: int = 0
     """Seed of the search; the same seed gives the same plan."""
 
-    own_namespace: str = DEFAULT_NAMESPACE
-    """Berth's namespace, whose pods are never moved."""
-
     def __post_init__(self) -> None:
-        """Refuse impossible limits."""
-        if self.max_moves is not None and self.max_moves < 0:
-            raise InputError("maxMoves", self.max_moves, "a whole number from 0 on")
-        for name, limit in (
-            ("maxMovesPerNode", self.max_moves_per_node),
-            ("maxMovesPerNamespace", self.max_moves_per_namespace),
-        ):
-            if limit is not None and limit < 1:
-                raise InputError(name, limit, _POSITIVE)
-        if self.max_grace <= timedelta(0):
-            raise InputError("maxGracePeriod", format_duration(self.max_grace), "a length of time above 0")
+        """Refuse a limit that allows nothing."""
         if self.time_limit_seconds is not None and self.time_limit_seconds <= 0:
             raise InputError("timeLimit", self.time_limit_seconds, "seconds above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSettings:
+    """What a plan is made for and what limits it."""
+
+    resource_type: str = CPU
+    """The resource that orders nodes by utilization."""
+
+    protection: Thresholds = field(default_factory=lambda: Thresholds(()))
+    """No move takes a node above one of these; a pod that a deschedule plugin names may."""
+
+    named_resources: Mapping[str, str] = field(default_factory=lambda: {"resourceType": CPU})
+    """Fields in which a policy names a resource."""
+
+    names_must_exist: bool = False
+    """Whether namespaces and resources that the cluster does not have are errors, as where a person has typed them.
+
+    A policy outlives what it names: to exclude a namespace that is not there yet is harmless, and to include only such
+    moves nothing.
+    """
+
+    plugins: PluginSet = field(kw_only=True)
+    """The plugins that name single pods, choose moves for the cluster, and keep pods in place."""
+
+    scope: PlanScope = field(default_factory=PlanScope)
+
+    limits: PlanLimits = field(default_factory=PlanLimits)
+
+    rules: tuple[Rule, ...] = ()
+    """What keeps pods and nodes out of plans besides, and what nodes cost."""
+
+    run: RunSoFar = field(default_factory=RunSoFar)
+
+    search: SearchSettings = field(default_factory=SearchSettings)
+
+    def at(self, now: datetime | None) -> "PlannerSettings":
+        """Return the settings for a plan that is made at a time."""
+        return replace(self, run=replace(self.run, now=now))
+
+    def within(self, max_moves: int | None) -> "PlannerSettings":
+        """Return the settings for a plan of so many moves at most; None: as many as the other limits allow."""
+        return replace(self, limits=replace(self.limits, max_moves=max_moves))
+
+    def in_namespace(self, own: str) -> "PlannerSettings":
+        """Return the settings with another namespace of Berth's own."""
+        return replace(self, scope=replace(self.scope, own_namespace=own))
 
     def rule(self, kind: type[R]) -> R | None:
         """Return the rule of a type, None if there is none."""
@@ -306,4 +349,4 @@ class PlannerSettings:
 
         A node has to satisfy all of them.
         """
-        return tuple(one for one in (self.node_selector, self.plugins.node_selector) if one is not None)
+        return tuple(one for one in (self.scope.node_selector, self.plugins.node_selector) if one is not None)

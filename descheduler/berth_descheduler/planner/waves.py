@@ -238,7 +238,7 @@ class _Limits:
     def of(self, pod: PodIndex) -> dict[Limited, int]:
         """Return the limits on moves in flight that a pod counts for."""
         placed = self._problem.cluster.pods[pod].pod
-        waves = self._problem.settings.waves
+        waves = self._problem.settings.limits.waves
         limits: dict[Limited, int] = {_OF_WAVE: waves.per_wave}
         owner = placed.controller
         if owner is not None:

@@ -305,7 +305,9 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
         settings,
         plugins=plugins,
         resource_type=args.resource_type if args else CPU,
-        evictable_namespaces=args.evictable_namespaces if args else EvictableNamespaces(),
+        scope=replace(
+            settings.scope, evictable_namespaces=args.evictable_namespaces if args else EvictableNamespaces()
+        ),
         protection=args.protection if args else Thresholds(()),
         rules=(
             SourceCoolDown(args.cool_down if args else timedelta(0)),

@@ -415,9 +415,10 @@ class _RoomForOthers:
 def _spare_by_job(problem: Problem) -> dict[str, int]:
     """Return how many pods may leave now of each job."""
     snapshot, settings = problem.cluster.snapshot, problem.settings
-    closed, groups = closed_lent_nodes(snapshot.nodes, snapshot.pods, settings.own_namespace), _groups_by_key(snapshot)
+    closed = closed_lent_nodes(snapshot.nodes, snapshot.pods, settings.scope.own_namespace)
+    groups = _groups_by_key(snapshot)
     return {
-        job: _Job(members, groups.get(group_key(members[0])), closed, settings.now).spare()
+        job: _Job(members, groups.get(group_key(members[0])), closed, settings.run.now).spare()
         for job, members in _jobs(snapshot).items()
     }
 

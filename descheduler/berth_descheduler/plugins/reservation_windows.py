@@ -121,7 +121,7 @@ class _Consolidation:
         if not slots:
             return Proposal((), ())
         waiting = [_tolerating(slot.pod) for slot in slots]
-        asked = Problem.to_review(_as_asked(snapshot, slots, problem.settings.now), problem.settings, waiting)
+        asked = Problem.to_review(_as_asked(snapshot, slots, problem.settings.run.now), problem.settings, waiting)
         numbers = asked.cluster.pod_numbers
         kept = {_key(problem.cluster.pods[index].pod): why for index, why in problem.kept.items()}
         asked = asked.keeping({numbers[key]: why for key, why in kept.items() if key in numbers})
@@ -139,7 +139,7 @@ class _Consolidation:
 
     def _slots(self, problem: Problem) -> tuple[_Slot, ...]:
         found = _slots(problem.cluster.snapshot, self.namespaces)
-        return tuple(slot for slot in found if slot.pod.metadata.namespace == problem.settings.own_namespace)
+        return tuple(slot for slot in found if slot.pod.metadata.namespace == problem.settings.scope.own_namespace)
 
 
 def _slots(snapshot: Snapshot, namespaces: EvictableNamespaces) -> Iterator[_Slot]:

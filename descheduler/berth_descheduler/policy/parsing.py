@@ -37,7 +37,7 @@ from berth_core import (
     refuse_unreadable,
 )
 from berth_core.decoding import convert
-from berth_descheduler.planner import PlannerSettings, Thresholds, WaveLimits
+from berth_descheduler.planner import PlanLimits, PlannerSettings, PlanScope, RunSoFar, Thresholds, WaveLimits
 from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_descheduler.plugins import (
     DefragmentationArgs,
@@ -115,7 +115,7 @@ class PolicyRun:
 
     def planner_at(self, now: datetime) -> PlannerSettings:
         """Return how to plan at a time."""
-        return replace(self.planner, now=now)
+        return self.planner.at(now)
 
 
 def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: PluginRegistry) -> PolicyRun:
@@ -142,18 +142,14 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
         cycle = replace(cycle, execution=cycle.execution.hurried(_longest_wait(schedule)))
     if errors or cycle is None or plugins is None:
         raise PolicyError(errors)
+    planner = settings_with(_read_limits(limits, cycle.execution.max_grace, defaults.planner), plugins.plugins)
+    planner = planner.with_rule(NodeCoolDown(cycle.node_cool_down))
     return PolicyRun(
         name=policy.metadata.name,
         mode=spec.mode,
         schedule=schedule,
         cycle=cycle,
-        planner=replace(
-            settings_with(_read_limits(limits, defaults.planner), plugins.plugins).with_rule(
-                NodeCoolDown(cycle.node_cool_down)
-            ),
-            node_selector=selector,
-            max_grace=cycle.execution.max_grace,
-        ),
+        planner=replace(planner, scope=replace(planner.scope, node_selector=selector)),
         plans_kept=spec.plans_kept,
         warnings=plugins.warnings,
     )
@@ -196,14 +192,15 @@ def _longest_wait(schedule: Schedule | None) -> float:
     return max(_LEAST_WAIT_SECONDS, period.total_seconds() / 2)
 
 
-def _read_limits(limits: Limits, defaults: PlannerSettings) -> PlannerSettings:
-    return replace(
-        defaults,
+def _read_limits(limits: Limits, max_grace: timedelta, defaults: PlannerSettings) -> PlannerSettings:
+    read = PlanLimits(
         max_moves=limits.max_moves,
         max_moves_per_node=limits.max_moves_per_node,
         max_moves_per_namespace=limits.max_moves_per_namespace,
+        max_grace=max_grace,
         waves=WaveLimits(per_controller=limits.max_moves_per_controller, per_wave=limits.max_moves_per_wave),
     )
+    return replace(defaults, limits=read)
 
 
 def _checked_limits(limits: Limits) -> Limits:
@@ -442,7 +439,7 @@ def choose_plan_settings(
         blocked_reason = (
             f"there is no policy {name}" if policy is None else f"the policy {name} cannot be run: {policy}"
         )
-    planner = replace(without_policy_limits(plan, defaults.planner), now=now)
+    planner = without_policy_limits(plan, defaults.planner).at(now)
     cycle = replace(defaults.cycle, policy=name)
     drain = asked_drain(plan)
     if drain is not None:
@@ -480,11 +477,9 @@ def requested_drain_settings(
     known = defaults.planner
     planner = replace(
         default_settings(),
-        max_grace=known.max_grace,
-        waves=WaveLimits(per_wave=DRAINED_AT_ONCE),
-        control_plane_nodes=known.control_plane_nodes,
-        own_namespace=known.own_namespace,
-        now=now,
+        scope=PlanScope(control_plane_nodes=known.scope.control_plane_nodes, own_namespace=known.scope.own_namespace),
+        limits=PlanLimits(max_grace=known.limits.max_grace, waves=WaveLimits(per_wave=DRAINED_AT_ONCE)),
+        run=RunSoFar(now=now),
     )
     return PlanSettings(cycle, drain_settings(planner, drain))
 
@@ -506,13 +501,8 @@ def without_policy_limits(plan: MigrationPlan, planner: PlannerSettings) -> Plan
     They have the plan's own arguments and no limits of this run. Only `berth run` begins such a plan; it has kept the
     limits of its own options.
     """
-    unlimited = replace(
-        planner,
-        max_moves=None,
-        max_moves_per_node=None,
-        max_moves_per_namespace=None,
-        waves=WaveLimits(per_controller=MOST_IN_A_WAVE, per_wave=MOST_IN_A_WAVE),
-    )
+    waves = WaveLimits(per_controller=MOST_IN_A_WAVE, per_wave=MOST_IN_A_WAVE)
+    unlimited = replace(planner, limits=PlanLimits(max_grace=planner.limits.max_grace, waves=waves))
     objective = plan.spec.objective
     args = DefragmentationArgs(protection=Thresholds.of(cpu=100))
     with suppress(InputError):

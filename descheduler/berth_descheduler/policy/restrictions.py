@@ -19,7 +19,6 @@ from berth_core import (
     Restriction,
     RestrictionReason,
     Snapshot,
-    count,
     describe_unreadable,
     first_few,
     format_duration,
@@ -92,7 +91,7 @@ def find_restrictions(
     is true also where time ran out; then it may be incomplete.
     """
     unknown = (*_name_restrictions(given, found), *_unreadable_restrictions(given.snapshot))
-    if given.settings.begun or drain_of(found.objective) is not None:
+    if given.settings.run.begun or drain_of(found.objective) is not None:
         return unknown
     limits = tuple(_limits(given))
     if found.moves:
@@ -175,18 +174,18 @@ def _limits(given: PlanInput) -> Iterator[_Limit]:
 
 def _limits_of_moves(settings: PlannerSettings) -> Iterator[_Limit]:
     numbers: dict[str, tuple[str, int | None]] = {
-        "maxMoves": ("max_moves", settings.max_moves),
-        "maxMovesPerNode": ("max_moves_per_node", settings.max_moves_per_node),
-        "maxMovesPerNamespace": ("max_moves_per_namespace", settings.max_moves_per_namespace),
+        "maxMoves": ("max_moves", settings.limits.max_moves),
+        "maxMovesPerNode": ("max_moves_per_node", settings.limits.max_moves_per_node),
+        "maxMovesPerNamespace": ("max_moves_per_namespace", settings.limits.max_moves_per_namespace),
     }
     for field, (name, most) in numbers.items():
         if most is not None:
-            yield _without(field, most, **{name: None})
+            yield _without(field, most, _with_limits(**{name: None}))
 
 
 def _limits_of_targets(settings: PlannerSettings) -> Iterator[_Limit]:
     if any(percentage < _FILLED for _, percentage in settings.protection.percentages):
-        yield _without("protectionThresholds", settings.protection, protection=Thresholds(()))
+        yield _without("protectionThresholds", settings.protection, _with_settings(protection=Thresholds(())))
 
 
 def _limits_of_goal(given: PlanInput) -> Iterator[tuple[_Limit, bool]]:
@@ -202,11 +201,11 @@ def _limits_of_goal(given: PlanInput) -> Iterator[tuple[_Limit, bool]]:
 
 
 def _limits_of_scope(settings: PlannerSettings) -> Iterator[_Limit]:
-    if settings.evictable_namespaces != EvictableNamespaces():
-        namespaces = settings.evictable_namespaces
-        yield _without("evictableNamespaces", namespaces, evictable_namespaces=EvictableNamespaces())
-    if settings.node_selector is not None:
-        yield _without("nodeSelector", format_selector(settings.node_selector), node_selector=None)
+    if settings.scope.evictable_namespaces != EvictableNamespaces():
+        namespaces = settings.scope.evictable_namespaces
+        yield _without("evictableNamespaces", namespaces, _with_scope(evictable_namespaces=EvictableNamespaces()))
+    if settings.scope.node_selector is not None:
+        yield _without("nodeSelector", format_selector(settings.scope.node_selector), _with_scope(node_selector=None))
     for evictor in _evictors(settings.plugins):
         for field, value, lifted in _scope_of_evictor(evictor.args):
             yield _Limit(
@@ -244,18 +243,18 @@ def _limits_of_rules(given: PlanInput) -> Iterator[_Limit]:
 
 def _limits_for_safety(given: PlanInput) -> Iterator[_Limit]:
     settings, snapshot = given.settings, given.snapshot
-    longest = settings.max_grace.total_seconds()
+    longest = settings.limits.max_grace.total_seconds()
     if any((pod.spec.termination_grace_period_seconds or 0) > longest for pod in snapshot.pods):
-        grace = format_duration(settings.max_grace)
-        lift = _with_settings(max_grace=_ANY_GRACE)
+        grace = format_duration(settings.limits.max_grace)
+        lift = _with_limits(max_grace=_ANY_GRACE)
         yield _Limit("maxGracePeriod", f"without maxGracePeriod: {grace}", lift, is_for_safety=True)
     if snapshot.disruption_budgets:
         condition = "if every disruption budget allowed it"
         yield _Limit("PodDisruptionBudget", condition, _allowing_every_disruption, is_for_safety=True)
 
 
-def _without(field: str, value: object, **lifted: Any) -> _Limit:  # noqa: ANN401 - fields of the settings
-    return _Limit(field, f"without {field}: {_written(value)}", _with_settings(**lifted))
+def _without(field: str, value: object, lift: Lift) -> _Limit:
+    return _Limit(field, f"without {field}: {_written(value)}", lift)
 
 
 def _written(value: object) -> str:
@@ -272,6 +271,22 @@ def _listed(part: object) -> str:
 
 def _with_settings(**lifted: Any) -> Lift:  # noqa: ANN401 - fields of the settings
     return lambda given: replace(given, settings=replace(given.settings, **lifted))
+
+
+def _with_limits(**lifted: Any) -> Lift:  # noqa: ANN401 - fields of the limits
+    def lift(given: PlanInput) -> PlanInput:
+        limits = replace(given.settings.limits, **lifted)
+        return replace(given, settings=replace(given.settings, limits=limits))
+
+    return lift
+
+
+def _with_scope(**lifted: Any) -> Lift:  # noqa: ANN401 - fields of the scope
+    def lift(given: PlanInput) -> PlanInput:
+        scope = replace(given.settings.scope, **lifted)
+        return replace(given, settings=replace(given.settings, scope=scope))
+
+    return lift
 
 
 def _without_rule(rule: Rule) -> Lift:

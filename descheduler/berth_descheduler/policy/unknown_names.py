@@ -44,8 +44,8 @@ _NO_STORAGE_CLASS: Final = "and the cluster has no such StorageClass"
 
 def find_unknown_names(snapshot: Snapshot, settings: PlannerSettings) -> Iterator[UnknownName]:
     """Yield the fields of a policy that match nothing, or have names that match nothing."""
-    yield from _unknown_namespaces("evictableNamespaces", settings.evictable_namespaces, snapshot)
-    yield from _unselected_nodes("nodeSelector", settings.node_selector, snapshot)
+    yield from _unknown_namespaces("evictableNamespaces", settings.scope.evictable_namespaces, snapshot)
+    yield from _unselected_nodes("nodeSelector", settings.scope.node_selector, snapshot)
     yield from _unknown_resources(settings, snapshot)
     balance = settings.plugins.balance.plugin
     if isinstance(balance, Defragmentation):

@@ -436,15 +436,15 @@ def describe_settings(settings: PlannerSettings) -> dict[str, Any]:
     return {
         **settings.plugins.balance.plugin.objective.args,
         **_describe_plugins(settings),
-        "maxMoves": settings.max_moves,
-        "maxMovesPerNode": settings.max_moves_per_node,
-        "maxMovesPerNamespace": settings.max_moves_per_namespace,
-        "maxGracePeriod": format_duration(settings.max_grace),
-        "perController": settings.waves.per_controller,
-        "perWave": settings.waves.per_wave,
-        "controlPlaneNodes": settings.control_plane_nodes,
-        "exact": settings.exact,
-        "seed": settings.seed,
+        "maxMoves": settings.limits.max_moves,
+        "maxMovesPerNode": settings.limits.max_moves_per_node,
+        "maxMovesPerNamespace": settings.limits.max_moves_per_namespace,
+        "maxGracePeriod": format_duration(settings.limits.max_grace),
+        "perController": settings.limits.waves.per_controller,
+        "perWave": settings.limits.waves.per_wave,
+        "controlPlaneNodes": settings.scope.control_plane_nodes,
+        "exact": settings.search.exact,
+        "seed": settings.search.seed,
     }
 
 

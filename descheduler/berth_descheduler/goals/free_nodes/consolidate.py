@@ -79,7 +79,7 @@ class _ConsolidateRun:
         self._state = state
         self._deadline = deadline
         self._min_savings = min_savings
-        self._budget = problem.settings.max_moves
+        self._budget = problem.settings.limits.max_moves
         sources = find_sources(problem)
         self._packing = build_packing_model(problem, state, sources.to_take_from)
         sources = without_undrainable_nodes(problem, self._packing, sources)
@@ -168,7 +168,7 @@ class _ConsolidateRun:
         """
         worth, moves = (done.worth, len(self._state.steps)) if done else (0, 0)
         least = self._fewest_moves(worth)
-        if not self._problem.settings.exact or (worth == self._most_worth and moves == least):
+        if not self._problem.settings.search.exact or (worth == self._most_worth and moves == least):
             return None
         return solve_draining(
             self._packing,
@@ -203,7 +203,7 @@ class _ConsolidateRun:
             self._budget,
             self._most,
             self._deadline,
-            self._problem.settings.seed,
+            self._problem.settings.search.seed,
             filling,
             self._may_leave,
             most_worth=self._most_worth,
@@ -451,7 +451,7 @@ class _Reasons:
         return Refusal(RefusalReason.NO_ROOM_TOGETHER, text, resource=name)
 
     def _moves_left(self) -> int | None:
-        limit = self._problem.settings.max_moves
+        limit = self._problem.settings.limits.max_moves
         return None if limit is None else limit - self._state.mark()
 
     def _size(self, pod: PodIndex) -> tuple[int, int]:

@@ -213,7 +213,7 @@ class _ThresholdRun:
         return source_refusal(self._problem, source)
 
     def _moves_left(self) -> int | None:
-        most = self._settings.max_moves
+        most = self._settings.limits.max_moves
         return None if most is None else most - self._state.mark()
 
     def _relieve(self, source: NodeIndex) -> None:
@@ -243,7 +243,7 @@ class _ThresholdRun:
         Returns what keeps the pod, as its node has it.
         """
         if self._moves_left() == 0:
-            text = f"no more than {count(self._settings.max_moves or 0, 'move')} may be made"
+            text = f"no more than {count(self._settings.limits.max_moves or 0, 'move')} may be made"
             return Refusal(RefusalReason.MOVE_LIMIT, text)
         target = self._find_target(pod)
         if target is None:

@@ -121,7 +121,7 @@ class _Moves:
         self, problem: Problem, state: State, packing: PackingModel, measure: _Measure, deadline: Deadline
     ) -> None:
         self._state, self._packing, self._measure = state, packing, measure
-        self.budget = problem.settings.max_moves
+        self.budget = problem.settings.limits.max_moves
         columns = len(problem.cluster.resources)
         self.free: Ints = np.array(state.free, dtype=np.int64).reshape(packing.nodes, columns).T.copy()
         self._room = packing.room.copy()
@@ -295,7 +295,7 @@ class _Run:
         self._moves = _Moves(problem, state, self._packing, self._measure, deadline)
         self._may_leave = frozenset(self._sources.to_take_from)
         self._bound = _Bound(self._measure, self._packing, self._sources.to_take_from, self._moves)
-        self._chance = Random(problem.settings.seed)  # noqa: S311 - a search needs no secret
+        self._chance = Random(problem.settings.search.seed)  # noqa: S311 - a search needs no secret
         self._out_of_time = self._moves.out_of_time
 
     def propose(self) -> Proposal:
@@ -411,7 +411,7 @@ class _Run:
     def _why_no_more(self, quality: Quality, *, has_target: bool) -> Refusal:
         resource = self._problem.settings.resource_type
         if not self._moves.may_go_on:
-            text = f"no more than {count(self._problem.settings.max_moves or 0, 'move')} may be made"
+            text = f"no more than {count(self._problem.settings.limits.max_moves or 0, 'move')} may be made"
             return Refusal(RefusalReason.MOVE_LIMIT, text)
         if self._out_of_time:
             return Refusal(RefusalReason.TIME_LIMIT, "the time limit ended the search")

@@ -157,7 +157,7 @@ class RoomReports:
 
         What is proven comes before what is not, the limit on moves before the room.
         """
-        limit = self._problem.settings.max_moves
+        limit = self._problem.settings.limits.max_moves
         if quality.proven_optimal and not limited:
             return Refusal(RefusalReason.BOUND_REACHED, f"no plan makes room for {more}")
         if limit is not None and moves_needed is not None:
@@ -310,7 +310,7 @@ class _MakeRoomRun:
         self._state = state
         self._request = request
         self._deadline = deadline
-        self._budget = problem.settings.max_moves
+        self._budget = problem.settings.limits.max_moves
         self._sources = find_sources(problem)
         self._packing = build_packing_model(problem, state, self._sources.to_take_from)
         self._may_leave = np.zeros(self._packing.nodes, dtype=bool)
@@ -408,7 +408,7 @@ class _MakeRoomRun:
             return ()
         (want,) = self._wants
         least = self._least_moves((known.most,))
-        goal = RoomGoal(want.kind, known.most, least, self._budget, self._deadline, self._problem.settings.seed)
+        goal = RoomGoal(want.kind, known.most, least, self._budget, self._deadline, self._problem.settings.search.seed)
         improved = improve_room(self._packing, self._may_leave, goal)
         self._out_of_time |= improved.out_of_time
         places = tuple(map(NodeIndex, improved.places))
@@ -495,7 +495,7 @@ class _MakeRoomRun:
         """
         known = self._known(found)
         done = sum(known.each) == known.most and known.least_moves == known.moves
-        if not self._problem.settings.exact or done:
+        if not self._problem.settings.search.exact or done:
             return None
         question = RoomQuestion(
             kinds=tuple(want.kind for want in self._wants),

@@ -68,7 +68,7 @@ class _Evictions:
         self._hopeless: set[ClassIndex] = set()
         """Classes of which a pod found no room: those that come later have less."""
         self._moved = {step.pod for step in self.moved.steps}
-        limit = self.problem.settings.max_moves
+        limit = self.problem.settings.limits.max_moves
         self._most = len(cluster.pods) if limit is None else limit - len(self.moved.steps)
         for step in self.moved.steps:
             self._state.move(step.pod, step.target)

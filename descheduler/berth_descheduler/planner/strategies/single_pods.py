@@ -31,7 +31,7 @@ def name_pods(snapshot: Snapshot, settings: PlannerSettings) -> Named:
 
     Raises `PluginError`.
     """
-    return settings.plugins.candidates(ClusterView.of(snapshot, settings.now, settings.own_namespace))
+    return settings.plugins.candidates(ClusterView.of(snapshot, settings.run.now, settings.scope.own_namespace))
 
 
 def propose_for_named(problem: Problem, named: Named) -> tuple[Proposal, State]:
@@ -46,8 +46,8 @@ def problem_after(problem: Problem, proposal: Proposal, waiting: Sequence[Pod]) 
     taken = len(steps) + len(proposal.evictions)
     targets = {cluster.pods[step.pod].pod.key: cluster.node_name(step.target) for step in steps}
     pods = tuple(_on_node(pod, targets.get(pod.key)) for pod in cluster.snapshot.pods)
-    left = problem.settings.max_moves
-    settings = problem.settings if left is None else replace(problem.settings, max_moves=max(0, left - taken))
+    left = problem.settings.limits.max_moves
+    settings = problem.settings if left is None else problem.settings.within(max(0, left - taken))
     after = Problem.from_snapshot(replace(cluster.snapshot, pods=pods), settings, waiting)
     moved = Refusal(RefusalReason.MOVED_ALREADY, "this plan brings it to its node")
     evicted = Refusal(RefusalReason.MOVED_ALREADY, "this plan evicts it")
@@ -57,7 +57,8 @@ def problem_after(problem: Problem, proposal: Proposal, waiting: Sequence[Pod]) 
 
 def for_single_pods(problem: Problem) -> Problem:
     """Return the problem without what its balance plugin asks of namespaces."""
-    settings = replace(problem.settings, evictable_namespaces=EvictableNamespaces())
+    scope = replace(problem.settings.scope, evictable_namespaces=EvictableNamespaces())
+    settings = replace(problem.settings, scope=scope)
     return Problem.from_snapshot(problem.cluster.snapshot, settings).keeping(problem.kept)
 
 
@@ -156,8 +157,9 @@ class _SinglePodsRun:
             return of_node
         if (untouchable := source_refusal(self._problem, placed.node)) is not None:
             return untouchable
-        if settings.max_moves is not None and self.state.mark() + len(self._evictions) >= settings.max_moves:
-            return Refusal(RefusalReason.MOVE_LIMIT, f"no more than {settings.max_moves} moves are allowed")
+        most = settings.limits.max_moves
+        if most is not None and self.state.mark() + len(self._evictions) >= most:
+            return Refusal(RefusalReason.MOVE_LIMIT, f"no more than {most} moves are allowed")
         return None
 
     @staticmethod

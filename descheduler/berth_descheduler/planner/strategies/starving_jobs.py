@@ -104,7 +104,7 @@ class StarvingJobsStrategy:
 
         Raises `InputError` where the time is not known.
         """
-        now = problem.settings.now
+        now = problem.settings.run.now
         if now is None:
             raise InputError("now", None, "the time of the plan, from which jobs have waited")
         snapshot = problem.cluster.snapshot
