@@ -3,11 +3,11 @@
     python tests/benchmarks/handover_settling.py [--hand-overs 2000] [--nodes 40] [--lag 2] [--seen pods] [--way NAME]
 
 Each node is one place, and it changes hands again and again by the protocol's own calls: fence, guard, without a fence
-wait, delete the pod that is there, nominate the next one, un-gate it, see it bound, wait, guard off, fence off. Owners are bound by the
-stock scheduler. Beside it, a second one tries to place hungry pods, and its watch of pods or nodes brings everything
-late. Some hungry pods tolerate nothing, some everything (no guard alone keeps these off) and, if asked for, some are
-placeholders of other Reservations. Prints for each way and view how many places went to another pod, and how many nodes
-were over-booked:
+wait, delete the pod that is there, nominate the next one, un-gate it, see it bound, wait, guard off, fence off. Owners
+are bound by the stock scheduler. Beside it, a second one tries to place hungry pods, and its watch of pods or nodes
+brings everything late. Some hungry pods tolerate nothing, some everything (no guard alone keeps these off) and, if
+asked for, some are placeholders of other Reservations. Prints for each way and view how many places went to another
+pod, and how many nodes were over-booked:
 
     guard        our taint alone, taken off so many seconds after the binding was seen
     guard+fence  a fence as well, which goes right after the guard
