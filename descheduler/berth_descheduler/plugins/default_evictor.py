@@ -154,13 +154,14 @@ def _label_check(args: DefaultEvictorArgs) -> _Check:
 
 
 def _priority_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
-    least, unknown = _least_priority(args, view), _without_least_priority(args, view)
+    least = _least_priority(args, view)
+    if least is None:
+        unknown = _without_least_priority(args, view)
+        return lambda _: iter((unknown,))
 
     def check(pod: Pod) -> Iterator[Refusal]:
         priority = pod.spec.priority
-        if least is None:
-            yield unknown
-        elif priority is not None and priority >= least:
+        if priority is not None and priority >= least:
             text = f"its priority {priority} is not below the priorityThreshold, which is {least}"
             yield Refusal(RefusalReason.PRIORITY_TOO_HIGH, text)
 
