@@ -28,12 +28,6 @@ __all__ = [
 ]
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark as long what waits for a run that takes minutes."""
-    if is_waiting(item):
-        item.add_marker(pytest.mark.long)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Have the tests that wait for what plays in the background come last of all.
 

@@ -61,13 +61,22 @@ def is_worker(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Build what cluster tests need before worker processes begin, which show no progress."""
-    is_deep = "deep" in config.option.markexpr.replace("not deep", "")
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and not config.option.collectonly:
-        real = is_deep and not refusal_of_machine()
-        with suppress(SandboxUnavailableError):
-            find_binaries(reporter.write_line, kubernetes=SandboxSettings().kubernetes, volcano=is_deep, kubelet=real)
+    """Build what cluster tests need before worker processes begin, which show no progress.
+
+    Only those know which tests there are; here the expression of markers tells, in a run of all folders.
+    """
+    chosen, reporter = config.option.markexpr, config.pluginmanager.get_plugin("terminalreporter")
+    is_deep = "not deep" not in chosen
+    is_whole = config.args_source is not pytest.Config.ArgsSource.ARGS
+    if reporter is None or config.option.collectonly or not is_whole:
+        return
+    with suppress(SandboxUnavailableError):
+        find_binaries(
+            reporter.write_line,
+            kubernetes=SandboxSettings().kubernetes,
+            volcano=is_deep and "not cluster" not in chosen,
+            kubelet=is_deep and "not real_nodes" not in chosen and not refusal_of_machine(),
+        )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
