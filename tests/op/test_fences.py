@@ -156,6 +156,22 @@ def test_a_sweep_finds_the_fences_that_an_earlier_operator_put_up(harness: Opera
     assert fences(harness) == []
 
 
+@pytest.mark.parametrize(("phase", "stands"), [("Pending", True), ("Failed", False)])
+def test_of_the_fences_of_an_earlier_operator_those_count_that_have_not_ended(
+    harness: OperatorHarness, phase: str, *, stands: bool
+) -> None:
+    """Beside one that has ended, a placeholder waits for the guard to be seen; it is deleted all the same."""
+    know_node(harness)
+    fence_manager(harness).create("node-a", DEADLINE, NOON)
+    harness.api.objects["pods", "berth-system", FENCE]["status"] = {"phase": phase}
+    harness.cache.put_fenced("node-a", is_fenced=False)
+    mine = fence_manager(harness)
+    assert mine.find() == {"node-a"}
+    assert harness.cache.is_fenced("node-a") is stands
+    mine.delete("node-a")
+    assert fences(harness) == []
+
+
 def test_a_fence_goes_with_its_node(harness: OperatorHarness) -> None:
     know_node(harness)
     hand_over(harness)

@@ -484,9 +484,14 @@ class Cache:
         self._enqueue_handovers(node)
 
     def put_fenced(self, node: str, *, is_fenced: bool) -> None:
-        """Record whether a node has a fence of its hand-overs."""
+        """Record whether a fence of a node's hand-overs stands."""
         with self._lock:
             self._nodes.put_fenced(node, is_fenced=is_fenced)
+
+    def is_fenced(self, node: str) -> bool:
+        """Return whether a fence of a node's hand-overs stands, as far as this process knows."""
+        with self._lock:
+            return self._nodes.is_fenced(node)
 
     def has_guard(self, node: str) -> bool:
         """Return whether a node's guard stands, and is not being taken off."""

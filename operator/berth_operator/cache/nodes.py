@@ -157,7 +157,7 @@ class NodeIndex:
     _disregarded: set[str] = field(default_factory=set)
     """Names of nodes whose guard is being taken off."""
     _fenced: set[str] = field(default_factory=set)
-    """Names of nodes with a fence of their hand-overs."""
+    """Names of nodes on which a fence of their hand-overs stands."""
     _of_control_plane: dict[str, bool] = field(default_factory=dict)
     """Names of control-plane nodes, and whether a label marks each."""
 
@@ -216,6 +216,9 @@ class NodeIndex:
         else:
             self._fenced.discard(name)
 
+    def is_fenced(self, name: str) -> bool:
+        return name in self._fenced
+
     def missing(self, names: AbstractSet[str]) -> frozenset[str]:
         """Return the names that no node has."""
         return frozenset(names - self._nodes.keys())
@@ -254,7 +257,7 @@ class NodeIndex:
         return Guard(
             deadline=read_whole_number(value, most=LATEST_UNIX_SECONDS) or 0,
             age_seconds=now - self._guarded_since[name],
-            is_fenced=name in self._fenced,
+            is_fenced=self.is_fenced(name),
         )
 
 

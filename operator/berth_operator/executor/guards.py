@@ -87,7 +87,7 @@ class FenceManager:
         self._settings = context.settings.placeholders
         self._lock = threading.Lock()
         self._fences: dict[str, set[str]] = {}
-        """Fence names by node."""
+        """Names of the fences to delete by node, of those that have ended as well."""
         self._failures: Counter[str] = Counter()
         """Failed creations in a row by node."""
 
@@ -104,18 +104,14 @@ class FenceManager:
             self._priorities.ensure(FENCE_PRIORITY)
             made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
-            self._add(node, name)
+            self._add(node, name, stands=True)
         except BerthError as error:
             self._tolerate(node, error)
         else:
-            self._add(node, made.metadata.name)
+            self._add(node, made.metadata.name, stands=True)
             if requests_anything(made):
                 self.delete(node)
                 note_omission(node, REQUESTS_ADDED)
-
-    def stands(self, node: str) -> bool:
-        """Return whether a node has a fence, as far as this process knows."""
-        return bool(self._names(node))
 
     def delete(self, node: str) -> None:
         """Force-delete the fences of a node."""
@@ -138,7 +134,7 @@ class FenceManager:
             return
         period = deadline // _PERIOD_SECONDS
         for one in (period - 1, period):  # the previous period's fence outlives it
-            self._add(node, fence_name(node, one))
+            self._add(node, fence_name(node, one), stands=False)
 
     def find(self) -> frozenset[str]:
         """List the nodes with a fence, including fences of an earlier operator."""
@@ -146,7 +142,7 @@ class FenceManager:
         listed = self._client.list(PODS, namespace=self._settings.namespace, label_selector=selector, type=Pod)
         for pod in listed.items:
             if FENCE_LABEL in pod.metadata.labels and STANDING_FENCE_LABEL not in pod.metadata.labels:
-                self._add(pod.spec.node_name, pod.metadata.name)
+                self._add(pod.spec.node_name, pod.metadata.name, stands=not pod.is_terminal)
         with self._lock:
             return frozenset(self._fences)
 
@@ -154,11 +150,13 @@ class FenceManager:
         with self._lock:
             return tuple(sorted(self._fences.get(node, ())))
 
-    def _add(self, node: str, name: str) -> None:
+    def _add(self, node: str, name: str, *, stands: bool) -> None:
+        """Record a fence, which is deleted with the guard; one that has ended keeps no pod off until then."""
         with self._lock:
             self._failures.pop(node, None)
             self._fences.setdefault(node, set()).add(name)
-            self._cache.put_fenced(node, is_fenced=True)
+            if stands:
+                self._cache.put_fenced(node, is_fenced=True)
 
     def _tolerate(self, node: str, error: BerthError) -> None:
         """Raise the error of a failed creation while tries are left.
@@ -261,7 +259,9 @@ class StandingFences:
         if not users and not self._cache.knows_kept_nodes:
             return
         lasting = (
-            {kind_of_fence(one): one for one in standing if lasts(one, _STANDING_PERIOD_SECONDS, now)} if users else {}
+            {kind_of_fence(fence): fence for fence in standing if lasts(fence, _STANDING_PERIOD_SECONDS, now)}
+            if users
+            else {}
         )
         missing = [kind for kind in FenceKind if kind not in lasting] if users else []
         if any(one.is_terminating for one in standing) and missing:
@@ -431,7 +431,7 @@ class NodeGuard:
         if current is None:
             self._fences.delete(node)
             return None
-        is_fenced = self._fences.stands(node)
+        is_fenced = self._cache.is_fenced(node)
         settle_seconds = self._settings.settle_seconds if is_fenced else self._settings.unfenced_settle_seconds
         left_seconds = settle_seconds - self._cache.guard_idle_seconds(node)
         if left_seconds > 0:
