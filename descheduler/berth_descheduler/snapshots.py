@@ -220,7 +220,7 @@ class SnapshotFile:
     def _of_kind(self, resource: Resource, namespace: str | None) -> Iterator[dict[str, Any]]:
         """Return a namespace's objects of a kind, and those of which the namespace cannot be read."""
         of_kind = self._surges.by_kind.get(resource.kind, ())
-        return (one for one in of_kind if one["metadata"].get("namespace") in {namespace, None})
+        return (item for item in of_kind if item["metadata"].get("namespace") in {namespace, None})
 
 
 class LiveCluster:
@@ -268,7 +268,7 @@ def read_beside_pods(client: KubeClient) -> dict[str, Any]:
 
     Raises any other `KubeError`.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     readers: list[Callable[[], dict[str, Any]]] = [
         *(partial(_read_fields, client, {field: kind}) for field, kind in {**_RULES, **_VOLUMES}.items()),
         partial(_read_groups, client),
@@ -277,8 +277,8 @@ def read_beside_pods(client: KubeClient) -> dict[str, Any]:
     ]
     for read in readers:
         with suppress(ForbiddenError):
-            found |= read()
-    return found
+            fields |= read()
+    return fields
 
 
 def _read_foreign_queues(client: KubeClient) -> dict[str, Any]:
@@ -288,7 +288,7 @@ def _read_foreign_queues(client: KubeClient) -> dict[str, Any]:
 
 
 def _read_makers(client: KubeClient) -> tuple[Workload, ...]:
-    return tuple(one for kind in _MAKERS for one in _list_workloads(client, kind))
+    return tuple(maker for kind in _MAKERS for maker in _list_workloads(client, kind))
 
 
 def _read_fields(client: KubeClient, fields: Mapping[str, tuple[Resource, type[Any]]]) -> dict[str, Any]:

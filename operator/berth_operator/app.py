@@ -60,7 +60,9 @@ class App:
             timeout_seconds=settings.webhook.timeout_seconds,
         )
         self._engine = Controller(client, self._cache, self._queue, scope, settings, clock)
-        reviews = {path: review for one in self._engine.capabilities for path, review in one.reviews().items()}
+        reviews = {
+            path: review for capability in self._engine.capabilities for path, review in capability.reviews().items()
+        }
         self._webhook = WebhookServer(admission, self._keeper, settings, reviews=reviews)
         self._health = HealthServer(
             settings.health_host,
@@ -187,7 +189,7 @@ class App:
         _LOG.info(telemetry.DRAINING)
         self._webhook.drain()
         await asyncio.to_thread(self._engine.stop_acting)
-        if self._cache.live_namespaces() or any(one.answers_always for one in self._engine.capabilities):
+        if self._cache.live_namespaces() or any(capability.answers_always for capability in self._engine.capabilities):
             await asyncio.sleep(self._settings.webhook.drain_seconds)
 
     async def stop(self) -> None:

@@ -237,7 +237,9 @@ def read_settings(options: dict[str, Any]) -> OperatorSettings:
         ),
         handover=HandoverSettings(at_once=options["handovers_at_once"]),
         limits=read_limits(options),
-        capabilities=tuple(one.command.read(options) for one in CAPABILITIES if one.command is not None),
+        capabilities=tuple(
+            capability.command.read(options) for capability in CAPABILITIES if capability.command is not None
+        ),
         identity=options["identity"] or unique_identity(),
         lease_seconds=options["lease_seconds"],
         retention_seconds=options["retention_seconds"],

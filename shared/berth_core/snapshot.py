@@ -223,10 +223,10 @@ def name_of(one: Listed) -> str:
     return _title(kind_of(one)[1], one.metadata.namespace, one.metadata.name)
 
 
-def describe_unreadable(one: Listed) -> str:
+def describe_unreadable(unreadable: Listed) -> str:
     """Return that an object cannot be read, and what is wrong with it; only the start of that, if it is long."""
-    why = one.metadata.unreadable
-    return f"{name_of(one)} cannot be read: {why if len(why) <= _LONGEST_WHY else f'{why[:_LONGEST_WHY]}…'}"
+    why = unreadable.metadata.unreadable
+    return f"{name_of(unreadable)} cannot be read: {why if len(why) <= _LONGEST_WHY else f'{why[:_LONGEST_WHY]}…'}"
 
 
 def _with_kind(one: Listed) -> dict[str, Any]:
@@ -408,7 +408,7 @@ class Snapshot:
             if type_ not in _STAND_INS and any(listed.metadata.unreadable for listed in objects):
                 unreadable += (listed for listed in objects if listed.metadata.unreadable)
                 objects = tuple(listed for listed in objects if not listed.metadata.unreadable)
-            if type_ is Pod and any(one.metadata.unreadable for one in objects):
+            if type_ is Pod and any(item.metadata.unreadable for item in objects):
                 objects = _placed_by_address(self.pods, self.nodes)
             object.__setattr__(self, name, tuple(sorted(objects, key=_identity)))
         object.__setattr__(self, "unreadable", tuple(sorted(unreadable, key=_kind_and_identity)))
@@ -538,8 +538,8 @@ def _placed_by_address(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[Pod,
     """
     named: dict[str, set[str]] = {}
     for node in nodes:
-        for one in node.status.addresses:
-            named.setdefault(one.address, set()).add(node.metadata.name)
+        for address in node.status.addresses:
+            named.setdefault(address.address, set()).add(node.metadata.name)
     return tuple(_placed(pod, named) if pod.metadata.unreadable and not pod.spec.node_name else pod for pod in pods)
 
 

@@ -35,6 +35,7 @@ from berth_descheduler.cli.findings import (
     find_starving_troubles,
     find_unanswered_evictions,
     find_window_troubles,
+    read_policies,
 )
 from berth_descheduler.cli.main import run
 from berth_descheduler.telemetry import PodEventReason
@@ -250,7 +251,7 @@ def troubles(
         policies = "/apis/berth.volcano.sh/v1alpha1/deschedulerpolicies"
         server.on("GET", policies, page(*([policy] if policy else []))).on("GET", "/api/v1/events", page(*events))
         with connect(kubeconfig=server.kubeconfig(folder)) as client:
-            seen = sorted(find_starving_troubles(client, state))
+            seen = sorted(find_starving_troubles(client, state, read_policies(client)))
             asked = [one.query["fieldSelector"] for one in server.seen if "events" in one.path]
             assert asked == [f"reason={PodEventReason.NOTHING_RESERVED.value}"] * bool(policy)
     return [(one.invariant, one.target, one.detail) for one in seen]

@@ -412,14 +412,14 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
     """Watch the cluster until nothing is in doubt, and show progress."""
 
     def look() -> tuple[Violation, ...]:
-        state = read_state(client, own_namespace=namespace)
+        state, policies = read_state(client, own_namespace=namespace), read_policies(client)
         of_features = (
             *find_window_troubles(client),
             *find_queue_troubles(state),
-            *find_starving_troubles(client, state),
-            *find_zone_troubles(client, state, read_policies(client)),
+            *find_starving_troubles(client, state, policies),
+            *find_zone_troubles(client, state, policies),
             *find_unanswered_evictions(client, state),
-            *find_unreadable_objects(client, state),
+            *find_unreadable_objects(client, state, policies),
         )
         return *find_troubles(state, now=clock.now()), *of_features
 

@@ -104,12 +104,14 @@ _NOTHING_RESERVED: Final = "reason=NothingReserved"
 """Selects the events on pods whose job gets nothing: warnings where no waiting helps it."""
 
 
-def find_starving_troubles(client: KubeClient, state: ClusterState) -> Iterator[Violation]:
+def find_starving_troubles(
+    client: KubeClient, state: ClusterState, policies: Sequence[DeschedulerPolicy]
+) -> Iterator[Violation]:
     """Yield what keeps starving jobs from what their policies promise."""
-    policies = [one for one in read_policies(client) if _starvation_args(one) is not None]
-    yield from _unmet_limits(policies, state)
+    for_jobs = [policy for policy in policies if _starvation_args(policy) is not None]
+    yield from _unmet_limits(for_jobs, state)
     yield from filter(None, map(_idle_room, state.live_reservations))
-    if policies:
+    if for_jobs:
         yield from _refused_jobs(client, state)
 
 
@@ -230,7 +232,9 @@ def _why_unanswered(client: KubeClient, state: ClusterState) -> str:
 _UNNAMED: Final = "(unnamed)"
 
 
-def find_unreadable_objects(client: KubeClient, state: ClusterState) -> Iterator[Violation]:
+def find_unreadable_objects(
+    client: KubeClient, state: ClusterState, policies: Sequence[DeschedulerPolicy]
+) -> Iterator[Violation]:
     """Yield the objects of all kinds that plans go by which cannot be read, as far as the kinds may be listed."""
     snapshot = Snapshot(
         nodes=state.nodes,
@@ -239,16 +243,17 @@ def find_unreadable_objects(client: KubeClient, state: ClusterState) -> Iterator
         gated_queues=state.queues,
         **read_beside_pods(client),
     )
-    for one in snapshot.all_unreadable():
-        api_version, kind = kind_of(one)
+    for unreadable in snapshot.all_unreadable():
+        api_version, kind = kind_of(unreadable)
         group = api_group(api_version)
-        yield _unreadable(f"{kind.lower()}.{group}" if group else kind.lower(), one.metadata)
+        yield _unreadable(f"{kind.lower()}.{group}" if group else kind.lower(), unreadable.metadata)
     of_berth: dict[Resource, Sequence[MigrationPlan | DeschedulerPolicy]] = {
         MIGRATION_PLANS: state.plans,
-        DESCHEDULER_POLICIES: read_policies(client),
+        DESCHEDULER_POLICIES: policies,
     }
     for resource, objects in of_berth.items():
-        yield from (_unreadable(resource.name_for_kubectl, one.metadata) for one in objects if one.metadata.unreadable)
+        unreadable_metas = (item.metadata for item in objects if item.metadata.unreadable)
+        yield from (_unreadable(resource.name_for_kubectl, meta) for meta in unreadable_metas)
 
 
 def _unreadable(kind: str, meta: ObjectMeta) -> Violation:

@@ -296,7 +296,7 @@ def _release(
     """Have the pod let go, unless it is by now or may not be; raises `BerthError`."""
     raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
     if raw_pod["metadata"]["uid"] == move.pod_uid and is_out(raw_pod):
-        return ReleaseAnswer(released=True, min_ready_seconds=_note_of(raw_pod).min_ready_seconds)
+        return _released(raw_pod)
     if (changed := why_not_movable(raw_pod, move)) is not None:
         return ReleaseAnswer(refusal=changed.refusal, detail=changed.detail)
     if (refused := _ask_rules(raw_pod, move, rules)) is not None:
@@ -330,12 +330,14 @@ def look_again(client: KubeClient, move: PlannedMove) -> LookAnswer:
     if metadata.get("deletionTimestamp"):
         return EvictAnswer(Eviction.SENT, grace_seconds=_grace_seconds(raw_pod))
     if is_out(raw_pod):
-        return ReleaseAnswer(released=True, min_ready_seconds=_note_of(raw_pod).min_ready_seconds)
+        return _released(raw_pod)
     return None
 
 
-def _note_of(raw_pod: dict[str, Any]) -> Note:
-    return Note.read(raw_pod["metadata"].get("annotations") or {})
+def _released(raw_pod: dict[str, Any]) -> ReleaseAnswer:
+    """Return the answer for a pod that an earlier request has let go."""
+    note = Note.read(raw_pod["metadata"].get("annotations") or {})
+    return ReleaseAnswer(released=True, min_ready_seconds=note.min_ready_seconds)
 
 
 def note_of(pod: Pod) -> Note:

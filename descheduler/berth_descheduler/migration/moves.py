@@ -406,7 +406,7 @@ def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
         return Wait(MoveState.RESERVED, "waits until every pod that leaves with it has a place")
     if facts.replicas.held <= facts.replicas.awaiting_replacement:
         return _without_spare_place(facts, now)
-    if facts.retry_eviction_at is not None and now < facts.retry_eviction_at:
+    if _is_too_early(facts, now):
         return Wait(MoveState.RESERVED, facts.eviction_detail)
     if not facts.surge.in_turn:
         return Wait(MoveState.RESERVED, "waits for the move of a sibling")
@@ -430,8 +430,7 @@ def _without_spare_place(facts: MoveFacts, now: float) -> Step:
         return Wait(MoveState.RESERVED, "waits for a look at its siblings' places")
     if (facts.surge.asked or facts.eviction is Eviction.UNANSWERED) and not facts.is_untouched:
         # Pods and Reservations come by watches of their own: what took the place may be its own replacement.
-        is_early = facts.retry_eviction_at is not None and now < facts.retry_eviction_at
-        return Wait(MoveState.RESERVED, facts.eviction_detail) if is_early else LookAgain()
+        return Wait(MoveState.RESERVED, facts.eviction_detail) if _is_too_early(facts, now) else LookAgain()
     message = "its place went to another pod of the same owner"
     return Finish(MoveState.SKIPPED, MoveReason.RESERVATION_FAILED, message, release=True)
 
@@ -577,8 +576,7 @@ def _while_released(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
     if (end := _end_of_surge(facts, timeouts, now)) is not None:
         return TakeBack(end)
     if facts.surge.available and facts.place is ReservationProgress.BOUND:
-        is_early = facts.retry_eviction_at is not None and now < facts.retry_eviction_at
-        return Wait(MoveState.RESERVED, facts.eviction_detail) if is_early else Evict()
+        return Wait(MoveState.RESERVED, facts.eviction_detail) if _is_too_early(facts, now) else Evict()
     if (end := _why_taken_back(facts, timeouts, now)) is not None:
         return TakeBack(end)
     return Wait(
@@ -650,8 +648,7 @@ def _without_replica_set(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -
         return Finish(MoveState.FAILED, MoveReason.EVICTION_FORBIDDEN, facts.eviction_detail, release=True)
     if (blocked := _blocked_for_long(facts, timeouts, now)) is not None:
         return replace(blocked, message=f"its ReplicaSet is gone, and {blocked.message}")
-    is_early = facts.retry_eviction_at is not None and now < facts.retry_eviction_at
-    if facts.eviction is Eviction.SENT or is_early:
+    if facts.eviction is Eviction.SENT or _is_too_early(facts, now):
         return Wait(MoveState.RESERVED, _joined("its ReplicaSet is gone, so it has to go", facts.eviction_detail))
     return Evict()
 
@@ -663,7 +660,7 @@ def _without_replica_set(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -
 def _without_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     if (blocked := _blocked_for_long(facts, timeouts, now)) is not None:
         return blocked
-    if facts.retry_eviction_at is not None and now < facts.retry_eviction_at:
+    if _is_too_early(facts, now):
         return Wait(MoveState.PENDING, facts.eviction_detail)
     return Evict()
 
@@ -685,6 +682,11 @@ def _removed(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     if _elapsed(facts.since.gone, timeouts.gap_seconds, now) or facts.stop is MoveReason.INTERRUPTED:
         return Finish(MoveState.REMOVED, message="its controller has made no other pod yet")
     return Wait(MoveState.EVICTED, "waits until its controller makes it again")
+
+
+def _is_too_early(facts: MoveFacts, now: float) -> bool:
+    """Return whether the last refusal asks to wait longer before the next request."""
+    return facts.retry_eviction_at is not None and now < facts.retry_eviction_at
 
 
 def _elapsed(since: float | None, seconds: float, now: float) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from berth_core import (
     LAST_DEFRAGMENTED_ANNOTATION,
@@ -26,67 +26,65 @@ _NO_TIME: Final = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
-class SourceCoolDown(Rule):
+class _CoolDownOfNodes(Rule):
+    """Nodes rest for a while after the moves that an annotation tells of, unless the same run made these."""
+
+    annotation: ClassVar[str]
+    """When pods were moved last."""
+
+    argument: ClassVar[str]
+    """The setting of the span."""
+
+    moved: ClassVar[str]
+    """What was done then, in the words of a refusal."""
+
+    roles: ClassVar[frozenset[NodeRole]]
+    """What a node that rests is not."""
+
+    span: timedelta
+    """0: it does not rest."""
+
+    _now: datetime | None = None
+    _run_began: datetime | None = None
+
+    def on(self, view: ClusterView, run_began: datetime | None) -> Self:
+        return replace(self, _now=view.now, _run_began=run_began)
+
+    def node_refusal(self, node: Node, use: NodeRole) -> Refusal | None:
+        last = node.metadata.annotations.get(self.annotation)
+        if use not in self.roles or self._now is None or last is None or self.span <= _NO_TIME:
+            return None
+        try:
+            moved_at = parse_timestamp(last)
+        except InputError:
+            return Refusal(RefusalReason.COOLING_DOWN, f"{self.annotation} is {last!r}, which is no time")
+        is_over = self._now - moved_at >= self.span  # this way round no time is too late to be added to
+        is_own = self._run_began is not None and moved_at >= self._run_began
+        return None if is_over or is_own else Refusal(RefusalReason.COOLING_DOWN, f"{self.moved} at {last}")
+
+    def limits(self, snapshot: Snapshot) -> Iterator[RuleLimit]:
+        if self.span and any(self.annotation in node.metadata.annotations for node in snapshot.nodes):
+            yield RuleLimit(self.argument, f"without {self.argument}: {format_duration(self.span)}")
+
+
+class SourceCoolDown(_CoolDownOfNodes):
     """A node that pods were moved off is no source for a while."""
 
-    span: timedelta
-    """0: it is one at once."""
-
-    _now: datetime | None = None
-    _run_began: datetime | None = None
-
-    def on(self, view: ClusterView, run_began: datetime | None) -> Self:
-        return replace(self, _now=view.now, _run_began=run_began)
-
-    def node_refusal(self, node: Node, use: NodeRole) -> Refusal | None:
-        last = node.metadata.annotations.get(LAST_DEFRAGMENTED_ANNOTATION)
-        if use is NodeRole.TARGET or self._now is None or last is None or self.span <= _NO_TIME:
-            return None
-        try:
-            moved_at = parse_timestamp(last)
-        except InputError:
-            return Refusal(RefusalReason.COOLING_DOWN, f"{LAST_DEFRAGMENTED_ANNOTATION} is {last!r}, which is no time")
-        over = self._now - moved_at >= self.span  # this way round no time is too late to be added to
-        is_own = self._run_began is not None and moved_at >= self._run_began
-        if over or is_own:
-            return None
-        return Refusal(RefusalReason.COOLING_DOWN, f"pods were moved off the node at {last}")
-
-    def limits(self, snapshot: Snapshot) -> Iterator[RuleLimit]:
-        if self.span and _is_any_node_marked(snapshot, LAST_DEFRAGMENTED_ANNOTATION):
-            yield RuleLimit("coolDownTime", f"without coolDownTime: {format_duration(self.span)}")
+    __slots__ = ()
+    annotation = LAST_DEFRAGMENTED_ANNOTATION
+    argument = "coolDownTime"
+    moved = "pods were moved off the node"
+    roles = frozenset({NodeRole.SOURCE})
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCoolDown(Rule):
+class NodeCoolDown(_CoolDownOfNodes):
     """A node that pods were moved off or onto neither gives nor takes pods for a while."""
 
-    span: timedelta
-    """0: it does at once."""
-
-    _now: datetime | None = None
-    _run_began: datetime | None = None
-
-    def on(self, view: ClusterView, run_began: datetime | None) -> Self:
-        return replace(self, _now=view.now, _run_began=run_began)
-
-    def node_refusal(self, node: Node, use: NodeRole) -> Refusal | None:
-        del use
-        last = node.metadata.annotations.get(LAST_MOVED_ANNOTATION)
-        if last is None or self._now is None or self.span <= _NO_TIME:
-            return None
-        try:
-            moved_at = parse_timestamp(last)
-        except InputError:
-            return Refusal(RefusalReason.COOLING_DOWN, f"{LAST_MOVED_ANNOTATION} is {last!r}, which is no time")
-        is_own = self._run_began is not None and moved_at >= self._run_began
-        if moved_at <= self._now - self.span or is_own:
-            return None
-        return Refusal(RefusalReason.COOLING_DOWN, f"pods were moved off the node or onto it at {last}")
-
-    def limits(self, snapshot: Snapshot) -> Iterator[RuleLimit]:
-        if self.span and _is_any_node_marked(snapshot, LAST_MOVED_ANNOTATION):
-            yield RuleLimit("nodeCoolDown", f"without nodeCoolDown: {format_duration(self.span)}")
+    __slots__ = ()
+    annotation = LAST_MOVED_ANNOTATION
+    argument = "nodeCoolDown"
+    moved = "pods were moved off the node or onto it"
+    roles = frozenset(NodeRole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,3 @@ class PodCoolDown(Rule):
         if self.moved_at:
             resting = count(len(self.moved_at), "pod")
             yield RuleLimit("podCoolDown", f"without podCoolDown, in which {resting} rest")
-
-
-def _is_any_node_marked(snapshot: Snapshot, annotation: str) -> bool:
-    return any(annotation in node.metadata.annotations for node in snapshot.nodes)

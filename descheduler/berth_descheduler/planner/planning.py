@@ -477,9 +477,9 @@ def _price(problem: Problem) -> PlanPrice | None:
     if not problem.weighs_nodes:
         return None
     nodes = map(NodeIndex, range(len(problem.cluster.nodes)))
-    found = {problem.cluster.node_name(node): problem.node_weight(node) for node in nodes}
-    known = {name: price for name, price in found.items() if price is not None}
-    return PlanPrice(known, tuple(sorted(found.keys() - known.keys())))
+    prices = {problem.cluster.node_name(node): problem.node_weight(node) for node in nodes}
+    known = {name: price for name, price in prices.items() if price is not None}
+    return PlanPrice(known, tuple(sorted(prices.keys() - known.keys())))
 
 
 def _cost(problem: Problem, steps: Sequence[Step], waves: Sequence[int]) -> PlanCost:

@@ -313,7 +313,7 @@ def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal,
 
 def known_namespaces(snapshot: Snapshot) -> frozenset[str]:
     """Return the namespaces that there are, or that have pods where the snapshot lacks namespaces."""
-    unreadable = (one for one in snapshot.unreadable if isinstance(one, Namespace))
+    unreadable = (item for item in snapshot.unreadable if isinstance(item, Namespace))
     named = {namespace.metadata.name for namespace in (*snapshot.namespaces, *unreadable)}
     return frozenset(named | {pod.metadata.namespace for pod in snapshot.pods})
 

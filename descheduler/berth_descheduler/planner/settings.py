@@ -349,4 +349,6 @@ class PlannerSettings:
 
         A node has to satisfy all of them.
         """
-        return tuple(one for one in (self.scope.node_selector, self.plugins.node_selector) if one is not None)
+        return tuple(
+            selector for selector in (self.scope.node_selector, self.plugins.node_selector) if selector is not None
+        )

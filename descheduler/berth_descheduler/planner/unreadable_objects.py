@@ -39,8 +39,8 @@ _Check: TypeAlias = Callable[[Pod], bool]
 
 def unreadable_of(snapshot: Snapshot, type_: type[PriorityClass | StorageClass | Namespace], name: str) -> str:
     """Return why nothing is known of an object that policies name, "" if it is not one that cannot be read."""
-    of_type = (one for one in snapshot.unreadable if isinstance(one, type_))
-    return next((describe_unreadable(one) for one in of_type if one.metadata.name in {"", name}), "")
+    of_type = (item for item in snapshot.unreadable if isinstance(item, type_))
+    return next((describe_unreadable(item) for item in of_type if item.metadata.name in {"", name}), "")
 
 
 class UnreadableObjects:

@@ -259,7 +259,9 @@ def _without(field: str, value: object, lift: Lift) -> _Limit:
 
 def _written(value: object) -> str:
     """Return a value as a policy has it."""
-    if not isinstance(value, Thresholds | EvictableNamespaces):
+    if isinstance(value, Thresholds):
+        return value.written()
+    if not isinstance(value, EvictableNamespaces):
         return str(value)
     parts = (f"{name}: {_listed(part)}" for name, part in value.to_mapping().items())
     return f"{{{', '.join(parts)}}}"
@@ -274,19 +276,11 @@ def _with_settings(**lifted: Any) -> Lift:  # noqa: ANN401 - fields of the setti
 
 
 def _with_limits(**lifted: Any) -> Lift:  # noqa: ANN401 - fields of the limits
-    def lift(given: PlanInput) -> PlanInput:
-        limits = replace(given.settings.limits, **lifted)
-        return replace(given, settings=replace(given.settings, limits=limits))
-
-    return lift
+    return lambda given: _with_settings(limits=replace(given.settings.limits, **lifted))(given)
 
 
 def _with_scope(**lifted: Any) -> Lift:  # noqa: ANN401 - fields of the scope
-    def lift(given: PlanInput) -> PlanInput:
-        scope = replace(given.settings.scope, **lifted)
-        return replace(given, settings=replace(given.settings, scope=scope))
-
-    return lift
+    return lambda given: _with_settings(scope=replace(given.settings.scope, **lifted))(given)
 
 
 def _without_rule(rule: Rule) -> Lift:

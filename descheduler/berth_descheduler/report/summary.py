@@ -33,8 +33,8 @@ _NO_TARGETS: Final = (
 def summarise_plan(plan: Plan) -> str:
     """Return what a plan does, why it has no targets, and what holds it back."""
     no_targets = [_NO_TARGETS] if plan.control_plane_only else []
-    said = goal_of(plan.objective).sentence(plan)
-    return " ".join([said, *no_targets, *(restriction.message for restriction in plan.restrictions)])
+    sentence = goal_of(plan.objective).sentence(plan)
+    return " ".join([sentence, *no_targets, *(restriction.message for restriction in plan.restrictions)])
 
 
 def missing_in_words(plan: Plan) -> tuple[str, ...]:

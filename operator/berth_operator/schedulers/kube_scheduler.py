@@ -15,8 +15,8 @@ class KubeScheduler:
     """Reads the conditions that kube-scheduler writes."""
 
     def is_untried(self, pod: Pod) -> bool:
-        said = next((one.reason for one in pod.status.conditions if one.type == _SCHEDULED), "")
-        return not pod.spec.scheduling_gates and not pod.spec.node_name and said in {"", _GATED_REASON}
+        reason = next((condition.reason for condition in pod.status.conditions if condition.type == _SCHEDULED), "")
+        return not pod.spec.scheduling_gates and not pod.spec.node_name and reason in {"", _GATED_REASON}
 
     def is_refused(self, pod: Pod) -> bool:
         return pod.condition(_SCHEDULED) == "False"

@@ -71,10 +71,10 @@ class NodePrices(Rule):
 
     def to_mapping(self) -> dict[str, Any]:
         """Return what `parse` reads."""
-        said: dict[str, Any] = {"annotation": self.annotation, "label": self.label}
-        said["instanceTypes"] = {name: format_money(self.instance_types[name]) for name in sorted(self.instance_types)}
-        said["default"] = "" if self.default is None else format_money(self.default)
-        return {name: value for name, value in said.items() if value}
+        args: dict[str, Any] = {"annotation": self.annotation, "label": self.label}
+        args["instanceTypes"] = {name: format_money(self.instance_types[name]) for name in sorted(self.instance_types)}
+        args["default"] = "" if self.default is None else format_money(self.default)
+        return {name: value for name, value in args.items() if value}
 
 
 def _key(name: str, raw: Mapping[str, Any]) -> str:

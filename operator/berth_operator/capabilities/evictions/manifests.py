@@ -16,10 +16,10 @@ def build_eviction_webhooks(
 ) -> list[dict[str, Any]]:
     """Return the webhooks: one for namespaces that ask for replacements, one for pods that do in other namespaces."""
     ours = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [own_namespace]}
-    said = {"key": EVICTIONS_LABEL, "values": [EVICTIONS_SURGE]}
+    expression = {"key": EVICTIONS_LABEL, "values": [EVICTIONS_SURGE]}
     scopes = (
-        ("namespaces", PATH_OF_NAMESPACES, {**said, "operator": "In"}),
-        ("pods", PATH_OF_PODS, {**said, "operator": "NotIn", "values": [EVICTIONS_SURGE, EVICTIONS_EVICT]}),
+        ("namespaces", PATH_OF_NAMESPACES, {**expression, "operator": "In"}),
+        ("pods", PATH_OF_PODS, {**expression, "operator": "NotIn", "values": [EVICTIONS_SURGE, EVICTIONS_EVICT]}),
     )
     conditions = [{"name": "is-no-dry-run", "expression": "!(has(request.dryRun) && request.dryRun)"}]
     if exempt:

@@ -54,16 +54,16 @@ class Extender(Capability):
 
     def _has_slot(self, reservation: str, pod: str) -> bool:
         """Return whether a slot of a Reservation is being handed to a pod, both by uid."""
-        found = self._cache.reservation(reservation)
-        slots = self._cache.published_status(found).slots if found is not None else ()
+        known = self._cache.reservation(reservation)
+        slots = self._cache.published_status(known).slots if known is not None else ()
         return any(
-            one.state is SlotState.HANDING_OVER and one.owner is not None and one.owner.uid == pod for one in slots
+            slot.state is SlotState.HANDING_OVER and slot.owner is not None and slot.owner.uid == pod for slot in slots
         )
 
     def _awaits(self, reservation: str) -> bool:
         """Return whether a Reservation waits for what ends on its nodes."""
-        found = self._cache.reservation(reservation)
-        return found is not None and found.spec.capacity is Capacity.WHEN_FREE
+        known = self._cache.reservation(reservation)
+        return known is not None and known.spec.capacity is Capacity.WHEN_FREE
 
     def _held_in(self, queue: str) -> Held:
         """Return what is held in the name of a queue; Volcano asks for each job of a session anew."""
@@ -78,5 +78,5 @@ class Extender(Capability):
     def _queue_of_slot(self, pod: Pod) -> str:
         """Return the queue of the slot that is being handed to a pod without a node, "" for none."""
         uid = pod.metadata.labels.get(RESERVATION_LABEL, "")
-        found = self._cache.reservation(uid) if uid and not pod.spec.node_name else None
-        return found.spec.queue if found is not None and self._has_slot(uid, pod.metadata.uid) else ""
+        reservation = self._cache.reservation(uid) if uid and not pod.spec.node_name else None
+        return reservation.spec.queue if reservation is not None and self._has_slot(uid, pod.metadata.uid) else ""

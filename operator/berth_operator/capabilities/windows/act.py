@@ -215,9 +215,9 @@ class Windows(Capability):
             raise refusals[0]
 
     def _decide(self, window: ReservationWindow, *, without_nodes: bool = False) -> WindowDecision:
-        found = self.store.reservations_of(window.metadata.uid)
-        movers = self._movers() if any(map(waits_for_moves, found)) else Movers()
-        return decide_window(window, found, self._clock.now(), without_nodes=without_nodes, movers=movers)
+        reservations = self.store.reservations_of(window.metadata.uid)
+        movers = self._movers() if any(map(waits_for_moves, reservations)) else Movers()
+        return decide_window(window, reservations, self._clock.now(), without_nodes=without_nodes, movers=movers)
 
     def _movers(self) -> Movers:
         """Return the policies by which a descheduler moves pods for windows, as they were a moment ago."""

@@ -85,7 +85,7 @@ class LentFences:
         """Return the nodes whose fence says something else than the zone, which was changed since it was made."""
         of_zone = set(nodes)
         there = (fence for fence in self._store.fences.all() if fence.spec.node_name in of_zone)
-        return {one.spec.node_name for one in there if not one.is_terminal and _to_say(one, zone)}
+        return {fence.spec.node_name for fence in there if not fence.is_terminal and _to_say(fence, zone)}
 
     def reconcile(self, node: str, now: datetime) -> None:
         """Give a node the fence that it should have, then take off the others; places go when it is closed."""
@@ -93,7 +93,7 @@ class LentFences:
             return
         wanted = self.wanted(node, now)
         self._fence(node, wanted, now)
-        standing = {kind_of_fence(one) for one in self._standing_on(node)}
+        standing = {kind_of_fence(fence) for fence in self._standing_on(node)}
         if wanted is LentFence.CLOSED and wanted in standing:
             self._give_up_places(node)
         if (zone := self._zone_of(node)) is not None:
@@ -120,20 +120,20 @@ class LentFences:
             if made is None:
                 return
             lasting = [made]
-        names = {one.metadata.name for one in lasting}
+        names = {fence.metadata.name for fence in lasting}
         for fence in self._standing_on(node):
             if fence.metadata.name not in names:
                 self._delete(fence)
 
     def _standing_on(self, node: str) -> list[Pod]:
-        return [one for one in self._store.fences.on(node) if not one.is_terminal]
+        return [fence for fence in self._store.fences.on(node) if not fence.is_terminal]
 
     def _make_next(self, node: str, wanted: LentFence, now: datetime) -> Pod | None:
         """Make the next fence of a node, in the place of the present one if no other is free; None without one."""
         standing = self._standing_on(node)
         if self.refused([node], now):
             return None
-        if any(one.is_terminating and kind_of_fence(one) == wanted for one in standing):
+        if any(fence.is_terminating and kind_of_fence(fence) == wanted for fence in standing):
             return None  # system pods are on their way in: a fence made now would be preempted, too
         if not has_room(self._client, self._cache, node):
             if not standing:

@@ -29,7 +29,7 @@ def build_lent_fence(
     body["metadata"]["annotations"] = dict(notes)
     if kind is LentFence.CLOSED:
         return body
-    terms = [on_same_node((one,)) | {"namespaceSelector": {}} for one in _PREEMPTABLE]
+    terms = [on_same_node((expression,)) | {"namespaceSelector": {}} for expression in _PREEMPTABLE]
     preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]
     body["spec"]["affinity"]["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
     return body

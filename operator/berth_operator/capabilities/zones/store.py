@@ -22,7 +22,7 @@ class ZoneStore(ListedObjects[RevocableZone]):
 
     def named(self, name: str) -> RevocableZone | None:
         """Return the zone of a name, None for none."""
-        return next((one for one in self.all() if one.metadata.name == name), None)
+        return next((zone for zone in self.all() if zone.metadata.name == name), None)
 
     def queue_all(self) -> None:
         """Queue every zone: what it says of its nodes and their pods changes with these."""
