@@ -19,12 +19,12 @@ from berth_core import (
     printable_line,
 )
 from berth_kube import ClientSettings, ConfigurationSource, KubeClient, RetryPolicy, connect, find_source
-from berth_operator.app import App
-from berth_operator.capability import Capability
-from berth_operator.handlers import declare_process, declare_reservations
-from berth_operator.kopf_runtime import Connection, ReservationStream, run_kopf
-from berth_operator.quota import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
-from berth_operator.registry import CAPABILITIES
+from berth_operator.quota.limits import LimitSettings, parse_limit, parse_namespace_limits, parse_namespace_tolerations
+from berth_operator.runtime.app import App
+from berth_operator.runtime.capability import Capability
+from berth_operator.runtime.kopf_handlers import declare_process, declare_reservations
+from berth_operator.runtime.kopf_runtime import Connection, ReservationStream, run_kopf
+from berth_operator.runtime.registry import CAPABILITIES
 from berth_operator.settings import (
     LONGEST_WEBHOOK_SECONDS,
     HandoverSettings,

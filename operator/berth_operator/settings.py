@@ -11,7 +11,7 @@ from berth_core import (
     InputError,
     require_positive,
 )
-from berth_operator.quota import LimitSettings
+from berth_operator.quota.limits import LimitSettings
 from berth_service.process import unique_identity
 
 S = TypeVar("S")

@@ -30,7 +30,7 @@ from berth_core.labels import HANDOVER_GATE, HANDOVER_LABEL, HANDOVER_TAINT, RES
 from berth_core.objects import Node
 from berth_kube.events import put_taint, remove_taint
 from berth_kube.resources import NODES, PODS
-from berth_operator.reconcile import build_fence
+from berth_operator.reservation.manifests import build_fence
 from berth_operator.settings import PlaceholderSettings
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings

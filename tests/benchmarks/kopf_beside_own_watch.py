@@ -45,12 +45,12 @@ from berth_kube.client import KubeClient, connect
 from berth_kube.resources import RESERVATIONS
 from berth_kube.transport import find_source
 from berth_kube.watching import Bookmark, Changed, Listed, Removed
-from berth_operator.app import App
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.informers import apply_event
 from berth_operator.cli import connection_info
-from berth_operator.handlers import declare_reservations
-from berth_operator.kopf_runtime import configure
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.informers import apply_event
+from berth_operator.runtime.app import App
+from berth_operator.runtime.kopf_handlers import declare_reservations
+from berth_operator.runtime.kopf_runtime import configure
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from service_processes import running_operator

@@ -26,7 +26,7 @@ from berth_kube.resources import LEASES, NAMESPACES, NODES, PODS
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
 from berth_kube.watching import Changed, Listed
-from berth_operator.reconcile.manifests import build_placeholder
+from berth_operator.reservation.manifests import build_placeholder
 from berth_operator.settings import PlaceholderSettings
 from berth_sandbox.bootstrap import NodeShape, build_node
 from berth_sandbox.sandbox import Sandbox

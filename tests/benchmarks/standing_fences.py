@@ -52,7 +52,7 @@ from berth_kube.errors import NotFoundError
 from berth_kube.events import put_taint, remove_taint
 from berth_kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS
 from berth_kube.watching import Changed, Removed
-from berth_operator.reconcile import FenceKind
+from berth_operator.reservation.manifests import FenceKind
 from berth_sandbox.components import SECOND_SCHEDULER_NAME, Component
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings

@@ -38,7 +38,7 @@ from berth_kube.resources import (
     RESERVATIONS,
     SECRETS,
 )
-from berth_operator.reconcile import manifests
+from berth_operator.reservation import manifests
 from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
 from berth_sandbox.sandbox import Sandbox
 from cluster_fixtures import refuse_other_contexts

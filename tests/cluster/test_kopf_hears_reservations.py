@@ -22,10 +22,10 @@ from background_runs import LONGEST_SECONDS, BackgroundRun
 from berth_core.reservations import ReservationPhase
 from berth_kube.resources import RESERVATIONS
 from berth_kube.transport import find_source
-from berth_operator.app import App
 from berth_operator.cli import connection_info
-from berth_operator.handlers import declare_reservations
-from berth_operator.kopf_runtime import configure
+from berth_operator.runtime.app import App
+from berth_operator.runtime.kopf_handlers import declare_reservations
+from berth_operator.runtime.kopf_runtime import configure
 from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, NoFaults
 from berth_sandbox.sandbox import Sandbox
 from outages import LONG_SECONDS

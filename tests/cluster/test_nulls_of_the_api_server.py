@@ -34,9 +34,9 @@ from berth_kube.resources import (
     VOLUME_ATTACHMENTS,
     Resource,
 )
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.cache.informers import Informers
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.cluster_rules import ClusterRules
+from berth_operator.reservation.store.informers import Informers
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from planner.clusters import consolidating

@@ -30,7 +30,7 @@ from berth_kube.resources import (
 )
 from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
-from berth_operator.webhook.certificates import CertificateTerms, renew
+from berth_operator.admission.certificates import CertificateTerms, renew
 from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess

@@ -26,9 +26,9 @@ from berth_core.objects import Pod
 from berth_core.reservations import ConditionType, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
-from berth_operator.reconcile.manifests import build_probe
+from berth_operator.admission.certificates import CertificateBundle
+from berth_operator.reservation.manifests import build_probe
 from berth_operator.settings import PlaceholderSettings
-from berth_operator.webhook.certificates import CertificateBundle
 from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, NoFaults
 from berth_sandbox.ports import LOOPBACK
 from berth_sandbox.sandbox import Sandbox

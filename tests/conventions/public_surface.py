@@ -33,10 +33,10 @@ from berth_descheduler.plugins.registry import ENTRY_POINT_GROUP, OWN_PLUGINS
 from berth_descheduler.server import serve
 from berth_kube.client import KubeClient
 from berth_operator.cli import main as operator
-from berth_operator.reconcile.actions import Action, label_of
-from berth_operator.reconcile.status import TEMPLATE_DIFFERS, ConditionReason
-from berth_operator.registry import CAPABILITIES
-from berth_operator.workqueue import KeyKind
+from berth_operator.reservation.actions import Action, label_of
+from berth_operator.reservation.status import TEMPLATE_DIFFERS, ConditionReason
+from berth_operator.runtime.registry import CAPABILITIES
+from berth_operator.runtime.workqueue import KeyKind
 from conventions.command_documents import documents
 from conventions.plugin_framework import framework
 from conventions.source_walk import PACKAGES, Source, sources

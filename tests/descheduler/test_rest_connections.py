@@ -22,7 +22,7 @@ from berth_core.errors import InputError
 from berth_descheduler.api.server import Certificate, rest_settings
 from berth_descheduler.api.settings import RestLimits, RestSettings, RestTimes
 from berth_kube.resources import MIGRATION_PLANS, TOKEN_REVIEWS
-from berth_operator.webhook.certificates import CertificateTerms, renew
+from berth_operator.admission.certificates import CertificateTerms, renew
 from descheduler.rest_server import ADMIN, READER, ReviewingCluster, ask, hurried, populated, quick, serving, session
 from waiting import soon
 

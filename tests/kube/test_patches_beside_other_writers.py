@@ -10,7 +10,7 @@ from berth_core.labels import HANDOVER_TAINT
 from berth_kube.client import KubeClient
 from berth_kube.resources import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from berth_operator.capabilities.queues import manifests
-from berth_operator.reconcile import pod_patches
+from berth_operator.reservation import pod_patches
 from berth_sandbox.sandbox import Sandbox
 from contended_nodes import labels_for_all
 from fake_api import FakeApi

@@ -24,10 +24,10 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.reservations import read_reservation
-from berth_operator.cache.slot_matching import SlotFinder
-from berth_operator.webhook.admission import Admission, Answer, SearchBudget, read_review
+from berth_operator.admission.reviews import Admission, Answer, SearchBudget, read_review
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.reservations import read_reservation
+from berth_operator.reservation.store.slot_matching import SlotFinder
 from builders import as_api, pod, task
 from handover_builders import PLACE_UID, note, owner_pod, place, reference, slot
 from json_patches import apply
@@ -42,7 +42,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Stop the clock by which promises lapse, and return what sets it: a slow machine makes none of them old."""
 
     def set_to(seconds: float) -> None:
-        monkeypatch.setattr("berth_operator.webhook.admission.time", SimpleNamespace(monotonic=lambda: seconds))
+        monkeypatch.setattr("berth_operator.admission.reviews.time", SimpleNamespace(monotonic=lambda: seconds))
 
     set_to(100.0)
     return set_to

@@ -5,7 +5,7 @@ import threading
 from berth_core.reservations import ObjectReference
 from berth_kube.errors import ServerError
 from berth_kube.events import build_event
-from berth_operator.executor.context import EventRecorder, RecordedEvent
+from berth_operator.reservation.act.context import EventRecorder, RecordedEvent
 from fake_api import FakeApi, error
 from waiting import soon
 

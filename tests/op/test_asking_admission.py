@@ -19,12 +19,12 @@ from berth_core.reservations import (
 )
 from berth_core.selectors import matches_node_affinity
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, RefusedError
-from berth_operator.cache.nodes import GuardableNode
-from berth_operator.cache.reservations import read_reservation
 from berth_operator.quota.limits import LimitSettings
-from berth_operator.reconcile.actions import CreatePlaceholder, Validate
-from berth_operator.reconcile.manifests import build_admission_pod
-from berth_operator.reconcile.observation import Verdict
+from berth_operator.reservation.actions import CreatePlaceholder, Validate
+from berth_operator.reservation.manifests import build_admission_pod
+from berth_operator.reservation.observation import Verdict
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.reservation.store.reservations import read_reservation
 from berth_operator.settings import OperatorSettings
 from builders import as_api, node, task
 from fake_api import error

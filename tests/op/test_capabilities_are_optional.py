@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 
-from berth_operator import capabilities, registry
+from berth_operator import capabilities
+from berth_operator.runtime import registry
 from conventions.tracked import ROOT
 
 PACKAGE: Final = Path("operator", "berth_operator")
@@ -36,7 +37,7 @@ import importlib, pkgutil, berth_operator
 for module in pkgutil.walk_packages(berth_operator.__path__, "berth_operator."):
     if not module.name.endswith(".__main__"):
         importlib.import_module(module.name)
-from berth_operator.registry import CAPABILITIES
+from berth_operator.runtime.registry import CAPABILITIES
 print(berth_operator.__path__[0], *(capability.__module__.split(".")[2] for capability in CAPABILITIES))
 """
 """Imports the operator whole, and prints where it is and which capabilities it has."""
@@ -52,7 +53,7 @@ def copy_without(name: str, to: Path) -> Path:
         (to / link).symlink_to(ROOT / link)
     shutil.rmtree(to / PACKAGE / "capabilities" / name)
     shutil.rmtree(to / "tests" / "op" / "capabilities" / name)
-    listing = to / PACKAGE / "registry.py"
+    listing = to / PACKAGE / "runtime" / "registry.py"
     lines = listing.read_text(encoding="utf-8").splitlines(keepends=True)
     (imported,) = (line for line in lines if f".capabilities.{name}." in line)
     (entry,) = re.findall(r"import (\w+)$", imported)

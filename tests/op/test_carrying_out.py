@@ -22,10 +22,10 @@ from berth_core.reservations import (
 )
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, NotFoundError, RefusedError, ServerError
 from berth_kube.resources import PODS, RESERVATIONS
-from berth_operator.executor.context import LeaseLostError
 from berth_operator.metrics import REGISTRY
 from berth_operator.quota.limits import LimitSettings
-from berth_operator.reconcile.actions import (
+from berth_operator.reservation.act.context import LeaseLostError
+from berth_operator.reservation.actions import (
     CompleteHandover,
     CreatePlaceholder,
     DeletePlaceholder,
@@ -36,7 +36,7 @@ from berth_operator.reconcile.actions import (
     Ungate,
     Validate,
 )
-from berth_operator.reconcile.observation import Verdict
+from berth_operator.reservation.observation import Verdict
 from builders import as_api, task
 from fake_api import error
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot

@@ -11,12 +11,12 @@ from berth_core.objects import Pod
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, SlotState
 from berth_kube.errors import InvalidObjectError
 from berth_kube.resources import MUTATING_WEBHOOKS, NODES, PODS, RESERVATIONS
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.garbage_collector import OrphanCollector, Resync
-from berth_operator.executor.guards import FenceManager, NodeGuard
-from berth_operator.reconcile.actions import CreatePlaceholder
-from berth_operator.workqueue import STRAYS_KEY, KeyKind
+from berth_operator.reservation.act.garbage_collector import OrphanCollector, Resync
+from berth_operator.reservation.act.guards import FenceManager, NodeGuard
+from berth_operator.reservation.actions import CreatePlaceholder
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.runtime.workqueue import STRAYS_KEY, KeyKind
 from builders import NOON, as_api, pod, task
 from fake_api import error
 from handover_builders import DEADLINE, PLACE_UID, note, observe, owner_pod, place, placeholder, slot

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from berth_operator.active_time import ClockWatch
+from berth_operator.runtime.active_time import ClockWatch
 from builders import FakeClock
 
 

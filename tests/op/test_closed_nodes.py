@@ -8,13 +8,13 @@ import pytest
 from berth_core.labels import HANDOVER_TAINT
 from berth_core.objects import NodeSpec, ObjectMeta, Taint, Toleration
 from berth_core.reservations import ConditionType, ReservationPhase, SlotState
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.cluster_rules import NodeCapacity
-from berth_operator.cache.nodes import GuardableNode
-from berth_operator.cache.slot_matching import SlotFinder
-from berth_operator.reconcile.actions import AssignSlot, Probe, Release
-from berth_operator.reconcile.observation import NodeAccess, NodeCondition, Observation
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.reservation.actions import AssignSlot, Probe, Release
+from berth_operator.reservation.observation import NodeAccess, NodeCondition, Observation
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.cluster_rules import NodeCapacity
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.reservation.store.slot_matching import SlotFinder
+from berth_operator.runtime.workqueue import Key, KeyKind
 from handover_builders import PLACE_UID, PROVEN, decide_now, note, observe, owner_pod, place, placeholder, slot
 
 CORDONED = NodeAccess(is_cordoned=True)

@@ -8,9 +8,9 @@ import pytest
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
-from berth_operator.reconcile.actions import DeletePlaceholder, DeleteReservation, ExtendHandover, Probe
-from berth_operator.reconcile.observation import Guard, NodeAccess, Observation, ProbeResult, Survey
-from berth_operator.reconcile.reconcile import Decision, decide
+from berth_operator.reservation.actions import DeletePlaceholder, DeleteReservation, ExtendHandover, Probe
+from berth_operator.reservation.decide import Decision, decide
+from berth_operator.reservation.observation import Guard, NodeAccess, Observation, ProbeResult, Survey
 from berth_operator.settings import OperatorSettings
 from builders import NOON, NOON_TEXT, task
 from handover_builders import (

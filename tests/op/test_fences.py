@@ -12,11 +12,11 @@ from berth_core.reservations import SlotState
 from berth_core.selectors import matches_labels
 from berth_kube.errors import ForbiddenError, KubeError, ServerError
 from berth_kube.resources import NODES, PODS
-from berth_operator.cache.nodes import GuardableNode, PlacedPod
-from berth_operator.executor.garbage_collector import Resync
-from berth_operator.executor.guards import FenceManager, NodeGuard
-from berth_operator.reconcile.manifests import FENCE_PRIORITY
-from berth_operator.workqueue import KeyKind
+from berth_operator.reservation.act.garbage_collector import Resync
+from berth_operator.reservation.act.guards import FenceManager, NodeGuard
+from berth_operator.reservation.manifests import FENCE_PRIORITY
+from berth_operator.reservation.store.nodes import GuardableNode, PlacedPod
+from berth_operator.runtime.workqueue import KeyKind
 from builders import NOON, as_api, pod
 from fake_api import error
 from handover_builders import DEADLINE, note, owner_pod, place, slot

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from berth_core.labels import HANDOVER_GATE
 from berth_core.objects import Pod
 from berth_core.reservations import SlotState
-from berth_operator.reconcile.actions import AssignSlot, Release
+from berth_operator.reservation.actions import AssignSlot, Release
 from berth_operator.settings import OperatorSettings
 from builders import NOON
 from handover_builders import (

@@ -12,14 +12,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from berth_operator.settings import OperatorSettings, WebhookSettings
-from berth_operator.webhook.certificates import (
+from berth_operator.admission.certificates import (
     CertificateBundle,
     CertificateManager,
     CertificateTerms,
     renew,
     why_not_served,
 )
+from berth_operator.settings import OperatorSettings, WebhookSettings
 from berth_service.certificates import KeyPair, make_authority, sign_server, to_pem
 from builders import NOON
 from fake_api import FakeApi

@@ -12,9 +12,16 @@ from yarl import URL
 
 from berth_core.errors import InputError
 from berth_kube.resources import PODS, RESERVATIONS
-from berth_operator import kopf_runtime
-from berth_operator.app import App
-from berth_operator.kopf_runtime import Connection, NoProgress, ReservationStream, StatusAsMemory, configure, run_kopf
+from berth_operator.runtime import kopf_runtime
+from berth_operator.runtime.app import App
+from berth_operator.runtime.kopf_runtime import (
+    Connection,
+    NoProgress,
+    ReservationStream,
+    StatusAsMemory,
+    configure,
+    run_kopf,
+)
 
 
 def test_kopf_never_gives_up_on_an_api_server_that_is_away() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from berth_core.objects import PodSpec
 from berth_kube.watching import Listed
-from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.executor.quota_admission import QuotaAdmission
 from berth_operator.quota.limit_range import LimitRange, why_out_of_range
 from berth_operator.quota.limits import LimitSettings, NamespaceLimit
+from berth_operator.reservation.act.quota_admission import QuotaAdmission
+from berth_operator.reservation.store.cluster_rules import ClusterRules
 from handover_builders import place
 
 

@@ -15,8 +15,6 @@ from berth_core.objects import ObjectMeta, PodSpec, PodTemplate, PriorityClass, 
 from berth_core.reservations import Reservation, ReservationPhase, ReservationTask, SlotState
 from berth_core.resources import ResourceAmounts
 from berth_kube.watching import Changed, Listed
-from berth_operator.cache.cluster_rules import ClusterRules, NodeCapacity
-from berth_operator.executor.quota_admission import QuotaAdmission
 from berth_operator.quota.limits import (
     LimitSettings,
     NamespaceLimit,
@@ -27,6 +25,8 @@ from berth_operator.quota.limits import (
     why_not_tolerable,
 )
 from berth_operator.quota.resource_quota import PodTraits, ResourceQuota, counts, traits_of, usage_of
+from berth_operator.reservation.act.quota_admission import QuotaAdmission
+from berth_operator.reservation.store.cluster_rules import ClusterRules, NodeCapacity
 from handover_builders import place, slot
 
 UNLIMITED = NamespaceLimit(slots=None, share_percent=None)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from berth_core.reservations import ReservationReason
 from berth_core.resources import ResourceAmounts
-from berth_operator.reconcile.node_choice import (
+from berth_operator.reservation.node_choice import (
     Candidate,
     EndingPod,
     FenceBudget,

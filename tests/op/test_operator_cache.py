@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from berth_core.labels import HANDOVER_TAINT, RESERVATION_LABEL
 from berth_core.objects import NodeSpec, ObjectMeta, Pod, Taint
 from berth_core.reservations import Reservation, ReservationPhase, ReservationReason, SlotState
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.nodes import GuardableNode, PlacedPod
-from berth_operator.reconcile.observation import ProbeResult, Verdict
-from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind
+from berth_operator.reservation.observation import ProbeResult, Verdict
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.nodes import GuardableNode, PlacedPod
+from berth_operator.runtime.workqueue import SCOPE_KEY, Key, KeyKind
 from handover_builders import DEADLINE, PLACE_UID, note, owner_pod, place, placeholder, slot
 
 PLACE_KEY = Key(KeyKind.RESERVATION, PLACE_UID)

@@ -12,14 +12,14 @@ from berth_core.objects import ObjectMeta
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
-from berth_operator.app import App
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.nodes import GuardableNode
-from berth_operator.controller import Controller
-from berth_operator.executor.handover_path import WebhookRegistration
-from berth_operator.reconcile.actions import AssignSlot, Release
+from berth_operator.reservation.act.handover_path import WebhookRegistration
+from berth_operator.reservation.actions import AssignSlot, Release
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.runtime.app import App
+from berth_operator.runtime.controller import Controller
+from berth_operator.runtime.workqueue import Key, KeyKind, WorkQueue
 from berth_operator.settings import HandoverSettings, OperatorSettings
-from berth_operator.workqueue import Key, KeyKind, WorkQueue
 from builders import FakeClock, as_api
 from fake_api import FakeApi, error
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot
@@ -205,7 +205,7 @@ def test_the_start_waits_for_the_rights_that_an_api_server_has_not_read_yet() ->
 def test_the_steps_of_starting_placeholders_are_looked_at_together_and_the_last_one_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("berth_operator.throttle.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr("berth_operator.reservation.throttle.time", SimpleNamespace(monotonic=lambda: 100.0))
     api = FakeApi()
     engine, cache, queue = build_engine(api)
     engine._lease.held = lambda: True  # type: ignore[method-assign]

@@ -33,7 +33,8 @@ from berth_core.objects import (
 from berth_core.reservations import ReservationPhase, ReservationTask
 from berth_core.resources import effective_requests
 from berth_core.selectors import matches_node_affinity
-from berth_operator.reconcile.manifests import (
+from berth_operator.reservation.decide import decide
+from berth_operator.reservation.manifests import (
     build_placeholder,
     build_priority_class,
     build_probe,
@@ -41,8 +42,7 @@ from berth_operator.reconcile.manifests import (
     build_webhook_configuration,
     placeholder_priority,
 )
-from berth_operator.reconcile.reconcile import decide
-from berth_operator.reconcile.validation import refuse
+from berth_operator.reservation.validation import refuse
 from berth_operator.settings import OperatorSettings, PlaceholderSettings
 from builders import NOON, container, meta, node, pod_spec, sidecar, task
 from handover_builders import PLACE_UID, observe, place

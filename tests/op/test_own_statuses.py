@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from berth_core.reservations import Reservation, ReservationPhase, ReservationStatus, SlotState
-from berth_operator.cache.cache import Cache
-from berth_operator.workqueue import SCOPE_KEY, Key
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.runtime.workqueue import SCOPE_KEY, Key
 from handover_builders import PLACE_UID, place, slot
 
 HELD = place(slot(SlotState.HELD))

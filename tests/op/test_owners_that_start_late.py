@@ -9,11 +9,11 @@ from berth_core.labels import FENCE_LABEL, HANDOVER_TAINT
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationReason, ReservationStatus, SlotState
 from berth_kube.resources import NODES, PODS
-from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.guards import FenceManager, NodeGuard
-from berth_operator.reconcile.reconcile import decide
+from berth_operator.reservation.act.guards import FenceManager, NodeGuard
+from berth_operator.reservation.decide import decide
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.reservation.throttle import FairSharing
 from berth_operator.settings import HandoverSettings, OperatorSettings
-from berth_operator.throttle import FairSharing
 from builders import NOON
 from handover_builders import DEADLINE, PROVEN, at_version, decide_now, note, observe, owner_pod, place, slot, told
 from handover_simulation import STEP_SECONDS, Actor, HandoverSimulation

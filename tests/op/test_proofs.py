@@ -11,15 +11,15 @@ from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, PROBE_REGISTRATION_LAB
 from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
 from berth_core.reservations import Condition, ConditionType, Reservation, ReservationStatus, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
-from berth_operator.cache.cache import Cache
-from berth_operator.executor.context import Context
-from berth_operator.executor.handover_path import HandoverProbe, WebhookRegistration
-from berth_operator.reconcile.actions import Probe
-from berth_operator.reconcile.manifests import ANY_REGISTRATION
-from berth_operator.reconcile.observation import ProbeResult
-from berth_operator.reconcile.reconcile import decide
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.handover_path import HandoverProbe, WebhookRegistration
+from berth_operator.reservation.actions import Probe
+from berth_operator.reservation.decide import decide
+from berth_operator.reservation.manifests import ANY_REGISTRATION
+from berth_operator.reservation.observation import ProbeResult
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.runtime.workqueue import Key
 from berth_operator.settings import OperatorSettings
-from berth_operator.workqueue import Key
 from builders import NOON, FakeClock
 from fake_api import FakeApi, error
 from handover_builders import PLACE_UID, observe, place, placeholder, slot

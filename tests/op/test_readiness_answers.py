@@ -10,9 +10,9 @@ import pytest
 
 from berth_core.errors import InputError
 from berth_kube.errors import ServerError
-from berth_operator import app
-from berth_operator.app import App
-from berth_operator.loop_threads import LoopThread
+from berth_operator.runtime import app
+from berth_operator.runtime.app import App
+from berth_operator.runtime.loop_threads import LoopThread
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock
 from fake_api import FakeApi, error

@@ -10,11 +10,11 @@ import pytest
 from berth_core.labels import HANDOVER_GATE, HANDOVER_LABEL, HANDOVER_TAINT, SLOT_ANNOTATION, SUCCESSOR_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.nodes import GuardableNode
-from berth_operator.reconcile.actions import AssignSlot, RenewPlaceholder, ShortenPlaceholder
-from berth_operator.reconcile.manifests import build_placeholder, build_successor
-from berth_operator.reconcile.observation import Assignment, Guard, Observation
+from berth_operator.reservation.actions import AssignSlot, RenewPlaceholder, ShortenPlaceholder
+from berth_operator.reservation.manifests import build_placeholder, build_successor
+from berth_operator.reservation.observation import Assignment, Guard, Observation
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.settings import PlaceholderSettings
 from builders import NOON, NOON_TEXT, meta, task
 from handover_builders import (

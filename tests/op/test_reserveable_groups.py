@@ -11,11 +11,11 @@ from berth_core import RESERVATION_LABEL, RESERVEABLE_ANNOTATION, Pod, Reservati
 from berth_core.pod_groups import as_reserveable, takes_word_of_group
 from berth_kube.errors import ForbiddenError, KubeError, NotFoundError, ServerError
 from berth_kube.resources import PODS, VOLCANO_POD_GROUPS
-from berth_operator.cache.cache import Cache
-from berth_operator.executor.context import Context
-from berth_operator.executor.pending_owners import PendingOwners, ReserveableGroups
+from berth_operator.admission.reviews import Admission, Answer, read_review
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.pending_owners import PendingOwners, ReserveableGroups
+from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings
-from berth_operator.webhook.admission import Admission, Answer, read_review
 from builders import FakeClock, as_api, pod
 from fake_api import FakeApi, error
 from handover_builders import PLACE_UID, UNSCHEDULABLE, place, slot

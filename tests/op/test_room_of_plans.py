@@ -12,8 +12,8 @@ from berth_core.migration_plans import PLAN_API_VERSION, PLAN_KIND
 from berth_core.names import room_taint_value
 from berth_core.objects import OwnerReference, Pod, Toleration
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
-from berth_operator.reconcile.manifests import build_placeholder
-from berth_operator.reconcile.pod_patches import build_assignment
+from berth_operator.reservation.manifests import build_placeholder
+from berth_operator.reservation.pod_patches import build_assignment
 from berth_operator.settings import PlaceholderSettings
 from builders import as_api, pod, reservation, task
 from handover_builders import UNSCHEDULABLE, decide_now, note, observe, owner_pod, place, placeholder, slot, told

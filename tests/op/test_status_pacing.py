@@ -6,7 +6,7 @@ import pytest
 
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationState, ReservationStatus, Slot, SlotState
-from berth_operator.throttle import PATIENCE_SECONDS, Throttle, may_wait, only_starts
+from berth_operator.reservation.throttle import PATIENCE_SECONDS, Throttle, may_wait, only_starts
 from builders import NOON_TEXT
 from handover_builders import UNSCHEDULABLE, place, placeholder, slot
 

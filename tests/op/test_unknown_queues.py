@@ -9,9 +9,9 @@ from berth_core.queues import QUEUE_API_VERSION, QUEUE_KIND
 from berth_core.reservations import Reservation, ReservationReason
 from berth_kube.errors import ForbiddenError, KubeError, NotFoundError
 from berth_kube.resources import QUEUES, VOLCANO_QUEUES
-from berth_operator.reconcile.actions import Validate
-from berth_operator.reconcile.observation import Observation
-from berth_operator.reconcile.reconcile import decide
+from berth_operator.reservation.actions import Validate
+from berth_operator.reservation.decide import decide
+from berth_operator.reservation.observation import Observation
 from builders import as_api, queue
 from fake_api import error
 from handover_builders import PLACE_UID, place

@@ -9,11 +9,12 @@ from berth_core import ObjectMeta, PodSpec, PriorityClass, offered_to_queues
 from berth_core.decoding import convert
 from berth_core.unreadable import stand_in
 from berth_kube import Changed, Listed
-from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.quota_admission import QuotaAdmission
-from berth_operator.quota import LimitRange, ResourceQuota
+from berth_operator.quota.limit_range import LimitRange
 from berth_operator.quota.limits import LimitSettings
+from berth_operator.quota.resource_quota import ResourceQuota
+from berth_operator.reservation.act.quota_admission import QuotaAdmission
+from berth_operator.reservation.store.cluster_rules import ClusterRules
+from berth_operator.reservation.store.nodes import GuardableNode
 from builders import reservation
 
 WHY = "Expected `object`, got `int` - at `$.spec`"

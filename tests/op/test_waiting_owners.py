@@ -18,15 +18,15 @@ from berth_core.objects import LabelSelector, LabelSelectorRequirement, OwnerRef
 from berth_core.reservations import ObjectReference, Reservation, ReservationOwner, ReservationPhase, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import PODS
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.reservations import OwnerIndex
-from berth_operator.cache.slot_matching import SlotFinder
-from berth_operator.executor.context import Context
-from berth_operator.executor.pending_owners import PendingOwners, distribute
-from berth_operator.reconcile.actions import Release
-from berth_operator.reconcile.observation import Observation
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.pending_owners import PendingOwners, distribute
+from berth_operator.reservation.actions import Release
+from berth_operator.reservation.observation import Observation
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.reservations import OwnerIndex
+from berth_operator.reservation.store.slot_matching import SlotFinder
+from berth_operator.runtime.workqueue import WAITING_KEY, Key, KeyKind
 from berth_operator.settings import OperatorSettings
-from berth_operator.workqueue import WAITING_KEY, Key, KeyKind
 from builders import FakeClock, as_api, label_owner, object_owner, owner, pod
 from fake_api import FakeApi, error
 from handover_builders import (
@@ -279,7 +279,7 @@ def test_now_and_then_pods_are_looked_for_for_every_reservation_with_a_slot_to_g
 
 
 def test_looks_are_a_second_apart(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth_operator.executor.pending_owners.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr("berth_operator.reservation.act.pending_owners.time", SimpleNamespace(monotonic=lambda: 100.0))
     search.know(FIRST)
     search.pending.request("uid-default-first")
     search.pending.search()

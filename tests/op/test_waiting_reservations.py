@@ -12,12 +12,12 @@ from berth_core.objects import Pod, Taint
 from berth_core.reservations import Capacity, Fence, Reservation, ReservationPhase, ReservationReason, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import JOBS, PODS
-from berth_operator.cache.nodes import GuardableNode
-from berth_operator.executor.node_chooser import NodeChooser
-from berth_operator.reconcile.actions import AssignSlot, ChooseNodes, CreatePlaceholder, Release
-from berth_operator.reconcile.node_choice import NodeChoice
-from berth_operator.reconcile.observation import NodeAccess, Observation, Survey, build_survey
-from berth_operator.reconcile.reconcile import Decision
+from berth_operator.reservation.act.node_chooser import NodeChooser
+from berth_operator.reservation.actions import AssignSlot, ChooseNodes, CreatePlaceholder, Release
+from berth_operator.reservation.decide import Decision
+from berth_operator.reservation.node_choice import NodeChoice
+from berth_operator.reservation.observation import NodeAccess, Observation, Survey, build_survey
+from berth_operator.reservation.store.nodes import GuardableNode
 from builders import NOON, as_api, node, owner, pod, task
 from fake_api import error
 from handover_builders import (

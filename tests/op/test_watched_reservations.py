@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.informers import apply_event
-from berth_operator.cache.reservations import read_reservation
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.informers import apply_event
+from berth_operator.reservation.store.reservations import read_reservation
 from builders import as_api
 from handover_builders import PLACE_UID, place
 
@@ -58,6 +58,6 @@ def test_what_is_known_already_is_not_read_again(monkeypatch: pytest.MonkeyPatch
         read.append(body["metadata"]["resourceVersion"])
         return read_reservation(body)
 
-    monkeypatch.setattr("berth_operator.cache.informers.read_reservation", read_and_note)
+    monkeypatch.setattr("berth_operator.reservation.store.informers.read_reservation", read_and_note)
     hear((None, version("5")), ("MODIFIED", version("5")), ("MODIFIED", version("8")))
     assert read == ["5", "8"]

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from berth_operator.webhook.certificates import CertificateBundle, CertificateTerms, renew
+from berth_operator.admission.certificates import CertificateBundle, CertificateTerms, renew
 from builders import NOON
 
 HOSTS = ("berth-webhook.berth-system.svc", "127.0.0.1")

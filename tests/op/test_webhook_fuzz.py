@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
 from berth_core.reservations import SlotState
-from berth_operator.cache.cache import Cache
-from berth_operator.webhook.admission import Admission, read_review
+from berth_operator.admission.reviews import Admission, read_review
+from berth_operator.reservation.store.cache import Cache
 from builders import as_api, pod
 from handover_builders import PLACE_UID, place, slot
 from json_patches import apply
@@ -186,7 +186,7 @@ def test_the_memory_is_the_same_after_many_reviews_as_before() -> None:
         return tracemalloc.get_traced_memory()[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("berth_operator.webhook.admission.time", SimpleNamespace(monotonic=lambda: clock[0]))
+        patch.setattr("berth_operator.admission.reviews.time", SimpleNamespace(monotonic=lambda: clock[0]))
         tracemalloc.start()
         try:
             round_of_reviews()

@@ -18,12 +18,12 @@ from berth_core.names import WEBHOOK_SECRET
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.errors import AlreadyExistsError, ServerError
 from berth_kube.resources import SECRETS
-from berth_operator.cache.cache import Cache
+from berth_operator.admission import reviews
+from berth_operator.admission.certificates import CertificateManager
+from berth_operator.admission.reviews import LARGEST_BODY_BYTES, Admission
+from berth_operator.admission.server import WebhookServer
+from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
-from berth_operator.webhook import admission
-from berth_operator.webhook.admission import LARGEST_BODY_BYTES, Admission
-from berth_operator.webhook.certificates import CertificateManager
-from berth_operator.webhook.server import WebhookServer
 from builders import NOON
 from fake_api import FakeApi, error
 from handover_builders import place, slot
@@ -134,7 +134,7 @@ async def test_what_another_replica_may_hold_is_read_before_a_pod_is_let_be(
 
 @pytest.mark.asyncio
 async def test_a_pod_is_let_be_where_the_api_server_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth_operator.webhook.server.REFETCH_SECONDS", 0.1)
+    monkeypatch.setattr("berth_operator.admission.server.REFETCH_SECONDS", 0.1)
     ended = threading.Event()
     waiting = admission_that_has_not_heard(lambda _: wait_for(ended))
     try:
@@ -180,9 +180,9 @@ async def test_a_server_whose_certificate_has_ended_is_not_ready() -> None:
 
 @pytest.mark.asyncio
 async def test_a_connection_that_asks_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_HANDSHAKE_SECONDS", 2.0)
-    monkeypatch.setattr(admission, "_GONE_SECONDS", 0.1)
-    monkeypatch.setattr(admission, "_FIRST_REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(reviews, "_HANDSHAKE_SECONDS", 2.0)
+    monkeypatch.setattr(reviews, "_GONE_SECONDS", 0.1)
+    monkeypatch.setattr(reviews, "_FIRST_REQUEST_SECONDS", 0.5)
     async with running_server() as (server, keeper):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
         writer.write(b"POST /handover/x HTTP/1.1\r\nHost: ")
@@ -195,8 +195,8 @@ async def test_a_connection_that_asks_nothing_is_ended(monkeypatch: pytest.Monke
 
 @pytest.mark.asyncio
 async def test_connections_that_ended_without_a_request_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_HANDSHAKE_SECONDS", 2.0)
-    monkeypatch.setattr(admission, "_GONE_SECONDS", 0.1)
+    monkeypatch.setattr(reviews, "_HANDSHAKE_SECONDS", 2.0)
+    monkeypatch.setattr(reviews, "_GONE_SECONDS", 0.1)
     async with running_server() as (server, keeper):
         assert server._limit is not None
         for context in (trusting(keeper), None):
@@ -210,13 +210,13 @@ async def test_connections_that_ended_without_a_request_are_forgotten(monkeypatc
 
 @pytest.mark.asyncio
 async def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_BODY_SECONDS", 0.3)
+    monkeypatch.setattr(reviews, "_BODY_SECONDS", 0.3)
     async with running_server() as (server, keeper):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper))
         writer.write(head(server, 1000) + b"{")
         answer = await asyncio.wait_for(reader.readline(), 60)
         writer.close()
-        monkeypatch.setattr(admission, "_BODY_SECONDS", PATIENT_SECONDS)
+        monkeypatch.setattr(reviews, "_BODY_SECONDS", PATIENT_SECONDS)
         again, _ = await post(server, keeper, OWNER)
     assert b" 408 " in answer
     assert again == 200
@@ -224,8 +224,8 @@ async def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.Monke
 
 @pytest.mark.asyncio
 async def test_no_more_bodies_are_held_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
-    monkeypatch.setattr(admission, "_BODY_SECONDS", PATIENT_SECONDS)
+    monkeypatch.setattr(reviews, "_FIRST_REQUEST_SECONDS", PATIENT_SECONDS)
+    monkeypatch.setattr(reviews, "_BODY_SECONDS", PATIENT_SECONDS)
     async with running_server() as (server, keeper):
         opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(9)]
         for _, writer in opened:
@@ -244,7 +244,7 @@ async def test_no_more_bodies_are_held_than_there_is_memory_for(monkeypatch: pyt
 async def test_too_many_connections_are_turned_away_and_the_others_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(admission, "_MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(reviews, "_MOST_CONNECTIONS", 5)
     async with running_server() as (server, keeper):
         opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(5)]
         answers = [await asked(server, one) for one in opened]
@@ -259,7 +259,7 @@ async def test_too_many_connections_are_turned_away_and_the_others_are_answered(
 
 @pytest.mark.asyncio
 async def test_of_too_many_connections_the_oldest_silent_one_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(reviews, "_MOST_CONNECTIONS", 5)
     async with running_server() as (server, keeper):
         opened = [await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(keeper)) for _ in range(5)]
         first = await asked(server, opened[0])
@@ -282,8 +282,8 @@ async def asked(server: WebhookServer, connection: tuple[asyncio.StreamReader, a
 
 
 def test_the_api_server_ends_an_unused_connection_before_the_webhook_does() -> None:
-    assert admission._FIRST_REQUEST_SECONDS > API_SERVER_IDLE_SECONDS
-    assert admission.IDLE_SECONDS > API_SERVER_IDLE_SECONDS
+    assert reviews._FIRST_REQUEST_SECONDS > API_SERVER_IDLE_SECONDS
+    assert reviews.IDLE_SECONDS > API_SERVER_IDLE_SECONDS
 
 
 async def is_ended(reader: asyncio.StreamReader) -> bool:

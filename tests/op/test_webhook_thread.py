@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from berth_operator.loop_threads import LoopThread
+from berth_operator.runtime.loop_threads import LoopThread
 from waiting import soon
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from berth_operator.workqueue import SCOPE_KEY, Key, KeyKind, WorkQueue
+from berth_operator.runtime.workqueue import SCOPE_KEY, Key, KeyKind, WorkQueue
 from waiting import eventually, soon
 
 
@@ -25,7 +25,7 @@ def in_one_moment() -> Iterator[None]:
     """Let no time pass for the queue, so that a machine that is held up does not change the order."""
     now = time.monotonic()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("berth_operator.workqueue.time", SimpleNamespace(monotonic=lambda: now))
+        patch.setattr("berth_operator.runtime.workqueue.time", SimpleNamespace(monotonic=lambda: now))
         yield
 
 

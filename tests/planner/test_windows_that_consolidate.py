@@ -28,8 +28,7 @@ from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins import ReservationWindows, default_plugins, settings_with
 from berth_descheduler.report import summarise_plan
-from berth_operator.reconcile import FenceKind
-from berth_operator.reconcile.manifests import build_placeholder, build_standing_fence
+from berth_operator.reservation.manifests import FenceKind, build_placeholder, build_standing_fence
 from berth_operator.settings import PlaceholderSettings
 from builders import NOON, bare_pod, node, owner, pod, reservation, task, workload
 

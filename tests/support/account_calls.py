@@ -49,7 +49,7 @@ from berth_kube.resources import (
     SECRETS,
     Resource,
 )
-from berth_operator.reconcile import manifests
+from berth_operator.reservation import manifests
 from berth_operator.settings import PlaceholderSettings
 from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
 from cluster_objects import build_reservation, label_owner, pod_template

@@ -8,9 +8,10 @@ where a test holds one. It changes nothing else, and the program's own `main` is
 import os
 from functools import partial
 
-from berth_operator import capability, cli
+from berth_operator import cli
 from berth_operator.capabilities.queues import act as queues
 from berth_operator.capabilities.zones import act as zones
+from berth_operator.runtime import capability
 from berth_operator.settings import HandoverSettings
 
 INTERVALS = (

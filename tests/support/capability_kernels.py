@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.capability import Kernel
-from berth_operator.executor.context import Context, EventRecorder
-from berth_operator.executor.scheduling_objects import PriorityClasses
-from berth_operator.workqueue import Key
+from berth_operator.reservation.act.context import Context, EventRecorder
+from berth_operator.reservation.act.scheduling_objects import PriorityClasses
+from berth_operator.reservation.store.cluster_rules import ClusterRules
+from berth_operator.runtime.capability import Kernel
+from berth_operator.runtime.workqueue import Key
 
 
 def build_kernel(

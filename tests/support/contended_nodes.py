@@ -18,7 +18,13 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import AlreadyExistsError, ForbiddenError, InvalidObjectError, NotFoundError
 from berth_kube.resources import ADMISSION_POLICY_BINDINGS, DAEMON_SETS, PODS, PRIORITY_CLASSES
 from berth_kube.watching import Changed, Removed
-from berth_operator.reconcile import FENCE_PRIORITY, FenceKind, build_fence, build_priority_class, build_standing_fence
+from berth_operator.reservation.manifests import (
+    FENCE_PRIORITY,
+    FenceKind,
+    build_fence,
+    build_priority_class,
+    build_standing_fence,
+)
 from berth_operator.settings import PlaceholderSettings
 from berth_sandbox.bootstrap import build_admission_policies
 from cluster_objects import pod_template, pods

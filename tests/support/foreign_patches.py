@@ -38,19 +38,17 @@ from berth_kube import surge
 from berth_kube.client import KubeClient
 from berth_kube.errors import ConflictError
 from berth_kube.resources import NODES, PODS, Resource
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.cluster_rules import ClusterRules
 from berth_operator.capabilities.queues.act import Queues
 from berth_operator.capabilities.queues.store import read_queue_pod
-from berth_operator.executor.context import (
+from berth_operator.reservation.act.context import (
     Context,
     EventRecorder,
 )
-from berth_operator.executor.executor import ActionExecutor
-from berth_operator.executor.guards import FenceManager, NodeGuard, label_oldest
-from berth_operator.executor.pending_owners import PendingOwners
-from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
-from berth_operator.reconcile.actions import (
+from berth_operator.reservation.act.executor import ActionExecutor
+from berth_operator.reservation.act.guards import FenceManager, NodeGuard, label_oldest
+from berth_operator.reservation.act.pending_owners import PendingOwners
+from berth_operator.reservation.act.scheduling_objects import PodGroups, PriorityClasses
+from berth_operator.reservation.actions import (
     Action,
     AssignSlot,
     CompleteHandover,
@@ -60,7 +58,9 @@ from berth_operator.reconcile.actions import (
     ShortenPlaceholder,
     Ungate,
 )
-from berth_operator.reconcile.observation import Assignment
+from berth_operator.reservation.observation import Assignment
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.cluster_rules import ClusterRules
 from berth_operator.settings import OperatorSettings
 from builders import NOON, FakeClock
 from capability_kernels import build_kernel
@@ -262,7 +262,7 @@ def _is_assigned(raw: Raw) -> bool:
     return is_noted and is_labelled and tolerated(raw).count(HANDOVER_TAINT) == 1
 
 
-_PATCHED: Final = "berth_operator.executor.executor._patched"
+_PATCHED: Final = "berth_operator.reservation.act.executor._patched"
 
 FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
     "a gated pod is given a slot": ForeignPatch(
@@ -329,19 +329,19 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: not {*_notes(raw), *_labels(raw), *gates(raw)} & {SLOT_ANNOTATION, HANDOVER_GATE},
     ),
     "a pod is nominated": ForeignPatch(
-        site="berth_operator.executor.executor._nominate",
+        site="berth_operator.reservation.act.executor._nominate",
         before=lambda: pod_body(noted=True),
         act=_perform(lambda pod: Nominate(pod, NODE)),
         done=lambda raw: raw["status"].get("nominatedNodeName") == NODE,
     ),
     "a pod without requests is let past fences": ForeignPatch(
-        site="berth_operator.executor.guards.label_oldest",
+        site="berth_operator.reservation.act.guards.label_oldest",
         before=lambda: pod_body(labelled=False, gated=False),
         act=_let_in,
         done=lambda raw: _labels(raw).get(BEST_EFFORT_LABEL) == "true",
     ),
     "a pod says what its group says": ForeignPatch(
-        site="berth_operator.executor.pending_owners._annotate",
+        site="berth_operator.reservation.act.pending_owners._annotate",
         before=lambda: pod_body(labelled=False, gated=False),
         act=_annotate_by_group,
         done=lambda raw: _notes(raw).get(RESERVEABLE_ANNOTATION) == "true",
@@ -353,13 +353,13 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: _labels(raw)[TEMPLATE_HASH_LABEL] == THEIR_HASH and RELEASED_ANNOTATION not in _notes(raw),
     ),
     "a node is guarded": ForeignPatch(
-        site="berth_operator.executor.guards._guard",
+        site="berth_operator.reservation.act.guards._guard",
         before=node_body,
         act=_guard,
         done=lambda raw: HANDOVER_TAINT in taints(raw),
     ),
     "a guard is taken off": ForeignPatch(
-        site="berth_operator.executor.guards._unguard",
+        site="berth_operator.reservation.act.guards._unguard",
         before=lambda: node_body(guarded=True),
         act=_unguard,
         done=lambda raw: HANDOVER_TAINT not in taints(raw),
@@ -432,7 +432,7 @@ WITHIN: Final = frozenset(
         "berth_descheduler.migration.nodes.change_node",
         "berth_kube.events._change_known",
         "berth_kube.events._change_taints",
-        "berth_operator.executor.context.write_status",
+        "berth_operator.reservation.act.context.write_status",
         "berth_operator.capabilities.zones.fences._tell",
     }
 )

@@ -30,7 +30,7 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_operator.reconcile.actions import (
+from berth_operator.reservation.actions import (
     Action,
     AssignSlot,
     CompleteHandover,
@@ -47,9 +47,9 @@ from berth_operator.reconcile.actions import (
     Ungate,
     Validate,
 )
-from berth_operator.reconcile.manifests import handover_toleration
-from berth_operator.reconcile.observation import Assignment, Guard, Observation, ProbeResult, Survey, build_survey
-from berth_operator.reconcile.reconcile import Decision, decide
+from berth_operator.reservation.decide import Decision, decide
+from berth_operator.reservation.manifests import handover_toleration
+from berth_operator.reservation.observation import Assignment, Guard, Observation, ProbeResult, Survey, build_survey
 from berth_operator.settings import OperatorSettings
 from builders import NOON, NOON_TEXT, label_owner, pod, reservation, task
 

@@ -22,12 +22,12 @@ from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, R
 from berth_descheduler.migration.operator_liveness import StaleOperatorCleanup
 from berth_kube.errors import Call, Failure, UnreachableError
 from berth_kube.resources import LEASES, NODES, PODS, RESERVATIONS, Resource
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.nodes import GuardableNode
-from berth_operator.controller import Controller
-from berth_operator.executor.handover_path import WebhookRegistration
+from berth_operator.reservation.act.handover_path import WebhookRegistration
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.runtime.controller import Controller
+from berth_operator.runtime.workqueue import WAITING_KEY, Key, KeyKind, WorkQueue
 from berth_operator.settings import OperatorSettings
-from berth_operator.workqueue import WAITING_KEY, Key, KeyKind, WorkQueue
 from builders import FakeClock, as_api
 from fake_api import FakeApi
 from handover_builders import GATED, PLACE_UID, PROVEN, owner_pod, place, placeholder, slot, with_condition

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from berth_operator.webhook.certificates import CertificateBundle
+from berth_operator.admission.certificates import CertificateBundle
 from berth_service.certificates import KeyPair, key_to_pem, make_authority, sign_server, to_pem
 
 LONG = timedelta(days=1)

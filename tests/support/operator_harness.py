@@ -10,19 +10,19 @@ import pytest
 from berth_core.objects import Pod, PriorityClass
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.cluster_rules import ClusterRules
-from berth_operator.capability import Kernel
-from berth_operator.executor.context import Context, EventRecorder
-from berth_operator.executor.executor import ActionExecutor
-from berth_operator.executor.guards import StandingFences
-from berth_operator.executor.handover_path import HandoverProbe, WebhookRegistration
-from berth_operator.executor.node_chooser import NodeChooser
-from berth_operator.executor.quota_admission import QuotaAdmission, Validator
-from berth_operator.executor.scheduling_objects import PodGroups, PriorityClasses
-from berth_operator.reconcile.actions import Action
+from berth_operator.reservation.act.context import Context, EventRecorder
+from berth_operator.reservation.act.executor import ActionExecutor
+from berth_operator.reservation.act.guards import StandingFences
+from berth_operator.reservation.act.handover_path import HandoverProbe, WebhookRegistration
+from berth_operator.reservation.act.node_chooser import NodeChooser
+from berth_operator.reservation.act.quota_admission import QuotaAdmission, Validator
+from berth_operator.reservation.act.scheduling_objects import PodGroups, PriorityClasses
+from berth_operator.reservation.actions import Action
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.cluster_rules import ClusterRules
+from berth_operator.runtime.capability import Kernel
+from berth_operator.runtime.workqueue import Key
 from berth_operator.settings import OperatorSettings
-from berth_operator.workqueue import Key
 from builders import FakeClock, as_api
 from capability_kernels import build_kernel
 from fake_api import FakeApi

@@ -17,12 +17,12 @@ from berth_core import (
     ResourceAmounts,
 )
 from berth_kube import KUEUE_LOCAL_QUEUES, MUTATING_WEBHOOKS, NAMESPACES, PODS, QUEUES, Listed, NotFoundError, Resource
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.nodes import GuardableNode
 from berth_operator.capabilities.queues.act import QUEUES_KEY, Queues
-from berth_operator.executor.context import Context, EventRecorder
+from berth_operator.reservation.act.context import Context, EventRecorder
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.runtime.workqueue import Key
 from berth_operator.settings import OperatorSettings
-from berth_operator.workqueue import Key
 from builders import NOON_TEXT, FakeClock, as_api, pod
 from capability_kernels import build_kernel
 from fake_api import FakeApi, error

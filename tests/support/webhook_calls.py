@@ -11,11 +11,11 @@ import aiohttp
 import msgspec
 
 from berth_core.reservations import SlotState
-from berth_operator.cache.cache import Cache
+from berth_operator.admission.certificates import CertificateManager
+from berth_operator.admission.reviews import Admission
+from berth_operator.admission.server import WebhookServer
+from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
-from berth_operator.webhook.admission import Admission
-from berth_operator.webhook.certificates import CertificateManager
-from berth_operator.webhook.server import WebhookServer
 from builders import as_api, pod
 from fake_api import FakeApi
 from handover_builders import place, slot

@@ -18,13 +18,13 @@ from berth_core import (
 )
 from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
 from berth_kube import PODS, RESERVATION_WINDOWS, RESERVATIONS, Resource
-from berth_operator.cache.cache import Cache
-from berth_operator.cache.nodes import GuardableNode
 from berth_operator.capabilities.windows.act import Windows
 from berth_operator.capabilities.windows.store import WINDOW
-from berth_operator.executor.context import Context, EventRecorder
+from berth_operator.reservation.act.context import Context, EventRecorder
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.runtime.workqueue import Key
 from berth_operator.settings import OperatorSettings
-from berth_operator.workqueue import Key
 from builders import FakeClock, as_api, pod
 from capability_kernels import build_kernel
 from fake_api import FakeApi

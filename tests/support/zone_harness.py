@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from berth_operator.capabilities.zones.act import PreemptablePods, Zones
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.runtime.workqueue import Key, KeyKind
 from operator_harness import OperatorHarness, build_harness
 
 

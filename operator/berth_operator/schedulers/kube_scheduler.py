@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from berth_core import Pod
+from berth_operator.schedulers.interface import Scheduler
 
 _SCHEDULED: Final = "PodScheduled"
 _GATED_REASON: Final = "SchedulingGated"
@@ -38,3 +39,7 @@ class KubeScheduler:
 
     def steered_to(self, pod: Pod) -> str:
         return pod.status.nominated_node_name
+
+
+SCHEDULER: Final[Scheduler] = KubeScheduler()
+"""The one whose words all schedulers use that Berth knows: Volcano reports on pods as kube-scheduler does."""

@@ -4,12 +4,11 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from berth_operator.admission.reviews import AdmissionReview, Answer, Review
 from berth_operator.capabilities.evictions.manifests import PATH_OF_NAMESPACES, PATH_OF_PODS
 from berth_operator.capabilities.evictions.moves import EvictionMoves
 from berth_operator.capabilities.evictions.settings import COMMAND, EvictionSettings
-from berth_operator.capability import Capability, Kernel
-from berth_operator.webhook import Answer, Review
-from berth_operator.webhook.admission import AdmissionReview
+from berth_operator.runtime.capability import Capability, Kernel
 
 
 class Evictions(Capability):

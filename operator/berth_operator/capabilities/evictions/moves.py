@@ -60,12 +60,11 @@ from berth_kube import (
     why_not_surge,
 )
 from berth_operator import telemetry
+from berth_operator.admission.reviews import AdmissionRequest, Answer, allow
 from berth_operator.capabilities.evictions import logs, metrics
 from berth_operator.capabilities.evictions.manifests import build_eviction_webhooks
 from berth_operator.capabilities.evictions.settings import EvictionSettings
 from berth_operator.settings import OperatorSettings
-from berth_operator.webhook import Answer, allow
-from berth_operator.webhook.admission import AdmissionRequest
 
 _READ_SECONDS: Final = 1.0
 _JUDGE_SECONDS: Final = 1.6

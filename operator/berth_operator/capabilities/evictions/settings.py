@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from berth_core import InputError
-from berth_operator.capability import CommandSettings
+from berth_operator.runtime.capability import CommandSettings
 
 _LONGEST_SECONDS: Final = 1800
 

@@ -10,8 +10,8 @@ from berth_operator.capabilities.extender import logs
 from berth_operator.capabilities.extender.server import VolcanoExtender
 from berth_operator.capabilities.extender.settings import COMMAND, ExtenderSettings
 from berth_operator.capabilities.extender.verbs import Held, uncounted_by_queue
-from berth_operator.capability import Capability, Kernel
-from berth_operator.loop_threads import LoopThread
+from berth_operator.runtime.capability import Capability, Kernel
+from berth_operator.runtime.loop_threads import LoopThread
 
 _HELD_SECONDS: Final = 0.5
 """How long what is held in queues is not added up again: half of Volcano's usual session."""

@@ -7,6 +7,7 @@ import msgspec
 from aiohttp import web
 
 from berth_core import InputError
+from berth_operator.admission.reviews import IDLE_SECONDS, LARGEST_BODY_BYTES, BodyReader, BodyRefusedError
 from berth_operator.capabilities.extender import metrics
 from berth_operator.capabilities.extender.verbs import (
     ABSTAIN,
@@ -21,7 +22,6 @@ from berth_operator.capabilities.extender.verbs import (
     judge_queue,
     vote_on_job,
 )
-from berth_operator.webhook.admission import IDLE_SECONDS, LARGEST_BODY_BYTES, BodyReader, BodyRefusedError
 
 VERBS: Final = ("preemptable", "reclaimable")
 ENQUEUEABLE: Final = "jobEnqueueable"

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from berth_operator.capability import CommandSettings
+from berth_operator.runtime.capability import CommandSettings
 from berth_service.process import parse_address
 
 _OPTION: Final = "--volcano-extender-address"

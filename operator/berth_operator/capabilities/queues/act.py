@@ -48,7 +48,7 @@ from berth_kube import (
     stop_informers,
 )
 from berth_operator import telemetry
-from berth_operator.cache import GuardableNode
+from berth_operator.admission.reviews import Review
 from berth_operator.capabilities.queues import logs, metrics
 from berth_operator.capabilities.queues.decide import QueueDecision, decide_queues
 from berth_operator.capabilities.queues.gate import review_for_queue
@@ -64,20 +64,20 @@ from berth_operator.capabilities.queues.manifests import build_queue_ungating
 from berth_operator.capabilities.queues.places import QueuePod
 from berth_operator.capabilities.queues.registration import QUEUE_PATH, QueueRegistration
 from berth_operator.capabilities.queues.store import QueueStore, read_queue_pod
-from berth_operator.capability import Capability, Kernel
-from berth_operator.executor import find_pod
-from berth_operator.executor.context import (
+from berth_operator.reservation.act.context import (
     NOT_ENDED,
     WITHOUT_NODE,
     RecordedEvent,
     create_reservation,
     delete_reservation,
+    find_pod,
     require_lease,
     set_expiry,
     write_status,
 )
-from berth_operator.webhook import Review
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.runtime.capability import Capability, Kernel
+from berth_operator.runtime.workqueue import Key, KeyKind
 
 QUEUES_KEY: Final = Key("queues")
 """All queues: who is admitted depends on all of them."""

@@ -2,8 +2,7 @@
 
 from berth_core import KUEUE_GATE, KUEUE_MANAGED_LABEL, QUEUE_GATE
 from berth_operator import metrics
-from berth_operator.webhook import Answer, adding_gate, allow, name_of, patched, read_pod
-from berth_operator.webhook.admission import AdmissionReview
+from berth_operator.admission.reviews import AdmissionReview, Answer, adding_gate, allow, name_of, patched, read_pod
 
 
 def gate_for_queue(review: AdmissionReview) -> Answer:

@@ -1,7 +1,7 @@
 """The patch that lets a pod of a queue go."""
 
 from berth_core import QUEUE_GATE
-from berth_operator.reconcile import Operations
+from berth_operator.reservation.pod_patches import Operations
 
 
 def build_queue_ungating(uid: str, index: int | None) -> Operations:

@@ -10,8 +10,8 @@ from berth_core import QUEUE_WEBHOOK_CONFIGURATION
 from berth_kube import KubeClient
 from berth_operator import telemetry
 from berth_operator.capabilities.queues import logs
-from berth_operator.executor import put_webhooks
-from berth_operator.reconcile import build_webhook_configuration
+from berth_operator.reservation.act.handover_path import put_webhooks
+from berth_operator.reservation.manifests import build_webhook_configuration
 
 QUEUE_PATH: Final = "/queue"
 """Below the webhook's path: what is asked there gets the gate of queues."""

@@ -20,11 +20,10 @@ from berth_core import (
     readable_requests,
 )
 from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
-from berth_operator.cache import version_of
-from berth_operator.cache.reservations import Tombstones, version_number
 from berth_operator.capabilities.queues.decide import QueueView
 from berth_operator.capabilities.queues.places import QueuePod
-from berth_operator.reconcile import Assignment
+from berth_operator.reservation.observation import Assignment
+from berth_operator.reservation.store.reservations import Tombstones, version_number, version_of
 
 
 def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:

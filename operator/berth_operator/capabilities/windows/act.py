@@ -38,7 +38,6 @@ from berth_core import (
     readable_requests,
 )
 from berth_kube import DESCHEDULER_POLICIES, PODS, RESERVATION_WINDOWS, EventType, NotFoundError
-from berth_operator.cache import GuardableNode
 from berth_operator.capabilities.windows import logs, metrics
 from berth_operator.capabilities.windows.decide import WindowDecision, decide_window, waits_for_moves
 from berth_operator.capabilities.windows.manifests import (
@@ -50,10 +49,9 @@ from berth_operator.capabilities.windows.manifests import (
     take_slots,
 )
 from berth_operator.capabilities.windows.store import WINDOW, WindowStore
-from berth_operator.capability import Capability, Kernel, Listing
-from berth_operator.executor import Context
-from berth_operator.executor.context import (
+from berth_operator.reservation.act.context import (
     NOT_ENDED,
+    Context,
     RecordedEvent,
     create_reservation,
     delete_reservation,
@@ -61,8 +59,10 @@ from berth_operator.executor.context import (
     set_expiry,
     write_status,
 )
-from berth_operator.executor.node_chooser import ExpectedEnds
-from berth_operator.workqueue import Key
+from berth_operator.reservation.act.node_chooser import ExpectedEnds
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.runtime.capability import Capability, Kernel, Listing
+from berth_operator.runtime.workqueue import Key
 
 OPENED: Final = "WindowReserves"
 """The event on a window whose occurrence reserves from now on."""

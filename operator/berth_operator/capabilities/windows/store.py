@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from berth_core import ReservationWindow, window_of
-from berth_operator.cache import Cache, ListedObjects
-from berth_operator.workqueue import Key
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.listed_objects import ListedObjects
+from berth_operator.runtime.workqueue import Key
 
 WINDOW: Final = "window"
 """The kind of key whose name is the uid of a window."""

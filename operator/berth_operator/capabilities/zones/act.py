@@ -32,22 +32,22 @@ from berth_core import (
     volcano_group_of,
 )
 from berth_kube import PODS, REVOCABLE_ZONES, KubeClient, NotFoundError
-from berth_operator.cache import Cache
 from berth_operator.capabilities.zones import metrics
 from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
 from berth_operator.capabilities.zones.fences import LentFences
 from berth_operator.capabilities.zones.store import ZONE, ZoneStore
-from berth_operator.capability import Capability, Kernel, Listing
-from berth_operator.executor import Context
-from berth_operator.executor.context import (
+from berth_operator.reservation.act.context import (
     WITHOUT_NODE,
+    Context,
     RecordedEvent,
     require_lease,
     write_status,
 )
-from berth_operator.executor.guards import label_oldest
-from berth_operator.schedulers import POD_GROUPS
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.reservation.act.guards import label_oldest
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.runtime.capability import Capability, Kernel, Listing
+from berth_operator.runtime.workqueue import Key, KeyKind
+from berth_operator.schedulers.volcano import POD_GROUPS
 
 EVENTS: Final = {
     ZoneState.OPEN: ("ZoneOpened", "preemptable pods may use the nodes"),

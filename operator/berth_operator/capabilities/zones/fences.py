@@ -19,8 +19,8 @@ from berth_operator.capabilities.zones import logs
 from berth_operator.capabilities.zones.decide import lent_fence, lent_fence_notes
 from berth_operator.capabilities.zones.manifests import build_lent_fence
 from berth_operator.capabilities.zones.store import ZoneStore
-from berth_operator.executor import Context, PriorityClasses
-from berth_operator.executor.guards import (
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.guards import (
     NO_POD_SLOT,
     REQUESTS_ADDED,
     age_seconds,
@@ -32,7 +32,8 @@ from berth_operator.executor.guards import (
     note_omission,
     requests_anything,
 )
-from berth_operator.reconcile import FENCE_PRIORITY
+from berth_operator.reservation.act.scheduling_objects import PriorityClasses
+from berth_operator.reservation.manifests import FENCE_PRIORITY
 
 _LENT_FENCE_SECONDS: Final = 24 * 3600
 _LENT_PERIOD_SECONDS: Final = _LENT_FENCE_SECONDS // 2

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from berth_core import DAEMON_POD_LABEL, PREEMPTABLE_ANNOTATION, PREEMPTABLE_LABEL, STANDING_FENCE_LABEL, LentFence
-from berth_operator.reconcile import Body, Expressions, build_fence_against, on_same_node
+from berth_operator.reservation.manifests import Body, Expressions, build_fence_against, on_same_node
 from berth_operator.settings import PlaceholderSettings
 
 _NOT_OF_DAEMONS: Final[Expressions] = ((DAEMON_POD_LABEL, "DoesNotExist"),)

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from berth_core import RevocableZone, is_lent_fence
-from berth_operator.cache import Cache, ListedObjects
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.listed_objects import ListedObjects
+from berth_operator.runtime.workqueue import Key, KeyKind
 
 ZONE: Final = "zone"
 """The kind of key whose name is the uid of a zone."""

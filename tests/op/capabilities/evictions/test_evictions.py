@@ -15,12 +15,12 @@ from berth_core.names import EVICTION_WEBHOOK_CONFIGURATION
 from berth_kube.errors import EvictionBlockedError, ForbiddenError, KubeError, ServerError
 from berth_kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, VALIDATING_WEBHOOKS
 from berth_kube.surge import Note
+from berth_operator.admission.reviews import AdmissionRequest, UserInfo
 from berth_operator.capabilities.evictions import moves
 from berth_operator.capabilities.evictions.manifests import build_eviction_webhooks
 from berth_operator.capabilities.evictions.moves import EvictionMoves, may_go
 from berth_operator.capabilities.evictions.settings import EvictionSettings
 from berth_operator.settings import OperatorSettings
-from berth_operator.webhook.admission import AdmissionRequest, UserInfo
 from builders import NOON, FakeClock
 from fake_api import FakeApi, error
 

@@ -16,7 +16,6 @@ from berth_core.objects import Pod
 from berth_core.pod_groups import GROUP_NAME_ANNOTATION
 from berth_core.reservations import Capacity, ObjectReference, ReservationStatus, Slot, SlotState
 from berth_core.resources import ResourceAmounts
-from berth_operator.cache.cache import Cache
 from berth_operator.capabilities.extender.act import Extender
 from berth_operator.capabilities.extender.server import ENQUEUEABLE, OVERUSED, VERBS, VolcanoExtender
 from berth_operator.capabilities.extender.verbs import (
@@ -27,8 +26,9 @@ from berth_operator.capabilities.extender.verbs import (
     vote_on_job,
 )
 from berth_operator.cli import main
-from berth_operator.executor.context import Context, EventRecorder
 from berth_operator.metrics import REGISTRY
+from berth_operator.reservation.act.context import Context, EventRecorder
+from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock, pod, reservation
 from capability_kernels import build_kernel

@@ -14,9 +14,9 @@ from berth_core.labels import (
 )
 from berth_kube import KUEUE_LOCAL_QUEUES, PODS, QUEUES, KubeError
 from berth_kube.errors import ForbiddenError, ServerError, UnreachableError
+from berth_operator.admission.reviews import AdmissionRequest, AdmissionReview
 from berth_operator.capabilities.queues.gate import gate_for_queue
 from berth_operator.metrics import REGISTRY
-from berth_operator.webhook.admission import AdmissionRequest, AdmissionReview
 from builders import as_api, owner, pod
 from conventions.pages import blocks
 from conventions.tracked import ROOT

@@ -9,7 +9,7 @@ from berth_core import Reservation, ReservationPhase, WindowCondition, WindowRea
 from berth_kube import RESERVATIONS
 from berth_operator.capabilities.windows.store import WINDOW
 from berth_operator.metrics import REGISTRY
-from berth_operator.workqueue import Key
+from berth_operator.runtime.workqueue import Key
 from window_simulation import NAMESPACE, WindowSimulation, window_body
 
 

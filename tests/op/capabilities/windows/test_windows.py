@@ -22,7 +22,7 @@ from berth_core.schedules import WindowSchedule
 from berth_kube import DESCHEDULER_POLICIES, JOBS, PODS, RESERVATION_WINDOWS, RESERVATIONS, VOLCANO_POD_GROUPS
 from berth_kube.errors import ServerError
 from berth_operator.capabilities.windows.store import WINDOW
-from berth_operator.workqueue import Key
+from berth_operator.runtime.workqueue import Key
 from builders import as_api, owner, pod
 from conventions.pages import blocks
 from conventions.tracked import ROOT

@@ -10,7 +10,7 @@ from berth_core.windows import WindowState
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import RESERVATION_WINDOWS, RESERVATIONS
 from berth_operator.capabilities.windows.store import WINDOW
-from berth_operator.workqueue import Key
+from berth_operator.runtime.workqueue import Key
 from fake_api import error
 from window_simulation import NAMESPACE, WindowSimulation, window_body
 

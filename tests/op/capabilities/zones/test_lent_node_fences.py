@@ -12,12 +12,12 @@ from berth_core.objects import Pod
 from berth_core.schedules import ZoneSchedule
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES, VOLCANO_POD_GROUPS
-from berth_operator.cache.nodes import GuardableNode
 from berth_operator.capabilities.zones.act import PreemptablePods
 from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
 from berth_operator.capabilities.zones.store import ZONE
 from berth_operator.metrics import REGISTRY
-from berth_operator.workqueue import Key, KeyKind
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.runtime.workqueue import Key, KeyKind
 from builders import as_api, pod
 from conventions.tracked import ROOT
 from fake_api import error

@@ -18,11 +18,11 @@ from berth_core.migration_plans import PLAN_API_VERSION, PLAN_KIND
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import Reservation
 from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES
-from berth_operator.cache.nodes import GuardableNode
 from berth_operator.capabilities.zones.fences import LentFences
 from berth_operator.capabilities.zones.manifests import build_lent_fence
-from berth_operator.reconcile.manifests import build_placeholder
-from berth_operator.reconcile.pod_patches import build_assignment
+from berth_operator.reservation.manifests import build_placeholder
+from berth_operator.reservation.pod_patches import build_assignment
+from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.settings import PlaceholderSettings
 from builders import as_api, pod, task
 from handover_builders import note, owner_pod, place, placeholder

@@ -1,0 +1,1 @@
+"""The admission webhook: its server, its certificates and its answers."""

@@ -1,0 +1,209 @@
+"""The webhook's HTTPS server."""
+
+import asyncio
+import hmac
+import ssl
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from berth_core import BerthError, InputError
+from berth_operator import metrics, telemetry
+from berth_operator.admission.certificates import CertificateManager
+from berth_operator.admission.reviews import (
+    IDLE_SECONDS,
+    LARGEST_BODY_BYTES,
+    LINGERING_SECONDS,
+    Admission,
+    AdmissionReview,
+    Answer,
+    BodyReader,
+    BodyRefusedError,
+    ConnectionLimit,
+    Review,
+    allow,
+    read_review,
+)
+from berth_operator.settings import OperatorSettings
+
+_PATH_PREFIX: Final = "/handover/"
+_STOP_SECONDS: Final = 2.0
+REFETCH_SECONDS: Final = 2.0
+"""A part of the time that the API server waits for an answer."""
+
+_LOG = structlog.get_logger(__name__)
+
+
+class WebhookServer:
+    """Serves admission reviews over TLS."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        certificates: CertificateManager,
+        settings: OperatorSettings,
+        *,
+        reviews: Mapping[str, Review] | None = None,
+    ) -> None:
+        """`reviews` answer what is asked at further paths below the webhook's own."""
+        self._reviews = reviews or {}
+        self._admission = admission
+        self._certificates = certificates
+        self._settings = settings
+        self._bodies = BodyReader()
+        self._context: ssl.SSLContext | None = None
+        self._runner: web.AppRunner | None = None
+        self._limit: ConnectionLimit | None = None
+        self._listener: asyncio.Server | None = None
+        self._draining = False
+        self.port = settings.webhook.port
+
+    async def start(self) -> None:
+        """Listen; the manager must have a bundle by now."""
+        if self._certificates.bundle is None:
+            raise InputError("certificate", None, "a bundle issued before the server starts")
+        self._context = self._certificates.bundle.to_context()
+        app = web.Application(client_max_size=LARGEST_BODY_BYTES)
+        app.router.add_post(_PATH_PREFIX + "{path}", self._review)
+        for path in self._reviews:
+            app.router.add_post(_PATH_PREFIX + "{path}" + path, self._review)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=_STOP_SECONDS,
+            keepalive_timeout=IDLE_SECONDS,
+            lingering_time=LINGERING_SECONDS,
+            auto_decompress=False,
+        )
+        await self._runner.setup()
+        assert self._runner.server is not None  # noqa: S101 - set up above
+        self._limit = ConnectionLimit(self._runner.server)
+        try:
+            self._listener = await self._limit.listen(self._settings.webhook.host, self.port, self._context)
+        except OSError as error:
+            address = f"{self._settings.webhook.host}:{self.port}"
+            raise InputError("webhook address", address, f"one to listen on: {error.strerror}") from error
+        self.port = self._listener.sockets[0].getsockname()[1]
+        _LOG.info(telemetry.WEBHOOK_LISTENING, **{telemetry.KEY_ADDRESS: f"{self._settings.webhook.host}:{self.port}"})
+
+    def drain(self) -> None:
+        """Close each connection after its next answer.
+
+        So the caller goes to another replica.
+        """
+        self._draining = True
+
+    async def stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def why_not_serving(self, now: datetime) -> str:
+        """Return why no call would be answered under a valid certificate."""
+        if self._draining:
+            return "the webhook is about to stop"
+        if self._listener is None or not self._listener.is_serving():
+            return "the webhook does not listen"
+        bundle = self._certificates.bundle
+        is_valid = bundle is not None and bundle.is_valid(now)
+        return "" if is_valid else "the webhook's certificate is not valid at this time and is being replaced"
+
+    def reload_certificate(self) -> None:
+        """Use the manager's bundle for new connections; open ones keep theirs."""
+        if self._context is not None and self._certificates.bundle is not None:
+            self._certificates.bundle.load_into(self._context)
+
+    def client_config(self) -> Mapping[str, Any]:
+        """Return the webhook's clientConfig for its registration."""
+        bundle = self._certificates.bundle
+        if bundle is None:
+            raise InputError("certificate", None, "a bundle issued before the webhook is registered")
+        authorities = msgspec.to_builtins(bundle.authorities)
+        path = _PATH_PREFIX + bundle.path
+        if self._settings.webhook.service:
+            reference = {
+                "name": self._settings.webhook.service,
+                "namespace": self._settings.placeholders.namespace,
+                "path": path,
+            }
+            return {"service": reference, "caBundle": authorities}
+        base = self._settings.webhook.url or f"https://{self._settings.webhook.host}:{self.port}"
+        return {"url": f"{base.rstrip('/')}{path}", "caBundle": authorities}
+
+    async def _review(self, request: web.Request) -> web.Response:
+        """Answer one request; close the connection after a refusal or while draining."""
+        assert self._limit is not None  # noqa: S101 - made before the first connection
+        self._limit.has_asked(request)
+        started = time.perf_counter()
+        try:
+            review = await self._read(request)
+        except BodyRefusedError as refusal:
+            metrics.WEBHOOK_REVIEWS.labels(verdict="refused").inc()
+            response = web.Response(status=refusal.status, text=refusal.text)
+            response.force_close()
+            return response
+        answer = await self._answer(review, request.path)
+        metrics.WEBHOOK_SECONDS.observe(time.perf_counter() - started)
+        response = web.Response(body=msgspec.json.encode(answer.body), content_type="application/json")
+        if self._draining:
+            response.force_close()
+        return response
+
+    async def _read(self, request: web.Request) -> AdmissionReview:
+        """Return the review in a request; raises BodyRefusedError if there is none."""
+        bundle = self._certificates.bundle
+        asked = request.match_info["path"].encode()
+        if bundle is None or not hmac.compare_digest(asked, bundle.path.encode()):
+            raise BodyRefusedError(404, "no such path")
+        if request.content_type != "application/json":
+            raise BodyRefusedError(415, "expected application/json")
+        body = await self._bodies.read(request)
+        try:
+            return read_review(body)
+        except InputError as error:
+            raise BodyRefusedError(400, str(error)) from error
+
+    async def _answer(self, review: AdmissionReview, path: str) -> Answer:
+        """Return the answer to a review; any failure allows what is asked for."""
+        try:
+            further = next((answer for end, answer in self._reviews.items() if path.endswith(end)), None)
+            if further is not None:
+                return await further(review)
+            answer = self._admission.answer(review)
+            if not answer.is_final:
+                answer = await self._read_and_answer(review, answer)
+        except Exception:  # noqa: BLE001 - logged; the pod is allowed whatever went wrong
+            metrics.WEBHOOK_REVIEWS.labels(verdict="failed").inc()
+            _LOG.exception(telemetry.WEBHOOK_FAILED)
+            return allow(review.request.uid)
+        metrics.WEBHOOK_REVIEWS.labels(verdict=answer.verdict).inc()
+        if answer.is_out_of_time:
+            _LOG.warning(telemetry.WEBHOOK_OUT_OF_TIME, **{telemetry.KEY_POD: answer.pod})
+        if answer.reservation and not review.request.dry_run:
+            _LOG.info(
+                telemetry.WEBHOOK_GATED,
+                **{telemetry.KEY_POD: answer.pod, telemetry.KEY_UID: answer.reservation},
+            )
+        return answer
+
+    async def _read_and_answer(self, review: AdmissionReview, answer: Answer) -> Answer:
+        """Read what an answer asks for, and answer again.
+
+        After the time limit the review goes on without it.
+        """
+        try:
+            async with asyncio.timeout(REFETCH_SECONDS):
+                while not answer.is_final:
+                    await asyncio.to_thread(self._admission.refetch_unsure, answer)
+                    answer = self._admission.answer(review, is_last=bool(answer.unsure))
+        except (BerthError, TimeoutError) as error:
+            told = {telemetry.KEY_ACTION: "read anew", telemetry.KEY_POD: answer.pod, telemetry.KEY_ERROR: str(error)}
+            _LOG.warning(telemetry.ACTION_FAILED, **told)
+            return self._admission.answer(review, is_last=True)
+        return answer

@@ -1,0 +1,1 @@
+"""The calls that carry out what is decided."""

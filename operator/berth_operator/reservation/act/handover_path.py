@@ -1,0 +1,361 @@
+"""The path of hand-overs: the webhook's registration, and periodic probes of it.
+
+A dry-run pod must come back gated. Each Reservation is probed once, because its path has parts of its own: its
+namespace in the webhook's registration, and that the answering replica has heard of it. An API server hears of a
+registration late: a probe names the one that it must come back by, so that none is taken for in use before it is.
+Replicas hear of Reservations in order, so a probe for one speaks for all that are no newer and whose namespaces were
+registered. What all share, that the API server reaches the webhook and trusts it, is probed every two seconds for the
+newest unproven Reservation, else for each in turn. A failed probe is repeated with the registration repaired; a second
+failure stands for all, until probes come back gated again.
+"""
+
+import bisect
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from berth_core import (
+    RESERVATION_LABEL,
+    WEBHOOK_CONFIGURATION,
+    BerthError,
+    Pod,
+    Reservation,
+    RetryableError,
+    SlotState,
+)
+from berth_kube import MUTATING_WEBHOOKS, PODS, AlreadyExistsError, KubeClient, KubeError, NotFoundError
+from berth_operator import metrics, telemetry
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.manifests import ANY_REGISTRATION, build_probe, build_webhook_configuration
+from berth_operator.reservation.observation import ProbeResult, holds_our_gate
+from berth_operator.reservation.store.reservations import version_of
+
+_LOG = structlog.get_logger(__name__)
+
+# --- the webhook's registration --------------------------------------------------------------------------------------
+# Its existence, namespaces and address.
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A registration as written; API servers use it a moment later."""
+
+    namespaces: frozenset[str] = frozenset()
+    digest: str = ANY_REGISTRATION
+
+
+class WebhookRegistration:
+    """Registers the namespaces with live Reservations; no registration without any."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        client_config: Callable[[], Mapping[str, Any]],
+        live_namespaces: Callable[[], frozenset[str]],
+        own_namespace: str,
+        timeout_seconds: int,
+    ) -> None:
+        self._client = client
+        self.client_config = client_config
+        """Returns how API servers reach the webhook."""
+        self._live_namespaces = live_namespaces
+        self._own_namespace = own_namespace
+        self._timeout_seconds = timeout_seconds
+        self._lock = threading.Lock()
+        self._written: dict[str, Any] | None = None
+        self._stale = True
+
+    def ensure(self, namespace: str) -> None:
+        """Register a namespace with a live Reservation."""
+        with self._lock:
+            if self._written is None or namespace not in _covered(self._written):
+                self._write(self._live_namespaces() | {namespace})
+
+    @property
+    def registered(self) -> Registered:
+        """Return what was written last."""
+        with self._lock:
+            if self._written is None:
+                return Registered()
+            return Registered(frozenset(_covered(self._written)), _digest(self._written))
+
+    def reconcile(self) -> bool:
+        """Reconcile the registration with the live Reservations; return whether it changed.
+
+        A namespace that has no more of them beside others that do stays until the next refresh: API servers need a
+        while for each change, and what is unproven is proven anew by it.
+        """
+        with self._lock:
+            before, namespaces = self._written, self._live_namespaces()
+            if not namespaces:
+                self._remove()
+            elif before is None or self._stale:
+                self._write(namespaces)
+            else:
+                self._write(namespaces.union(_covered(before)))
+            return self._written != before
+
+    def refresh(self) -> None:
+        """Write the registration again, even if it seems unchanged, for live Reservations only."""
+        with self._lock:
+            self._stale = True
+        self.reconcile()
+
+    def _write(self, namespaces: frozenset[str]) -> None:
+        body = build_webhook_configuration(
+            client_config=self.client_config(),
+            namespaces=namespaces,
+            own_namespace=self._own_namespace,
+            timeout_seconds=self._timeout_seconds,
+        )
+        changed = body != self._written
+        if not changed and not self._stale:
+            return
+        put_webhooks(self._client, WEBHOOK_CONFIGURATION, body, was_there=self._written is not None)
+        self._written, self._stale = body, False
+        if changed:
+            _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})
+
+    def _remove(self) -> None:
+        try:
+            self._client.delete(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
+        except NotFoundError:
+            pass
+        else:
+            _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: []})
+        self._written = None
+
+
+def put_webhooks(client: KubeClient, name: str, body: Mapping[str, Any] | None, *, was_there: bool) -> bool:
+    """Create or replace a registration, None deletes it; return whether there was or is one."""
+    if body is None:
+        with suppress(NotFoundError):
+            client.delete(MUTATING_WEBHOOKS, name)
+            return True
+        return False
+    change = {"webhooks": body["webhooks"]}
+    if was_there:
+        with suppress(NotFoundError):
+            client.merge_patch(MUTATING_WEBHOOKS, name, change)
+            return True
+    try:
+        client.create(MUTATING_WEBHOOKS, body)
+    except AlreadyExistsError:
+        client.merge_patch(MUTATING_WEBHOOKS, name, change)
+    return True
+
+
+def _covered(body: Mapping[str, Any]) -> list[str]:
+    """Return the namespaces that a registration covers for hand-overs."""
+    values: list[str] = body["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
+    return values
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    """Return the digest by which probes recognise a registration in use."""
+    digest: str = body["webhooks"][1]["objectSelector"]["matchExpressions"][1]["values"][0]
+    return digest
+
+
+# --- probes ----------------------------------------------------------------------------------------------------------
+
+_PROBE_SECONDS: Final = 2.0
+_DOUBT_SECONDS: Final = 0.3
+"""Until the next probe after a failed one, or after the first gated one."""
+_UNPROVEN_SECONDS: Final = 0.5
+"""Until the next probe while Reservations are unproven: it speaks for all of them."""
+_PROPAGATION_SECONDS: Final = (0.1, 0.1, 0.2)
+"""Pauses between the probes for one Reservation, until the API server uses the registration as written."""
+_TRIES: Final = 2
+"""This many equal probes in a row decide whether the path works."""
+
+GATED: Final = "a dry-run pod came back gated"
+NOT_IN_USE: Final = "the API server does not use the webhook's registration as written yet"
+NOT_GATED: Final = "a dry-run pod came back without the gate; is the webhook up?"
+
+
+class HandoverProbe:
+    """Probes the hand-over path on request and periodically; thread-safe.
+
+    A request probes the path of one Reservation, the periodic probe that of all.
+    """
+
+    def __init__(self, context: Context, scope: WebhookRegistration) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._scope = scope
+        self._settings = context.settings.placeholders
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._last_uid = ""
+        self._in_a_row = 0
+        self._gated_last = False
+        self._on_change: Callable[[], None] = lambda: None
+
+    @property
+    def proven(self) -> bool:
+        """Return whether this process's last probe came back gated."""
+        return self._gated_last
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Register a callback for changes of `proven`."""
+        self._on_change = listener
+
+    def probe(self, reservation: Reservation) -> None:
+        """Probe for a Reservation and record the result.
+
+        Raises the API server's error. Raises `RetryableError`, with nothing recorded, where the API server does not use
+        the registration yet.
+        """
+        try:
+            self._scope.ensure(reservation.metadata.namespace)
+            gated = self._is_in_use_for(reservation)
+        except KubeError as error:
+            self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=False, message=str(error)))
+            raise
+        self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=gated, message=GATED if gated else NOT_GATED))
+        if gated and not self._gated_last:
+            self.probe_soon()
+
+    def probe_soon(self) -> None:
+        """Wake `run` for another probe."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Make `run` return soon."""
+        self._stop.set()
+        self._wake.set()
+
+    def run(self, leads: Callable[[], bool]) -> None:
+        """Probe the path periodically while this replica leads, until stopped."""
+        while not self._stop.is_set():
+            if not leads():
+                self.reset()
+                self._stop.wait(_DOUBT_SECONDS)
+                continue
+            self.probe_path()
+            self._wake.wait(self._pause_seconds())
+            self._wake.clear()
+
+    def reset(self) -> None:
+        """Forget the results: this replica does not lead."""
+        self._last_uid, self._in_a_row = "", 0
+        self._set_gated(gated=False)
+        self._cache.put_path(None)
+
+    def probe_path(self) -> None:
+        """Probe for the next Reservation.
+
+        Equal results in a row decide for all.
+        """
+        unproven = self._newest_unproven()
+        reservation = unproven or self._next()
+        if reservation is None:
+            return
+        try:
+            gated, text = self._is_gated(reservation, ANY_REGISTRATION), ""
+            if gated and unproven is not None:
+                self._proves_registration(unproven)
+        except RetryableError:
+            return  # unknown; while the API server is down, nothing in it can change
+        except BerthError as error:
+            gated, text = False, str(error)
+        self._in_a_row = self._in_a_row + 1 if gated is self._gated_last else 1
+        self._set_gated(gated=gated)
+        if not gated:
+            self._repair_registration()
+        known = self._cache.path()
+        if known is None and gated:
+            self._publish(ProbeResult(gated=True, message=GATED, of_path=True))
+        elif self._in_a_row >= _TRIES and (known is None or known.gated is not gated):
+            self._publish(ProbeResult(gated=gated, message=GATED if gated else text or NOT_GATED, of_path=True))
+
+    def _pause_seconds(self) -> float:
+        """Return the pause before the next probe, shorter while Reservations are unproven."""
+        if not self._is_settled():
+            return _DOUBT_SECONDS
+        return _UNPROVEN_SECONDS if self._newest_unproven() is not None else _PROBE_SECONDS
+
+    def _is_settled(self) -> bool:
+        """Return whether the last probe and the recorded state are gated."""
+        known = self._cache.path()
+        return self._gated_last and known is not None and known.gated
+
+    def _publish(self, result: ProbeResult) -> None:
+        self._cache.put_path(result)
+        metrics.PATH_PROVEN.set(int(result.gated))
+        log = _LOG.info if result.gated else _LOG.warning
+        log(telemetry.PATH_PROVEN if result.gated else telemetry.PATH_BROKEN, **{telemetry.KEY_MESSAGE: result.message})
+
+    def _set_gated(self, *, gated: bool) -> None:
+        changed, self._gated_last = gated is not self._gated_last, gated
+        if changed:
+            self._on_change()
+
+    def _repair_registration(self) -> None:
+        # Another writer may have changed or deleted it.
+        try:
+            self._scope.refresh()
+        except BerthError as error:
+            _LOG.warning(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "register", telemetry.KEY_ERROR: str(error)})
+
+    def _newest_unproven(self) -> Reservation | None:
+        """Return the Reservation whose probe speaks for most unproven ones.
+
+        Reservations in unregistered namespaces wait for the registration.
+        """
+        registered = self._scope.registered.namespaces
+        waiting = (one for one in self._cache.unproven() if one.metadata.namespace in registered)
+        return max(waiting, key=lambda one: version_of(one.metadata), default=None)
+
+    def _next(self) -> Reservation | None:
+        """Return the next live Reservation, preferring those with a held slot.
+
+        A Reservation without one needs a fresh result when it gets its first slot.
+        """
+        live = {r.metadata.uid: r for r in self._cache.reservations() if r.is_live}
+        if not live:
+            return None
+        uids = sorted(uid for uid, one in live.items() if _offers_slot(one)) or sorted(live)
+        self._last_uid = uids[bisect.bisect_right(uids, self._last_uid) % len(uids)]
+        return live[self._last_uid]
+
+    def _is_in_use_for(self, reservation: Reservation) -> bool:
+        """Return whether the registration gates pods of a Reservation.
+
+        Raises `RetryableError` where the registration is too recent. The first failure is repeated in any case: another
+        replica may have to hear of the Reservation.
+        """
+        if self._proves_registration(reservation):
+            return True
+        for pause in _PROPAGATION_SECONDS:
+            self._stop.wait(pause)
+            if self._proves_registration(reservation):
+                return True
+            if not self._is_gated(reservation, ANY_REGISTRATION):
+                return False
+        self._repair_registration()
+        raise RetryableError(NOT_IN_USE)
+
+    def _proves_registration(self, reservation: Reservation) -> bool:
+        """Return whether the registration as last written gates a dry-run pod."""
+        registered = self._scope.registered
+        gated = self._is_gated(reservation, registered.digest)
+        if gated:
+            self._cache.put_shared_probe(reservation, registered.namespaces)
+        return gated
+
+    def _is_gated(self, reservation: Reservation, registration: str) -> bool:
+        """Return whether a dry-run pod comes back gated for a Reservation."""
+        body = build_probe(reservation, registration, self._settings)
+        pod = self._client.create(PODS, body, namespace=self._settings.namespace, dry_run=True, type=Pod)
+        return holds_our_gate(pod) and pod.metadata.labels.get(RESERVATION_LABEL) == reservation.metadata.uid
+
+
+def _offers_slot(reservation: Reservation) -> bool:
+    return any(slot.state is SlotState.HELD for slot in reservation.status.slots)

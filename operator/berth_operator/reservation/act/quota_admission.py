@@ -1,0 +1,537 @@
+"""Admission of each new Reservation against limits and quotas, counting all others.
+
+The rules themselves are in `berth_operator.quota`.
+"""
+
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from berth_core import (
+    InputError,
+    Pod,
+    PodSpec,
+    Reservation,
+    ReservationReason,
+    ReservationTask,
+    RetryableError,
+    SlotState,
+    parse_timestamp,
+)
+from berth_kube import (
+    PODS,
+    QUEUES,
+    RESERVATIONS,
+    ForbiddenError,
+    InvalidObjectError,
+    KubeError,
+    NotFoundError,
+    RefusedError,
+    Resource,
+)
+from berth_operator.quota.limit_range import why_out_of_range
+from berth_operator.quota.limits import (
+    Holding,
+    LimitSettings,
+    holding_of,
+    open_slots,
+    why_not_tolerable,
+    why_over_limit,
+)
+from berth_operator.quota.resource_quota import (
+    PodTraits,
+    ResourceQuota,
+    counts,
+    names_class,
+    traits_of,
+    usage_of,
+    why_refused,
+)
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.scheduling_objects import PriorityClasses
+from berth_operator.reservation.manifests import Body, build_admission_pod, build_validation_pod
+from berth_operator.reservation.node_choice import NodeChoice
+from berth_operator.reservation.observation import Verdict
+from berth_operator.reservation.store.cluster_rules import ClusterRules
+from berth_operator.reservation.store.reservations import templates_as_written
+from berth_operator.reservation.validation import refuse_requests
+from berth_operator.schedulers import volcano
+from berth_operator.schedulers.volcano import scheduler_of
+
+_SYSTEM_NAMESPACE: Final = "kube-system"
+
+Specs = tuple[tuple[PodSpec, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What an admitted Reservation holds."""
+
+    namespace: str
+    counts: tuple[int, ...]
+    """Open slots of each task; the rest follows from the immutable spec."""
+    holding: Holding
+    usage: Mapping[PodTraits, Mapping[str, int]]
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What all admitted Reservations of one namespace hold."""
+
+    holding: Holding = field(default_factory=Holding)
+    usage: dict[PodTraits, dict[str, int]] = field(default_factory=dict)
+
+
+class QuotaAdmission:
+    """Amounts that admitted Reservations hold, by namespace; thread-safe.
+
+    Each admitted Reservation counts for the next. It stays admitted: a limit that is lowered later takes nothing away,
+    as with a quota. After a restart the statuses show which Reservations hold anything.
+    """
+
+    def __init__(self, settings: LimitSettings, rules: ClusterRules) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._sums: dict[str, _Sums] = {}
+        self._total = Holding()
+        """What all admitted Reservations hold."""
+
+    def note(self, reservation: Reservation) -> None:
+        """Count a version of a Reservation, which may hold less by now."""
+        uid = reservation.metadata.uid
+        with self._lock:
+            known = self._entries.get(uid)
+            if not reservation.is_live:
+                self._put(uid, None)
+            elif known is None:
+                self._put(uid, self._measure(reservation) if _holds_anything(reservation) else None)
+            elif known.counts != _counts(_open_specs(reservation)):
+                self._put(uid, self._measure(reservation))
+
+    def forget(self, uid: str) -> None:
+        with self._lock:
+            self._put(uid, None)
+
+    def admit(self, reservation: Reservation) -> str:
+        """Count a Reservation, or return the limit that forbids it.
+
+        Returns "" for a Reservation that it counts.
+        """
+        entry = self._measure(reservation)
+        with self._lock:
+            if reservation.metadata.uid in self._entries:
+                return ""
+            refusal = self._refusal(reservation, entry)
+            if not refusal:
+                self._put(reservation.metadata.uid, entry)
+            return refusal
+
+    def _refusal(self, reservation: Reservation, asked: _Entry) -> str:
+        namespace = asked.namespace
+        quotas = self._rules.quotas.all_in(namespace)
+        sums = self._sums.get(namespace, _Sums())
+        specs = _open_specs(reservation)
+        return (
+            self._rules.why_unknown(namespace)
+            or self._why_class_is_unknown(asked.usage)
+            or self._why_class_is_guarded(namespace, asked.usage, quotas)
+            or self._why_out_of_range(namespace, specs)
+            or self._why_over_limits(namespace, sums, asked)
+            or next(filter(None, (self._why_quota_refuses(quota, specs, asked, sums) for quota in quotas)), "")
+        )
+
+    def _why_over_limits(self, namespace: str, sums: _Sums, asked: _Entry) -> str:
+        offered = self._rules.nodes.total()
+        whose = f"the Reservations of namespace {namespace}"
+        return why_over_limit(
+            whose, self._settings.of(namespace), sums.holding, asked.holding, offered
+        ) or why_over_limit(
+            "the Reservations of all namespaces", self._settings.cluster, self._total, asked.holding, offered
+        )
+
+    def _why_class_is_unknown(self, usage: Iterable[PodTraits]) -> str:
+        """Return which PriorityClass cannot be read, "" if all can: its value is what places are held with."""
+        classes = ((traits.priority_class, self._rules.classes.get(traits.priority_class)) for traits in usage)
+        reasons = (
+            f"PriorityClass {name} cannot be read: {known.metadata.unreadable}"
+            for name, known in classes
+            if known is not None and known.metadata.unreadable
+        )
+        return next(reasons, "")
+
+    def _why_class_is_guarded(
+        self, namespace: str, usage: Iterable[PodTraits], quotas: tuple[ResourceQuota, ...]
+    ) -> str:
+        """Return why a namespace may not use a guarded PriorityClass."""
+        for traits in usage:
+            why = self._why_guarded(traits.priority_class) if namespace != _SYSTEM_NAMESPACE else None
+            if why is not None and not any(names_class(quota, traits) for quota in quotas):
+                return (
+                    f"namespace {namespace} may not reserve with PriorityClass {traits.priority_class}{why}: "
+                    "it has no ResourceQuota that is scoped to it"
+                )
+        return ""
+
+    def _why_guarded(self, name: str) -> str | None:
+        """Return why a class is guarded, None if it is not."""
+        known, highest = self._rules.classes.get(name), self._settings.highest_priority
+        if known is not None and known.value > highest:
+            return f", whose value {known.value} is above {highest}"
+        return "" if name in self._settings.guarded_classes else None
+
+    def _why_out_of_range(self, namespace: str, specs: Specs) -> str:
+        ranges = self._rules.limit_ranges.all_in(namespace)
+        return next(filter(None, (why_out_of_range(ranges, spec) for spec, _ in specs)), "") if ranges else ""
+
+    def _why_quota_refuses(self, quota: ResourceQuota, specs: Specs, asked: _Entry, sums: _Sums) -> str:
+        wanted = _total(usage for traits, usage in asked.usage.items() if counts(quota, traits))
+        held = _total(usage for traits, usage in sums.usage.items() if counts(quota, traits))
+        concerned = [spec for spec, _ in specs if counts(quota, self._traits(spec))]
+        return next(filter(None, (why_refused(quota, spec, wanted, held) for spec in concerned)), "")
+
+    def _traits(self, spec: PodSpec) -> PodTraits:
+        default = None if spec.priority_class_name else self._rules.default_class()
+        return traits_of(spec, default.metadata.name if default else "")
+
+    def _measure(self, reservation: Reservation) -> _Entry:
+        """Return what a Reservation holds or will hold.
+
+        Raises `InputError` for bad quantities.
+        """
+        specs = _open_specs(reservation)
+        usage: dict[PodTraits, dict[str, int]] = {}
+        for spec, count in specs:
+            group = usage.setdefault(self._traits(spec), {})
+            for name, amount in usage_of(spec).items():
+                group[name] = group.get(name, 0) + amount * count
+        return _Entry(reservation.metadata.namespace, _counts(specs), holding_of(specs), usage)
+
+    def _put(self, uid: str, entry: _Entry | None) -> None:
+        """Replace an entry and update the sums."""
+        known = self._entries.pop(uid, None)
+        if known is not None:
+            self._add(known, sign=-1)
+        if entry is not None:
+            self._entries[uid] = entry
+            self._add(entry, sign=1)
+
+    def _add(self, entry: _Entry, *, sign: int) -> None:
+        sums = self._sums.setdefault(entry.namespace, _Sums())
+        sums.holding = sums.holding.plus(entry.holding) if sign > 0 else sums.holding.minus(entry.holding)
+        self._total = self._total.plus(entry.holding) if sign > 0 else self._total.minus(entry.holding)
+        for traits, usage in entry.usage.items():
+            group = sums.usage.setdefault(traits, {})
+            for name, amount in usage.items():
+                group[name] = group.get(name, 0) + sign * amount
+            if not any(group.values()):
+                del sums.usage[traits]
+        if not sums.usage and not sums.holding.slots:
+            del self._sums[entry.namespace]
+
+
+def _open_specs(reservation: Reservation) -> Specs:
+    """Return the tasks' pod specs with their numbers of open slots."""
+    counted = open_slots(reservation)
+    return tuple((task.template.spec, counted[task.name]) for task in reservation.spec.tasks)
+
+
+def _counts(specs: Specs) -> tuple[int, ...]:
+    return tuple(count for _, count in specs)
+
+
+def _holds_anything(reservation: Reservation) -> bool:
+    """Return whether a status shows that places are held already."""
+    return any(slot.placeholder or slot.state is not SlotState.PENDING for slot in reservation.status.slots)
+
+
+def _total(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for usage in several:
+        for name, amount in usage.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+# --- validation ------------------------------------------------------------------------------------------------------
+# The verdict on a new Reservation: whether the API server accepts its pods, and whether quotas allow the amount.
+
+_REMEMBERED: Final = 10_000
+_QUEUE_SECONDS: Final = 60.0
+"""How long after the creation of a Reservation its queue may still be created."""
+_NAMED: Final = 10
+"""As many queues a message names."""
+_UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]*)"')
+_ASKED_SECONDS: Final = 30.0
+"""How long an answer of a namespace's admission counts for equal templates."""
+_OF_AMOUNTS: Final = ("exceeded quota", "failed quota", "insufficient quota", " usage per ", "limit to request ratio")
+"""Messages of quotas and limit ranges, which are checked with other Reservations' amounts."""
+_NOT_OF_THE_TEMPLATE: Final = ('cannot create resource "pods"', "error looking up service account")
+"""Refusals that are not about the template: a missing right, or no default account yet."""
+
+
+class Validator:
+    """Validates templates by dry runs, then by the namespace's quota.
+
+    Templates of equal shape are run once.
+    """
+
+    def __init__(self, context: Context, priorities: PriorityClasses, quotas: QuotaAdmission) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._settings = context.settings
+        self._clock = context.clock
+        self._priorities = priorities
+        self._quotas = quotas
+        self._lock = threading.Lock()
+        self._accepted: dict[tuple[str, ...], float] = {}
+        """Accepted shapes, oldest first, and when (monotonic seconds)."""
+
+    def judge(self, reservation: Reservation) -> Verdict | None:
+        """Return why a Reservation is impossible; otherwise count it.
+
+        Raises `RetryableError` while its queue may still be created.
+        """
+        certain = (
+            self._why_unknown_queue(reservation)
+            or self._why_unknown_class(reservation)
+            or self._why_beyond_limits(reservation)
+        )
+        told = certain or self._why_refused(reservation)
+        if told is None or told.reason is not ReservationReason.INVALID:
+            told = refuse_requests(reservation) or told
+        if told is not None and told.reason is ReservationReason.INVALID:
+            return told
+        forbidden = self._why_forbidden(reservation)
+        if told is not None and forbidden is None:
+            self.forget(reservation.metadata.uid)
+        return forbidden or told
+
+    def forget(self, uid: str) -> None:
+        """Stop counting a Reservation."""
+        self._quotas.forget(uid)
+
+    def _why_unknown_queue(self, reservation: Reservation) -> Verdict | None:
+        """Return that `spec.queue` names no queue, where the cluster has queues.
+
+        A Reservation that is young is left Pending: what is applied together may come in any order.
+        """
+        name = reservation.spec.queue
+        known = self._queues(reservation) if name else None
+        if known is None or name in known:
+            return None
+        text = (
+            f'spec.queue is "{name}", which is no Queue of the cluster; expected {", ".join(known[:_NAMED]) or "one"}'
+        )
+        text += f" or another of {len(known)}" if len(known) > _NAMED else ""
+        uid, created = reservation.metadata.uid, parse_timestamp(reservation.metadata.creation_timestamp or "")
+        if (self._clock.now() - created).total_seconds() >= _QUEUE_SECONDS:
+            return Verdict(ReservationReason.INVALID, text)
+        seen = self._cache.observe(uid)
+        known_choice = seen.choice if seen is not None else None
+        if known_choice is None or known_choice.reason != ReservationReason.UNKNOWN_QUEUE:
+            # Not again: each choice that is put has the Reservation looked at at once.
+            told = f"{text}; Invalid if none comes within {_QUEUE_SECONDS:g} s of its creation"
+            self._cache.put_choice(uid, NodeChoice(reason=ReservationReason.UNKNOWN_QUEUE, message=told))
+        raise RetryableError(text)
+
+    def _queues(self, reservation: Reservation) -> tuple[str, ...] | None:
+        """Return the names of all queues that a Reservation may name, None where any name will do.
+
+        It will where there are no queues of Volcano, or they may not be listed. Volcano knows no queue of Berth.
+        """
+        known = self._names_of(volcano.QUEUES)
+        schedulers = {scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
+        if known is None or volcano.NAME in schedulers:
+            return known
+        return tuple(sorted({*known, *(self._names_of(QUEUES) or ())}))
+
+    def _names_of(self, resource: Resource) -> tuple[str, ...] | None:
+        """Return the names of a kind's objects, None where there is no such kind or it may not be listed."""
+        try:
+            found = self._client.list(resource).items
+        except (NotFoundError, ForbiddenError):
+            return None
+        return tuple(sorted(one["metadata"]["name"] for one in found))
+
+    def _why_unknown_class(self, reservation: Reservation) -> Verdict | None:
+        for task in reservation.spec.tasks:
+            try:
+                self._priorities.of(task.template.spec)
+            except NotFoundError:
+                name = task.template.spec.priority_class_name
+                return _invalid(task, f'no PriorityClass is named "{name}"')
+        return None
+
+    def _why_beyond_limits(self, reservation: Reservation) -> Verdict | None:
+        """Return the operator's node or toleration limit that a template breaks."""
+        limits = self._settings.limits
+        reserved = frozenset() if limits.control_plane_nodes else self._cache.control_plane_nodes()
+        for task in reservation.spec.tasks:
+            names = set(task.node_names)
+            if names and names <= reserved:
+                told = ", ".join(sorted(names))
+                return _invalid(task, f"{told}: no place is held on control-plane nodes (--control-plane-nodes)")
+            tolerations = () if limits.dry_runs else task.template.spec.tolerations
+            refusal = why_not_tolerable(tolerations, limits.tolerable(reservation.metadata.namespace))
+            if refusal:
+                return _invalid(task, refusal)
+        return None
+
+    # --- what the API server says
+
+    def _why_refused(self, reservation: Reservation) -> Verdict | None:
+        """Return the API server's refusal of a template in either namespace."""
+        name, namespace = reservation.metadata.name, reservation.metadata.namespace
+        templates = templates_as_written(reservation)
+        if not templates:
+            raw = self._client.get(RESERVATIONS, name, namespace=namespace)
+            templates = [task.get("template") or {} for task in raw["spec"]["tasks"] or ()]
+        shape = _digest_of_shape(templates)
+        as_pod = (shape,)
+        in_namespace = (shape, namespace, reservation.spec.scheduler_name)
+        questions: list[tuple[tuple[str, ...], Callable[..., Verdict | None]]] = []
+        if not self._was_accepted(as_pod):
+            questions.append((as_pod, self._why_malformed))
+        if self._settings.limits.dry_runs and not self._was_accepted(in_namespace, _ASKED_SECONDS):
+            questions.append((in_namespace, self._why_not_admitted))
+        for key, ask in questions:
+            for template, task in zip(templates, reservation.spec.tasks, strict=True):
+                verdict = ask(reservation, task, template)
+                if verdict is not None:
+                    return verdict
+            self._remember(key)
+        return None
+
+    def _was_accepted(self, key: tuple[str, ...], within_seconds: float | None = None) -> bool:
+        with self._lock:
+            at = self._accepted.get(key)
+        if at is None:
+            return False
+        return within_seconds is None or self._clock.monotonic() - at < within_seconds
+
+    def _remember(self, key: tuple[str, ...]) -> None:
+        with self._lock:
+            self._accepted.pop(key, None)
+            self._accepted[key] = self._clock.monotonic()
+            while len(self._accepted) > _REMEMBERED:
+                del self._accepted[next(iter(self._accepted))]
+
+    def _why_malformed(
+        self, reservation: Reservation, task: ReservationTask, raw_template: dict[str, Any]
+    ) -> Verdict | None:
+        """Return why a template is not a valid pod."""
+        settings = self._settings.placeholders
+        body = build_validation_pod(reservation.metadata.uid, task.name, raw_template, settings)
+        try:
+            self._client.create(PODS, body, namespace=settings.namespace, dry_run=True, strict=True)
+        except (InvalidObjectError, RefusedError) as error:
+            words = _without_pod_name(error, body)
+            return _invalid(task, _explain_unknown_fields(words) or words)
+        except ForbiddenError:
+            return None  # our own namespace may be stricter than the owner's
+        return None
+
+    def _why_not_admitted(
+        self, reservation: Reservation, task: ReservationTask, raw_template: dict[str, Any]
+    ) -> Verdict | None:
+        """Return why admission in the Reservation's namespace refuses a task's pods."""
+        namespace = reservation.metadata.namespace
+        body = build_admission_pod(reservation, task, raw_template)
+        try:
+            pod = self._client.create(PODS, body, namespace=namespace, dry_run=True, type=Pod)
+        except ForbiddenError as error:
+            if any(words in error.message for words in _NOT_OF_THE_TEMPLATE):
+                raise
+            if any(words in error.message for words in _OF_AMOUNTS):
+                return Verdict(ReservationReason.FORBIDDEN, f"task {task.name}: {_without_pod_name(error, body)}")
+            return _refused_there(task, namespace, _without_pod_name(error, body))
+        except (InvalidObjectError, RefusedError) as error:
+            return _refused_there(task, namespace, _without_pod_name(error, body))
+        return _why_changed(task, namespace, body, pod)
+
+    def _why_forbidden(self, reservation: Reservation) -> Verdict | None:
+        """Count the Reservation, or return the limit or quota that forbids it."""
+        try:
+            refusal = self._quotas.admit(reservation)
+        except InputError as error:
+            return Verdict(ReservationReason.INVALID, str(error))
+        return Verdict(ReservationReason.FORBIDDEN, refusal) if refusal else None
+
+
+_FREE_TEXTS: Final = frozenset(
+    ("spec", containers, *rest)
+    for containers in ("containers", "initContainers")
+    for rest in (("image",), ("command",), ("args",), ("env", "value"))
+)
+"""Paths of a template at which any text makes a valid pod."""
+_ANY_TEXT: Final = {"": None}
+_LABEL: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+def _digest_of_shape(templates: list[dict[str, Any]]) -> str:
+    """Return a digest that templates share which differ in images, commands, variables and values of labels only.
+
+    A placeholder copies none of these: what one template was allowed to hold, all of its shape may.
+    """
+    shapes = [_shape(template) for template in templates]
+    return hashlib.sha256(msgspec.json.encode(shapes, order="deterministic")).hexdigest()[:32]
+
+
+def _shape(node: Any, path: tuple[str, ...] = ()) -> Any:  # noqa: ANN401 - part of a template
+    """Return part of a template without the texts that make no pod invalid."""
+    if isinstance(node, dict):
+        return {key: _shape(value, (*path, key)) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_shape(one, path) for one in node]
+    return _ANY_TEXT if isinstance(node, str) and _is_free(node, path) else node
+
+
+def _is_free(text: str, path: tuple[str, ...]) -> bool:
+    if path[:2] == ("metadata", "labels"):
+        return _LABEL.fullmatch(text) is not None
+    return path in _FREE_TEXTS and text == (text.strip() or None)
+
+
+def _explain_unknown_fields(told: str) -> str:
+    """Return the unknown fields of a template, "" for another error."""
+    fields = _UNKNOWN_FIELD.findall(told)
+    if not fields:
+        return ""
+    names = ", ".join(f"template.{name}" for name in fields)
+    return f"unknown field {names}: a template has the fields of a pod; correct the name or leave it out"
+
+
+def _invalid(task: ReservationTask, text: str) -> Verdict:
+    return Verdict(ReservationReason.INVALID, f"task {task.name}: {text}")
+
+
+def _refused_there(task: ReservationTask, namespace: str, words: str) -> Verdict:
+    return _invalid(task, f"admission in namespace {namespace} refuses such a pod: {words}")
+
+
+def _without_pod_name(error: KubeError, body: Body) -> str:
+    """Return a refusal without the name of the dry-run pod."""
+    name = body["metadata"]["name"]
+    return error.message.removeprefix(f'Pod "{name}" is invalid: ').removeprefix(f'pods "{name}" is forbidden: ')
+
+
+def _why_changed(task: ReservationTask, namespace: str, body: Body, pod: Pod) -> Verdict | None:
+    """Return how admission changes a pod's choice of nodes.
+
+    A placeholder would lack that change.
+    """
+    asked = dict(task.template.spec.node_selector)
+    if pod.spec.node_selector != asked:
+        text = f"admission in namespace {namespace} makes the nodeSelector {dict(pod.spec.node_selector)} of {asked}"
+    elif pod.spec.scheduler_name != body["spec"]["schedulerName"]:
+        text = f"admission in namespace {namespace} gives such a pod the schedulerName {pod.spec.scheduler_name}"
+    else:
+        return None
+    return _invalid(task, f"{text}; write it into the template, as the owner's pods have it")

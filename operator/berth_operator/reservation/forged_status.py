@@ -1,0 +1,87 @@
+"""Claims of a status that running placeholders disprove.
+
+They say that slots are taken or lost, or that all is over. While this process leads it trusts only its own statuses
+(`store.reservations`); this covers what it finds when it begins to lead. Claims that nothing disproves are accepted: a
+slot without a placeholder, an end before all was held.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from berth_core import Pod, ReservationPhase, ReservationReason, ReservationStatus, Slot, SlotState, is_expired
+from berth_operator.reservation.observation import Observation, SlotView
+from berth_operator.reservation.slots import is_closed, view_slots
+from berth_operator.reservation.validation import refuse
+from berth_operator.settings import HandoverSettings
+
+_PAST: Final = frozenset({SlotState.TAKEN, SlotState.LOST})
+
+_BEFORE_ITS_PLACEHOLDER: Final = ReservationReason.HANDOVER_TIMEOUT
+"""The only loss after which the placeholder may still run: nothing disproves it."""
+
+
+def without_forged_claims(
+    seen: Observation, now: datetime, handover: HandoverSettings, is_there: Callable[[Pod], bool]
+) -> Observation:
+    """Return the observation without claims that running placeholders disprove.
+
+    A placeholder is deleted before its slot is taken or lost, and with the last one its Reservation is over. Pods and
+    status arrive separately, so `is_there` checks whether a placeholder still runs.
+    """
+    if seen.reservation.phase is ReservationPhase.FAILED:
+        return _without_end(seen, now, handover, is_there)
+    past = (slot for slot in seen.reservation.status.slots if slot.state in _PAST)
+    doubted = [slot for slot in past if slot.reason != _BEFORE_ITS_PLACEHOLDER]
+    if not doubted:
+        return seen
+    running = {(v.slot.task, v.slot.index): _running(v) for v in view_slots(_forget_all(seen), handover)}
+    found = ((slot, running.get((slot.task, slot.index))) for slot in doubted)
+    denied = [slot for slot, placeholder in found if placeholder is not None and is_there(placeholder)]
+    return _forget(seen, denied) if denied else seen
+
+
+def _without_end(
+    seen: Observation, now: datetime, handover: HandoverSettings, is_there: Callable[[Pod], bool]
+) -> Observation:
+    """Return the observation without an unexplained failure while all is held."""
+    reservation = seen.reservation
+    state = reservation.status.state
+    has_reason = reservation.metadata.deletion_timestamp or seen.verdict or refuse(reservation)
+    bare = _forget_all(seen)
+    if (
+        has_reason
+        or (state is not None and state.reason == _BEFORE_ITS_PLACEHOLDER)
+        or is_expired(bare.reservation, now)
+    ):
+        return seen
+    pods = [_running(view) for view in view_slots(bare, handover)]
+    return bare if pods and all(pod is not None and is_there(pod) for pod in pods) else seen
+
+
+def _running(view: SlotView) -> Pod | None:
+    """Return the placeholder that runs for a slot.
+
+    Its node may be closed.
+    """
+    return view.placeholder if view.slot.state is SlotState.HELD or is_closed(view) else None
+
+
+def _forget_all(seen: Observation) -> Observation:
+    """Return the observation without any status."""
+    return replace(seen, reservation=msgspec.structs.replace(seen.reservation, status=ReservationStatus()))
+
+
+def _forget(seen: Observation, denied: list[Slot]) -> Observation:
+    """Return the observation without the status of these slots.
+
+    Any end that followed is dropped, too.
+    """
+    status = seen.reservation.status
+    left = tuple(slot for slot in status.slots if slot not in denied)
+    state = None if seen.reservation.phase.terminal else status.state
+    status = msgspec.structs.replace(status, slots=left, state=state)
+    return replace(seen, reservation=msgspec.structs.replace(seen.reservation, status=status))

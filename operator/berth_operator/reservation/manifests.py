@@ -1,0 +1,529 @@
+"""Pure builders of the objects that the operator creates."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from berth_core import (
+    AWAITS_CAPACITY_LABEL,
+    BEST_EFFORT_LABEL,
+    CHOSEN_NODE_ANNOTATION,
+    CONTROL_PLANE_KEYS,
+    DAEMON_POD_LABEL,
+    FENCE_CONFIG_MAP,
+    FENCE_LABEL,
+    HANDOVER_GATE,
+    HANDOVER_TAINT,
+    INDEX_ANNOTATION,
+    MANAGED_BY_OPERATOR,
+    MANAGED_LABEL,
+    PLACEHOLDER_LABEL,
+    PREEMPTABLE_LABEL,
+    PREFIX,
+    PROBE_LABEL,
+    PROBE_REGISTRATION_LABEL,
+    QUEUE_ANNOTATION,
+    RESERVATION_LABEL,
+    RESERVATION_NAME_ANNOTATION,
+    ROOM_TAINT,
+    SLOT_ANNOTATION,
+    STANDING_FENCE_LABEL,
+    SUCCESSOR_LABEL,
+    TASK_ANNOTATION,
+    VERSION_ANNOTATION,
+    WEBHOOK_CONFIGURATION,
+    NodeSelectorTerm,
+    PodSpec,
+    Reservation,
+    ReservationTask,
+    effective_requests,
+    is_place_of_preemptable,
+    placeholder_name,
+    priority_class_name,
+    probe_name,
+    room_taint_value,
+)
+from berth_core.labels import HANDOVER_LABEL
+from berth_operator.reservation.observation import Assignment
+from berth_operator.schedulers.volcano import scheduler_of
+from berth_operator.settings import PlaceholderSettings
+
+Body = dict[str, Any]
+
+_NOBODY_UID: Final = 65535
+_HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+FENCE_PRIORITY: Final = _HIGHEST_USER_PRIORITY
+"""Pods of user priority cannot preempt a fence; system pods can, as they must get in."""
+_NOT_OF_A_PLACEHOLDER: Final = frozenset(
+    {
+        *("serviceAccountName", "serviceAccount", "imagePullSecrets", "volumes", "ephemeralContainers", "hostAliases"),
+        *("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers", "nodeName", "os"),
+        *("priority", "preemptionPolicy"),
+    }
+)
+"""The last two follow from the class."""
+_OF_NO_USE: Final = frozenset(("creationTimestamp", "finalizers", "generateName", "ownerReferences", "resourceVersion"))
+"""In a template's metadata; programs write it into templates."""
+_PIN_BYTES: Final = 250
+"""Bytes of a node term besides the node's name, including the exclusion of the control plane."""
+_MISSING_VOLUME: Final = "missing"
+_COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+
+
+def _restricted_pod_security() -> Body:
+    return {"runAsNonRoot": True, "runAsUser": _NOBODY_UID, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def _restricted_container_security() -> Body:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def build_placeholder(
+    reservation: Reservation,
+    task: ReservationTask,
+    index: int,
+    *,
+    priority: int,
+    deadline_seconds: int | None,
+    settings: PlaceholderSettings,
+    excluded_nodes: Iterable[str] | None = (),
+    node: str = "",
+) -> Body:
+    """Return the pod that holds one slot, once the chosen `node` has room if one is given.
+
+    Of the template it has the requests and constraints only. The kubelet ends it after `deadline_seconds`, None for
+    never. It carries none of the owner's labels, so that no Service, ReplicaSet or disruption budget selects it. It
+    goes to no node that is labelled as one of the control plane, nor to `excluded_nodes`; with None it may go to any of
+    them.
+    """
+    meta = reservation.metadata
+    body: Body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": placeholder_name(meta.name, meta.uid, task.name, index),
+            "namespace": settings.namespace,
+            "labels": {
+                PLACEHOLDER_LABEL: "true",
+                RESERVATION_LABEL: meta.uid,
+                MANAGED_LABEL: MANAGED_BY_OPERATOR,
+                **({AWAITS_CAPACITY_LABEL: "true"} if node else {}),
+                **({PREEMPTABLE_LABEL: "true"} if is_place_of_preemptable(reservation, task) else {}),
+            },
+            "annotations": {
+                RESERVATION_NAME_ANNOTATION: reservation.key,
+                TASK_ANNOTATION: task.name,
+                INDEX_ANNOTATION: str(index),
+                **({CHOSEN_NODE_ANNOTATION: node} if node else {}),
+                **({QUEUE_ANNOTATION: reservation.spec.queue} if reservation.spec.queue else {}),
+            },
+        },
+        "spec": {
+            **_placeholder_spec(reservation, task, settings, excluded_nodes, (node,) if node else task.node_names),
+            "priorityClassName": priority_class_name(priority),
+        },
+    }
+    if deadline_seconds is not None:
+        body["spec"]["activeDeadlineSeconds"] = max(1, deadline_seconds)
+    return body
+
+
+def build_successor(body: Body, reservation: Reservation, assignment: Assignment, predecessor_uid: str) -> Body:
+    """Return a placeholder's body as its successor's: gated, and tolerating the guard."""
+    name = placeholder_name(
+        reservation.metadata.name, reservation.metadata.uid, assignment.task, assignment.index, predecessor_uid
+    )
+    metadata = body["metadata"]
+    notes = metadata["annotations"] | {SLOT_ANNOTATION: assignment.to_annotation()}
+    labels = metadata["labels"] | {SUCCESSOR_LABEL: "true", HANDOVER_LABEL: "true"}
+    spec = body["spec"] | {
+        "schedulingGates": [handover_gate()],
+        "tolerations": [*body["spec"]["tolerations"], handover_toleration()],
+    }
+    return body | {"metadata": metadata | {"name": name, "labels": labels, "annotations": notes}, "spec": spec}
+
+
+def build_fence(node: str, name: str, *, seconds: int, settings: PlaceholderSettings) -> Body:
+    """Return the pod whose anti-affinity keeps others off a node during a hand-over.
+
+    Their tolerations make no difference. Pods with a slot and pods of DaemonSets may enter; pods that are on the node
+    already stay.
+
+    Schedulers go by a pod that is bound, whether it runs or not. So it mounts what does not exist: a kubelet that waits
+    for that makes no sandbox and starts no container, which would delay those of the owner.
+    """
+    body = build_fence_against(node, name, {}, _WITHOUT_SLOT, seconds=seconds, settings=settings)
+    body["spec"]["volumes"] = [{"name": _MISSING_VOLUME, "configMap": {"name": FENCE_CONFIG_MAP}}]
+    (container,) = body["spec"]["containers"]
+    container["volumeMounts"] = [{"name": _MISSING_VOLUME, "mountPath": f"/{_MISSING_VOLUME}"}]
+    return body
+
+
+class FenceKind(StrEnum):
+    """What a standing fence keeps off; a node gets one of each."""
+
+    PODS = "pods"
+    """Pods of others, but for DaemonSet pods and those without requests that the operator has let in."""
+    PLACEHOLDERS = "placeholders"
+    """Placeholders that do not await the node's capacity."""
+
+
+def build_standing_fence(node: str, name: str, kind: FenceKind, *, seconds: int, settings: PlaceholderSettings) -> Body:
+    """Return the pod that keeps others off a node while its capacity is awaited."""
+    term = {
+        FenceKind.PODS: (*_STRANGERS, (BEST_EFFORT_LABEL, "DoesNotExist")),
+        FenceKind.PLACEHOLDERS: (*_PLACEHOLDERS, (AWAITS_CAPACITY_LABEL, "DoesNotExist")),
+    }[kind]
+    labels = {STANDING_FENCE_LABEL: kind.value}
+    return build_fence_against(node, name, labels, term, seconds=seconds, settings=settings)
+
+
+Expressions = tuple[tuple[str, ...], ...]
+"""Key, operator and values of each expression of a selector."""
+_STRANGERS: Final[Expressions] = ((RESERVATION_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
+_WITHOUT_SLOT: Final[Expressions] = ((HANDOVER_LABEL, "DoesNotExist"), (DAEMON_POD_LABEL, "DoesNotExist"))
+_PLACEHOLDERS: Final[Expressions] = ((PLACEHOLDER_LABEL, "Exists"), (SUCCESSOR_LABEL, "DoesNotExist"))
+
+
+def build_fence_against(
+    node: str,
+    name: str,
+    labels: Mapping[str, str],
+    kept_off: Expressions,
+    *,
+    seconds: int,
+    settings: PlaceholderSettings,
+) -> Body:
+    """Return a fence against the pods that the selector `kept_off` matches.
+
+    It has one anti-affinity term: kube-scheduler tries a pod again after the deletion of one that kept it off only if
+    the pod matches all of its terms. It is bound from the start, so that no scheduler has to place it; it requests an
+    explicit zero, so that no LimitRange sets a default.
+    """
+    term = on_same_node(kept_off) | {"namespaceSelector": {}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": settings.namespace,
+            "labels": {FENCE_LABEL: "true", MANAGED_LABEL: MANAGED_BY_OPERATOR, **labels},
+        },
+        "spec": _idle_spec("fence", {"cpu": "0", "memory": "0"}, settings)
+        | {
+            "nodeName": node,
+            "activeDeadlineSeconds": max(1, seconds),
+            "priorityClassName": priority_class_name(FENCE_PRIORITY),
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+        },
+    }
+
+
+def on_same_node(expressions: Expressions) -> Body:
+    """Return the term of an affinity or anti-affinity to pods on the same node."""
+    selected = [
+        {"key": key, "operator": operator, **({"values": values} if values else {})}
+        for key, operator, *values in expressions
+    ]
+    return {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": selected}}
+
+
+def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSettings) -> Body:
+    """Return the spec of a pod with one idle container."""
+    extended = {name: amount for name, amount in requests.items() if name not in _COMPUTE}
+    return {
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _restricted_pod_security(),
+        "containers": [
+            {
+                "name": name,
+                "image": settings.image,
+                "imagePullPolicy": "IfNotPresent",
+                "resources": {"requests": dict(requests), "limits": extended},
+                "securityContext": _restricted_container_security(),
+            }
+        ],
+    }
+
+
+def _placeholder_spec(
+    reservation: Reservation,
+    task: ReservationTask,
+    settings: PlaceholderSettings,
+    excluded_nodes: Iterable[str] | None,
+    node_names: tuple[str, ...],
+) -> Body:
+    spec = task.template.spec
+    requests = effective_requests(spec).to_quantities()
+    result = _idle_spec("placeholder", requests, settings) | {
+        "schedulerName": scheduler_of(reservation, spec),
+        "tolerations": [
+            *(msgspec.to_builtins(t) for t in spec.tolerations if t.key not in {HANDOVER_TAINT, ROOM_TAINT}),
+            *room_tolerations(reservation, task.node_names),
+        ],
+    }
+    if spec.node_selector:
+        result["nodeSelector"] = dict(spec.node_selector)
+    terms = _node_terms(spec, node_names)
+    if excluded_nodes is not None:
+        terms = _exclude_nodes(terms, excluded_nodes)
+    if terms:
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        result["affinity"] = {"nodeAffinity": required}
+    return result
+
+
+def required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
+    """Return the template's required node terms, which are ORed."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    return required.node_selector_terms if required else ()
+
+
+def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
+    """Return the template's required node terms, each tied to each allowed node.
+
+    Terms are ORed. An empty term allows no node, but tied to a node it would allow that one, so it is left out.
+    `validation.refuse` bounds the product.
+    """
+    terms = [msgspec.to_builtins(term) for term in required_terms(spec)]
+    pins = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in node_names]
+    bases: list[Body] = [term for term in terms if term] if terms else [{}]
+    tied = [base | {"matchFields": [*base.get("matchFields", []), pin]} for base in bases for pin in pins]
+    return tied or terms
+
+
+def constraint_bytes(task: ReservationTask) -> int:
+    """Return roughly how many bytes a placeholder's constraints take as JSON."""
+    spec, names = task.template.spec, task.node_names
+    terms = [len(msgspec.json.encode(term)) for term in required_terms(spec)]
+    tied = len(names) * sum(terms) + max(1, len(terms)) * sum(len(name) + _PIN_BYTES for name in names)
+    written = (spec.node_selector, spec.tolerations)
+    return (tied if names else sum(terms)) + sum(len(msgspec.json.encode(one)) for one in written)
+
+
+def _exclude_nodes(terms: list[Body], nodes: Iterable[str]) -> list[Body]:
+    """Return node terms that exclude labelled control-plane nodes and these nodes."""
+    if terms and not any(terms):
+        return terms  # empty terms allow no node at all
+    labelled = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE_KEYS]
+    named = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in sorted(nodes)]
+    bases: list[Body] = [term for term in terms if term] or [{}]
+    return [
+        term
+        | {"matchExpressions": [*term.get("matchExpressions", []), *labelled]}
+        | ({"matchFields": [*term.get("matchFields", []), *named]} if named else {})
+        for term in bases
+    ]
+
+
+def build_priority_class(value: int) -> Body:
+    """Return the placeholders' PriorityClass of a value; it never preempts."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": priority_class_name(value), "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}},
+        "value": value,
+        "preemptionPolicy": "Never",
+        "globalDefault": False,
+        "description": "Placeholders that hold places of this priority for Reservations; they preempt nothing.",
+    }
+
+
+def placeholder_priority(owner_priority: int) -> int:
+    """Return the owner's priority, capped at the highest of a user's class."""
+    return min(owner_priority, _HIGHEST_USER_PRIORITY)
+
+
+ANY_REGISTRATION: Final = "any"
+"""Of a probe to which it does not matter how recent the webhook's registration is."""
+
+
+def build_probe(reservation: Reservation, registration: str, settings: PlaceholderSettings) -> Body:
+    """Return the dry-run pod that probes the hand-over path of a Reservation.
+
+    An API server sends it to the webhook only by the registration of this digest, or by any.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": probe_name(reservation.metadata.uid),
+            "namespace": settings.namespace,
+            "labels": {
+                PROBE_LABEL: reservation.metadata.uid,
+                PROBE_REGISTRATION_LABEL: registration,
+                MANAGED_LABEL: MANAGED_BY_OPERATOR,
+            },
+            "annotations": {VERSION_ANNOTATION: reservation.metadata.resource_version},
+        },
+        "spec": {
+            "automountServiceAccountToken": False,
+            "securityContext": _restricted_pod_security(),
+            "containers": [
+                {
+                    "name": "probe",
+                    "image": settings.image,
+                    "securityContext": _restricted_container_security(),
+                }
+            ],
+        },
+    }
+
+
+def build_validation_pod(
+    reservation_uid: str, task_name: str, raw_template: Mapping[str, Any], settings: PlaceholderSettings
+) -> Body:
+    """Return a dry-run pod of a task's raw template.
+
+    Its namespace is the operator's own. It omits what only that namespace would refuse (service account, priority
+    class), and keeps what no pod has, for the API server to name it.
+    """
+    spec = dict(raw_template.get("spec") or {})
+    for foreign in ("serviceAccountName", "serviceAccount", "priorityClassName", "priority", "preemptionPolicy"):
+        spec.pop(foreign, None)
+    for local in ("nodeName", "imagePullSecrets", "resourceClaims"):
+        spec.pop(local, None)
+    spec["automountServiceAccountToken"] = False
+    metadata = raw_template.get("metadata") or {}
+    labels = {k: v for k, v in (metadata.get("labels") or {}).items() if not k.startswith(PROBE_LABEL)}
+    return {key: value for key, value in raw_template.items() if key not in {"metadata", "status"}} | {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {key: value for key, value in metadata.items() if key not in _OF_NO_USE}
+        | {
+            "name": f"{probe_name(reservation_uid)}-{task_name}"[:63].rstrip("-"),
+            "namespace": settings.namespace,
+            "labels": labels,
+            "annotations": dict(metadata.get("annotations") or {}),
+        },
+        "spec": spec,
+    }
+
+
+def build_admission_pod(reservation: Reservation, task: ReservationTask, raw_template: Mapping[str, Any]) -> Body:
+    """Return the dry-run pod that asks admission in the Reservation's namespace.
+
+    It is the task's pod, without what a placeholder lacks and admission may refuse: account, volumes, the node's
+    network and processes, privileges. It has a placeholder's restricted security instead.
+    """
+    raw = raw_template.get("spec") or {}
+    spec = {key: value for key, value in raw.items() if key not in _NOT_OF_A_PLACEHOLDER}
+    spec |= {
+        "schedulerName": scheduler_of(reservation, task.template.spec),
+        "automountServiceAccountToken": False,
+        "securityContext": _restricted_pod_security(),
+    }
+    for kind in ("containers", "initContainers"):
+        if raw.get(kind):
+            spec[kind] = [_restricted_container(one) for one in raw[kind]]
+    metadata = raw_template.get("metadata") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{probe_name(reservation.metadata.uid)}-{task.name}"[:63].rstrip("-"),
+            "namespace": reservation.metadata.namespace,
+            "labels": _not_ours(metadata.get("labels") or {}),
+            "annotations": _not_ours(metadata.get("annotations") or {}),
+        },
+        "spec": spec,
+    }
+
+
+def _not_ours(keyed: Mapping[str, Any]) -> Body:
+    return {key: value for key, value in keyed.items() if not key.startswith(f"{PREFIX}/")}
+
+
+def _restricted_container(raw: Mapping[str, Any]) -> Body:
+    """Return a container without volumes and host ports, with a placeholder's security."""
+    kept = {key: value for key, value in raw.items() if key not in {"volumeMounts", "volumeDevices", "ports"}}
+    return kept | {"securityContext": _restricted_container_security()}
+
+
+def handover_toleration() -> Body:
+    """Return the guard's toleration, which only pods in a hand-over get."""
+    return {"key": HANDOVER_TAINT, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def room_tolerations(reservation: Reservation, nodes: Iterable[str]) -> list[Body]:
+    """Return the tolerations of the taints by which the plan reserves nodes.
+
+    They grant nothing new: the author of a pod may write any toleration, and only users who may taint nodes set the
+    taints. Each is for one node of this plan, because the plan's pods must not take one another's room.
+    """
+    plan = reservation.plan
+    values = [room_taint_value(plan, node) for node in nodes] if plan else []
+    return [{"key": ROOM_TAINT, "operator": "Equal", "value": value, "effect": "NoSchedule"} for value in values]
+
+
+def handover_gate() -> Body:
+    return {"name": HANDOVER_GATE}
+
+
+def build_webhook_configuration(
+    *, client_config: Mapping[str, Any], namespaces: Iterable[str], own_namespace: str, timeout_seconds: int
+) -> Body:
+    """Return the webhook's registration for the namespaces with a live Reservation.
+
+    The second entry sees only probes, in the operator's own namespace; the first sees neither probes nor
+    placeholders: a Reservation may be in that namespace, too, and a probe that both answer would get two gates.
+    The digest of the first entry is in the selector of the second: API servers hear of a registration late, and a
+    probe with the digest comes back gated only where this one is in use.
+    """
+    common: Body = {
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": dict(client_config),
+        "failurePolicy": "Ignore",
+        "matchPolicy": "Equivalent",
+        "reinvocationPolicy": "Never",
+        "sideEffects": "None",
+        "timeoutSeconds": timeout_seconds,
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+                "scope": "Namespaced",
+            }
+        ],
+    }
+    handover = common | {
+        "name": "handover.berth.volcano.sh",
+        "namespaceSelector": _in_namespaces(namespaces),
+        "objectSelector": {
+            "matchExpressions": [{"key": key, "operator": "DoesNotExist"} for key in (PLACEHOLDER_LABEL, PROBE_LABEL)]
+        },
+    }
+    digest = hashlib.sha256(msgspec.json.encode(handover, order="deterministic")).hexdigest()[:32]
+    in_use = {"key": PROBE_REGISTRATION_LABEL, "operator": "In", "values": [digest, ANY_REGISTRATION]}
+    probe = common | {
+        "name": "probe.berth.volcano.sh",
+        "namespaceSelector": _in_namespaces([own_namespace]),
+        "objectSelector": {"matchExpressions": [{"key": PROBE_LABEL, "operator": "Exists"}, in_use]},
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": WEBHOOK_CONFIGURATION, "labels": {MANAGED_LABEL: MANAGED_BY_OPERATOR}},
+        "webhooks": [handover, probe],
+    }
+
+
+def _in_namespaces(namespaces: Iterable[str]) -> Body:
+    return {
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(set(namespaces))}
+        ]
+    }

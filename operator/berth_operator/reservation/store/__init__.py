@@ -1,0 +1,1 @@
+"""What watches have brought: Reservations, pods, nodes and rules."""

@@ -1,0 +1,663 @@
+"""The operator's cache: Reservations, placeholders, owner pods and guarded nodes.
+
+It can be rebuilt from the API at any time, so it is never the only record of a fact.
+"""
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from datetime import datetime
+
+from berth_core import (
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    Fence,
+    Pod,
+    Reservation,
+    ReservationStatus,
+    SlotState,
+    is_unschedulable,
+    oldest_first,
+)
+from berth_operator.reservation.node_choice import NodeChoice
+from berth_operator.reservation.observation import (
+    Assignment,
+    Observation,
+    ProbeResult,
+    Verdict,
+    awaited_node,
+    build_survey,
+    slots_by_key,
+    trusted_assignment,
+)
+from berth_operator.reservation.store.listed_objects import FenceStore
+from berth_operator.reservation.store.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys, PodCounts
+from berth_operator.reservation.store.pods import PodStore, by_slot, reservation_key, reservation_uid
+from berth_operator.reservation.store.reservations import (
+    ReservationStore,
+    Tombstones,
+    is_newer,
+    version_number,
+    version_of,
+    was_due,
+)
+from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, Key, KeyKind
+
+_SETTLED = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
+
+
+class Cache:
+    """Thread-safe facade of the stores; each change queues the keys concerned.
+
+    A complete list carries its resourceVersion: an object that a later event brought is not gone because the list lacks
+    it.
+    """
+
+    def __init__(self, enqueue: Callable[[Key], None]) -> None:
+        self._lock = threading.RLock()
+        self._enqueue_key = enqueue
+        self._tombstones = Tombstones()
+        self._reservations = ReservationStore(self._tombstones)
+        self._pods = PodStore(self._tombstones)
+        self._nodes = NodeIndex()
+        self.pod_counts = PodCounts()
+        self._surveys = NodeSurveys()
+        self.fences = FenceStore(enqueue, BEST_EFFORT_KEY)
+        """Standing fences."""
+        self._other_fences: list[tuple[Callable[[Pod], bool], FenceStore]] = []
+        self._unfenced: dict[str, str] = {}
+        """Node whose capacity is awaited to why it has no fence."""
+        self._kept: Mapping[str, frozenset[str]] | None = {}
+        self._choices = NodeChoices()
+        self._new_owner_listeners: list[Callable[[Pod], None]] = []
+
+    def count_time_by(self, seconds: Callable[[], float]) -> None:
+        """Measure the age of hand-overs in attended seconds."""
+        self._pods.seconds = self._nodes.seconds = seconds
+
+    def on_reservation(self, version: Callable[[Reservation], None], end: Callable[[str], None]) -> None:
+        """Register callbacks for Reservation versions and deletions.
+
+        `version` gets each version, in order; `end` gets the uid of each deletion.
+        """
+        self._reservations.on_version, self._reservations.on_end = version, end
+
+    def index_controlled(
+        self, kind: str, controller_of: Callable[[Reservation], str]
+    ) -> Callable[[str], tuple[Reservation, ...]]:
+        """Index Reservations by the uid of the object that controls them, "" for none; return the look-up by that uid.
+
+        Each change of such a Reservation queues the key of its controller. Reservations that are known already are left
+        out, so this comes before the first.
+        """
+        with self._lock:
+            index = self._reservations.index_controlled(kind, controller_of)
+
+        def controlled_by(uid: str) -> tuple[Reservation, ...]:
+            with self._lock:
+                return self._reservations.named(index.uids(uid))
+
+        return controlled_by
+
+    def on_new_owner(self, listener: Callable[[Pod], None]) -> None:
+        """Register a callback for each pod that first appears with our label."""
+        self._new_owner_listeners.append(listener)
+
+    def _enqueue(self, *keys: Key) -> None:
+        for key in keys:
+            self._enqueue_key(key)
+
+    # --- Reservations
+
+    def put_reservation(self, reservation: Reservation) -> None:
+        """Store a Reservation as the API server returned it; ignore older versions."""
+        with self._lock:
+            keys = self._reservations.put(reservation)
+        self._enqueue(*keys)
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch that `put_written` needs for statuses written from now on."""
+        return self._reservations.statuses.epoch
+
+    def put_written(self, uid: str, status: ReservationStatus, epoch: int, stored: Reservation | None = None) -> None:
+        """Store a status that we wrote.
+
+        `stored` is the Reservation that the API server stored, None if it stored nothing.
+        """
+        with self._lock:
+            keys = self._reservations.put_written(uid, status, epoch, stored)
+        self._enqueue(*keys)
+
+    @contextmanager
+    def writing(self, uid: str, status: ReservationStatus) -> Iterator[None]:
+        """Count a status as published while the block writes it."""
+        with self._lock:
+            self._reservations.statuses.begin_write(uid, status)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reservations.statuses.end_write(uid)
+
+    def published_status(self, reservation: Reservation) -> ReservationStatus:
+        """Return the status that others may have read.
+
+        Storage precedes the writer's knowledge.
+        """
+        with self._lock:
+            return self._reservations.statuses.published(reservation)
+
+    def is_own(self, uid: str) -> bool:
+        """Return whether this replica wrote or confirmed the status since it leads."""
+        with self._lock:
+            return self._reservations.statuses.has_written(uid)
+
+    def is_forged(self, uid: str) -> bool:
+        with self._lock:
+            return self._reservations.statuses.is_forged(uid)
+
+    def start_epoch(self) -> None:
+        """Trust the API server's statuses again: another replica may have written them."""
+        with self._lock:
+            self._reservations.start_epoch()
+
+    def remove_reservation(self, uid: str) -> None:
+        with self._lock:
+            self._choices.remove(uid)
+            keys = self._reservations.remove(uid)
+        self._enqueue(*keys)
+
+    def replace_reservations(self, listed: Iterable[Reservation], version: str) -> None:
+        present = {reservation.metadata.uid: reservation for reservation in listed}
+        for reservation in present.values():
+            self.put_reservation(reservation)
+        self.keep_reservations(present.keys(), version)
+
+    def keep_reservations(self, present: AbstractSet[str], version: str) -> None:
+        """Remove the Reservations whose uids a complete list lacks."""
+        for reservation in self.reservations():
+            if reservation.metadata.uid not in present and was_due(reservation.metadata, version):
+                self.remove_reservation(reservation.metadata.uid)
+
+    def knows_reservation(self, uid: str, version: str) -> bool:
+        """Return whether the cache has this version or a newer one."""
+        known = self.reservation(uid)
+        return known is not None and version_of(known.metadata) >= version_number(version)
+
+    def reservation(self, uid: str) -> Reservation | None:
+        with self._lock:
+            return self._reservations.get(uid)
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        with self._lock:
+            return tuple(self._reservations)
+
+    def candidates(self, pod: Pod) -> list[Reservation]:
+        """Return the live Reservations that a pod may belong to, oldest first."""
+        with self._lock:
+            found = self._reservations.live.candidates(pod)
+        return oldest_first(found)
+
+    def live_namespaces(self) -> frozenset[str]:
+        """Return the namespaces with an unfinished Reservation."""
+        with self._lock:
+            return self._reservations.live.namespaces()
+
+    def count_slots(self) -> dict[SlotState, int]:
+        """Count the slots of all Reservations by state."""
+        counts = dict.fromkeys(SlotState, 0)
+        for reservation in self.reservations():
+            for slot in reservation.status.slots:
+                counts[slot.state] += 1
+        return counts
+
+    # --- placeholders
+
+    def put_placeholder(self, pod: Pod) -> None:
+        with self._lock:
+            keys = self._pods.put_placeholder(pod)
+        self._enqueue(*keys)
+
+    def remove_placeholder(self, pod: Pod) -> None:
+        with self._lock:
+            keys = self._pods.remove_placeholder(pod)
+        self._enqueue(*keys)
+
+    def replace_placeholders(self, listed: Iterable[Pod], version: str) -> None:
+        for pod in _put_all(listed, self.put_placeholder, self.placeholders, version):
+            self.remove_placeholder(pod)
+
+    def placeholders(self) -> tuple[Pod, ...]:
+        with self._lock:
+            return tuple(self._pods.placeholders)
+
+    # --- standing fences
+
+    def keep_fences(self, are_concerned: Callable[[Pod], bool]) -> FenceStore:
+        """Return a store for certain fences, which count as no standing fences from now on."""
+        store = FenceStore(self._enqueue_key)
+        self._other_fences.append((are_concerned, store))
+        return store
+
+    def store_of_fence(self, fence: Pod) -> FenceStore:
+        return next((store for is_concerned, store in self._other_fences if is_concerned(fence)), self.fences)
+
+    def replace_fences(self, listed: Iterable[Pod], version: str) -> None:
+        """Store a complete list of fences of all sorts."""
+        by_store: dict[int, list[Pod]] = defaultdict(list)
+        for fence in listed:
+            by_store[id(self.store_of_fence(fence))].append(fence)
+        for store in (self.fences, *(store for _, store in self._other_fences)):
+            store.replace(by_store[id(store)], version)
+
+    def keep_nodes(self, kept: Mapping[str, frozenset[str]] | None) -> None:
+        """Record the nodes that are kept, each with the namespaces that use them; None if they are not known.
+
+        Until they are known no fence is taken off.
+        """
+        with self._lock:
+            before, self._kept = self._kept, kept
+        if before != kept:
+            fenced = [pod.spec.node_name for pod in self.fences.all()] if before is None else []
+            self._enqueue(*(Key(KeyKind.NODE, node) for node in sorted({*(before or ()), *(kept or ()), *fenced})))
+
+    def kept_from(self, namespace: str) -> frozenset[str]:
+        """Return the nodes that are kept for other namespaces."""
+        with self._lock:
+            return frozenset(node for node, homes in self._to_be_fenced().items() if namespace not in homes)
+
+    def _to_be_fenced(self) -> Mapping[str, frozenset[str]]:
+        """Return the nodes that are kept, but those that may have no fence."""
+        return {node: homes for node, homes in (self._kept or {}).items() if node not in self._unfenced}
+
+    def unfenced(self) -> dict[str, str]:
+        """Return why nodes that should be fenced are not."""
+        with self._lock:
+            return dict(self._unfenced)
+
+    @property
+    def knows_kept_nodes(self) -> bool:
+        with self._lock:
+            return self._kept is not None
+
+    def fence_users(self, node: str) -> frozenset[str]:
+        """Return the namespaces for which a node should be fenced.
+
+        Their Reservations await its capacity after a scheduler has found no room there, or it is kept for them.
+        """
+        with self._lock:
+            waiting = [pod for pod in self._pods.placeholders.awaiting(node) if not pod.is_terminating]
+            uids = {reservation_uid(pod) for pod in waiting if is_unschedulable(pod)}
+            found = [one for uid in uids if (one := self._reservations.get(uid)) is not None]
+            kept = (self._kept or {}).get(node, frozenset())
+        return kept | {one.metadata.namespace for one in found if one.is_live and one.spec.fence is Fence.NODE}
+
+    def fenced_nodes(self, namespace: str | None = None, *, awaited: bool = False) -> frozenset[str]:
+        """Return the nodes that are fenced, or those fenced for a namespace.
+
+        With `awaited` nodes that are about to be fenced count, too.
+        """
+        with self._lock:
+            fenced = {pod.spec.node_name for pod in self.fences.all() if not pod.is_terminal}
+            waiting = self._pods.placeholders
+            known = {node: set(map(reservation_uid, waiting.awaiting(node))) for node in waiting.awaited_nodes()}
+            wanting = {
+                one.metadata.uid: one.metadata.namespace
+                for uid in set().union(*known.values())
+                if (one := self._reservations.get(uid)) is not None and one.spec.fence is Fence.NODE
+            }
+            kept, coming = self._kept or {}, self._to_be_fenced().keys()
+        users = {node: {wanting[uid] for uid in uids if uid in wanting} for node, uids in known.items()}
+        if awaited:
+            fenced |= coming | {node for node, namespaces in users.items() if namespaces}
+        return frozenset(node for node in fenced if namespace in {None, *users.get(node, ()), *kept.get(node, ())})
+
+    def put_unfenced(self, node: str, why: str) -> None:
+        """Record why an awaited node has no fence, "" for one that has or needs none."""
+        with self._lock:
+            before = self._unfenced.get(node, "")
+            if why:
+                self._unfenced[node] = why
+            else:
+                self._unfenced.pop(node, None)
+            concerned = self._pods.placeholders.awaiting(node) if before != why else ()
+        self._enqueue(*map(reservation_key, concerned))
+
+    def awaited_nodes(self) -> set[str]:
+        """Return the nodes with a standing fence, that are kept, or whose capacity is awaited."""
+        with self._lock:
+            awaited = {*self._pods.placeholders.awaited_nodes(), *(self._kept or ())}
+            return awaited | {pod.spec.node_name for pod in self.fences.all()}
+
+    # --- owner pods
+
+    def put_pod(self, pod: Pod) -> None:
+        """Store a pod in a hand-over: an owner's or a placeholder's successor."""
+        put = self.put_placeholder if PLACEHOLDER_LABEL in pod.metadata.labels else self.put_owner
+        put(pod)
+
+    def remove_pod(self, pod: Pod) -> None:
+        remove = self.remove_placeholder if PLACEHOLDER_LABEL in pod.metadata.labels else self.remove_owner
+        remove(pod)
+
+    def put_owner(self, pod: Pod) -> None:
+        """Store a pod with our label; remove one without it."""
+        if RESERVATION_LABEL not in pod.metadata.labels:
+            self.remove_owner(pod, for_good=False)
+            return
+        with self._lock:
+            is_new = self._pods.is_new_owner(pod)
+        if is_new:  # listeners come first, so that they do not count the pod twice
+            for listener in self._new_owner_listeners:
+                listener(pod)
+        with self._lock:
+            keys = self._pods.put_owner(pod)
+        self._enqueue(*keys)
+
+    def remove_owner(self, pod: Pod, *, for_good: bool = True) -> None:
+        """Remove an owner pod that is gone or lost its label."""
+        with self._lock:
+            keys = self._pods.remove_owner(pod, for_good=for_good)
+        self._enqueue(*keys)
+
+    def replace_owners(self, listed: Iterable[Pod], version: str) -> None:
+        """Replace all owner pods.
+
+        A known pod that the list lacks has lost its label.
+        """
+        for pod in _put_all(listed, self.put_owner, self.owners, version):
+            self.remove_owner(pod, for_good=False)
+
+    def owners(self) -> tuple[Pod, ...]:
+        with self._lock:
+            return tuple(self._pods.owners)
+
+    # --- nodes
+
+    def nodes(self) -> tuple[GuardableNode, ...]:
+        return tuple(self._nodes)  # iterates over a copy
+
+    def node(self, name: str) -> GuardableNode | None:
+        return self._nodes.get(name)
+
+    def put_node(self, node: GuardableNode) -> None:
+        """Store a node and queue the hand-overs on it.
+
+        Slots held there are queued too if the node admits other pods than before.
+        """
+        name = node.metadata.name
+        with self._lock:
+            known = self._nodes.get(name)
+            if self._tombstones.covers(node.metadata) or (known and not is_newer(node.metadata, known.metadata)):
+                return
+            change = self._nodes.put(node)
+        if change.of_guard:
+            self._enqueue_handovers(name)
+        if change.of_access:
+            self._enqueue_held(name)
+
+    def remove_node(self, node: GuardableNode) -> None:
+        name = node.metadata.name
+        with self._lock:
+            self._tombstones.add(node.metadata.uid)
+            known = self._nodes.get(name)
+            if known is None or known.metadata.uid != node.metadata.uid:
+                return
+            self._nodes.remove(name)
+        self._enqueue_held(name)
+        self._enqueue_handovers(name)
+
+    def replace_nodes(self, listed: Iterable[GuardableNode], version: str) -> None:
+        present = {node.metadata.uid: node for node in listed}
+        for node in present.values():
+            self.put_node(node)
+        with self._lock:
+            gone = [n for n in self._nodes if n.metadata.uid not in present and was_due(n.metadata, version)]
+        for node in gone:
+            self.remove_node(node)
+
+    def _enqueue_held(self, node: str) -> None:
+        """Queue every Reservation with a placeholder on a node."""
+        with self._lock:
+            pods = self._pods.placeholders.on(node)
+        self._enqueue(*map(reservation_key, pods))
+
+    def _enqueue_handovers(self, node: str) -> None:
+        """Queue a node and the Reservations that hand over slots there."""
+        with self._lock:
+            pods = self._pods.targets.on(node)
+        self._enqueue(Key(KeyKind.NODE, node), *map(reservation_key, pods))
+
+    def control_plane_nodes(self) -> frozenset[str]:
+        """Return the names of control-plane nodes, by label or taint."""
+        with self._lock:
+            return self._nodes.of_control_plane()
+
+    def unlabelled_control_plane_nodes(self) -> frozenset[str]:
+        """Return the names of control-plane nodes that only a taint marks."""
+        with self._lock:
+            return self._nodes.unlabelled_control_plane()
+
+    def guard_users(self, node: str) -> tuple[Assignment, ...]:
+        """Return a node's slots that were given to living pods and that these wait for.
+
+        A pod that is bound waits no more.
+        """
+        with self._lock:
+            pods = self._pods.targets.on(node)
+            known = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
+        found: dict[tuple[str, str, int], Assignment] = {}
+        for pod in pods:
+            reservation = known[reservation_uid(pod)]
+            if reservation is None or pod.is_terminating or pod.spec.node_name:
+                continue
+            ours = PLACEHOLDER_LABEL in pod.metadata.labels
+            slots = slots_by_key(reservation)
+            given = Assignment.from_pod(pod) if ours else trusted_assignment(reservation, pod, slots)
+            if given is not None and (ours or slots[given.task, given.index].state not in _SETTLED):
+                slot = (reservation.metadata.uid, given.task, given.index)  # several pods may claim one
+                found[slot] = max(given, found.get(slot, given), key=lambda one: one.deadline)
+        return tuple(found.values())
+
+    def guard_idle_seconds(self, node: str) -> float:
+        """Return how long ago a node's guard was first seen or, if that is later, a pod was last bound there."""
+        with self._lock:
+            since = max(self._nodes.guarded_since(node), self._pods.targets.last_bound(node))
+            return self._pods.seconds() - since
+
+    def begin_unguarding(self, node: str) -> bool:
+        """Have no hand-over rely on a node's guard from now on; return False if there is one already."""
+        with self._lock:
+            if self.guard_users(node):
+                return False
+            self._nodes.disregard_guard(node)
+            return True
+
+    def end_unguarding(self, node: str) -> None:
+        """Have hand-overs rely on a node's guard again."""
+        with self._lock:
+            self._nodes.regard_guard(node)
+        self._enqueue_handovers(node)
+
+    def put_fenced(self, node: str, *, is_fenced: bool) -> None:
+        """Record whether a fence of a node's hand-overs stands."""
+        with self._lock:
+            self._nodes.put_fenced(node, is_fenced=is_fenced)
+
+    def is_fenced(self, node: str) -> bool:
+        """Return whether a fence of a node's hand-overs stands, as far as this process knows."""
+        with self._lock:
+            return self._nodes.is_fenced(node)
+
+    def has_guard(self, node: str) -> bool:
+        """Return whether a node's guard stands, and is not being taken off."""
+        with self._lock:
+            return bool(self._nodes.guards({node}))
+
+    def handovers(self) -> Counter[str]:
+        """Count the pods that wait in a hand-over by namespace; costs as much as there are pods in one."""
+        with self._lock:
+            return self._pods.targets.count_waiting()
+
+    def guard_deadline(self, node: str) -> str | None:
+        """Return the value of a node's guard, None without one."""
+        with self._lock:
+            known = self._nodes.get(node)
+        return known.guard_deadline if known else None
+
+    def pod_slots(self, node: str) -> int:
+        """Return a node's allocatable pods, 0 for an unknown node."""
+        with self._lock:
+            return self._nodes.pod_slots(node)
+
+    def nodes_of_interest(self) -> set[str]:
+        """Return the nodes with our guard or named by a pod's note."""
+        with self._lock:
+            return {*self._nodes.guarded(), *self._pods.targets.nodes()}
+
+    # --- results of this process
+
+    def put_probe(self, uid: str, result: ProbeResult) -> None:
+        """Record the result of a Reservation's own probe."""
+        with self._lock:
+            if uid in self._reservations:
+                self._reservations.probes.put(uid, result)
+        self._enqueue(Key(KeyKind.RESERVATION, uid))
+
+    def put_shared_probe(self, probed: Reservation, registered: AbstractSet[str]) -> None:
+        """Record a gated probe, made while the webhook covered these namespaces."""
+        with self._lock:
+            self._reservations.probes.put_shared(probed, registered)
+
+    def put_path(self, result: ProbeResult | None) -> None:
+        """Record whether the shared path works, None for unknown."""
+        with self._lock:
+            changed = self._reservations.probes.put_path(result)
+            concerned = [one.metadata.uid for one in self._reservations if one.is_live and one.status.slots]
+        if changed and result is not None:
+            self._enqueue(*(Key(KeyKind.RESERVATION, uid) for uid in concerned))
+
+    def path(self) -> ProbeResult | None:
+        with self._lock:
+            return self._reservations.probes.path
+
+    def unproven(self) -> tuple[Reservation, ...]:
+        """Return the live Reservations without a probe result."""
+        with self._lock:
+            live = (one for one in self._reservations if one.is_live)
+            return tuple(one for one in live if self._reservations.probes.result_for(one) is None)
+
+    def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
+        """Record that a Reservation's templates were validated, and the refusal if any."""
+        with self._lock:
+            self._reservations.put_verdict(uid, verdict)
+        self._enqueue(Key(KeyKind.RESERVATION, uid))
+
+    def put_choice(self, uid: str, choice: NodeChoice) -> None:
+        """Record the nodes that were chosen for slots of a Reservation."""
+        with self._lock:
+            if uid in self._reservations:
+                self._choices.put(uid, choice)
+        self._enqueue(Key(KeyKind.RESERVATION, uid))
+
+    def choices(self) -> dict[str, NodeChoice]:
+        """Return the last choices of nodes by uid of their Reservation."""
+        with self._lock:
+            return self._choices.all()
+
+    def put_waiting(self, uid: str, pods: Sequence[Pod]) -> None:
+        """Record the pods that wait for a slot of a Reservation."""
+        with self._lock:
+            if uid in self._reservations:
+                self._reservations.waiting.put(uid, pods)
+        if pods:
+            self._enqueue(Key(KeyKind.RESERVATION, uid))
+
+    def put_pods_of_node(
+        self, name: str, pods: Iterable[Pod], ends: Mapping[str, datetime] | None = None, *, asked_by: str
+    ) -> None:
+        """Record the pods on a node, and queue the Reservation that asked.
+
+        `ends` has the expected ends of pods by uid.
+        """
+        with self._lock:
+            node = self._nodes.get(name)
+            if node is not None:
+                self._surveys.put(name, build_survey(node.status.allocatable, pods, ends))
+        self._enqueue(Key(KeyKind.RESERVATION, asked_by))
+
+    # --- views
+
+    def observe(self, uid: str) -> Observation | None:
+        """Return the observation of one Reservation, None if it is unknown."""
+        now = self._pods.seconds()
+        with self._lock:
+            reservation = self._reservations.get(uid)
+            if reservation is None:
+                return None
+            placeholders, owners = self._pods.of(uid)
+            pods = (*owners, *placeholders)
+            targets = {given.node for pod in pods if (given := Assignment.from_pod(pod)) is not None}
+            pins = {name for task in reservation.spec.tasks for name in task.node_names}
+            choice = self._choices.of(uid)
+            awaited = {node for pod in placeholders if (node := awaited_node(pod))}
+            chosen = set(choice.nodes.values()) if choice is not None else set()
+            holders, successors = by_slot(placeholders)
+            held = {slot.node for slot in reservation.status.slots if slot.state is SlotState.HELD}
+            concerned = (targets | held | awaited | chosen | {pod.spec.node_name for pod in placeholders}) - {""}
+            found = self._reservations.waiting
+            return Observation(
+                reservation=reservation,
+                placeholders=holders,
+                successors=successors,
+                owners=tuple(sorted(owners, key=_age_order)),
+                missing_nodes=self._nodes.missing(concerned),
+                accesses=self._nodes.accesses(concerned),
+                guards=self._nodes.guards(targets),
+                stage_ages=self._pods.stage_ages(pods, holders, now),
+                verdict=self._reservations.verdict_on(reservation),
+                validated=self._reservations.is_validated(uid),
+                surveys=self._surveys.of(targets | pins | awaited),
+                waiting=tuple(pod for pod in found.of(uid) if self._pods.owners.get(pod.metadata.uid) is None),
+                searched=found.searched(uid),
+                probe=self._reservations.probes.aged_result_for(reservation, time.monotonic()),
+                choice=choice,
+                unfenced={node: self._unfenced[node] for node in awaited & self._unfenced.keys()},
+            )
+
+    def pods_of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+        """Return the placeholders and owner pods that name a Reservation, which may be unknown."""
+        with self._lock:
+            return self._pods.of(uid)
+
+    def named_uids(self) -> set[str]:
+        """Return the uids of Reservations that are known or that pods name."""
+        with self._lock:
+            return {*self._reservations.uids(), *self._pods.named()}
+
+    def has_all_its_pods(self, uid: str) -> bool:
+        """Return whether a live Reservation has a placeholder for each held slot."""
+        with self._lock:
+            reservation = self._reservations.get(uid)
+            if reservation is None:
+                return False
+            held = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
+            return reservation.is_live and held == len(self._pods.placeholders.of(uid)) > 0
+
+
+def _put_all(
+    listed: Iterable[Pod], put: Callable[[Pod], None], known: Callable[[], tuple[Pod, ...]], version: str
+) -> list[Pod]:
+    """Store a complete list of pods; return known pods missing from it."""
+    present = {pod.metadata.uid: pod for pod in listed}
+    for pod in present.values():
+        put(pod)
+    return [pod for pod in known() if pod.metadata.uid not in present and was_due(pod.metadata, version)]
+
+
+def _age_order(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.creation_timestamp or "", pod.metadata.uid

@@ -1,0 +1,226 @@
+"""Informers that fill the cache, one for each kind.
+
+Only Reservations come through kopf: it spends a task and a deep comparison on each version of each object, and pods and
+nodes have many more versions.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from berth_core import (
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    STANDING_FENCE_LABEL,
+    BerthError,
+    Pod,
+    PriorityClass,
+)
+from berth_kube import (
+    LIMIT_RANGES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    Bookmark,
+    Changed,
+    Informer,
+    KubeClient,
+    Listed,
+    Removed,
+    WatchItem,
+)
+from berth_operator.quota.limit_range import LimitRange
+from berth_operator.quota.resource_quota import ResourceQuota
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.cluster_rules import ClusterRules
+from berth_operator.reservation.store.nodes import GuardableNode, PlacedPod
+from berth_operator.reservation.store.reservations import read_reservation
+
+_PLACEHOLDERS: Final = "placeholders"
+_FENCES: Final = "fences"
+_OWNERS: Final = "owners"
+_NODES: Final = "nodes"
+_CLASSES: Final = "priority-classes"
+_QUOTAS: Final = "quotas"
+_RANGES: Final = "limit-ranges"
+
+_BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector of pods that take a pod slot of a node."""
+_COUNT_AGAIN_SECONDS: Final = 5.0
+
+Item = TypeVar("Item")
+Watch = Callable[[threading.Event], Iterable[WatchItem[Any]]]
+Handle = Callable[[WatchItem[Any]], object]
+
+
+def apply_event(cache: Cache, event_type: str | None, body: Mapping[str, Any]) -> None:
+    """Apply kopf's event on a Reservation to the cache.
+
+    A version that the cache already has is skipped.
+    """
+    metadata = body["metadata"]
+    if event_type == "DELETED":
+        cache.remove_reservation(metadata["uid"])
+    elif not cache.knows_reservation(metadata["uid"], metadata["resourceVersion"]):
+        cache.put_reservation(read_reservation(body))
+
+
+class Informers:
+    """Fills the cache and the cluster rules until stopped."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        cache: Cache,
+        rules: ClusterRules,
+        own_namespace: str,
+        failed: Callable[[BerthError], object],
+    ) -> None:
+        """`failed` gets each error that ends an informer.
+
+        After such an error nothing waits for the lists.
+        """
+        self._cache = cache
+        self._rules = rules
+        self._failed = failed
+        owners = f"{RESERVATION_LABEL},!{PLACEHOLDER_LABEL}"
+        watched: tuple[tuple[str, Watch, Handle], ...] = (
+            (
+                _PLACEHOLDERS,
+                lambda stop: client.watch(
+                    PODS, namespace=own_namespace, label_selector=PLACEHOLDER_LABEL, type=Pod, stop=stop
+                ),
+                _applier(cache.replace_placeholders, cache.put_placeholder, cache.remove_placeholder),
+            ),
+            (
+                _FENCES,
+                lambda stop: client.watch(
+                    PODS, namespace=own_namespace, label_selector=STANDING_FENCE_LABEL, type=Pod, stop=stop
+                ),
+                self._handle_fence,
+            ),
+            (
+                _OWNERS,
+                lambda stop: client.watch(PODS, label_selector=owners, type=Pod, stop=stop),
+                _applier(cache.replace_owners, cache.put_owner, partial(cache.remove_owner, for_good=False)),
+            ),
+            (_NODES, lambda stop: client.watch(NODES, type=GuardableNode, stop=stop), self._handle_node),
+            (
+                _CLASSES,
+                lambda stop: client.watch(PRIORITY_CLASSES, type=PriorityClass, stop=stop),
+                rules.classes.take,
+            ),
+            (_QUOTAS, lambda stop: client.watch(RESOURCE_QUOTAS, type=ResourceQuota, stop=stop), rules.quotas.take),
+            (_RANGES, lambda stop: client.watch(LIMIT_RANGES, type=LimitRange, stop=stop), rules.limit_ranges.take),
+        )
+        self._informers = {name: self._informer(name, watch, handle) for name, watch, handle in watched}
+        self._listed = {name: threading.Event() for name in self._informers}
+        self._started: list[str] = []
+        self._counter: Informer[PlacedPod] = Informer(
+            "pods of nodes",
+            lambda stop: client.watch(PODS, field_selector=_BOUND, type=PlacedPod, stop=stop),
+            _applier(
+                cache.pod_counts.replace, cache.pod_counts.put, cache.pod_counts.remove, cache.pod_counts.note_heard
+            ),
+            lambda _error: None,  # uncounted pods are listed; a lack of rights ends the watch of owners, too
+            retry_seconds=_COUNT_AGAIN_SECONDS,
+        )
+        self._counts = False
+
+    def _informer(self, name: str, watch: Watch, handle: Handle) -> Informer[Any]:
+        def handle_and_note(item: WatchItem[Any]) -> None:
+            handle(item)
+            self._listed[name].set()
+
+        return Informer(name, watch, handle_and_note, self._fail)
+
+    def _fail(self, error: BerthError) -> None:
+        self._failed(error)
+        for event in self._listed.values():
+            event.set()
+
+    def start(self) -> None:
+        for name, informer in self._informers.items():
+            informer.start()
+            self._started.append(name)
+
+    def count_pods(self) -> None:
+        """Count the pods of each node from the first live Reservation on: no hand-over comes without one."""
+        if not self._counts and self._cache.live_namespaces():
+            self._counts = True
+            self._counter.start()
+
+    def stop(self, seconds: float) -> None:
+        """Stop all informers; wait up to `seconds` for each."""
+        self._counter.stop()
+        for informer in self._informers.values():
+            informer.stop()
+        for name in self._started:
+            self._informers[name].join(seconds)
+        if self._counts:
+            self._counter.join(seconds)
+
+    def ended(self) -> tuple[str, ...]:
+        """Return the names of the informers that were started and have ended."""
+        return tuple(name for name in self._started if not self._informers[name].is_alive)
+
+    def wait_for_lists(self, seconds: float) -> None:
+        """Wait up to `seconds` until every collection was listed once."""
+        deadline = time.monotonic() + seconds
+        for event in self._listed.values():
+            event.wait(max(0.0, deadline - time.monotonic()))
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the names of the collections that were not listed yet."""
+        return tuple(name for name, event in self._listed.items() if not event.is_set())
+
+    def _handle_fence(self, item: WatchItem[Pod]) -> None:
+        match item:
+            case Listed(items, version):
+                self._cache.replace_fences(items, version)
+            case Changed(pod):
+                self._cache.store_of_fence(pod).put(pod)
+            case Removed(pod):
+                self._cache.store_of_fence(pod).remove(pod)
+            case Bookmark():
+                pass
+
+    def _handle_node(self, item: WatchItem[GuardableNode]) -> None:
+        match item:
+            case Listed(items, version):
+                self._rules.nodes.replace(items)
+                self._cache.replace_nodes(items, version)
+            case Changed(node):
+                self._rules.nodes.put(node)
+                self._cache.put_node(node)
+            case Removed(node):
+                self._rules.nodes.forget(node.metadata.name)
+                self._cache.remove_node(node)
+            case Bookmark():
+                pass
+
+
+def _applier(
+    replace: Callable[[Iterable[Item], str], None],
+    put: Callable[[Item], None],
+    remove: Callable[[Item], None],
+    note_heard: Callable[[], None] = lambda: None,
+) -> Handle:
+    """Return what applies the items of a watch of pods to the cache."""
+
+    def apply(item: WatchItem[Item]) -> None:
+        note_heard()
+        match item:
+            case Listed(items, version):
+                replace(items, version)
+            case Changed(pod):
+                put(pod)
+            case Removed(pod):
+                remove(pod)
+            case Bookmark():
+                pass
+
+    return apply

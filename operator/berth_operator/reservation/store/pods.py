@@ -1,0 +1,271 @@
+"""Cached placeholders and owner pods, indexed by Reservation, node and hand-over target.
+
+These stores are not thread-safe: `store.cache` locks them.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from berth_core import (
+    HIGHEST_SLOT_INDEX,
+    INDEX_ANNOTATION,
+    RESERVATION_LABEL,
+    SLOT_ANNOTATION,
+    TASK_ANNOTATION,
+    Pod,
+    read_whole_number,
+)
+from berth_operator.reservation.handover import HandoverStage, stage_of
+from berth_operator.reservation.observation import Assignment, awaited_node
+from berth_operator.reservation.store.reservations import Tombstones, is_newer, version_of
+from berth_operator.runtime.workqueue import Key, KeyKind
+
+
+def reservation_uid(pod: Pod) -> str:
+    """Return the uid of the Reservation a pod names, or ""."""
+    return pod.metadata.labels.get(RESERVATION_LABEL, "")
+
+
+def reservation_key(pod: Pod) -> Key:
+    return Key(KeyKind.RESERVATION, reservation_uid(pod))
+
+
+class PodIndex:
+    """Pods by key, with look-ups by Reservation and by node.
+
+    A look-up costs as much as it finds.
+    """
+
+    def __init__(self, key: Callable[[Pod], str]) -> None:
+        self._key = key
+        self._pods: dict[str, Pod] = {}
+        self._by_reservation: dict[str, dict[str, Pod]] = {}
+        self._by_node: dict[str, dict[str, Pod]] = {}
+        self._by_awaited_node: dict[str, dict[str, Pod]] = {}
+
+    def __iter__(self) -> Iterator[Pod]:
+        return iter(tuple(self._pods.values()))
+
+    def get(self, key: str) -> Pod | None:
+        return self._pods.get(key)
+
+    def put(self, pod: Pod) -> None:
+        self.remove(self._key(pod))
+        self._pods[self._key(pod)] = pod
+        for groups, name in self._groups_of(pod):
+            groups.setdefault(name, {})[self._key(pod)] = pod
+
+    def remove(self, key: str) -> None:
+        pod = self._pods.pop(key, None)
+        if pod is not None:
+            for groups, name in self._groups_of(pod):
+                del groups[name][key]
+                if not groups[name]:
+                    del groups[name]
+
+    def _groups_of(self, pod: Pod) -> tuple[tuple[dict[str, dict[str, Pod]], str], ...]:
+        groups = (self._by_reservation, reservation_uid(pod)), (self._by_node, pod.spec.node_name)
+        awaited = awaited_node(pod)
+        return (*groups, (self._by_awaited_node, awaited)) if awaited else groups
+
+    def of(self, uid: str) -> tuple[Pod, ...]:
+        """Return the pods that name a Reservation."""
+        return tuple(self._by_reservation.get(uid, {}).values())
+
+    def on(self, node: str) -> tuple[Pod, ...]:
+        return tuple(self._by_node.get(node, {}).values())
+
+    def awaiting(self, node: str) -> tuple[Pod, ...]:
+        """Return the placeholders that await a node's capacity."""
+        return tuple(self._by_awaited_node.get(node, {}).values())
+
+    def awaited_nodes(self) -> set[str]:
+        """Return the nodes whose capacity placeholders await."""
+        return set(self._by_awaited_node)
+
+    def named(self) -> set[str]:
+        """Return the uids of the Reservations that pods name."""
+        return set(self._by_reservation)
+
+
+@dataclass(slots=True)
+class HandoverTargets:
+    """Pods with a note, by the node that the note names.
+
+    These are owner pods and successors of placeholders. Whether a note can be trusted is not checked here.
+    """
+
+    _by_node: dict[str, dict[str, Pod]] = field(default_factory=dict)
+    _stages: dict[str, tuple[HandoverStage, float]] = field(default_factory=dict)
+    """Pod uid to its stage and the attended second when the stage began."""
+    _last_bound: dict[str, float] = field(default_factory=dict)
+    """Node to the attended second when one of these pods was last seen to be bound there."""
+
+    def replace(self, known: Pod | None, pod: Pod | None, now: float) -> None:
+        """Replace the known version of a pod by one seen at an attended second; None stands for no pod."""
+        if known is not None:
+            self._remove(known)
+        given = Assignment.from_pod(pod) if pod is not None else None
+        if pod is not None and given is not None:
+            self._by_node.setdefault(given.node, {})[pod.metadata.uid] = pod
+            if pod.spec.node_name and (known is None or not known.spec.node_name):
+                self._last_bound[pod.spec.node_name] = now
+        elif known is not None:
+            self._stages.pop(known.metadata.uid, None)
+
+    def stage_age(self, pod: Pod, placeholder: Pod | None, now: float) -> float:
+        """Return the attended seconds since a pod entered its stage."""
+        stage = stage_of(pod, placeholder)
+        known = self._stages.get(pod.metadata.uid)
+        if known is None or known[0] is not stage:
+            known = self._stages[pod.metadata.uid] = stage, now
+        return now - known[1]
+
+    def _remove(self, pod: Pod) -> None:
+        given = Assignment.from_pod(pod)
+        group = self._by_node.get(given.node, {}) if given is not None else {}
+        if given is not None and group.pop(pod.metadata.uid, None) is not None and not group:
+            del self._by_node[given.node]
+
+    def on(self, node: str) -> tuple[Pod, ...]:
+        """Return the pods whose notes name a node."""
+        return tuple(self._by_node.get(node, {}).values())
+
+    def nodes(self) -> set[str]:
+        """Return the nodes that notes name."""
+        return set(self._by_node)
+
+    def last_bound(self, node: str) -> float:
+        """Return the attended second when one of these pods was last seen to be bound to a node, or minus infinity."""
+        return self._last_bound.get(node, -math.inf)
+
+    def count_waiting(self) -> Counter[str]:
+        """Count the pods that are not bound by namespace.
+
+        The cost is the number of indexed pods.
+        """
+        pods = (pod for group in self._by_node.values() for pod in group.values())
+        return Counter(pod.metadata.namespace for pod in pods if not pod.spec.node_name)
+
+
+class PodStore:
+    """Placeholders and owner pods; a change returns the keys that it concerns."""
+
+    def __init__(self, tombstones: Tombstones) -> None:
+        self._tombstones = tombstones
+        self.placeholders = PodIndex(lambda pod: pod.metadata.name)
+        self.owners = PodIndex(lambda pod: pod.metadata.uid)
+        self.targets = HandoverTargets()
+        self.seconds: Callable[[], float] = time.monotonic
+        """Attended time, by which pods in a hand-over age."""
+
+    def put_placeholder(self, pod: Pod) -> tuple[Key, ...]:
+        """Store a placeholder that is neither gone nor outdated."""
+        known = self.placeholders.get(pod.metadata.name)
+        if not self._is_newer(pod, known):
+            return ()
+        self.placeholders.put(pod)
+        self.targets.replace(known, pod, self.seconds())
+        return _concerned(pod, known)
+
+    def remove_placeholder(self, pod: Pod) -> tuple[Key, ...]:
+        """Remove a placeholder that is gone.
+
+        Another placeholder of the same name stays.
+        """
+        self._tombstones.add(pod.metadata.uid)
+        known = self.placeholders.get(pod.metadata.name)
+        if known is not None and known.metadata.uid == pod.metadata.uid:
+            self.placeholders.remove(pod.metadata.name)
+            self.targets.replace(known, None, self.seconds())
+        return _concerned(pod, known)
+
+    def is_new_owner(self, pod: Pod) -> bool:
+        """Return whether a labelled pod appears for the first time."""
+        return self.owners.get(pod.metadata.uid) is None and not self._tombstones.covers(pod.metadata)
+
+    def put_owner(self, pod: Pod) -> tuple[Key, ...]:
+        """Store a labelled pod that is neither gone nor outdated."""
+        known = self.owners.get(pod.metadata.uid)
+        if not self._is_newer(pod, known):
+            return ()
+        self.owners.put(pod)
+        self.targets.replace(known, pod, self.seconds())
+        return _concerned(pod, known)
+
+    def remove_owner(self, pod: Pod, *, for_good: bool) -> tuple[Key, ...]:
+        """Remove a pod that is gone or lost its label.
+
+        `for_good` means that it is gone; otherwise it may get its label back.
+        """
+        self._tombstones.add(pod.metadata.uid, math.inf if for_good else version_of(pod.metadata))
+        known = self.owners.get(pod.metadata.uid)
+        if known is not None and self._tombstones.covers(known.metadata):
+            self.owners.remove(pod.metadata.uid)
+            self.targets.replace(known, None, self.seconds())
+        return _concerned(pod, known)
+
+    def of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+        """Return the placeholders and owner pods that name a Reservation.
+
+        The Reservation may be unknown.
+        """
+        return self.placeholders.of(uid), self.owners.of(uid)
+
+    def named(self) -> set[str]:
+        """Return the uids of the Reservations that pods name."""
+        return {*self.placeholders.named(), *self.owners.named()}
+
+    def stage_ages(self, pods: Iterable[Pod], holders: Mapping[tuple[str, int], Pod], now: float) -> dict[str, float]:
+        """Return the attended seconds of each pod at its stage.
+
+        The keys are uids; pods without a note are left out.
+        """
+        notes = ((pod, Assignment.from_pod(pod)) for pod in pods)
+        return {
+            pod.metadata.uid: self.targets.stage_age(pod, holders.get((given.task, given.index)), now)
+            for pod, given in notes
+            if given is not None
+        }
+
+    def _is_newer(self, pod: Pod, known: Pod | None) -> bool:
+        if self._tombstones.covers(pod.metadata):
+            return False
+        return known is None or is_newer(pod.metadata, known.metadata)
+
+
+def _concerned(pod: Pod, known: Pod | None) -> tuple[Key, ...]:
+    """Return the keys of a pod's Reservation and target node.
+
+    The keys of the known version are included.
+    """
+    keys: list[Key] = []
+    for version in (pod, known):
+        if version is None:
+            continue
+        keys.append(reservation_key(version))
+        assignment = Assignment.from_pod(version)
+        if assignment is not None:
+            keys.append(Key(KeyKind.NODE, assignment.node))
+        if awaited_node(version):
+            keys.append(Key(KeyKind.NODE, awaited_node(version)))
+    return tuple(keys)
+
+
+BySlot = dict[tuple[str, int], Pod]
+
+
+def by_slot(placeholders: Iterable[Pod]) -> tuple[BySlot, BySlot]:
+    """Return slot holders and their successors, each by (task, index)."""
+    holders: BySlot = {}
+    successors: BySlot = {}
+    for pod in placeholders:
+        notes = pod.metadata.annotations
+        index = read_whole_number(notes.get(INDEX_ANNOTATION, ""), most=HIGHEST_SLOT_INDEX)
+        if index is not None:
+            found = successors if SLOT_ANNOTATION in notes else holders
+            found[notes.get(TASK_ANNOTATION, ""), index] = pod
+    return holders, successors

@@ -1,0 +1,86 @@
+"""Rules for a Reservation beyond the API server's schema.
+
+`act.quota_admission` asks the API server whether it accepts the pods.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from berth_core import Reservation, ReservationReason, ReservationTask, effective_requests
+from berth_operator.reservation.manifests import constraint_bytes, required_terms
+from berth_operator.reservation.observation import Verdict
+
+MOST_TERMS: Final = 1_000
+"""Node terms of one placeholder; a Reservation may name as many nodes."""
+_MOST_BYTES: Final = 512 * 1024
+"""Constraints of one placeholder; the API server accepts some 1.5 MiB."""
+_MOST_BYTES_OF_ALL: Final = 32 * 1024 * 1024
+"""Constraints of all placeholders of a task, which operator and API server keep in memory."""
+
+
+def refuse(reservation: Reservation) -> Verdict | None:
+    """Return why a Reservation can never be carried out as written."""
+    if not reservation.spec.owners:
+        text = "spec.owners is empty: without an owner no pod could take its place"
+        return Verdict(ReservationReason.INVALID, text)
+    own = reservation.metadata.namespace
+    for number, owner in enumerate(reservation.spec.owners):
+        foreign = owner.object.namespace if owner.object else ""
+        if foreign not in {"", own}:
+            text = f'spec.owners[{number}].object is in namespace "{foreign}", but its pods can only be in "{own}"'
+            return Verdict(ReservationReason.INVALID, text)
+    return refuse_size(reservation)
+
+
+def refuse_size(reservation: Reservation) -> Verdict | None:
+    """Return which task's placeholders would be too large.
+
+    Each node term of a template is tied to each node's name, because the API server allows one name per term.
+    """
+    return _refuse_first(reservation, _why_too_large)
+
+
+def _why_too_large(path: str, task: ReservationTask) -> str:
+    terms, names = required_terms(task.template.spec), task.node_names
+    if len(terms) * len(names) > MOST_TERMS:
+        return (
+            f"{path}.reservationNodeNames has {len(names)} names and the template {len(terms)} nodeSelectorTerms, "
+            f"{len(terms) * len(names)} terms for each placeholder; expected at most {MOST_TERMS}: write fewer"
+        )
+    size = constraint_bytes(task)
+    if size > _MOST_BYTES:
+        return (
+            f"{path}: nodeSelector, tolerations, nodeSelectorTerms and reservationNodeNames make {size} bytes of each "
+            f"placeholder; expected at most {_MOST_BYTES}: write fewer of them"
+        )
+    if size * task.replicas > _MOST_BYTES_OF_ALL:
+        return (
+            f"{path}.replicas is {task.replicas}, with {size} bytes of nodeSelector, tolerations, nodeSelectorTerms "
+            f"and reservationNodeNames each; expected at most {_MOST_BYTES_OF_ALL} bytes together: write fewer"
+        )
+    return ""
+
+
+def refuse_requests(reservation: Reservation) -> Verdict | None:
+    """Return which task's requests contradict its `requestsNothing`."""
+    return _refuse_first(reservation, _why_requests_are_odd)
+
+
+def _refuse_first(reservation: Reservation, why: Callable[[str, ReservationTask], str]) -> Verdict | None:
+    """Return the refusal of the first task that has a fault; `why` gets its path, too."""
+    texts = (why(f"spec.tasks[{number}]", task) for number, task in enumerate(reservation.spec.tasks))
+    text = next(filter(None, texts), "")
+    return Verdict(ReservationReason.INVALID, text) if text else None
+
+
+def _why_requests_are_odd(path: str, task: ReservationTask) -> str:
+    asked = effective_requests(task.template.spec)
+    named = ", ".join(f"{name} {amount}" for name, amount in asked.to_quantities().items())
+    if named and task.requests_nothing:
+        return f"{path}.requestsNothing is true, but the template of task {task.name} requests {named}: drop either"
+    if named or task.requests_nothing:
+        return ""
+    return (
+        f"{path}.template.spec.containers[].resources.requests of task {task.name} name no amount, so nothing would be "
+        f"held: write what the pods request, as in cpu: 500m, or {path}.requestsNothing: true if that is nothing"
+    )

@@ -1,0 +1,217 @@
+"""The operator's parts, wired together, and their start and stop order."""
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Literal
+
+import structlog
+
+from berth_core import (
+    OPERATOR_LEASE,
+    BerthError,
+    Clock,
+    Pod,
+    Reservation,
+)
+from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFoundError, await_rights
+from berth_operator import metrics, telemetry
+from berth_operator.admission.certificates import CertificateManager
+from berth_operator.admission.reviews import Admission
+from berth_operator.admission.server import REFETCH_SECONDS, WebhookServer
+from berth_operator.reservation.act.handover_path import WebhookRegistration
+from berth_operator.reservation.act.pending_owners import ReserveableGroups
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.informers import apply_event
+from berth_operator.reservation.store.reservations import read_reservation
+from berth_operator.runtime.controller import Controller
+from berth_operator.runtime.loop_threads import LoopThread, loop_answers
+from berth_operator.runtime.workqueue import SCOPE_KEY, Key, KeyKind, WorkQueue
+from berth_operator.settings import OperatorSettings
+from berth_service.health import Answer, HealthServer
+
+_LOOP_SECONDS: Final = 10.0
+"""Longer than a kubelet waits for a probe: the loop may be busy for a while with a long list."""
+_BEAT_SECONDS: Final = 1.0
+
+_LOG = structlog.get_logger(__name__)
+
+
+class App:
+    """The operator: what kopf starts and stops."""
+
+    def __init__(self, client: KubeClient, settings: OperatorSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._client = client
+        self._queue = WorkQueue()
+        self._cache = Cache(self._queue.add)
+        self._keeper = CertificateManager(client, settings)
+        groups = ReserveableGroups(client.within(REFETCH_SECONDS))
+        admission = Admission(self._cache, on_not_gated=self._note_not_gated, refetch=self._refetch, groups=groups)
+        self._webhook_loop = LoopThread("webhook")  # a pod's creation must not wait for kopf's events
+        scope = WebhookRegistration(
+            client,
+            client_config=self._client_config,
+            live_namespaces=self._cache.live_namespaces,
+            own_namespace=settings.placeholders.namespace,
+            timeout_seconds=settings.webhook.timeout_seconds,
+        )
+        self._engine = Controller(client, self._cache, self._queue, scope, settings, clock)
+        reviews = {
+            path: review for capability in self._engine.capabilities for path, review in capability.reviews().items()
+        }
+        self._webhook = WebhookServer(admission, self._keeper, settings, reviews=reviews)
+        self._health = HealthServer(
+            settings.health_host,
+            settings.health_port,
+            metrics.REGISTRY,
+            healthz=partial(self._answer_probe, "healthy"),
+            readyz=partial(self._answer_probe, "ready"),
+        )
+        self._kopf_loop: asyncio.AbstractEventLoop | None = None
+        self._renewal = threading.Thread(target=self._renew_certificates, name="certificates", daemon=True)
+        self._stopping = threading.Event()
+        self._tasks = [
+            threading.Thread(target=run, args=(self._stopping,), name=name, daemon=True)
+            for capability in self._engine.capabilities
+            for name, run in capability.tasks().items()
+        ]
+        self.has_started = False
+        self.failure: BerthError | None = None
+        """The error that made the start fail, for the process's exit code."""
+
+    def _client_config(self) -> Mapping[str, Any]:
+        """Return how API servers reach the webhook, which is built after those that register it."""
+        return self._webhook.client_config()
+
+    async def start(self) -> None:
+        """Start everything once.
+
+        The order is: health port, certificate, webhook, servers of capabilities, cache, workers.
+        """
+        if self.has_started:
+            return
+        try:
+            await self._start_parts()
+        except BerthError as error:
+            self.failure = error
+            raise
+
+    async def _start_parts(self) -> None:
+        self._kopf_loop = asyncio.get_running_loop()
+        self._beat(self._kopf_loop)
+        await asyncio.to_thread(self._health.start)
+        await asyncio.to_thread(await_rights, self._clock, self._read_lease, self._list_priorities)
+        await asyncio.to_thread(self._keeper.refresh, self._clock.now())
+        self._webhook_loop.start()
+        await self._webhook_loop.run(self._webhook.start())
+        for capability in self._engine.capabilities:
+            await capability.start()
+        await asyncio.to_thread(self._engine.start)
+        self._renewal.start()
+        for task in self._tasks:
+            task.start()
+        self.has_started = True
+        _LOG.info(
+            telemetry.STARTED,
+            **{
+                telemetry.KEY_IDENTITY: self._settings.identity,
+                telemetry.KEY_ADDRESS: self._health.address,
+            },
+        )
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Record again and again that kopf's loop works: the Lease is renewed only while it does."""
+        self._engine.heartbeats.beat("kopf")
+        loop.call_later(_BEAT_SECONDS, self._beat, loop)
+
+    def _read_lease(self) -> None:
+        self._client.get(LEASES, OPERATOR_LEASE, namespace=self._settings.placeholders.namespace)
+
+    def _list_priorities(self) -> None:
+        self._client.list(PRIORITY_CLASSES)
+
+    def apply_event(self, event_type: str | None, body: Mapping[str, Any]) -> None:
+        """Apply a Reservation's watch event to the cache.
+
+        The cache queues the follow-up.
+        """
+        apply_event(self._cache, event_type, body)
+
+    def begin_reservation(self, uid: str) -> None:
+        """Reset a Reservation's failure count.
+
+        The Reservation is new or has a new spec.
+        """
+        self._engine.forget_failures(Key(KeyKind.RESERVATION, uid))
+
+    def note_listed(self) -> None:
+        """Record that kopf has listed all Reservations and watches them now."""
+        self._engine.note_listed()
+
+    def _note_not_gated(self, pod: Pod) -> None:
+        self._engine.note_not_gated(pod)
+
+    def _refetch(self, reservation: Reservation) -> None:
+        """Fetch a Reservation into the cache.
+
+        The watch reports one that is gone.
+        """
+        name, namespace = reservation.metadata.name, reservation.metadata.namespace
+        with suppress(NotFoundError):
+            body = self._client.within(REFETCH_SECONDS).get(RESERVATIONS, name, namespace=namespace)
+            self._cache.put_reservation(read_reservation(body))
+
+    def _answer_probe(self, asked: Literal["healthy", "ready"]) -> Answer:
+        """Answer a probe with health, readiness, leadership and what readiness waits for."""
+        kopf_answers = self._kopf_loop is not None and loop_answers(self._kopf_loop, _LOOP_SECONDS)
+        reasons = (
+            "" if kopf_answers else "the event loop of kopf does not answer",
+            self._engine.why_not_serving(),
+            self._webhook.why_not_serving(self._clock.now()),
+        )
+        state = {
+            "healthy": kopf_answers and self._engine.healthy,
+            "ready": not any(reasons),
+            "leading": self._engine.leading,
+            "waitsFor": [reason for reason in reasons if reason],
+        }
+        return Answer.from_state(state, good=bool(state[asked]))
+
+    async def drain(self) -> None:
+        """Stop acting, release the lease, and keep answering reviews for a while.
+
+        The API server needs a moment to learn that this replica is going.
+        """
+        _LOG.info(telemetry.DRAINING)
+        self._webhook.drain()
+        await asyncio.to_thread(self._engine.stop_acting)
+        if self._cache.live_namespaces() or any(capability.answers_always for capability in self._engine.capabilities):
+            await asyncio.sleep(self._settings.webhook.drain_seconds)
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        await asyncio.to_thread(self._engine.stop)
+        if self._webhook_loop.is_alive:
+            await self._webhook_loop.run(self._webhook.stop())
+        self._webhook_loop.stop()
+        for capability in self._engine.capabilities:
+            await capability.stop()
+        await asyncio.to_thread(self._health.stop)
+        self._client.close()
+        _LOG.info(telemetry.STOPPED)
+
+    def _renew_certificates(self) -> None:
+        """Refresh the shared certificate regularly; serve and register a new one."""
+        while not self._stopping.wait(self._keeper.check_seconds):
+            try:
+                changed = self._keeper.refresh(self._clock.now())
+            except Exception:  # noqa: BLE001 - logged; the present certificate still serves
+                _LOG.exception(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "renew certificate"})
+                continue
+            if changed:
+                self._webhook_loop.call_soon(self._webhook.reload_certificate)
+                self._queue.add(SCOPE_KEY)

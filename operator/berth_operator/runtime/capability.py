@@ -1,0 +1,125 @@
+"""What an optional part of the operator is: a capability, and what it gets of the kernel.
+
+The kernel is everything outside `capabilities`. It knows a capability only through `registry`.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import click
+import structlog
+
+from berth_core import BerthError
+from berth_operator import telemetry
+from berth_operator.admission.reviews import Review
+from berth_operator.reservation.act.context import Context, EventRecorder
+from berth_operator.reservation.act.scheduling_objects import PriorityClasses
+from berth_operator.runtime.workqueue import Key
+
+_LIST_SECONDS: Final = 3.0
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """What a capability is built from."""
+
+    context: Context
+    recorder: EventRecorder
+    priorities: PriorityClasses
+    leads: Callable[[], bool]
+    """Returns whether this replica may act."""
+    enqueue: Callable[[Key, float], None]
+    """Queues a key to be reconciled after so many seconds."""
+    client_config: Callable[[], Mapping[str, Any]]
+    """Returns how API servers reach the webhook, for its registration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSettings:
+    """Options of the command line for a capability, and what makes its settings of them."""
+
+    after: str
+    """Name of the option of the kernel after which they stand in the help."""
+    options: tuple[click.Option, ...]
+    read: Callable[[Mapping[str, Any]], object]
+    """Returns the settings for the values of all options; raises `InputError`."""
+
+
+class Capability:
+    """An optional part of the operator, by default one that does nothing.
+
+    One instance serves as long as the process; it leads for a term at a time.
+    """
+
+    command: ClassVar[CommandSettings | None] = None
+    """Its options of the command line, and what makes its settings of them."""
+
+    kinds: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of keys that it reconciles: its own, and those of the kernel that concern it, too."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        """Build the capability, which must not call the API server yet."""
+
+    def listen(self) -> None:
+        """Learn of new and changed objects; called several times a second while this replica leads.
+
+        Raises nothing: what cannot be read is logged and read later.
+        """
+
+    def resync(self, is_due: Callable[[str], bool]) -> None:
+        """Queue what must be compared with the API server again.
+
+        `is_due` returns whether it is the turn of the object with a uid.
+        """
+
+    def reconcile(self, key: Key) -> None:
+        """Reconcile a key of one of its kinds; an error has it tried again."""
+
+    def reviews(self) -> Mapping[str, Review]:
+        """Return what answers admission reviews, by its path below the webhook's own; all replicas answer."""
+        return {}
+
+    async def start(self) -> None:
+        """Start what serves on all replicas; comes before the first list, and an error ends the operator."""
+
+    async def stop(self) -> None:
+        """Stop what was started, if anything was."""
+
+    @property
+    def answers_always(self) -> bool:
+        """Return whether reviews come even without a live Reservation: they are answered for a while after the end."""
+        return False
+
+    def tasks(self) -> Mapping[str, Callable[[threading.Event], None]]:
+        """Return by name what runs in a thread of its own until the event is set."""
+        return {}
+
+    def stop_term(self) -> None:
+        """Stop acting and forget; called again and again while this replica does not lead."""
+
+
+class Listing:
+    """Lists a kind every three seconds.
+
+    Such kinds do not come through kopf: of two kinds that it watches, one that ends while the other is cut leaves it
+    waiting for ever.
+    """
+
+    def __init__(self, refresh: Callable[[], None]) -> None:
+        self._refresh = refresh
+        self._listed_at = -_LIST_SECONDS
+
+    def listen(self) -> None:
+        """Call `refresh` if it is time; its failure is logged, and it is called again the next time."""
+        if time.monotonic() - self._listed_at < _LIST_SECONDS:
+            return
+        self._listed_at = time.monotonic()
+        try:
+            self._refresh()
+        except BerthError as error:
+            _LOG.warning(telemetry.SWEEP_FAILED, **{telemetry.KEY_ERROR: str(error)})

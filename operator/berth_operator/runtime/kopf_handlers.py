@@ -1,0 +1,86 @@
+"""The kopf handlers: start, login, and the versions, changes and end of Reservations.
+
+The handlers are declarations. What they call fills the cache. From it `reservation.decide` derives the status, the
+places and the moment of expiry, `runtime.controller` carries that out, and kopf writes nothing to a Reservation.
+"""
+
+import asyncio
+import signal
+from typing import Any, Final
+
+import kopf
+
+from berth_core import BerthError
+from berth_kube import RESERVATIONS
+from berth_operator.runtime.app import App
+from berth_operator.runtime.kopf_runtime import Connection, ReservationStream, configure
+
+RESERVATION: Final = (RESERVATIONS.group, RESERVATIONS.version, RESERVATIONS.plural)
+
+
+def declare_process(
+    registry: kopf.OperatorRegistry,
+    program: App,
+    connection: Connection,
+    stream: ReservationStream,
+    stop_flag: asyncio.Event,
+) -> None:
+    """Register how kopf starts the program and reaches the API server.
+
+    There is no `on.cleanup`: kopf also runs it when only its watch has failed and restarts.
+    """
+
+    @kopf.on.startup(id="start", registry=registry)
+    async def start(settings: kopf.OperatorSettings, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
+        configure(settings)
+        try:
+            await program.start()
+        except BerthError as error:
+            raise kopf.PermanentError(str(error)) from error
+        stream.expect_requests()
+        drain_on_signal(program, stop_flag)
+
+    @kopf.on.login(id="login", registry=registry)
+    async def log_in(**_: Any) -> kopf.AiohttpSession:  # noqa: ANN401 - kopf's keyword arguments
+        return await connection.log_in()
+
+
+def declare_reservations(registry: kopf.OperatorRegistry, program: App) -> None:
+    """Register what happens to a Reservation.
+
+    Its end comes with `on.event`: kopf calls `on.delete` only for objects that carry its finalizer, and with that none
+    could be deleted while the operator is down. The same holds for timers, so expiry is a delayed key of the queue.
+    """
+
+    @kopf.on.event(*RESERVATION, id="event", registry=registry)
+    async def apply(event: kopf.RawEvent, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
+        program.apply_event(event["type"], event["object"])
+
+    @kopf.on.resume(*RESERVATION, id="resume", errors=kopf.ErrorsMode.IGNORED, registry=registry)
+    @kopf.on.create(*RESERVATION, id="create", errors=kopf.ErrorsMode.IGNORED, registry=registry)
+    @kopf.on.update(*RESERVATION, id="update", field="spec", errors=kopf.ErrorsMode.IGNORED, registry=registry)
+    async def begin(uid: str, **_: Any) -> None:  # noqa: ANN401 - kopf's keyword arguments
+        program.begin_reservation(uid)
+
+
+def drain_on_signal(program: App, stop_flag: asyncio.Event) -> None:
+    """Drain on SIGTERM before kopf stops watching.
+
+    A second SIGTERM ends the process at once.
+    """
+    loop = asyncio.get_running_loop()
+    draining: set[asyncio.Task[None]] = set()
+
+    async def drain() -> None:
+        try:
+            await program.drain()
+        finally:
+            stop_flag.set()
+
+    def drain_first() -> None:
+        if draining:
+            stop_flag.set()
+        else:
+            draining.add(asyncio.create_task(drain()))
+
+    loop.add_signal_handler(signal.SIGTERM, drain_first)

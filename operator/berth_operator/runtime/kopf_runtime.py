@@ -1,0 +1,310 @@
+"""How kopf is configured, connected and restarted.
+
+By default kopf keeps its state in annotations. Here it reads the state from the objects' statuses and writes nothing.
+"""
+
+import asyncio
+import itertools
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, Final
+
+import aiohttp
+import kopf
+import msgspec
+import structlog
+
+from berth_core.unreadable import MAX_DEPTH
+from berth_kube import RESERVATIONS, Call, decode_event, decode_item, decode_page
+from berth_operator import telemetry
+from berth_operator.runtime.app import App
+
+_FIRST_WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0)
+_LATER_WAITS_SECONDS: Final = 5.0
+_REQUEST_SECONDS: Final = 30.0
+_LOGIN_SECONDS: Final = 1.0
+"""Between two logins: an API server that refuses the credentials needs a pause."""
+_IDLE_SECONDS: Final = 30.0
+"""After so long without a watch or a request kopf never watches: it missed the CRD at its start."""
+_IDLE_CHECK_SECONDS: Final = 1.0
+_HTTP_OK: Final = 200
+_LIST: Final = Call("list", RESERVATIONS.plural)
+_WATCH: Final = Call("watch", RESERVATIONS.plural)
+
+_LOG = structlog.get_logger(__name__)
+
+
+class EndlessWaits(Iterable[float]):
+    """Endless pauses between kopf's tries.
+
+    Kopf gives up at the end of its own list.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain(_FIRST_WAITS_SECONDS, itertools.repeat(_LATER_WAITS_SECONDS))
+
+
+class StatusAsMemory(kopf.DiffBaseStorage):
+    """Reads the last handled spec from `status.observedGeneration`, which the operator writes.
+
+    So kopf recognises new, changed and already handled Reservations after a restart without an annotation.
+    """
+
+    def build(self, *, body: kopf.Body, extra_fields: object = None) -> kopf.BodyEssence:  # noqa: ARG002 - kopf's
+        """Return the spec's generation as kopf's essence.
+
+        Kopf would copy the whole object.
+        """
+        return {"spec": {"generation": (body.get("metadata") or {}).get("generation")}}
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        """Return the generation of the status, None without a status."""
+        generation = (body.get("status") or {}).get("observedGeneration")
+        return None if generation is None else {"spec": {"generation": generation}}
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """Write nothing: the status records the handled spec."""
+
+
+class NoProgress(kopf.ProgressStorage):
+    """Stores no progress: each handler finishes in one call."""
+
+    def fetch(self, **_: object) -> None: ...
+
+    def store(self, **_: object) -> None: ...
+
+    def purge(self, **_: object) -> None: ...
+
+    def touch(self, **_: object) -> None: ...
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
+
+
+def configure(settings: kopf.OperatorSettings) -> None:
+    """Make kopf write nothing and wait for an unresponsive API server."""
+    settings.process.ultimate_exiting_timeout = None  # kopf would kill the process later though its run was restarted
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.persistence.diffbase_storage = StatusAsMemory()
+    settings.persistence.progress_storage = NoProgress()
+    settings.networking.error_backoffs = EndlessWaits()
+    settings.networking.request_timeout = _REQUEST_SECONDS
+
+
+class ReservationStream:
+    """Learns from kopf's requests when it has listed and watches Reservations.
+
+    kopf calls no handler at the end of a list, nor for an object that a second list no longer has.
+    """
+
+    def __init__(self, on_listed: Callable[[], None]) -> None:
+        self._on_listed = on_listed
+        self.reset()
+
+    def reset(self) -> None:
+        """Reset for a new run of kopf.
+
+        Kopf starts the program first and lists then.
+        """
+        self._is_open = self._has_listed = False
+        self._under_way = 0
+        self._last_request = math.inf
+
+    def expect_requests(self) -> None:
+        """Start measuring how long kopf is idle."""
+        self._last_request = time.monotonic()
+
+    def idle_seconds(self) -> float:
+        """Return how long kopf has neither watched Reservations nor sent requests."""
+        return 0.0 if self._is_open or self._under_way else max(0.0, time.monotonic() - self._last_request)
+
+    def build_trace(self) -> aiohttp.TraceConfig:
+        """Return a trace that reports a session's requests to this stream."""
+        trace = aiohttp.TraceConfig()
+        trace.on_request_start.append(self._note_start)
+        trace.on_request_end.append(self._note_answer)
+        trace.on_request_exception.append(self._note_failure)
+        return trace
+
+    async def _note_start(self, *_: object) -> None:
+        self._under_way += 1
+
+    async def _note_failure(self, *_: object) -> None:
+        self._note_end()
+
+    async def _note_answer(self, _session: object, _context: object, params: aiohttp.TraceRequestEndParams) -> None:
+        """Call `on_listed` when a watch begins.
+
+        Kopf has processed the whole list by then.
+        """
+        self._note_end()
+        if not params.url.path.endswith(RESERVATIONS.path()) or params.response.status != _HTTP_OK:
+            return
+        if "watch" not in params.url.query:
+            self._has_listed = True
+        elif self._has_listed:
+            self._has_listed, self._is_open = False, True
+            self._on_listed()
+
+    def _note_end(self) -> None:
+        self._under_way = max(0, self._under_way - 1)
+        self._last_request = time.monotonic()
+
+
+class _ReadableLines:
+    """Content of a watch response without too deeply nested Reservations.
+
+    Stand-ins replace them.
+    """
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute that aiohttp reads
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Yield whole lines as they arrive."""
+        pending = b""
+        async for chunk in self._content.iter_chunked(size):
+            *lines, pending = (pending + chunk).split(b"\n")
+            if lines:
+                yield b"".join(readable_line(line) + b"\n" for line in lines)
+        if pending:
+            yield pending
+
+
+class ReadableAnswer(aiohttp.ClientResponse):
+    """Response that kopf can decode whatever Reservations users create.
+
+    Python's JSON decoder fails at about 1,000 nested levels and the API server stores 10,000: without this a single
+    Reservation would keep kopf from seeing all others.
+    """
+
+    async def start(self, connection: aiohttp.connector.Connection) -> "ReadableAnswer":
+        """Read the headers of the response."""
+        await super().start(connection)
+        if self._is_of_reservations and "watch" in self.url.query:
+            self.content = _ReadableLines(self.content)  # type: ignore[assignment]  # it stands in for one
+        return self
+
+    async def json(self, **rest: Any) -> Any:  # noqa: ANN401 - kopf's own calls and answers
+        """Return the document; stand-ins replace too deeply nested Reservations."""
+        if not self._is_of_reservations:
+            return await super().json(**rest)
+        page = decode_page(_LIST, await self.read(), dict)
+        metadata = {"resourceVersion": page.metadata.resource_version, "continue": page.metadata.continue_token}
+        head = {"apiVersion": RESERVATIONS.api_version, "kind": f"{RESERVATIONS.kind}List"}
+        return {**head, "metadata": metadata, "items": list(page.items)}
+
+    @property
+    def _is_of_reservations(self) -> bool:
+        return self.status == _HTTP_OK and self.url.path.endswith(RESERVATIONS.path())
+
+
+def readable_line(line: bytes) -> bytes:
+    """Return a line of a watch in readable form.
+
+    A stand-in replaces a too deeply nested Reservation.
+    """
+    if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
+        return line
+    event = decode_event(_WATCH, line)
+    body = decode_item(_WATCH, event.object, dict)
+    if "unreadable" not in (body.get("metadata") or {}):
+        return line
+    return msgspec.json.encode({"type": event.type, "object": body})
+
+
+class Connection:
+    """Logs kopf in, with a session whose requests are traced."""
+
+    def __init__(self, read_credentials: Callable[[], kopf.ConnectionInfo], stream: ReservationStream) -> None:
+        self._read_credentials = read_credentials
+        self._stream = stream
+        self._last_login = -_LOGIN_SECONDS
+
+    async def log_in(self) -> kopf.AiohttpSession:
+        """Return a session with the current credentials."""
+        await asyncio.sleep(max(0.0, self._last_login + _LOGIN_SECONDS - time.monotonic()))
+        self._last_login = time.monotonic()
+        info = await asyncio.to_thread(self._read_credentials)
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+            headers=info.as_http_headers(),
+            response_class=ReadableAnswer,
+            trace_configs=[self._stream.build_trace()],
+        )
+        return kopf.AiohttpSession(server=info.server, aiohttp_session=session)
+
+
+Declare = Callable[[kopf.OperatorRegistry, asyncio.Event], None]
+
+
+async def run_kopf(program: App, stream: ReservationStream, declare: Declare, identity: str) -> None:
+    """Run kopf until a request to stop, then stop the program.
+
+    Raises the error of a failed start. Some transient errors end kopf: an error event other than 410, a 404 while the
+    API server begins to serve the kind, credentials that were refused twice. The webhook must go on answering
+    meanwhile.
+    """
+    stop_flag = asyncio.Event()
+    try:
+        for wait_seconds in EndlessWaits():
+            if not await _run_once(program, stream, stop_flag, declare, identity):
+                return
+            await _wait(stop_flag, wait_seconds)
+    finally:
+        await program.stop()
+
+
+async def _run_once(
+    program: App, stream: ReservationStream, stop_flag: asyncio.Event, declare: Declare, identity: str
+) -> bool:
+    """Run kopf once; return whether it ended without a request to stop."""
+    stream.reset()
+    registry = kopf.OperatorRegistry()
+    declare(registry, stop_flag)
+    ends = asyncio.Event()
+    guards = [asyncio.create_task(_end_with(stop_flag, ends)), asyncio.create_task(_end_idle(stream, ends))]
+    try:
+        await kopf.operator(
+            registry=registry,
+            clusterwide=True,
+            standalone=True,
+            stop_flag=ends,
+            # Without one kopf asks for the user's name, and the user of an image may have none.
+            identity=identity,  # type: ignore[arg-type] # kopf does not export the type
+        )
+    except Exception as error:
+        if program.failure is not None or not program.has_started:
+            raise
+        _LOG.warning(
+            telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "watch Reservations", telemetry.KEY_ERROR: str(error)}
+        )
+        return not stop_flag.is_set()
+    finally:
+        for guard in guards:
+            guard.cancel()
+    return ends.is_set() and not stop_flag.is_set()
+
+
+async def _end_with(stop_flag: asyncio.Event, ends: asyncio.Event) -> None:
+    await stop_flag.wait()
+    ends.set()
+
+
+async def _end_idle(stream: ReservationStream, ends: asyncio.Event) -> None:
+    """End a run of kopf that has nothing to watch."""
+    while not ends.is_set() and stream.idle_seconds() < _IDLE_SECONDS:
+        await _wait(ends, _IDLE_CHECK_SECONDS)
+    ends.set()
+
+
+async def _wait(flag: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(flag.wait(), seconds)
+    except TimeoutError:
+        return

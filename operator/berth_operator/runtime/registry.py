@@ -1,0 +1,21 @@
+"""The capabilities of the operator: a line for each, in the order in which they act.
+
+Nothing else of the kernel imports one, so that without its line and its folder the operator is whole.
+"""
+
+from typing import Final
+
+from berth_operator.capabilities.evictions.act import Evictions
+from berth_operator.capabilities.extender.act import Extender
+from berth_operator.capabilities.queues.act import Queues
+from berth_operator.capabilities.windows.act import Windows
+from berth_operator.capabilities.zones.act import Zones
+from berth_operator.runtime.capability import Capability
+
+CAPABILITIES: Final[tuple[type[Capability], ...]] = (
+    Windows,
+    Zones,
+    Queues,
+    Evictions,
+    Extender,
+)
