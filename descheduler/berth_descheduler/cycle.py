@@ -28,46 +28,35 @@ from berth_core import (
     Snapshot,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.migration import (
+from berth_descheduler.migration.absent_programs import OPERATOR, why_absent
+from berth_descheduler.migration.context import PlanContext
+from berth_descheduler.migration.manifests.plans import MOST_MOVES
+from berth_descheduler.migration.moves.surge_eligibility import find_unsurgeable
+from berth_descheduler.migration.nodes.cooling_marks import sweep_cooling_nodes
+from berth_descheduler.migration.nodes.freed import settle_freed_nodes
+from berth_descheduler.migration.nodes.freed_marks import sweep_freed_nodes
+from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
+from berth_descheduler.migration.operator.liveness import OperatorLiveness
+from berth_descheduler.migration.plans.abort import abort_plan
+from berth_descheduler.migration.plans.events import announce_starving
+from berth_descheduler.migration.plans.execution import PlanDeletedError, execute_plan
+from berth_descheduler.migration.plans.history import PodName, find_pods_in_cooldown
+from berth_descheduler.migration.plans.leases import run_lease
+from berth_descheduler.migration.plans.not_begun import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
-    MOST_MOVES,
-    OPERATOR,
-    REPLAN_TRIGGER,
     NotBegun,
-    OperatorLiveness,
-    PlanContext,
-    PlanDeletedError,
-    PlanValidator,
-    PodName,
-    PreEvictionCheck,
-    abort_plan,
-    announce_starving,
-    clean_up_after_operator,
-    conclude_request,
     drain_not_begun_reason,
-    execute_plan,
-    find_pods_in_cooldown,
-    find_unsurgeable,
-    note_replanned,
-    pods_waiting_reason,
-    publish_plan,
-    recover_plans,
-    run_lease,
-    settle_freed_nodes,
-    sweep_cooling_nodes,
-    sweep_freed_nodes,
     too_little_gain_reason,
-    why_absent,
 )
+from berth_descheduler.migration.plans.publishing import conclude_request, note_replanned, publish_plan
+from berth_descheduler.migration.plans.recovery import recover_plans
+from berth_descheduler.migration.plans.requests import REPLAN_TRIGGER
+from berth_descheduler.migration.validation.pending_pods import pods_waiting_reason
+from berth_descheduler.migration.validation.plan_review import PlanValidator
+from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_descheduler.outcome import CycleObserver, Forecast, Outcome, Phase, PlanOutcome, RoomForecast, Verdict
-from berth_descheduler.planner import (
-    Plan,
-    PlannerSettings,
-    plan,
-    plan_surges,
-    with_ways,
-)
+from berth_descheduler.planner import Plan, PlannerSettings, plan, plan_surges, with_ways
 from berth_descheduler.planner.cool_downs import PodCoolDown
 from berth_descheduler.policy import (
     PlanInput,

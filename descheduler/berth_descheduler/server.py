@@ -16,7 +16,7 @@ from berth_descheduler.api.server import rest_options, rest_settings, serve_rest
 from berth_descheduler.controller import LeaderElector, ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import CapacityMeter, CapacitySettings, CycleMetrics, PolicyMetrics
-from berth_descheduler.migration import clean_up_after_operator
+from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
 from berth_descheduler.options import (
     GroupedCommand,
     capacity_options,

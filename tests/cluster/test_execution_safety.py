@@ -10,7 +10,7 @@ import pytest
 from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, HANDOVER_TAINT
 from berth_core.migration_plans import MoveState, PlanPhase
 from berth_descheduler.cli.main import INTERRUPTED
-from berth_descheduler.migration.plans import approve
+from berth_descheduler.migration.plans.requests import approve
 from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import CRDS, DAEMON_SETS, DEPLOYMENTS, EVENTS, MIGRATION_PLANS, NODES, PODS, VOLCANO_JOBS

@@ -13,7 +13,7 @@ import yaml
 from berth_core.clock import SystemClock
 from berth_core.labels import RELEASED_HASH, TEMPLATE_HASH_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
-from berth_descheduler.migration.presence import OPERATOR, SERVICE, why_absent
+from berth_descheduler.migration.absent_programs import OPERATOR, SERVICE, why_absent
 from berth_kube.client import KubeClient, connect
 from berth_kube.errors import ForbiddenError, InvalidObjectError
 from berth_kube.resources import (

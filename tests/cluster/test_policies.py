@@ -23,7 +23,7 @@ from berth_core.migration_plans import (
 from berth_core.names import LEADER_LEASE
 from berth_core.objects import Node
 from berth_core.policies import SCHEDULED, VALID
-from berth_descheduler.migration import plans
+from berth_descheduler.migration.plans import requests as plans
 from berth_kube.client import KubeClient
 from berth_kube.errors import InvalidObjectError
 from berth_kube.leases import Lease

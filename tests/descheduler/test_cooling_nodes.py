@@ -13,7 +13,7 @@ from berth_core.labels import (
     LAST_DEFRAGMENTED_ANNOTATION,
     LAST_MOVED_ANNOTATION,
 )
-from berth_descheduler.migration.nodes import mark_moved, sweep_cooling_nodes
+from berth_descheduler.migration.nodes.cooling_marks import mark_moved, sweep_cooling_nodes
 from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_kube.errors import ConflictError
 from berth_kube.resources import NODES

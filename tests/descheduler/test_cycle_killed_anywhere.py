@@ -14,7 +14,8 @@ import pytest
 from berth_core.labels import DRAINING_TAINT, FREED_ANNOTATION, FREED_TAINT, PLAN_LABEL
 from berth_core.migration_plans import MigrationPlan, MoveMethod, MoveState, PlanPhase
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.migration.recovery import RecoveryAction, choose_recovery, release_reservations
+from berth_descheduler.migration.plans.abort import release_reservations
+from berth_descheduler.migration.plans.recovery import RecoveryAction, choose_recovery
 from berth_descheduler.outcome import SilentObserver
 from berth_descheduler.planner import WaveLimits
 from berth_descheduler.report.documents import describe_run

@@ -12,7 +12,7 @@ from berth_core.migration_plans import MigrationPlan, PlanPhase, RoomReason, Roo
 from berth_core.reservations import Reservation
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Enabled
-from berth_descheduler.migration.manifests import job_reservation_name
+from berth_descheduler.migration.manifests.room_reservations import job_reservation_name
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins import StarvingJobs, default_plugins, settings_with

@@ -12,16 +12,11 @@ import pytest
 from rich.console import Console
 
 from berth_core import SystemClock, format_timestamp
-from berth_core.labels import (
-    EMPTY_BY_ANNOTATION,
-    EVICT_PERIOD_ANNOTATION,
-    REVOCABLE_ZONE_LABEL,
-    STANDING_FENCE_LABEL,
-)
+from berth_core.labels import EMPTY_BY_ANNOTATION, EVICT_PERIOD_ANNOTATION, REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
 from berth_core.migration_plans import MigrationPlan, RunMode
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Enabled
-from berth_descheduler.migration.recovery import recover_plans
+from berth_descheduler.migration.plans.recovery import recover_plans
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.defragmentation import NoBalance

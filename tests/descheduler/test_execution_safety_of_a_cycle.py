@@ -13,7 +13,7 @@ from berth_core.labels import DRAINING_TAINT, FREED_TAINT
 from berth_core.migration_plans import PlanPhase
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import PING_PONG, CycleMetrics
-from berth_descheduler.migration.nodes import sweep_freed_nodes
+from berth_descheduler.migration.nodes.freed_marks import sweep_freed_nodes
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.settings import CycleSettings, FreedNodes

@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.clock import format_timestamp
 from berth_core.migration_plans import PlannedMove
-from berth_descheduler.migration.freeing import Sources, await_sources, read_sources
+from berth_descheduler.migration.nodes.freed import Sources, await_sources, read_sources
 from berth_kube.client import KubeClient
 from berth_kube.resources import PODS
 from builders import NOON, FakeClock

@@ -10,7 +10,7 @@ import pytest
 
 from berth_core.labels import FREED_ANNOTATION, FREED_TAINT
 from berth_descheduler.controller.runner import Runner
-from berth_descheduler.migration.nodes import FreedMark, Freeing, Wanted, mark_freed, sweep_freed_nodes
+from berth_descheduler.migration.nodes.freed_marks import FreedMark, Freeing, Wanted, mark_freed, sweep_freed_nodes
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube.errors import ServerError

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from berth_core.clock import Clock
-from berth_descheduler.migration.plans import leader_lease, run_lease
+from berth_descheduler.migration.plans.leases import leader_lease, run_lease
 from berth_descheduler.settings import CycleSettings
 from berth_kube.client import KubeClient
 from berth_kube.leases import LeaseHolder

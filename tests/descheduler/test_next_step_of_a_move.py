@@ -6,23 +6,19 @@ from itertools import product
 import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState
-from berth_descheduler.migration.move_controller import keeps_its_node
-from berth_descheduler.migration.moves import (
-    Evict,
+from berth_descheduler.migration.moves.execution import keeps_its_node
+from berth_descheduler.migration.moves.facts import (
     Eviction,
-    Finish,
     MoveFacts,
     Presence,
     Replacement,
     ReplicaCounts,
     ReservationProgress,
-    Reserve,
     Since,
-    Step,
-    Wait,
-    next_step,
 )
-from berth_descheduler.migration.readiness import Trouble
+from berth_descheduler.migration.moves.next_step import next_step
+from berth_descheduler.migration.moves.replacement_readiness import Trouble
+from berth_descheduler.migration.moves.steps import Evict, Finish, Reserve, Step, Wait
 from berth_descheduler.settings import MoveTimeouts
 
 NOW = 1000.0

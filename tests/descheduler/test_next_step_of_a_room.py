@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from berth_core.migration_plans import RoomReason, RoomState
-from berth_descheduler.migration.rooms import (
+from berth_descheduler.migration.rooms.next_step import (
     AskForRoom,
     EndRoom,
     KeepRoom,

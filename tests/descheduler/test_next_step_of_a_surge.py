@@ -6,27 +6,29 @@ from itertools import product
 import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState
-from berth_descheduler.migration.moves import (
-    Evict,
+from berth_descheduler.migration.moves.facts import (
     Eviction,
-    Finish,
-    LookAgain,
     MoveFacts,
-    Postpone,
     Presence,
-    Release,
     Replacement,
     ReplicaCounts,
     ReservationProgress,
-    Reserve,
     Since,
-    Step,
     Surge,
+)
+from berth_descheduler.migration.moves.next_step import next_step
+from berth_descheduler.migration.moves.replacement_readiness import Trouble
+from berth_descheduler.migration.moves.steps import (
+    Evict,
+    Finish,
+    LookAgain,
+    Postpone,
+    Release,
+    Reserve,
+    Step,
     TakeBack,
     Wait,
-    next_step,
 )
-from berth_descheduler.migration.readiness import Trouble
 from berth_descheduler.settings import MoveTimeouts
 
 NOW = 1000.0

@@ -13,8 +13,8 @@ from berth_core.clock import SystemClock, format_timestamp
 from berth_core.labels import FREED_ANNOTATION, FREED_TAINT
 from berth_core.migration_plans import Achieved, MigrationPlan
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.migration.freeing import settle_freed_nodes
-from berth_descheduler.migration.nodes import FreedMark
+from berth_descheduler.migration.nodes.freed import settle_freed_nodes
+from berth_descheduler.migration.nodes.freed_marks import FreedMark
 from berth_descheduler.outcome import Outcome, Phase, SilentObserver, Verdict
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_kube.errors import ServerError

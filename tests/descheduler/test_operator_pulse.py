@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.clock import format_precise_timestamp
 from berth_core.labels import PATH_ANNOTATION, PATH_PROVEN
-from berth_descheduler.migration.operator_liveness import OperatorLiveness
+from berth_descheduler.migration.operator.liveness import OperatorLiveness
 from berth_kube.errors import ServerError
 from berth_kube.resources import LEASES
 from builders import NOON, FakeClock

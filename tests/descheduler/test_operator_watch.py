@@ -7,7 +7,7 @@ import pytest
 
 from berth_core.clock import format_precise_timestamp
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, RESERVATION_LABEL, SLOT_ANNOTATION
-from berth_descheduler.migration.operator_liveness import StaleOperatorCleanup, is_past
+from berth_descheduler.migration.operator.cleanup import StaleOperatorCleanup, is_past
 from berth_kube.errors import ServerError
 from berth_kube.resources import LEASES, NODES, PODS
 from builders import NOON, FakeClock

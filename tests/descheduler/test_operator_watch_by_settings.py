@@ -2,7 +2,7 @@
 
 from berth_core.clock import format_precise_timestamp
 from berth_core.labels import HANDOVER_TAINT
-from berth_descheduler.migration.operator_liveness import clean_up_after_operator
+from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
 from berth_descheduler.settings import CycleSettings, ExecutionSettings
 from berth_kube.resources import LEASES, NODES
 from builders import FakeClock

@@ -5,7 +5,7 @@ from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar, cast
 
 from berth_core.migration_plans import MigrationPlanStatus
-from berth_descheduler.migration.plans import PlanStatusWriter
+from berth_descheduler.migration.plans.status_writer import PlanStatusWriter
 from berth_kube.client import KubeClient
 from builders import FakeClock
 

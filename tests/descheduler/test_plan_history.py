@@ -18,7 +18,7 @@ from berth_core.migration_plans import (
     PlanPhase,
 )
 from berth_core.objects import ObjectMeta
-from berth_descheduler.migration.plans import count_ping_pong, find_pods_in_cooldown, find_refilled
+from berth_descheduler.migration.plans.history import count_ping_pong, find_pods_in_cooldown, find_refilled
 from builders import NOON
 
 HOUR = timedelta(hours=1)

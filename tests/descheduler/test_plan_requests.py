@@ -8,8 +8,9 @@ import pytest
 from berth_core import migration_plans, policies
 from berth_core.labels import MANAGED_LABEL, POLICY_LABEL
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPhase, Predicted, RunMode
-from berth_descheduler.migration.manifests import plan_labels
-from berth_descheduler.migration.plans import PlanStateError, abort, approve, request_run
+from berth_descheduler.migration.manifests.plans import plan_labels
+from berth_descheduler.migration.plans.conflicts import PlanStateError
+from berth_descheduler.migration.plans.requests import abort, approve, request_run
 from berth_kube.client import KubeClient
 from berth_kube.errors import InvalidObjectError, NotFoundError
 from berth_kube.resources import DESCHEDULER_POLICIES, MIGRATION_PLANS, Resource

@@ -9,7 +9,8 @@ from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, MoveRea
 from berth_core.objects import Node, Pod, Taint
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
-from berth_descheduler.migration.validation import PlanValidator, Review, names_of
+from berth_descheduler.migration.validation.pending_pods import names_of
+from berth_descheduler.migration.validation.plan_review import PlanValidator, Review
 from builders import disruption_budget, meta, node, owner, pod, reservation
 from descheduler.cycle_settings import UNPROTECTED
 from planner_settings import with_settings

@@ -7,8 +7,8 @@ import pytest
 
 from berth_core.migration_plans import MigrationPlan, MigrationPlanStatus, MoveReason, MoveState, MoveStatus
 from berth_core.objects import ObjectMeta
-from berth_descheduler.migration.context import ObservedPlan
-from berth_descheduler.migration.executor import PlanStop
+from berth_descheduler.migration.plans.stop import PlanStop
+from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.settings import ExecutionSettings
 from builders import NOON, FakeClock
 

@@ -22,8 +22,8 @@ from berth_core.migration_plans import (
 from berth_core.objects import ObjectMeta
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import REPLANNED, CycleMetrics
-from berth_descheduler.migration.context import ObservedPlan
-from berth_descheduler.migration.executor import PlanStop
+from berth_descheduler.migration.plans.stop import PlanStop
+from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.planner.cool_downs import NodeCoolDown

@@ -17,8 +17,8 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled, PluginError, PodFilter
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.migration.move_calls import evict
-from berth_descheduler.migration.validation import PreEvictionCheck
+from berth_descheduler.migration.moves.eviction_request import evict
+from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.default_evictor import DefaultEvictor

@@ -13,7 +13,7 @@ from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlanPha
 from berth_core.names import DESCHEDULER_LEASE, OPERATOR_LEASE
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.goals import goal_named
-from berth_descheduler.migration.plans import build_requested_plan
+from berth_descheduler.migration.plans.requests import build_requested_plan
 from berth_descheduler.outcome import SilentObserver, Verdict
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.resources import LEASES, MIGRATION_PLANS, PODS

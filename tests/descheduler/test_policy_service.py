@@ -19,7 +19,7 @@ from berth_descheduler import cycle
 from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.metrics import PolicyMetrics
-from berth_descheduler.migration import plans as plan_requests
+from berth_descheduler.migration.plans import requests as plan_requests
 from berth_descheduler.plugins import NodeDrain
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import RunDefaults

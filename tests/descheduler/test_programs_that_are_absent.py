@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from berth_core.clock import format_precise_timestamp
-from berth_descheduler.migration import OPERATOR, SERVICE, why_absent
+from berth_descheduler.migration.absent_programs import OPERATOR, SERVICE, why_absent
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_kube.resources import LEASES, PODS
 from builders import NOON, FakeClock

@@ -8,7 +8,7 @@ import pytest
 
 from berth_core.migration_plans import MoveReason
 from berth_core.objects import Pod
-from berth_descheduler.migration.readiness import (
+from berth_descheduler.migration.moves.replacement_readiness import (
     LONGEST_START_SECONDS,
     describe_unready,
     find_trouble,

@@ -9,16 +9,11 @@ import pytest
 from berth_core.migration_plans import MoveState, MoveStatus, PlannedMove
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference, Reservation
-from berth_descheduler.migration.context import ObservedPlan
-from berth_descheduler.migration.move_facts import (
-    MoveObservation,
-    MoveProgress,
-    ReplicaCounter,
-    WaveObservation,
-    start_progress,
-)
-from berth_descheduler.migration.moves import Presence, ReservationProgress
-from berth_descheduler.migration.replacements import ControllerQuestions
+from berth_descheduler.migration.moves.facts import Presence, ReservationProgress
+from berth_descheduler.migration.moves.memory import MoveProgress, start_progress
+from berth_descheduler.migration.moves.observation import MoveObservation, ReplicaCounter, WaveObservation
+from berth_descheduler.migration.moves.replacements import ControllerQuestions
+from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS
 from builders import pod

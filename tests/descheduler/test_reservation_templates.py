@@ -8,7 +8,7 @@ import pytest
 
 from berth_core.matching import template_differences
 from berth_core.objects import Pod, PodTemplate
-from berth_descheduler.migration.manifests import build_template
+from berth_descheduler.migration.manifests.reservation_templates import build_template
 
 AS_WRITTEN: dict[str, Any] = {
     "schedulerName": "default-scheduler",

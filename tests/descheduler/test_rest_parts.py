@@ -17,7 +17,7 @@ from berth_descheduler.api.problems import ProblemError, from_error, from_valida
 from berth_descheduler.api.routes import SHAPE_PATTERN, read_shapes
 from berth_descheduler.api.schemas import NAME_PATTERN
 from berth_descheduler.api.settings import RestLimits, RestTimes
-from berth_descheduler.migration.plans import PlanStateError
+from berth_descheduler.migration.plans.conflicts import PlanStateError
 from berth_descheduler.planner.stranded_capacity import read_shape
 from berth_kube.errors import (
     AlreadyExistsError,

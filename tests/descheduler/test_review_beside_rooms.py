@@ -20,7 +20,7 @@ from berth_core.names import DEFAULT_NAMESPACE, room_taint_value
 from berth_core.objects import Node, OwnerReference, Pod, Taint
 from berth_core.reservations import Reservation
 from berth_core.snapshot import Snapshot
-from berth_descheduler.migration.validation import PlanValidator, Review
+from berth_descheduler.migration.validation.plan_review import PlanValidator, Review
 from builders import bare_pod, meta, namespace, node, owner, pod, reservation, task
 from descheduler.cycle_settings import UNPROTECTED
 

@@ -27,16 +27,10 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_descheduler.migration.context import ObservedPlan
-from berth_descheduler.migration.rooms import (
-    RoomFacts,
-    RoomProgress,
-    RoomReservationProgress,
-    WaitingPods,
-    moves_of_rooms,
-    observe_room,
-    start_rooms,
-)
+from berth_descheduler.migration.plans.watch import ObservedPlan
+from berth_descheduler.migration.rooms.moves import moves_of_rooms
+from berth_descheduler.migration.rooms.next_step import RoomFacts, RoomReservationProgress, WaitingPods
+from berth_descheduler.migration.rooms.observation import RoomProgress, observe_room, start_rooms
 from builders import NOON_TEXT, meta, pod, reservation
 
 NOW, GAP = 1000.0, 5.0

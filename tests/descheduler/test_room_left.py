@@ -8,8 +8,9 @@ import pytest
 from berth_core.clock import SystemClock, format_timestamp
 from berth_core.migration_plans import MigrationPlan, MigrationPlanSpec, PlannedMove, Predicted
 from berth_core.reservations import ObjectReference
-from berth_descheduler.migration.manifests import PlanIdentity, build_plan, build_reservation
-from berth_descheduler.migration.validation import insufficient_targets
+from berth_descheduler.migration.manifests.move_reservations import build_reservation
+from berth_descheduler.migration.manifests.plans import PlanIdentity, build_plan
+from berth_descheduler.migration.validation.space_on_targets import insufficient_targets
 from berth_descheduler.settings import CycleSettings
 from berth_kube.errors import ServerError
 from berth_kube.resources import MIGRATION_PLANS, NODES, PODS, REPLICA_SETS, RESERVATIONS

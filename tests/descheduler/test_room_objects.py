@@ -10,7 +10,12 @@ from berth_core.matching import owner_matches, template_matches
 from berth_core.migration_plans import Room, RoomSlot
 from berth_core.objects import Pod, Toleration
 from berth_core.reservations import Reservation
-from berth_descheduler.migration.manifests import PlanIdentity, build_room_reservation, room_reservation_name, ttl_from
+from berth_descheduler.migration.manifests.plans import PlanIdentity
+from berth_descheduler.migration.manifests.room_reservations import (
+    build_room_reservation,
+    room_reservation_name,
+    ttl_from,
+)
 from builders import NOON, as_api, pod, reservation
 
 PLAN = PlanIdentity(name="plan-20261121-120000-abcde", uid="uid-plan")

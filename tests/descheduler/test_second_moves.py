@@ -11,10 +11,11 @@ from berth_core.migration_plans import MigrationPlanSpec, MoveState, PlannedMove
 from berth_core.objects import Pod
 from berth_core.reservations import ObjectReference
 from berth_core.snapshot import Snapshot
-from berth_descheduler.migration.manifests import build_plan
-from berth_descheduler.migration.window import earlier_moves
+from berth_descheduler.migration.manifests.plans import build_plan
+from berth_descheduler.migration.moves.second_moves import earlier_moves
+from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.outcome import PlanOutcome
-from berth_descheduler.planner import WaveLimits, revalidate
+from berth_descheduler.planner import WaveLimits
 from berth_descheduler.planner.problem import Problem
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.state import State, Step

@@ -8,9 +8,10 @@ import pytest
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
-from berth_descheduler.migration.context import ObservedPlan
-from berth_descheduler.migration.move_facts import MoveProgress, ReplicaTracker, find_unready, start_progress
-from berth_descheduler.migration.moves import Eviction
+from berth_descheduler.migration.moves.facts import Eviction
+from berth_descheduler.migration.moves.memory import MoveProgress, start_progress
+from berth_descheduler.migration.moves.siblings import ReplicaTracker, find_unready
+from berth_descheduler.migration.plans.watch import ObservedPlan
 from builders import pod
 
 SINCE = "2026-11-21T12:00:00Z"

@@ -15,7 +15,7 @@ from berth_core.migration_plans import (
 )
 from berth_core.names import room_taint_value
 from berth_core.objects import Taint
-from berth_descheduler.migration.nodes import is_taint_of, nodes_of_open_rooms, nodes_to_empty
+from berth_descheduler.migration.nodes.plan_taints import is_taint_of, nodes_of_open_rooms, nodes_to_empty
 from builders import meta
 
 

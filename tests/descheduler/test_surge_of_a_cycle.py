@@ -18,7 +18,8 @@ from berth_core.migration_plans import MoveMethod
 from berth_core.objects import Pod
 from berth_core.policies import DeschedulerPolicySpec
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.migration import find_unsurgeable, move_facts
+from berth_descheduler.migration.moves import observation
+from berth_descheduler.migration.moves.surge_eligibility import find_unsurgeable
 from berth_descheduler.outcome import Outcome, SilentObserver
 from berth_descheduler.planner import WaveLimits
 from berth_descheduler.plugins import NodeDrain, drain_settings
@@ -323,7 +324,7 @@ def test_a_replacement_that_cannot_become_ready_is_given_up_early_by_its_own_wor
 
 @pytest.mark.parametrize("ready", ["False", "Unknown"])
 def test_a_replacement_on_a_node_that_went_not_ready_is_given_up(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(move_facts, "NODE_SECONDS", 0.0)
+    monkeypatch.setattr(observation, "NODE_SECONDS", 0.0)
     world = Surging()
     world.is_ready = False
     condition = {"type": "Ready", "status": ready, "reason": "NodeStatusUnknown", "message": "kubelet stopped posting"}

@@ -7,8 +7,9 @@ import pytest
 
 from berth_core.errors import RetryableError
 from berth_core.migration_plans import MoveReason, PlannedMove
-from berth_descheduler.migration.validation import Review, ValidationResult, WaveValidator
-from berth_descheduler.planner import Invalid
+from berth_descheduler.migration.validation.before_moves import ValidationResult, WaveValidator
+from berth_descheduler.migration.validation.plan_review import Review
+from berth_descheduler.migration.validation.revalidation import Invalid
 from builders import FakeClock
 
 MOVES = {0: PlannedMove(namespace="shop", pod="web-1", source="a", target="b")}

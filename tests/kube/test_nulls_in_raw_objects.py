@@ -9,9 +9,10 @@ import pytest
 
 from berth_core import ObjectReference, Reservation
 from berth_core.migration_plans import PlannedMove
-from berth_descheduler.migration.manifests import PlanIdentity, build_reservation
-from berth_descheduler.migration.move_calls import why_not_movable
-from berth_descheduler.migration.operator_liveness import build_ungate_operations
+from berth_descheduler.migration.manifests.move_reservations import build_reservation
+from berth_descheduler.migration.manifests.plans import PlanIdentity
+from berth_descheduler.migration.moves.reservation_request import why_not_movable
+from berth_descheduler.migration.operator.cleanup import build_ungate_operations
 from berth_kube.surge import (
     Around,
     controller_reference,

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusedKind
-from berth_descheduler.planner import PlannerSettings, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import PlannerSettings, plan
 from berth_descheduler.report.documents import describe_plan
 from planner.clusters import api_items, consolidating, moves_of, wrongly_moved
 from planner.random_clusters import clusters, in_another_order

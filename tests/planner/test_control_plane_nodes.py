@@ -12,7 +12,8 @@ from berth_core.objects import Node, Taint, Toleration, is_control_plane_node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.planner import PlannerSettings, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import PlannerSettings, plan
 from berth_descheduler.report.summary import summarise_plan
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings

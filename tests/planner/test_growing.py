@@ -8,7 +8,8 @@ import pytest
 from benchmarks.families import family
 from berth_core import NoDeadline
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import Plan, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import Plan, plan
 from berth_descheduler.planner.problem import Problem, find_sources
 from berth_descheduler.planner.simulation import State
 from berth_descheduler.planner.solver import build_packing_model, filling

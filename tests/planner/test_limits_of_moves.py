@@ -11,7 +11,8 @@ from berth_core.labels import CRITICAL_NODE_LABEL, LAST_DEFRAGMENTED_ANNOTATION
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import LabelSelector, Node, Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import PlannerSettings, WaveLimits, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import PlannerSettings, WaveLimits, plan
 from berth_descheduler.planner.cool_downs import PodCoolDown
 from berth_descheduler.planner.settings import EvictableNamespaces, Thresholds
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs

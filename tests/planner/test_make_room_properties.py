@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import PlannerSettings, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import PlannerSettings, plan
 from berth_descheduler.report.documents import describe_plan
 from planner.clusters import api_items, making_room, moves_of
 from planner.random_clusters import clusters

@@ -10,7 +10,8 @@ from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.planner import PlannerSettings, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import PlannerSettings, plan
 from berth_descheduler.planner.cool_downs import NodeCoolDown
 from builders import NOON, bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings

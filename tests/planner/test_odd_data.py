@@ -11,7 +11,8 @@ from berth_core.errors import InputError
 from berth_core.objects import LabelSelector, LabelSelectorRequirement, Node, Pod
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.planner import Plan, PlannerSettings, explain_kept_pods, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import Plan, PlannerSettings, explain_kept_pods, plan
 from berth_descheduler.report.documents import describe_plan
 from builders import bare_pod, container, node, owner, pod
 from planner.clusters import HOSTNAME, claimed, consolidating, expression, making_room, settings, spread, term, tied

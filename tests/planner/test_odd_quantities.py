@@ -11,7 +11,8 @@ from berth_core.objects import Node, Pod
 from berth_core.resources import CPU, MOST_AMOUNT, parse_quantity
 from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.refusals import RefusalReason as Reason
-from berth_descheduler.planner import PlannerSettings, explain_kept_pods, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import PlannerSettings, explain_kept_pods, plan
 from berth_descheduler.planner.stranded_capacity import read_shape, report_capacity
 from berth_descheduler.report.documents import describe_plan
 from builders import node, owner, pod

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.planner import PlannerSettings, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import PlannerSettings, plan
 from berth_descheduler.report.documents import describe_plan
 from builders import node, owner, pod
 from planner.clusters import api_items, moves_of, settings, wrongly_moved

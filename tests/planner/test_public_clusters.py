@@ -8,7 +8,8 @@ import pytest
 
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
-from berth_descheduler.planner import plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import plan
 from berth_descheduler.snapshots import read_snapshot_file
 from planner.clusters import api_items, consolidating, settings
 from planner.replay import replay_steps

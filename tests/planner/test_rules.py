@@ -12,7 +12,8 @@ from berth_descheduler.framework.interfaces import ClusterView, Enabled, PodFilt
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.rules import GuardedRule, NodeRole, Rule
-from berth_descheduler.planner import PlannerSettings, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import PlannerSettings, plan
 from berth_descheduler.plugins.registry import default_plugins
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings

@@ -15,7 +15,8 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.refusals import RefusedKind
-from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.defragmentation import NoBalance
 from berth_descheduler.report.documents import describe_plan

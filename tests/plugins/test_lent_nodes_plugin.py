@@ -13,7 +13,8 @@ import yaml
 from berth_core import InputError, Node, Pod, Snapshot, format_timestamp
 from berth_descheduler.framework import Candidate, ClusterView, RefusalReason
 from berth_descheduler.framework.interfaces import Enabled
-from berth_descheduler.planner import Plan, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import Plan, plan
 from berth_descheduler.plugins.lent_nodes import LentNodes, why_not_evicted
 from berth_descheduler.plugins.registry import default_settings
 from berth_descheduler.report.summary import summarise_plan

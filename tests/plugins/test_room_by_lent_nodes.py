@@ -14,7 +14,8 @@ from berth_core import LENT_NODES, InputError, Node, Pod, PodGroup, Snapshot
 from berth_core.objects import PodCondition, PodStatus
 from berth_descheduler.framework import RefusalReason
 from berth_descheduler.framework.interfaces import Enabled
-from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate, starved_pods
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import Plan, PlannerSettings, plan, starved_pods
 from berth_descheduler.plugins import default_plugins, goal_of, settings_with
 from berth_descheduler.plugins.lent_nodes import LentNodes, why_not_evicted
 from berth_descheduler.plugins.registry import installed_plugins

@@ -32,7 +32,8 @@ from berth_core.labels import (
 )
 from berth_core.objects import Pod
 from berth_core.reservations import SlotState
-from berth_descheduler.migration import nodes, operator_liveness
+from berth_descheduler.migration.nodes import cooling_marks, cordons, freed_marks, plan_taints
+from berth_descheduler.migration.operator import cleanup
 from berth_descheduler.settings import FreedNodes
 from berth_kube import surge
 from berth_kube.client import KubeClient
@@ -183,21 +184,21 @@ def _unguard(client: KubeClient, _seen: Raw) -> None:
 
 
 def _ungate_for_the_silent(client: KubeClient, seen: Raw) -> None:
-    operator_liveness._ungate(client, seen)
+    cleanup._ungate(client, seen)
 
 
 def _unguard_for_the_silent(client: KubeClient, _seen: Raw) -> None:
-    operator_liveness._unguard(client, NODE)
+    cleanup._unguard(client, NODE)
 
 
 def _mark_freed(client: KubeClient, _seen: Raw) -> None:
     carries = FreedNodes(taint=True, annotations={"example.com/freed": "yes"})
-    nodes.mark_freed(client, FakeClock(), [NODE], nodes.Freeing("plan", "", carries))
+    freed_marks.mark_freed(client, FakeClock(), [NODE], freed_marks.Freeing("plan", "", carries))
 
 
 def _mark_moved(client: KubeClient, _seen: Raw) -> None:
     cool_down = timedelta(minutes=5)
-    nodes.mark_moved(client, FakeClock(), sources=[NODE], targets=[], cool_down=cool_down)
+    cooling_marks.mark_moved(client, FakeClock(), sources=[NODE], targets=[], cool_down=cool_down)
 
 
 def _take_back(client: KubeClient, seen: Raw) -> None:
@@ -211,7 +212,7 @@ def _take_back(client: KubeClient, seen: Raw) -> None:
 
 
 def _sweep_cooling(client: KubeClient, _seen: Raw) -> None:
-    nodes.sweep_cooling_nodes(client, FakeClock())
+    cooling_marks.sweep_cooling_nodes(client, FakeClock())
 
 
 # --- the table
@@ -365,61 +366,61 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: HANDOVER_TAINT not in taints(raw),
     ),
     "a gate of a silent operator comes off": ForeignPatch(
-        site="berth_descheduler.migration.operator_liveness._ungate",
+        site="berth_descheduler.migration.operator.cleanup._ungate",
         before=lambda: pod_body(noted=True),
         act=_ungate_for_the_silent,
         done=lambda raw: HANDOVER_GATE not in gates(raw),
     ),
     "a guard of a silent operator is taken off": ForeignPatch(
-        site="berth_descheduler.migration.operator_liveness._unguard",
+        site="berth_descheduler.migration.operator.cleanup._unguard",
         before=lambda: node_body(guarded=True),
         act=_unguard_for_the_silent,
         done=lambda raw: HANDOVER_TAINT not in taints(raw),
     ),
     "a source is drained": ForeignPatch(
-        site="berth_descheduler.migration.nodes.taint_nodes",
+        site="berth_descheduler.migration.nodes.plan_taints.taint_nodes",
         before=node_body,
-        act=lambda client, _seen: nodes.taint_nodes(client, [NODE], "plan"),
-        done=lambda raw: nodes.DRAINING_TAINT in taints(raw),
+        act=lambda client, _seen: plan_taints.taint_nodes(client, [NODE], "plan"),
+        done=lambda raw: plan_taints.DRAINING_TAINT in taints(raw),
     ),
     "a source is drained no more": ForeignPatch(
-        site="berth_descheduler.migration.nodes.untaint_nodes",
+        site="berth_descheduler.migration.nodes.plan_taints.untaint_nodes",
         before=lambda: node_body(guarded=True),
-        act=lambda client, _seen: cast("None", nodes.untaint_nodes(client, [NODE], HANDOVER_TAINT)),
+        act=lambda client, _seen: cast("None", plan_taints.untaint_nodes(client, [NODE], HANDOVER_TAINT)),
         done=lambda raw: HANDOVER_TAINT not in taints(raw),
     ),
     "a freed node is marked": ForeignPatch(
-        site="berth_descheduler.migration.nodes.mark_freed",
+        site="berth_descheduler.migration.nodes.freed_marks.mark_freed",
         before=node_body,
         act=_mark_freed,
         done=lambda raw: bool(taints(raw)) and _notes(raw).get("example.com/freed") == "yes",
     ),
     "a freed node is marked no more": ForeignPatch(
-        site="berth_descheduler.migration.nodes._sweep_one",
+        site="berth_descheduler.migration.nodes.freed_marks._sweep_one",
         before=lambda: node_body(freed=True),
-        act=lambda client, _seen: cast("None", nodes._sweep_one(client, NODE, FreedNodes())),
+        act=lambda client, _seen: cast("None", freed_marks._sweep_one(client, NODE, FreedNodes())),
         done=lambda raw: FREED_TAINT not in taints(raw),
     ),
     "a node is cordoned": ForeignPatch(
-        site="berth_descheduler.migration.nodes.cordon_nodes",
+        site="berth_descheduler.migration.nodes.cordons.cordon_nodes",
         before=node_body,
-        act=lambda client, _seen: cast("None", list(nodes.cordon_nodes(client, [NODE]))),
+        act=lambda client, _seen: cast("None", list(cordons.cordon_nodes(client, [NODE]))),
         done=lambda raw: raw["spec"].get("unschedulable") is True,
     ),
     "a node is cordoned no more": ForeignPatch(
-        site="berth_descheduler.migration.nodes.uncordon_nodes",
+        site="berth_descheduler.migration.nodes.cordons.uncordon_nodes",
         before=lambda: {**node_body(), "spec": {"unschedulable": True}},
-        act=lambda client, _seen: cast("None", nodes.uncordon_nodes(client, [NODE])),
+        act=lambda client, _seen: cast("None", cordons.uncordon_nodes(client, [NODE])),
         done=lambda raw: "unschedulable" not in raw["spec"],
     ),
     "a node that pods were moved off rests": ForeignPatch(
-        site="berth_descheduler.migration.nodes.mark_moved",
+        site="berth_descheduler.migration.nodes.cooling_marks.mark_moved",
         before=node_body,
         act=_mark_moved,
         done=lambda raw: LAST_DEFRAGMENTED_ANNOTATION in _notes(raw) and COOLING_LABEL in _labels(raw),
     ),
     "a node has rested": ForeignPatch(
-        site="berth_descheduler.migration.nodes.sweep_cooling_nodes",
+        site="berth_descheduler.migration.nodes.cooling_marks.sweep_cooling_nodes",
         before=lambda: node_body(labels={COOLING_LABEL: "true"}),
         act=_sweep_cooling,
         done=lambda raw: COOLING_LABEL not in _labels(raw),
@@ -429,7 +430,7 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
 WITHIN: Final = frozenset(
     {
         "berth_descheduler.demo.scenes._lend",
-        "berth_descheduler.migration.nodes.change_node",
+        "berth_descheduler.migration.nodes.writes.change_node",
         "berth_kube.events._change_known",
         "berth_kube.events._change_taints",
         "berth_operator.reservation.act.context.write_status",

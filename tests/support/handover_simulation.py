@@ -19,7 +19,7 @@ from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LAB
 from berth_core.names import OPERATOR_LEASE
 from berth_core.objects import Pod
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, SlotState
-from berth_descheduler.migration.operator_liveness import StaleOperatorCleanup
+from berth_descheduler.migration.operator.cleanup import StaleOperatorCleanup
 from berth_kube.errors import Call, Failure, UnreachableError
 from berth_kube.resources import LEASES, NODES, PODS, RESERVATIONS, Resource
 from berth_operator.reservation.act.handover_path import WebhookRegistration

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core import BerthError, InputError, RetryableError
-from berth_descheduler.migration import PlanStateError
+from berth_descheduler.migration.plans.conflicts import PlanStateError
 from berth_kube import (
     AlreadyExistsError,
     ConflictError,

@@ -32,7 +32,7 @@ from berth_descheduler.api.schemas import (
     describe_request,
 )
 from berth_descheduler.api.settings import RestSettings
-from berth_descheduler.migration import abort, approve, request_drain, request_run
+from berth_descheduler.migration.plans.requests import abort, approve, request_drain, request_run
 from berth_descheduler.planner import CapacityShape, QueueCapacity, measure_queues, read_shape, report_capacity
 from berth_descheduler.report import (
     Capacity,

@@ -33,7 +33,7 @@ from berth_core import (
     SystemClock,
     parse_kinds,
 )
-from berth_descheduler.migration import find_unsurgeable
+from berth_descheduler.migration.moves.surge_eligibility import find_unsurgeable
 from berth_descheduler.options import (
     GroupedCommand,
     Output,

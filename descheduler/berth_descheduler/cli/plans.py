@@ -29,7 +29,8 @@ from berth_core import (
     SystemClock,
     printable_line,
 )
-from berth_descheduler.migration import SERVICE, abort, approve, request_run, why_absent
+from berth_descheduler.migration.absent_programs import SERVICE, why_absent
+from berth_descheduler.migration.plans.requests import abort, approve, request_run
 from berth_descheduler.options import (
     Output,
     all_namespaces_option,

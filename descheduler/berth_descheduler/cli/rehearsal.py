@@ -29,7 +29,7 @@ from berth_core import (
 )
 from berth_descheduler.cli.twin import build_twin, fill_sandbox, in_twin
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.migration import publish_plan
+from berth_descheduler.migration.plans.publishing import publish_plan
 from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import Plan
 from berth_descheduler.report import ALL_IN_JSON, RunProgress

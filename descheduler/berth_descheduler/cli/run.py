@@ -30,15 +30,11 @@ from berth_core import (
 )
 from berth_descheduler.cli.main import INTERRUPTED
 from berth_descheduler.cycle import Cycle, CycleContext
-from berth_descheduler.migration import (
-    OPERATOR,
-    cordon_nodes,
-    is_overdue,
-    read_pods_to_drain,
-    uncordon_nodes,
-    why_absent,
-    why_they_stay,
-)
+from berth_descheduler.migration.absent_programs import OPERATOR, why_absent
+from berth_descheduler.migration.moves.overdue_pods import is_overdue
+from berth_descheduler.migration.nodes.cordons import cordon_nodes, uncordon_nodes
+from berth_descheduler.migration.nodes.freed import why_they_stay
+from berth_descheduler.migration.nodes.pods import read_pods_to_drain
 from berth_descheduler.options import (
     GroupedCommand,
     Output,

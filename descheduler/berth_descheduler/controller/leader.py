@@ -17,7 +17,8 @@ from berth_descheduler.controller.starvation import StarvationController
 from berth_descheduler.controller.status import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.metrics import PolicyMetrics
-from berth_descheduler.migration import clean_up_after_operator, leader_lease, run_lease
+from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
+from berth_descheduler.migration.plans.leases import leader_lease, run_lease
 
 _LOG = structlog.get_logger(__name__)
 _TRY_SECONDS: Final = 2.0

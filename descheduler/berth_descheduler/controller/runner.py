@@ -32,25 +32,16 @@ from berth_descheduler.controller.status import build_failure_patch, build_outco
 from berth_descheduler.controller.store import PolicyStore, ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import PolicyMetrics
-from berth_descheduler.migration import (
-    FreedMark,
-    abort_plan,
-    end_plan,
-    left_over_nodes,
-    recover_plans,
-    settle_freed_nodes,
-    sweep_cooling_nodes,
-    sweep_freed_nodes,
-)
+from berth_descheduler.migration.nodes.cooling_marks import sweep_cooling_nodes
+from berth_descheduler.migration.nodes.freed import settle_freed_nodes
+from berth_descheduler.migration.nodes.freed_marks import FreedMark, sweep_freed_nodes
+from berth_descheduler.migration.nodes.plan_taints import left_over_nodes
+from berth_descheduler.migration.plans.abort import abort_plan
+from berth_descheduler.migration.plans.publishing import end_plan
+from berth_descheduler.migration.plans.recovery import recover_plans
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.policy import (
-    PolicyError,
-    PolicyRun,
-    asked_drain,
-    choose_plan_settings,
-    requested_drain_settings,
-)
+from berth_descheduler.policy import PolicyError, PolicyRun, asked_drain, choose_plan_settings, requested_drain_settings
 from berth_descheduler.settings import CycleSettings, FreedNodes
 from berth_descheduler.snapshots import read_live_snapshot
 from berth_descheduler.telemetry import PolicyEventReason

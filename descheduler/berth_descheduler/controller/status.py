@@ -42,7 +42,8 @@ from berth_descheduler.controller.decisions import (
 )
 from berth_descheduler.controller.store import PolicyStore, ServiceContext
 from berth_descheduler.metrics import PolicyMetrics
-from berth_descheduler.migration import abort_plan, end_plan, release_reservations
+from berth_descheduler.migration.plans.abort import abort_plan, release_reservations
+from berth_descheduler.migration.plans.publishing import end_plan
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, write_shape
 from berth_descheduler.policy import PolicyError, find_warnings

@@ -12,7 +12,7 @@ import structlog
 from berth_core import BerthError, Clock, DeschedulerPolicy, InputError, MigrationPlan, refuse_unreadable
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import ParsedPolicy
-from berth_descheduler.migration import announce
+from berth_descheduler.migration.plans.events import announce
 from berth_descheduler.plugins import PluginRegistry
 from berth_descheduler.policy import PolicyError, PolicyRun, RunDefaults, read_policy
 from berth_descheduler.telemetry import PolicyEventReason

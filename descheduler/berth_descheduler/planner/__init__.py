@@ -47,7 +47,6 @@ from berth_descheduler.planner.problem import (
     known_namespaces,
 )
 from berth_descheduler.planner.queue_guarantees import QueueCapacity, QueueShape, measure_queues, room_of_guarantee
-from berth_descheduler.planner.revalidation import Invalid, UnderWay, revalidate
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest
 from berth_descheduler.planner.settings import (
     MICRO,
@@ -102,7 +101,6 @@ __all__ = [
     "Fragmentation",
     "FragmentationChange",
     "Gangs",
-    "Invalid",
     "MoveWay",
     "NodeIndex",
     "NodeUsage",
@@ -132,7 +130,6 @@ __all__ = [
     "StrandedPart",
     "Strategy",
     "Thresholds",
-    "UnderWay",
     "WaveLimits",
     "WorkloadFit",
     "explain_kept_pods",
@@ -161,7 +158,6 @@ __all__ = [
     "report_capacity",
     "requested_share",
     "resource_type_of",
-    "revalidate",
     "room_of_guarantee",
     "slots_needed",
     "standing_fences",

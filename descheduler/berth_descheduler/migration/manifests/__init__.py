@@ -1,0 +1,1 @@
+"""The objects that the descheduler creates, built by pure functions."""

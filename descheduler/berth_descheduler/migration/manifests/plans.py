@@ -1,0 +1,120 @@
+"""The bodies of MigrationPlans and the patches of their statuses."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import msgspec
+
+from berth_core import (
+    MANAGED_BY_DESCHEDULER,
+    MANAGED_LABEL,
+    PLAN_API_VERSION,
+    PLAN_KIND,
+    POLICY_LABEL,
+    Condition,
+    MigrationPlan,
+    MigrationPlanSpec,
+    MigrationPlanStatus,
+    PlanPhase,
+)
+
+_LONGEST_LABEL: Final = 63
+
+MOST_MOVES: Final = 1000
+"""The most moves of one plan. etcd takes objects up to 1.5 MiB: with long names, states and messages it refused 2,000
+moves, and 1,500 left little room."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanIdentity:
+    """The identity of a published plan, for references to it."""
+
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, plan: MigrationPlan) -> Self:
+        """Return the identity of a plan."""
+        return cls(name=plan.metadata.name, uid=plan.metadata.uid)
+
+
+def build_plan(name: str, spec: MigrationPlanSpec) -> dict[str, Any]:
+    """Return a new MigrationPlan.
+
+    Includes fields at their default that people look for.
+    """
+    body = msgspec.to_builtins(spec)
+    body["approved"] = spec.approved
+    body["moves"] = [{**msgspec.to_builtins(move), "wave": move.wave} for move in spec.moves]
+    body["objective"] = {**msgspec.to_builtins(spec.objective), "plugin": spec.objective.plugin}
+    body["objective"]["strategy"] = spec.objective.strategy
+    body["trigger"] = spec.trigger
+    return {
+        "apiVersion": PLAN_API_VERSION,
+        "kind": PLAN_KIND,
+        "metadata": {"name": name, "labels": plan_labels(spec.policy)},
+        "spec": body,
+    }
+
+
+def build_plan_filling(spec: MigrationPlanSpec) -> dict[str, Any]:
+    """Return a merge patch that fills a requested plan.
+
+    It sets all that was found at once.
+    """
+    body = build_plan("", spec)["spec"]
+    kept = ("approved", "approveBefore", "moves", "nodesBefore", "objective", "predicted", "rooms")
+    return {"spec": {name: body[name] for name in kept if name in body}}
+
+
+def plan_labels(policy: str) -> dict[str, str]:
+    """Return the labels of a plan.
+
+    They name the policy where its name fits into a label.
+    """
+    named = {POLICY_LABEL: policy} if 0 < len(policy) <= _LONGEST_LABEL else {}
+    return {MANAGED_LABEL: MANAGED_BY_DESCHEDULER, **named}
+
+
+def build_status_patch(status: MigrationPlanStatus) -> dict[str, Any]:
+    """Return a merge patch of a plan's status.
+
+    Includes a move's state at its default.
+    """
+    body = msgspec.to_builtins(status)
+    body["moves"] = [{**msgspec.to_builtins(move), "state": move.state.value} for move in status.moves]
+    if status.rooms:
+        body["rooms"] = [{**msgspec.to_builtins(room), "state": room.state.value} for room in status.rooms]
+    if status.phase is not None and status.phase.terminal:
+        body["conditions"] = [msgspec.to_builtins(condition) for condition in _conditions(status, status.phase)]
+    return {"status": body}
+
+
+def _conditions(status: MigrationPlanStatus, phase: PlanPhase) -> tuple[Condition, ...]:
+    """Return the conditions of a finished plan, for `kubectl wait --for=condition=Finished`."""
+    truths = {"Finished": True, "Succeeded": phase is PlanPhase.SUCCEEDED}
+    return tuple(
+        Condition(
+            type=type_,
+            status=str(truth),
+            reason=phase.value,
+            message=status.message,
+            last_transition_time=status.completion_time or "",
+        )
+        for type_, truth in truths.items()
+    )
+
+
+def controlled_by(plan: PlanIdentity) -> dict[str, Any]:
+    """Return the reference that ties an object to its plan.
+
+    `blockOwnerDeletion` stays off: it would need a right on the plan's finalizers.
+    """
+    return {
+        "apiVersion": PLAN_API_VERSION,
+        "kind": PLAN_KIND,
+        "name": plan.name,
+        "uid": plan.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }

@@ -1,0 +1,168 @@
+"""The Reservations that wait for a plan's rooms: their bodies and names."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from berth_core import (
+    MANAGED_BY_DESCHEDULER,
+    MANAGED_LABEL,
+    PLAN_API_VERSION,
+    PLAN_KIND,
+    PLAN_LABEL,
+    POLICY_LABEL,
+    RESERVATION_API_VERSION,
+    RESERVATION_KIND,
+    ROOM_ANNOTATION,
+    STARVING_JOB_LABEL,
+    Capacity,
+    Fence,
+    ObjectReference,
+    Reservation,
+    Room,
+    format_duration,
+    job_uid,
+    parse_selector,
+    parse_timestamp,
+    reservation_name,
+)
+from berth_descheduler.migration.manifests.plans import PlanIdentity, controlled_by
+from berth_descheduler.migration.manifests.reservation_templates import RawObject, build_task, build_template
+from berth_kube import controller_reference
+
+
+def _name(raw_pod: RawObject) -> str:
+    return str(raw_pod["metadata"]["name"])
+
+
+RawPods = Mapping[str, RawObject]
+"""The waiting pods of a room by uid."""
+
+
+def room_reservation_name(plan: str, index: int) -> str:
+    """Return the name of the Reservation for a plan's room."""
+    return reservation_name(plan, f"room-{index}")
+
+
+def build_room_reservation(
+    plan: PlanIdentity, index: int, room: Room, raw_pods: RawPods, ttl: timedelta
+) -> dict[str, Any]:
+    """Return the Reservation of one room, built from its live pods.
+
+    The pods are one pod or a gang.
+    """
+    return {
+        "apiVersion": RESERVATION_API_VERSION,
+        "kind": RESERVATION_KIND,
+        "metadata": {
+            "name": room_reservation_name(plan.name, index),
+            "namespace": room.namespace,
+            "labels": {PLAN_LABEL: plan.name, MANAGED_LABEL: MANAGED_BY_DESCHEDULER},
+            "annotations": {ROOM_ANNOTATION: str(index)},
+            "ownerReferences": [controlled_by(plan)],
+        },
+        "spec": {
+            "schedulerName": _scheduler(raw_pods),
+            "owners": _room_owners(plan, room),
+            **({"queue": room.queue} if room.queue else {}),
+            "ttl": format_duration(ttl),
+            "tasks": _tasks(room, raw_pods),
+        },
+    }
+
+
+def job_reservation_name(job: ObjectReference) -> str:
+    """Return the name of the Reservation for a starving job, the same for every plan."""
+    return reservation_name(f"starving-{job.name}", job_uid(job))
+
+
+def build_job_reservation(room: Room, job: ObjectReference, raw_pods: RawPods, policy: str) -> dict[str, Any]:
+    """Return the Reservation that waits for a starving job, built from its live pods.
+
+    No plan controls it: it outlives the plan, and ends with the job, which owns it if it is an object.
+    """
+    owned = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid}
+    annotations = {"annotations": {POLICY_LABEL: policy}} if policy else {}
+    references = {"ownerReferences": [{**owned, "blockOwnerDeletion": False}]} if job.uid else {}
+    return {
+        "apiVersion": RESERVATION_API_VERSION,
+        "kind": RESERVATION_KIND,
+        "metadata": {
+            "name": job_reservation_name(job),
+            "namespace": room.namespace,
+            "labels": {STARVING_JOB_LABEL: job_uid(job), MANAGED_LABEL: MANAGED_BY_DESCHEDULER},
+            **annotations,
+            **references,
+        },
+        "spec": {
+            "schedulerName": _scheduler(raw_pods),
+            "owners": [{"object": owner} for owner in _owners_of(raw_pods)],
+            "ttl": room.ttl,
+            "tasks": _tasks(room, raw_pods),
+            "capacity": Capacity.WHEN_FREE.value,
+            "fence": Fence.NODE.value,
+            **({"allOrNothing": True} if len(room.slots) > 1 else {}),
+        },
+    }
+
+
+def _owners_of(raw_pods: RawPods) -> list[dict[str, Any]]:
+    """Return the controllers of pods, and the pods that have none, each once."""
+    found: dict[str, dict[str, Any]] = {}
+    for uid, raw in raw_pods.items():
+        controller = controller_reference(raw)
+        pod = ObjectReference(api_version="v1", kind="Pod", name=_name(raw), uid=uid)
+        owner = msgspec.structs.replace(controller, namespace="") if controller is not None else pod
+        found.setdefault(owner.uid, msgspec.to_builtins(owner))
+    return list(found.values())
+
+
+def _scheduler(raw_pods: RawPods) -> str:
+    return next((raw["spec"].get("schedulerName") for raw in raw_pods.values()), "") or "default-scheduler"
+
+
+def _room_owners(plan: PlanIdentity, room: Room) -> list[dict[str, Any]]:
+    """Return the owners that may take the room.
+
+    These are the room's pods or the pods that its selector selects. Otherwise it is only the plan, which means none.
+    """
+    if not room.is_shape:
+        return [{"object": {"apiVersion": "v1", "kind": "Pod", "name": s.pod, "uid": s.pod_uid}} for s in room.slots]
+    if room.selector:
+        return [{"labelSelector": msgspec.to_builtins(parse_selector(room.selector))}]
+    no_pod = {"apiVersion": PLAN_API_VERSION, "kind": PLAN_KIND, "name": plan.name}
+    return [{"object": {**no_pod, "uid": plan.uid}}]
+
+
+def _tasks(room: Room, raw_pods: RawPods) -> list[dict[str, Any]]:
+    """Return one task per node and sort of pod.
+
+    So no pod takes the room of another sort.
+    """
+    found: list[tuple[str, dict[str, Any], int]] = []
+    for slot in room.slots:
+        template = build_template(raw_pods[slot.pod_uid]) if slot.pod_uid else _template_of_shape(room)
+        template.pop("metadata", None)
+        for number, (node, known, count) in enumerate(found):
+            if node == slot.node and known == template:
+                found[number] = (node, known, count + 1)
+                break
+        else:
+            found.append((slot.node, template, 1))
+    return [
+        build_task(f"room-{number}", template, replicas=count, node=node)
+        for number, (node, template, count) in enumerate(found)
+    ]
+
+
+def _template_of_shape(room: Room) -> dict[str, Any]:
+    container = {"name": "shape", "image": "shape", "resources": {"requests": dict(room.requests)}}
+    return {"spec": {"containers": [container]}}
+
+
+def ttl_from(now: datetime, reservation: Reservation, ttl: timedelta) -> str:
+    """Return the TTL with which a Reservation expires `ttl` from now."""
+    age = now - parse_timestamp(reservation.metadata.creation_timestamp or "")
+    return format_duration(timedelta(seconds=max(0, round(age.total_seconds()))) + ttl)

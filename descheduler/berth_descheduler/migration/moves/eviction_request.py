@@ -1,0 +1,90 @@
+"""Asks for the eviction of a move's pod."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from berth_core import MoveReason, PermanentError, PlannedMove, RetryableError
+from berth_descheduler.migration.moves.facts import Eviction
+from berth_descheduler.migration.moves.reservation_request import _DEFAULT_GRACE_SECONDS, grace_seconds, why_not_movable
+from berth_descheduler.migration.operator.liveness import OperatorLiveness
+from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
+from berth_kube import (
+    PODS,
+    ConflictError,
+    EvictionBlockedError,
+    EvictionInterceptedError,
+    KubeClient,
+    NotFoundError,
+    UnreachableError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictAnswer:
+    """The answer to a requested eviction."""
+
+    eviction: Eviction
+    detail: str = ""
+    refusal: MoveReason = MoveReason.NONE
+    """Set where Berth itself refused and requested nothing."""
+
+    retry_after_seconds: float | None = None
+    grace_seconds: float = _DEFAULT_GRACE_SECONDS
+    is_gone: bool = False
+    """The pod was not there any more."""
+
+
+def evict(
+    client: KubeClient, move: PlannedMove, operator: OperatorLiveness, pre_eviction_check: PreEvictionCheck
+) -> EvictAnswer:
+    """Evict exactly the planned pod while an operator is alive, which hands its place over.
+
+    A pod without a place needs none. Asks the rules and filters once more before, about the pod as it is now.
+    """
+    silent = "" if move.is_eviction else operator.problem()
+    if silent:
+        return EvictAnswer(Eviction.BLOCKED, silent)
+    try:
+        raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
+        if raw_pod["metadata"]["uid"] == move.pod_uid:
+            with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction):
+                refused = ask_rules(raw_pod, move, pre_eviction_check)
+                return refused or replace(ask_for_eviction(client, move), grace_seconds=grace_seconds(raw_pod))
+    except NotFoundError:
+        pass  # the eviction reports what became of it
+    except PermanentError as error:
+        return EvictAnswer(Eviction.REFUSED, str(error))
+    except RetryableError as error:
+        return EvictAnswer(Eviction.BLOCKED, str(error), retry_after_seconds=error.retry_after_seconds)
+    return ask_for_eviction(client, move)
+
+
+def ask_rules(raw_pod: dict[str, Any], move: PlannedMove, pre_eviction_check: PreEvictionCheck) -> EvictAnswer | None:
+    """Return why the pod may not be evicted, None if it may.
+
+    Raises `BerthError` where that is unknown.
+    """
+    if move.is_eviction and (changed := why_not_movable(raw_pod, move)) is not None:
+        return EvictAnswer(Eviction.NOT_SENT, changed.detail, refusal=changed.refusal)
+    found = pre_eviction_check.refusals(raw_pod, has_place=not move.is_eviction)
+    if not found:
+        return None
+    return EvictAnswer(Eviction.NOT_SENT, "; ".join(one.message for one in found), refusal=MoveReason.FILTERED)
+
+
+def ask_for_eviction(client: KubeClient, move: PlannedMove, *, resource_version: str | None = None) -> EvictAnswer:
+    try:
+        client.evict(move.namespace, move.pod, uid=move.pod_uid, resource_version=resource_version)
+    except (EvictionBlockedError, EvictionInterceptedError) as error:
+        answer = Eviction.BLOCKED if isinstance(error, EvictionBlockedError) else Eviction.INTERCEPTED
+        return EvictAnswer(answer, error.message, retry_after_seconds=error.retry_after_seconds)
+    except (NotFoundError, ConflictError):
+        # Gone, or another pod has its name: the watch is about to show it.
+        return EvictAnswer(Eviction.BLOCKED, "the pod is not there any more", is_gone=True)
+    except UnreachableError as error:
+        return EvictAnswer(Eviction.UNANSWERED if error.acted else Eviction.BLOCKED, str(error))
+    except RetryableError as error:
+        return EvictAnswer(Eviction.UNANSWERED, str(error), retry_after_seconds=error.retry_after_seconds)
+    except PermanentError as error:
+        return EvictAnswer(Eviction.REFUSED, str(error))
+    return EvictAnswer(Eviction.SENT)

@@ -1,0 +1,252 @@
+"""Decides which moves may begin.
+
+A move waits for those that it names, not for whole waves. The moves of one wave off one source begin together, since
+none of their pods is evicted before each has its place. In all no more are under way than the largest wave has, and
+those of one controller are all of one wave: so each limit that the waves keep holds at every instant.
+
+A drain has places held *ahead*: moves begin together with those that they wait for, and only their pods wait. None of
+these pods may constrain another, and the operator hands places over in the order of the moves.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from berth_core import MoveState, Pod
+from berth_descheduler.migration.moves.memory import MoveProgress, OwnerKey
+from berth_descheduler.migration.plans.watch import ObservedPlan
+
+_BEGUN: Final = frozenset({MoveState.RESERVING, MoveState.RESERVED, MoveState.EVICTED})
+
+
+@dataclass(slots=True)
+class MoveGroup:
+    """Moves that begin together; `waits_for` are positions."""
+
+    wave: int
+    moves: list[MoveProgress] = field(default_factory=list)
+    waits_for: set[int] = field(default_factory=set)
+    chain: int = 1
+    """How many moves one after the other begin with one of these."""
+
+    opened_at: float | None = None
+    """In monotonic seconds; None: they have not begun."""
+
+    was_begun: bool = False
+    """An interrupted run began it."""
+
+    is_ahead: bool = False
+    """It may begin together with the moves that it waits for."""
+
+    @property
+    def left(self) -> list[MoveProgress]:
+        """Return the moves that are not over."""
+        return [one for one in self.moves if not one.finished]
+
+
+class MoveWindow:
+    """The moves of one plan in groups, of which some are open."""
+
+    def __init__(
+        self, moves: Sequence[MoveProgress], most: int, begun: Collection[str] = (), *, free: Collection[int] = ()
+    ) -> None:
+        """`begun` are the positions, as text, of moves of an interrupted run beside those whose status says so.
+
+        `free` are those of moves whose places may be held ahead if all that they wait for are free as well.
+        """
+        self._moves = moves
+        self._after = _find_predecessors(moves)
+        self._by_wave = sorted(range(len(moves)), key=lambda index: moves[index].move.wave)
+        chains = self._find_chains()
+        self._note_ahead(free)
+        sizes = Counter(one.move.wave for one in moves if not one.finished)
+        self.most = most if any(one.ahead for one in moves) else min(most, max(sizes.values(), default=0))
+        """How many moves may be under way at once."""
+
+        self._over: tuple[int, frozenset[int]] = (-1, frozenset())
+        found: dict[tuple[int, str | int, bool], MoveGroup] = {}
+        for index in self._by_wave:
+            one = moves[index]
+            key = (one.move.wave, one.index if one.move.stands_alone else one.move.source, one.ahead)
+            group = found.setdefault(key, MoveGroup(one.move.wave, is_ahead=one.ahead))
+            group.moves.append(one)
+            group.waits_for |= self._after[index]
+            group.chain = max(group.chain, chains[index])
+            group.was_begun |= not one.finished and (one.status.state in _BEGUN or str(index) in begun)
+        self.groups: Sequence[MoveGroup] = tuple(found.values())
+        self._by_chain = sorted(self.groups, key=lambda group: -group.chain)
+
+    @property
+    def open_moves(self) -> list[MoveProgress]:
+        """Return the moves under way, with those that are over of the same controller and wave, in the plan's order.
+
+        What began together counts as one wave.
+        """
+        opened = [one for group in self.groups if group.opened_at is not None for one in group.moves]
+        live = {(one.begins_with, one.replicas) for one in opened if not one.finished}
+        return sorted((one for one in opened if (one.begins_with, one.replicas) in live), key=lambda one: one.index)
+
+    @property
+    def under_way(self) -> list[MoveProgress]:
+        """Return the moves under way."""
+        return [one for group in self.groups if group.opened_at is not None for one in group.left]
+
+    @property
+    def wave(self) -> int:
+        """Return the lowest wave with a move that is not over; the last one where there is none."""
+        waves = [group.wave for group in self.groups if group.left] or [group.wave for group in self.groups][-1:]
+        return min(waves, default=1)
+
+    def ready(self) -> Iterator[MoveGroup]:
+        """Yield the groups that wait for nothing more, those with the longest chain of moves behind them first.
+
+        Before all others come those that an interrupted run began.
+        """
+        over = self._moves_over()
+        closed = [group for group in self._by_chain if group.opened_at is None]
+        yield from (group for group in closed if group.was_begun)
+        yield from (group for group in closed if not group.was_begun and group.waits_for <= over)
+
+    def fitting(self, *, beside: int) -> list[MoveGroup]:
+        """Return the groups that may be under way beside so many moves: ready ones, then those held ahead of them.
+
+        The first ready one that does not fit keeps back those after it. One that a run has begun, or beside which no
+        move is in its turn, always fits.
+        """
+        found: list[MoveGroup] = []
+        held = len(self.not_in_turn())
+        for group in self.ready():
+            fits = beside + len(group.left) <= self.most or beside == held
+            if not fits and not group.was_begun:
+                return found
+            beside += len(group.left)
+            found.append(group)
+        return [*found, *self._ahead_of(found, self.most - beside)]
+
+    def _ahead_of(self, opened: Collection[MoveGroup], room: int) -> Iterator[MoveGroup]:
+        """Yield the groups to begin together with those that they wait for, as many moves as there is room for."""
+        chosen = {id(group) for group in opened}
+        begun = [group for group in self.groups if group.opened_at is not None or id(group) in chosen]
+        known = {one.index for group in begun for one in group.moves} | self._moves_over()
+        for group in self.groups:
+            if group.opened_at is None and id(group) not in chosen and group.is_ahead and group.waits_for <= known:
+                if len(group.left) > room:
+                    return
+                room -= len(group.left)
+                known |= {one.index for one in group.moves}
+                yield group
+
+    def not_in_turn(self, now: float | None = None) -> frozenset[int]:
+        """Return the moves under way whose pods wait for other moves; at `now` their time has not begun."""
+        over = self._moves_over()
+        found: set[int] = set()
+        for group in self.groups:
+            if group.opened_at is None or not group.is_ahead or group.waits_for <= over:
+                continue
+            group.opened_at = group.opened_at if now is None else now
+            found |= {one.index for one in group.left if not self._after[one.index] <= over}
+        return frozenset(found)
+
+    def _find_chains(self) -> list[int]:
+        """Return for each move how many come one after the other from it on, itself included."""
+        chains = [1] * len(self._moves)
+        for index in reversed(self._by_wave):
+            for before in self._after[index]:
+                chains[before] = max(chains[before], chains[index] + 1)
+        return chains
+
+    def _note_ahead(self, free: Collection[int]) -> None:
+        """Note which moves have their places held ahead, with which wave they begin, and how many come before them."""
+        last: dict[OwnerKey, int] = {}
+        mixed = set()
+        for one in self._moves:
+            if one.move.wave < last.get(one.replicas, 0):
+                mixed.add(one.replicas)  # the order of moves, by which places are handed over, is not theirs
+            last[one.replicas] = one.move.wave
+        places: Counter[OwnerKey] = Counter()
+        for index in self._by_wave:
+            one, before = self._moves[index], [self._moves[other] for other in self._after[index]]
+            one.begins_with = one.move.wave
+            one.ahead = index in free and one.replicas not in mixed and all(other.ahead for other in before)
+            if one.ahead:
+                places[one.replicas] += 1
+                one.begins_with = min((other.begins_with for other in before), default=one.move.wave)
+                one.turn = max(places[one.replicas], 1 + max((other.turn for other in before), default=0))
+
+    def open_waves(self) -> Iterator[tuple[int, float, list[MoveProgress]]]:
+        """Yield the waves with moves under way, when the last of each began, and all of it that has begun."""
+        by_wave: dict[int, list[MoveGroup]] = {}
+        for group in self.groups:
+            if group.opened_at is not None:
+                by_wave.setdefault(group.wave, []).append(group)
+        for wave, groups in by_wave.items():
+            if any(group.left for group in groups):
+                moves = [one for group in groups for one in group.moves]
+                yield wave, max(group.opened_at or 0.0 for group in groups), moves
+
+    def waiting(self) -> set[int]:
+        """Return the moves that wait for some under way, also those that wait for such moves."""
+        running = {one.index for one in self.under_way}
+        found = set(running)
+        for index in self._by_wave:
+            if not self._after[index].isdisjoint(found):
+                found.add(index)
+        return found - running
+
+    def _moves_over(self) -> frozenset[int]:
+        """Return the moves that are over, and all that they waited for as well: one may be skipped early."""
+        finished = sum(one.finished for one in self._moves)
+        if self._over[0] != finished:
+            over: set[int] = set()
+            for index in self._by_wave:
+                if self._moves[index].finished and self._after[index] <= over:
+                    over.add(index)
+            self._over = finished, frozenset(over)
+        return self._over[1]
+
+
+def _find_predecessors(moves: Sequence[MoveProgress]) -> list[frozenset[int]]:
+    """Return for each move those that are over before it begins.
+
+    A plan that does not name them, or wrongly, has the moves of all lower waves in their place. Those of the same pod
+    and controller count whatever the plan says: the counts of places and of evicted pods are kept per wave.
+    """
+    by_key: dict[OwnerKey, dict[int, set[int]]] = {}
+    for index, one in enumerate(moves):
+        for key in _keys(one):
+            by_key.setdefault(key, {}).setdefault(one.move.wave, set()).add(index)
+    before = {
+        (key, late): frozenset(by_wave[early])
+        for key, by_wave in by_key.items()
+        for early, late in pairwise(sorted(by_wave))
+    }
+    waves = {one.move.wave for one in moves}
+    lower = {wave: frozenset(index for index, one in enumerate(moves) if one.move.wave < wave) for wave in waves}
+    nothing: frozenset[int] = frozenset()
+    found = []
+    for one in moves:
+        wave, named = one.move.wave, one.move.after
+        if named is None or not lower[wave].issuperset(named):
+            found.append(lower[wave])
+        else:
+            found.append(nothing.union(named, *(before.get((key, wave), nothing) for key in _keys(one))))
+    return found
+
+
+def find_free(moves: Sequence[MoveProgress], observed: ObservedPlan) -> frozenset[int]:
+    """Return the positions of moves whose pods are tied to no other pods by rules of their own, or have left."""
+    return frozenset(one.index for one in moves if _is_free(observed.pods.get(one.move.pod_uid)))
+
+
+def _is_free(pod: Pod | None) -> bool:
+    if pod is None:
+        return True
+    affinity = pod.spec.affinity
+    is_tied = affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity)
+    return not (is_tied or pod.spec.topology_spread_constraints)
+
+
+def _keys(one: MoveProgress) -> tuple[OwnerKey, ...]:
+    return one.replicas, ("pod", one.move.namespace, one.move.pod)

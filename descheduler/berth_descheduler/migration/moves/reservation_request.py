@@ -1,0 +1,132 @@
+"""Asks for the place of a move: creates its Reservation from the live pod."""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from berth_core import (
+    BerthError,
+    MoveMethod,
+    MoveReason,
+    PermanentError,
+    PlannedMove,
+    Pod,
+    PodGroup,
+    RetryableError,
+    is_preemptable,
+    preemptable_groups,
+    volcano_group_of,
+)
+from berth_core.decoding import convert
+from berth_descheduler.migration.manifests.move_reservations import build_reservation
+from berth_descheduler.migration.manifests.plans import PlanIdentity
+from berth_descheduler.migration.moves.surge_eligibility import why_pod_cannot_surge
+from berth_kube import (
+    PODS,
+    RESERVATIONS,
+    VOLCANO_POD_GROUPS,
+    AlreadyExistsError,
+    KubeClient,
+    NotFoundError,
+    SurgeEligibility,
+    controller_reference,
+    is_ready,
+)
+
+_DEFAULT_GRACE_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveAnswer:
+    """The answer to the request for a place.
+
+    With neither `created` nor `refusal`, the request is tried again.
+    """
+
+    created: bool = False
+    was_ready: bool = True
+    grace_seconds: float = _DEFAULT_GRACE_SECONDS
+    not_surge: str = ""
+    """Why a pod that is to surge cannot."""
+
+    refusal: MoveReason = MoveReason.NONE
+    detail: str = ""
+
+
+def reserve(
+    client: KubeClient,
+    plan: PlanIdentity,
+    index: int,
+    move: PlannedMove,
+    ttl: timedelta,
+    eligibility: SurgeEligibility,
+) -> ReserveAnswer:
+    """Create the Reservation of a move from its live pod.
+
+    An existing Reservation of that name is the plan's own.
+    """
+    try:
+        raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
+    except NotFoundError:
+        return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="the pod is not there any more")
+    except PermanentError as error:
+        return ReserveAnswer(refusal=MoveReason.RESERVATION_FAILED, detail=str(error))
+    except RetryableError as error:
+        return ReserveAnswer(detail=str(error))
+    if (refused := why_not_movable(raw_pod, move)) is not None:
+        return refused
+    preemptable = _is_preemptable(client, raw_pod)
+    answer = _create(client, raw_pod, build_reservation(plan, index, move, raw_pod, ttl, is_preemptable=preemptable))
+    surges = answer.created and move.method is MoveMethod.SURGE
+    return replace(answer, not_surge=why_pod_cannot_surge(eligibility, raw_pod)) if surges else answer
+
+
+def _is_preemptable(client: KubeClient, raw_pod: dict[str, Any]) -> bool:
+    """Return whether a pod or its group says so; the group is read only where the pod does not."""
+    with suppress(BerthError, msgspec.ValidationError):
+        pod = convert(raw_pod, Pod)
+        if is_preemptable(pod, ()):
+            return True
+        if group := volcano_group_of(pod):
+            found = client.get(VOLCANO_POD_GROUPS, group, namespace=pod.metadata.namespace, type=PodGroup)
+            return is_preemptable(pod, preemptable_groups([found.metadata]))
+    return False
+
+
+def _create(client: KubeClient, raw_pod: dict[str, Any], body: dict[str, Any]) -> ReserveAnswer:
+    try:
+        client.create(RESERVATIONS, body)
+    except AlreadyExistsError:
+        pass
+    except PermanentError as error:
+        return ReserveAnswer(refusal=MoveReason.RESERVATION_FAILED, detail=str(error))
+    except RetryableError as error:
+        return ReserveAnswer(detail=str(error))
+    return ReserveAnswer(created=True, was_ready=is_ready(raw_pod), grace_seconds=grace_seconds(raw_pod))
+
+
+def grace_seconds(raw_pod: dict[str, Any]) -> float:
+    grace = raw_pod["spec"].get("terminationGracePeriodSeconds")
+    return _DEFAULT_GRACE_SECONDS if grace is None else float(grace)
+
+
+def why_not_movable(raw_pod: dict[str, Any], move: PlannedMove) -> ReserveAnswer | None:
+    """Return why the live pod is not the planned one, else None."""
+    metadata, node = raw_pod["metadata"], raw_pod["spec"].get("nodeName") or ""
+    if metadata["uid"] != move.pod_uid:
+        return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="another pod has its name by now")
+    if metadata.get("deletionTimestamp"):
+        return ReserveAnswer(refusal=MoveReason.POD_GONE, detail="the pod is being deleted")
+    if node != move.source:
+        detail = f"the pod is on {node or 'no node'}, not on {move.source}"
+        return ReserveAnswer(refusal=MoveReason.POD_CHANGED, detail=detail)
+    owner = controller_reference(raw_pod)
+    if owner is None:
+        return ReserveAnswer(refusal=MoveReason.POD_CHANGED, detail="no controller would make the pod again")
+    if move.owner is not None and move.owner.uid not in {"", owner.uid}:
+        detail = f"the pod belongs to {owner.kind} {owner.name} now"
+        return ReserveAnswer(refusal=MoveReason.POD_CHANGED, detail=detail)
+    return None

@@ -1,0 +1,75 @@
+"""Controllers that have to wait while fewer of their pods are Ready again than earlier waves evicted."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from berth_core import MoveReason, MoveState
+from berth_descheduler.migration.moves.facts import Eviction
+from berth_descheduler.migration.moves.memory import MoveProgress, OwnerKey
+from berth_descheduler.migration.moves.observation import owner_key
+from berth_descheduler.migration.plans.watch import ObservedPlan
+
+_PAUSE_SECONDS: Final = 0.2
+"""Between two counts of the controllers' pods: each count reads all of them."""
+
+_AFTER_EVICTION = {
+    *(MoveReason.REPLACEMENT_TIMEOUT, MoveReason.POD_STAYS),
+    *(MoveReason.INTERRUPTED, MoveReason.ABORTED),
+}
+
+
+class ReplicaTracker:
+    """Tracks controllers with unready replacements; `known` are the uids of the pods before the plan."""
+
+    def __init__(self, moves: Sequence[MoveProgress], *, since: str, known: Collection[str]) -> None:
+        self._moves = moves
+        self._since = since
+        self._known = known
+        self._unready: frozenset[OwnerKey] = frozenset()
+        self._waves: dict[OwnerKey, int] = {}
+        self._until = 0.0
+
+    def unready(self, under_way: Iterable[MoveProgress], observed: ObservedPlan, now: float) -> frozenset[OwnerKey]:
+        """Return the controllers that moves under way wait for.
+
+        Counts anew when a controller comes to its next wave, and at intervals.
+        """
+        live = (one for one in under_way if not one.finished)
+        waves = {one.replicas: one.move.wave for one in sorted(live, key=lambda one: -one.move.wave)}
+        if now >= self._until or self._waves != waves:
+            self._until, self._waves = now + _PAUSE_SECONDS, waves
+            earlier = (one for one in self._moves if one.move.wave < waves.get(one.replicas, 0))
+            self._unready = find_unready(earlier, observed, since=self._since, known=self._known)
+        return self._unready
+
+
+def find_unready(
+    earlier: Iterable[MoveProgress], observed: ObservedPlan, *, since: str, known: Collection[str]
+) -> frozenset[OwnerKey]:
+    """Return the controllers with too few Ready replacements.
+
+    Too few are fewer than the Ready pods that the earlier moves evicted. A replacement was created after `since` (RFC
+    3339) and its uid was not known when the run began.
+    """
+    taken = Counter(one.replicas for one in earlier if one.was_ready and _was_evicted_earlier(one))
+    if not taken:
+        return frozenset()
+    ready: Counter[OwnerKey] = Counter()
+    for uid, pod in observed.pods.items():
+        if uid in known or (pod.metadata.creation_timestamp or "") < since:
+            continue
+        if pod.status.phase == "Succeeded" or (pod.is_ready and not pod.is_terminating):
+            ready[owner_key(pod)] += 1
+    return frozenset(replicas for replicas, count in taken.items() if ready[replicas] < count)
+
+
+def _was_evicted_earlier(progress: MoveProgress) -> bool:
+    """Return whether a finished move evicted its pod, in any run."""
+    status = progress.status
+    is_unmade = status.reason == MoveReason.REPLACEMENT_GONE and not status.replacement
+    if not progress.finished or status.state is MoveState.SKIPPED or progress.move.is_eviction or is_unmade:
+        return False  # a pod without a place may wait for long, and one that is not made again for ever
+    if status.state in {MoveState.LANDED, MoveState.ELSEWHERE} or progress.eviction is Eviction.SENT:
+        return True
+    return bool(status.replacement) or status.reason in _AFTER_EVICTION

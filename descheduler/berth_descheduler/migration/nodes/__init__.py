@@ -1,0 +1,1 @@
+"""What plans write on nodes and ask about them."""

@@ -1,0 +1,106 @@
+"""The mark of nodes in cool-down: other deschedulers leave nodes alone that a plan has just moved pods off or onto.
+
+All facts are on the node, so any process can remove any mark in time.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import structlog
+
+from berth_core import (
+    COOLING_LABEL,
+    COOLING_UNTIL_ANNOTATION,
+    LAST_DEFRAGMENTED_ANNOTATION,
+    LAST_MOVED_ANNOTATION,
+    BerthError,
+    Clock,
+    Node,
+    format_timestamp,
+    read_timestamp,
+)
+from berth_descheduler import telemetry
+from berth_descheduler.migration.nodes.writes import change_node
+from berth_kube import NODES, KubeClient, NotFoundError
+
+_LOG = structlog.get_logger(__name__)
+
+
+_TRUE = "true"
+
+
+def mark_moved(
+    client: KubeClient, clock: Clock, *, sources: Iterable[str], targets: Iterable[str], cool_down: timedelta
+) -> tuple[str, ...]:
+    """Record on nodes that pods were moved off or onto them.
+
+    Returns the nodes written; failures are only logged.
+    """
+    left, reached = frozenset(sources), frozenset(targets)
+    noted = []
+    for node in sorted(left | reached):
+        note = partial(_moved, now=clock.now(), cool_down=cool_down, is_source=node in left)
+        try:
+            if cool_down:
+                change_node(client, node, note)
+            else:  # the patch does not depend on what is on the node
+                client.merge_patch(NODES, node, note({}))
+        except BerthError as error:
+            _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
+            continue
+        noted.append(node)
+    return tuple(noted)
+
+
+def sweep_cooling_nodes(client: KubeClient, clock: Clock) -> tuple[str, ...]:
+    """Unmark the nodes whose cool-down is over; return them.
+
+    The next sweep retries what fails.
+    """
+    changed = []
+    for node in client.list(NODES, label_selector=COOLING_LABEL, type=Node).items:
+        name = node.metadata.name
+        try:
+            if change_node(client, name, lambda raw: _rested(raw, clock.now())):
+                changed.append(name)
+        except NotFoundError:
+            continue
+        except BerthError as error:
+            _LOG.warning(telemetry.UNMARK_FAILED, **{telemetry.KEY_NODE: name, telemetry.KEY_ERROR: str(error)})
+    return tuple(changed)
+
+
+def cooling_until(annotations: Mapping[str, str]) -> datetime | None:
+    """Return the end of a node's cool-down by its annotations.
+
+    None without a readable one.
+    """
+    return read_timestamp(annotations.get(COOLING_UNTIL_ANNOTATION))
+
+
+def _moved(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, is_source: bool) -> dict[str, Any]:
+    """Return the patch that begins a node's cool-down.
+
+    A cool-down that lasts longer stays.
+    """
+    at = format_timestamp(now)
+    annotations = {LAST_MOVED_ANNOTATION: at, **({LAST_DEFRAGMENTED_ANNOTATION: at} if is_source else {})}
+    if not cool_down:
+        return {"metadata": {"annotations": annotations}}
+    before = cooling_until(raw["metadata"].get("annotations") or {})
+    annotations[COOLING_UNTIL_ANNOTATION] = format_timestamp(max(now + cool_down, before or now))
+    return {"metadata": {"annotations": annotations, "labels": {COOLING_LABEL: _TRUE}}}
+
+
+def _rested(raw: Mapping[str, Any], now: datetime) -> dict[str, Any] | None:
+    """Return the patch that removes a node's mark.
+
+    None during its cool-down or without a mark.
+    """
+    metadata = raw["metadata"]
+    until = cooling_until(metadata.get("annotations") or {})
+    if COOLING_LABEL not in (metadata.get("labels") or {}) or (until is not None and until > now):
+        return None
+    return {"metadata": {"annotations": {COOLING_UNTIL_ANNOTATION: None}, "labels": {COOLING_LABEL: None}}}

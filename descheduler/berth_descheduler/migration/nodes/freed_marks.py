@@ -1,0 +1,187 @@
+"""The soft taint and the annotations of nodes that a plan freed; they go when a node is needed.
+
+All facts are on the node: the mark, an annotation, says when and by which plan it was freed and which annotations
+came with that. Mark, taint and annotations come and go in one write each, so nothing is left half done.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+
+from berth_core import (
+    FREED_ANNOTATION,
+    FREED_TAINT,
+    BerthError,
+    Clock,
+    Node,
+    Snapshot,
+    format_timestamp,
+    is_marked_as_freed,
+)
+from berth_core.decoding import decode_json
+from berth_descheduler import telemetry
+from berth_descheduler.migration.nodes.pods import is_free, pods_where, read_pods_on
+from berth_descheduler.migration.nodes.writes import RawNode, change_node
+from berth_descheduler.planner import is_pending, nodes_for_waiting_pods
+from berth_descheduler.settings import FreedNodes
+from berth_kube import NODES, KubeClient, NotFoundError
+
+_LOG = structlog.get_logger(__name__)
+
+
+class FreedMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The annotation on a freed node."""
+
+    at: str
+    plan: str
+    policy: str = ""
+    annotations: dict[str, str] = {}
+    """The annotations that came with the mark."""
+
+
+Wanted = Callable[[FreedMark], FreedNodes]
+"""Returns what a marked node should carry now: a changed or deleted policy withdraws its marks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freeing:
+    """The plan and policy that freed nodes, and the nodes' marks."""
+
+    plan: str
+    policy: str
+    carries: FreedNodes
+
+
+def mark_freed(client: KubeClient, clock: Clock, nodes: Iterable[str], freeing: Freeing) -> tuple[str, ...]:
+    """Mark freed nodes and return those marked; failures are only logged."""
+    marked = []
+    for node in nodes if not freeing.carries.nothing else ():
+        try:
+            change_node(client, node, lambda raw: _marked(raw, freeing, format_timestamp(clock.now())))
+        except NotFoundError:
+            continue
+        except BerthError as error:
+            _LOG.warning(telemetry.MARK_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
+            continue
+        marked.append(node)
+        _LOG.info(telemetry.MARKED, **{telemetry.KEY_NODE: node, telemetry.KEY_PLAN: freeing.plan})
+    return tuple(marked)
+
+
+def sweep_freed_nodes(
+    client: KubeClient, read_snapshot: Callable[[], Snapshot], wanted: Wanted | None = None
+) -> tuple[str, ...]:
+    """Remove outdated marks of freed nodes; return the changed nodes.
+
+    A mark goes when its node is needed, or when it is no longer wanted. A node is needed when a pod is on it, DaemonSet
+    and mirror pods aside, or when a pending pod would go there. Without marks this costs one list of the nodes. The
+    next sweep retries what fails.
+    """
+    marked = {node.metadata.name: node for node in client.list(NODES, type=Node).items if is_marked_as_freed(node)}
+    if not marked:
+        return ()
+    needed = _nodes_in_use(client, marked) | _nodes_waited_for(client, marked, read_snapshot)
+    changed = []
+    for name, node in sorted(marked.items()):
+        mark = read_mark(node.metadata.annotations)
+        keeps = FreedNodes() if mark is None or name in needed else _kept(node, mark, wanted)
+        if _sweep_one(client, name, keeps):
+            changed.append(name)
+    return tuple(changed)
+
+
+def read_mark(annotations: Mapping[str, str]) -> FreedMark | None:
+    """Return the mark in a node's annotations, None without a readable one."""
+    try:
+        return decode_json(annotations.get(FREED_ANNOTATION, ""), FreedMark)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _kept(node: Node, mark: FreedMark, wanted: Wanted | None) -> FreedNodes:
+    """Return what a marked node keeps."""
+    tainted = any(taint.key == FREED_TAINT for taint in node.taints)
+    if wanted is None:
+        return FreedNodes(taint=tainted, annotations=mark.annotations)
+    now = wanted(mark)
+    annotations = {key: value for key, value in mark.annotations.items() if now.annotations.get(key) == value}
+    return FreedNodes(taint=tainted and now.taint, annotations=annotations)
+
+
+def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
+    """Remove from a node what it does not keep.
+
+    Returns whether anything was written.
+    """
+    try:
+        changed = change_node(client, name, lambda raw: _stripped(raw, keeps))
+    except NotFoundError:
+        return False
+    except BerthError as error:
+        _LOG.warning(telemetry.UNMARK_FAILED, **{telemetry.KEY_NODE: name, telemetry.KEY_ERROR: str(error)})
+        return False
+    if changed:
+        _LOG.info(telemetry.UNMARKED, **{telemetry.KEY_NODE: name})
+    return changed
+
+
+def _nodes_in_use(client: KubeClient, marked: Iterable[str]) -> frozenset[str]:
+    pods = read_pods_on(client, frozenset(marked))
+    return frozenset(pod.spec.node_name for pod in pods if not is_free((pod,)))
+
+
+def _nodes_waited_for(
+    client: KubeClient, marked: Iterable[str], read_snapshot: Callable[[], Snapshot]
+) -> frozenset[str]:
+    if not any(is_pending(pod) for pod in pods_where(client, "spec.nodeName=")):
+        return frozenset()
+    return nodes_for_waiting_pods(read_snapshot(), marked)
+
+
+def _marked(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
+    """Return the patch that marks a node.
+
+    Existing annotations of others stay theirs.
+    """
+    there = raw["metadata"].get("annotations") or {}
+    ours = _annotations_of(there)
+    annotations = {key: value for key, value in freeing.carries.annotations.items() if key not in there or key in ours}
+    mark = FreedMark(at=at, plan=freeing.plan, policy=freeing.policy, annotations=annotations)
+    notes: dict[str, str | None] = dict.fromkeys(ours.keys() - annotations.keys())
+    notes |= {**annotations, FREED_ANNOTATION: msgspec.json.encode(mark).decode()}
+    taint = {"key": FREED_TAINT, "value": freeing.plan, "effect": "PreferNoSchedule"}
+    taints = [*_taints_of_others(raw), *([taint] if freeing.carries.taint else [])]
+    return {"metadata": {"annotations": notes}, "spec": {"taints": taints or None}}
+
+
+def _stripped(raw: RawNode, keeps: FreedNodes) -> dict[str, Any] | None:
+    """Return the patch that leaves only what a node keeps.
+
+    None if nothing changes.
+    """
+    there = raw["metadata"].get("annotations") or {}
+    ours = _annotations_of(there)
+    notes: dict[str, str | None] = {
+        key: None for key, value in ours.items() if key not in keeps.annotations and there.get(key) == value
+    }
+    taints = raw["spec"].get("taints") or []
+    others = _taints_of_others(raw)
+    kept = taints if keeps.taint else others
+    if keeps.nothing and FREED_ANNOTATION in there:
+        notes[FREED_ANNOTATION] = None
+    if not notes and kept == taints:
+        return None
+    return {"metadata": {"annotations": notes}, "spec": {"taints": kept or None}}
+
+
+def _taints_of_others(raw: RawNode) -> list[dict[str, Any]]:
+    return [taint for taint in raw["spec"].get("taints") or [] if taint["key"] != FREED_TAINT]
+
+
+def _annotations_of(there: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the annotations that came with the mark, by the mark itself."""
+    mark = read_mark(there)
+    return {} if mark is None else mark.annotations

@@ -1,0 +1,50 @@
+"""Asks which nodes are not Ready, where a pod on one takes its time to become Ready or to end."""
+
+from collections.abc import Collection
+from functools import partial
+
+from berth_core import BerthError, Node
+from berth_descheduler.migration.background_calls import BackgroundCalls
+from berth_kube import NODES, KubeClient, NotFoundError
+
+
+class NodeQuestions:
+    """Asks about each node at most once in `gap_seconds`, as long as it matters."""
+
+    def __init__(self, client: KubeClient, calls: BackgroundCalls, gap_seconds: float) -> None:
+        self._client, self._calls, self._gap_seconds = client, calls, gap_seconds
+        self._asked_at: dict[str, float] = {}
+        self._problems: dict[str, str] = {}
+
+    def ask(self, names: Collection[str], now: float) -> None:
+        """Ask about nodes that matter now; what is known of others is forgotten."""
+        self._asked_at = {name: asked_at for name, asked_at in self._asked_at.items() if name in names}
+        self._problems = {name: problem for name, problem in self._problems.items() if name in names}
+        for name in sorted(names):
+            asked_at = self._asked_at.get(name)
+            if asked_at is None or now - asked_at >= self._gap_seconds:
+                self._asked_at[name] = now
+                self._calls.make(partial(why_not_ready, self._client, name), partial(self._note, name))
+
+    def problem_of(self, name: str) -> str:
+        """Return why a node is not Ready, "" if it is or that is not known."""
+        return self._problems.get(name, "")
+
+    def _note(self, name: str, problem: str | None) -> None:
+        if problem is not None and name in self._asked_at:
+            self._problems[name] = problem
+
+
+def why_not_ready(client: KubeClient, name: str) -> str | None:
+    """Return why a node is not Ready, "" if it is; None where it cannot be asked."""
+    try:
+        node = client.get(NODES, name, type=Node)
+    except NotFoundError:
+        return f"node {name} is gone"
+    except BerthError:
+        return None
+    if node.ready:
+        return ""
+    conditions = (condition for condition in node.status.conditions if condition.type == "Ready")
+    cause = next((": ".join(filter(None, (condition.reason, condition.message))) for condition in conditions), "")
+    return f"node {name} is not Ready{f': {cause}' if cause else ''}"

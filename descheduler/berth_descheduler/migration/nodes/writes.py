@@ -1,0 +1,32 @@
+"""Writes nodes, again after a conflict."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from berth_kube import NODES, ConflictError, KubeClient
+
+_TRIES: Final = 8
+
+
+RawNode = Mapping[str, Any]
+
+
+def change_node(client: KubeClient, name: str, change: Callable[[RawNode], dict[str, Any] | None]) -> bool:
+    """Read a node and write the change, again after a conflict.
+
+    Returns whether anything was written.
+    """
+    conflict: ConflictError | None = None
+    for _ in range(_TRIES):
+        raw = client.get(NODES, name)
+        patch = change(raw)
+        if patch is None:
+            return False
+        patch["metadata"]["resourceVersion"] = raw["metadata"]["resourceVersion"]
+        try:
+            client.merge_patch(NODES, name, patch)
+        except ConflictError as error:
+            conflict = error
+            continue
+        return True
+    raise conflict or AssertionError("unreachable: at least one try is made")

@@ -1,0 +1,1 @@
+"""The life of a plan: requested, published, begun, carried out, stopped, recovered."""

@@ -1,0 +1,123 @@
+"""Kubernetes events on plans, policies and pods, for `kubectl describe`."""
+
+from typing import Final, assert_never
+
+from msgspec.structs import replace
+
+from berth_core import (
+    PLAN_API_VERSION,
+    PLAN_KIND,
+    POLICY_API_VERSION,
+    POLICY_KIND,
+    Clock,
+    DeschedulerPolicy,
+    MigrationPlan,
+    ObjectReference,
+    PlannedMove,
+    Snapshot,
+)
+from berth_descheduler.planner import Plan
+from berth_descheduler.telemetry import COMPONENT, EventReason, PodEventReason, PolicyEventReason
+from berth_kube import KubeClient, record_event
+
+_MOST_REFUSED: Final = 20
+
+_PATIENCE_SECONDS: Final = 5.0
+"""How long each event of an eviction may occupy a thread."""
+
+
+def announce(
+    client: KubeClient,
+    clock: Clock,
+    about: MigrationPlan | DeschedulerPolicy,
+    reason: EventReason | PolicyEventReason,
+    message: str,
+    *,
+    bad: bool = False,
+) -> None:
+    """Record an event on a plan or policy.
+
+    It is a warning where `bad`; a failure is only logged.
+    """
+    record_event(
+        client,
+        regarding=_refer_to(about),
+        reason=reason.value,
+        message=message,
+        type="Warning" if bad else "Normal",
+        reporting_component=COMPONENT,
+        clock=clock,
+    )
+
+
+def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: PlannedMove) -> None:
+    """Record an event on an evicted pod and on its controller.
+
+    It names the source, the target or why there is none, and the plan.
+    """
+    pod = ObjectReference(api_version="v1", kind="Pod", namespace=move.namespace, name=move.pod, uid=move.pod_uid)
+    regarded = [(pod, "evicted")]
+    if move.owner is not None:
+        regarded.append((replace(move.owner, namespace=move.namespace), f"pod {move.pod} was evicted"))
+    for regarding, what in regarded:
+        place = (
+            f"its replacement has a place on {move.target}"
+            if move.target
+            else f"it has no place elsewhere: {move.reason}"
+        )
+        message = f"{what} from {move.source} by the plan {plan}; {place}"
+        _announce_on(client, clock, regarding, PodEventReason.EVICTED, message)
+
+
+def announce_surge(client: KubeClient, clock: Clock, plan: str, move: PlannedMove, back: str = "") -> None:
+    """Record an event on a pod that a surge move has let go, or has given back, and why."""
+    pod = ObjectReference(api_version="v1", kind="Pod", namespace=move.namespace, name=move.pod, uid=move.pod_uid)
+    reason = PodEventReason.TAKEN_BACK if back else PodEventReason.LET_GO
+    message = f"let go by its ReplicaSet for the plan {plan}, until its replacement on {move.target} is available"
+    if back:
+        message = f"given back to its ReplicaSet by the plan {plan}: {back}"
+    _announce_on(client, clock, pod, reason, message, bad=bool(back))
+
+
+def announce_starving(client: KubeClient, clock: Clock, found: Plan, snapshot: Snapshot) -> None:
+    """Record on a waiting pod of each starving job for which nothing is reserved why that is so."""
+    if not found.starving or not found.refused:
+        return
+    uids = {(pod.metadata.namespace, pod.metadata.name): pod.metadata.uid for pod in snapshot.pods}
+    for one in sorted(found.refused, key=lambda one: not one.reason.outlasts_waiting)[:_MOST_REFUSED]:
+        uid = uids.get((one.namespace, one.name), "")
+        pod = ObjectReference(api_version="v1", kind="Pod", namespace=one.namespace, name=one.name, uid=uid)
+        text, bad = f"{one.reason.value}: {one.message}", one.reason.outlasts_waiting
+        _announce_on(client, clock, pod, PodEventReason.NOTHING_RESERVED, text, bad=bad)
+
+
+def _announce_on(
+    client: KubeClient,
+    clock: Clock,
+    regarding: ObjectReference,
+    reason: PodEventReason,
+    message: str,
+    *,
+    bad: bool = False,
+) -> None:
+    """Record an event on a pod or what controls it, without keeping the caller for long."""
+    record_event(
+        client.within(_PATIENCE_SECONDS),
+        regarding=regarding,
+        reason=reason.value,
+        message=message,
+        type="Warning" if bad else "Normal",
+        reporting_component=COMPONENT,
+        clock=clock,
+    )
+
+
+def _refer_to(about: MigrationPlan | DeschedulerPolicy) -> ObjectReference:
+    match about:
+        case MigrationPlan():
+            kind, api_version = PLAN_KIND, PLAN_API_VERSION
+        case DeschedulerPolicy():
+            kind, api_version = POLICY_KIND, POLICY_API_VERSION
+        case _:
+            assert_never(about)
+    return ObjectReference.of(api_version, kind, about.metadata)

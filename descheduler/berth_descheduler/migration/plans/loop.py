@@ -1,0 +1,409 @@
+"""The loop over a plan: observes and reconciles rooms and moves until all are over.
+
+The loop is level-triggered: it may be killed at any instant and restarted on the same plan. Only calls leave the loop's
+thread; their answers come back to it through a queue.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from berth_core import (
+    MOVE_ANNOTATION,
+    MigrationPlan,
+    MigrationPlanStatus,
+    MoveReason,
+    MoveState,
+    MoveStatus,
+    PlanPhase,
+    RetryableError,
+    RoomStatus,
+)
+from berth_descheduler.migration.background_calls import BackgroundCalls
+from berth_descheduler.migration.context import PlanContext
+from berth_descheduler.migration.manifests.plans import PlanIdentity
+from berth_descheduler.migration.moves.execution import MoveController, WaveContext, start_moves
+from berth_descheduler.migration.moves.facts import Eviction, Surge
+from berth_descheduler.migration.moves.memory import MoveProgress
+from berth_descheduler.migration.moves.observation import is_on_source, is_untouched
+from berth_descheduler.migration.moves.order import MoveGroup, MoveWindow, find_free
+from berth_descheduler.migration.moves.second_moves import earlier_moves, note_landed, retarget
+from berth_descheduler.migration.moves.siblings import ReplicaTracker
+from berth_descheduler.migration.plans.status_writer import PlanStatusWriter
+from berth_descheduler.migration.plans.stop import _OVERTAKEN, PlanStop
+from berth_descheduler.migration.plans.watch import Observation, ObservedPlan
+from berth_descheduler.migration.rooms.execution import PlanProgress, RoomController
+from berth_descheduler.migration.validation.before_moves import LOOK_SECONDS, Looks, look
+from berth_descheduler.migration.validation.plan_review import Review
+from berth_descheduler.migration.validation.space_on_targets import insufficient_targets
+from berth_descheduler.plugins import NODE_DRAIN
+
+_COALESCE_SECONDS: Final = 0.05
+
+_LONGEST_REST_SECONDS: Final = 5.0
+"""The loop rests as long as it has worked, and so do the looks at the whole cluster, but no longer than that."""
+
+_ABOUT_THE_EVICTED_POD: Final = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.SOURCE_NOT_EMPTIABLE}
+"""Findings about a pod that the plan itself has replaced by now; a second move ignores them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one look at moves has found; `lacking` are resources of targets, by move."""
+
+    review: Review | RetryableError
+    lacking: Mapping[int, Sequence[str]]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Groups that are validated together before they begin."""
+
+    groups: Sequence[MoveGroup]
+    begins: Mapping[int, MoveProgress]
+    looks: Looks
+    look_at: float
+    """When the last look began, or the next one is due."""
+
+    is_asked: bool = False
+    found: _Found | None = None
+
+
+class LeaseLostError(RetryableError):
+    """The lease is lost, so another process may act now.
+
+    This process leaves everything as it is.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The results of a plan's moves and rooms, in plan order."""
+
+    statuses: tuple[MoveStatus, ...]
+    evicted: tuple[bool, ...]
+    stop: MoveReason = MoveReason.NONE
+    stop_message: str = ""
+    plan_deleted: bool = False
+    rooms: tuple[RoomStatus, ...] = ()
+
+
+class PlanExecutor:
+    """Executes one published plan."""
+
+    def __init__(
+        self,
+        context: PlanContext,
+        plan: MigrationPlan,
+        observation: Observation,
+        *,
+        skipped: Mapping[int, MoveStatus] | None = None,
+        adopted: bool = False,
+        stops_outdated: bool = False,
+    ) -> None:
+        """`skipped` holds the moves that are over already.
+
+        An adopted plan may have moves under way. `stops_outdated` says whether the run plans the rest again.
+        """
+        self._context = context
+        self._settings = context.execution
+        self._plan = PlanIdentity.of(plan)
+        self._start_time = plan.status.start_time
+        self._observation = observation
+        self._progress = start_moves(plan, skipped or {}, adopted=adopted)
+        self._earlier = earlier_moves(plan.spec.moves)
+        for progress in (self._progress[index] for index in self._earlier if self._progress[index].surge.wanted):
+            progress.surge = Surge(reason="the plan moves it once more")
+        self._stop = PlanStop(
+            plan,
+            clock=context.clock,
+            settings=self._settings,
+            asked=context.stop,
+            replans=stops_outdated,
+        )
+        observed = observation.look()
+        known = frozenset[str]() if adopted else frozenset(observed.pods)
+        self._replica_tracker = ReplicaTracker(
+            self._progress, since=plan.metadata.creation_timestamp or "", known=known
+        )
+        for later, earlier in self._earlier.items():
+            note_landed(self._progress[earlier], self._progress[later], self._plan.name, observed)
+        begun = {one.metadata.annotations.get(MOVE_ANNOTATION, "") for one in observed.reservations.values()}
+        is_drain = plan.spec.objective.plugin == NODE_DRAIN
+        free = find_free(self._progress, observed) if is_drain else frozenset[int]()
+        self._window = MoveWindow(self._progress, context.reviewer.most_at_once, begun, free=free)
+        self._validated = 0 if adopted else self._window.wave
+        """The wave that was validated with the plan: the first one of a new plan."""
+
+        self._batch: _Batch | None = None
+        self._next_batch_at = 0.0
+        """What is ready before is validated together: each look reads the whole cluster."""
+
+        self._calls = BackgroundCalls(self._settings.workers, observation.changed.set)
+        self._moves = MoveController(context, self._calls, plan, self._progress)
+        self._rooms = RoomController(context, self._calls, plan)
+        self._writer = PlanStatusWriter(
+            context.client,
+            self._plan.name,
+            self._calls.pool,
+            interval_seconds=self._settings.status_interval_seconds,
+            clock=context.clock,
+        )
+
+    def run(self) -> Execution:
+        """Execute the plan and return the results.
+
+        Returns once every call is answered.
+        """
+        try:
+            self._await_rooms(lambda: self._rooms.are_asked_for)
+            self._make_moves()
+            self._await_rooms(lambda: self._rooms.are_over)
+        finally:
+            self._calls.close()
+        return self._execution()
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
+
+    def _make_moves(self) -> None:
+        """Bring all moves to their end; each begins as soon as those that it waits for are over."""
+        while True:
+            begun_at = self._context.clock.monotonic()
+            self._calls.take_answers()
+            observed = self._observe()
+            self._open_groups(observed)
+            self._step(observed)
+            self._end_when_overdue()
+            self._report()
+            if all(one.finished for one in self._progress):
+                return
+            self._pause(begun_at)
+
+    def _await_rooms(self, done: Callable[[], bool]) -> None:
+        """Reconcile the rooms alone until `done`."""
+        while True:
+            begun_at = self._context.clock.monotonic()
+            self._calls.take_answers()
+            self._reconcile_rooms(self._observe())
+            self._report()
+            if done():
+                return
+            self._pause(begun_at)
+
+    def _pause(self, begun_at: float) -> None:
+        """Wait until there may be something new to observe."""
+        tick = self._settings.tick_seconds
+        self._context.clock.sleep(max(min(_COALESCE_SECONDS, tick), self._rest(begun_at)))
+        self._observation.wait(tick)
+
+    def _rest(self, begun_at: float) -> float:
+        """Return the seconds to rest after work that began then."""
+        return min(self._context.clock.monotonic() - begun_at, _LONGEST_REST_SECONDS)
+
+    def _observe(self) -> ObservedPlan:
+        """Return the current observation, which may stop the plan; raises `LeaseLostError`."""
+        if self._context.lease.lost.is_set():
+            raise LeaseLostError("the lease was lost while a plan was carried out; the next run continues it")
+        observed = self._observation.look()
+        statuses = self._moves.statuses
+        self._stop.note(observed, statuses)
+        self._stop.note_overtaken(statuses, self._gone(observed))
+        return observed
+
+    def _gone(self, observed: ObservedPlan) -> set[int]:
+        """Return the positions of the moves whose pods have left by themselves, and of those that are over."""
+        first = (one for one in self._progress if one.index not in self._earlier)  # others wait for an earlier move
+        return {one.index for one in first if one.finished or not is_on_source(one, observed)}
+
+    def _step(self, observed: ObservedPlan) -> None:
+        """Reconcile each room and each move under way."""
+        self._reconcile_rooms(observed)
+        for progress in self._window.under_way:
+            if not progress.in_flight:
+                self._rooms.cancel(progress)
+        moves = self._window.open_moves
+        now = self._context.clock.monotonic()
+        unready, waiting = self._replica_tracker.unready(moves, observed, now), self._window.not_in_turn(now)
+        self._moves.reconcile(moves, observed, WaveContext(unready, self._stop.reason, self._stop.since, waiting))
+
+    def _reconcile_rooms(self, observed: ObservedPlan) -> None:
+        plan = PlanProgress(self._progress, self._moves.lost_sources, self._stop.reason, self._stop.since)
+        self._rooms.reconcile(observed, plan)
+
+    def _end_when_overdue(self) -> None:
+        """Stop the plan if moves take longer than their wave may, from when the last of it began.
+
+        Later fails the moves that do not end.
+        """
+        now = self._context.clock.monotonic()
+        for wave, begun_at, moves in self._window.open_waves():
+            longest_grace = max(one.grace_seconds for one in moves)
+            longest_start = max(move.start_seconds + move.surge.min_ready_seconds for move in moves)
+            turns = Counter(one.replicas for one in moves if one.surge.wanted)
+            limit = self._settings.wave_limit(
+                len(moves), longest_grace, longest_start, in_turn=max(turns.values(), default=1)
+            )
+            overdue = now - begun_at - limit
+            if overdue < 0:
+                continue
+            message = f"wave {wave} took longer than {limit:g} s"
+            self._stop.begin(MoveReason.PLAN_STOPPED, message)
+            if overdue >= self._settings.timeouts.shutdown_seconds:
+                for progress in moves:
+                    if not progress.finished and not progress.in_flight:
+                        self._moves.fail(progress, message)
+
+    # --- before moves begin -----------------------------------------------------------------------------------------
+
+    def _open_groups(self, observed: ObservedPlan) -> None:
+        """Let the moves begin that wait for nothing and are valid; the others are validated one batch after another.
+
+        Once the plan stops they end by themselves.
+        """
+        now = self._context.clock.monotonic()
+        if self._stop.has_begun:
+            self._batch = None
+            for group in list(self._window.ready()):
+                self._retarget_moves(group.left, observed)
+                group.opened_at = now
+            return
+        if self._batch is None and now >= self._next_batch_at:
+            self._begin_batch(now, observed)
+        self._judge_batch(now, observed)
+
+    def _begin_batch(self, now: float, observed: ObservedPlan) -> None:
+        """Have the groups that may begin validated on the whole cluster, in the background; open those that need not.
+
+        They are looked at no earlier: pods that are pending by then come first.
+        """
+        begins: dict[int, MoveProgress] = {}
+        groups: list[MoveGroup] = []
+        for group in self._window.fitting(beside=len(self._window.under_way)):
+            self._retarget_moves(group.left, observed)
+            untouched = {one.index: one for one in group.left if is_untouched(one, observed)}
+            is_validated = all(one.begins_with == self._validated for one in group.left)
+            if untouched and (not is_validated or self._doubtful(group.left)):
+                begins |= untouched
+                groups.append(group)
+            else:
+                group.opened_at = now
+        if groups:
+            self._batch = _Batch(groups, begins, Looks(self._settings.pending_wait_seconds, now), now)
+
+    def _judge_batch(self, now: float, observed: ObservedPlan) -> None:
+        """Ask for the next look at the groups that are validated, or act on the answer.
+
+        Skips invalid moves, and stops the plan for pending pods.
+        """
+        batch = self._batch
+        if batch is None or batch.is_asked:
+            return
+        if batch.found is None:
+            if now >= batch.look_at:
+                self._look_at(batch, now, observed)
+            return
+        self._skip_without_room(batch.found.lacking)
+        result = batch.looks.judge(batch.found.review, batch.look_at)
+        batch.found = None
+        if result is None:
+            batch.look_at = now + LOOK_SECONDS
+            return
+        self._batch = None
+        if result.stop:
+            self._stop.begin(result.stop, result.message)
+        counts = {
+            index: why
+            for index, why in result.invalid.items()
+            if index not in self._earlier or why.reason not in _ABOUT_THE_EVICTED_POD
+        }
+        for index, why in counts.items():
+            if index in batch.begins and not batch.begins[index].finished:
+                self._moves.skip(batch.begins[index], why.reason, why.message)
+        for group in batch.groups:
+            group.opened_at = now
+        overtaken = {index for index, why in counts.items() if why.reason in _OVERTAKEN}
+        self._stop.note_overtaken(self._moves.statuses, overtaken | self._gone(observed))
+
+    def _look_at(self, batch: _Batch, now: float, observed: ObservedPlan) -> None:
+        """Look at what begins next, beside all that is under way."""
+        begins = [one for one in batch.begins.values() if not one.finished]
+        ahead = {one.index: one.move for one in self._progress if not one.finished and is_on_source(one, observed)}
+        under_way = {one.index: one.move for one in self._window.under_way}
+        waiting, doubtful = self._window.waiting(), {one.index: one.move for one in self._doubtful(begins)}
+        client, reviewer = self._context.client, self._context.reviewer
+        next_moves = [one.index for one in begins]
+
+        def answered(found: _Found) -> None:
+            batch.found, batch.is_asked = found, False
+            self._next_batch_at = self._context.clock.monotonic() + self._rest(now)
+
+        batch.look_at, batch.is_asked = now, True
+        self._calls.make(
+            lambda: _Found(
+                look(reviewer, ahead, next_moves, under_way=under_way, waiting=waiting),
+                insufficient_targets(client, doubtful),
+            ),
+            answered,
+        )
+
+    def _retarget_moves(self, moves: Sequence[MoveProgress], observed: ObservedPlan) -> None:
+        """Point second moves to the replacements of the first.
+
+        Skips moves without one.
+        """
+        for progress in moves:
+            if progress.index not in self._earlier:
+                continue
+            before = self._progress[self._earlier[progress.index]].status
+            if not retarget(progress, before, self._plan.name, observed):
+                message = f"the earlier move did not bring the pod to {progress.move.source}"
+                self._moves.skip(progress, MoveReason.POD_GONE, message)
+
+    def _doubtful(self, moves: Sequence[MoveProgress]) -> list[MoveProgress]:
+        """Return the moves whose target may lack space because an earlier move off it did not land."""
+        over = [one for one in self._progress if one.finished]
+        missed = {one.move.source for one in over if not one.status.state.succeeded}
+        return [one for one in moves if one.move.target in missed]
+
+    def _skip_without_room(self, lacking: Mapping[int, Sequence[str]]) -> None:
+        """Skip the moves to targets that lack space."""
+        for index, names in lacking.items():
+            progress = self._progress[index]
+            what = f"the room that a move off {progress.move.target} was to make is missing"
+            if not progress.finished:
+                message = f"{what}: not enough {', '.join(names)}"
+                self._moves.skip(progress, MoveReason.ROOM_NOT_MADE, message)
+
+    # --- reporting --------------------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        """Report the moves' progress to the observer and the plan's status."""
+        statuses = self._moves.statuses
+        self._context.observer.moves_changed(statuses, self._window.wave)
+        message = f"{sum(status.state.terminal for status in statuses)} of {len(statuses)} moves are over"
+        self._writer.offer(
+            MigrationPlanStatus(
+                phase=PlanPhase.RUNNING,
+                message=message,
+                start_time=self._start_time,
+                moves=statuses,
+                rooms=self._rooms.statuses,
+            )
+        )
+
+    def _execution(self) -> Execution:
+        return Execution(
+            statuses=self._moves.statuses,
+            evicted=tuple(map(_has_left, self._progress)),
+            stop=self._stop.reason,
+            stop_message=self._stop.message,
+            plan_deleted=self._stop.plan_deleted,
+            rooms=self._rooms.statuses,
+        )
+
+
+def _has_left(progress: MoveProgress) -> bool:
+    """Return whether this plan evicted the pod, in any run."""
+    landed = progress.status.state.succeeded or progress.status.state is MoveState.ELSEWHERE
+    return landed or progress.eviction in {Eviction.SENT, Eviction.UNANSWERED}

@@ -1,0 +1,89 @@
+"""Why a new plan does not begin: it gains too little, or a drain would leave pods."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from berth_core import MigrationPlan, RunMode, Snapshot, count, first_few, format_duration
+from berth_descheduler.framework import RefusalReason
+from berth_descheduler.migration.plans.history import find_refilled
+from berth_descheduler.outcome import Verdict
+from berth_descheduler.planner import Plan
+from berth_descheduler.plugins import drain_of, goal_of
+from berth_descheduler.settings import CycleSettings
+
+_NAMES_SHOWN: Final = 5
+_STAYING_SHOWN: Final = 20
+
+
+FIRST_PAUSE_SECONDS: Final = 1.0
+
+LONGEST_PAUSE_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class NotBegun:
+    """Why a plan is not begun."""
+
+    verdict: Verdict
+    sentence: str
+    passes: bool = True
+    """Whether waiting may help."""
+
+
+def names_of(pods: Iterable[str]) -> str:
+    """Return the first few of the pods' names, for a sentence."""
+    return first_few(sorted(pods), _NAMES_SHOWN)
+
+
+def too_little_gain_reason(
+    found: Plan, history: Iterable[MigrationPlan], settings: CycleSettings, now: datetime
+) -> NotBegun | None:
+    """Return why a plan frees too few nodes to begin.
+
+    None if it frees enough. A node that a plan freed within the pods' cool-down and that was filled again is no gain:
+    it would be filled once more.
+    """
+    alone = any(move.stands_alone for move in found.moves)
+    if alone or not goal_of(found.objective).heeds_min_freed_nodes or not found.freed_nodes:
+        return None
+    refilled = find_refilled(history, found.freed_nodes, now, settings.pod_cool_down)
+    lasting, least = len(found.freed_nodes) - len(refilled), max(1, settings.min_freed_nodes)
+    if lasting >= least:
+        return None
+    if not refilled:
+        what = f"{count(lasting, 'node')} would be freed with {count(len(found.moves), 'move')}"
+        text = f"Not begun: {what}, at least {least} are asked for."
+        return NotBegun(Verdict.TOO_LITTLE_GAIN, text)
+    plans = names_of(set(refilled.values()))
+    text = (
+        f"Not begun: {names_of(refilled)} would be freed once more, but {plans} did so less than "
+        f"{format_duration(settings.pod_cool_down)} ago and pods have come back since."
+    )
+    return NotBegun(Verdict.GAIN_UNDONE, text)
+
+
+_PASSING: Final = frozenset({RefusalReason.BUDGET_EXHAUSTED, RefusalReason.NOT_RUNNING, RefusalReason.HANDING_OVER})
+"""Why pods stay that may be able to leave a moment later."""
+
+
+def drain_not_begun_reason(found: Plan, snapshot: Snapshot, mode: RunMode | None) -> NotBegun | None:
+    """Return why a drain does not begin that has to take every pod along, or whose nodes still take pods.
+
+    None if it begins, or is for looking at only, and for other plans.
+    """
+    drain = drain_of(found.objective)
+    if drain is None:
+        return None
+    nodes = (node for node in snapshot.nodes if node.metadata.name in drain.nodes)
+    taking = [node.metadata.name for node in nodes if not node.spec.unschedulable]
+    if taking and mode is not RunMode.PLAN:
+        text = f"Not begun: not cordoned: {names_of(taking)}."
+        return NotBegun(Verdict.NOT_CORDONED, text, passes=False)
+    staying = () if drain.skip_refused else found.pods_staying_on(drain.nodes)
+    if not staying:
+        return None
+    named = sorted(f"{one.namespace}/{one.name} ({one.reason})" for one in staying)
+    text = f"Not begun: {count(len(staying), 'pod')} cannot leave: {first_few(named, _STAYING_SHOWN)}."
+    return NotBegun(Verdict.PODS_STAY, text, passes=all(one.reason in _PASSING for one in staying))

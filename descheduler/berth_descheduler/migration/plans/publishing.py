@@ -1,0 +1,140 @@
+"""Publishes plans, and records how those end that are not begun."""
+
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from berth_core import (
+    BerthError,
+    Clock,
+    MigrationPlan,
+    MigrationPlanSpec,
+    MigrationPlanStatus,
+    MoveMethod,
+    PlannedMove,
+    PlanPhase,
+    Predicted,
+    RunMode,
+    format_timestamp,
+    plan_name,
+)
+from berth_descheduler import telemetry
+from berth_descheduler.migration.manifests.plans import build_plan, build_plan_filling, build_status_patch
+from berth_descheduler.migration.plans.events import announce
+from berth_descheduler.outcome import Outcome, Verdict
+from berth_descheduler.planner import Plan, record_nodes, resource_type_of
+from berth_descheduler.settings import Approval, CycleSettings
+from berth_descheduler.telemetry import EventReason
+from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
+
+_LOG = structlog.get_logger(__name__)
+
+_UNDECIDED = frozenset({Verdict.LEASE_HELD, Verdict.STOPPED, Verdict.PLAN_DELETED})
+"""Verdicts after which a requested plan is still to fill, or is gone."""
+
+
+def publish_plan(
+    client: KubeClient, clock: Clock, settings: CycleSettings, found: Plan, request: MigrationPlan | None
+) -> MigrationPlan:
+    """Publish a plan, new or into the requested one.
+
+    Approves it at once where no approval is needed. Raises `NotFoundError` where the requested plan was deleted
+    meanwhile.
+    """
+    spec = build_spec(clock, settings, found)
+    if request is None:
+        name = settings.plan_name or plan_name(clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
+        published = client.create(MIGRATION_PLANS, build_plan(name, spec), type=MigrationPlan)
+    else:
+        name = request.metadata.name
+        published = client.merge_patch(MIGRATION_PLANS, name, build_plan_filling(spec), type=MigrationPlan)
+    if not published.spec.aborted:
+        _write_phase(client, name, PlanPhase.APPROVED if spec.approved else PlanPhase.PROPOSED)
+    _LOG.info(telemetry.PLAN_PUBLISHED, **{telemetry.KEY_PLAN: name, telemetry.KEY_MOVES: len(spec.moves)})
+    return published
+
+
+def build_spec(clock: Clock, settings: CycleSettings, found: Plan) -> MigrationPlanSpec:
+    """Return the spec of a plan that is published now."""
+    approve_before = None
+    if settings.mode is RunMode.APPROVE:
+        approve_before = format_timestamp(clock.now() + timedelta(seconds=settings.approval_seconds))
+    return MigrationPlanSpec(
+        policy=settings.policy,
+        trigger=settings.trigger,
+        mode=settings.mode,
+        objective=found.objective,
+        approved=settings.approval is Approval.AUTO,
+        approve_before=approve_before,
+        moves=_with_method(found.moves, settings.moves),
+        rooms=found.rooms,
+        predicted=replace(found.predicted, nodes=len(found.before.nodes)),
+        nodes_before=record_nodes(
+            found.before, resource_type_of(found.objective), freed=found.freed_nodes, moves=found.moves
+        ),
+    )
+
+
+def _with_method(moves: Sequence[PlannedMove], method: MoveMethod) -> tuple[PlannedMove, ...]:
+    """Return the moves with their method; an eviction without a place stays one."""
+    return tuple(move if move.is_eviction else replace(move, method=method) for move in moves)
+
+
+def conclude_request(client: KubeClient, clock: Clock, request: MigrationPlan, outcome: Outcome) -> None:
+    """Record the outcome on a requested plan that got no moves."""
+    if outcome.published or outcome.plan is not None or outcome.verdict in _UNDECIDED:
+        return
+    nothing = outcome.verdict is Verdict.NOTHING_TO_MOVE
+    planned, objective = outcome.forecast.predicted, outcome.forecast.objective
+    if nothing or planned is not None:
+        predicted = Predicted(
+            nodes=planned.nodes if planned else 0,
+            moves=0,
+            waves=0,
+            restrictions=planned.restrictions if planned else (),
+        )
+        asked = {"objective": msgspec.to_builtins(objective)} if objective is not None else {}
+        filling = {"spec": {"moves": [], "predicted": msgspec.to_builtins(predicted), **asked}}
+        try:
+            client.merge_patch(MIGRATION_PLANS, request.metadata.name, filling)
+        except NotFoundError:
+            return
+    end_plan(client, clock, request, PlanPhase.SUCCEEDED if nothing else PlanPhase.ABORTED, outcome.sentence)
+
+
+def end_plan(client: KubeClient, clock: Clock, plan: MigrationPlan, phase: PlanPhase, message: str) -> None:
+    """End an unbegun plan in a phase with a message.
+
+    Ignores a plan that is gone.
+    """
+    status = MigrationPlanStatus(phase=phase, message=message, completion_time=format_timestamp(clock.now()))
+    try:
+        client.merge_patch(MIGRATION_PLANS, plan.metadata.name, build_status_patch(status), subresource="status")
+    except NotFoundError:
+        return
+    _LOG.info(telemetry.PLAN_ENDED, **{telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_MESSAGE: message})
+
+
+def _write_phase(client: KubeClient, name: str, phase: PlanPhase) -> None:
+    patch = build_status_patch(MigrationPlanStatus(phase=phase))
+    del patch["status"]["moves"]
+    client.merge_patch(MIGRATION_PLANS, name, patch, subresource="status")
+
+
+def note_replanned(client: KubeClient, clock: Clock, plan: str, again: str) -> None:
+    """Record on a plan, which is over, which further plan has its rest; a failure is only logged."""
+    try:
+        found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
+        status = {"replannedAs": again, "message": f"{found.status.message} Planned again as {again}."}
+        client.merge_patch(MIGRATION_PLANS, plan, {"status": status}, subresource="status")
+    except NotFoundError:
+        return
+    except BerthError as error:
+        _LOG.warning(telemetry.STATUS_FAILED, **{telemetry.KEY_PLAN: plan, telemetry.KEY_ERROR: str(error)})
+        return
+    message = f"What could not be done any more is planned again as {again}"
+    announce(client, clock, found, EventReason.REPLANNED, message)

@@ -1,0 +1,147 @@
+"""Cleans up after interrupted runs and decides which of their plans continue.
+
+The cycle itself continues them. Recovery runs while the Lease is held, so no other run is alive.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from enum import Enum, auto
+
+import structlog
+from msgspec.structs import replace
+
+from berth_core import (
+    BerthError,
+    Clock,
+    InputError,
+    MigrationPlan,
+    MigrationPlanStatus,
+    MoveMethod,
+    PlanPhase,
+    format_timestamp,
+    parse_timestamp,
+)
+from berth_descheduler import telemetry
+from berth_descheduler.migration.nodes.plan_taints import left_over_nodes, untaint_nodes
+from berth_descheduler.migration.plans.abort import abort_plan
+from berth_kube import MIGRATION_PLANS, KubeClient, Note, NotFoundError, Returned, released_pods, take_back
+
+_LOG = structlog.get_logger(__name__)
+
+
+class RecoveryAction(Enum):
+    """What a new run does with a plan that it finds."""
+
+    CONTINUE = auto()
+    ABORT_AS_OLD = auto()
+    ABORT_AS_SUPERSEDED = auto()
+    ABORT_AS_NOT_BEGUN = auto()
+    ABORT_AS_ASKED = auto()
+    LEAVE = auto()
+
+
+_ABORT_MESSAGES = {
+    RecoveryAction.ABORT_AS_OLD: "aborted: the run was interrupted too long ago to be continued",
+    RecoveryAction.ABORT_AS_SUPERSEDED: "aborted: it was never approved, and a new run makes a new plan",
+    RecoveryAction.ABORT_AS_NOT_BEGUN: (
+        "aborted: only the berth run that makes a plan without spec.mode begins it; "
+        "a plan for the service names its policy and says mode: Approve"
+    ),
+    RecoveryAction.ABORT_AS_ASKED: "aborted: an abort was requested before it began",
+}
+
+
+def choose_recovery(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> RecoveryAction:
+    """Return what to do with a plan.
+
+    A plan that began continues while it is young. A plan that was aborted half-way continues, too, to bring home the
+    pods that it has evicted.
+
+    An unbegun plan with a mode belongs to the service. Only the run that made a plan without a mode begins it, after
+    its approval: any user could have written it.
+    """
+    if plan.phase.terminal:
+        return RecoveryAction.LEAVE
+    return _judge_begun(plan, now, adoption_seconds) if plan.phase is PlanPhase.RUNNING else _judge_unbegun(plan)
+
+
+def _judge_unbegun(plan: MigrationPlan) -> RecoveryAction:
+    if plan.spec.mode is not None:
+        return RecoveryAction.LEAVE
+    if plan.spec.aborted:
+        return RecoveryAction.ABORT_AS_ASKED
+    return RecoveryAction.ABORT_AS_NOT_BEGUN if plan.spec.approved else RecoveryAction.ABORT_AS_SUPERSEDED
+
+
+def _judge_begun(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> RecoveryAction:
+    try:
+        begun = plan.status.start_time or plan.metadata.creation_timestamp
+        age_seconds = (now - parse_timestamp(begun)).total_seconds() if begun else 0.0
+    except InputError:
+        return RecoveryAction.ABORT_AS_OLD
+    return RecoveryAction.CONTINUE if age_seconds <= adoption_seconds else RecoveryAction.ABORT_AS_OLD
+
+
+def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> tuple[MigrationPlan, ...]:
+    """Abort plans of ended runs, and return the plans to continue.
+
+    Removes the taints of ended runs, too. The plans to continue come oldest first. A plan that cannot be aborted now
+    waits for the next run and blocks no other.
+    """
+    continued = []
+    for plan in client.list(MIGRATION_PLANS, type=MigrationPlan).items:
+        match choose_recovery(plan, clock.now(), adoption_seconds):
+            case RecoveryAction.LEAVE:
+                continue
+            case RecoveryAction.CONTINUE:
+                continued.append(plan)
+            case fate:
+                try:
+                    abort_plan(client, plan, clock, _ABORT_MESSAGES[fate])
+                except BerthError as error:
+                    keys = {telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_ERROR: str(error)}
+                    _LOG.warning(telemetry.CHORE_FAILED, **keys)
+    live = {plan.metadata.name for plan in continued}
+    untaint_nodes(client, left_over_nodes(client, live))
+    take_back_released(client, live, clock.now())
+    return tuple(sorted(continued, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
+
+
+def take_back_released(client: KubeClient, live: Collection[str], now: datetime) -> None:
+    """Take back what ended runs let go; a pod whose ReplicaSet is gone is evicted if its plan still says so."""
+    for raw_pod in released_pods(client, live, now):
+        metadata = raw_pod["metadata"]
+        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        note = Note.read(metadata.get("annotations") or {})
+        keys = {telemetry.KEY_POD: f"{namespace}/{name}", telemetry.KEY_PLAN: note.plan}
+        try:
+            found = take_back(client, namespace, name, uid=uid, replica_set=note.replica_set)
+            if found is Returned.DONE:
+                _LOG.info(telemetry.TAKEN_BACK, **keys)
+            elif _is_planned(client, note.plan, uid):
+                client.evict(namespace, name, uid=uid, resource_version=metadata["resourceVersion"])
+                _LOG.info(telemetry.EVICTED, **keys)
+            else:
+                _LOG.warning(telemetry.TAKE_BACK_FAILED, **keys, **{telemetry.KEY_ERROR: "its ReplicaSet is gone"})
+        except BerthError as error:
+            _LOG.warning(telemetry.TAKE_BACK_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
+
+
+def _is_planned(client: KubeClient, plan: str, uid: str) -> bool:
+    """Return whether a plan of this name moves the pod."""
+    try:
+        found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan) if plan else None
+    except NotFoundError:
+        return False
+    return found is not None and any(
+        move.pod_uid == uid and move.method is MoveMethod.SURGE for move in found.spec.moves
+    )
+
+
+def status_of_new_run(clock: Clock, plan: MigrationPlan) -> MigrationPlanStatus:
+    """Return the status with which a run begins.
+
+    A continued plan keeps its record.
+    """
+    start = plan.status.start_time or format_timestamp(clock.now())
+    return replace(plan.status, phase=PlanPhase.RUNNING, start_time=start, moves=plan.move_statuses)

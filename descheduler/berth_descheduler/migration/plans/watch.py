@@ -1,0 +1,181 @@
+"""What is seen of a running plan: its Reservations, its pods and the plan itself.
+
+One watch of the Reservations by label, one of the pods per namespace, one of the plan: no move costs a call of its own.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from berth_core import PLAN_LABEL, BerthError, ObjectMeta, PlannedMove, Pod, Reservation, Room, is_dns_label
+from berth_descheduler.migration.manifests.plans import PlanIdentity
+from berth_kube import (
+    MIGRATION_PLANS,
+    PODS,
+    RESERVATIONS,
+    HasMetadata,
+    Informer,
+    KubeClient,
+    Resource,
+    Store,
+    WatchItem,
+    stop_informers,
+)
+
+_MOST_NAMESPACES_WATCHED: Final = 8
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class _PlanSpecSeen(msgspec.Struct, frozen=True):
+    aborted: bool = False
+
+
+class _PlanSeen(msgspec.Struct, frozen=True):
+    """What a run has to see of its own plan: each write of its status shows it again, with all moves."""
+
+    metadata: ObjectMeta
+    spec: _PlanSpecSeen = _PlanSpecSeen()
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPlan:
+    """The last observation of a plan, at one instant."""
+
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    """By `namespace/name`."""
+
+    pods: dict[str, Pod] = field(default_factory=dict)
+    """By UID; only the pods to move, those of their controllers, and those that room is made for."""
+
+    plan_exists: bool = True
+    plan_aborted: bool = False
+    """An abort was requested."""
+
+
+class Observation:
+    """Watches one plan in its own threads; use as a context manager."""
+
+    def __init__(
+        self, client: KubeClient, plan: PlanIdentity, moves: Iterable[PlannedMove], rooms: Iterable[Room] = ()
+    ) -> None:
+        self._client = client
+        self._plan = plan
+        self._moves = tuple(moves)
+        self._rooms = tuple(rooms)
+        self._informers: list[Informer[Any]] = []
+        self._failure: BerthError | None = None
+        self.changed = threading.Event()
+        """Set whenever there is something new to observe, also by other sources of news."""
+
+        self._reservations: Store[Reservation] = Store()
+        self._plans: Store[_PlanSeen] = Store(lambda seen: seen.metadata.uid == plan.uid)
+        self._pods: list[Store[Pod]] = []
+        self._last = ObservedPlan()
+        self._is_outdated = True
+
+    def __enter__(self) -> Self:
+        """Start watching and wait for the first full list.
+
+        Raises what the API server refused.
+        """
+        selector = f"{PLAN_LABEL}={self._plan.name}"
+        self._watch(self._reservations, RESERVATIONS, Reservation, label_selector=selector)
+        self._watch(self._plans, MIGRATION_PLANS, _PlanSeen, field_selector=f"metadata.name={self._plan.name}")
+        for namespace in self._namespaces():
+            pods: Store[Pod] = Store(self._concerned())
+            self._pods.append(pods)
+            self._watch(pods, PODS, Pod, namespace=namespace)
+        for listed in [self._reservations.listed, self._plans.listed, *(pods.listed for pods in self._pods)]:
+            while not listed.wait(timeout=0.1):
+                self._raise_failure()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        stop_informers(self._informers)
+
+    def look(self) -> ObservedPlan:
+        """Return the current observation; raises the error that ended a watch."""
+        self._raise_failure()
+        if self._is_outdated:
+            self._is_outdated = False  # before it is read: a later change outdates it again
+            pods = {uid: pod for seen in self._pods for uid, pod in seen.by_uid().items()}
+            reservations = {one.key: one for one in self._reservations.objects()}
+            plans = self._plans.objects()
+            aborted = any(plan.spec.aborted for plan in plans)
+            self._last = ObservedPlan(
+                reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted
+            )
+        return self._last
+
+    def _namespaces(self) -> list[str | None]:
+        """Return the namespaces whose pods to watch.
+
+        `[None]` is all, where they are too many. Leaves out a name that no namespace can have.
+        """
+        waiting = {room.namespace for room in self._rooms if not room.is_shape and not room.waits}
+        names = sorted(filter(is_dns_label, {move.namespace for move in self._moves} | waiting))
+        return [*names] if len(names) <= _MOST_NAMESPACES_WATCHED else [None]
+
+    def _concerned(self) -> Callable[[Pod], bool]:
+        """Return the filter of relevant pods.
+
+        These are the pods to move, others of their controllers, and waiting pods.
+        """
+        uids = {move.pod_uid for move in self._moves} | {slot.pod_uid for room in self._rooms for slot in room.slots}
+        owners = {(move.namespace, move.owner.kind, move.owner.name) for move in self._moves if move.owner}
+
+        def concerned(pod: Pod) -> bool:
+            if pod.metadata.uid in uids:
+                return True
+            controller = pod.controller
+            return controller is not None and (pod.metadata.namespace, controller.kind, controller.name) in owners
+
+        return concerned
+
+    def _watch(
+        self,
+        seen: Store[T],
+        resource: Resource,
+        kind: type[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> None:
+        """Start the informer of a kind."""
+
+        def watch(stop: threading.Event) -> Iterator[WatchItem[T]]:
+            return self._client.watch(
+                resource,
+                type=kind,
+                stop=stop,
+                namespace=namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+            )
+
+        def handle(event: WatchItem[T]) -> None:
+            if seen.apply(event):
+                self._is_outdated = True
+                self.changed.set()
+
+        informer = Informer(resource.plural, watch, handle, self._fail)
+        self._informers.append(informer)
+        informer.start()
+
+    def _fail(self, error: BerthError) -> None:
+        self._failure = error
+        self.changed.set()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something is new, no longer than that."""
+        self.changed.wait(seconds)
+        self.changed.clear()

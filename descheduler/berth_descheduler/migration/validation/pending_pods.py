@@ -1,0 +1,40 @@
+"""Pending pods come first: a plan does not begin, or stops, while its moves would take their room."""
+
+from collections.abc import Collection, Iterable
+
+from berth_core import Room, Snapshot
+from berth_descheduler.migration.plans.not_begun import NotBegun, names_of
+from berth_descheduler.outcome import Verdict
+from berth_descheduler.planner import Plan, starved_pods
+
+
+def served_pods(rooms: Iterable[Room]) -> frozenset[str]:
+    """Return the uids of the pods that rooms are made for.
+
+    The moves starve none of them.
+    """
+    return frozenset(slot.pod_uid for room in rooms for slot in room.slots if slot.pod_uid)
+
+
+def count_waiting(pods: Collection[str]) -> str:
+    """Return how many pods wait, for a sentence."""
+    return "1 pod waits" if len(pods) == 1 else f"{len(pods)} pods wait"
+
+
+def pods_waiting_reason(found: Plan, snapshot: Snapshot, waited_seconds: float) -> NotBegun | None:
+    """Return why a plan has to wait for pending pods.
+
+    None if it takes no room from any of them.
+    """
+    served = served_pods(found.rooms)
+    starved = [pod.key for pod in starved_pods(snapshot, found.moves) if pod.metadata.uid not in served]
+    if not starved:
+        return None
+    what = f"{count_waiting(starved)} for room that the moves would take"
+    text = f"Not begun: {what}, {waited_seconds:.0f} s by now: {names_of(starved)}."
+    return NotBegun(Verdict.PODS_WAIT, text)
+
+
+def pods_waiting_message(pods: Collection[str], waited: float) -> str:
+    what = f"{count_waiting(pods)} for the room that the moves would take"
+    return f"{what}, {waited:.0f} s by now: {names_of(pods)}"

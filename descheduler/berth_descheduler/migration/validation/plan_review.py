@@ -1,0 +1,212 @@
+"""Reviews a plan on the whole cluster, before it begins and before its moves begin.
+
+A review ignores what the plan itself has put on the cluster: its taints on the sources, and the places of moves that
+are still ahead.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
+from typing import Protocol
+
+import msgspec
+
+from berth_core import (
+    MOVE_ANNOTATION,
+    PLACEHOLDER_LABEL,
+    PLAN_LABEL,
+    RESERVATION_LABEL,
+    MigrationPlan,
+    MoveMethod,
+    MoveReason,
+    MoveState,
+    Node,
+    PlannedMove,
+    Pod,
+    Reservation,
+    Snapshot,
+)
+from berth_descheduler.migration.nodes.plan_taints import is_taint_of, nodes_to_empty
+from berth_descheduler.migration.validation.pending_pods import served_pods
+from berth_descheduler.migration.validation.revalidation import Invalid, UnderWay, revalidate
+from berth_descheduler.planner import PlannerSettings, starved_pods, with_surges
+from berth_descheduler.plugins import goal_of
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """The findings of one validation."""
+
+    invalid: Mapping[int, Invalid] = field(default_factory=dict)
+    """Moves that are no longer valid, by their position in the plan."""
+
+    waiting: tuple[str, ...] = ()
+    """Pending pods (`namespace/name`) that would lose their room to the moves."""
+
+
+class Reviewer(Protocol):
+    """Validates a plan before moves begin."""
+
+    @property
+    def most_at_once(self) -> int:
+        """Return how many moves the policy allows in a wave."""
+        ...
+
+    def review(
+        self,
+        ahead: Mapping[int, PlannedMove],
+        next_moves: Collection[int],
+        *,
+        budgets: bool = False,
+        under_way: Mapping[int, PlannedMove] | None = None,
+        waiting: Collection[int] = (),
+    ) -> Review:
+        """Return what speaks against the next of the remaining moves; raises `BerthError`.
+
+        Without `budgets`, disruption budgets are left to the eviction, which tries again until its deadline. Moves that
+        are under way are ahead as well until their pods leave; others are `waiting` for some of them.
+        """
+        ...
+
+
+class PlanValidator:
+    """Validates the moves of one plan."""
+
+    def __init__(
+        self,
+        plan: MigrationPlan,
+        planner: PlannerSettings,
+        read_snapshot: Callable[[], Snapshot],
+        *,
+        blocked_reason: str = "",
+    ) -> None:
+        self._blocked_reason = blocked_reason
+        self._name = plan.metadata.name
+        self._moves = plan.spec.moves
+        self._statuses = plan.move_statuses
+        self._begun: set[int] | None = None
+        self._accepted: set[int] = set()
+        self._planner = planner
+        self._read_snapshot = read_snapshot
+        self._emptied = _nodes_to_be_emptied_whole(plan)
+        self._drained = nodes_to_empty(plan.spec.moves)
+        self._served = served_pods(plan.spec.rooms)
+
+    @property
+    def most_at_once(self) -> int:
+        """Return how many moves the policy allows in a wave."""
+        return self._planner.limits.waves.per_wave
+
+    def review(
+        self,
+        ahead: Mapping[int, PlannedMove],
+        next_moves: Collection[int],
+        *,
+        budgets: bool = False,
+        under_way: Mapping[int, PlannedMove] | None = None,
+        waiting: Collection[int] = (),
+    ) -> Review:
+        """Return what speaks against the next of the remaining moves."""
+        if self._blocked_reason:
+            return Review(dict.fromkeys(ahead, Invalid(MoveReason.POLICY_MISSING, self._blocked_reason)))
+        whole = self._read_snapshot()
+        begun = under_way or {}
+        ahead = _still_ahead(whole, ahead, begun)
+        snapshot = without_plan_objects(whole, self._name, ahead)
+        if not budgets:
+            snapshot = replaced(snapshot, disruption_budgets=())
+        elif any(move.method is MoveMethod.SURGE for move in ahead.values()):
+            snapshot = with_surges(snapshot)
+        positions = sorted(ahead)
+        moves = [ahead[index] for index in positions]
+        found = revalidate(
+            without_rooms(snapshot, self._name),
+            moves,
+            self._planner,
+            emptied=self._emptied,
+            begun=[self._moves[index] for index in sorted(self._begun_before(ahead).union(begun))],
+            beside=UnderWay(
+                moves=frozenset(number for number, index in enumerate(positions) if index in begun),
+                waiting=frozenset(number for number, index in enumerate(positions) if index in waiting),
+                leaving=tuple(move for index, move in begun.items() if index not in ahead),
+            ),
+        )
+        invalid = {positions[number]: why for number, why in found.items()}
+        self._accepted |= ahead.keys() - invalid.keys()
+        begins = [ahead[index] for index in positions if index in next_moves and index not in invalid]
+        drained = self._drained if begins else ()
+        starved = starved_pods(without_plan_objects(whole, self._name, ahead.keys() - begun.keys()), begins, drained)
+        return Review(invalid, tuple(pod.key for pod in starved if pod.metadata.uid not in self._served))
+
+    def _begun_before(self, ahead: Collection[int]) -> set[int]:
+        """Return the moves that have begun.
+
+        These are first those recorded, later those no longer ahead.
+        """
+        if self._begun is None:
+            skipped = {index for index, status in enumerate(self._statuses) if status.state is MoveState.SKIPPED}
+            self._begun = set(range(len(self._moves))).difference(ahead, skipped)
+        self._begun |= self._accepted.difference(ahead)
+        return self._begun
+
+
+def _still_ahead(
+    snapshot: Snapshot, ahead: Mapping[int, PlannedMove], under_way: Mapping[int, PlannedMove]
+) -> Mapping[int, PlannedMove]:
+    """Return the moves ahead without those under way whose pods have left since, and without later moves of these."""
+    if not under_way:
+        return ahead
+    there = {pod.metadata.uid for pod in snapshot.pods if not pod.is_terminating and pod.controller is not None}
+    left = {(move.namespace, move.pod) for move in under_way.values() if move.pod_uid not in there}
+    return {index: move for index, move in ahead.items() if (move.namespace, move.pod) not in left}
+
+
+def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) -> Snapshot:
+    """Return a snapshot without a plan's taints and reserved places.
+
+    The places are those of its moves ahead.
+    """
+    positions = {str(index) for index in ahead}
+    places = {one.metadata.uid for one in snapshot.reservations if _is_place_of(one, plan, positions)}
+    return replaced(
+        snapshot,
+        nodes=tuple(_without_taints(node, plan) for node in snapshot.nodes),
+        reservations=tuple(one for one in snapshot.reservations if one.metadata.uid not in places),
+        pods=tuple(pod for pod in snapshot.pods if not _holds_one_of(pod, places)),
+    )
+
+
+def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
+    """Return a snapshot without the Reservations that wait for a plan's rooms."""
+    rooms = {one.metadata.uid for one in snapshot.reservations if one.plan == plan and one.awaits_room}
+    return replaced(
+        snapshot,
+        reservations=tuple(one for one in snapshot.reservations if one.metadata.uid not in rooms),
+        pods=tuple(pod for pod in snapshot.pods if pod.spec.node_name or not _holds_one_of(pod, rooms)),
+    )
+
+
+def _nodes_to_be_emptied_whole(plan: MigrationPlan) -> tuple[str, ...] | None:
+    """Return the sources that keep all pods if one pod stays.
+
+    None stands for all sources; empty with a goal that takes single pods off nodes.
+    """
+    if not goal_of(plan.spec.objective).empties_nodes:
+        return ()
+    return None if plan.spec.predicted is None else plan.spec.predicted.freed_nodes
+
+
+def _is_place_of(reservation: Reservation, plan: str, positions: Collection[str]) -> bool:
+    metadata = reservation.metadata
+    return metadata.labels.get(PLAN_LABEL) == plan and metadata.annotations.get(MOVE_ANNOTATION) in positions
+
+
+def _holds_one_of(pod: Pod, places: Collection[str]) -> bool:
+    return PLACEHOLDER_LABEL in pod.metadata.labels and pod.metadata.labels.get(RESERVATION_LABEL) in places
+
+
+def _without_taints(node: Node, plan: str) -> Node:
+    kept = tuple(taint for taint in node.spec.taints if not is_taint_of(plan, taint))
+    if len(kept) == len(node.spec.taints):
+        return node
+    return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=kept))

@@ -1,0 +1,99 @@
+"""The last check before an eviction: the rules and filters, asked about the pod as it is now, with its place held.
+
+Plugins are called one at a time, in any thread, and see no cluster that is older than half a minute. Pods of a gang
+are evicted one after another, each on freshly read state. An unanswered question keeps the pod where it is.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+import msgspec
+
+from berth_core import DEFAULT_NAMESPACE, Clock, InputError, Pod, Snapshot
+from berth_core.decoding import convert
+from berth_descheduler.framework import ClusterView, Refusal, RefusalReason
+from berth_descheduler.framework.interfaces import PluginSet, Refusing
+from berth_descheduler.planner import Gangs, gangs_of, wish_refusals
+from berth_descheduler.plugins import evicts_for_room, why_not_evicted
+
+_OLDEST_VIEW_SECONDS: Final = 30.0
+
+
+class PreEvictionCheck:
+    """Checks just before an eviction whether the pod may be evicted.
+
+    Asks the rules whose answers change at any time, and the plan's pre-eviction filters. `read_gangs` returns the pods
+    of a namespace with their groups, `read_snapshot` the whole cluster.
+    """
+
+    def __init__(
+        self,
+        plugins: PluginSet,
+        read_snapshot: Callable[[], Snapshot],
+        read_gangs: Callable[[str], Snapshot],
+        clock: Clock,
+        own_namespace: str = DEFAULT_NAMESPACE,
+    ) -> None:
+        self._own_namespace = own_namespace
+        self._plugins = plugins
+        self._read_snapshot = read_snapshot
+        self._read_gangs = read_gangs
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._gang_lock = threading.Lock()
+        self._refusing: Refusing | None = None
+        self._made_at = 0.0
+
+    def eviction_lock(self, raw_pod: dict[str, Any], *, has_place: bool = True) -> AbstractContextManager[Any]:
+        """Return the lock to hold until the eviction is over.
+
+        Pods of gangs go one by one, and those without a place: budgets of jobs count pods.
+        """
+        if not has_place:
+            return self._gang_lock
+        try:
+            in_gang = bool(gangs_of(convert(raw_pod, Pod)))
+        except msgspec.ValidationError:
+            in_gang = True
+        return self._gang_lock if in_gang else nullcontext()
+
+    def refusals(self, raw_pod: dict[str, Any], *, has_place: bool = True) -> tuple[Refusal, ...]:
+        """Return all refusals to evict a pod now.
+
+        Raises `RetryableError` if the cluster cannot be read.
+        """
+        try:
+            pod = convert(raw_pod, Pod)
+            of_gang = Gangs(self._read_gangs(pod.metadata.namespace)).refusals(pod) if gangs_of(pod) else ()
+            of_node = () if has_place else self._lent_node_refusals(pod)
+            return (*of_node, *of_gang, *wish_refusals(pod), *self._ask_filters(pod))
+        except (InputError, msgspec.ValidationError) as error:
+            return (Refusal(RefusalReason.PLUGIN_FAILED, str(error)),)
+
+    def _lent_node_refusals(self, pod: Pod) -> tuple[Refusal, ...]:
+        """Return why a pod may not be evicted without a place: its node is open again, or its job spares none."""
+        own, neighbours = self._read_gangs(self._own_namespace), self._read_gangs(pod.metadata.namespace)
+        for_room = evicts_for_room(self._plugins)
+        why = why_not_evicted(pod, neighbours, own, self._own_namespace, self._clock.now(), for_room=for_room)
+        return (Refusal(RefusalReason.REFUSED_BY_PLUGIN, why),) if why else ()
+
+    def _ask_filters(self, pod: Pod) -> tuple[Refusal, ...]:
+        if not self._plugins.pre_eviction_filters:
+            return ()
+        with self._lock:
+            return self._current()(pod)
+
+    def _current(self) -> Refusing:
+        """Return the filters on a fresh view of the cluster.
+
+        The cluster is read only if a filter needs it.
+        """
+        now = self._clock.monotonic()
+        if self._refusing is None or now - self._made_at > _OLDEST_VIEW_SECONDS:
+            self._refusing = self._plugins.refusing_eviction(
+                ClusterView(self._read_snapshot, self._clock.now(), self._own_namespace)
+            )
+            self._made_at = now
+        return self._refusing
