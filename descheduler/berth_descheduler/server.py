@@ -35,13 +35,14 @@ from berth_descheduler.outcome import Outcome
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import RunDefaults, read_plan_settings
-from berth_descheduler.settings import CycleSettings, Service, ServiceSettings
+from berth_descheduler.settings import PLAN_RETENTION, CycleSettings, Service, ServiceSettings
 from berth_kube import LEASES, PRIORITY_CLASSES, KubeClient, await_rights, connect
 from berth_service.health import Answer, HealthServer
 from berth_service.process import collect_garbage_rarely, configure_logs, parse_address, stop_on_signals
 
 _LOG = structlog.get_logger(__name__)
 _FAILED = 1
+_PLAN_RETENTION = f"{PLAN_RETENTION // timedelta(hours=1)}h"
 
 
 class DeschedulerService:
@@ -140,7 +141,7 @@ class PolicyService:
 @click.option("--interval", metavar="DURATION", help="Run a cycle at once and then at this interval.")
 @click.option(
     "--plan-retention",
-    default="720h",
+    default=_PLAN_RETENTION,
     show_default=True,
     metavar="DURATION",
     help="With --policies: delete plans without a policy this long after they are over; none: never.",

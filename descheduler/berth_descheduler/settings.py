@@ -267,6 +267,9 @@ class Service(StrEnum):
     ONCE = "Once"
 
 
+PLAN_RETENTION: Final = timedelta(days=30)
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """How the long-running service behaves."""
@@ -277,7 +280,7 @@ class ServiceSettings:
     interval: timedelta | None = None
     """Between the starts of two cycles; None with the others."""
 
-    plan_retention: timedelta | None = timedelta(days=30)
+    plan_retention: timedelta | None = PLAN_RETENTION
     """How long plans of no policy are kept when they are over, by the service of policies; None: for ever."""
 
     health_host: str = "127.0.0.1"

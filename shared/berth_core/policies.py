@@ -111,6 +111,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     plugins: Plugins = Plugins()
 
 
+MOVES_PER_WAVE: Final = 25
+MOVES_PER_CONTROLLER: Final = 1
+
 LONGEST_GRACE: Final = timedelta(minutes=10)
 """Default: pods with a longer grace period are not moved."""
 
@@ -121,8 +124,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     max_moves: int | None = None
     max_moves_per_node: int | None = None
     max_moves_per_namespace: int | None = None
-    max_moves_per_wave: int = 25
-    max_moves_per_controller: int = 1
+    max_moves_per_wave: int = MOVES_PER_WAVE
+    max_moves_per_controller: int = MOVES_PER_CONTROLLER
     """Pods of one controller in flight at once."""
     max_failed_share: float = 0.2
     pod_cool_down: str = "1h"

@@ -27,6 +27,7 @@ from berth_descheduler.server import read_service_settings, serve
 from berth_operator.capabilities.extender.settings import ExtenderSettings
 from berth_operator.cli import main as operator
 from berth_operator.cli import read_settings
+from berth_operator.settings import OperatorSettings
 from berth_sandbox.bootstrap import build_admission_policies
 from chart.charted import SERVICES, Helm, HelmError, Manifest, container, find, is_hook, options
 from chart.value_sets import EVERYTHING, REFUSED, VALUE_SETS
@@ -151,6 +152,11 @@ def rendered_or_refused(helm: Helm, values: dict[str, Any]) -> list[Manifest]:
         return helm.render(values)
     except HelmError:
         return []
+
+
+def test_the_retention_of_reservations_has_one_default() -> None:
+    (option,) = (parameter for parameter in operator.params if parameter.name == "retention_seconds")
+    assert option.default == OperatorSettings().retention_seconds == DEFAULTS["operator"]["options"]["retention"]
 
 
 @pytest.mark.parametrize("service", SERVICES)

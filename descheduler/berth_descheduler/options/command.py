@@ -24,6 +24,7 @@ from berth_core import (
     parse_selector,
     parse_timestamp,
 )
+from berth_core.policies import MOVES_PER_CONTROLLER, MOVES_PER_WAVE
 from berth_descheduler.goals import DEFAULT_GOAL, DEFAULT_GOAL_OF_COMMANDS, OFFERED_GOALS, read_goal
 from berth_descheduler.options.completion import complete_contexts, complete_namespaces
 from berth_descheduler.planner import PlanLimits, PlannerSettings, PlanScope, RunSoFar, SearchSettings, WaveLimits
@@ -338,8 +339,14 @@ def _limit_options() -> tuple[Callable[[F], F], ...]:
             show_default=True,
             help="Move no pod with a longer grace period.",
         ),
-        click.option("--per-controller", type=int, default=1, show_default=True, help="Pods of a controller at once."),
-        click.option("--per-wave", type=int, default=25, show_default=True, help="Moves at once."),
+        click.option(
+            "--per-controller",
+            type=int,
+            default=MOVES_PER_CONTROLLER,
+            show_default=True,
+            help="Pods of a controller at once.",
+        ),
+        click.option("--per-wave", type=int, default=MOVES_PER_WAVE, show_default=True, help="Moves at once."),
     )
 
 

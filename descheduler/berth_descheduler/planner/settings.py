@@ -17,6 +17,7 @@ from berth_core import (
     format_duration,
     read_percentage,
 )
+from berth_core.policies import MOVES_PER_CONTROLLER, MOVES_PER_WAVE
 from berth_descheduler.framework.interfaces import PluginSet
 from berth_descheduler.framework.rules import Rule
 
@@ -149,10 +150,10 @@ def _names(raw: Mapping[str, Any], key: str) -> frozenset[str]:
 class WaveLimits:
     """How many moves may run together."""
 
-    per_controller: int = 1
+    per_controller: int = MOVES_PER_CONTROLLER
     """Pods of one controller in flight at once."""
 
-    per_wave: int = 25
+    per_wave: int = MOVES_PER_WAVE
     """Moves in one wave."""
 
     def __post_init__(self) -> None:
