@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from berth_core import (
     Achieved,
@@ -123,59 +123,51 @@ class Phase(StrEnum):
 
 
 class Verdict(StrEnum):
-    """How far a cycle came."""
+    """How far a cycle came, and the sentence where the run has none of its own; "" where it always has one."""
 
-    CARRIED_OUT = "CarriedOut"
+    sentence: str
+
+    def __new__(cls, value: str, sentence: str) -> Self:
+        """Make a member of its value and its sentence, which none can leave out."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.sentence = sentence
+        return member
+
+    CARRIED_OUT = "CarriedOut", ""
     """The run carried out its plan; the sentence says how that went."""
-    NOTHING_TO_MOVE = "NothingToMove"
+    NOTHING_TO_MOVE = "NothingToMove", "Nothing to move by these rules."
     """There was nothing to move by these rules."""
-    DRY_RUN = "DryRun"
+    DRY_RUN = "DryRun", ""
     """A plan was computed and not published (`berth plan`)."""
-    PLANNED = "Planned"
+    PLANNED = "Planned", ""
     """The run published a plan for people to look at."""
-    AWAITS_APPROVAL = "AwaitsApproval"
+    AWAITS_APPROVAL = "AwaitsApproval", ""
     """The run published a plan that waits for its approval."""
-    LEASE_HELD = "LeaseHeld"
+    LEASE_HELD = "LeaseHeld", "Another run holds the lease; nothing was done."
     """Another run holds the Lease; this one did nothing."""
-    NOT_APPROVED = "NotApproved"
+    NOT_APPROVED = "NotApproved", "The plan was not approved in time; nothing was moved."
     """The plan was not approved in time; nothing was moved."""
-    PLAN_DELETED = "PlanDeleted"
+    PLAN_DELETED = "PlanDeleted", "The plan was deleted before it began; nothing was moved."
     """The plan was deleted before it began."""
-    DECLINED = "Declined"
+    DECLINED = "Declined", "The plan was not confirmed; nothing was moved."
     """Whoever was asked did not confirm the plan; nothing was moved."""
-    ABORTED = "Aborted"
+    ABORTED = "Aborted", "The plan was aborted before it began; nothing was moved."
     """The plan was aborted before it began."""
-    STOPPED = "Stopped"
+    STOPPED = "Stopped", "Asked to stop before anything was moved."
     """The process was asked to stop before anything was moved."""
-    PODS_WAIT = "PodsWait"
+    PODS_WAIT = "PodsWait", "Not begun: pods wait for the room that the moves would take."
     """Not begun: pending pods would lose the capacity that the moves take."""
-    PODS_STAY = "PodsStay"
+    PODS_STAY = "PodsStay", "Not begun: not every pod can leave."
     """Not begun: a pod could not leave a node that is drained."""
-    NOT_CORDONED = "NotCordoned"
+    NOT_CORDONED = "NotCordoned", "Not begun: not every node is cordoned."
     """Not begun: a node of the drain takes new pods."""
-    NO_OPERATOR = "NoOperator"
+    NO_OPERATOR = "NoOperator", "Not begun: no operator is there."
     """Not begun: no operator is there to hold places."""
-    TOO_LITTLE_GAIN = "TooLittleGain"
+    TOO_LITTLE_GAIN = "TooLittleGain", "Not begun: too few nodes would be freed."
     """Not begun: the plan would free fewer nodes than `minFreedNodes`."""
-    GAIN_UNDONE = "GainUndone"
+    GAIN_UNDONE = "GainUndone", "Not begun: nodes that were freed lately have been filled again."
     """Not begun: nodes that plans freed recently have been filled again."""
-
-
-_SENTENCES: Mapping[Verdict, str] = {
-    Verdict.NOTHING_TO_MOVE: "Nothing to move by these rules.",
-    Verdict.LEASE_HELD: "Another run holds the lease; nothing was done.",
-    Verdict.NOT_APPROVED: "The plan was not approved in time; nothing was moved.",
-    Verdict.PLAN_DELETED: "The plan was deleted before it began; nothing was moved.",
-    Verdict.DECLINED: "The plan was not confirmed; nothing was moved.",
-    Verdict.ABORTED: "The plan was aborted before it began; nothing was moved.",
-    Verdict.STOPPED: "Asked to stop before anything was moved.",
-    Verdict.PODS_WAIT: "Not begun: pods wait for the room that the moves would take.",
-    Verdict.PODS_STAY: "Not begun: not every pod can leave.",
-    Verdict.NOT_CORDONED: "Not begun: not every node is cordoned.",
-    Verdict.NO_OPERATOR: "Not begun: no operator is there.",
-    Verdict.TOO_LITTLE_GAIN: "Not begun: too few nodes would be freed.",
-    Verdict.GAIN_UNDONE: "Not begun: nodes that were freed lately have been filled again.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,7 +408,7 @@ class Outcome:
             return f"Plan {self.published} waits for its approval: {self.forecast.summary}"
         if self.verdict is Verdict.NOTHING_TO_MOVE and self.forecast.summary:
             return self.forecast.summary
-        return self.why or _SENTENCES[self.verdict]
+        return self.why or self.verdict.sentence
 
     def _room_sentence(self, plan: PlanOutcome) -> str:
         """Return what has room now, as far as the moves show.

@@ -8,11 +8,14 @@ import pytest
 from berth_core.migration_plans import MoveReason, PlannedMove
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
+from berth_descheduler.framework.interfaces import ClusterView, Enabled, PodFilter
+from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refuser
+from berth_descheduler.framework.rules import Rule
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner.settings import Thresholds
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from builders import bare_pod, disruption_budget, node, owner, pod
-from planner_settings import planner_settings
+from planner_settings import planner_settings, with_plugins
 
 WEB = {"app": "web"}
 
@@ -111,3 +114,43 @@ def test_a_source_that_is_not_to_be_emptied_may_keep_pods() -> None:
 
     assert set(revalidate(snapshot, [move("a")], planner_settings())) == {0}
     assert set(revalidate(snapshot, [move("a")], planner_settings(), emptied=("elsewhere",))) == set()
+
+
+@dataclass(frozen=True)
+class Keeps(Rule):
+    """A rule that keeps one pod for a reason."""
+
+    reason: RefusalReason
+
+    def pod_refusal(self, pod: Pod) -> Refusal | None:
+        return Refusal(self.reason, "it stays") if pod.metadata.name == "a" else None
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """A filter plugin that lets every pod go and hands a rule over."""
+
+    rules: tuple[Rule, ...]
+
+    def filter(self, view: ClusterView) -> PodFilter:
+        del view
+        return lambda _: ()
+
+
+@pytest.mark.parametrize("reason", [reason for reason in RefusalReason if reason.refuser is Refuser.FILTER])
+def test_a_pod_that_a_plugin_keeps_by_now_is_filtered_for_whatever_reason(reason: RefusalReason) -> None:
+    snapshot = Snapshot(nodes=(node("low"), node("high")), pods=(at("a"), at("b")))
+    settings = planner_settings()
+    filters = (*settings.plugins.filters, Enabled("Keeping", Keeping((Keeps(reason),))))
+
+    found = revalidate(snapshot, [move("a"), move("b")], with_plugins(settings, filters=filters))
+
+    assert {index: invalid.reason for index, invalid in found.items()} == {0: MoveReason.FILTERED, 1: BOTH_STAY}
+
+
+def test_a_reason_says_what_refuses() -> None:
+    assert {reason.refuser for reason in RefusalReason} == {*Refuser}
+    assert RefusalReason.ENDS_SOON.refuser is Refuser.FILTER
+    assert RefusalReason.GAVE_UP.outlasts_waiting
+    with pytest.raises(TypeError, match="refuser"):
+        RefusalReason.__new_member__(RefusalReason, "New")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -27,66 +27,53 @@ _RETRY_SECONDS: Final = 2
 
 
 class ProblemKind(StrEnum):
-    """What is wrong, for programs; the last part of a problem's `type`."""
+    """What is wrong, for programs; the last part of a problem's `type`. Each kind has its status."""
 
-    MALFORMED = "malformed-request"
+    status: HTTPStatus
+
+    def __new__(cls, value: str, status: HTTPStatus) -> Self:
+        """Make a member of its value and its status, which none can leave out."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.status = status
+        return member
+
+    MALFORMED = "malformed-request", HTTPStatus.BAD_REQUEST
     """The request is no HTTP or no JSON, or has both Content-Length and Transfer-Encoding."""
-    UNAUTHENTICATED = "unauthenticated"
+    UNAUTHENTICATED = "unauthenticated", HTTPStatus.UNAUTHORIZED
     """The request has no token, or one that the cluster does not know; WWW-Authenticate says how to send one."""
-    FORBIDDEN = "forbidden"
+    FORBIDDEN = "forbidden", HTTPStatus.FORBIDDEN
     """The caller lacks the right that `detail` names."""
-    NOT_FOUND = "not-found"
+    NOT_FOUND = "not-found", HTTPStatus.NOT_FOUND
     """There is no such plan, policy, node or path."""
-    METHOD_NOT_ALLOWED = "method-not-allowed"
+    METHOD_NOT_ALLOWED = "method-not-allowed", HTTPStatus.METHOD_NOT_ALLOWED
     """The path takes other methods; the header Allow lists them."""
-    TOO_SLOW = "request-too-slow"
+    TOO_SLOW = "request-too-slow", HTTPStatus.REQUEST_TIMEOUT
     """Headers or body were not complete within 10 seconds."""
-    CONFLICT = "conflict"
+    CONFLICT = "conflict", HTTPStatus.CONFLICT
     """The plan is over or in another phase, the policy invalid, a node not cordoned, or the key another request's."""
-    TOO_LARGE = "request-too-large"
+    TOO_LARGE = "request-too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     """The body is larger than 64 KiB."""
-    TARGET_TOO_LONG = "target-too-long"
+    TARGET_TOO_LONG = "target-too-long", HTTPStatus.REQUEST_URI_TOO_LONG
     """Path and query are longer than 16 KiB."""
-    UNSUPPORTED_MEDIA_TYPE = "unsupported-media-type"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported-media-type", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
     """The body is not `application/json`."""
-    INVALID = "invalid-request"
+    INVALID = "invalid-request", HTTPStatus.UNPROCESSABLE_ENTITY
     """A field or parameter is unknown, missing or wrong; `errors` names each."""
-    TOO_MANY_REQUESTS = "too-many-requests"
+    TOO_MANY_REQUESTS = "too-many-requests", HTTPStatus.TOO_MANY_REQUESTS
     """The caller sends too much at once, or a request without a known caller waited too long."""
-    HEADERS_TOO_LARGE = "headers-too-large"
+    HEADERS_TOO_LARGE = "headers-too-large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
     """The request has more than 64 headers, or more than 16 KiB of them."""
-    INTERNAL = "internal-error"
+    INTERNAL = "internal-error", HTTPStatus.INTERNAL_SERVER_ERROR
     """The service failed; its log says why."""
-    CLUSTER_REFUSED = "cluster-refused"
+    CLUSTER_REFUSED = "cluster-refused", HTTPStatus.BAD_GATEWAY
     """The service itself lacks a right in the cluster."""
-    OVERLOADED = "overloaded"
+    OVERLOADED = "overloaded", HTTPStatus.SERVICE_UNAVAILABLE
     """The service has as many requests, streams or connections open as it takes; Retry-After says when to try again."""
-    CLUSTER_UNAVAILABLE = "cluster-unavailable"
+    CLUSTER_UNAVAILABLE = "cluster-unavailable", HTTPStatus.SERVICE_UNAVAILABLE
     """The API server does not answer; Retry-After says when to try again."""
-    TIMED_OUT = "timed-out"
+    TIMED_OUT = "timed-out", HTTPStatus.GATEWAY_TIMEOUT
     """The cluster did not answer within 10 seconds, or the request took 30."""
-
-
-_STATUS: Final[Mapping[ProblemKind, HTTPStatus]] = {
-    ProblemKind.MALFORMED: HTTPStatus.BAD_REQUEST,
-    ProblemKind.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
-    ProblemKind.FORBIDDEN: HTTPStatus.FORBIDDEN,
-    ProblemKind.NOT_FOUND: HTTPStatus.NOT_FOUND,
-    ProblemKind.METHOD_NOT_ALLOWED: HTTPStatus.METHOD_NOT_ALLOWED,
-    ProblemKind.TOO_SLOW: HTTPStatus.REQUEST_TIMEOUT,
-    ProblemKind.CONFLICT: HTTPStatus.CONFLICT,
-    ProblemKind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    ProblemKind.TARGET_TOO_LONG: HTTPStatus.REQUEST_URI_TOO_LONG,
-    ProblemKind.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    ProblemKind.INVALID: HTTPStatus.UNPROCESSABLE_ENTITY,
-    ProblemKind.TOO_MANY_REQUESTS: HTTPStatus.TOO_MANY_REQUESTS,
-    ProblemKind.HEADERS_TOO_LARGE: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-    ProblemKind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
-    ProblemKind.CLUSTER_REFUSED: HTTPStatus.BAD_GATEWAY,
-    ProblemKind.OVERLOADED: HTTPStatus.SERVICE_UNAVAILABLE,
-    ProblemKind.CLUSTER_UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
-    ProblemKind.TIMED_OUT: HTTPStatus.GATEWAY_TIMEOUT,
-}
 
 
 class FieldFault(msgspec.Struct, frozen=True):
@@ -130,7 +117,7 @@ class ProblemError(Exception):
 
     @property
     def status(self) -> int:
-        return _STATUS[self.kind].value
+        return self.kind.status.value
 
     def document(self, request_id: str = "") -> Problem:
         return Problem(

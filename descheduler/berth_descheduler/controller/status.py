@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 import structlog
@@ -53,10 +53,6 @@ from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, NotFoundError
 FAILED: Final = "Failed"
 """The verdict of a run that ended in an error."""
 
-_HINDERING: Final = {
-    RestrictionReason.LIMIT_BINDS: EffectiveReason.LIMIT_BINDS,
-    RestrictionReason.SELECTS_NOTHING: EffectiveReason.SELECTS_NOTHING,
-}
 _MOST_ERRORS: Final = 5
 _LONGEST_SENTENCE: Final = 4000
 
@@ -106,10 +102,25 @@ def _effective(known: ParsedPolicy) -> tuple[bool | None, str, str] | None:
         return None
     if status.last_verdict == FAILED:
         return None, EffectiveReason.RUN_FAILED.value, "the last run failed"
-    hindering = [restriction for restriction in status.restrictions if restriction.reason in _HINDERING]
-    if status.last_verdict != Verdict.NOTHING_TO_MOVE.value or not hindering:
+    reasons = [_why_hindered(restriction.reason) for restriction in status.restrictions]
+    first = next((reason for reason in reasons if reason is not None), None)
+    if status.last_verdict != Verdict.NOTHING_TO_MOVE.value or first is None:
         return True, EffectiveReason.UNHINDERED.value, "no limit and no name kept the last run from moving pods"
-    return False, _HINDERING[hindering[0].reason].value, " ".join(restriction.message for restriction in hindering)
+    messages = (restriction.message for restriction in status.restrictions if _why_hindered(restriction.reason))
+    return False, first.value, " ".join(messages)
+
+
+def _why_hindered(reason: RestrictionReason) -> EffectiveReason | None:
+    """Return why a restriction may have kept a run from moving anything, None where it changes nothing."""
+    match reason:
+        case RestrictionReason.LIMIT_BINDS:
+            return EffectiveReason.LIMIT_BINDS
+        case RestrictionReason.SELECTS_NOTHING:
+            return EffectiveReason.SELECTS_NOTHING
+        case RestrictionReason.UNKNOWN_NAME | RestrictionReason.UNREADABLE_OBJECT:
+            return None
+        case _:
+            assert_never(reason)
 
 
 def _valid(known: ParsedPolicy) -> tuple[bool, str, str]:

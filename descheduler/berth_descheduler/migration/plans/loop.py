@@ -31,7 +31,7 @@ from berth_descheduler.migration.moves.order import MoveGroup, MoveWindow, find_
 from berth_descheduler.migration.moves.second_moves import earlier_moves, note_landed, retarget
 from berth_descheduler.migration.moves.siblings import ReplicaTracker
 from berth_descheduler.migration.plans.status_writer import PlanStatusWriter
-from berth_descheduler.migration.plans.stop import _OVERTAKEN, PlanStop
+from berth_descheduler.migration.plans.stop import PlanStop, is_overtaken
 from berth_descheduler.migration.plans.watch import Observation, ObservedPlan
 from berth_descheduler.migration.rooms.execution import PlanProgress, RoomController
 from berth_descheduler.migration.validation.before_moves import LOOK_SECONDS, Looks, look
@@ -322,7 +322,7 @@ class PlanExecutor:
                 self._moves.skip(batch.begins[index], why.reason, why.message)
         for group in batch.groups:
             group.opened_at = now
-        overtaken = {index for index, why in counts.items() if why.reason in _OVERTAKEN}
+        overtaken = {index for index, why in counts.items() if is_overtaken(why.reason)}
         self._stop.note_overtaken(self._moves.statuses, overtaken | self._gone(observed))
 
     def _look_at(self, batch: _Batch, now: float, observed: ObservedPlan) -> None:

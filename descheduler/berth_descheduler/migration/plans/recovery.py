@@ -6,6 +6,7 @@ The cycle itself continues them. Recovery runs while the Lease is held, so no ot
 from collections.abc import Collection
 from datetime import datetime
 from enum import Enum, auto
+from typing import assert_never
 
 import structlog
 from msgspec.structs import replace
@@ -38,17 +39,6 @@ class RecoveryAction(Enum):
     ABORT_AS_NOT_BEGUN = auto()
     ABORT_AS_ASKED = auto()
     LEAVE = auto()
-
-
-_ABORT_MESSAGES = {
-    RecoveryAction.ABORT_AS_OLD: "aborted: the run was interrupted too long ago to be continued",
-    RecoveryAction.ABORT_AS_SUPERSEDED: "aborted: it was never approved, and a new run makes a new plan",
-    RecoveryAction.ABORT_AS_NOT_BEGUN: (
-        "aborted: only the berth run that makes a plan without spec.mode begins it; "
-        "a plan for the service names its policy and says mode: Approve"
-    ),
-    RecoveryAction.ABORT_AS_ASKED: "aborted: an abort was requested before it began",
-}
 
 
 def choose_recovery(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> RecoveryAction:
@@ -95,12 +85,25 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
                 continue
             case RecoveryAction.CONTINUE:
                 continued.append(plan)
-            case fate:
-                try:
-                    abort_plan(client, plan, clock, _ABORT_MESSAGES[fate])
-                except BerthError as error:
-                    keys = {telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_ERROR: str(error)}
-                    _LOG.warning(telemetry.CHORE_FAILED, **keys)
+                continue
+            case RecoveryAction.ABORT_AS_OLD:
+                message = "aborted: the run was interrupted too long ago to be continued"
+            case RecoveryAction.ABORT_AS_SUPERSEDED:
+                message = "aborted: it was never approved, and a new run makes a new plan"
+            case RecoveryAction.ABORT_AS_NOT_BEGUN:
+                message = (
+                    "aborted: only the berth run that makes a plan without spec.mode begins it; "
+                    "a plan for the service names its policy and says mode: Approve"
+                )
+            case RecoveryAction.ABORT_AS_ASKED:
+                message = "aborted: an abort was requested before it began"
+            case action:
+                assert_never(action)
+        try:
+            abort_plan(client, plan, clock, message)
+        except BerthError as error:
+            keys = {telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_ERROR: str(error)}
+            _LOG.warning(telemetry.CHORE_FAILED, **keys)
     live = {plan.metadata.name for plan in continued}
     untaint_nodes(client, left_over_nodes(client, live))
     take_back_released(client, live, clock.now())

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, assert_never
 
 import structlog
 
@@ -12,14 +12,6 @@ from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.settings import ExecutionSettings
 
 _LOG = structlog.get_logger(__name__)
-
-_OVERTAKEN: Final = frozenset(
-    {
-        *(MoveReason.POD_GONE, MoveReason.POD_CHANGED, MoveReason.TARGET_UNFIT, MoveReason.ABOVE_PROTECTION),
-        *(MoveReason.SOURCE_NOT_EMPTIABLE, MoveReason.ROOM_NOT_MADE),
-    }
-)
-"""Why a move is not made that a plan of the cluster as it is by now would do without."""
 
 _OUTDATED_SHARE: Final = 0.25
 
@@ -44,12 +36,79 @@ def is_outdated(overtaken: int, ahead: int) -> bool:
     return overtaken >= max(_FEWEST_OVERTAKEN, _OUTDATED_SHARE * (overtaken + ahead))
 
 
+def is_overtaken(reason: MoveReason) -> bool:
+    """Return whether a move is not made that a plan of the cluster as it is by now would do without."""
+    match reason:
+        case (
+            MoveReason.POD_GONE
+            | MoveReason.POD_CHANGED
+            | MoveReason.TARGET_UNFIT
+            | MoveReason.ABOVE_PROTECTION
+            | MoveReason.SOURCE_NOT_EMPTIABLE
+            | MoveReason.ROOM_NOT_MADE
+        ):
+            return True
+        case (
+            MoveReason.NONE
+            | MoveReason.INVALID_NAME
+            | MoveReason.POLICY_MISSING
+            | MoveReason.NAMESPACE_NOT_EVICTABLE
+            | MoveReason.NODE_NOT_SELECTED
+            | MoveReason.CRITICAL_NODE
+            | MoveReason.POD_COOLING_DOWN
+            | MoveReason.NODE_COOLING_DOWN
+            | MoveReason.MOVE_LIMIT
+            | MoveReason.NODE_LIMIT
+            | MoveReason.NAMESPACE_LIMIT
+            | MoveReason.WAVE_LIMIT
+            | MoveReason.CONTROLLER_LIMIT
+            | MoveReason.ROOM_NOT_NEEDED
+            | MoveReason.RESERVATION_FAILED
+            | MoveReason.RESERVATION_TIMEOUT
+            | MoveReason.HANDOVER_NOT_READY
+            | MoveReason.EVICTION_BLOCKED
+            | MoveReason.EVICTION_INTERCEPTED
+            | MoveReason.EVICTION_FORBIDDEN
+            | MoveReason.FILTERED
+            | MoveReason.REPLACEMENT_TIMEOUT
+            | MoveReason.REPLACEMENT_GONE
+            | MoveReason.TAKEN_BACK
+            | MoveReason.CRASH_LOOP_BACK_OFF
+            | MoveReason.IMAGE_PULL_BACK_OFF
+            | MoveReason.ERR_IMAGE_NEVER_PULL
+            | MoveReason.INVALID_IMAGE_NAME
+            | MoveReason.CREATE_CONTAINER_CONFIG_ERROR
+            | MoveReason.CREATE_CONTAINER_ERROR
+            | MoveReason.RUN_CONTAINER_ERROR
+            | MoveReason.REFUSED_BY_KUBELET
+            | MoveReason.EVICTED_BY_KUBELET
+            | MoveReason.REPLACEMENT_FAILED
+            | MoveReason.NODE_NOT_READY
+            | MoveReason.POD_STAYS
+            | MoveReason.NODE_NOT_CLOSED
+            | MoveReason.SIBLING_NOT_READY
+            | MoveReason.PODS_WAITING
+            | MoveReason.PLAN_STOPPED
+            | MoveReason.OUTDATED
+            | MoveReason.ABORTED
+            | MoveReason.INTERRUPTED
+        ):
+            return False
+        case _:
+            assert_never(reason)
+
+
 def _is_skipped(status: MoveStatus) -> bool:
     return status.state is MoveState.SKIPPED
 
 
 def _is_overtaken(status: MoveStatus) -> bool:
-    return _is_skipped(status) and status.reason in _OVERTAKEN
+    return _is_skipped(status) and is_overtaken(_reason_of(status))
+
+
+def _reason_of(status: MoveStatus) -> MoveReason:
+    """Return a recorded reason; one that another version has written counts as none."""
+    return next((reason for reason in MoveReason if reason == status.reason), MoveReason.NONE)
 
 
 class PlanStop:

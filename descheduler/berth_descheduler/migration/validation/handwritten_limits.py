@@ -6,21 +6,41 @@ The planner keeps these limits; a plan made by hand, or before the policy change
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from enum import Enum
+from typing import TypeAlias, assert_never
 
 from berth_core import MoveReason, PlannedMove, count
 from berth_descheduler.planner.settings import PlannerSettings
 
-Limited: TypeAlias = tuple[MoveReason, str]
-"""What is limited, and of which node, namespace, wave, or controller in a wave."""
 
-_WHAT: Final = {
-    MoveReason.MOVE_LIMIT: "in all",
-    MoveReason.NODE_LIMIT: "off node {}",
-    MoveReason.NAMESPACE_LIMIT: "of namespace {}",
-    MoveReason.WAVE_LIMIT: "in wave {}",
-    MoveReason.CONTROLLER_LIMIT: "in wave {} of one controller",
-}
+class PlanLimit(Enum):
+    """What a policy limits."""
+
+    MOVES = MoveReason.MOVE_LIMIT
+    NODE = MoveReason.NODE_LIMIT
+    NAMESPACE = MoveReason.NAMESPACE_LIMIT
+    WAVE = MoveReason.WAVE_LIMIT
+    CONTROLLER = MoveReason.CONTROLLER_LIMIT
+
+    def describe(self, subject: str) -> str:
+        """Return which moves are limited, for a sentence."""
+        match self:
+            case PlanLimit.MOVES:
+                return "in all"
+            case PlanLimit.NODE:
+                return f"off node {subject}"
+            case PlanLimit.NAMESPACE:
+                return f"of namespace {subject}"
+            case PlanLimit.WAVE:
+                return f"in wave {subject}"
+            case PlanLimit.CONTROLLER:
+                return f"in wave {subject} of one controller"
+            case _:
+                assert_never(self)
+
+
+Limited: TypeAlias = tuple[PlanLimit, str]
+"""What is limited, and of which node, namespace, wave, or controller in a wave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +61,13 @@ class MoveLimits:
     def accept(self, moves: Sequence[tuple[PlannedMove, str]]) -> OverLimit | None:
         """Count moves that belong together, or return the limit they break."""
         wanted = Counter(limited for move, controller in moves for limited in _limited(move, controller))
-        for (reason, what), number in wanted.items():
-            most = self._most(reason)
-            if most is not None and self._counts[reason, what] + number > most:
-                text = _WHAT[reason].format(what.partition("/")[0])
-                return OverLimit(reason, f"the policy allows {count(most, 'move')} {text}, and others come first")
+        for (limit, subject), number in wanted.items():
+            allowed = self._allowed(limit)
+            if allowed is not None and self._counts[limit, subject] + number > allowed:
+                text = limit.describe(subject.partition("/")[0])
+                return OverLimit(
+                    limit.value, f"the policy allows {count(allowed, 'move')} {text}, and others come first"
+                )
         self._counts.update(wanted)
         return None
 
@@ -57,24 +79,30 @@ class MoveLimits:
     def count_earlier(self, moves: Iterable[PlannedMove]) -> None:
         """Count moves of earlier plans of the same run, whose waves are over."""
         for move in moves:
-            self._counts.update([(MoveReason.NODE_LIMIT, move.source), (MoveReason.NAMESPACE_LIMIT, move.namespace)])
+            self._counts.update([(PlanLimit.NODE, move.source), (PlanLimit.NAMESPACE, move.namespace)])
 
-    def _most(self, reason: MoveReason) -> int | None:
-        settings = self.settings
-        return {
-            MoveReason.MOVE_LIMIT: settings.limits.max_moves,
-            MoveReason.NODE_LIMIT: settings.limits.max_moves_per_node,
-            MoveReason.NAMESPACE_LIMIT: settings.limits.max_moves_per_namespace,
-            MoveReason.WAVE_LIMIT: settings.limits.waves.per_wave,
-            MoveReason.CONTROLLER_LIMIT: settings.limits.waves.per_controller,
-        }[reason]
+    def _allowed(self, limit: PlanLimit) -> int | None:
+        limits = self.settings.limits
+        match limit:
+            case PlanLimit.MOVES:
+                return limits.max_moves
+            case PlanLimit.NODE:
+                return limits.max_moves_per_node
+            case PlanLimit.NAMESPACE:
+                return limits.max_moves_per_namespace
+            case PlanLimit.WAVE:
+                return limits.waves.per_wave
+            case PlanLimit.CONTROLLER:
+                return limits.waves.per_controller
+            case _:
+                assert_never(limit)
 
 
 def _limited(move: PlannedMove, controller: str) -> Iterator[Limited]:
     """Yield the limits that a move counts for."""
-    yield MoveReason.MOVE_LIMIT, ""
-    yield MoveReason.NODE_LIMIT, move.source
-    yield MoveReason.NAMESPACE_LIMIT, move.namespace
-    yield MoveReason.WAVE_LIMIT, str(move.wave)
+    yield PlanLimit.MOVES, ""
+    yield PlanLimit.NODE, move.source
+    yield PlanLimit.NAMESPACE, move.namespace
+    yield PlanLimit.WAVE, str(move.wave)
     if controller:
-        yield MoveReason.CONTROLLER_LIMIT, f"{move.wave}/{controller}"
+        yield PlanLimit.CONTROLLER, f"{move.wave}/{controller}"

@@ -3,38 +3,14 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, assert_never
 
 from berth_core import MoveReason, ObjectReference, PlannedMove, Snapshot
-from berth_descheduler.framework import Refusal, RefusalReason
+from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refuser
 from berth_descheduler.migration.validation.handwritten_limits import MoveLimits
 from berth_descheduler.planner.problem import Problem, source_refusal
 from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, protected_amounts
-
-_OF_PODS: Final = {
-    RefusalReason.BUDGET_EXHAUSTED: MoveReason.EVICTION_BLOCKED,
-    RefusalReason.SEVERAL_BUDGETS: MoveReason.EVICTION_BLOCKED,
-    RefusalReason.NAMESPACE_NOT_EVICTABLE: MoveReason.NAMESPACE_NOT_EVICTABLE,
-    RefusalReason.POD_COOLING_DOWN: MoveReason.POD_COOLING_DOWN,
-    RefusalReason.LABELS_NOT_SELECTED: MoveReason.FILTERED,
-    RefusalReason.NAMESPACE_NOT_SELECTED: MoveReason.FILTERED,
-    RefusalReason.PRIORITY_TOO_HIGH: MoveReason.FILTERED,
-    RefusalReason.TOO_FEW_REPLICAS: MoveReason.FILTERED,
-    RefusalReason.TOO_YOUNG: MoveReason.FILTERED,
-    RefusalReason.PERSISTENT_STORAGE: MoveReason.FILTERED,
-    RefusalReason.WITHOUT_BUDGET: MoveReason.FILTERED,
-    RefusalReason.WANTS_NO_EVICTION: MoveReason.FILTERED,
-    RefusalReason.REFUSED_BY_PLUGIN: MoveReason.FILTERED,
-    RefusalReason.PLUGIN_FAILED: MoveReason.FILTERED,
-}
-"""Reasons of a move by refusals of its pod that mean more than a changed pod."""
-
-_OF_NODES: Final = {
-    RefusalReason.NODE_NOT_SELECTED: MoveReason.NODE_NOT_SELECTED,
-    RefusalReason.CRITICAL_NODE: MoveReason.CRITICAL_NODE,
-    RefusalReason.COOLING_DOWN: MoveReason.NODE_COOLING_DOWN,
-}
 
 _NOT_CLOSED: Final = "it is preemptable no more, or the lent node {} is not closed: no pod leaves it without a place"
 
@@ -174,7 +150,7 @@ class _Review:
         refusal = problem.pod_refusals.get(pod)
         if refusal is None or (self._is_beside(index, move) and _may_pass(refusal)):
             return None
-        return Invalid(_OF_PODS.get(refusal.reason, MoveReason.POD_CHANGED), refusal.sentences)
+        return Invalid(_reason_of_pod(refusal.reason), refusal.sentences)
 
     def _is_beside(self, index: int, move: PlannedMove) -> bool:
         """Return whether moves under way may be what speaks against a move for now."""
@@ -198,7 +174,8 @@ class _Review:
         refusal = self._problem.cluster.held_back.get(node) or source_refusal(self._problem, node)
         if refusal is None:
             return None
-        return Invalid(_OF_NODES.get(refusal.reason, MoveReason.FILTERED), f"{move.source}: {refusal.message}")
+        reason = _reason_of_node(refusal.reason, otherwise=MoveReason.FILTERED)
+        return Invalid(reason, f"{move.source}: {refusal.message}")
 
     def _keep_limits(self) -> None:
         """Drop the moves beyond a limit of the policy.
@@ -286,8 +263,9 @@ class _Review:
             target = cluster.node_numbers.get(move.target)
             refusal = self._refusal(state, pod, target)
             if refusal is not None or target is None:
+                unfit = MoveReason.TARGET_UNFIT
                 message = refusal.message if refusal else f"{move.target} is not in the cluster any more"
-                reason = _OF_NODES.get(refusal.reason, MoveReason.TARGET_UNFIT) if refusal else MoveReason.TARGET_UNFIT
+                reason = _reason_of_node(refusal.reason, otherwise=unfit) if refusal else unfit
                 self._note(index, Invalid(reason, message))
                 return True
             if not self._stays_protected(state, pod, target) and not self._may_exceed(move):
@@ -340,6 +318,40 @@ class _Review:
     @staticmethod
     def _refusal(state: State, pod: PodIndex, target: NodeIndex | None) -> Refusal | None:
         return None if target is None else state.refusal(pod, target)
+
+
+def _reason_of_pod(reason: RefusalReason) -> MoveReason:
+    """Return why a move is not made whose pod is refused now."""
+    match reason:
+        case RefusalReason.BUDGET_EXHAUSTED | RefusalReason.SEVERAL_BUDGETS:
+            return MoveReason.EVICTION_BLOCKED
+        case RefusalReason.NAMESPACE_NOT_EVICTABLE:
+            return MoveReason.NAMESPACE_NOT_EVICTABLE
+        case RefusalReason.POD_COOLING_DOWN:
+            return MoveReason.POD_COOLING_DOWN
+        case _:
+            pass
+    match reason.refuser:
+        case Refuser.FILTER:
+            return MoveReason.FILTERED
+        # A plan only holds pods that could be moved when it was made: what refuses now has changed since.
+        case Refuser.POD | Refuser.TARGET | Refuser.SOURCE | Refuser.JOB_FOR_NOW | Refuser.JOB_FOR_GOOD:
+            return MoveReason.POD_CHANGED
+        case _:
+            assert_never(reason.refuser)
+
+
+def _reason_of_node(reason: RefusalReason, *, otherwise: MoveReason) -> MoveReason:
+    """Return why a move is not made off or onto a node; `otherwise` where the refusal has no reason of its own."""
+    match reason:
+        case RefusalReason.NODE_NOT_SELECTED:
+            return MoveReason.NODE_NOT_SELECTED
+        case RefusalReason.CRITICAL_NODE:
+            return MoveReason.CRITICAL_NODE
+        case RefusalReason.COOLING_DOWN:
+            return MoveReason.NODE_COOLING_DOWN
+        case _:
+            return otherwise
 
 
 _PASSING: Final = frozenset(
