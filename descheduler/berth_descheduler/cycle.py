@@ -402,8 +402,10 @@ class Cycle:
         context = self._context
         return _PlanningDeadline(context.clock, self._planner.search.time_limit_seconds, stop=context.stop)
 
-    def _read_snapshot(self) -> Snapshot:
-        return read_live_snapshot(self._client, self._settings.namespace)
+    def _read_snapshot(self, planner: PlannerSettings | None = None) -> Snapshot:
+        """Read the cluster, and what the plugins of some settings read, by default of the run's own."""
+        plugins = (planner or self._planner).plugins
+        return read_live_snapshot(self._client, self._settings.namespace, plugins.reads)
 
     def _read_gangs(self, namespace: str) -> Snapshot:
         return read_gangs(self._client, namespace, self._settings.namespace)
@@ -460,6 +462,7 @@ class Cycle:
         """
         chosen = chosen or PlanSettings(self._settings, self._planner, self._blocked_reason)
         planner = chosen.planner.with_rule(PodCoolDown(self._read_history(chosen.settings)[1]))
+        read_snapshot = partial(self._read_snapshot, planner)
         context = PlanContext(
             client=self._client,
             clock=self._context.clock,
@@ -469,9 +472,9 @@ class Cycle:
             observer=self._context.observer,
             timed=self._timed,
             operator=OperatorLiveness(self._client, self._context.clock, chosen.settings.namespace),
-            reviewer=PlanValidator(one, planner, self._read_snapshot, blocked_reason=chosen.blocked_reason),
+            reviewer=PlanValidator(one, planner, read_snapshot, blocked_reason=chosen.blocked_reason),
             pre_eviction_check=PreEvictionCheck(
-                planner.plugins, self._read_snapshot, self._read_gangs, self._context.clock, planner.scope.own_namespace
+                planner.plugins, read_snapshot, self._read_gangs, self._context.clock, planner.scope.own_namespace
             ),
         )
         return execute_plan(context, one, adopted=adopted)

@@ -43,6 +43,7 @@ from berth_core import (
     VolumeAttachment,
     Workload,
 )
+from berth_core.snapshot import ObjectKind, RawObject
 from berth_kube import (
     CSI_NODES,
     DAEMON_SETS,
@@ -79,6 +80,7 @@ from berth_kube import (
     ObjectReader,
     ReadOnce,
     Resource,
+    ServerError,
     Store,
     WatchItem,
     stop_informers,
@@ -188,8 +190,8 @@ class PlanSource(Protocol):
         """Return the kinds without which `objects` says nothing."""
         ...
 
-    def read(self, own_namespace: str) -> Snapshot:
-        """Read all that the planner needs; raises `BerthError`."""
+    def read(self, own_namespace: str, beside: Iterable[ObjectKind] = ()) -> Snapshot:
+        """Read all that the planner needs, and the kinds that plugins read; raises `BerthError`."""
         ...
 
 
@@ -212,7 +214,7 @@ class SnapshotFile:
         """Return the kinds that the file lacks."""
         return self._surges.lacking
 
-    def read(self, own_namespace: str = "") -> Snapshot:  # noqa: ARG002 - the file is taken as it is
+    def read(self, own_namespace: str = "", beside: Iterable[ObjectKind] = ()) -> Snapshot:  # noqa: ARG002 - the file is taken as it is
         """Return the snapshot in the file, as `read_snapshot_file` does."""
         self._raw = _unpacked(self._name, _read(self._name))
         return Snapshot.from_json(self._raw, self._stated)
@@ -232,15 +234,16 @@ class LiveCluster:
         self._client = client
         self.objects: ObjectReader = ReadOnce(lambda kind, namespace: client.list(kind, namespace=namespace).items)
 
-    def read(self, own_namespace: str) -> Snapshot:
+    def read(self, own_namespace: str, beside: Iterable[ObjectKind] = ()) -> Snapshot:
         """Return the cluster as it is."""
-        return read_live_snapshot(self._client, own_namespace)
+        return read_live_snapshot(self._client, own_namespace, beside)
 
 
-def read_live_snapshot(client: KubeClient, own_namespace: str = "") -> Snapshot:
+def read_live_snapshot(client: KubeClient, own_namespace: str = "", beside: Iterable[ObjectKind] = ()) -> Snapshot:
     """Return what the planner needs from the live cluster; raises `KubeError`.
 
-    With Berth's own namespace given, pods of others are no fences, whatever they are labelled.
+    With Berth's own namespace given, pods of others are no fences, whatever they are labelled. Of the kinds `beside`,
+    which plugins read, those are there that the cluster serves and the account may list.
     """
     unread: list[SnapshotKind] = []
     nodes, pods = _list(client, NODES, Node), _believed(_list(client, PODS, Pod), own_namespace)
@@ -259,8 +262,22 @@ def read_live_snapshot(client: KubeClient, own_namespace: str = "") -> Snapshot:
             **volumes.result(),
             **gangs.result(),
             **queues.result(),
+            beside=_read_beside(client, beside),
             unread=tuple(unread),  # last: those before note what they may not list
         )
+
+
+def _read_beside(client: KubeClient, kinds: Iterable[ObjectKind]) -> dict[str, tuple[RawObject, ...]]:
+    """Return the objects of the kinds that plugins read, by the names of those that can be listed now.
+
+    An aggregated API that is registered and whose server is away is answered 503: that stops no plan either.
+    """
+    beside: dict[str, tuple[RawObject, ...]] = {}
+    for kind in kinds:
+        resource = Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=kind.is_namespaced)
+        with suppress(NotFoundError, ForbiddenError, ServerError):
+            beside[kind.name] = tuple(_raw_items(client, resource))
+    return beside
 
 
 def read_beside_pods(client: KubeClient) -> dict[str, Any]:
@@ -364,8 +381,8 @@ def read_capacity(client: KubeClient) -> Snapshot:
     )
 
 
-def dump_cluster(client: KubeClient) -> bytes:
-    """Return what the planner reads, as a `v1` List in JSON.
+def dump_cluster(client: KubeClient, beside: Iterable[ObjectKind] = ()) -> bytes:
+    """Return what the planner reads, and what plugins read `beside`, as a `v1` List in JSON.
 
     Objects are as the API server has them, without managed fields.
     """
@@ -379,7 +396,11 @@ def dump_cluster(client: KubeClient) -> bytes:
             if left_out is None or kind == NAMESPACES:
                 raise
             kinds.remove(left_out)
-    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "kinds": kinds, "items": items}) + b"\n"
+    listed = {"apiVersion": "v1", "kind": "List", "kinds": kinds, "items": items}
+    if of_plugins := _read_beside(client, beside):
+        items += (dict(item) for of_kind in of_plugins.values() for item in of_kind)
+        listed["beside"] = sorted(of_plugins)
+    return msgspec.json.encode(listed) + b"\n"
 
 
 def write_snapshot_file(name: str, raw: bytes) -> None:

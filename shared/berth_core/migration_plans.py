@@ -466,6 +466,8 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What an hour of the freed nodes costs, exact, in the currency of the prices; "" without prices."""
     restrictions: tuple[Restriction, ...] = ()
     """What holds the plan back, found by planning again without it."""
+    notes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """What rules of the policy made of the cluster, or could not; left out where they say nothing."""
 
 
 class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -6,7 +6,7 @@ It is immutable and sorted.
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
@@ -71,6 +71,30 @@ from berth_core.unreadable import (
 
 # --- api lists -------------------------------------------------------------------------------------------------------
 # Reading and writing of a `v1` List in JSON, the file format of a snapshot.
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectKind:
+    """A kind of objects that Berth knows nothing of, and that a plugin reads all the same."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    is_namespaced: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the kind's name in a snapshot, whatever the version: kind and group."""
+        return _kind_name(self.kind, self.group)
+
+
+def _kind_name(kind: str, group: str) -> str:
+    return f"{kind}.{group}" if group else kind
+
+
+RawObject: TypeAlias = Mapping[str, Any]
+"""An object as the API server has it."""
 
 Listed: TypeAlias = (
     Node
@@ -163,6 +187,8 @@ class _List(ApiStruct, frozen=True, kw_only=True):
     items: list[msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
     kinds: tuple[str, ...] = ()
     """The kinds that the List was made of, even without objects; empty if it does not say."""
+    beside: tuple[str, ...] = ()
+    """Names of kinds that plugins read, and that the cluster served."""
 
 
 class _Kind(ApiStruct, frozen=True, kw_only=True):
@@ -183,6 +209,8 @@ class DecodedList:
 
     objects: tuple[Listed, ...]
     kinds: tuple[str, ...]
+    beside: Mapping[str, tuple[RawObject, ...]] = field(default_factory=dict)
+    """Objects of the kinds that plugins read, by the name of the kind."""
 
 
 def decode_list(raw: bytes) -> DecodedList:
@@ -197,15 +225,33 @@ def decode_list(raw: bytes) -> DecodedList:
     if listed.items is msgspec.UNSET:
         raise InputError("the snapshot's field items", None, "the list of objects", said="missing")
     objects = (_decode_item(index, item) for index, item in enumerate(listed.items or ()))
-    return DecodedList(tuple(one for one in objects if one is not None), listed.kinds)
+    typed = tuple(one for one in objects if one is not None)
+    beside: dict[str, list[RawObject]] = {name: [] for name in listed.beside}
+    for item in (listed.items or ()) if beside else ():
+        head = _decode_head(item)
+        name = _kind_name(head.kind, api_group(head.api_version))
+        if name in beside:
+            beside[name].append(readable_body(item))
+    in_order = {name: tuple(sorted(items, key=_raw_identity)) for name, items in beside.items()}
+    return DecodedList(typed, listed.kinds, in_order)
 
 
-def encode_list(objects: Iterable[Listed], kinds: Iterable[str]) -> bytes:
+def _raw_identity(item: RawObject) -> tuple[str, str]:
+    metadata = item.get("metadata")
+    known = metadata if isinstance(metadata, Mapping) else {}
+    return str(known.get("namespace", "")), str(known.get("name", ""))
+
+
+def encode_list(
+    objects: Iterable[Listed], kinds: Iterable[str], beside: Mapping[str, Iterable[RawObject]] | None = None
+) -> bytes:
     """Return a List in JSON; equal objects and kinds give equal bytes."""
-    items = [_with_kind(one) for one in objects]
-    return msgspec.json.encode(
-        {"apiVersion": "v1", "kind": "List", "kinds": list(kinds), "items": items}, order="deterministic"
-    )
+    items: list[RawObject] = [_with_kind(one) for one in objects]
+    listed = {"apiVersion": "v1", "kind": "List", "kinds": list(kinds), "items": items}
+    if beside:
+        items += (item for name in sorted(beside) for item in beside[name])
+        listed["beside"] = sorted(beside)
+    return msgspec.json.encode(listed, order="deterministic")
 
 
 def encode_items(items: Iterable[Mapping[str, Any]]) -> bytes:
@@ -399,6 +445,9 @@ class Snapshot:
     stands there."""
     own_namespace: str = DEFAULT_NAMESPACE
     """Berth's own, whose pods are in no queue."""
+    beside: Mapping[str, tuple[RawObject, ...]] = field(default_factory=dict)
+    """Objects of the kinds that plugins read, by the name of the kind; a kind that the cluster does not serve is not
+    there."""
 
     def __post_init__(self) -> None:
         """Sort every tuple, and sort out what cannot be read."""
@@ -447,7 +496,8 @@ class Snapshot:
         pods = [one for one in listed.objects if isinstance(one, Pod)]
         there, known = set(map(kind_of, listed.objects)), {*stated, *known_kinds(listed.kinds)}
         missing, unread = missing_kinds(pods, there, known), unread_kinds(there, known)
-        snapshot = cls(missing=missing, unread=unread, **{field: tuple(found) for field, found in sorted_out.items()})  # type: ignore[arg-type]
+        fields: dict[str, Any] = {name: tuple(objects) for name, objects in sorted_out.items()}
+        snapshot = cls(missing=missing, unread=unread, beside=listed.beside, **fields)
         snapshot.check()
         return snapshot
 
@@ -458,7 +508,7 @@ class Snapshot:
         """
         held = (kind for kind in SnapshotKind if kind not in {*self.missing, *self.unread, *ONLY_FOR_SURGES})
         objects = (listed for name in (*_FIELDS.values(), "unreadable") for listed in getattr(self, name))
-        return encode_list(objects, held)
+        return encode_list(objects, held, self.beside)
 
     def check(self) -> None:
         """Raise `InputError` for duplicates and pods on unknown nodes."""

@@ -8,24 +8,21 @@ from berth_core.snapshot import Snapshot
 from berth_descheduler.framework import ClusterView, Refusal
 from berth_descheduler.framework import RefusalReason as Reason
 from berth_descheduler.framework.interfaces import Enabled
+from berth_descheduler.planner import plan
 from berth_descheduler.plugins.registry import PluginRegistry, installed_plugins
 from berth_descheduler.policy.profiles import read_profile
-from builders import namespace, pod
+from builders import namespace, node, owner, pod
 from conventions.pages import blocks
-from planner_settings import plugin_set
+from planner.clusters import consolidating
+from planner_settings import plugin_set, with_plugins
 
 
-def page_code() -> str:
-    """The page's example."""
-    (code,) = blocks("python")
-    return code
-
-
-def example() -> Any:  # noqa: ANN401 - a class that the page defines
-    """The class of the page's example."""
+def example(name: str = "ReleaseFreeze") -> Any:  # noqa: ANN401 - a class that the page defines
+    """A class of the page's examples."""
+    (code,) = (code for code in blocks("python") if f"class {name}" in code)
     names: dict[str, Any] = {"__name__": __name__}
-    exec(page_code(), names)  # noqa: S102 - our own page
-    return names["ReleaseFreeze"]
+    exec(code, names)  # noqa: S102 - our own page
+    return names[name]
 
 
 def test_the_example_of_the_page_keeps_the_pods_of_a_release() -> None:
@@ -47,3 +44,18 @@ def test_the_profile_of_the_page_is_one() -> None:
     found = read_profile(profile, installed_plugins())
     assert found.warnings == ()
     assert found.plugins.balance.plugin.objective.strategy == "Consolidate"
+
+
+def test_the_rule_of_the_page_sends_pods_to_nodes_with_the_label() -> None:
+    registry = PluginRegistry.discover({"PreferNewNodes": example("PreferNewNodes")}, [])
+    enabled: Any = Enabled("PreferNewNodes", registry.make("PreferNewNodes", {}))
+    new = node("b", cpu="8", labels={"example.com/generation": "new"})
+    pods = tuple(pod(name, node=name, cpu="1", memory=None, controller=owner(name=name)) for name in "ab")
+    settings = consolidating()
+
+    made = plan(
+        Snapshot(nodes=(node("a", cpu="8"), new), pods=pods),
+        with_plugins(settings, filters=(*settings.plugins.filters, enabled)),
+    )
+
+    assert made.freed_nodes == ("a",)

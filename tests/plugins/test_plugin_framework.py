@@ -12,12 +12,12 @@ import pytest
 from berth_core.snapshot import Snapshot
 from berth_core.snapshot_kinds import SnapshotKind
 from berth_descheduler import framework
-from plugins.test_page_example import page_code
+from conventions.pages import blocks
 from third_party import SOURCE
 
 FACE = "berth_descheduler.framework"
 EXAMPLES = {
-    "the page": page_code(),
+    **{f"the page, {number}": code for number, code in enumerate(blocks("python"))},
     "the distribution": (SOURCE / "example_berth_plugins.py").read_text(encoding="utf-8"),
 }
 
@@ -41,7 +41,8 @@ def test_a_plugin_imports_from_the_framework_alone(code: str) -> None:
 
 def test_all_that_a_plugin_is_shown_of_a_cluster_has_a_name_there() -> None:
     hints = typing.get_type_hints(Snapshot)
-    kinds = (typing.get_args(hints[one.name]) for one in dataclasses.fields(Snapshot))
+    typed = (hints[one.name] for one in dataclasses.fields(Snapshot))
+    kinds = [typing.get_args(hint) for hint in typed if typing.get_origin(hint) is tuple]
     shown = {member for kind in kinds if kind for member in typing.get_args(kind[0]) or kind[:1]} - {SnapshotKind}
     assert shown
     assert shown <= {getattr(framework, name) for name in framework.__all__}

@@ -65,6 +65,7 @@ from berth_descheduler.planner import (
     with_ways,
     without_surges,
 )
+from berth_descheduler.plugins import installed_plugins
 from berth_descheduler.policy import PlanInput, find_restrictions
 from berth_descheduler.report import (
     Occasion,
@@ -161,7 +162,7 @@ def plan_command(
     stated = _stated(snapshot, options["snapshot_kinds"])
     with naming_what_was_typed(options, policy), _reading(snapshot, stated, kubeconfig, context) as source:
         with working("reading the cluster"):
-            read = source.read(options["namespace"])
+            read = source.read(options["namespace"], settings.plugins.reads)
         with working("planning"):
             found = _plan(read, settings, source if moves is MoveMethod.SURGE else None)
         deployments = _read_deployments(read, source) if options["rehearse"] and found.moves else None
@@ -330,7 +331,7 @@ def snapshot_command(*, kubeconfig: str | None, context: str | None, file: str) 
     Pods are written as the API server has them, environment variables among them.
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-snapshot") as client:
-        raw = dump_cluster(client)
+        raw = dump_cluster(client, installed_plugins().reads())
     write_snapshot_file(file, raw)
 
 

@@ -29,6 +29,7 @@ from berth_core import (
     VolumeAttachment,
     Workload,
 )
+from berth_core.snapshot import ObjectKind, RawObject
 from berth_descheduler.framework.interfaces import (
     BalancePlugin,
     Candidate,
@@ -41,10 +42,11 @@ from berth_descheduler.framework.interfaces import (
     PreEvictionFilterPlugin,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.framework.rules import NodeRole, Rule, RuleLimit, RulePlugin
+from berth_descheduler.framework.rules import Budget, NodeRole, Rule, RuleLimit, RulePlugin
 
 __all__ = [
     "BalancePlugin",
+    "Budget",
     "CSINode",
     "Candidate",
     "ClusterView",
@@ -57,6 +59,7 @@ __all__ = [
     "Namespace",
     "Node",
     "NodeRole",
+    "ObjectKind",
     "Objection",
     "Objective",
     "PersistentVolume",
@@ -70,6 +73,7 @@ __all__ = [
     "PreEvictionFilterPlugin",
     "PriorityClass",
     "QueueObject",
+    "RawObject",
     "Refusal",
     "RefusalReason",
     "Reservation",

@@ -24,6 +24,7 @@ from berth_core import (
     RetryableError,
     Snapshot,
 )
+from berth_core.snapshot import ObjectKind, RawObject
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 
 StrategyT_co = TypeVar("StrategyT_co", covariant=True)
@@ -65,6 +66,13 @@ class ClusterView:
     def snapshot(self) -> Snapshot:
         """Return all objects that Berth looks at."""
         return self._read()
+
+    def objects(self, kind: ObjectKind) -> tuple[RawObject, ...] | None:
+        """Return the objects of a kind that the plugin's `reads` names, as the API server has them.
+
+        None where the cluster does not serve the kind, or Berth may not list it: that stops no plan.
+        """
+        return self.snapshot.beside.get(kind.name)
 
 
 Objection: TypeAlias = Refusal | str
@@ -158,6 +166,12 @@ class PreEvictionFilterPlugin(Protocol):
         ...
 
 
+def reads_of(plugin: object) -> tuple[ObjectKind, ...]:
+    """Return the kinds that a plugin, or its class, says that it reads beside those of a snapshot: its `reads`."""
+    kinds = getattr(plugin, "reads", ())
+    return tuple(kind for kind in kinds if isinstance(kind, ObjectKind)) if isinstance(kinds, tuple) else ()
+
+
 class PluginType(Protocol):
     """What an entry point of the group `berth.plugins` names: a plugin's class."""
 
@@ -207,6 +221,12 @@ class PluginSet:
 
     node_selector: LabelSelector | None = None
     """Only these nodes give and take pods, whatever else the planner's settings select; None: all."""
+
+    @property
+    def reads(self) -> tuple[ObjectKind, ...]:
+        """Return the kinds that the plugins read beside those of a snapshot, sorted."""
+        enabled = (self.balance, *self.filters, *self.pre_eviction_filters, *self.deschedule)
+        return tuple(sorted({kind for one in enabled for kind in reads_of(one.plugin)}))
 
     def refusing(self, view: ClusterView) -> Refusing:
         """Return what asks all filters about a pod.

@@ -1,20 +1,24 @@
 """Rules that plugins hand over: what keeps pods and nodes out of a plan, and what nodes are worth.
 
 A rule only ever narrows what a plan may do, with one exception: it may allow that a pod is evicted without a place.
-What it does not answer it leaves to the other rules.
+It may wish that some nodes are filled before others. What it does not answer it leaves to the other rules.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from berth_core import InputError, Node, Pod, RetryableError, Snapshot
 from berth_descheduler.framework.interfaces import ClusterView, PluginSet, failure_of
 from berth_descheduler.framework.refusals import Refusal
 
 Answer = TypeVar("Answer")
+
+
+MOST_OF_BUDGET: Final = 1 << 45
+"""The largest amount of a budget: sums over all pods and nodes of a cluster stay within 64 bits."""
 
 
 class NodeRole(Enum):
@@ -34,6 +38,34 @@ class RuleLimit:
     field: str
     condition: str
     """What would have to be so, as in "without nodeCoolDown: 1h0m0s"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An amount of which each target has only so much left, counted beside what pods request.
+
+    The pods that a plan brings to a node count together there, and those that leave it give back what they took, as
+    with cpu and memory. Every strategy and solver keeps to it, and so does every later look at a plan.
+    """
+
+    name: str
+    """What the amount is called, as in "it is not known what the pod takes of NAME"."""
+
+    refusal: Refusal
+    """Why a node does not take a pod that takes more than is left there."""
+
+    left: Mapping[str, int]
+    """By name what each node may take beside the pods that are there now, below 0 where these are too many already.
+
+    A node that is not named takes any number of pods.
+    """
+
+    demand: Callable[[Pod], int | None]
+    """Returns what a pod takes, at least 0; None where that is not known: the pod then stays.
+
+    Round it up coarsely: pods of one controller with the same demand are planned as one, and each further demand makes
+    planning slower. Pods that do not exist yet, for which a plan makes room, are asked about as well.
+    """
 
 
 class Rule:
@@ -66,9 +98,29 @@ class Rule:
         """
         return None
 
+    def target_rank(self, node: Node) -> int:  # noqa: ARG002 - the others answer it
+        """Return how late a node is filled: nodes of a lower rank take pods first, and are emptied last.
+
+        A rank is a wish. No plan frees fewer nodes, makes less room or lowers the fragmentation less for it; it may
+        make a few more moves, and never more than are allowed. The ranks of several rules are added up. Keep them few:
+        two nodes whose ranks differ are never taken for equal.
+        """
+        return 0
+
+    def budgets(self) -> Iterator[Budget]:
+        """Yield amounts of which targets have only so much left.
+
+        This is how a rule refuses one pod on one node, by what the plan has brought there before it.
+        """
+        yield from ()
+
     def may_evict(self, pod: Pod) -> bool:  # noqa: ARG002 - the others answer it
         """Return whether a pod may be evicted though no place is held for it."""
         return False
+
+    def notes(self) -> Iterator[str]:
+        """Yield sentences for the readers of a plan: what the rule made of the cluster, or could not."""
+        yield from ()
 
     def limits(self, snapshot: Snapshot) -> Iterator[RuleLimit]:  # noqa: ARG002 - the others answer it
         """Yield the setting without which the rule would not keep anything of a cluster from moving."""
@@ -103,12 +155,41 @@ class GuardedRule(Rule):
     def node_weight(self, node: Node) -> int | None:
         return self._answer(lambda: self._rule.node_weight(node), int)
 
+    def target_rank(self, node: Node) -> int:
+        return self._answer(lambda: self._rule.target_rank(node), int) or 0
+
+    def budgets(self) -> Iterator[Budget]:
+        """Yield the rule's budgets; one that cannot be read closes every node to every pod."""
+        try:
+            budgets = tuple(self._rule.budgets())
+            for budget in budgets:
+                _check_budget(budget)
+        except RetryableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - code of others
+            yield Budget(self._name, failure_of(self._name, error), {}, lambda _: None)
+            return
+        yield from (replace(budget, demand=self._asking(budget.demand)) for budget in budgets)
+
     def may_evict(self, pod: Pod) -> bool:
         return self._answer(lambda: self._rule.may_evict(pod), bool) is True
+
+    def notes(self) -> Iterator[str]:
+        notes = self._answer(lambda: tuple(self._rule.notes()), tuple) or ()
+        return (note for note in notes if isinstance(note, str))
 
     def limits(self, snapshot: Snapshot) -> Iterator[RuleLimit]:
         limits = self._answer(lambda: tuple(self._rule.limits(snapshot)), tuple) or ()
         return (limit for limit in limits if isinstance(limit, RuleLimit))
+
+    def _asking(self, demand: Callable[[Pod], int | None]) -> Callable[[Pod], int | None]:
+        """Return what asks for a demand; an answer that is no amount is not known."""
+
+        def asked(pod: Pod) -> int | None:
+            amount = self._answer(lambda: demand(pod), int)
+            return amount if amount is not None and 0 <= amount <= MOST_OF_BUDGET else None
+
+        return asked
 
     def _refusal(self, ask: Callable[[], object]) -> Refusal | None:
         try:
@@ -131,6 +212,17 @@ class GuardedRule(Rule):
         except Exception:  # noqa: BLE001 - code of others
             return None
         return answer if type(answer) is kind else None
+
+
+def _check_budget(budget: object) -> None:
+    """Raise `TypeError` or `ValueError` for what is no budget."""
+    if not isinstance(budget, Budget) or not isinstance(budget.refusal, Refusal):
+        raise TypeError(f"budgets are of the type Budget with a Refusal, not {type(budget).__name__}")
+    for node, left in budget.left.items():
+        if type(left) is not int or abs(left) > MOST_OF_BUDGET:
+            raise ValueError(
+                f"what {node} has left of {budget.name} is {left!r}, not a whole number up to {MOST_OF_BUDGET}"
+            )
 
 
 class _KeepsAll(Rule):

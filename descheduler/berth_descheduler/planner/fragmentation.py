@@ -134,8 +134,7 @@ def _shift(total: list[int], row: Sequence[int], times: int) -> None:
 
 
 def _usage(cluster: Cluster, node: NodeIndex, total: list[int], pods: int) -> NodeUsage:
-    requested = ResourceAmounts(dict(zip(cluster.resources, total, strict=True)))
-    allocatable = ResourceAmounts(dict(zip(cluster.resources, cluster.capacity[node], strict=True)))
+    requested, allocatable = cluster.resource_amounts(total), cluster.resource_amounts(cluster.capacity[node])
     return NodeUsage(cluster.node_name(node), allocatable, requested, pods)
 
 

@@ -3,11 +3,14 @@
 Puts together the problem, the strategy, the waves, and the numbers before and after.
 """
 
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, TypeAlias
+
+from msgspec import UNSET
 
 from berth_core import (
     EPHEMERAL_STORAGE,
@@ -49,6 +52,7 @@ from berth_descheduler.planner.settings import PlannerSettings, format_money
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
 from berth_descheduler.planner.strategies.single_pods import Named, joined, name_pods, problem_after, propose_for_named
 from berth_descheduler.planner.waves import assign_waves, find_predecessors
+from berth_descheduler.planner.wishes import Propose, propose_as_wished
 
 # --- limits ----------------------------------------------------------------------------------------------------------
 # The limits of a plan per node and namespace: a strategy is asked again until its proposal keeps them.
@@ -74,9 +78,6 @@ class _SearchDeadline:
     def remaining_seconds(self) -> float | None:
         left = self._whole.remaining_seconds()
         return None if left is None else max(0.0, left - self._earlier_seconds)
-
-
-Propose = Callable[[Problem], tuple[Proposal, State]]
 
 
 def propose_within(problem: Problem, propose: Propose) -> tuple[Problem, State, Proposal]:
@@ -205,6 +206,10 @@ _STATEFUL_SET: Final = "StatefulSet"
 _USUAL_GRACE_SECONDS: Final = 30
 _LARGEST_NUMBER: Final = (1 << 31) - 1
 _MILLION: Final = 1_000_000
+_MOST_NOTES: Final = 64
+_LONGEST_NOTE: Final = 1_000
+"""Characters; `spec.predicted.notes` of a plan takes no more of either."""
+
 _LONGEST_START_SECONDS: Final = 120
 """A pod that was not ready for a while meanwhile seems to have taken longer."""
 
@@ -295,6 +300,8 @@ class Plan:
     """How each of the moves is made; empty where nothing was asked."""
     restrictions: tuple[Restriction, ...] = ()
     """What holds it back, where that was asked."""
+    notes: tuple[str, ...] = ()
+    """What rules made of the cluster, or could not, in sentences."""
     control_plane_only: bool = False
     """Every node is of the control plane, where no place is held: there is no target at all."""
 
@@ -358,6 +365,7 @@ class Plan:
             expected_seconds=self.cost.seconds,
             freed_price_per_hour="" if self.price is None else format_money(self.price.total(self.freed_nodes)),
             restrictions=self.restrictions,
+            notes=self.notes or UNSET,
         )
 
     @property
@@ -374,11 +382,16 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     settings.
     """
     balance = settings.plugins.balance.plugin
-    strategy: Strategy = balance.strategy(_SearchDeadline(deadline or NoDeadline()))
+    searching = _SearchDeadline(deadline or NoDeadline())
+    strategy: Strategy = balance.strategy(searching)
     snapshot = snapshot.within(settings.scope.own_namespace)
     named = name_pods(snapshot, settings)
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
-    problem, state, proposal = propose_within(problem, lambda kept: _propose(strategy, kept, named))
+
+    def propose(kept: Problem) -> tuple[Proposal, State]:
+        return propose_as_wished(kept, lambda wishing: _propose(strategy, wishing, named), searching)
+
+    problem, state, proposal = propose_within(problem, propose)
     steps = (*proposal.steps, *proposal.evictions)
     waves = assign_waves(problem, state, steps)
     moves = tuple(
@@ -405,6 +418,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         price=_price(problem),
         missing_kinds=snapshot.missing,
         competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),
+        notes=_notes(problem),
         control_plane_only=0 < len(snapshot.nodes) == len(problem.cluster.closed_to_plans),
     )
 
@@ -471,6 +485,11 @@ def _propose(strategy: Strategy, problem: Problem, named: Named) -> tuple[Propos
 def measure_cluster(snapshot: Snapshot, settings: PlannerSettings) -> Fragmentation:
     """Return the fragmentation without a plan; raises `InputError` as `plan` does."""
     return measure(Problem.from_snapshot(snapshot, settings), ())
+
+
+def _notes(problem: Problem) -> tuple[str, ...]:
+    notes = dict.fromkeys(note for rule in problem.rules for note in rule.notes())
+    return tuple(textwrap.shorten(note, _LONGEST_NOTE, placeholder=" …") for note in [*notes][:_MOST_NOTES])
 
 
 def _price(problem: Problem) -> PlanPrice | None:

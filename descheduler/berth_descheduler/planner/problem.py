@@ -163,6 +163,22 @@ class Proposal:
     """What of a free resource the workload cannot use, with a strategy that lowers that."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How far a plan goes by the ranks that rules give to targets."""
+
+    are_heeded: bool = True
+    """Whether nodes of a lower rank are filled first."""
+
+    spared: frozenset[NodeIndex] = frozenset()
+    """Nodes that keep their pods so that others can come to them."""
+
+
+_SPARED: Final = Refusal(
+    RefusalReason.NOT_NEEDED, "the policy wishes pods to come to the node, and the plan brings as much without it"
+)
+
+
 @dataclass(frozen=True)
 class Problem:
     """One planning problem: the cluster and what is asked for."""
@@ -178,6 +194,8 @@ class Problem:
 
     no_sources: Mapping[NodeIndex, Refusal] = field(default_factory=dict, repr=False)
     """Nodes that give nothing by a rule, but may take something."""
+
+    wishes: Wishes = Wishes()
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, settings: PlannerSettings, waiting: Sequence[Pod] = ()) -> "Problem":
@@ -199,10 +217,11 @@ class Problem:
 
         Names in the settings may no longer exist.
         """
-        cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors)
-        closed = frozenset() if settings.scope.control_plane_nodes else _control_plane(cluster)
         view = ClusterView.of(snapshot, settings.run.now, settings.scope.own_namespace)
         rules = tuple(rule.on(view, settings.run.began) for rule in settings.rules)
+        budgets = tuple(budget for rule in rules for budget in rule.budgets())
+        cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors, budgets)
+        closed = frozenset() if settings.scope.control_plane_nodes else _control_plane(cluster)
         refused = _nodes_refused_by(rules, snapshot.nodes)
         cluster = replace(
             cluster,
@@ -218,6 +237,26 @@ class Problem:
     def keeping(self, pods: Mapping[PodIndex, Refusal]) -> "Problem":
         """Return the problem with further immovable pods, each with the reason."""
         return replace(self, kept={**self.kept, **pods})
+
+    def wishing(self, wishes: Wishes) -> "Problem":
+        """Return the problem with another way to deal with wishes."""
+        return self if wishes == self.wishes else replace(self, wishes=wishes)
+
+    @cached_property
+    def target_ranks(self) -> tuple[int, ...]:  # (nodes,)
+        """Return how late each node is filled, from 0 on without gaps; all 0 where wishes do not count."""
+        asked = [rule for rule in self.rules if type(rule).target_rank is not Rule.target_rank]
+        if not asked or not self.wishes.are_heeded:
+            return (0,) * len(self.cluster.nodes)
+        ranks = [sum(rule.target_rank(node) for rule in asked) for node in self.cluster.snapshot.nodes]
+        positions = {rank: position for position, rank in enumerate(sorted(set(ranks)))}
+        virtual = len(self.cluster.nodes) - len(ranks)  # it takes no pods
+        return (*(positions[rank] for rank in ranks), *(0,) * virtual)
+
+    @property
+    def ranks_targets(self) -> bool:
+        """Return whether some nodes are to be filled before others."""
+        return any(self.target_ranks)
 
     @property
     def budgets(self) -> DisruptionBudgets:
@@ -247,7 +286,8 @@ class Problem:
         for index, placed in enumerate(cluster.pods):
             pod = placed.pod
             of_pod = (*self._evictability.refusals(pod), *refusing(pod), *of_class[placed.class_index])
-            passing = self._passing_refusals(PodIndex(index), pod, asked) if self.kept or asked else ()
+            is_asked = self.kept or asked or cluster.budgets
+            passing = self._passing_refusals(PodIndex(index), pod, asked) if is_asked else ()
             if of_pod or passing:
                 found[PodIndex(index)] = Refusal.in_one((*of_pod, *passing))
         return found
@@ -255,7 +295,8 @@ class Problem:
     def _passing_refusals(self, index: PodIndex, pod: Pod, rules: Sequence[Rule]) -> tuple[Refusal, ...]:
         """Return why a pod stays in this plan."""
         of_rules = (rule.pod_refusal(pod) for rule in rules)
-        return tuple(refusal for refusal in (self.kept.get(index), *of_rules) if refusal is not None)
+        refusals = (self.kept.get(index), *of_rules, self.cluster.unknown_demand(pod))
+        return tuple(refusal for refusal in refusals if refusal is not None)
 
     def may_lose_its_place(self, pod: PodIndex) -> bool:
         """Return whether a rule allows that a pod is evicted without a target."""
@@ -419,7 +460,7 @@ def source_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
     found = problem.cluster.nodes[node]
     if found.metadata.labels.get(CRITICAL_NODE_LABEL) == "true":
         return Refusal(RefusalReason.CRITICAL_NODE, f"the node is labelled {CRITICAL_NODE_LABEL}=true")
-    return problem.no_sources.get(node)
+    return _SPARED if node in problem.wishes.spared else problem.no_sources.get(node)
 
 
 def drain_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:

@@ -328,11 +328,11 @@ def _usage(cluster: Cluster, node: NodeIndex) -> NodeUsage:
         cluster.pods[pod] for pod in cluster.pods_on[node] if cluster.pods[pod].presence is not PodPresence.EXPECTED
     ]
     rows = [cluster.requests[one.class_index] for one in placed]
-    sums = tuple(map(sum, zip(*rows, strict=True))) if rows else (0,) * len(cluster.resources)
+    sums = tuple(map(sum, zip(*rows, strict=True))) if rows else (0,) * cluster.columns
     return NodeUsage(
         cluster.node_name(node),
-        ResourceAmounts(dict(zip(cluster.resources, cluster.capacity[node], strict=True))),
-        ResourceAmounts(dict(zip(cluster.resources, sums, strict=True))),
+        cluster.resource_amounts(cluster.capacity[node]),
+        cluster.resource_amounts(sums),
         sum(map(_counts, placed)),
     )
 

@@ -5,12 +5,14 @@ that cannot be imported, or whose name is taken, is an error of the policies tha
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
 from berth_core import LENT_NODES, STARVING_JOBS, WINDOW_MOVES, InputError, Objective
-from berth_descheduler.framework.interfaces import Enabled, PluginSet, PluginType
+from berth_core.snapshot import ObjectKind
+from berth_descheduler.framework.interfaces import Enabled, PluginSet, PluginType, reads_of
 from berth_descheduler.goals import goal_named
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.planner.goal import Goal
@@ -62,6 +64,15 @@ class PluginRegistry:
     def names(self) -> tuple[str, ...]:
         """Return the names of all plugins, sorted."""
         return tuple(sorted(self._of_name))
+
+    def reads(self) -> tuple[ObjectKind, ...]:
+        """Return the kinds that plugins read beside those of a snapshot; of one that cannot be loaded none is known."""
+        kinds: set[ObjectKind] = set()
+        for registrations in self._of_name.values():
+            for registration in registrations:
+                with suppress(Exception):  # code of others, which only its own policies need
+                    kinds.update(reads_of(registration.load()))
+        return tuple(sorted(kinds))
 
     def origins(self, name: str) -> tuple[str, ...]:
         """Return the distributions that bring a plugin of this name."""

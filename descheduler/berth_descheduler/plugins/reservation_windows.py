@@ -125,6 +125,7 @@ class _Consolidation:
         numbers = asked.cluster.pod_numbers
         kept = {_key(problem.cluster.pods[index].pod): why for index, why in problem.kept.items()}
         asked = asked.keeping({numbers[key]: why for key, why in kept.items() if key in numbers})
+        asked = asked.wishing(problem.wishes)
         found = self.make_room.propose(asked, State(asked.cluster, self.make_room.possible_sources(asked)))
         windows = {slot.node: slot.reservation.key for slot in slots}
         reasons = {}

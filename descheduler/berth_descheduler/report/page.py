@@ -228,7 +228,7 @@ def _tone(outcome: Outcome) -> Tone:
 
 def _judgement(plan: Plan) -> tuple[str, ...]:
     judged = (one,) if (one := judge_plan(plan)) else ()
-    said = (*missing_in_words(plan), *unpriced_in_words(plan), *judged)
+    said = (*missing_in_words(plan), *plan.notes, *unpriced_in_words(plan), *judged)
     return (*said, cost_in_words(plan)) if plan.moves else said
 
 

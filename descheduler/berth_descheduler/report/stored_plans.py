@@ -255,9 +255,12 @@ def render_stored_plan(plan: MigrationPlan, now: datetime, prices: Prices = NO_P
 
 
 def held_back_by(plan: MigrationPlan) -> Iterator[str]:
-    """Yield what holds a plan back, unless its outcome says it already."""
-    restrictions = plan.spec.predicted.restrictions if plan.spec.predicted is not None else ()
-    yield from (restriction.message for restriction in restrictions if restriction.message not in plan.status.message)
+    """Yield what holds a plan back, unless its outcome says it already, and what the policy's rules noted."""
+    if (predicted := plan.spec.predicted) is None:
+        return
+    held = (restriction.message for restriction in predicted.restrictions)
+    yield from (message for message in held if message not in plan.status.message)
+    yield from predicted.notes or ()
 
 
 def render_waiting_rooms(reservations: Iterable[Reservation], now: datetime) -> RenderableType | None:

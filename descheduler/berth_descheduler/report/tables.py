@@ -135,7 +135,7 @@ def _judgement(plan: Plan) -> list[Text]:
 
     Leaves out quality where the strategy proves none.
     """
-    said = [*unpriced_in_words(plan), *([judged] if (judged := judge_plan(plan)) else [])]
+    said = [*plan.notes, *unpriced_in_words(plan), *([judged] if (judged := judge_plan(plan)) else [])]
     if plan.moves:
         said.append(cost_in_words(plan))
     if plan.freed_nodes:

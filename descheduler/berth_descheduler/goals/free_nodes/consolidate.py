@@ -159,7 +159,8 @@ class _ConsolidateRun:
         nothing = np.empty((0, 3), dtype=np.int64)
         filled = Filled.placed(self._packing, nothing, nothing)
         worth = found.worth_of(freed)
-        yield Draining(tuple(sorted(freed)), placing.placements, filled, len(placing.placements), worth)
+        placed = placing.placements
+        yield Draining.of(self._packing, tuple(sorted(freed)), placed, filled, moves=len(placed), worth=worth)
 
     def _solve_exactly(self, done: Draining | None) -> ExactDraining | None:
         """Return what the integer program proves and finds beyond the search.
@@ -187,16 +188,21 @@ class _ConsolidateRun:
         The moves of the best are then in the state. Moves are counted with detours, so an order that needs fewer of
         them is better than one for a plan that looked shorter.
         """
-        applied, best = done, (done.worth, -len(self._state.steps)) if done else (0, 0)
+        applied, best = done, (done.worth, *self._merit_of_moves()) if done else (0, 0, 0)
         for found in others:
             self._state.undo_to(0)
             applied = found if self._apply(found) else None
-            if applied is not None and (found.worth, -len(self._state.steps)) > best:
-                done, best = found, (found.worth, -len(self._state.steps))
+            if applied is not None and (found.worth, *self._merit_of_moves()) > best:
+                done, best = found, (found.worth, *self._merit_of_moves())
         if done is not None and applied is not done:
             self._state.undo_to(0)
             self._apply(done)
         return done
+
+    def _merit_of_moves(self) -> tuple[int, int]:
+        """Return how well the moves in the state keep to the wishes of rules, and then how few they are."""
+        steps = self._state.steps
+        return -sum(self._problem.target_ranks[step.target] for step in steps), -len(steps)
 
     def _limits(self, filling: FillLimits) -> DrainLimits:
         return DrainLimits(

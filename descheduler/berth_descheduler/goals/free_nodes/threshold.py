@@ -78,7 +78,8 @@ class _NodeTable:
         self.low = sorted((node for node in usable if self._is_low(node)), key=self._rank)
         is_low = frozenset(self.low)
         targets = (node for node in usable if node not in is_low and self._is_target(node))
-        self.targets = sorted(targets, key=lambda node: (-self.utilisation(node), node))
+        ranks = problem.target_ranks
+        self.targets = sorted(targets, key=lambda node: (ranks[node], -self.utilisation(node), node))
 
     def utilisation(self, node: NodeIndex) -> Fraction:
         """Return the requested percentage of a node's resource type.
@@ -339,7 +340,7 @@ def _usage(problem: Problem, node: NodeIndex) -> _Usage:
     cluster = problem.cluster
     pods = [cluster.pods[pod] for pod in cluster.pods_on[node]]
     rows = [cluster.requests[one.class_index] for one in pods if one.presence is not PodPresence.EXPECTED]
-    used = [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(cluster.resources)
+    used = [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * cluster.columns
     capacity = cluster.capacity[node]
     return _Usage(tuple(Fraction(WHOLE * u, c) if c > 0 else None for u, c in zip(used, capacity, strict=True)))
 

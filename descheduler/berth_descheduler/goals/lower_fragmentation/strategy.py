@@ -75,7 +75,7 @@ class _Measure:
         self.pods = mix.pods
         self.weights = np.array([one.pods for one in known], dtype=np.int64)
         self.allowed = np.zeros((len(known), len(cluster.nodes)), dtype=bool)
-        self.needs: Ints = np.zeros((len(known), len(cluster.resources)), dtype=np.int64)
+        self.needs: Ints = np.zeros((len(known), cluster.columns), dtype=np.int64)
         for row, one in enumerate(known):
             self.allowed[row, list(one.nodes)] = True
             for name, amount in one.amounts.items():
@@ -122,7 +122,7 @@ class _Moves:
     ) -> None:
         self._state, self._packing, self._measure = state, packing, measure
         self.budget = problem.settings.limits.max_moves
-        columns = len(problem.cluster.resources)
+        columns = problem.cluster.columns
         self.free: Ints = np.array(state.free, dtype=np.int64).reshape(packing.nodes, columns).T.copy()
         self._room = packing.room.copy()
         self._pods = _movable_pods(problem, packing)
@@ -143,6 +143,8 @@ class _Moves:
         self._banned = np.zeros(self._left.shape, dtype=bool)
         self._off = np.full(self._left.shape, -measure.none, dtype=measure.dtype)
         self._cost = np.full(self._left.shape, measure.none, dtype=measure.dtype)
+        self._in_order = np.argsort(packing.rank, kind="stable") if packing.is_ranked else None
+        """The nodes in the order in which equally good ones are filled; None: as they are."""
         for row in range(len(rows)):
             if is_over(deadline):
                 self.out_of_time = True
@@ -166,7 +168,7 @@ class _Moves:
         """
         if not self._off.size:
             return None
-        sources, targets = self._off.argmax(axis=1), self._cost.argmin(axis=1)
+        sources, targets = self._off.argmax(axis=1), self._cheapest(self._cost)
         rows = np.arange(len(sources))
         gains = self._off[rows, sources] - self._cost[rows, targets]
         for row in np.flatnonzero((sources == targets) & (gains > 0)).tolist():
@@ -228,11 +230,17 @@ class _Moves:
                 ceiling[:, node] += len(pods) * asks
         return ceiling
 
+    def _cheapest(self, cost: Ints) -> Ints:
+        """Return the nodes of the lowest costs, which are (..., nodes); of equal ones those that are filled first."""
+        order = self._in_order
+        cheapest: Ints = cost.argmin(axis=-1) if order is None else order[cost[..., order].argmin(axis=-1)]
+        return cheapest
+
     def _apart(self, row: int, node: int) -> tuple[int, int, int]:
         """Return the best of another source and another target than one node."""
         off, cost = self._off[row].copy(), self._cost[row].copy()
         off[node], cost[node] = -self._measure.none, self._measure.none
-        source, target = int(off.argmax()), int(cost.argmin())
+        source, target = int(off.argmax()), int(self._cheapest(cost))
         one, other = int(off[source] - self._cost[row, node]), int(self._off[row, node] - cost[target])
         return (source, node, one) if one >= other else (node, target, other)
 

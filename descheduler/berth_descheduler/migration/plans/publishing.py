@@ -96,6 +96,7 @@ def conclude_request(client: KubeClient, clock: Clock, request: MigrationPlan, o
             moves=0,
             waves=0,
             restrictions=planned.restrictions if planned else (),
+            notes=planned.notes if planned else msgspec.UNSET,
         )
         asked = {"objective": msgspec.to_builtins(objective)} if objective is not None else {}
         filling = {"spec": {"moves": [], "predicted": msgspec.to_builtins(predicted), **asked}}

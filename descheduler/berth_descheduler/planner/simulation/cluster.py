@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
+from itertools import chain
 from typing import Final, NewType
 
 import msgspec
@@ -45,7 +46,8 @@ from berth_core import (
     placeholder_name,
     preemptable_groups,
 )
-from berth_descheduler.framework.refusals import Refusal
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework.rules import MOST_OF_BUDGET, Budget
 from berth_descheduler.planner.simulation.pod_classes import ClassIndex, PodClass, PodClasses
 from berth_descheduler.planner.simulation.volumes import attach_columns
 from berth_descheduler.planner.unreadable_objects import UnreadableObjects
@@ -173,12 +175,12 @@ class Cluster:
     pods: tuple[PlacedPod, ...]
     classes: tuple[PodClass, ...]
     resources: tuple[str, ...]
-    """Names of the columns; pod slots and what can be attached are among them."""
+    """Names of the first columns; pod slots and what can be attached are among them."""
 
-    capacity: tuple[tuple[int, ...], ...]  # (nodes, resources)
-    """What each node has to allocate."""
+    capacity: tuple[tuple[int, ...], ...]  # (nodes, columns)
+    """What each node has to allocate, and of each budget."""
 
-    requests: tuple[tuple[int, ...], ...]  # (classes, resources)
+    requests: tuple[tuple[int, ...], ...]  # (classes, columns)
     """What a pod of each class takes, one pod slot among it."""
 
     pods_on: tuple[tuple[PodIndex, ...], ...]  # (nodes, ...)
@@ -211,19 +213,30 @@ class Cluster:
     lent: Mapping[NodeIndex, bool] = field(default_factory=dict)
     """Nodes that are lent, and whether each is open; it then takes preemptable pods, and no others."""
 
+    budgets: tuple[Budget, ...] = ()
+    """The amounts of rules that the columns after those of the resources count."""
+
     @classmethod
     def from_snapshot(
-        cls, snapshot: Snapshot, waiting: Sequence[Pod] = (), node_selectors: Sequence[LabelSelector] = ()
+        cls,
+        snapshot: Snapshot,
+        waiting: Sequence[Pod] = (),
+        node_selectors: Sequence[LabelSelector] = (),
+        budgets: Sequence[Budget] = (),
     ) -> "Cluster":
         """Return the snapshot in numbers.
 
         Places of Reservations without a placeholder count as expected pods. `waiting` are the pods to make room for;
         they are put on a virtual node, the last one. Only nodes that all `node_selectors` select give and take pods.
+        Nodes take no more than the `budgets` leave them.
         """
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
         lent = lent_nodes(snapshot)
         groups = preemptable_groups(one.metadata for one in snapshot.pod_groups) if lent else ()
-        pod_classes = PodClasses(lambda pod: is_preemptable(pod, groups)) if lent else PodClasses()
+        pod_classes = PodClasses(
+            (lambda pod: is_preemptable(pod, groups)) if lent else (lambda _: False),
+            (lambda pod: tuple(budget.demand(pod) or 0 for budget in budgets)) if budgets else (lambda _: ()),
+        )
         listed = (*snapshot.pods, *reserved_slots(snapshot))
         pods, classes, elsewhere = _place_pods(nodes, listed, waiting, pod_classes)
         allocatable, unreadable = _read_allocatable(nodes)
@@ -235,8 +248,16 @@ class Cluster:
             pods=pods,
             classes=classes,
             resources=(*resources, *attached.names),
-            capacity=_joined([_columns(amounts, resources) for amounts in allocatable], attached.capacity),
-            requests=_joined([_columns(one.amounts, resources, slots=1) for one in classes], attached.requests),
+            capacity=_joined(
+                [_columns(amounts, resources) for amounts in allocatable],
+                attached.capacity,
+                _capacity_of_budgets(budgets, nodes, pods, classes),
+            ),
+            requests=_joined(
+                [_columns(pods_alike.amounts, resources, slots=1) for pods_alike in classes],
+                attached.requests,
+                [pods_alike.demands for pods_alike in classes],
+            ),
             pods_on=_pods_by_node(pods, len(nodes)),
             unreadable=unreadable,
             no_targets=_no_targets(snapshot),
@@ -244,7 +265,26 @@ class Cluster:
             waiting_node=NodeIndex(len(snapshot.nodes)) if waiting else None,
             left_out=_left_out(snapshot.nodes, node_selectors),
             lent=lent,
+            budgets=tuple(budgets),
         )
+
+    @property
+    def columns(self) -> int:
+        """Return how many columns there are, those of budgets among them."""
+        return len(self.resources) + len(self.budgets)
+
+    def resource_amounts(self, row: Sequence[int]) -> ResourceAmounts:
+        """Return the amounts in a row of columns, without budgets."""
+        return ResourceAmounts(dict(zip(self.resources, row, strict=False)))
+
+    def unknown_demand(self, pod: Pod) -> Refusal | None:
+        """Return that it is not known what a pod takes of a budget, None where it is."""
+        unknown = next((budget for budget in self.budgets if budget.demand(pod) is None), None)
+        if unknown is None:
+            return None
+        if unknown.refusal.reason is RefusalReason.PLUGIN_FAILED:
+            return unknown.refusal
+        return Refusal(unknown.refusal.reason, f"it is not known what the pod takes of {unknown.name}")
 
     @cached_property
     def node_numbers(self) -> Mapping[str, NodeIndex]:
@@ -276,7 +316,7 @@ class Cluster:
     def taken(self) -> tuple[tuple[int, ...], ...]:  # (nodes, resources)
         """Return what each node's pods take together, expected ones included."""
         requests, pods = self.requests, self.pods
-        nothing = (0,) * len(self.resources)
+        nothing = (0,) * self.columns
         rows = ([requests[pods[pod].class_index] for pod in on] for on in self.pods_on)
         return tuple(tuple(map(sum, zip(*several, strict=True))) if several else nothing for several in rows)
 
@@ -397,9 +437,35 @@ def _columns(amounts: ResourceAmounts, resources: tuple[str, ...], slots: int | 
     return tuple(slots if name == PODS and slots is not None else amounts.get(name) for name in resources)
 
 
-def _joined(rows: Sequence[tuple[int, ...]], more: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-    """Return rows with more columns."""
-    return tuple((*row, *added) for row, added in zip(rows, more, strict=True))
+def _joined(*parts: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Return rows whose columns stand in several parts."""
+    return tuple(tuple(chain.from_iterable(row)) for row in zip(*parts, strict=True))
+
+
+def _capacity_of_budgets(
+    budgets: Sequence[Budget], nodes: Sequence[Node], pods: Sequence[PlacedPod], classes: Sequence[PodClass]
+) -> list[tuple[int, ...]]:
+    """Return what each node has of each budget, with what the pods on it take; pods to come take of what is left."""
+    if not budgets:
+        return [()] * len(nodes)
+    taken = [[0] * len(budgets) for _ in nodes]
+    total = [0] * len(budgets)
+    for placed in pods:
+        for column, demand in enumerate(classes[placed.class_index].demands):
+            total[column] += demand
+            if placed.presence is not PodPresence.EXPECTED:
+                taken[placed.node][column] += demand
+    rows = []
+    for node, of_node in zip(nodes, taken, strict=True):
+        left = [budget.left.get(node.metadata.name) for budget in budgets]
+        unlimited = (min(most, MOST_OF_BUDGET) for most in total)
+        rows.append(
+            tuple(
+                most if rest is None else max(0, rest + used)
+                for rest, used, most in zip(left, of_node, unlimited, strict=True)
+            )
+        )
+    return rows
 
 
 def _pods_by_node(pods: tuple[PlacedPod, ...], nodes: int) -> tuple[tuple[PodIndex, ...], ...]:

@@ -24,7 +24,6 @@ from berth_core import (
     NodeAffinity,
     NodeSelectorTerm,
     PodSpec,
-    ResourceAmounts,
     Taint,
     Toleration,
     matches_labels,
@@ -107,8 +106,7 @@ def _odd_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
             key = cluster.pods[pod].pod.key
             text = f"it is not known what pod {key} takes of the node: {odd}"
             return Refusal(RefusalReason.NODE_DATA_ODD, text, constraint=RefusalReason.POD_DATA_ODD, blocking_pod=key)
-    together = ResourceAmounts(dict(zip(cluster.resources, cluster.taken[number], strict=True)))
-    if excess := together.why_too_large():
+    if excess := cluster.resource_amounts(cluster.taken[number]).why_too_large():
         return Refusal(RefusalReason.NODE_DATA_ODD, f"what its pods ask for together is odd: {excess}")
     return None
 

@@ -64,6 +64,9 @@ class PodClass:
     is_preemptable: bool = False
     """Whether lent nodes take the pods while they are open; not asked where no node is lent."""
 
+    demands: tuple[int, ...] = ()
+    """What a pod takes of each budget of the rules; 0 where that is not known."""
+
     @property
     def namespace(self) -> str:
         """Return the namespace of the class's pods."""
@@ -87,8 +90,13 @@ class PodClasses:
     Classes are numbered in the order in which they are first met.
     """
 
-    def __init__(self, is_preemptable: Callable[[Pod], bool] = lambda _: False) -> None:
+    def __init__(
+        self,
+        is_preemptable: Callable[[Pod], bool] = lambda _: False,
+        demands: Callable[[Pod], tuple[int, ...]] = lambda _: (),
+    ) -> None:
         self._is_preemptable = is_preemptable
+        self._demands = demands
         self._known: dict[tuple[object, ...], ClassIndex] = {}
         self._classes: list[PodClass] = []
 
@@ -99,13 +107,13 @@ class PodClasses:
 
     def class_of(self, pod: Pod) -> ClassIndex:
         """Return the pod's class, a new one if none is like it."""
-        is_preemptable = self._is_preemptable(pod)
+        is_preemptable, demands = self._is_preemptable(pod), self._demands(pod)
         stays = bool(pod.spec.node_name) and pod.belongs_to_node
-        key = is_preemptable, stays, *_owner_key(pod, stays=stays), _what_rules_ask(pod, stays=stays)
+        key = is_preemptable, demands, stays, *_owner_key(pod, stays=stays), _what_rules_ask(pod, stays=stays)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = ClassIndex(len(self._classes))
-            self._classes.append(_class_for(pod, known, is_preemptable=is_preemptable))
+            self._classes.append(_class_for(pod, known, is_preemptable=is_preemptable, demands=demands))
         return known
 
 
@@ -179,7 +187,7 @@ def _granted(pod: Pod) -> list[tuple[object, ...]]:
     return [(one.name, one.resources, one.allocated_resources) for one in pod.status.container_statuses]
 
 
-def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool) -> PodClass:
+def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool, demands: tuple[int, ...]) -> PodClass:
     """Return a class made after a pod."""
     amounts, odd = _amounts(pod)
     return PodClass(
@@ -190,6 +198,7 @@ def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool) -> PodClass
         claims=claim_names(pod),
         odd=odd,
         is_preemptable=is_preemptable,
+        demands=demands,
     )
 
 

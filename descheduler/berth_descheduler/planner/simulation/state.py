@@ -130,7 +130,10 @@ class State:
         free = self.free[node]
         lacking = tuple(column for column, amount in self._needs[class_index] if amount > free[column])
         if lacking not in self._lacks:
-            names = sorted(self.cluster.resources[column] for column in lacking)
+            names = sorted(self.cluster.resources[column] for column in lacking if column < len(self.cluster.resources))
+            if not names:
+                self._lacks[lacking] = self.cluster.budgets[lacking[0] - len(self.cluster.resources)].refusal
+                return self._lacks[lacking]
             text = f"not enough {', '.join('pod slots' if name == PODS else name for name in names)}"
             self._lacks[lacking] = Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=names[0])
         return self._lacks[lacking]

@@ -69,9 +69,29 @@ class Draining:
     worth: int
     """The sum of what the nodes are worth: their number where nodes have no prices."""
 
+    unwished: int
+    """By how much the targets miss the wishes of rules: the sum of their ranks."""
+
+    @classmethod
+    def of(
+        cls,
+        packing: PackingModel,
+        nodes: tuple[NodeIndex, ...],
+        dependent: tuple[DependentPlacement, ...],
+        filled: Filled,
+        *,
+        moves: int,
+        worth: int,
+    ) -> "Draining":
+        """Return what is known of a set of nodes and where everything on them goes."""
+        tied = sum(int(packing.rank[placed.target]) for placed in dependent)
+        return cls(nodes, dependent, filled, moves, worth, packing.unwished(filled.arrivals) + tied)
+
     def better_than(self, other: "Draining | None") -> bool:
-        """Return whether what is freed is worth more, or as much with fewer moves."""
-        return other is None or (self.worth, -self.moves) > (other.worth, -other.moves)
+        """Return whether what is freed is worth more, or as much with targets nearer to the wishes, or fewer moves."""
+        if other is None:
+            return True
+        return (self.worth, -self.unwished, -self.moves) > (other.worth, -other.unwished, -other.moves)
 
 
 @dataclass(frozen=True)
@@ -305,7 +325,8 @@ class DrainSearch:
         )
         nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
         worth = self._candidates.worth_of(nodes)
-        return Draining(nodes, dependent.placements, filled, len(leaving) + filled.ejected, worth)
+        moves = len(leaving) + filled.ejected
+        return Draining.of(self._packing, nodes, dependent.placements, filled, moves=moves, worth=worth)
 
     def _filling(self) -> FillLimits:
         """Return how far a filling goes.
@@ -358,7 +379,8 @@ class DrainSearch:
         if growing.pool:
             return None
         nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
-        whole = Draining(nodes, dependent.placements, growing.filled(drained), grown.moves, grown.worth)
+        filled, placed = growing.filled(drained), dependent.placements
+        whole = Draining.of(self._packing, nodes, placed, filled, moves=grown.moves, worth=grown.worth)
         return whole if self._within_budget(whole) else None
 
     # --- learning ---------------------------------------------------------------------------------------------------

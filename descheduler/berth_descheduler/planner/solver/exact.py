@@ -270,7 +270,7 @@ def _draining(packing: PackingModel, found: Solution, candidates: Candidates) ->
     ejections = departures[~np.isin(departures[:, 1], freed)]
     filled = Filled.placed(packing, arrivals, ejections)
     nodes = tuple(NodeIndex(int(node)) for node in freed)
-    return Draining(nodes, (), filled, found.moves, candidates.worth_of(nodes))
+    return Draining.of(packing, nodes, (), filled, moves=found.moves, worth=candidates.worth_of(nodes))
 
 
 def _entries(found: Ints | None) -> Ints:

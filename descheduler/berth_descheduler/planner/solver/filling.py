@@ -211,6 +211,7 @@ class _Filling:
         self._demand = demand
         self._nodes = np.flatnonzero(open_nodes & packing.takes)
         self._room = np.ascontiguousarray(room[:, self._nodes])  # (resources, open nodes)
+        self._ranks = packing.rank[self._nodes]  # (open nodes,)
         self._free: Ints = packing.weight @ self._room  # (open nodes,), all resources by weight
         self._by_free = self._known_free = np.empty(0, dtype=np.int64)  # (open nodes,), the fullest first
         self._changes = _STALE
@@ -275,7 +276,7 @@ class _Filling:
 
         With many nodes some of the fullest come first, where most pods find a place, and then all with room.
         """
-        if len(self._nodes) > _MANY_NODES:
+        if len(self._nodes) > _MANY_NODES and not self._packing.is_ranked:
             nodes = self._fullest(kind)
             nodes = nodes[self._allowed(kind)[nodes]]
             yield nodes, self._copies(kind, nodes)
@@ -369,13 +370,22 @@ class _Filling:
         nodes, most = nodes[most > 0], most[most > 0]
         if not len(nodes):
             return
-        order = smallest(self._free[nodes], int(self._left[kind]))
+        order = self._in_order(nodes, int(self._left[kind]))
         reached = np.cumsum(most[order])
         last = int(np.searchsorted(reached, self._left[kind]))
         nodes, counts = nodes[order[: last + 1]], most[order[: last + 1]].copy()
         if last < len(reached):
             counts[last] -= reached[last] - self._left[kind]
         self._arrive(kind, nodes, counts)
+
+    def _in_order(self, nodes: Ints, count: int) -> Ints:
+        """Return the positions of nodes in the order in which they are filled, of at least `count` of them.
+
+        By rank, the fullest first.
+        """
+        if self._packing.is_ranked:
+            return np.lexsort((self._free[nodes], self._ranks[nodes]))
+        return smallest(self._free[nodes], count)
 
     # --- by moving others aside -------------------------------------------------------------------------------------
 
@@ -394,7 +404,7 @@ class _Filling:
             nodes = mask.nonzero()[0]
             if not len(nodes):
                 continue
-            order = np.argsort(self._free[nodes], kind="stable")[: self._left[kind]]
+            order = np.lexsort((self._free[nodes], self._ranks[nodes]))[: self._left[kind]]
             for one in ejected:
                 self._depart(one, nodes[order], np.ones(len(order), dtype=np.int64))
             self._arrive(kind, nodes[order], np.ones(len(order), dtype=np.int64))
@@ -421,7 +431,7 @@ class _Filling:
         number = sum(taken.values(), np.zeros(len(may), dtype=np.int64))
         cost = sum((count * self._cost[one] for one, count in taken.items()), np.zeros(len(may), dtype=np.int64))
         fit = np.flatnonzero(~(lack > 0).any(axis=0) & (number <= self._limits.most_ejected) & (number > 0))
-        chosen = fit[np.argsort(cost[fit], kind="stable")[: self._left[kind]]]
+        chosen = fit[np.lexsort((self._ranks[may[fit]], cost[fit]))[: self._left[kind]]]
         for one, count in taken.items():
             self._depart(one, may[chosen], count[chosen])
         self._arrive(kind, may[chosen], np.ones(len(chosen), dtype=np.int64))

@@ -97,7 +97,8 @@ class DependentPods:
         for column in np.flatnonzero(self._packing.need[kind]):
             mask = mask & (self.room[column] >= self._packing.need[kind, column])
         nodes = np.flatnonzero(mask)
-        order = np.argsort(self._packing.weight @ self.room[:, nodes], kind="stable")[:_MOST_TRIED]
+        free = self._packing.weight @ self.room[:, nodes]
+        order = np.lexsort((free, self._packing.rank[nodes]))[:_MOST_TRIED]
         tried = (NodeIndex(int(node)) for node in nodes[order])
         return next((node for node in tried if self._state.refusal(pod, node) is None), None)
 
@@ -285,7 +286,10 @@ class Growing:
         if but != NOWHERE:
             mask[but] = False
         nodes = mask.nonzero()[0]
-        return int(nodes[(self._packing.weight @ self.room[:, nodes]).argmin()]) if len(nodes) else None
+        if not len(nodes):
+            return None
+        nodes = self._packing.first_of(nodes)
+        return int(nodes[(self._packing.weight @ self.room[:, nodes]).argmin()])
 
     def _place_by_stepping_aside(self, kind: int, source: int, aside: int) -> bool:
         nodes = (self.open & self._packing.allowed(kind)).nonzero()[0]

@@ -49,6 +49,9 @@ class PackingModel:
     takes: Mask  # (nodes,)
     """Whether a node may take pods at all."""
 
+    rank: Ints  # (nodes,)
+    """How late a node is filled by the wishes of rules; those of a lower rank come first."""
+
     weight: Ints  # (resources,)
     """What a unit of each resource counts when amounts are added up: scarce ones more."""
 
@@ -79,6 +82,19 @@ class PackingModel:
         """Return per kind the columns of the resources that it asks for."""
         return tuple(tuple(row.nonzero()[0].tolist()) for row in self.need)
 
+    @cached_property
+    def is_ranked(self) -> bool:
+        """Return whether some nodes are to be filled before others."""
+        return bool(self.rank.any())
+
+    def first_of(self, nodes: Ints) -> Ints:
+        """Return those of some nodes, of which there is one at least, that are filled first."""
+        return nodes[self.rank[nodes] == self.rank[nodes].min()] if self.is_ranked else nodes
+
+    def unwished(self, arrivals: Ints) -> int:
+        """Return by how much arrivals, (entries, 3) of kind, node and count, miss the wishes: the sum of ranks."""
+        return int(self.rank[arrivals[:, 1]] @ arrivals[:, 2]) if self.is_ranked else 0
+
     def allowed(self, kind: int) -> Mask:
         """Return the nodes that a kind's ties allow, whatever is on them."""
         return self.allowed_by_profile[int(self.profile[kind])]
@@ -103,12 +119,12 @@ def build_packing_model(problem: Problem, state: State, ejecting: Sequence[NodeI
     """
     kinds = _Kinds(problem, state)
     pod_kind, pod_node = _pods(problem, kinds.of_class)
-    unit = _units(kinds.rows, len(problem.cluster.resources))
+    unit = _units(kinds.rows, problem.cluster.columns)
     need = np.array(kinds.rows, dtype=np.int64).reshape(-1, len(unit)) // unit
     room = np.ascontiguousarray(_room(problem, state) // unit[:, None])
     takes = np.array([state.node_fit.of_node(NodeIndex(node)) is None for node in range(room.shape[1])], dtype=bool)
     capacity = np.array(problem.cluster.capacity, dtype=np.int64).reshape(-1, len(unit)).T // unit[:, None]
-    weight, binding = _weights(capacity, need, room, takes)
+    weight, binding = _weights(capacity, need, room, takes, len(problem.cluster.resources))
     dependent = np.array(kinds.dependent, dtype=bool)
     rows = _most_frequent(pod_kind, dependent, _MOST_EJECTABLE)
     return PackingModel(
@@ -119,6 +135,7 @@ def build_packing_model(problem: Problem, state: State, ejecting: Sequence[NodeI
         wanted=kinds.wanted,
         room=room,
         takes=takes,
+        rank=np.array(problem.target_ranks, dtype=np.int64),
         weight=weight,
         binding=binding,
         # What is larger than any node is as large as the largest: its weight must fit 64 bits.
@@ -201,7 +218,7 @@ def _pods(problem: Problem, kind_of_class: Sequence[int]) -> tuple[Ints, Ints]:
 
 
 def _room(problem: Problem, state: State) -> Ints:
-    free = np.array(state.free, dtype=np.int64).reshape(len(state.free), len(problem.cluster.resources)).T
+    free = np.array(state.free, dtype=np.int64).reshape(len(state.free), problem.cluster.columns).T
     protected = protected_amounts(problem.cluster, problem.settings.protection)
     for column, least in protected.items():
         free[column] -= np.array(least, dtype=np.int64)
@@ -214,15 +231,15 @@ def _units(rows: Sequence[tuple[int, ...]], resources: int) -> Ints:
     return np.maximum(np.gcd.reduce(need, axis=0), 1) if len(need) else np.ones(resources, dtype=np.int64)
 
 
-def _weights(capacity: Ints, need: Ints, room: Ints, takes: Mask) -> tuple[Ints, int]:
-    """Return the resources' weights by requested share, and the scarcest column."""
+def _weights(capacity: Ints, need: Ints, room: Ints, takes: Mask, resources: int) -> tuple[Ints, int]:
+    """Return the columns' weights by requested share, and the column of the scarcest resource, which are the first."""
     whole = np.maximum(capacity[:, takes], 0).sum(axis=1)
     used = whole - np.clip(room[:, takes], 0, None).sum(axis=1)
     asked = need.max(axis=0, initial=0) > 0
     thousandths = [max(0, int(part)) * 1000 // max(1, int(all_)) + 1 for part, all_ in zip(used, whole, strict=True)]
     share = np.where(asked & (whole > 0), np.array(thousandths, dtype=np.int64), 0)
     per_node = np.maximum(whole // max(1, int(takes.sum())), 1)
-    return (share << _WEIGHT_BITS) // (1000 * per_node), int(share.argmax()) if len(share) else 0
+    return (share << _WEIGHT_BITS) // (1000 * per_node), int(share[:resources].argmax()) if resources else 0
 
 
 def _most_frequent(pod_kind: Ints, dependent: Mask, most: int) -> Ints:

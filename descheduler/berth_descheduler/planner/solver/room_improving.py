@@ -179,6 +179,7 @@ class _Placement:
             nodes = np.flatnonzero(mask)
             if not len(nodes):
                 return None
+            nodes = self._packing.first_of(nodes)
             left = (np.maximum(rests[nodes] - amounts, 0) @ self._packing.weight >> _NOISE_BITS) * noise[nodes]
             target = int(nodes[left.argmin()])
             rests[target] -= amounts

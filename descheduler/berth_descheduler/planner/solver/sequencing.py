@@ -129,7 +129,7 @@ class _Order:
     def _third_node(self, kind: int, pod: PodIndex) -> NodeIndex | None:
         """Return the fullest node for a temporary stay of a pod.
 
-        Nodes that await nothing come first.
+        Nodes that await nothing come first, then those of a lower rank.
         """
         emptied = np.array(sorted(self._emptied), dtype=np.int64)
         mask = self._open & self._packing.allowed(kind)
@@ -137,5 +137,6 @@ class _Order:
         nodes = [NodeIndex(int(node)) for node in np.flatnonzero(mask)]
         class_index = self._packing.class_of[kind]
         fit = [node for node in nodes if self._state.fits(class_index, node)]
-        fit.sort(key=lambda node: (bool(self._wanted.get(node)), sum(self._state.free[node]), node))
+        rank = self._packing.rank
+        fit.sort(key=lambda node: (bool(self._wanted.get(node)), rank[node], sum(self._state.free[node]), node))
         return next((node for node in fit if self._state.refusal(pod, node) is None), None)

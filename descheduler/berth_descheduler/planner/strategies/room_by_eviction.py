@@ -98,6 +98,7 @@ class _Evictions:
         sources = {cluster.pods[pod].node for pod in self._victims}
         open_ = [node for node, takes in cluster.lent.items() if takes]
         others = [*open_, *(node for node in self._nodes() if node not in cluster.lent and node not in sources)]
+        others.sort(key=lambda node: self.problem.target_ranks[node])
         for pod, waiting in sorted(self._victims.items()):
             target = next((node for node in others if self._state.refusal(pod, node) is None), None)
             if target is None or state.refusal(pod, target) is not None:
@@ -113,18 +114,19 @@ class _Evictions:
         class_index = self.problem.cluster.pods[pod].class_index
         if class_index in self._hopeless:
             return None
-        best: tuple[int, int, NodeIndex, list[PodIndex]] | None = None
+        best: tuple[int, int, int, NodeIndex, list[PodIndex]] | None = None
         for node in self._nodes():
             if self._state.node_fit.refusal(class_index, node) is not None:
                 continue
             victims = self._victims_on(node, pod)
             if victims is not None:
-                found = (len(victims), sum(map(self._cost.weight, victims)), node, victims)
+                rank = self.problem.target_ranks[node]
+                found = (len(victims), sum(map(self._cost.weight, victims)), rank, node, victims)
                 best = found if best is None else min(best, found)
         if best is None:
             self._hopeless.add(class_index)
             return None
-        _, _, node, victims = best
+        *_, node, victims = best
         for victim in victims:
             self._remove(victim)
             self._gone[job_of(self._pod(victim))] += 1

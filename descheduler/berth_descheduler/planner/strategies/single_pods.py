@@ -17,7 +17,7 @@ from berth_core import Pod, Snapshot
 from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
-from berth_descheduler.planner.problem import Problem, Proposal, source_refusal
+from berth_descheduler.planner.problem import Problem, Proposal, Wishes, source_refusal
 from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step
 
@@ -52,14 +52,15 @@ def problem_after(problem: Problem, proposal: Proposal, waiting: Sequence[Pod]) 
     moved = Refusal(RefusalReason.MOVED_ALREADY, "this plan brings it to its node")
     evicted = Refusal(RefusalReason.MOVED_ALREADY, "this plan evicts it")
     kept = {**{step.pod: moved for step in steps}, **{step.pod: evicted for step in proposal.evictions}}
-    return after.keeping({**problem.kept, **kept})
+    return after.keeping({**problem.kept, **kept}).wishing(problem.wishes)
 
 
 def for_single_pods(problem: Problem) -> Problem:
     """Return the problem without what its balance plugin asks of namespaces."""
     scope = replace(problem.settings.scope, evictable_namespaces=EvictableNamespaces())
     settings = replace(problem.settings, scope=scope)
-    return Problem.from_snapshot(problem.cluster.snapshot, settings).keeping(problem.kept)
+    after = Problem.from_snapshot(problem.cluster.snapshot, settings).keeping(problem.kept)
+    return after.wishing(Wishes(problem.wishes.are_heeded))  # a pod that a plugin names leaves every node
 
 
 def _on_node(pod: Pod, node: str | None) -> Pod:
@@ -133,9 +134,9 @@ class _SinglePodsRun:
     def _fullest_first(self) -> tuple[NodeIndex, ...]:
         """Return the nodes in the order in which they are tried.
 
-        Those with the least left over of a whole come first.
+        Those of the lowest rank come first, and of these those with the least left over of a whole.
         """
-        cluster = self._problem.cluster
+        cluster, ranks = self._problem.cluster, self._problem.target_ranks
         column = cluster.column.get(self._problem.settings.resource_type)
 
         def unused(node: NodeIndex) -> Fraction:
@@ -144,7 +145,7 @@ class _SinglePodsRun:
             return 1 - Fraction(cluster.taken[node][column], cluster.capacity[node][column])
 
         return tuple(
-            sorted((NodeIndex(node) for node in range(len(cluster.nodes))), key=lambda one: (unused(one), one))
+            sorted(map(NodeIndex, range(len(cluster.nodes))), key=lambda node: (ranks[node], unused(node), node))
         )
 
     def _refusal(self, pod: PodIndex) -> Refusal | None:

@@ -140,6 +140,7 @@ class StarvingJobsStrategy:
         strategy = self._make_room(lambda pod: gangs.get(pod.key))
         pods = [pod for job in jobs for pod in job.missing]
         asked = Problem.to_review(problem.cluster.snapshot, problem.settings, pods).keeping(problem.kept)
+        asked = asked.wishing(problem.wishes)
         found = strategy.propose(asked, State(asked.cluster, strategy.possible_sources(asked)))
         # The pods that have a node have the same numbers in both clusters: only those that wait differ.
         for step in found.steps:
@@ -248,7 +249,7 @@ def _why_unfit_for_one(job: PendingJob) -> Refusal | None:
 # its pods beside what never leaves, at most so many that no more than a percentage of the cluster is fenced.
 
 
-Rank: TypeAlias = tuple[bool, int, datetime, str]
+Rank: TypeAlias = tuple[bool, int, int, datetime, str]
 
 
 class NodeChoice:
@@ -257,7 +258,8 @@ class NodeChoice:
     def __init__(self, problem: Problem, jobs: Sequence[PendingJob], closed: set[str], rules: StarvationRules) -> None:
         snapshot = without_fences(problem.cluster.snapshot)
         pods = [pod for job in jobs for pod in job.missing]
-        self._cluster = Problem.to_review(snapshot, problem.settings, pods).cluster
+        asked = Problem.to_review(snapshot, problem.settings, pods).wishing(problem.wishes)
+        self._cluster, self._target_ranks = asked.cluster, asked.target_ranks
         self._state = State(self._cluster)
         self._most = most_fenced_nodes(rules.node_percent, len(snapshot.nodes))
         self._most_of_namespace = most_fenced_nodes(rules.namespace_percent, len(snapshot.nodes))
@@ -274,7 +276,8 @@ class NodeChoice:
         )
         """Pods of gangs that wait for the rest of their pods: they end no sooner than these come."""
         self._nodes = [NodeIndex(node) for node in range(len(snapshot.nodes))]
-        self._fence_slots = [_SLOTS_OF_A_FENCE if name == PODS else 0 for name in self._cluster.resources]
+        self._fence_slots = [0] * self._cluster.columns
+        self._fence_slots[self._cluster.column[PODS]] = _SLOTS_OF_A_FENCE
         self._beside = [self._left(node, lambda one: not self._stays(one)) for node in self._nodes]
         """Per node what its allocatable amounts leave beside pods that stay and what is promised."""
         self._coming = [self._left(node, self._ends) for node in self._nodes]
@@ -394,7 +397,7 @@ class NodeChoice:
             comes = self._holds(self._coming[node], class_index)
             score = node_score(self._cluster, class_index, self._state.free[node])
             expected = self._expected_at(class_index, node) if comes else _LONGEST_WAIT
-            self._ranks[key] = (not comes, -score, expected, self._cluster.node_name(node))
+            self._ranks[key] = (not comes, self._target_ranks[node], -score, expected, self._cluster.node_name(node))
         return self._ranks[key]
 
     def _capacity_rank(self, class_index: ClassIndex, node: NodeIndex) -> Rank:
@@ -402,7 +405,7 @@ class NodeChoice:
         row, needs = self._beside[node], self._cluster.requests[class_index]
         number = min(have // need for have, need in zip(row, needs, strict=True) if need)
         comes = self._holds(self._coming[node], class_index)
-        return (not comes, -number, _LONGEST_WAIT, self._cluster.node_name(node))
+        return (not comes, self._target_ranks[node], -number, _LONGEST_WAIT, self._cluster.node_name(node))
 
     def _expected_at(self, class_index: ClassIndex, node: NodeIndex) -> datetime:
         """Return when enough of the node's pods will have ended, as far as these say."""

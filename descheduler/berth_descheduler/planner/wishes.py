@@ -1,0 +1,131 @@
+"""Makes a plan as its rules wish: pods come to nodes of a low rank first, and these nodes are emptied last.
+
+Which nodes are emptied decides more than the order in which the others are filled, and a strategy does not know how far
+it can go there without bringing less. So it is asked several times: without wishes, for what a plan can bring at all,
+and then with nodes that keep their pods, those of the lowest ranks, at first as many as there are. Every strategy keeps
+to that, for a node that gives no pod is nothing new to it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+from berth_core import Deadline, is_over
+from berth_descheduler.framework.refusals import RefusalReason, Refused
+from berth_descheduler.planner.fragmentation import measure
+from berth_descheduler.planner.problem import Problem, Proposal, Quality, Wishes
+from berth_descheduler.planner.simulation import NodeIndex, State
+
+Propose: TypeAlias = Callable[[Problem], tuple[Proposal, State]]
+
+_MOST_TRIED: Final = 6
+"""So often a strategy is asked with nodes that keep their pods."""
+
+_MORE_MOVES: Final = Fraction(1, 4)
+"""The part of its moves that a plan may make beyond them for wishes; a wish is not worth any number of evictions."""
+
+_FEW_MOVES: Final = 3
+"""It may always make so many more."""
+
+_IGNORED: Final = Wishes(are_heeded=False)
+
+
+def propose_as_wished(problem: Problem, propose: Propose, deadline: Deadline) -> tuple[Proposal, State]:
+    """Return the proposal that keeps most to the wishes of rules of those that bring as much as any that was made."""
+    if not problem.ranks_targets:
+        return propose(problem)
+    plain = propose(problem.wishing(_IGNORED))
+    best, wanted = plain, _Merit.of(problem, plain[0])
+    in_order = _lowest_rank_first(problem)
+    spared, too_many = -1, len(in_order) + 1
+    """So many nodes can keep their pods, -1 where even the order of filling costs something; so many cannot."""
+    tried = len(in_order)
+    for _ in range(_MOST_TRIED):
+        if is_over(deadline) or too_many - spared <= 1:
+            break
+        proposal, state = propose(problem.wishing(Wishes(spared=frozenset(in_order[:tried]))))
+        if _Merit.of(problem, proposal).is_as_good_as(wanted):
+            best, spared = (_with_bounds_of(plain[0], proposal), state), tried
+        else:
+            too_many = tried
+        tried = (spared + too_many) // 2
+    return best
+
+
+def _lowest_rank_first(problem: Problem) -> list[NodeIndex]:
+    """Return the nodes that may be spared, those of the lowest rank first, and of these those with the most pods.
+
+    Nodes of the highest rank are not among them: if all kept their pods, nothing would move.
+    """
+    ranks = problem.target_ranks
+    highest = max(ranks)
+    nodes = (NodeIndex(node) for node in range(len(problem.cluster.snapshot.nodes)))
+    lower = [node for node in nodes if ranks[node] < highest and problem.pods_to_move(node)]
+    return sorted(lower, key=lambda node: (ranks[node], -len(problem.pods_to_move(node)), node))
+
+
+@dataclass(frozen=True, slots=True)
+class _Merit:
+    """What a proposal brings, whatever its goal is, and what that takes."""
+
+    brings: tuple[int | Fraction, ...]
+    moves: int
+    evictions: int
+    is_late: bool
+    """Whether the time limit ended the search."""
+
+    @classmethod
+    def of(cls, problem: Problem, proposal: Proposal) -> "_Merit":
+        steps = (*proposal.steps, *proposal.evictions)
+        quality, change = proposal.quality, proposal.fragmentation
+        money = quality.money if quality is not None else None
+        brings = (
+            0 if money is None else money.reached,
+            len(measure(problem, steps).empty_nodes),
+            sum(room.fitted for room in proposal.room),
+            0 if change is None else change.fragmented_before - change.fragmented_after,
+            len(proposal.reasons),
+            len(proposal.waits),
+        )
+        is_late = quality is not None and quality.out_of_time
+        return cls(brings, len(proposal.steps), len(proposal.evictions), is_late)
+
+    def is_as_good_as(self, other: "_Merit") -> bool:
+        """Return whether nothing of what another proposal brings is lost, for few moves more."""
+        more = max(_FEW_MOVES, int(other.moves * _MORE_MOVES))
+        return (
+            all(mine >= its for mine, its in zip(self.brings, other.brings, strict=True))
+            and self.moves <= other.moves + more
+            and self.evictions <= other.evictions
+            and self.is_late <= other.is_late
+        )
+
+
+def _with_bounds_of(plain: Proposal, proposal: Proposal) -> Proposal:
+    """Return a proposal with what is proven of all plans; its own bounds hold while some nodes keep their pods."""
+    known, found = plain.quality, proposal.quality
+    if known is None or found is None:
+        return proposal
+    quality = replace(
+        found,
+        upper_bound=max(known.upper_bound, found.reached),
+        fewest_moves=min(known.fewest_moves, found.moves),
+        prover=known.prover,
+        out_of_time=found.out_of_time or known.out_of_time,
+        money=known.money and found.money and replace(found.money, upper_bound=known.money.upper_bound),
+    )
+    return replace(proposal, quality=quality, refused=_without_claims(proposal.refused, quality))
+
+
+def _without_claims(refused: Sequence[Refused], quality: Quality) -> tuple[Refused, ...]:
+    """Return refusals of which none says that no plan does more where that is not proven."""
+    if quality.proven_optimal:
+        return tuple(refused)
+    text = "no plan in which the nodes that pods are wished on keep theirs does more"
+    return tuple(
+        replace(refusal, reason=RefusalReason.NOT_NEEDED, message=text)
+        if refusal.reason is RefusalReason.BOUND_REACHED
+        else refusal
+        for refusal in refused
+    )
