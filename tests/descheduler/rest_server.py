@@ -86,7 +86,7 @@ class ReviewingCluster(FakeCluster):
 
     def reviews(self) -> int:
         """Return how many token reviews were made."""
-        return sum(plural == TOKEN_REVIEWS.plural for _, plural, _ in self.calls)
+        return sum(call.plural == TOKEN_REVIEWS.plural for call in self.calls)
 
     def _whose(self, spec: Raw) -> Raw:
         user = self.users.get(spec["token"])

@@ -76,7 +76,7 @@ def test_an_event_says_what_happened_and_to_what(case: Case) -> None:
 
 def test_what_cannot_be_told_hinders_nothing() -> None:
     cluster = FakeCluster()
-    cluster.faults["create", "events"] = [ForbiddenError(call("create", EVENTS, ""), failure(403, "not you"))]
+    cluster.faults["create events"] = [ForbiddenError(call("create", EVENTS, ""), failure(403, "not you"))]
 
     announce(cluster, FakeClock(), PLAN, EventReason.FINISHED, "so it was")  # type: ignore[arg-type]
 
@@ -138,7 +138,7 @@ def test_every_eviction_of_a_run_is_told_and_none_that_was_refused() -> None:
     around = CycleContext(cluster, BriskClock(), SilentObserver(), threading.Event())  # type: ignore[arg-type]
     Cycle(around, impatient("gap_seconds"), PLANNER).run()
 
-    evicted = {("Pod", name) for verb, _, name in cluster.calls if verb == "evict"}
+    evicted = {("Pod", call.name) for call in cluster.calls if call.verb == "evict"}
     about = [one["involvedObject"] for one in cluster.raw(EVENTS) if one["reason"] == "EvictedByPlan"]
     assert ("Pod", "web-2") in evicted
     assert {(one["kind"], one["name"]) for one in about} == evicted | {("ReplicaSet", "web")}

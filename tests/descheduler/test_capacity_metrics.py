@@ -136,7 +136,7 @@ def test_queues_of_one_name_in_both_kinds_are_shown_apart() -> None:
 
 
 def lists(cluster: FakeCluster) -> list[str]:
-    return [plural for verb, plural, _ in cluster.calls if verb == "list"]
+    return [call.plural for call in cluster.calls if call.verb == "list"]
 
 
 def test_the_meter_measures_at_once_and_reads_five_lists() -> None:
@@ -151,7 +151,7 @@ def test_the_meter_measures_at_once_and_reads_five_lists() -> None:
 
 def test_the_meter_goes_on_after_an_error() -> None:
     cluster, registry = fragmented_cluster(), CollectorRegistry()
-    cluster.faults["list", "pods"] = [ServerError(call("list", PODS, ""), failure(500, "down"))]
+    cluster.faults["list pods"] = [ServerError(call("list", PODS, ""), failure(500, "down"))]
     settings = CapacitySettings(every_seconds=0.02)
 
     with CapacityMeter(cluster, FakeClock(), CapacityMetrics(registry), settings):  # type: ignore[arg-type]

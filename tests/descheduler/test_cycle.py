@@ -134,7 +134,7 @@ def test_an_unproven_hand_over_is_no_ground_to_evict(cluster: FakeCluster) -> No
         "SourceNotEmptiable",
         "PlanStopped",
     }
-    assert ("evict", "pods", "web-1") not in cluster.calls
+    assert "evict pods web-1" not in cluster.calls
     assert outcome.plan.phase is PlanPhase.FAILED
     assert_nothing_is_left(cluster)
 
@@ -154,12 +154,12 @@ def test_nothing_is_evicted_once_the_operator_is_silent_though_the_hand_over_was
         ("Skipped", "PlanStopped"),
     }
     assert "the operator has been silent for" in outcome.plan.statuses[0].message
-    assert [name for verb, _, name in cluster.calls if verb == "evict"] == []
+    assert [call.name for call in cluster.calls if call.verb == "evict"] == []
     assert_nothing_is_left(cluster)
 
 
 def test_a_refused_eviction_is_tried_again_until_the_budget_allows_it(cluster: FakeCluster) -> None:
-    cluster.faults["evict", "pods"] = [blocked("web-1") for _ in range(3)]
+    cluster.faults["evict pods"] = [blocked("web-1") for _ in range(3)]
     outcome = run(cluster)
     assert outcome.clean
     assert outcome.plan.landed_on_target == 3
@@ -267,14 +267,14 @@ def test_an_eviction_without_an_answer_that_was_carried_out_is_no_failure(cluste
 
 
 def test_a_call_that_fails_for_now_is_repeated(cluster: FakeCluster) -> None:
-    cluster.faults["create", "reservations"] = [ServerError(call("create", RESERVATIONS, "x"), failure(503, "later"))]
+    cluster.faults["create reservations"] = [ServerError(call("create", RESERVATIONS, "x"), failure(503, "later"))]
     outcome = run(cluster)
     assert outcome.clean
 
 
 def test_a_refused_reservation_says_so_on_its_move(cluster: FakeCluster) -> None:
     refusal = ForbiddenError(call("create", RESERVATIONS, "x"), failure(403, "reservations are not for you"))
-    cluster.faults["create", "reservations"] = [refusal] * 3
+    cluster.faults["create reservations"] = [refusal] * 3
     outcome = run(cluster)
     assert {state for state, _ in states(outcome).values()} <= {"Failed", "Skipped"}
     assert "reservations are not for you" in " ".join(status.message for status in outcome.plan.statuses)
@@ -397,7 +397,7 @@ def test_asked_to_stop_it_leaves_an_evicted_pods_place_to_the_operator(cluster: 
 
     cluster.land = leave
     run(cluster, stop=stop)
-    evicted = {name for verb, _, name in cluster.calls if verb == "evict"}
+    evicted = {call.name for call in cluster.calls if call.verb == "evict"}
     assert evicted
     assert len(cluster.reservations()) == len(evicted)
     assert cluster.taints() == {}
@@ -408,7 +408,7 @@ def test_only_planning_changes_nothing(cluster: FakeCluster) -> None:
     assert outcome.verdict is Verdict.DRY_RUN
     assert outcome.clean
     assert outcome.sentence == "Planned only: 3 moves in 1 wave free 2 of 4 nodes; 2 are empty then."
-    assert {verb for verb, _, _ in cluster.calls} == {"list"}
+    assert {call.verb for call in cluster.calls} == {"list"}
 
 
 def test_with_nothing_to_move_no_plan_is_made(cluster: FakeCluster) -> None:

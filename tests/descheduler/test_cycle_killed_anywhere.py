@@ -157,7 +157,7 @@ def test_the_next_run_ends_what_a_killed_one_began(landing: str) -> None:
         assert phases <= {"Succeeded"}, f"killed before call {calls_to_live}"
         plans = [plan["status"]["phase"] for plan in cluster.objects["migrationplans"].values()]
         assert set(plans) <= {"Succeeded", "Aborted"}, f"killed before call {calls_to_live}"
-        evicted = [name for verb, _, name in cluster.calls if verb == "evict"]
+        evicted = [call.name for call in cluster.calls if call.verb == "evict"]
         assert sorted(evicted) == ["api-1", "web-1", "web-2"], f"killed before call {calls_to_live}"
     assert calls_to_live > 40
 
@@ -172,7 +172,7 @@ def test_the_next_run_ends_what_a_killed_one_began_and_somebody_aborted_then() -
         process = MortalProcess(cluster, calls_to_live)
         if not is_killed(process, partial(run, process, process)):
             break
-        evicted = [name for verb, _, name in cluster.calls if verb == "evict"]
+        evicted = [call.name for call in cluster.calls if call.verb == "evict"]
         for (_, name), found in list(cluster.objects["migrationplans"].items()):
             if found.get("status", {}).get("phase") not in {"Succeeded", "Partial", "Failed"}:
                 cluster.merge_patch(MIGRATION_PLANS, name, {"spec": {"aborted": True}})

@@ -65,7 +65,7 @@ def at_first_eviction(cluster: RoomCluster, act: Callable[[], object]) -> None:
 
 
 def evictions(cluster: RoomCluster) -> list[str]:
-    return [name for verb, _, name in cluster.calls if verb == "evict"]
+    return [call.name for call in cluster.calls if call.verb == "evict"]
 
 
 def test_the_pod_that_waits_gets_the_room(cluster: RoomCluster) -> None:
@@ -149,7 +149,7 @@ def test_without_a_reservation_that_waits_nothing_is_moved(cluster: RoomCluster)
 
 def test_without_the_right_to_reserve_nothing_is_moved(cluster: RoomCluster) -> None:
     refusal = ForbiddenError(call("create", RESERVATIONS, "x"), failure(403, "no right"))
-    cluster.faults["create", "reservations"] = [refusal]
+    cluster.faults["create reservations"] = [refusal]
 
     outcome = run(cluster)
 

@@ -88,7 +88,7 @@ def test_the_reservation_waits_behind_a_fence_and_is_the_jobs_own(cluster: RoomC
 def test_nothing_is_tainted_evicted_or_left_for_the_next_run(cluster: RoomCluster) -> None:
     run(cluster)
     assert cluster.taints() == {}
-    assert not [one for one in cluster.calls if one[0] == "evict"]
+    assert not [call for call in cluster.calls if call.verb == "evict"]
     assert run(cluster).verdict is Verdict.NOTHING_TO_MOVE
     assert len(reservations(cluster)) == 1
 
@@ -145,7 +145,7 @@ def test_a_reservation_that_a_tenant_labelled_in_its_own_namespace_stands_in_for
 
 
 def test_a_call_that_fails_is_made_again(cluster: RoomCluster) -> None:
-    cluster.faults["create", "reservations"] = [ServerError(call("create", RESERVATIONS, "starving"), failure(500))]
+    cluster.faults["create reservations"] = [ServerError(call("create", RESERVATIONS, "starving"), failure(500))]
     assert rooms(run(cluster)) == [(RoomState.WAITING, "")]
     assert len(reservations(cluster)) == 1
 

@@ -35,7 +35,7 @@ def test_on_a_cluster_that_is_there_the_demo_only_plans(cluster: FakeCluster, ca
     assert (found["plan_only"], found["nodes"], found["freed_nodes"]) == (True, 4, found["upper_bound"])
     assert "nothing was changed" in shown.err
     assert "Live cluster" in page.read_text(encoding="utf-8")
-    assert {verb for verb, *_ in cluster.calls} == {"list"}
+    assert {call.verb for call in cluster.calls} == {"list"}
 
 
 @pytest.mark.usefixtures("cluster")

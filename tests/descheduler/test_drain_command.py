@@ -345,7 +345,7 @@ def after(looks: int, verb: str, plural: str, act: Callable[[], None]) -> Callab
 
 
 def allow_one(cluster: FakeCluster) -> None:
-    cluster.merge_patch(PDBS, "web", {"status": {"disruptionsAllowed": 1}}, namespace="shop")
+    cluster.merge_patch(PDBS, "web", {"status": {"disruptionsAllowed": 1}}, namespace="shop", subresource="status")
 
 
 def test_a_dry_run_writes_nothing(cluster: FakeCluster, capsys: Captured) -> None:
@@ -354,7 +354,7 @@ def test_a_dry_run_writes_nothing(cluster: FakeCluster, capsys: Captured) -> Non
     said = capsys.readouterr().out
     assert said.startswith("3 moves in ")
     assert "shop/web-2" in said
-    assert {verb for verb, _, _ in cluster.calls} <= {"get", "list"}
+    assert {call.verb for call in cluster.calls} <= {"get", "list"}
 
 
 # --- what is taken back

@@ -156,7 +156,7 @@ def test_a_plan_that_is_only_shown_or_not_approved_evicts_nothing() -> None:
 
 def test_a_disruption_budget_is_asked_again_until_it_allows_the_eviction() -> None:
     cluster = lent_cluster()
-    cluster.faults["evict", "pods"] = [blocked("ads-1"), blocked("ads-1")]
+    cluster.faults["evict pods"] = [blocked("ads-1"), blocked("ads-1")]
     assert states(run(cluster)) == {f"{name}-1": ("Removed", "") for name in JOBS}
     assert len(evicted(cluster)) == 5
 

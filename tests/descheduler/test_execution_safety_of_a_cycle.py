@@ -93,7 +93,7 @@ def test_a_run_is_not_begun_while_it_would_take_the_room_of_a_pod_that_waits() -
 def test_a_run_begins_once_the_pod_that_waited_has_a_node() -> None:
     cluster = fragmented_cluster()
     add_hungry(cluster, cpu="8")
-    bound = {"spec": {"nodeName": "low-1"}, "status": {"phase": "Running"}}
+    bound = {"spec": {"nodeName": "low-1"}}
     threading.Timer(0.5, cluster.merge_patch, (PODS, "hungry-1", bound), {"namespace": "shop"}).start()
     outcome = run(cluster, with_execution(pending_wait_seconds=60))
     assert outcome.verdict is Verdict.CARRIED_OUT
@@ -120,7 +120,7 @@ def test_a_published_plan_is_not_begun_while_it_would_take_the_room_of_a_pod_tha
     assert outcome.plan is not None
     assert outcome.plan.phase is PlanPhase.ABORTED
     assert "shop/hungry-1" in outcome.sentence
-    assert not any(verb == "patch" and plural == "nodes" for verb, plural, _ in cluster.calls), "nothing was tainted"
+    assert not any(call.verb == "patch" and call.plural == "nodes" for call in cluster.calls), "nothing was tainted"
 
 
 def test_a_wave_does_not_go_on_while_it_would_take_the_room_of_a_pod_that_waits() -> None:
@@ -180,7 +180,8 @@ def test_a_replacement_that_becomes_ready_late_lets_the_next_go() -> None:
         cluster.take(place, new)
         ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         name = new["metadata"]["name"]
-        threading.Timer(3, cluster.merge_patch, (PODS, name, ready), {"namespace": "shop"}).start()
+        of_the_kubelet = {"namespace": "shop", "subresource": "status"}
+        threading.Timer(3, cluster.merge_patch, (PODS, name, ready), of_the_kubelet).start()
 
     cluster.land = land_late
     # Each move is over before its replacement is Ready; the next one waits as long again.

@@ -69,7 +69,7 @@ def test_whether_a_node_is_freed_with(
 def test_each_node_is_asked_about_once_however_many_pods_left_it() -> None:
     cluster = FakeCluster()
     assert read(cluster, MOVES * 3).freed == ("also-left", "left")
-    assert [verb for verb, plural, _ in cluster.calls if plural == PODS.plural] == ["list", "list"]
+    assert [call.verb for call in cluster.calls if call.plural == PODS.plural] == ["list", "list"]
 
 
 class EndingClock(FakeClock):

@@ -214,7 +214,7 @@ def test_what_cannot_be_recorded_is_settled_by_the_next_sweep() -> None:
     world.run()
     world.end_pods()
     error = ServerError(call("patch", MIGRATION_PLANS, "plan"), failure(500))
-    world.cluster.faults["patch", "migrationplans"] = [error]
+    world.cluster.faults["patch migrationplans"] = [error]
     assert world.settle() == ()
     assert world.settle() == BOTH
     assert world.marks() == dict.fromkeys(BOTH, MARKED)

@@ -102,7 +102,7 @@ def test_where_clocks_differ_a_renewal_has_to_be_seen(ahead: timedelta) -> None:
 
 def test_a_server_that_does_not_answer_is_no_sign_of_life(stage: Stage) -> None:
     stage.renew()
-    stage.cluster.faults["get", "leases"] = [ServerError(call("get", LEASES, "berth-operator"), failure(500, "down"))]
+    stage.cluster.faults["get leases"] = [ServerError(call("get", LEASES, "berth-operator"), failure(500, "down"))]
     assert "down" in stage.look()
     assert stage.look(1) == ""
 

@@ -107,7 +107,7 @@ def test_time_in_which_the_api_server_was_away_is_no_silence() -> None:
     watch.look()
     for _ in range(30):
         clock.advance(EVERY_SECONDS)
-        made.faults["get", "leases"] = [ServerError(call("get", LEASES, "x"), failure(500))]
+        made.faults["get leases"] = [ServerError(call("get", LEASES, "x"), failure(500))]
         with pytest.raises(ServerError):
             watch.look()
     clock.advance(EVERY_SECONDS)
@@ -199,7 +199,7 @@ def test_a_guard_says_itself_when_it_is_left_over(claim: str, deadline: str, *, 
 def test_a_pod_that_changed_meanwhile_does_not_keep_the_others() -> None:
     made = cluster()
     made.add(PODS, gated("web-2", {RESERVATION_LABEL: "r"}))
-    made.faults["patch", "pods"] = [ServerError(call("patch", PODS, "web-1"), failure(500))]
+    made.faults["patch pods"] = [ServerError(call("patch", PODS, "web-1"), failure(500))]
     assert release(made, 40) == 2
     assert gates(made) == ["theirs", HANDOVER_GATE]
     assert gates(made, "web-2") == ["theirs"]
@@ -207,7 +207,7 @@ def test_a_pod_that_changed_meanwhile_does_not_keep_the_others() -> None:
 
 def test_the_watch_looks_again_and_again_and_outlives_a_failure() -> None:
     made, clock = cluster(lease=False), FakeClock()
-    made.faults["get", "leases"] = [ServerError(call("get", LEASES, "x"), failure(500))]
+    made.faults["get leases"] = [ServerError(call("get", LEASES, "x"), failure(500))]
 
     def is_off() -> bool:
         clock.advance(1)

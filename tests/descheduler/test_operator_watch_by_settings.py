@@ -35,4 +35,4 @@ def test_it_looks_again_and_again_by_itself() -> None:
     cluster = FakeCluster()
     settings = CycleSettings(execution=ExecutionSettings(watchdog_seconds=0.01))
     with clean_up_after_operator(cluster, FakeClock(), settings):  # type: ignore[arg-type]
-        soon("it has looked twice", lambda: cluster.calls.count(("get", "leases", "berth-operator")) > 1)
+        soon("it has looked twice", lambda: cluster.calls.count("get leases berth-operator") > 1)

@@ -219,7 +219,7 @@ def test_an_approved_plan_without_a_mode_is_not_taken_up(cluster: FakeCluster) -
         eventually("the policy has run", lambda: policy(cluster).status.last_verdict == "Planned", seconds=LONG)
     mine = next(one for one in plans(cluster) if one.metadata.name == "mine")
     assert mine.status.message.startswith("aborted: only the berth run that makes a plan without spec.mode begins it")
-    assert ("evict", "pods", "web-1") not in cluster.calls
+    assert "evict pods web-1" not in cluster.calls
 
 
 def test_what_was_begun_for_a_policy_that_is_gone_begins_nothing_more(cluster: FakeCluster) -> None:

@@ -88,7 +88,8 @@ def test_plans_are_listed_with_the_newest_first(cluster: FakeCluster, capsys: Ca
 def test_without_plans_it_is_said_who_makes_them(cluster: FakeCluster, capsys: Captured) -> None:
     assert "There are no plans" in shown(capsys, "plans")
     assert json.loads(shown(capsys, "plans", "--output", "json")) == {"items": [], "remaining": 0, "continue": ""}
-    assert cluster.calls == [("list", kind, "") for kind in ("migrationplans", "reservations", "migrationplans")]
+    asked = [("list", kind) for kind in ("migrationplans", "reservations", "migrationplans")]
+    assert [(call.verb, call.plural) for call in cluster.calls] == asked
 
 
 def test_plans_are_chosen_by_labels_and_all_namespaces_mean_nothing(cluster: FakeCluster, capsys: Captured) -> None:
@@ -416,7 +417,7 @@ def test_an_abort_of_a_plan_that_is_over_needs_no_service(cluster: FakeCluster, 
 @pytest.mark.parametrize("command", ["approve", "abort"])
 def test_who_may_not_read_leases_is_told_so_and_waits(cluster: FakeCluster, capsys: Captured, command: str) -> None:
     add(cluster, plan("plan-1", "Proposed", mode="Approve"))
-    cluster.faults["list", LEASES.plural] = [ForbiddenError(call("list", LEASES, LEADER_LEASE), failure(403))]
+    cluster.faults[f"list {LEASES.plural}"] = [ForbiddenError(call("list", LEASES, LEADER_LEASE), failure(403))]
     assert run([command, "plan-1", "--wait", "--timeout", "1s"]) == 1
     printed = capsys.readouterr().err
     assert "it is not known whether the descheduler is at work: " in printed
@@ -455,7 +456,7 @@ def test_a_plan_that_is_deleted_while_it_is_waited_for_is_said(cluster: FakeClus
     add(cluster, plan("plan-1", "Running"))
 
     def delete_after_the_patch(_verb: str, plural: str, name: str) -> None:
-        if plural == MIGRATION_PLANS.plural and ("patch", plural, name) in cluster.calls:
+        if plural == MIGRATION_PLANS.plural and f"merge {plural} {name}" in cluster.calls:
             cluster.objects[plural].pop(("", name), None)
 
     cluster.before = delete_after_the_patch
@@ -517,7 +518,7 @@ def test_what_a_plans_state_does_not_allow_is_exit_code_1(
 def test_what_the_cluster_does_not_allow_is_exit_code_2(cluster: FakeCluster, capsys: Captured) -> None:
     add(cluster, PROPOSED)
     refusal = ForbiddenError(call("patch", MIGRATION_PLANS, "plan-1"), failure(403, "not you"))
-    cluster.faults["patch", "migrationplans"] = [refusal]
+    cluster.faults["patch migrationplans"] = [refusal]
 
     assert run(["approve", "plan-1"]) == 2
     assert "not you" in capsys.readouterr().err
@@ -525,7 +526,7 @@ def test_what_the_cluster_does_not_allow_is_exit_code_2(cluster: FakeCluster, ca
 
 def test_a_cluster_without_the_plans_is_exit_code_2(cluster: FakeCluster, capsys: Captured) -> None:
     missing = NotFoundError(call("list", MIGRATION_PLANS, ""), failure(404, "no such resource"))
-    cluster.faults["list", "migrationplans"] = [missing]
+    cluster.faults["list migrationplans"] = [missing]
 
     assert run(["plans"]) == 2
     assert "expected one with Berth's CRDs" in capsys.readouterr().err

@@ -228,7 +228,7 @@ def test_a_pod_is_read_once_for_its_place_and_once_for_the_last_word(planner: Pl
     cluster = fragmented_cluster()
     run(cluster, planner)
 
-    reads = [name for verb, plural, name in cluster.calls if (verb, plural) == ("get", "pods")]
+    reads = [call.name for call in cluster.calls if (call.verb, call.plural) == ("get", "pods")]
     assert sorted(reads) == ["api-1", "api-1", "web-1", "web-1", "web-2", "web-2"]
 
 
@@ -244,7 +244,9 @@ def test_a_pod_that_is_named_moves_with_its_place_held_first() -> None:
     assert cluster.plan()["spec"]["objective"]["strategy"] == "SinglePods"
     assert evicted(cluster) == ["api-1"]
     verbs = [
-        verb for verb, plural, _ in cluster.calls if (verb, plural) in {("create", "reservations"), ("evict", "pods")}
+        call.verb
+        for call in cluster.calls
+        if (call.verb, call.plural) in {("create", "reservations"), ("evict", "pods")}
     ]
     assert verbs == ["create", "evict"]
     assert cluster.pods_on("low-1") == ["web-1"]

@@ -138,7 +138,7 @@ def test_the_json_has_what_is_promised(cluster: FakeCluster, capsys: Captured) -
 
 def test_without_policies_it_is_said_what_one_is(cluster: FakeCluster, capsys: Captured) -> None:
     assert "There are no policies" in shown(capsys)
-    assert [verb for verb, _, _ in cluster.calls] == ["list"]
+    assert [call.verb for call in cluster.calls] == ["list"]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_wrong_input_is_exit_code_2(cluster: FakeCluster, capsys: Captured, argu
 
 def test_a_cluster_without_policies_of_ours_is_exit_code_2(cluster: FakeCluster, capsys: Captured) -> None:
     missing = NotFoundError(call("list", DESCHEDULER_POLICIES, ""), failure(404, "no such resource"))
-    cluster.faults["list", DESCHEDULER_POLICIES.plural] = [missing]
+    cluster.faults[f"list {DESCHEDULER_POLICIES.plural}"] = [missing]
 
     assert run(["policies"]) == 2
     assert "expected one with Berth's CRDs" in capsys.readouterr().err

@@ -237,8 +237,9 @@ def test_what_another_run_began_is_carried_on_unless_it_is_too_old(
 ) -> None:
     cycle(cluster, RunMode.APPROVE).run()
     begun = format_timestamp(SystemClock().now() - timedelta(hours=hours))
-    patch = {"spec": {"approved": True}, "status": {"phase": "Running", "startTime": begun}}
-    cluster.merge_patch(MIGRATION_PLANS, stored(cluster).metadata.name, patch)
+    name, status = stored(cluster).metadata.name, {"status": {"phase": "Running", "startTime": begun}}
+    cluster.merge_patch(MIGRATION_PLANS, name, {"spec": {"approved": True}})
+    cluster.merge_patch(MIGRATION_PLANS, name, status, subresource="status")
     outcome = cycle(cluster, RunMode.APPROVE).resume(stored(cluster))
     assert stored(cluster).phase is want
     assert outcome.verdict is (Verdict.CARRIED_OUT if want is PlanPhase.SUCCEEDED else Verdict.ABORTED)

@@ -335,7 +335,8 @@ def test_a_leader_carries_on_what_another_began(cluster: FakeCluster) -> None:
         name = ask(cluster, RunMode.APPROVE)
         eventually("it is proposed", is_in(cluster, name, PlanPhase.PROPOSED), seconds=LONG)
     begun: dict[str, Any] = {"phase": "Running", "startTime": format_timestamp(SystemClock().now())}
-    cluster.merge_patch(MIGRATION_PLANS, name, {"spec": {"approved": True}, "status": begun})
+    cluster.merge_patch(MIGRATION_PLANS, name, {"spec": {"approved": True}})
+    cluster.merge_patch(MIGRATION_PLANS, name, {"status": begun}, subresource="status")
     with serving(cluster, "second"):
         eventually("it is over", is_in(cluster, name, PlanPhase.SUCCEEDED), seconds=LONG)
     assert {raw["reason"] for raw in cluster.raw(EVENTS)} >= {"Adopted", "Finished"}

@@ -129,7 +129,7 @@ def test_an_operator_that_crashes_at_its_start_is_reported_with_its_pod(stage: S
     ids=["without the right to read Leases", "while the API server is down"],
 )
 def test_where_it_cannot_be_known_nothing_is_refused(stage: Stage, error: Exception) -> None:
-    stage.cluster.faults["get", "leases"] = [error]
+    stage.cluster.faults["get leases"] = [error]
     assert stage.look() == ("", 0)
 
 

@@ -175,7 +175,7 @@ def test_a_controller_makes_no_more_pods_if(case: Case) -> None:
     cluster.add(kind, controller(case))
     if case.deployment is not None:
         cluster.add(DEPLOYMENTS, case.deployment)
-    cluster.faults["get", "replicasets"] = [case.error] * 9 if case.error else []
+    cluster.faults["get replicasets"] = [case.error] * 9 if case.error else []
     observed = ObservedPlan(
         reservations={case.move.key: place("own"), "shop/other": place("other", taken_by=case.placed)},
         pods={one.metadata.uid: one for one in case.pods},
@@ -190,7 +190,7 @@ def test_a_controller_makes_no_more_pods_if(case: Case) -> None:
 
     now = GONE_AT + case.seconds
     assert not look(now)
-    assert (("get", kind.plural, "web") in cluster.calls) is case.want_asked
+    assert (f"get {kind.plural} web" in cluster.calls) is case.want_asked
     assert look(now) is case.want
 
 

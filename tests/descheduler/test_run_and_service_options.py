@@ -402,7 +402,7 @@ def test_the_service_refuses_options_that_cannot_work(arguments: tuple[str, ...]
 
 def test_at_an_interval_a_cycle_that_fails_does_not_end_it() -> None:
     cluster, stop = fragmented_cluster(), threading.Event()
-    cluster.faults["list", "nodes"] = [ServerError(call("list", NODES, ""), failure(503))]
+    cluster.faults["list nodes"] = [ServerError(call("list", NODES, ""), failure(503))]
     made = DeschedulerService(cluster, SystemClock(), SETTINGS, PLANNER, stop)  # type: ignore[arg-type]
     thread = threading.Thread(target=made.run_at, args=[timedelta(seconds=0.01)])
     thread.start()

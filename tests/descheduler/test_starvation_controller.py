@@ -133,7 +133,7 @@ def test_what_a_starving_job_needs_is_kept(world: World) -> None:
 def test_no_call_is_made_where_the_plugin_is_not_used(world: World) -> None:
     world.policies = {POLICY: parsed("Defragmentation")}
     world.passes()
-    assert [verb for verb, plural, _ in world.cluster.calls if plural == "reservations"] == ["list"]  # at the start
+    assert [call.verb for call in world.cluster.calls if call.plural == "reservations"] == ["list"]  # at the start
     before = len(world.cluster.calls)
     world.passes(3)
     assert len(world.cluster.calls) == before
@@ -209,7 +209,7 @@ def test_a_gang_whose_pods_were_partly_placed_elsewhere_keeps_its_reservation_an
     assert world.kept_spec["minAvailable"] == 1
     before = len(world.cluster.calls)
     world.passes(3)
-    assert not [one for one in world.cluster.calls[before:] if one[0] in {"patch", "delete"}]
+    assert not [call for call in world.cluster.calls[before:] if call.verb in {"patch", "delete"}]
 
 
 @pytest.mark.parametrize(("error", "status"), [(InvalidObjectError, 422), (ForbiddenError, 403)])
@@ -217,7 +217,7 @@ def test_a_gang_gets_a_new_reservation_where_the_crd_or_the_rules_are_older(
     world: World, error: type[KubeError], status: int
 ) -> None:
     refused = error(call("patch", RESERVATIONS, "starving-large"), failure(status))
-    world.cluster.faults["patch", "reservations"] = [refused]
+    world.cluster.faults["patch reservations"] = [refused]
     wait_for_fewer(world)
     assert not world.is_kept
 
@@ -247,7 +247,7 @@ def test_a_failed_deletion_is_tried_again(world: World) -> None:
     world.reserve()
     world.policies = {}
     error = ServerError(call("delete", RESERVATIONS, "starving-large"), failure(500))
-    world.cluster.faults["delete", "reservations"] = [error]
+    world.cluster.faults["delete reservations"] = [error]
     world.passes()
     assert world.is_kept
     world.passes()

@@ -190,7 +190,7 @@ def test_moves_are_surges_unless_evictions_are_asked_for() -> None:
 
     assert states(outcome) == LANDED
     assert not any("method" in move for move in world.moves())
-    assert not any(verb == "patch" and plural == "pods" for verb, plural, _ in world.cluster.calls)
+    assert not any(call.verb == "patch" and call.plural == "pods" for call in world.cluster.calls)
 
 
 def test_what_cannot_surge_is_evicted_first_and_says_why() -> None:
@@ -206,7 +206,7 @@ def test_what_cannot_surge_is_evicted_first_and_says_why() -> None:
 
 
 def refuse_evictions(world: Surging) -> None:
-    world.cluster.faults[("evict", "pods")] = [blocked("x") for _ in range(1000)]
+    world.cluster.faults["evict pods"] = [blocked("x") for _ in range(1000)]
 
 
 def test_of_a_namespace_all_is_read_once_for_moves_that_are_made_together() -> None:
@@ -215,7 +215,7 @@ def test_of_a_namespace_all_is_read_once_for_moves_that_are_made_together() -> N
     pods = [one for one in world.cluster.raw(PODS) if one["metadata"]["name"] in LANDED]
 
     def lists() -> list[str]:
-        found = [plural for verb, plural, _ in world.cluster.calls if verb == "list"]
+        found = [call.plural for call in world.cluster.calls if call.verb == "list"]
         world.cluster.calls.clear()
         return found
 
@@ -374,7 +374,7 @@ def test_below_an_operator_that_is_too_old_no_pod_is_let_go_and_the_move_says_so
     said = {move.get("reason"): move.get("message", "") for move in world.moves()}
     assert want_text in said[want_reason]
     assert {state for state, _ in states(outcome).values()} <= {"Failed", "Skipped"}
-    assert not any(verb == "patch" and plural == "pods" for verb, plural, _ in world.cluster.calls)
+    assert not any(call.verb == "patch" and call.plural == "pods" for call in world.cluster.calls)
     assert evicted(world.cluster) == []
 
 

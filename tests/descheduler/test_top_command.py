@@ -258,7 +258,7 @@ def test_where_there_is_no_terminal_one_frame_is_shown(cluster: FakeCluster, cap
     assert "4 nodes, 0 empty" in text
     assert "plan-1 of policy nightly: Running" in text
     assert "\x1b" not in text
-    assert {plural for verb, plural, _ in cluster.calls if verb == "list"} == {
+    assert {call.plural for call in cluster.calls if call.verb == "list"} == {
         "nodes",
         "pods",
         "reservations",
@@ -281,7 +281,7 @@ def test_the_json_has_every_node(cluster: FakeCluster, capsys: Captured) -> None
         "heldPlaces": 0,
         "requestedRatio": {"cpu": 0.75, "memory": 0.0156},
     }
-    assert not [verb for verb, _, _ in cluster.calls if verb != "list"]
+    assert not [call.verb for call in cluster.calls if call.verb != "list"]
 
 
 def test_names_and_the_wide_table_have_every_node(
@@ -301,7 +301,7 @@ def test_names_and_the_wide_table_have_every_node(
 
 def test_a_cluster_without_berth_has_nodes_too(cluster: FakeCluster, capsys: Captured) -> None:
     missing = NotFoundError(call("list", MIGRATION_PLANS, ""), failure(404, "no such resource"))
-    cluster.faults["list", "migrationplans"] = [missing]
+    cluster.faults["list migrationplans"] = [missing]
 
     assert run(["top", "--once"]) == 0
     assert "4 nodes" in capsys.readouterr().out

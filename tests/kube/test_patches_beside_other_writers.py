@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from api_server_in_memory import ApiServerInMemory
 from berth_core.labels import HANDOVER_TAINT
 from berth_kube.client import KubeClient
 from berth_kube.resources import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
@@ -13,7 +14,6 @@ from berth_operator.capabilities.queues import manifests
 from berth_operator.reservation import pod_patches
 from berth_sandbox.sandbox import Sandbox
 from contended_nodes import labels_for_all
-from fake_api import FakeApi
 from foreign_patches import FOREIGN_PATCHES, NODE, WITHIN, BesideAnotherWriter, ForeignPatch, lost, senders
 from waiting import eventually
 
@@ -33,7 +33,7 @@ def require_nothing_lost(client: KubeClient, case: ForeignPatch, namespace: str 
 
 @CASES
 def test_in_memory_nothing_of_another_writer_is_lost_when(case: ForeignPatch) -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     body: dict[str, Any] = case.before()
     namespace = "default" if case.resource is PODS else None
     body["metadata"] |= {"uid": f"uid-{body['metadata']['name']}", **({"namespace": namespace} if namespace else {})}
@@ -84,7 +84,7 @@ def test_on_a_real_api_server_nothing_of_another_writer_is_lost_when(
 
 def test_a_taint_of_ours_that_is_there_already_stands_once() -> None:
     case = FOREIGN_PATCHES["a node is guarded"]
-    api = FakeApi()
+    api = ApiServerInMemory()
     api.put(NODES, case.before() | {"status": {}})
     for _ in range(2):
         case.act(api.as_client(), {})

@@ -2,11 +2,12 @@
 
 import threading
 
+from api_server_in_memory import ApiServerInMemory, error
 from berth_core.reservations import ObjectReference
 from berth_kube.errors import ServerError
 from berth_kube.events import build_event
+from berth_kube.resources import EVENTS
 from berth_operator.reservation.act.context import EventRecorder, RecordedEvent
-from fake_api import FakeApi, error
 from waiting import soon
 
 
@@ -15,12 +16,12 @@ def saying(reason: str) -> RecordedEvent:
     return RecordedEvent(about, "Normal", reason, f"it is {reason}")
 
 
-def reasons(api: FakeApi) -> list[str]:
-    return [body["reason"] for (plural, _, _), body in tuple(api.objects.items()) if plural == "events"]
+def reasons(api: ApiServerInMemory) -> list[str]:
+    return [body["reason"] for body in api.raw(EVENTS)]
 
 
 def test_events_are_written_in_order_until_stopped() -> None:
-    api, stop = FakeApi(), threading.Event()
+    api, stop = ApiServerInMemory(), threading.Event()
     recorder = EventRecorder(api.as_client())
     thread = threading.Thread(target=recorder.run, args=(stop,), daemon=True)
     thread.start()
@@ -34,7 +35,7 @@ def test_events_are_written_in_order_until_stopped() -> None:
 
 
 def test_few_events_are_written_while_much_is_to_be_done() -> None:
-    api, stop = FakeApi(), threading.Event()
+    api, stop = ApiServerInMemory(), threading.Event()
     recorder = EventRecorder(api.as_client(), lambda: True)
     for reason in ("Pending", "Available", "Succeeded"):
         recorder.record(saying(reason))
@@ -53,7 +54,7 @@ def test_few_events_are_written_while_much_is_to_be_done() -> None:
 
 
 def test_an_event_that_cannot_be_written_keeps_no_other_back() -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     recorder = EventRecorder(api.as_client())
     recorder.record(saying("Pending"))
     recorder.record(saying("Available"))
@@ -66,7 +67,7 @@ def test_an_event_that_cannot_be_written_keeps_no_other_back() -> None:
 
 
 def test_what_is_told_while_thousands_wait_is_left_out() -> None:
-    recorder = EventRecorder(FakeApi().as_client())
+    recorder = EventRecorder(ApiServerInMemory().as_client())
     for _ in range(10_001):
         recorder.record(saying("Pending"))
     written = 0

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from account_calls import changed
+from api_server_in_memory import error
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, RESERVATION_LABEL
 from berth_core.objects import Toleration
 from berth_core.reservations import (
@@ -27,7 +28,6 @@ from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.reservation.store.reservations import read_reservation
 from berth_operator.settings import OperatorSettings
 from builders import as_api, node, task
-from fake_api import error
 from handover_builders import PLACE_UID, place
 from operator_harness import OperatorHarness, harness
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api_server_in_memory import error
 from berth_core.labels import BEST_EFFORT_LABEL, FENCE_LABEL, STANDING_FENCE_LABEL
 from berth_core.objects import Pod
 from berth_kube.errors import ForbiddenError
@@ -12,7 +13,6 @@ from berth_kube.resources import PODS
 from berth_operator.reservation.act.guards import BestEffortPods
 from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, Key
 from builders import pod
-from fake_api import error
 from operator_harness import OperatorHarness, harness
 
 __all__ = ["harness"]

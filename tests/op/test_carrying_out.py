@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api_server_in_memory import error
 from berth_core.labels import HANDOVER_GATE, RESERVATION_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
 from berth_core.objects import Container, Pod, ResourceRequirements
@@ -38,7 +39,6 @@ from berth_operator.reservation.actions import (
 )
 from berth_operator.reservation.observation import Verdict
 from builders import as_api, task
-from fake_api import error
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot
 from operator_harness import OperatorHarness, harness
 
@@ -298,7 +298,7 @@ def test_the_path_is_proven_by_a_pod_that_comes_back_gated(harness: OperatorHarn
     assert seen is not None
     assert seen.probe is not None
     assert seen.probe.gated is want
-    assert not [key for key in harness.api.objects if key[0] == "pods"]
+    assert not harness.api.objects["pods"]
 
 
 def test_a_proof_covers_the_namespace_first_and_asks_again_for_this_registration_and_then_for_any(

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api_server_in_memory import error
 from berth_core.labels import HANDOVER_GATE, HANDOVER_TAINT, MANAGED_BY_OPERATOR, MANAGED_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION
 from berth_core.objects import Pod
@@ -18,7 +19,6 @@ from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.runtime.workqueue import STRAYS_KEY, KeyKind
 from builders import NOON, as_api, pod, task
-from fake_api import error
 from handover_builders import DEADLINE, PLACE_UID, note, observe, owner_pod, place, placeholder, slot
 from operator_harness import OperatorHarness, harness
 
@@ -127,7 +127,7 @@ def test_what_belongs_to_a_reservation_that_is_gone_is_released(harness: Operato
     harness.know(owner, held)
     orphans(harness).release(PLACE_UID)
     assert not harness.stored(owner).spec.scheduling_gates
-    assert ("pods", "berth-system", held.metadata.name) not in harness.api.objects
+    assert ("berth-system", held.metadata.name) not in harness.api.objects["pods"]
 
 
 @pytest.mark.parametrize("deleted", [None, "2026-11-21T11:59:00Z"])
@@ -245,29 +245,29 @@ def our_class() -> dict[str, Any]:
 def test_priority_classes_of_ours_go_with_the_last_reservation(harness: OperatorHarness) -> None:
     harness.know_classes(our_class(), {"metadata": {"name": "batch"}, "value": 0})
     sweep(harness).run()
-    assert [name for plural, _, name in harness.api.objects if plural == "priorityclasses"] == ["batch"]
+    assert [name for _, name in harness.api.objects["priorityclasses"]] == ["batch"]
 
 
 def test_priority_classes_stay_while_a_reservation_lives(harness: OperatorHarness) -> None:
     harness.know_classes(our_class())
     harness.know(of=place())
     sweep(harness).run()
-    assert ("priorityclasses", "", "berth-placeholder-0") in harness.api.objects
+    assert ("", "berth-placeholder-0") in harness.api.objects["priorityclasses"]
 
 
 def test_a_class_that_somebody_deleted_is_made_again(harness: OperatorHarness) -> None:
     harness.know_classes(our_class())
     harness.priorities.forget(0)
-    harness.api.objects.pop(("priorityclasses", "", "berth-placeholder-0"))
+    harness.api.objects["priorityclasses"].pop(("", "berth-placeholder-0"))
     harness.perform(CreatePlaceholder(task(), 0))
-    assert ("priorityclasses", "", "berth-placeholder-0") in harness.api.objects
+    assert ("", "berth-placeholder-0") in harness.api.objects["priorityclasses"]
 
 
 # --- the webhook's scope
 
 
 def covered(harness: OperatorHarness) -> list[str] | None:
-    body = harness.api.objects.get((MUTATING_WEBHOOKS.plural, "", WEBHOOK_CONFIGURATION))
+    body = harness.api.objects[MUTATING_WEBHOOKS.plural].get(("", WEBHOOK_CONFIGURATION))
     if body is None:
         return None
     values: list[str] = body["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
@@ -307,7 +307,7 @@ def test_a_new_authority_is_registered_at_once(harness: OperatorHarness) -> None
     harness.scope.reconcile()
     harness.client_config["caBundle"] = "Yg=="
     assert harness.scope.reconcile()
-    body = harness.api.objects[MUTATING_WEBHOOKS.plural, "", WEBHOOK_CONFIGURATION]
+    body = harness.api.objects[MUTATING_WEBHOOKS.plural]["", WEBHOOK_CONFIGURATION]
     assert {one["clientConfig"]["caBundle"] for one in body["webhooks"]} == {"Yg=="}
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api_server_in_memory import error
 from berth_core.labels import FENCE_LABEL, HANDOVER_LABEL, PLACEHOLDER_LABEL, RESERVATION_LABEL, SUCCESSOR_LABEL
 from berth_core.names import FENCE_CONFIG_MAP, fence_name
 from berth_core.objects import LabelSelector, Pod
@@ -18,7 +19,6 @@ from berth_operator.reservation.manifests import FENCE_PRIORITY
 from berth_operator.reservation.store.nodes import GuardableNode, PlacedPod
 from berth_operator.runtime.workqueue import KeyKind
 from builders import NOON, as_api, pod
-from fake_api import error
 from handover_builders import DEADLINE, note, owner_pod, place, slot
 from operator_harness import OperatorHarness, harness
 
@@ -85,7 +85,7 @@ def test_a_fence_takes_no_room_cannot_be_preempted_and_ends_by_itself(harness: O
 def test_no_kubelet_starts_the_fence_of_a_hand_over(harness: OperatorHarness) -> None:
     know_node(harness)
     fence_manager(harness).create("node-a", DEADLINE, NOON)
-    (spec,) = (body["spec"] for (kind, _, name), body in harness.api.objects.items() if (kind, name) == ("pods", FENCE))
+    (spec,) = (body["spec"] for (_, name), body in harness.api.objects["pods"].items() if name == FENCE)
     (volume,), (container,) = spec["volumes"], spec["containers"]
     assert volume["configMap"] == {"name": FENCE_CONFIG_MAP}, "not optional, and nothing makes it"
     assert [mount["name"] for mount in container["volumeMounts"]] == [volume["name"]]
@@ -163,7 +163,7 @@ def test_of_the_fences_of_an_earlier_operator_those_count_that_have_not_ended(
     """Beside one that has ended, a placeholder waits for the guard to be seen; it is deleted all the same."""
     know_node(harness)
     fence_manager(harness).create("node-a", DEADLINE, NOON)
-    harness.api.objects["pods", "berth-system", FENCE]["status"] = {"phase": phase}
+    harness.api.objects["pods"]["berth-system", FENCE]["status"] = {"phase": phase}
     harness.cache.put_fenced("node-a", is_fenced=False)
     mine = fence_manager(harness)
     assert mine.find() == {"node-a"}
@@ -175,7 +175,7 @@ def test_of_the_fences_of_an_earlier_operator_those_count_that_have_not_ended(
 def test_a_fence_goes_with_its_node(harness: OperatorHarness) -> None:
     know_node(harness)
     hand_over(harness)
-    del harness.api.objects["nodes", "", "node-a"]
+    del harness.api.objects["nodes"]["", "node-a"]
     node_guard(harness).reconcile("node-a", NOON)
     assert fences(harness) == []
 
@@ -302,11 +302,11 @@ def test_a_priority_class_that_was_taken_away_is_made_again(harness: OperatorHar
     keeper = node_guard(harness)
     with pytest.raises(ForbiddenError):
         keeper.reconcile("node-a", NOON)
-    harness.api.objects = {key: one for key, one in harness.api.objects.items() if key[0] != "priorityclasses"}
+    harness.api.objects["priorityclasses"].clear()
     del harness.api.faults[CREATE]
     keeper.reconcile("node-a", NOON)
     assert [one.spec.priority_class_name for one in fences(harness)] == ["berth-placeholder-1000000000"]
-    assert any(key[0] == "priorityclasses" for key in harness.api.objects)
+    assert harness.api.objects["priorityclasses"]
 
 
 def test_a_fence_that_is_given_requests_on_its_way_in_is_taken_away(

@@ -10,11 +10,11 @@ from typing import Final
 
 import pytest
 
+from api_server_in_memory import error
 from berth_core.names import fence_name
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.errors import AlreadyExistsError
 from berth_kube.resources import NODES, PODS, Resource
-from fake_api import error
 from handover_builders import DEADLINE
 from handover_simulation import NODE, Actor, HandoverSimulation, KilledError
 
@@ -48,7 +48,7 @@ WRITES: Final = count_writes()
 def calls_of_a_hand_over(*, pod_slots: str, counted: bool) -> list[str]:
     """Return the operator's calls in a hand-over that nothing disturbs, on a node that is fenced off already."""
     simulation = HandoverSimulation()
-    simulation.api.objects["nodes", "", NODE]["status"] = {"allocatable": {"cpu": "4", "pods": pod_slots}}
+    simulation.api.objects["nodes"]["", NODE]["status"] = {"allocatable": {"cpu": "4", "pods": pod_slots}}
     simulation.start_operator()
     if counted:
         simulation.cache.pod_counts.replace((), "1")

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
+from api_server_in_memory import ApiServerInMemory
 from berth_operator.admission.certificates import (
     CertificateBundle,
     CertificateManager,
@@ -22,7 +23,6 @@ from berth_operator.admission.certificates import (
 from berth_operator.settings import OperatorSettings, WebhookSettings
 from berth_service.certificates import KeyPair, make_authority, sign_server, to_pem
 from builders import NOON
-from fake_api import FakeApi
 from issuers import Issuer, bundle_of
 
 SERVICE: Final = "berth-webhook"
@@ -39,7 +39,7 @@ def issuer(tmp_path: Path) -> Issuer:
     return Issuer(tmp_path / "mounted", HOST, NOON)
 
 
-def replica(api: FakeApi, folder: Path | str) -> CertificateManager:
+def replica(api: ApiServerInMemory, folder: Path | str) -> CertificateManager:
     webhook = WebhookSettings(service=SERVICE, certificate_seconds=LIFE.total_seconds(), certificate_folder=str(folder))
     return CertificateManager(api.as_client(), OperatorSettings(webhook=webhook))
 
@@ -71,14 +71,14 @@ def calls(called: CertificateBundle, trusting: bytes, now: datetime) -> bool:
 
 def test_a_first_replica_serves_what_the_issuer_has_made_already(issuer: Issuer) -> None:
     issued = issuer.issue(NOON)
-    one = replica(FakeApi(), issuer.folder)
+    one = replica(ApiServerInMemory(), issuer.folder)
     one.refresh(NOON)
     assert replace(served(one), path="") == issued
     assert served(one).path
 
 
 def test_own_certificates_serve_until_the_issuers_authority_has_been_announced_a_while(issuer: Issuer) -> None:
-    one = replica(FakeApi(), issuer.folder)
+    one = replica(ApiServerInMemory(), issuer.folder)
     one.refresh(NOON)
     own = served(one)
     issued = issuer.issue(NOON)
@@ -96,7 +96,7 @@ def test_own_certificates_serve_until_the_issuers_authority_has_been_announced_a
 
 def test_a_renewed_certificate_of_the_same_authority_is_served_at_the_next_look(issuer: Issuer) -> None:
     issuer.issue(NOON)
-    one = replica(FakeApi(), issuer.folder)
+    one = replica(ApiServerInMemory(), issuer.folder)
     one.refresh(NOON)
     now = check(one, NOT_YET_SETTLED + 1, NOON)
     renewed = issuer.issue(now)
@@ -105,7 +105,7 @@ def test_a_renewed_certificate_of_the_same_authority_is_served_at_the_next_look(
 
 
 def test_a_replica_that_sees_an_older_certificate_leaves_the_newer_one(issuer: Issuer, tmp_path: Path) -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     late = Issuer(tmp_path / "late", HOST, NOON)
     late.write(issuer.issue(NOON))
     one, other = replica(api, issuer.folder), replica(api, late.folder)
@@ -121,7 +121,7 @@ def test_a_replica_that_sees_an_older_certificate_leaves_the_newer_one(issuer: I
 
 def test_without_the_issuer_own_certificates_follow_before_its_last_one_ends(issuer: Issuer) -> None:
     issued = issuer.issue(NOON, life=10 * LIFE)
-    one = replica(FakeApi(), issuer.folder)
+    one = replica(ApiServerInMemory(), issuer.folder)
     one.refresh(NOON)
     issuer.remove()
     now, announced = NOON, served(one).authorities
@@ -136,7 +136,7 @@ def test_without_the_issuer_own_certificates_follow_before_its_last_one_ends(iss
 
 
 def test_an_operator_that_no_longer_has_an_issuer_goes_back_to_own_certificates(issuer: Issuer) -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     issued = issuer.issue(NOON)
     replica(api, issuer.folder).refresh(NOON)
     one = replica(api, "")
@@ -155,7 +155,7 @@ def test_an_operator_that_no_longer_has_an_issuer_goes_back_to_own_certificates(
 @pytest.mark.parametrize("seed", range(3))
 def test_over_all_of_time_two_replicas_serve_what_was_announced_a_look_before(issuer: Issuer, seed: int) -> None:
     """The issuer renews, changes its authority, loses its Secret and comes back; both look at any time."""
-    random, api, now = Random(seed), FakeApi(), NOON  # noqa: S311 - moments, no keys
+    random, api, now = Random(seed), ApiServerInMemory(), NOON  # noqa: S311 - moments, no keys
     both = [replica(api, issuer.folder), replica(api, issuer.folder)]
     for one in both:
         one.refresh(now)
@@ -179,7 +179,7 @@ def test_over_all_of_time_two_replicas_serve_what_was_announced_a_look_before(is
 
 def test_a_file_that_is_just_being_replaced_changes_nothing(issuer: Issuer) -> None:
     issuer.issue(NOON)
-    one = replica(FakeApi(), issuer.folder)
+    one = replica(ApiServerInMemory(), issuer.folder)
     one.refresh(NOON)
     before = served(one)
     (issuer.folder / "tls.key").write_bytes(renew(None, TERMS, NOON).key)
@@ -215,7 +215,7 @@ def test_an_issued_certificate_is_not_served_with(issued: CertificateBundle, wan
 
 def test_an_own_certificate_serves_where_the_issued_one_cannot_be(issuer: Issuer) -> None:
     issuer.write(named("elsewhere.svc"))
-    one = replica(FakeApi(), issuer.folder)
+    one = replica(ApiServerInMemory(), issuer.folder)
     check(one, 3 * NOT_YET_SETTLED, NOON)
     assert served(one).authority_key
     assert calls(served(one), served(one).authorities, NOON)
@@ -240,7 +240,7 @@ def test_keys_of_other_kinds_and_authorities_between_are_served(issuer: Issuer) 
     text = key.private_bytes(serialization.Encoding.PEM, *plain)
     chain = to_pem(leaf) + to_pem(between.certificate)
     issuer.write(CertificateBundle(to_pem(OTHER.certificate), b"", chain, text, ""))
-    one = replica(FakeApi(), issuer.folder)
+    one = replica(ApiServerInMemory(), issuer.folder)
     one.refresh(NOON)
     assert served(one).certificate == chain
     served(one).to_context()

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api_server_in_memory import ApiServerInMemory, error
 from berth_core.objects import ObjectMeta
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
@@ -21,28 +22,29 @@ from berth_operator.runtime.controller import Controller
 from berth_operator.runtime.workqueue import Key, KeyKind, WorkQueue
 from berth_operator.settings import HandoverSettings, OperatorSettings
 from builders import FakeClock, as_api
-from fake_api import FakeApi, error
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot
 from waiting import soon
 
 PLACE_KEY = Key(KeyKind.RESERVATION, PLACE_UID)
 
 
-class Watched(FakeApi):
+class Watched(ApiServerInMemory):
     """An API server that forbids to watch."""
 
     def watch(self, *_: Any, **__: Any) -> Iterator[Any]:  # noqa: ANN401 - takes what the client takes
         raise error(ForbiddenError, "no right to watch")
 
 
-class Closable(FakeApi):
+class Closable(ApiServerInMemory):
     """An API server whose connections can be closed."""
 
     def close(self) -> None:
         """There are none."""
 
 
-def build_engine(api: FakeApi, settings: OperatorSettings | None = None) -> tuple[Controller, Cache, WorkQueue]:
+def build_engine(
+    api: ApiServerInMemory, settings: OperatorSettings | None = None
+) -> tuple[Controller, Cache, WorkQueue]:
     queue = WorkQueue()
     cache = Cache(queue.add)
     scope = WebhookRegistration(
@@ -57,7 +59,7 @@ def build_engine(api: FakeApi, settings: OperatorSettings | None = None) -> tupl
 
 
 def test_a_node_that_was_only_unheard_of_is_not_lost() -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     engine, cache, _ = build_engine(api)
     cache.put_reservation(place())
     cache.put_placeholder(placeholder())
@@ -68,7 +70,7 @@ def test_a_node_that_was_only_unheard_of_is_not_lost() -> None:
 
 
 def test_a_node_that_the_api_server_does_not_know_is_lost() -> None:
-    engine, cache, _ = build_engine(FakeApi())
+    engine, cache, _ = build_engine(ApiServerInMemory())
     cache.put_reservation(place())
     cache.put_placeholder(placeholder())
     seen = engine._reservations._observe(PLACE_UID)
@@ -84,7 +86,7 @@ QUIET = {
 
 @pytest.mark.parametrize("reservation", QUIET.values(), ids=QUIET.keys())
 def test_the_api_server_is_not_asked_about_the_nodes_of(reservation: Any) -> None:  # noqa: ANN401 - the case
-    api = FakeApi()
+    api = ApiServerInMemory()
     engine, cache, _ = build_engine(api)
     cache.put_reservation(reservation)
     if not reservation.phase.terminal:
@@ -94,7 +96,7 @@ def test_the_api_server_is_not_asked_about_the_nodes_of(reservation: Any) -> Non
 
 
 def test_what_fails_is_tried_again_later_each_time_and_at_once_after_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, _, queue = build_engine(FakeApi())
+    engine, _, queue = build_engine(ApiServerInMemory())
     delays: list[float] = []
     monkeypatch.setattr(queue, "add", lambda _key, delay=0.0: delays.append(delay))
     for _ in range(8):
@@ -109,7 +111,7 @@ def test_what_fails_is_tried_again_later_each_time_and_at_once_after_a_success(m
 
 
 def test_a_key_that_comes_without_the_lease_makes_its_next_holder_sweep() -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     engine, _, queue = build_engine(api)
     engine._spawn("worker", engine._work)
     queue.add(PLACE_KEY)
@@ -136,7 +138,7 @@ def test_a_watch_that_is_forbidden_ends_the_start_with_that_word() -> None:
 
 def test_a_replica_that_acts_no_more_believes_what_the_next_leader_writes() -> None:
     """It answers reviews for a while: a place that another one holds by now has to count."""
-    engine, cache, _ = build_engine(FakeApi())
+    engine, cache, _ = build_engine(ApiServerInMemory())
     pending, held = place(slot(SlotState.PENDING), phase=ReservationPhase.PENDING), place(slot(SlotState.HELD))
     cache.put_reservation(pending)
     cache.put_written(PLACE_UID, pending.status, cache.epoch)
@@ -151,7 +153,7 @@ def test_a_replica_that_acts_no_more_believes_what_the_next_leader_writes() -> N
 
 @pytest.mark.parametrize("passes_by_itself", [True, False])
 def test_the_first_list_of_reservations_is_tried_again_only_if_its_error_passes(*, passes_by_itself: bool) -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     kind = ServerError if passes_by_itself else ForbiddenError
     api.faults = {"list reservations ": error(kind, "not now")}
     engine, _, _ = build_engine(api)
@@ -165,7 +167,7 @@ def test_the_first_list_of_reservations_is_tried_again_only_if_its_error_passes(
 
 
 def test_a_replica_compares_what_it_knows_whenever_kopf_has_listed_whether_it_leads_or_not() -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     engine, cache, _ = build_engine(api)
     engine._lease.acquire = lambda **_: False  # type: ignore[method-assign]
     engine._spawn("leader", engine._lead)
@@ -178,7 +180,7 @@ def test_a_replica_compares_what_it_knows_whenever_kopf_has_listed_whether_it_le
 
 
 def test_a_beginning_or_a_changed_spec_is_tried_without_the_waits_of_earlier_failures() -> None:
-    engine, _, _ = build_engine(FakeApi())
+    engine, _, _ = build_engine(ApiServerInMemory())
     engine._failures = {PLACE_KEY: 7, Key(KeyKind.RESERVATION, "another"): 3}
     engine.forget_failures(PLACE_KEY)
     assert engine._failures == {Key(KeyKind.RESERVATION, "another"): 3}
@@ -206,7 +208,7 @@ def test_the_steps_of_starting_placeholders_are_looked_at_together_and_the_last_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("berth_operator.reservation.throttle.time", SimpleNamespace(monotonic=lambda: 100.0))
-    api = FakeApi()
+    api = ApiServerInMemory()
     engine, cache, queue = build_engine(api)
     engine._lease.held = lambda: True  # type: ignore[method-assign]
     reservation = place(slot(SlotState.PENDING, 0), slot(SlotState.PENDING, 1), replicas=2)
@@ -228,7 +230,7 @@ def test_the_steps_of_starting_placeholders_are_looked_at_together_and_the_last_
 
 
 def test_what_was_not_listed_yet_is_named() -> None:
-    engine, _, _ = build_engine(FakeApi())
+    engine, _, _ = build_engine(ApiServerInMemory())
     names = "Reservations, placeholders, fences, owners, nodes, priority-classes, quotas, limit-ranges"
     assert engine.why_not_serving() == f"the cache is not complete: {names}"
 
@@ -237,7 +239,7 @@ def test_what_was_not_listed_yet_is_named() -> None:
 def test_places_of_the_expired_are_released_before_any_status_is_written_while_the_workers_are_behind(
     late: float, first: list[str]
 ) -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     engine, cache, queue = build_engine(api)
     queue._late_seconds = late
     engine._lease.held = lambda: True  # type: ignore[method-assign]
@@ -258,7 +260,7 @@ def test_places_of_the_expired_are_released_before_any_status_is_written_while_t
 
 
 def test_no_more_slots_of_a_namespace_change_hands_at_once_than_are_left_for_others() -> None:
-    engine, cache, queue = build_engine(FakeApi(), OperatorSettings(handover=HandoverSettings(at_once=6)))
+    engine, cache, queue = build_engine(ApiServerInMemory(), OperatorSettings(handover=HandoverSettings(at_once=6)))
     for name, node, started in (("a", "node-a", False), ("b", "node-b", False), ("c", "node-c", True)):
         cache.put_owner(owner_pod(name, given=note(node=node), started=started, node=node if started else ""))
     waiting = tuple(AssignSlot(owner_pod(f"next-{index}"), note(index)) for index in range(3))
@@ -270,7 +272,7 @@ def test_no_more_slots_of_a_namespace_change_hands_at_once_than_are_left_for_oth
 
 
 def test_an_owner_that_has_to_wait_for_long_is_not_kept_back_meanwhile() -> None:
-    engine, _, _ = build_engine(FakeApi())
+    engine, _, _ = build_engine(ApiServerInMemory())
     gated, waiting = AssignSlot(owner_pod("gated"), note()), AssignSlot(owner_pod("waiting", gates=()), note())
     key = Key(KeyKind.RESERVATION, PLACE_UID)
     engine._reservations._fair_sharing.delay = lambda *_: 59.0  # type: ignore[method-assign]
@@ -280,7 +282,7 @@ def test_an_owner_that_has_to_wait_for_long_is_not_kept_back_meanwhile() -> None
 
 
 def test_what_a_status_claims_is_held_against_the_placeholders_until_it_is_known_to_be_ours() -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     engine, cache, _ = build_engine(api)
     engine._lease.held = lambda: True  # type: ignore[method-assign]
     forged = place(slot(SlotState.RELEASED, node=""), phase=ReservationPhase.FAILED, reason="Forged")
@@ -300,7 +302,7 @@ def test_what_a_status_claims_is_held_against_the_placeholders_until_it_is_known
 
 
 def test_a_status_counts_as_told_from_the_moment_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     engine, cache, _ = build_engine(api)
     engine._lease.held = lambda: True  # type: ignore[method-assign]
     pending = place(slot(SlotState.PENDING, node=""), phase=ReservationPhase.PENDING)

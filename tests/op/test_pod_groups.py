@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from api_server_in_memory import error
 from berth_core.labels import MANAGED_BY_OPERATOR, MANAGED_LABEL, RESERVATION_LABEL
 from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.pod_groups import VOLCANO_SCHEDULER
@@ -15,7 +16,6 @@ from berth_operator.reservation.act.guards import FenceManager
 from berth_operator.reservation.actions import AssignSlot, CreatePlaceholder
 from berth_operator.schedulers.volcano import build_pod_group, is_gang
 from builders import task
-from fake_api import error
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder, slot
 from operator_harness import OperatorHarness, harness
 
@@ -70,23 +70,23 @@ def test_all_placeholders_join_one_group_that_is_made_before_them(harness: Opera
     whole = gang()
     calls = harness.perform(*(CreatePlaceholder(whole.spec.tasks[0], index) for index in range(3)), of=whole)
     created = [call.split()[1] for call in calls if call.startswith("create")]
-    assert [plural for plural in created if plural != "priorityclasses"] == ["podgroups", "pods", "pods", "pods"]
+    assert [plural for plural in created if plural != "priorityclasses"] == ["volcanopodgroups", "pods", "pods", "pods"]
     assert {one.metadata.annotations[ANNOTATION] for one in harness.cache.placeholders()} == {GROUP}
     assert stored_minimum(harness) == 3
 
 
 def test_a_reservation_of_the_stock_scheduler_has_no_group(harness: OperatorHarness) -> None:
     calls = harness.perform(CreatePlaceholder(task(replicas=3), 0), of=place(replicas=3))
-    assert not [call for call in calls if "podgroups" in call]
+    assert not [call for call in calls if "volcanopodgroups" in call]
     (made,) = harness.cache.placeholders()
     assert ANNOTATION not in made.metadata.annotations
 
 
 def test_without_volcanos_crd_each_placeholder_is_scheduled_by_itself(harness: OperatorHarness) -> None:
-    harness.api.faults[f"create podgroups {GROUP}"] = error(NotFoundError)
+    harness.api.faults[f"create volcanopodgroups {GROUP}"] = error(NotFoundError)
     whole = gang()
     calls = harness.perform(*(CreatePlaceholder(whole.spec.tasks[0], index) for index in range(3)), of=whole)
-    assert len([call for call in calls if "podgroups" in call]) == 1
+    assert len([call for call in calls if "volcanopodgroups" in call]) == 1
     assert [ANNOTATION in one.metadata.annotations for one in harness.cache.placeholders()] == [False] * 3
 
 
@@ -103,8 +103,8 @@ def test_the_minimum_is_dropped_before_the_first_slot_changes_hands(harness: Ope
     owner = owner_pod()
     harness.know(owner, of=held)
     calls = harness.perform(AssignSlot(owner, note()), AssignSlot(owner, note()), of=held)
-    assert [call.split()[:2] for call in calls][:2] == [["merge", "podgroups"], ["patch", "pods"]]
-    assert len([call for call in calls if "podgroups" in call]) == 1
+    assert [call.split()[:2] for call in calls][:2] == [["merge", "volcanopodgroups"], ["patch", "pods"]]
+    assert len([call for call in calls if "volcanopodgroups" in call]) == 1
     assert stored_minimum(harness) == 1
 
 
@@ -112,7 +112,7 @@ def test_the_minimum_is_dropped_before_the_first_slot_changes_hands(harness: Ope
 def test_a_placeholder_after_the_first_owner_belongs_to_no_group(harness: OperatorHarness, state: SlotState) -> None:
     rest = gang(state, SlotState.HELD, SlotState.PENDING, min_available=2)
     calls = harness.perform(CreatePlaceholder(rest.spec.tasks[0], 2), of=rest)
-    assert not [call for call in calls if "podgroups" in call]
+    assert not [call for call in calls if "volcanopodgroups" in call]
     (made,) = harness.cache.placeholders()
     assert ANNOTATION not in made.metadata.annotations
 
@@ -158,7 +158,7 @@ def test_a_cluster_without_such_reservations_is_asked_once(harness: OperatorHarn
     made = harness.pod_groups
     for everything in (True, False, False):
         assert made.collect(lambda _uid: True, everything=everything) == ()
-    assert len([call for call in harness.api.calls if "podgroups" in call]) == 1
+    assert len([call for call in harness.api.calls if "volcanopodgroups" in call]) == 1
 
 
 def test_a_sweep_deletes_so_many_that_it_is_soon_over_and_the_next_ones_delete_the_rest(

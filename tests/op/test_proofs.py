@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api_server_in_memory import ApiServerInMemory, error
 from berth_core.errors import RetryableError
 from berth_core.labels import HANDOVER_GATE, PROBE_LABEL, PROBE_REGISTRATION_LABEL, RESERVATION_LABEL
 from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
@@ -21,7 +22,6 @@ from berth_operator.reservation.store.cache import Cache
 from berth_operator.runtime.workqueue import Key
 from berth_operator.settings import OperatorSettings
 from builders import NOON, FakeClock
-from fake_api import FakeApi, error
 from handover_builders import PLACE_UID, observe, place, placeholder, slot
 
 
@@ -29,7 +29,7 @@ from handover_builders import PLACE_UID, observe, place, placeholder, slot
 class Bench:
     """A prover beside an API server whose webhook is up or down."""
 
-    api: FakeApi = field(default_factory=FakeApi)
+    api: ApiServerInMemory = field(default_factory=ApiServerInMemory)
     queued: list[Key] = field(default_factory=list)
     is_up: bool = True
     behind: int = 0
@@ -112,7 +112,7 @@ def test_a_probe_that_fails_has_the_registration_put_right(bench: Bench) -> None
     bench.api.objects.clear()
     bench.is_up = False
     bench.prover.probe_path()
-    assert ("mutatingwebhookconfigurations", "", WEBHOOK_CONFIGURATION) in bench.api.objects
+    assert ("", WEBHOOK_CONFIGURATION) in bench.api.objects["mutatingwebhookconfigurations"]
 
 
 @pytest.mark.parametrize("behind", [0, 2])

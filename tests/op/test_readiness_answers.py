@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from api_server_in_memory import ApiServerInMemory, error
 from berth_core.errors import InputError
 from berth_kube.errors import ServerError
 from berth_operator.runtime import app
@@ -15,7 +16,6 @@ from berth_operator.runtime.app import App
 from berth_operator.runtime.loop_threads import LoopThread
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock
-from fake_api import FakeApi, error
 from health_port import PATIENCE_SECONDS, ask, ask_state
 from waiting import eventually
 
@@ -31,7 +31,7 @@ class Operator:
     """A program whose health port is open and whose start has come no further, in an event loop that can be stuck."""
 
     def __init__(self, port: int = 0) -> None:
-        api = FakeApi()
+        api = ApiServerInMemory()
         api.faults = CERTIFICATE_IS_REFUSED
         api.close = lambda: None  # type: ignore[attr-defined]
         self.clock = FakeClock()

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from api_server_in_memory import ApiServerInMemory, error
 from berth_core import RESERVATION_LABEL, RESERVEABLE_ANNOTATION, Pod, Reservation, ReservationOwner, SlotState
 from berth_core.pod_groups import as_reserveable, takes_word_of_group
 from berth_kube.errors import ForbiddenError, KubeError, NotFoundError, ServerError
@@ -17,7 +18,6 @@ from berth_operator.reservation.act.pending_owners import PendingOwners, Reserve
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock, as_api, pod
-from fake_api import FakeApi, error
 from handover_builders import PLACE_UID, UNSCHEDULABLE, place, slot
 from json_patches import apply
 from webhook_calls import review
@@ -38,7 +38,7 @@ class World:
     """A window's Reservation with a held slot, and an API server with groups and pods."""
 
     def __init__(self, *groups: dict[str, Any], window: Reservation = WINDOW) -> None:
-        self.api = FakeApi()
+        self.api = ApiServerInMemory()
         for one in groups:
             self.api.put(VOLCANO_POD_GROUPS, one)
         self.cache = Cache(lambda _key: None)
@@ -121,7 +121,7 @@ def test_whether_a_pod_is_gated(one: Pod, groups: list[dict[str, Any]], want: bo
 def test_a_group_is_read_once_for_many_pods_and_not_where_its_word_changes_nothing() -> None:
     world = World(group(), window=place(*(slot(SlotState.HELD, n) for n in range(3)), replicas=3, owners=OWNERS))
     assert all(world.review(member(f"member-{number}")).reservation for number in range(3))
-    assert world.api.calls == ["get podgroups books"]
+    assert world.api.calls == ["get volcanopodgroups books"]
     other = World(group(), window=place(slot(SlotState.HELD)))
     assert not other.review(member()).reservation
     assert other.api.calls == []
@@ -130,7 +130,7 @@ def test_a_group_is_read_once_for_many_pods_and_not_where_its_word_changes_nothi
 def test_a_group_that_cannot_be_read_says_nothing() -> None:
     world = World(group())
     for kind in (ServerError, NotFoundError, ForbiddenError):
-        world.api.faults["get podgroups books"] = error(kind)
+        world.api.faults["get volcanopodgroups books"] = error(kind)
         assert not world.review(member()).reservation
 
 
@@ -152,7 +152,7 @@ def test_no_pod_is_annotated_that_gets_no_slot() -> None:
 def test_groups_are_not_listed_for_reservations_of_other_owners() -> None:
     world = World(group(), window=place(slot(SlotState.HELD)))
     assert world.waiting(refused()) == []
-    assert [call for call in world.api.calls if "podgroups" in call] == []
+    assert [call for call in world.api.calls if "volcanopodgroups" in call] == []
 
 
 @pytest.mark.parametrize("kind", [ForbiddenError, ServerError])

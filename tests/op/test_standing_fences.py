@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
+from api_server_in_memory import error
 from berth_core.labels import (
     AWAITS_CAPACITY_LABEL,
     BEST_EFFORT_LABEL,
@@ -26,7 +27,6 @@ from berth_operator.reservation.manifests import FenceKind, build_standing_fence
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.settings import PlaceholderSettings
 from builders import NOON, pod
-from fake_api import error
 from handover_builders import awaiting, place, placeholder
 from operator_harness import OperatorHarness, harness
 
@@ -36,7 +36,6 @@ AWAITING = place(capacity=Capacity.WHEN_FREE, fence=Fence.NODE)
 
 
 def know_nodes(harness: OperatorHarness, *names: str, pod_slots: str = "110") -> None:
-    harness.api.identifies = True
     for name in names:
         status = {"allocatable": {"pods": pod_slots}}
         harness.api.put(NODES, {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {}, "status": status})
@@ -100,9 +99,9 @@ def test_a_fence_is_renewed_before_it_ends_and_the_old_one_goes_after_it(harness
             harness.cache.fences.put(msgspec.convert(body | {"metadata": stamped | {"resourceVersion": "900"}}, Pod))
     created = datetime.fromisoformat("2026-11-21T12:00:00+00:00")
     reconcile(harness, now=created + timedelta(seconds=1799))
-    before = {name for _, _, name in harness.api.objects if name.startswith("standing-fence")}
+    before = {name for _, name in harness.api.objects["pods"] if name.startswith("standing-fence")}
     reconcile(harness, now=created + timedelta(seconds=1801))
-    after = {name for _, _, name in harness.api.objects if name.startswith("standing-fence")}
+    after = {name for _, name in harness.api.objects["pods"] if name.startswith("standing-fence")}
     assert len(before) == len(after) == 2
     assert not before & after
 

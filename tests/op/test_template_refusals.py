@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api_server_in_memory import ApiServerInMemory, error
 from berth_core.labels import RESERVATION_LABEL
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
@@ -18,7 +19,6 @@ from berth_operator.reservation.act.pending_owners import TemplateRefusals
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings
 from builders import NOON, FakeClock, as_api, bare_pod, label_owner, pod, task
-from fake_api import FakeApi, error
 from handover_builders import place, slot
 
 WEB = {"app": "web"}
@@ -30,7 +30,7 @@ class Bench:
     """Refusals, with the API server and the cache that they work on."""
 
     def __init__(self, *reservations: Reservation) -> None:
-        self.api, self.clock = FakeApi(), FakeClock(NOON)
+        self.api, self.clock = ApiServerInMemory(), FakeClock(NOON)
         self.cache = Cache(lambda _key: None)
         for one in reservations:
             self.cache.put_reservation(one)
@@ -56,7 +56,7 @@ class Bench:
         """Return the name of each pod that was told something, and what."""
         while self.recorder.write_next():
             pass
-        found = [body for (plural, _, _), body in self.api.objects.items() if plural == EVENTS.plural]
+        found = self.api.raw(EVENTS)
         assert {(one["reason"], one["type"], one["involvedObject"]["kind"]) for one in found} <= {
             ("TemplateDiffers", "Warning", "Pod")
         }

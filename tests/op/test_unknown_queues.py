@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from api_server_in_memory import error
 from berth_core.errors import RetryableError
 from berth_core.queues import QUEUE_API_VERSION, QUEUE_KIND
 from berth_core.reservations import Reservation, ReservationReason
@@ -13,7 +14,6 @@ from berth_operator.reservation.actions import Validate
 from berth_operator.reservation.decide import decide
 from berth_operator.reservation.observation import Observation
 from builders import as_api, queue
-from fake_api import error
 from handover_builders import PLACE_UID, place
 from operator_harness import OperatorHarness, harness
 
@@ -109,7 +109,7 @@ def test_after_a_minute_without_its_queue_it_is_invalid(harness: OperatorHarness
 def test_where_there_are_no_queues_or_they_may_not_be_listed_any_name_will_do(
     harness: OperatorHarness, kind: type[KubeError]
 ) -> None:
-    harness.api.faults["list queues "] = error(kind)
+    harness.api.faults["list volcanoqueues "] = error(kind)
 
     validate(harness)
 

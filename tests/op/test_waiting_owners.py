@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_server_in_memory import ApiServerInMemory, error
 from berth_core.labels import MOVE_ANNOTATION, RESERVATION_LABEL
 from berth_core.matching import owner_matches
 from berth_core.migration_plans import PLAN_API_VERSION, PLAN_KIND
@@ -28,7 +29,6 @@ from berth_operator.reservation.store.slot_matching import SlotFinder
 from berth_operator.runtime.workqueue import WAITING_KEY, Key, KeyKind
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock, as_api, label_owner, object_owner, owner, pod
-from fake_api import FakeApi, error
 from handover_builders import (
     PROVEN,
     UNSCHEDULABLE,
@@ -217,7 +217,7 @@ def test_the_index_asks_only_reservations_that_may_mean_the_pod(owner_of: Callab
 
 @dataclass
 class Search:
-    api: FakeApi = field(default_factory=FakeApi)
+    api: ApiServerInMemory = field(default_factory=ApiServerInMemory)
     queued: list[tuple[Key, float]] = field(default_factory=list)
     cache: Cache = field(default_factory=lambda: Cache(lambda _key: None))
 

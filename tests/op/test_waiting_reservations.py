@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api_server_in_memory import error
 from berth_core.labels import DRAINING_TAINT, SLOT_ANNOTATION
 from berth_core.objects import Pod, Taint
 from berth_core.reservations import Capacity, Fence, Reservation, ReservationPhase, ReservationReason, SlotState
@@ -19,7 +20,6 @@ from berth_operator.reservation.node_choice import NodeChoice
 from berth_operator.reservation.observation import NodeAccess, Observation, Survey, build_survey
 from berth_operator.reservation.store.nodes import GuardableNode
 from builders import NOON, as_api, node, owner, pod, task
-from fake_api import error
 from handover_builders import (
     awaiting,
     decide_now,
@@ -272,7 +272,7 @@ def test_a_gang_that_may_fence_too_few_nodes_fences_none(harness: OperatorHarnes
     assert len(choose(harness, with_uid(one_is_enough, "pair")).nodes) == 1
 
 
-@pytest.mark.parametrize("call", ["get jobs batch", "get podgroups team"])
+@pytest.mark.parametrize("call", ["get jobs batch", "get volcanopodgroups team"])
 def test_what_only_says_when_pods_end_may_fail(harness: OperatorHarness, call: str) -> None:
     job_owner = msgspec.structs.replace(owner("Job", "batch"), api_version="batch/v1")
     group = {"scheduling.k8s.io/group-name": "team"}

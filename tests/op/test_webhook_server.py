@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
+from api_server_in_memory import ApiServerInMemory, error
 from berth_core.errors import InputError
 from berth_core.names import WEBHOOK_SECRET
 from berth_core.reservations import ReservationPhase, SlotState
@@ -25,7 +26,6 @@ from berth_operator.admission.server import WebhookServer
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
 from builders import NOON
-from fake_api import FakeApi, error
 from handover_builders import place, slot
 from waiting import eventually
 from webhook_calls import OWNER, SETTINGS, post, review, running_server, trusting
@@ -344,7 +344,7 @@ async def test_a_port_that_is_taken_is_told() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         settings = OperatorSettings(webhook=WebhookSettings(port=taken.getsockname()[1]))
-        keeper = CertificateManager(FakeApi().as_client(), settings)
+        keeper = CertificateManager(ApiServerInMemory().as_client(), settings)
         keeper.refresh(NOON)
         server = WebhookServer(Admission(Cache(lambda _key: None)), keeper, settings)
         with pytest.raises(InputError, match="webhook address"):
@@ -356,7 +356,7 @@ async def test_a_port_that_is_taken_is_told() -> None:
 
 
 def test_the_certificate_is_made_once_and_kept() -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     keeper = CertificateManager(api.as_client(), SETTINGS)
     assert [keeper.refresh(NOON), keeper.refresh(NOON)] == [True, False]
     again = CertificateManager(api.as_client(), SETTINGS)
@@ -374,7 +374,7 @@ ADDRESSES: dict[str, tuple[WebhookSettings, str]] = {
 
 @pytest.mark.parametrize(("webhook", "want"), ADDRESSES.values(), ids=ADDRESSES.keys())
 def test_the_certificate_names_how_the_webhook_is_called(webhook: WebhookSettings, want: str) -> None:
-    keeper = CertificateManager(FakeApi().as_client(), OperatorSettings(webhook=webhook))
+    keeper = CertificateManager(ApiServerInMemory().as_client(), OperatorSettings(webhook=webhook))
     keeper.refresh(NOON)
     assert keeper.bundle is not None
     leaf = x509.load_pem_x509_certificate(keeper.bundle.certificate)
@@ -383,12 +383,12 @@ def test_the_certificate_names_how_the_webhook_is_called(webhook: WebhookSetting
 
 
 def test_of_two_replicas_that_begin_at_once_one_takes_the_certificate_of_the_other() -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     other = CertificateManager(api.as_client(), SETTINGS)
     other.refresh(NOON)
-    secret = api.objects.pop(("secrets", "berth-system", WEBHOOK_SECRET))
+    secret = api.objects["secrets"].pop(("berth-system", WEBHOOK_SECRET))
 
-    class Late(FakeApi):
+    class Late(ApiServerInMemory):
         """The Secret appears between the look and the creation."""
 
         def create(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - never returns
@@ -404,19 +404,19 @@ def damage(secret: dict[str, Any]) -> None:
     secret["data"]["tls.crt"] = "?"
 
 
-def remove(api: FakeApi) -> None:
-    del api.objects["secrets", "berth-system", WEBHOOK_SECRET]
+def remove(api: ApiServerInMemory) -> None:
+    del api.objects["secrets"]["berth-system", WEBHOOK_SECRET]
 
 
-MISHAPS: dict[str, Callable[[FakeApi], None]] = {
-    "damaged": lambda api: damage(api.objects["secrets", "berth-system", WEBHOOK_SECRET]),
+MISHAPS: dict[str, Callable[[ApiServerInMemory], None]] = {
+    "damaged": lambda api: damage(api.objects["secrets"]["berth-system", WEBHOOK_SECRET]),
     "deleted": remove,
 }
 
 
 @pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS.keys())
-def test_a_secret_that_was_spoilt_gets_back_what_is_being_served(mishap: Callable[[FakeApi], None]) -> None:
-    api = FakeApi()
+def test_a_secret_that_was_spoilt_gets_back_what_is_being_served(mishap: Callable[[ApiServerInMemory], None]) -> None:
+    api = ApiServerInMemory()
     keeper = CertificateManager(api.as_client(), SETTINGS)
     keeper.refresh(NOON)
     served = keeper.bundle
@@ -429,7 +429,7 @@ def test_a_secret_that_was_spoilt_gets_back_what_is_being_served(mishap: Callabl
 
 
 def test_of_two_replicas_that_renew_at_once_one_takes_the_certificate_of_the_other() -> None:
-    api = FakeApi()
+    api = ApiServerInMemory()
     first, second = (CertificateManager(api.as_client(), SETTINGS) for _ in range(2))
     first.refresh(NOON)
     second.refresh(NOON)
@@ -463,7 +463,7 @@ CLIENT_CONFIGS = {
 @pytest.mark.parametrize(("settings", "want"), CLIENT_CONFIGS.values(), ids=CLIENT_CONFIGS.keys())
 def test_how_the_api_server_reaches_the_webhook(settings: WebhookSettings, want: dict[str, Any]) -> None:
     whole = OperatorSettings(webhook=settings)
-    keeper = CertificateManager(FakeApi().as_client(), whole)
+    keeper = CertificateManager(ApiServerInMemory().as_client(), whole)
     keeper.refresh(NOON)
     server = WebhookServer(Admission(Cache(lambda _key: None)), keeper, whole)
     assert keeper.bundle is not None

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from api_server_in_memory import ApiServerInMemory
 from berth_core.clock import format_precise_timestamp
 from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import OPERATOR_LEASE
@@ -29,7 +30,6 @@ from berth_operator.runtime.controller import Controller
 from berth_operator.runtime.workqueue import WAITING_KEY, Key, KeyKind, WorkQueue
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock, as_api
-from fake_api import FakeApi
 from handover_builders import GATED, PLACE_UID, PROVEN, owner_pod, place, placeholder, slot, with_condition
 
 Raw = dict[str, Any]
@@ -64,17 +64,17 @@ class KilledError(BaseException):
 
 
 @dataclass
-class FallibleApi(FakeApi):
+class FallibleApi(ApiServerInMemory):
     """An API server that may be away; `after` is told of each write that was carried out."""
 
     is_up: bool = True
     after: Callable[[str], None] = lambda _call: None
 
-    def _tell(self, verb: str, resource: Resource, name: str) -> None:
+    def _called(self, verb: str, resource: Resource, name: str, subresource: str = "") -> None:
         if not self.is_up:
             call, failure = Call(verb, f"{resource.plural} {name}"), Failure(message="away")
             raise UnreachableError(call, failure, url="https://127.0.0.1:1", acted=False)
-        super()._tell(verb, resource, name)
+        super()._called(verb, resource, name, subresource)
 
     def merge_patch(self, resource: Resource, name: str, body: Any, **rest: Any) -> Any:
         answer = super().merge_patch(resource, name, body, **rest)
@@ -86,15 +86,8 @@ class FallibleApi(FakeApi):
         self.after(f"patch {resource.plural}")
         return answer
 
-    def delete(self, resource: Resource, name: str, *, namespace: str | None = None, **rest: Any) -> None:
-        """Delete at once what no kubelet has to end."""
-        self._tell("delete", resource, name)
-        body = self._find(resource, name, namespace)
-        if resource is PODS and body["spec"].get("nodeName") and rest.get("grace_seconds") != 0:
-            body["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
-            self.put(resource, body)
-        else:
-            del self.objects[self._key(resource, name, namespace)]
+    def delete(self, resource: Resource, name: str, **rest: Any) -> None:
+        super().delete(resource, name, **rest)
         self.after(f"delete {resource.plural}")
 
 
@@ -106,7 +99,7 @@ class HandoverSimulation:
     """What the schedulers see a step late."""
 
     clock: FakeClock = field(default_factory=FakeClock)
-    api: FallibleApi = field(default_factory=FallibleApi)
+    api: FallibleApi = field(default_factory=lambda: FallibleApi(pods_linger=True))
     away: set[Actor] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
     on_write: Callable[[str], None] = lambda _call: None
@@ -198,7 +191,7 @@ class HandoverSimulation:
                 continue
             age = now - self._since.setdefault((meta["uid"], step), now)
             if step == "ends" and age >= _GRACE_SECONDS:
-                del self.api.objects["pods", meta["namespace"], meta["name"]]
+                del self.api.objects["pods"][meta["namespace"], meta["name"]]
             elif step == "starts" and age >= _START_SECONDS:
                 raw["status"]["phase"] = "Running"
                 self.api.put(PODS, raw)
@@ -210,7 +203,7 @@ class HandoverSimulation:
         is_guarded = any(taint["key"] == HANDOVER_TAINT for taint in node["spec"].get("taints") or ())
         is_full = any(raw["spec"].get("nodeName") for raw in seen[PODS])
         for pod in sorted(seen[PODS], key=lambda raw: raw["metadata"]["creationTimestamp"]):
-            raw = self.api.objects.get(("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]))
+            raw = self.api.objects["pods"].get((pod["metadata"]["namespace"], pod["metadata"]["name"]))
             is_pending = not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates")
             if raw is None or raw["spec"].get("nodeName") or not is_pending:
                 continue
@@ -295,7 +288,7 @@ class HandoverSimulation:
         return [taint["value"] for taint in node["spec"].get("taints") or () if taint["key"] == HANDOVER_TAINT]
 
     def pod(self, name: str) -> Pod:
-        return msgspec.convert(self.api.objects["pods", "default", name], Pod)
+        return msgspec.convert(self.api.objects["pods"]["default", name], Pod)
 
     def _notes(self) -> dict[str, str]:
         return self.pod("web-0").metadata.annotations
@@ -313,8 +306,7 @@ class HandoverSimulation:
         self.faults += [fault for fault in wrong if fault not in self.faults]
 
     def _list(self, resource: Resource) -> list[Raw]:
-        found = [body for (plural, _, _), body in self.api.objects.items() if plural == resource.plural]
-        return [msgspec.json.decode(msgspec.json.encode(body)) for body in found]
+        return [msgspec.json.decode(msgspec.json.encode(body)) for body in self.api.raw(resource)]
 
 
 def _bound(raw: Raw) -> Raw:

@@ -100,7 +100,7 @@ class HeldSimulation(QueueSimulation):
         self.settle()
         self.end(self._placeholder(uid)["metadata"]["name"], HOME)  # type: ignore[index]
         self.settle()
-        found = self.api.objects[PODS.plural, "b", name]
+        found = self.api.objects[PODS.plural]["b", name]
         found["spec"] = {**found["spec"], "schedulingGates": [], "nodeName": "node-a"}
         self.api.put(PODS, found)
         self.settle()
@@ -113,11 +113,7 @@ class HeldSimulation(QueueSimulation):
     # --- what is there
 
     def reservations(self, namespace: str = "b") -> list[Body]:
-        return [
-            body
-            for (kind, within, _), body in self.api.objects.items()
-            if (kind, within) == ("reservations", namespace)
-        ]
+        return [body for (within, _), body in self.api.objects["reservations"].items() if within == namespace]
 
     def reservation(self, name: str) -> Body:
         found = [body for body in self.reservations() if body["metadata"]["name"].startswith(name)]
@@ -139,7 +135,7 @@ class HeldSimulation(QueueSimulation):
 
     def waits(self, name: str) -> bool:
         """Return whether a pod of the second queue has the queue's gate."""
-        gates = self.api.objects[PODS.plural, "b", name]["spec"].get("schedulingGates", [])
+        gates = self.api.objects[PODS.plural]["b", name]["spec"].get("schedulingGates", [])
         return {"name": QUEUE_GATE} in gates
 
     def is_over(self, body: Body) -> bool:
@@ -150,7 +146,7 @@ class HeldSimulation(QueueSimulation):
         return str(slots[0]["state"])
 
     def _pods(self, namespace: str | None = None) -> list[Body]:
-        found = [(within, body) for (kind, within, _), body in self.api.objects.items() if kind == PODS.plural]
+        found = [(within, body) for (within, _), body in self.api.objects[PODS.plural].items()]
         return [body for within, body in found if namespace in (None, within)]
 
     def _placeholder(self, uid: str) -> Body | None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
+from api_server_in_memory import ApiServerInMemory
 from berth_core.objects import Pod, PriorityClass
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
@@ -25,7 +26,6 @@ from berth_operator.runtime.workqueue import Key
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock, as_api
 from capability_kernels import build_kernel
-from fake_api import FakeApi
 from handover_builders import place
 
 
@@ -33,7 +33,7 @@ from handover_builders import place
 class OperatorHarness:
     """The operator's parts around an API server in memory."""
 
-    api: FakeApi
+    api: ApiServerInMemory
     cache: Cache
     scope: WebhookRegistration
     queued: list[Key]
@@ -124,7 +124,7 @@ def harness() -> OperatorHarness:
 
 
 def build_harness(build: type[Harness]) -> Harness:
-    api = FakeApi()
+    api = ApiServerInMemory()
     queued: list[Key] = []
     cache = Cache(queued.append)
     client_config = {"url": "https://127.0.0.1:1/handover", "caBundle": "YQ=="}

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from api_server_in_memory import ApiServerInMemory, error
 from berth_core import (
     QUEUE_API_VERSION,
     QUEUE_GATE,
@@ -25,14 +26,13 @@ from berth_operator.runtime.workqueue import Key
 from berth_operator.settings import OperatorSettings
 from builders import NOON_TEXT, FakeClock, as_api, pod
 from capability_kernels import build_kernel
-from fake_api import FakeApi, error
 
 MILLION: Final = 1_000_000
 GUARANTEE: Final = {"guarantee": {"resource": {"memory": "200M"}}}
 
 
 @dataclass
-class QueueApi(FakeApi):
+class QueueApi(ApiServerInMemory):
     """An API server without Kueue, unless a test installs it."""
 
     has_kueue: bool = False
@@ -56,7 +56,7 @@ def memory_node(name: str, memory: str = "500M", **changes: Any) -> GuardableNod
 class QueueSimulation:
     """One operator at a time; `restart` puts another in its place, which knows only what the API server holds."""
 
-    api: QueueApi = field(default_factory=lambda: QueueApi(identifies=True))
+    api: QueueApi = field(default_factory=QueueApi)
     nodes: tuple[GuardableNode, ...] = (memory_node("node-a"), memory_node("node-b"))
     leads: bool = True
     is_stale: bool = False
@@ -119,8 +119,7 @@ class QueueSimulation:
 
     def write(self, name: str, *, namespaces: str = "", created: str = NOON_TEXT, **spec: Any) -> None:  # noqa: ANN401 - a field of the spec
         """Create a queue or replace its spec; its namespaces have the label `team`."""
-        key = (QUEUES.plural, "", name)
-        known = self.api.objects.get(key, {"metadata": {"generation": 0}})
+        known = self.api.objects[QUEUES.plural].get(("", name), {"metadata": {"generation": 0}})
         meta = {"name": name, "uid": f"uid-{name}", "creationTimestamp": created}
         meta["generation"] = known["metadata"]["generation"] + 1
         selector = {"matchLabels": {"team": namespaces or name}}
@@ -129,7 +128,7 @@ class QueueSimulation:
         self.api.put(QUEUES, {**body, "spec": {"namespaceSelector": selector, **spec}, **status})
 
     def delete_queue(self, name: str) -> None:
-        del self.api.objects[QUEUES.plural, "", name]
+        del self.api.objects[QUEUES.plural]["", name]
 
     def submit(self, name: str, namespace: str, *, memory: str = "100M", created: str = NOON_TEXT, **rest: Any) -> None:  # noqa: ANN401 - fields of a pod
         """Create a pod, which gets the gate if the webhook is registered for its namespace."""
@@ -142,12 +141,12 @@ class QueueSimulation:
         self.api.put(PODS, body)
 
     def end(self, name: str, namespace: str) -> None:
-        del self.api.objects[PODS.plural, namespace, name]
+        del self.api.objects[PODS.plural][namespace, name]
 
     # --- what is there
 
     def gated_namespaces(self) -> list[str]:
-        found = self.api.objects.get((MUTATING_WEBHOOKS.plural, "", "berth-queues"))
+        found = self.api.objects[MUTATING_WEBHOOKS.plural].get(("", "berth-queues"))
         if found is None:
             return []
         names: list[str] = found["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
@@ -157,13 +156,12 @@ class QueueSimulation:
         """Return the names of the pods without the gate."""
         return sorted(
             name
-            for (kind, within, name), body in self.api.objects.items()
-            if (kind, within) == (PODS.plural, namespace)
-            and {"name": QUEUE_GATE} not in body["spec"].get("schedulingGates", [])
+            for (within, name), body in self.api.objects[PODS.plural].items()
+            if within == namespace and {"name": QUEUE_GATE} not in body["spec"].get("schedulingGates", [])
         )
 
     def queue(self, name: str) -> GatedQueue:
-        return GatedQueue.read(self.api.objects[QUEUES.plural, "", name])
+        return GatedQueue.read(self.api.objects[QUEUES.plural]["", name])
 
     def says(self, name: str, type_: QueueCondition) -> tuple[str, str]:
         found = self.queue(name).condition(type_)

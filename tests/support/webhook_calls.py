@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from api_server_in_memory import ApiServerInMemory
 from berth_core.reservations import SlotState
 from berth_operator.admission.certificates import CertificateManager
 from berth_operator.admission.reviews import Admission
@@ -17,7 +18,6 @@ from berth_operator.admission.server import WebhookServer
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings, WebhookSettings
 from builders import as_api, pod
-from fake_api import FakeApi
 from handover_builders import place, slot
 
 SETTINGS = OperatorSettings(webhook=WebhookSettings(port=0))
@@ -35,7 +35,7 @@ OWNER = review(as_api(pod(labels={"app": "web"})))
 async def running_server(admission: Admission | None = None) -> AsyncIterator[tuple[WebhookServer, CertificateManager]]:
     cache = Cache(lambda _key: None)
     cache.put_reservation(place(slot(SlotState.HELD)))
-    keeper = CertificateManager(FakeApi().as_client(), SETTINGS)
+    keeper = CertificateManager(ApiServerInMemory().as_client(), SETTINGS)
     keeper.refresh(datetime.now(UTC))
     server = WebhookServer(admission or Admission(cache), keeper, SETTINGS)
     await server.start()

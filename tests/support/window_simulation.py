@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from api_server_in_memory import ApiServerInMemory
 from berth_core import (
     WINDOW_API_VERSION,
     WINDOW_KIND,
@@ -27,7 +28,6 @@ from berth_operator.runtime.workqueue import Key
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock, as_api, pod
 from capability_kernels import build_kernel
-from fake_api import FakeApi
 
 NAMESPACE: Final = "batch"
 EARLY: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -62,7 +62,7 @@ def big_node(name: str, *, cpu: str = "64", memory: str = "256Gi", **labels: str
 
 
 @dataclass
-class NamingApi(FakeApi):
+class NamingApi(ApiServerInMemory):
     """An API server that gives what is created a uid and a date."""
 
     def create(self, resource: Resource, body: Mapping[str, Any], **rest: Any) -> Any:  # noqa: ANN401 - as the client
@@ -103,7 +103,7 @@ class WindowSimulation:
             self.controller.store.put(ReservationWindow.read(body))
 
     def _stored(self, plural: str) -> list[dict[str, Any]]:
-        return [body for (kind, _, _), body in self.api.objects.items() if kind == plural]
+        return list(self.api.objects[plural].values())
 
     def _enqueue(self, key: Key, seconds: float = 0.0) -> None:
         """Queue a window; the earliest of several times counts."""
@@ -113,7 +113,7 @@ class WindowSimulation:
 
     def apply(self, body: Mapping[str, Any]) -> None:
         """Create or change a window, as a user does."""
-        known = self.api.objects.get((RESERVATION_WINDOWS.plural, NAMESPACE, body["metadata"]["name"]))
+        known = self.api.objects[RESERVATION_WINDOWS.plural].get((NAMESPACE, body["metadata"]["name"]))
         metadata = dict(body["metadata"])
         if known is not None:
             metadata["generation"] = known["metadata"]["generation"] + 1
@@ -131,7 +131,7 @@ class WindowSimulation:
         self.api.put(PODS, as_api(msgspec.structs.replace(made, status=status)))
 
     def window(self, name: str = "nightly") -> ReservationWindow:
-        return ReservationWindow.read(self.api.objects[RESERVATION_WINDOWS.plural, NAMESPACE, name])
+        return ReservationWindow.read(self.api.objects[RESERVATION_WINDOWS.plural][NAMESPACE, name])
 
     def reservations(self, *, live: bool = True) -> list[Reservation]:
         found = [Reservation.read(body) for body in self._stored(RESERVATIONS.plural)]
@@ -172,16 +172,16 @@ class WindowSimulation:
         for one in self.reservations(live=False):
             ended = self.lives[one.metadata.name][1:]
             if not one.is_live and ended and ended[0] + timedelta(hours=1) <= now:
-                del self.api.objects[RESERVATIONS.plural, NAMESPACE, one.metadata.name]
+                del self.api.objects[RESERVATIONS.plural][NAMESPACE, one.metadata.name]
                 self.cache.remove_reservation(one.metadata.uid)
 
     def finish(self, one: Reservation, phase: ReservationPhase, reason: str) -> None:
         """End a Reservation now."""
         self.lives[one.metadata.name].append(self.clock.now())
-        key = RESERVATIONS.plural, NAMESPACE, one.metadata.name
+        key = NAMESPACE, one.metadata.name
         status = {"state": {"phase": phase.value, "reason": reason}}
-        self.api.put(RESERVATIONS, {**self.api.objects[key], "status": status})
-        self.cache.put_reservation(Reservation.read(self.api.objects[key]))
+        self.api.put(RESERVATIONS, {**self.api.objects[RESERVATIONS.plural][key], "status": status})
+        self.cache.put_reservation(Reservation.read(self.api.objects[RESERVATIONS.plural][key]))
 
     def events(self) -> list[str]:
         """Return the reasons of the events that were recorded since the last call."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 from structlog.testing import capture_logs
 
+from api_server_in_memory import ApiServerInMemory, error
 from berth_core.clock import format_timestamp
 from berth_core.errors import InputError
 from berth_core.labels import EVICTIONS_LABEL, RELEASED_ANNOTATION, RELEASED_HASH, TEMPLATE_HASH_LABEL
@@ -22,7 +23,6 @@ from berth_operator.capabilities.evictions.moves import EvictionMoves, may_go
 from berth_operator.capabilities.evictions.settings import EvictionSettings
 from berth_operator.settings import OperatorSettings
 from builders import NOON, FakeClock
-from fake_api import FakeApi, error
 
 Raw = dict[str, Any]
 
@@ -83,7 +83,7 @@ DEPLOYMENT: Final[Raw] = {
 }
 
 
-class Cluster(FakeApi):
+class Cluster(ApiServerInMemory):
     """The API of a cluster in which pods are evicted, by Berth if at all."""
 
     def __init__(self, *pods: Raw) -> None:
@@ -215,7 +215,7 @@ def test_what_cannot_surge_passes_and_says_why() -> None:
 
 def test_a_deployment_in_change_is_waited_for_a_moment() -> None:
     desk = Desk(pod())
-    desk.api.objects["deployments", NAMESPACE, "web"]["status"] = {"observedGeneration": 1, "updatedReplicas": 0}
+    desk.api.objects["deployments"][NAMESPACE, "web"]["status"] = {"observedGeneration": 1, "updatedReplicas": 0}
     assert "is being rolled out or scaled. Try again" in desk.move()
     desk.after(9)
     desk.ask()
@@ -323,9 +323,9 @@ def test_another_pod_of_the_same_name_waits_by_itself() -> None:
 def test_only_so_many_pods_are_moved_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moves, "_MOST_OUT_OF_NAMESPACE", 1)
     desk = Desk(pod(), pod("web-2"))
-    desk.api.objects["replicasets", NAMESPACE, "web-a"]["spec"]["replicas"] = 2
-    desk.api.objects["deployments", NAMESPACE, "web"]["spec"]["replicas"] = 2
-    desk.api.objects["deployments", NAMESPACE, "web"]["status"]["updatedReplicas"] = 2
+    desk.api.objects["replicasets"][NAMESPACE, "web-a"]["spec"]["replicas"] = 2
+    desk.api.objects["deployments"][NAMESPACE, "web"]["spec"]["replicas"] = 2
+    desk.api.objects["deployments"][NAMESPACE, "web"]["status"]["updatedReplicas"] = 2
     desk.ask("web-2")
     desk.move()
     assert desk.api.hash_of("web-2") == RELEASED_HASH
@@ -415,7 +415,7 @@ def test_a_service_gets_the_path_of_its_own() -> None:
 def test_the_note_of_a_pod_says_who_asked_and_until_when() -> None:
     desk = Desk(pod())
     desk.move()
-    note = Note.read(desk.api.objects["pods", NAMESPACE, "web-1"]["metadata"]["annotations"])
+    note = Note.read(desk.api.objects["pods"][NAMESPACE, "web-1"]["metadata"]["annotations"])
     assert (note.plan, note.requester, note.source) == ("", KUBECTL, "a")
     assert note.until == format_timestamp(NOON + timedelta(seconds=DEADLINE_SECONDS + 15))
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from api_server_in_memory import ApiServerInMemory
 from berth_core.errors import InputError
 from berth_core.labels import PLACEHOLDER_LABEL, QUEUE_ANNOTATION, RESERVATION_LABEL
 from berth_core.objects import Pod
@@ -32,7 +33,6 @@ from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock, pod, reservation
 from capability_kernels import build_kernel
-from fake_api import FakeApi
 
 OURS = "berth-system"
 
@@ -221,7 +221,7 @@ def test_placeholders_count_in_the_queue_that_they_name_unless_volcano_counts_th
 @pytest.fixture
 def extender() -> Iterator[tuple[Extender, Cache, FakeClock]]:
     """Yield an extender that is not started."""
-    client, cache, clock = FakeApi().as_client(), Cache(lambda _: None), FakeClock()
+    client, cache, clock = ApiServerInMemory().as_client(), Cache(lambda _: None), FakeClock()
     context = Context(client, cache, OperatorSettings(), clock)
     made = Extender(
         build_kernel(context, recorder=EventRecorder(client), leads=lambda: False, enqueue=lambda _key, _seconds: None)

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import yaml
 
+from api_server_in_memory import error
 from berth_core import GatedQueue, QueueCondition, ResourceAmounts, RetryableError
 from berth_core.labels import (
     HANDOVER_GATE,
@@ -20,7 +21,6 @@ from berth_operator.metrics import REGISTRY
 from builders import as_api, owner, pod
 from conventions.pages import blocks
 from conventions.tracked import ROOT
-from fake_api import error
 from queue_simulation import GUARANTEE, QueueSimulation, megabytes, memory_node, simulated
 
 ACCEPTED, ENFORCED, COVERED, _ = QueueCondition
@@ -232,7 +232,7 @@ def test_a_gate_that_moved_is_taken_off_in_the_next_pass() -> None:
     one = simulated()
     one.submit("job", "a", gates=["example.com/other"])
     one.hear()
-    stored = one.api.objects[PODS.plural, "a", "job"]
+    stored = one.api.objects[PODS.plural]["a", "job"]
     one.api.put(PODS, {**stored, "spec": {**stored["spec"], "schedulingGates": [{"name": QUEUE_GATE}]}})
     one.is_stale = True
     one.settle()
@@ -582,11 +582,11 @@ def test_whatever_happens_no_queue_has_more_than_it_may_and_no_pod_is_lost(seed:
     for name in ("q1", "q2"):
         one.delete_queue(name)
     one.settle()
-    assert all(len(one.free(ns)) == len([k for k in one.api.objects if k[:2] == (PODS.plural, ns)]) for ns in "ab")
+    assert all(len(one.free(ns)) == len([k for k in one.api.objects[PODS.plural] if k[0] == ns]) for ns in "ab")
 
 
 def _memory(one: QueueSimulation, namespace: str, name: str) -> int:
-    (container,) = one.api.objects[PODS.plural, namespace, name]["spec"]["containers"]
+    (container,) = one.api.objects[PODS.plural][namespace, name]["spec"]["containers"]
     return megabytes(container["resources"]["requests"])
 
 
@@ -605,7 +605,7 @@ def test_a_queue_that_cannot_be_read_harms_no_other(field: dict[str, Any]) -> No
     one.namespace("bank", team="bank")
     one.write("bank", **GUARANTEE)
     one.write("odd")
-    one.api.put(QUEUES, {**one.api.objects[QUEUES.plural, "", "odd"], **field})
+    one.api.put(QUEUES, {**one.api.objects[QUEUES.plural]["", "odd"], **field})
     one.settle()
     assert one.says("bank", QueueCondition.ENFORCED) == ("True", "Gated")
     assert one.gated_namespaces() == ["bank"]

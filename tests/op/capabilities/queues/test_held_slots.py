@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from api_server_in_memory import error
 from berth_core import (
     QUEUE_API_VERSION,
     QUEUE_KIND,
@@ -19,7 +20,6 @@ from berth_kube import PODS, RESERVATIONS
 from berth_kube.errors import ForbiddenError, KubeError, ServerError
 from berth_operator.metrics import REGISTRY
 from builders import NOON_TEXT
-from fake_api import error
 from held_slot_simulation import HELD, HOME, SHAPE, HeldSimulation, simulated_slots
 from queue_simulation import megabytes
 
@@ -109,7 +109,7 @@ def test_the_placeholder_that_takes_over_when_an_end_is_put_off_counts_no_second
     one.come_for("first", "q2-held-0")
     one.settle()
     uid = one.reservation("q2-held-0")["metadata"]["uid"]
-    before = one.api.objects[PODS.plural, HOME, f"holds-{one.reservation('q2-held-0')['metadata']['name']}"]
+    before = one.api.objects[PODS.plural][HOME, f"holds-{one.reservation('q2-held-0')['metadata']['name']}"]
     meta = {**before["metadata"], "name": "holds-next", "uid": "uid-next", "labels": before["metadata"]["labels"]}
     one.api.put(PODS, {**before, "metadata": meta})
     one.settle()
@@ -138,7 +138,7 @@ def test_what_a_terminating_pod_leaves_is_asked_for_before_it_has_ended() -> Non
     one.submit("next", "b")
     one.settle()
     assert (one.allocated(), len(one.live())) == (200, 1), "kept for the next, and for no more"
-    found = one.api.objects[PODS.plural, "b", "first"]
+    found = one.api.objects[PODS.plural]["b", "first"]
     found["metadata"] = {**found["metadata"], "deletionTimestamp": NOON_TEXT}
     one.api.put(PODS, found)
     one.settle()
@@ -408,7 +408,7 @@ def test_a_pod_that_takes_a_year_to_terminate_is_not_held_a_second_time() -> Non
     one.come_for("first", "q2-held-0")
     one.settle()
     one.hand_over("first", "q2-held-0")
-    found = one.api.objects[PODS.plural, "b", "first"]
+    found = one.api.objects[PODS.plural]["b", "first"]
     in_a_year = format_timestamp(one.clock.now() + timedelta(days=365))
     found["metadata"] = {**found["metadata"], "deletionTimestamp": in_a_year}
     one.api.put(PODS, found)

@@ -283,7 +283,7 @@ def test_switched_off_nothing_is_kept(change: dict[str, Any]) -> None:
 def test_without_a_queue_nothing_is_kept() -> None:
     one = fenced()
     assert one.cache.fence_users("node-a") == {"b"}
-    del one.api.objects[QUEUES.plural, "", "q2"]
+    del one.api.objects[QUEUES.plural]["", "q2"]
     one.settle()
     assert one.cache.fence_users("node-a") == frozenset()
 
@@ -300,7 +300,6 @@ def test_a_node_that_a_limit_keeps_from_its_fence_is_said() -> None:
 
 
 def know(harness: OperatorHarness, *names: str) -> None:
-    harness.api.identifies = True
     for name in names:
         amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
         status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}

@@ -26,10 +26,10 @@ def simulated(**spec: Any) -> WindowSimulation:  # noqa: ANN401 - a field of the
 def see_slots(one: WindowSimulation, phase: ReservationPhase, *slots: dict[str, Any]) -> None:
     """Let the operator hear what became of the slots of the only Reservation."""
     (held,) = one.reservations()
-    key = RESERVATIONS.plural, NAMESPACE, held.metadata.name
+    key = NAMESPACE, held.metadata.name
     status = {"state": {"phase": phase.value, "reason": "AwaitingCapacity"}, "slots": list(slots)}
-    one.api.put(RESERVATIONS, {**one.api.objects[key], "status": status})
-    one.cache.put_reservation(Reservation.read(one.api.objects[key]))
+    one.api.put(RESERVATIONS, {**one.api.objects[RESERVATIONS.plural][key], "status": status})
+    one.cache.put_reservation(Reservation.read(one.api.objects[RESERVATIONS.plural][key]))
     one.controller.reconcile(Key(WINDOW, "uid-nightly"))
 
 

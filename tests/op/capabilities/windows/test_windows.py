@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import yaml
 
+from api_server_in_memory import error
 from berth_core import (
     MAY_MOVE_ANNOTATION,
     POLICY_API_VERSION,
@@ -26,7 +27,6 @@ from berth_operator.runtime.workqueue import Key
 from builders import as_api, owner, pod
 from conventions.pages import blocks
 from conventions.tracked import ROOT
-from fake_api import error
 from window_simulation import NAMESPACE, WindowSimulation, big_node, window_body
 
 HOUR: Final = timedelta(hours=1)
@@ -94,7 +94,7 @@ def test_a_reservation_that_a_user_deletes_stays_deleted() -> None:
     one = simulated()
     one.advance(at("2:00"))
     (held,) = one.reservations()
-    del one.api.objects[RESERVATIONS.plural, NAMESPACE, held.metadata.name]
+    del one.api.objects[RESERVATIONS.plural][NAMESPACE, held.metadata.name]
     one.cache.remove_reservation(held.metadata.uid)
     one.settle()
     one.advance(at("3:30"))
@@ -185,8 +185,8 @@ def test_what_is_reserved_changes_with_the_next_occurrence() -> None:
 
 def test_a_deleted_window_opens_nothing() -> None:
     one = simulated()
-    (key,) = [key for key in one.api.objects if key[0] == RESERVATION_WINDOWS.plural]
-    del one.api.objects[key]
+    (key,) = one.api.objects[RESERVATION_WINDOWS.plural]
+    del one.api.objects[RESERVATION_WINDOWS.plural][key]
     one.controller.store.remove("uid-nightly")
     one.advance(at("3:30"))
     assert not one.lives
@@ -194,8 +194,8 @@ def test_a_deleted_window_opens_nothing() -> None:
 
 def test_a_window_that_is_deleted_right_before_it_opens_opens_nothing() -> None:
     one = simulated()
-    (key,) = [key for key in one.api.objects if key[0] == RESERVATION_WINDOWS.plural]
-    del one.api.objects[key]  # the watch has not said so yet
+    (key,) = one.api.objects[RESERVATION_WINDOWS.plural]
+    del one.api.objects[RESERVATION_WINDOWS.plural][key]  # the watch has not said so yet
     one.advance(at("3:30"))
     assert not one.lives
 

@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import pytest
 
+from api_server_in_memory import error
 from berth_core import Reservation
 from berth_core.windows import WindowState
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import RESERVATION_WINDOWS, RESERVATIONS
 from berth_operator.capabilities.windows.store import WINDOW
 from berth_operator.runtime.workqueue import Key
-from fake_api import error
 from window_simulation import NAMESPACE, WindowSimulation, window_body
 
 END: Final = "2026-01-01T04:00:00Z"
@@ -32,10 +32,10 @@ def opened() -> tuple[WindowSimulation, Reservation]:
 
 def edit(one: WindowSimulation, held: Reservation, **fields: Any) -> None:  # noqa: ANN401 - parts of the object
     """Change the Reservation as another writer does, and have the operator hear of it."""
-    key = RESERVATIONS.plural, NAMESPACE, held.metadata.name
-    body = one.api.objects[key]
+    key = NAMESPACE, held.metadata.name
+    body = one.api.objects[RESERVATIONS.plural][key]
     one.api.put(RESERVATIONS, {**body, **{name: {**body[name], **part} for name, part in fields.items()}})
-    one.cache.put_reservation(Reservation.read(one.api.objects[key]))
+    one.cache.put_reservation(Reservation.read(one.api.objects[RESERVATIONS.plural][key]))
     one.settle()
 
 
@@ -103,7 +103,7 @@ def test_a_window_that_is_changed_and_deleted_in_the_middle_leaves_nothing_to_op
     assert [found.spec.replicas for found in one.reservations()] == []
     one.advance(at(3, 30))
     assert [found.spec.replicas for found in one.reservations()] == [3]
-    del one.api.objects[RESERVATION_WINDOWS.plural, NAMESPACE, "nightly"]
+    del one.api.objects[RESERVATION_WINDOWS.plural][NAMESPACE, "nightly"]
     one.controller.store.remove("uid-nightly")
     created = len(one.lives)
     one.advance(at(6, day=3))

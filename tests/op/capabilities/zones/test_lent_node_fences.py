@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import yaml
 
+from api_server_in_memory import error
 from berth_core import PREEMPTABLE_LABEL, STANDING_FENCE_LABEL, ObjectMeta, RevocableZone
 from berth_core.objects import Pod
 from berth_core.schedules import ZoneSchedule
@@ -20,7 +21,6 @@ from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.runtime.workqueue import Key, KeyKind
 from builders import as_api, pod
 from conventions.tracked import ROOT
-from fake_api import error
 from zone_harness import ZoneHarness, harness
 
 __all__ = ["harness"]
@@ -41,7 +41,6 @@ def zone_body(name: str = "rz1", **spec: Any) -> dict[str, Any]:  # noqa: ANN401
 
 def lend(harness: ZoneHarness, *nodes: str, zone: str = "rz1", **spec: Any) -> None:  # noqa: ANN401
     """Have nodes that belong to a zone."""
-    harness.api.identifies = True
     harness.api.put(REVOCABLE_ZONES, zone_body(zone, **spec))
     for name in nodes:
         meta = {"name": name, "uid": f"uid-{name}", "labels": {"volcano.sh/revocable-zone": zone}}

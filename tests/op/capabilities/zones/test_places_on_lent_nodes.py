@@ -100,7 +100,6 @@ def test_a_pod_without_labels_gets_both_at_once() -> None:
 
 def lend(harness: ZoneHarness, **spec: Any) -> LentFences:  # noqa: ANN401 - a field of the zone
     """Have a lent node with its fence as it should be at two o'clock."""
-    harness.api.identifies = True
     harness.clock.advance((OPEN - harness.clock.now()).total_seconds())
     head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "RevocableZone"}
     metadata = {"name": "rz1", "uid": "uid-rz1", "generation": 1, "resourceVersion": "1"}
