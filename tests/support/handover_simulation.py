@@ -1,4 +1,4 @@
-"""A simulated hand-over, played step by step: no threads, no waiting, one clock for all.
+"""A simulated hand-over, played step by step.
 
 The operator is the real one, except for its watches and its queue: after each step it observes and reconciles
 everything. The schedulers are adverse: the hungry pod is older than the owner and tried first, by a scheduler that sees
@@ -6,7 +6,7 @@ either nodes or pods a step late. Violations are in `HandoverSimulation.faults`.
 """
 # ruff: noqa: ANN401 - the client's own names; a raw object is anything
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -29,8 +29,9 @@ from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.runtime.controller import Controller
 from berth_operator.runtime.workqueue import WAITING_KEY, Key, KeyKind, WorkQueue
 from berth_operator.settings import OperatorSettings
-from builders import FakeClock, as_api
+from builders import as_api
 from handover_builders import GATED, PLACE_UID, PROVEN, owner_pod, place, placeholder, slot, with_condition
+from stepper import Simulation, Turn
 
 Raw = dict[str, Any]
 
@@ -63,7 +64,7 @@ class KilledError(BaseException):
     """The operator is killed in the middle of a call."""
 
 
-@dataclass
+@dataclass(eq=False)
 class FallibleApi(ApiServerInMemory):
     """An API server that may be away; `after` is told of each write that was carried out."""
 
@@ -91,17 +92,15 @@ class FallibleApi(ApiServerInMemory):
         self.after(f"delete {resource.plural}")
 
 
-@dataclass
-class HandoverSimulation:
+@dataclass(eq=False)
+class HandoverSimulation(Simulation):
     """A node for one pod: a placeholder holds it, its owner has just been created, a hungry pod waits for it."""
 
     late_view: Resource = NODES
     """What the schedulers see a step late."""
 
-    clock: FakeClock = field(default_factory=FakeClock)
     api: FallibleApi = field(default_factory=lambda: FallibleApi(pods_linger=True))
     away: set[Actor] = field(default_factory=set)
-    faults: list[str] = field(default_factory=list)
     on_write: Callable[[str], None] = lambda _call: None
     """Told of each write of the operator."""
 
@@ -226,7 +225,10 @@ class HandoverSimulation:
     # --- time
 
     def step(self, seconds: float = STEP_SECONDS) -> None:
-        """Let every actor take its step, the hungry pod's scheduler first, and advance the clock."""
+        super().step(seconds)
+
+    def turns(self, seconds: float) -> Iterator[Turn]:
+        """Yield the turns of all that are not away, the hungry pod's scheduler first."""
         acts: dict[Actor, Callable[[], None]] = {
             Actor.SCHEDULERS: self._schedule,
             Actor.KUBELET: self._end_and_start_pods,
@@ -236,8 +238,7 @@ class HandoverSimulation:
         for actor, act in acts.items():
             reaches = self.api.is_up or actor in {Actor.OPERATOR, Actor.DESCHEDULER}
             if actor not in self.away and reaches:
-                act()
-                self._judge()
+                yield act
         self.clock.advance(seconds)
         self._let_return()
 
@@ -293,17 +294,14 @@ class HandoverSimulation:
     def _notes(self) -> dict[str, str]:
         return self.pod("web-0").metadata.annotations
 
-    def _judge(self) -> None:
-        """Note what must never be."""
+    def violations(self) -> Iterator[str]:
         on_node = [raw["metadata"]["name"] for raw in self._list(PODS) if raw["spec"].get("nodeName")]
-        wrong = []
         if len(on_node) > 1:
-            wrong.append(f"over-booked: {on_node}")
+            yield f"over-booked: {on_node}"
         if "hungry" in on_node and self.pod("web-0").spec.node_name == "":
-            wrong.append("stolen")
+            yield "stolen"
         if self.slot() is not None and self.slot().state is SlotState.LOST:
-            wrong.append(f"called lost: {self.slot().message}")
-        self.faults += [fault for fault in wrong if fault not in self.faults]
+            yield f"called lost: {self.slot().message}"
 
     def _list(self, resource: Resource) -> list[Raw]:
         return [msgspec.json.decode(msgspec.json.encode(body)) for body in self.api.raw(resource)]

@@ -26,7 +26,7 @@ HOME: Final = "berth-system"
 Body = dict[str, Any]
 
 
-@dataclass
+@dataclass(eq=False)
 class HeldSimulation(QueueSimulation):
     """The two queues of the proposal, the second of which holds its guarantee in slots."""
 
@@ -138,8 +138,11 @@ class HeldSimulation(QueueSimulation):
         gates = self.api.objects[PODS.plural]["b", name]["spec"].get("schedulingGates", [])
         return {"name": QUEUE_GATE} in gates
 
+    def phase(self, body: Body) -> str:
+        return str(body.get("status", {}).get("state", {}).get("phase", ""))
+
     def is_over(self, body: Body) -> bool:
-        return body.get("status", {}).get("state", {}).get("phase") in {"Succeeded", "Failed"}
+        return self.phase(body) in {"Succeeded", "Failed"}
 
     def _state(self, body: Body) -> str:
         slots = body.get("status", {}).get("slots") or [{"state": ""}]

@@ -1,6 +1,6 @@
 """An operator's queues around an API server in memory, driven by a clock that only the test moves."""
 
-from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,19 +19,19 @@ from berth_core import (
 )
 from berth_kube import KUEUE_LOCAL_QUEUES, MUTATING_WEBHOOKS, NAMESPACES, PODS, QUEUES, Listed, NotFoundError, Resource
 from berth_operator.capabilities.queues.act import QUEUES_KEY, Queues
-from berth_operator.reservation.act.context import Context, EventRecorder
-from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.runtime.capability import Kernel
 from berth_operator.runtime.workqueue import Key
-from berth_operator.settings import OperatorSettings
-from builders import NOON_TEXT, FakeClock, as_api, pod
-from capability_kernels import build_kernel
+from builders import NOON_TEXT, as_api, pod
+from stepper import CapabilitySimulation, Turn
 
 MILLION: Final = 1_000_000
+_STEP_SECONDS: Final = 3.0
+_STEPS_TO_REST: Final = 5
 GUARANTEE: Final = {"guarantee": {"resource": {"memory": "200M"}}}
 
 
-@dataclass
+@dataclass(eq=False)
 class QueueApi(ApiServerInMemory):
     """An API server without Kueue, unless a test installs it."""
 
@@ -52,10 +52,8 @@ def memory_node(name: str, memory: str = "500M", **changes: Any) -> GuardableNod
     return msgspec.convert(body, GuardableNode)
 
 
-@dataclass
-class QueueSimulation:
-    """One operator at a time; `restart` puts another in its place, which knows only what the API server holds."""
-
+@dataclass(eq=False)
+class QueueSimulation(CapabilitySimulation[Queues]):
     api: QueueApi = field(default_factory=QueueApi)
     nodes: tuple[GuardableNode, ...] = (memory_node("node-a"), memory_node("node-b"))
     leads: bool = True
@@ -63,26 +61,21 @@ class QueueSimulation:
     """Whether the watch of pods is behind: nothing comes from it."""
 
     def __post_init__(self) -> None:
-        self.clock = FakeClock()
         self.restart()
 
+    def build(self, kernel: Kernel) -> Queues:
+        return Queues(kernel)
+
+    def is_own(self, key: Key) -> bool:
+        return key == QUEUES_KEY
+
+    def may_act(self) -> bool:
+        return self.leads
+
     def restart(self) -> None:
-        self.due: deque[Key] = deque()
-        cache = Cache(lambda *_: None)
-        for one in self.nodes:
-            cache.put_node(one)
-        self.cache = cache
-        client = self.api.as_client()
-        self.recorder = EventRecorder(client)
-        context = Context(client, cache, OperatorSettings(), self.clock)
-        kernel = build_kernel(context, recorder=self.recorder, leads=lambda: self.leads, enqueue=self._enqueue)
-        self.controller = Queues(kernel)
+        super().restart()
         self.controller.watches = self
         self.is_watching = False
-
-    def _enqueue(self, key: Key, _seconds: float = 0.0) -> None:
-        if key == QUEUES_KEY and key not in self.due:
-            self.due.append(key)
 
     def start(self) -> None:
         self.is_watching = True
@@ -100,15 +93,22 @@ class QueueSimulation:
         namespaces = self.api.list(NAMESPACES, type=Namespace)
         self.controller.store.take_namespace(Listed(namespaces.items, namespaces.resource_version))
 
+    def turns(self, seconds: float) -> Iterator[Turn]:
+        self.clock.advance(seconds)
+        yield self.controller.listen
+        yield self.hear
+        yield self._make_a_pass
+
+    def _make_a_pass(self) -> None:
+        # What is queued for later is made now: the steps are longer than any delay.
+        if self.due:
+            self.due.clear()
+            self.controller.reconcile()
+
     def settle(self) -> None:
-        """List queues, report pods, and make passes until no more is due, as time passes."""
-        for _ in range(5):
-            self.clock.advance(3.0)
-            self.controller.listen()
-            self.hear()
-            if self.due:
-                self.due.clear()
-                self.controller.reconcile()
+        """List queues, report pods, and make passes, until no more is due."""
+        for _ in range(_STEPS_TO_REST):
+            self.step(_STEP_SECONDS)
 
     # --- what users do
 
@@ -170,13 +170,6 @@ class QueueSimulation:
     def message(self, name: str, type_: QueueCondition) -> str:
         found = self.queue(name).condition(type_)
         return found.message if found else ""
-
-    def events(self) -> list[str]:
-        """Return the reasons of the events that were recorded since the last call."""
-        found = []
-        while not self.recorder._waiting.empty():
-            found.append(self.recorder._waiting.get_nowait().reason)
-        return found
 
 
 def simulated(**second: object) -> QueueSimulation:

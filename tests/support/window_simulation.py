@@ -1,13 +1,12 @@
 """An operator's windows around an API server in memory, driven by a clock that only the test moves."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from api_server_in_memory import ApiServerInMemory
 from berth_core import (
     WINDOW_API_VERSION,
     WINDOW_KIND,
@@ -18,16 +17,14 @@ from berth_core import (
     parse_timestamp,
 )
 from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
-from berth_kube import PODS, RESERVATION_WINDOWS, RESERVATIONS, Resource
+from berth_kube import PODS, RESERVATION_WINDOWS, RESERVATIONS
 from berth_operator.capabilities.windows.act import Windows
 from berth_operator.capabilities.windows.store import WINDOW
-from berth_operator.reservation.act.context import Context, EventRecorder
-from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.runtime.capability import Kernel
 from berth_operator.runtime.workqueue import Key
-from berth_operator.settings import OperatorSettings
 from builders import FakeClock, as_api, pod
-from capability_kernels import build_kernel
+from stepper import CapabilitySimulation, Turn
 
 NAMESPACE: Final = "batch"
 EARLY: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,21 +58,9 @@ def big_node(name: str, *, cpu: str = "64", memory: str = "256Gi", **labels: str
     return msgspec.convert(body, GuardableNode)
 
 
-@dataclass
-class NamingApi(ApiServerInMemory):
-    """An API server that gives what is created a uid and a date."""
-
-    def create(self, resource: Resource, body: Mapping[str, Any], **rest: Any) -> Any:  # noqa: ANN401 - as the client
-        meta = {"uid": f"uid-{body['metadata']['name']}", "creationTimestamp": "2026-01-01T00:00:00Z"}
-        return super().create(resource, {**body, "metadata": {**body["metadata"], **meta}}, **rest)
-
-
-@dataclass
-class WindowSimulation:
-    """One operator at a time; `restart` puts another in its place, which knows only what the API server holds."""
-
+@dataclass(eq=False)
+class WindowSimulation(CapabilitySimulation[Windows]):
     now: datetime = EARLY
-    api: NamingApi = field(default_factory=NamingApi)
     nodes: tuple[GuardableNode, ...] = (big_node("node-a"), big_node("node-b"))
     lives: dict[str, list[datetime]] = field(default_factory=dict)
     """By name of a Reservation, when it was created and when it ended."""
@@ -85,31 +70,22 @@ class WindowSimulation:
         self.clock = FakeClock(self.now)
         self.restart()
 
+    def build(self, kernel: Kernel) -> Windows:
+        return Windows(kernel)
+
+    def is_own(self, key: Key) -> bool:
+        return key.kind == WINDOW
+
+    def may_act(self) -> bool:
+        return self.is_up
+
     def restart(self) -> None:
-        """Begin anew from what the API server holds."""
         self.is_up = True
-        self.due: dict[str, datetime] = {}
-        self.cache = Cache(self._enqueue)
-        client = self.api.as_client()
-        self.recorder = EventRecorder(client)
-        context = Context(client, self.cache, OperatorSettings(), self.clock)
-        kernel = build_kernel(context, recorder=self.recorder, leads=lambda: self.is_up, enqueue=self._enqueue)
-        self.controller = Windows(kernel)
-        for node in self.nodes:
-            self.cache.put_node(node)
-        for body in self._stored(RESERVATIONS.plural):
+        super().restart()
+        for body in self.stored(RESERVATIONS):
             self.cache.put_reservation(Reservation.read(body))
-        for body in self._stored(RESERVATION_WINDOWS.plural):
+        for body in self.stored(RESERVATION_WINDOWS):
             self.controller.store.put(ReservationWindow.read(body))
-
-    def _stored(self, plural: str) -> list[dict[str, Any]]:
-        return list(self.api.objects[plural].values())
-
-    def _enqueue(self, key: Key, seconds: float = 0.0) -> None:
-        """Queue a window; the earliest of several times counts."""
-        if key.kind == WINDOW:
-            moment = self.clock.now() + timedelta(seconds=seconds)
-            self.due[key.name] = min(moment, self.due.get(key.name, moment))
 
     def apply(self, body: Mapping[str, Any]) -> None:
         """Create or change a window, as a user does."""
@@ -134,27 +110,28 @@ class WindowSimulation:
         return ReservationWindow.read(self.api.objects[RESERVATION_WINDOWS.plural][NAMESPACE, name])
 
     def reservations(self, *, live: bool = True) -> list[Reservation]:
-        found = [Reservation.read(body) for body in self._stored(RESERVATIONS.plural)]
+        found = [Reservation.read(body) for body in self.stored(RESERVATIONS)]
         return sorted((one for one in found if one.is_live or not live), key=lambda one: one.metadata.name)
 
+    def turns(self, seconds: float) -> Iterator[Turn]:
+        self.clock.advance(seconds)
+        yield self._expire
+        yield self.settle
+
     def settle(self) -> None:
-        """Handle what is due now, also what that makes due; the API server names and dates what is new."""
-        while self.is_up and (due := [uid for uid, moment in self.due.items() if moment <= self.clock.now()]):
-            for uid in due:
-                del self.due[uid]
-                self.controller.reconcile(Key(WINDOW, uid))
-        for body in self._stored(RESERVATIONS.plural):
+        """Handle what is due now, also what that makes due; note when a Reservation began."""
+        while self.is_up and (due := [key for key, moment in self.due.items() if moment <= self.clock.now()]):
+            for key in due:
+                del self.due[key]
+                self.controller.reconcile(key)
+        for body in self.stored(RESERVATIONS):
             self.lives.setdefault(body["metadata"]["name"], [self.clock.now()])
 
     def advance(self, until: datetime) -> None:
         """Let time pass, in steps from one due key or end of a Reservation to the next."""
         while (moment := self._next()) is not None and moment <= until:
-            self.clock.advance(max(0.0, (moment - self.clock.now()).total_seconds()))
-            self._expire()
-            self.settle()
-        self.clock.advance((until - self.clock.now()).total_seconds())
-        self._expire()
-        self.settle()
+            self.step(max(0.0, (moment - self.clock.now()).total_seconds()))
+        self.step((until - self.clock.now()).total_seconds())
 
     def _next(self) -> datetime | None:
         ends = [parse_timestamp(one.spec.expires or "") for one in self.reservations()]
@@ -182,10 +159,3 @@ class WindowSimulation:
         status = {"state": {"phase": phase.value, "reason": reason}}
         self.api.put(RESERVATIONS, {**self.api.objects[RESERVATIONS.plural][key], "status": status})
         self.cache.put_reservation(Reservation.read(self.api.objects[RESERVATIONS.plural][key]))
-
-    def events(self) -> list[str]:
-        """Return the reasons of the events that were recorded since the last call."""
-        found = []
-        while not self.recorder._waiting.empty():
-            found.append(self.recorder._waiting.get_nowait().reason)
-        return found

@@ -1,5 +1,6 @@
 """Which pods queues admit, what they say, and that no pod stays gated, whatever is changed, late or killed."""
 
+from itertools import count
 from random import Random
 from typing import Any, Final
 
@@ -558,23 +559,22 @@ def test_any_other_new_pod_gets_the_gate_beside_its_own() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_no_queue_has_more_than_it_may_and_no_pod_is_lost(seed: int) -> None:
-    chance, one = Random(seed), simulated()  # noqa: S311 - events, no secrets
-    made = 0
-    for _ in range(40):
-        match chance.randrange(5):
-            case 0 | 1:
-                made += 1
-                memory = f"{chance.choice((50, 100, 300))}M"
-                one.submit(f"job-{made}", chance.choice("ab"), memory=memory, priority=chance.randrange(3))
-            case 2:
-                namespace = chance.choice("ab")
-                if free := one.free(namespace):
-                    one.end(chance.choice(free), namespace)
-            case 3:
-                one.restart()
-            case _:
-                one.is_stale = not one.is_stale
-        one.settle()
+    one, numbers = simulated(), count(1)
+
+    def submit(chance: Random) -> None:
+        memory = f"{chance.choice((50, 100, 300))}M"
+        one.submit(f"job-{next(numbers)}", chance.choice("ab"), memory=memory, priority=chance.randrange(3))
+
+    def end(chance: Random) -> None:
+        namespace = chance.choice("ab")
+        if free := one.free(namespace):
+            one.end(chance.choice(free), namespace)
+
+    def be_late_or_in_time(_: Random) -> None:
+        one.is_stale = not one.is_stale
+
+    events = (submit, submit, end, lambda _: one.restart(), be_late_or_in_time)
+    for _ in one.happen(events, seed=seed, steps=40):
         has = {ns: sum(_memory(one, ns, name) for name in one.free(ns)) for ns in "ab"}
         assert has["a"] <= 800
         assert has["a"] + max(has["b"], 200) <= 1000

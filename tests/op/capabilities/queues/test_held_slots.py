@@ -1,6 +1,7 @@
 """A queue with `enforcement: Held` keeps its guarantee in slots, once each, whatever comes, goes or is killed."""
 
 from datetime import timedelta
+from itertools import count
 from random import Random
 from typing import Any, Final
 
@@ -540,31 +541,37 @@ def test_the_number_of_a_slot_is_read_from_its_own_name_alone() -> None:
 @pytest.mark.parametrize("fence", ["None", "Node"])
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_comes_and_goes_what_is_left_of_the_guarantee_is_held_once(seed: int, fence: str) -> None:
-    random = Random(seed)  # noqa: S311
     one = simulated_slots(guarantee={"resource": {"memory": "500M"}}, held={"shape": SHAPE, "fence": fence})
-    names: list[str] = []
-    for step in range(15):
-        match random.randrange(5):
-            case 0:
-                one.submit(f"pod-{step}", "b", memory=f"{random.choice((50, 100, 150))}M")
-                names.append(f"pod-{step}")
-            case 1 if names:
-                one.end(names.pop(random.randrange(len(names))), "b")
-            case 2 if one.live() and one.held():
-                held = [
-                    body["metadata"]["name"]
-                    for body in one.reservations()
-                    if body.get("status", {}).get("state", {}).get("phase") == "Available"
-                ]
-                one.come_for(f"pod-{step}", held[0])
-                one.settle()
-                one.hand_over(f"pod-{step}", held[0])
-                names.append(f"pod-{step}")
-            case 3 if one.reservations():
-                one.api.delete(RESERVATIONS, one.reservations()[0]["metadata"]["name"], namespace="b")
-            case _:
-                one.restart()
+    names, numbers = list[str](), count()
+
+    def submit(random: Random) -> None:
+        names.append(f"pod-{next(numbers)}")
+        one.submit(names[-1], "b", memory=f"{random.choice((50, 100, 150))}M")
+
+    def end(random: Random) -> None:
+        if names:
+            one.end(names.pop(random.randrange(len(names))), "b")
+        else:
+            one.restart()
+
+    def hand_over(_: Random) -> None:
+        if not (one.live() and one.held()):
+            one.restart()
+            return
+        phases = {body["metadata"]["name"]: one.phase(body) for body in one.reservations()}
+        held = next(name for name, phase in phases.items() if phase == "Available")
+        names.append(f"pod-{next(numbers)}")
+        one.come_for(names[-1], held)
         one.settle()
-        one.settle()
+        one.hand_over(names[-1], held)
+
+    def delete(_: Random) -> None:
+        if reservations := one.reservations():
+            one.api.delete(RESERVATIONS, reservations[0]["metadata"]["name"], namespace="b")
+        else:
+            one.restart()
+
+    events = (submit, end, hand_over, delete, lambda _: one.restart())
+    for step in one.happen(events, seed=seed, steps=15, rests=2):
         left = 500 - one.allocated()
         assert len(one.live()) == max(0, left // 100), f"after step {step}"
