@@ -5,12 +5,10 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-import yaml
 
 from berth_core import QUEUE_API_VERSION, QUEUE_KIND, Fence, GatedQueue
 from berth_core.objects import LabelSelector, LabelSelectorRequirement
 from berth_core.queues import Enforcement, GatedQueueSpec, HeldGuarantee, QueueGuarantee
-from conventions.tracked import ROOT
 from plain_api import PlainApi
 
 pytestmark = pytest.mark.cluster
@@ -76,12 +74,3 @@ REFUSED: Final = {
 def test_what_is_wrong_is_refused(api: PlainApi, spec: dict[str, Any]) -> None:
     answer = api.create(QUEUES, queue(**spec) | {"metadata": {"name": "bad"}}, dry_run=True)
     assert answer.code == 422
-
-
-@pytest.mark.parametrize("name", ["guaranteed-queue.yaml", "held-queue.yaml"])
-def test_the_examples_are_accepted(api: PlainApi, name: str) -> None:
-    bodies = list(yaml.safe_load_all((ROOT / "operator" / "docs" / name).read_text(encoding="utf-8")))
-    assert bodies
-    for body in bodies:
-        answer = api.create(QUEUES, body, dry_run=True)
-        assert not answer.refused, answer.message
