@@ -33,6 +33,7 @@ from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NODES, PDBS, PODS
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from berth_sandbox.workload import DeploymentPlan, fill_cluster
+from control_planes import control_plane, say_nothing
 from descheduling_stage import Run
 from service_processes import running_operator, script
 from waiting import eventually
@@ -168,7 +169,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", nargs="*", metavar="ROUND", help="only these rounds, by their names")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, Sandbox.start(SandboxSettings(nodes=0)) as sandbox:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        control_plane(SandboxSettings(nodes=0), progress=say_nothing) as sandbox,
+    ):
         folder = Path(name)
         with sandbox.connect() as client, running_operator(sandbox, folder):
             rounds: dict[str, Callable[[Changes], Round]] = {

@@ -40,6 +40,7 @@ from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.settings import SandboxSettings
 from berth_sandbox.workload import NAMESPACE_NAMES, fill_cluster
+from control_planes import control_plane, say_nothing
 from service_processes import running_operator, script
 
 NODE_CPU = "21"
@@ -261,7 +262,10 @@ def main() -> None:
     parser.add_argument("--start-seconds", type=seconds_range)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, Sandbox.start(SandboxSettings(nodes=0)) as sandbox:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        control_plane(SandboxSettings(nodes=0), progress=say_nothing) as sandbox,
+    ):
         print(f"{options.nodes} nodes, some {options.nodes * PODS_BY_NODE:.0f} pods")
         add_nodes(sandbox, options.nodes, NODE_CPU)
         with sandbox.connect() as client:

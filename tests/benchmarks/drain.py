@@ -47,6 +47,7 @@ from berth_sandbox.builds import find_kubectl
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template
+from control_planes import control_plane
 from descheduling_stage import Run
 from ready_endpoints import Endpoints, ready_endpoints, watched_endpoints
 from service_processes import running_operator
@@ -260,7 +261,7 @@ def drain_with_berth(sandbox: Sandbox, stage: Stage, folder: Path, more: list[st
 
 def measure(side: str, options: argparse.Namespace) -> Result:
     folder = Path(tempfile.mkdtemp())
-    with Sandbox.start(SandboxSettings(second_scheduler=True), progress=print) as sandbox, sandbox.connect() as client:
+    with control_plane(SandboxSettings(second_scheduler=True)) as sandbox, sandbox.connect() as client:
         stage = Stage(sandbox, client, options)
         stage.fill()
         print(f"{side}: {stage.on_drained()} pods to drain", flush=True)

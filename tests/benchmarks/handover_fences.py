@@ -32,7 +32,6 @@ from berth_kube.events import put_taint, remove_taint
 from berth_kube.resources import NODES, PODS
 from berth_operator.reservation.manifests import build_fence
 from berth_operator.settings import PlaceholderSettings
-from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import make_namespace, overbooked_nodes
 from contended_nodes import (
@@ -45,6 +44,7 @@ from contended_nodes import (
     priority_classes,
     wait_at_most,
 )
+from control_planes import control_plane, say_nothing
 from waiting import eventually
 
 SETTLE_SECONDS: Final = 0.3
@@ -182,7 +182,7 @@ def main() -> None:
     chosen = parser.parse_args()
     settings = SandboxSettings(nodes=chosen.places, node_cpu=WHOLE, node_memory="16Gi", second_scheduler=True)
     with (
-        Sandbox.start(settings, progress=lambda _: None) as sandbox,
+        control_plane(settings, progress=say_nothing) as sandbox,
         sandbox.connect() as client,
         labels_for_all(client),
         priority_classes(client, hungry=HUNGRY_PRIORITY),

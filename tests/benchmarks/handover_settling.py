@@ -46,10 +46,10 @@ from berth_kube.resources import NODES, PODS
 from berth_kube.watching import Changed, Removed
 from berth_operator.reservation.manifests import build_fence
 from berth_operator.settings import PlaceholderSettings
-from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import make_namespace
 from contended_nodes import EVERYTHING, WHOLE, Body, ContendedNodes, build_pod, labels_for_all, priority_classes
+from control_planes import control_plane, say_nothing
 from late_scheduler import LATE_SCHEDULER, late_scheduler
 from waiting import eventually
 
@@ -261,7 +261,7 @@ def main() -> None:
     ]
     settings = SandboxSettings(nodes=chosen.nodes, node_cpu=WHOLE, node_memory="16Gi")
     with (
-        Sandbox.start(settings, progress=lambda _: None) as sandbox,
+        control_plane(settings, progress=say_nothing) as sandbox,
         sandbox.connect() as client,
         labels_for_all(client),
         priority_classes(client),

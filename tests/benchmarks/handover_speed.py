@@ -34,6 +34,7 @@ from berth_kube.watching import Changed, Listed, Removed
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, build_reservation, label_owner, make_namespace, reservations
+from control_planes import control_plane, say_nothing
 from service_processes import running_operator
 from waiting import eventually
 
@@ -195,7 +196,7 @@ def cluster(name: str, nodes: int) -> Iterator[KubeClient]:
     """Yield a client of a sandbox in which an operator runs, of one that is there already if it is named."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         settings = SandboxSettings(nodes=nodes, node_cpu="4", node_memory="16Gi")
-        sandbox = Sandbox.find(name) if name else stack.enter_context(Sandbox.start(settings, progress=lambda _: None))
+        sandbox = Sandbox.find(name) if name else stack.enter_context(control_plane(settings, progress=say_nothing))
         stack.enter_context(running_operator(sandbox, Path(folder)))
         yield stack.enter_context(sandbox.connect())
 

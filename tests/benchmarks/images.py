@@ -30,6 +30,7 @@ from berth_kube.resources import MIGRATION_PLANS
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from berth_sandbox.workload import fill_cluster
+from control_planes import control_plane
 from service_processes import OperatorProcess
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -120,7 +121,7 @@ class OperatorImage(OperatorProcess):
 def carry_out(builder: Builder, folder: Path, nodes: int, moves: int) -> bool:
     """Run both images on a sandbox; return whether all pods of a plan landed."""
     operator, descheduler = (builder.write_program(service, folder) for service in SERVICES)
-    with Sandbox.start(SandboxSettings(nodes=nodes), progress=print) as sandbox, sandbox.connect() as client:
+    with control_plane(SandboxSettings(nodes=nodes)) as sandbox, sandbox.connect() as client:
         fill_cluster(client, seed=7, progress=print)
         kubeconfig = readable_kubeconfig(sandbox, "berth-descheduler", folder)
         options = ("--once", "--strategy=consolidate", f"--max-moves={moves}", "--health-address=127.0.0.1:0")

@@ -51,8 +51,7 @@ from berth_operator.reservation.store.informers import apply_event
 from berth_operator.runtime.app import App
 from berth_operator.runtime.kopf_handlers import declare_reservations
 from berth_operator.runtime.kopf_runtime import configure
-from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
+from control_planes import control_plane
 from service_processes import running_operator
 
 WAYS: Final = ("own watch", "kopf")
@@ -150,7 +149,7 @@ def write_all(names: list[str], write: Callable[[str], Mapping[str, Any]]) -> di
 def measure(count: int) -> None:
     """Run everything and print the tables."""
     with (
-        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        control_plane() as sandbox,
         sandbox.connect() as client,
         tempfile.TemporaryDirectory() as folder,
         running_operator(sandbox, Path(folder), "--identity=one") as operator,

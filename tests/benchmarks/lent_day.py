@@ -48,6 +48,7 @@ from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace
+from control_planes import control_plane, say_nothing
 from policy_scenes import DeschedulerReplica
 from service_processes import OperatorProcess
 from waiting import eventually
@@ -245,7 +246,7 @@ def live(client: KubeClient, seen: Seen, rng: random.Random, end: datetime) -> N
 
 def measure(options: argparse.Namespace, folder: Path) -> tuple[Seen, Counter[str]]:
     speed = MINUTES_OF_A_DAY / options.minutes
-    with Sandbox.start(SandboxSettings(nodes=0), progress=lambda _: None) as sandbox, sandbox.connect() as client:
+    with control_plane(SandboxSettings(nodes=0), progress=say_nothing) as sandbox, sandbox.connect() as client:
         make_namespace(client, NAMESPACE)
         seen = Seen(make_nodes(sandbox, client), period=parse_duration(options.period))
         day = timedelta(minutes=options.minutes)

@@ -54,6 +54,7 @@ from berth_kube.errors import NotFoundError
 from berth_kube.resources import PODS, RESERVATIONS
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
+from control_planes import control_plane, say_nothing
 from service_processes import OperatorProcess, running_operator
 
 PARTS = ("rate", "idle", "restart", "expiry", "handover")
@@ -408,7 +409,9 @@ def measure(size: Size, parts: list[str], options: list[str]) -> Report:
     print(f"{size.nodes} nodes, {size.reservations} Reservations, {size.slots} slots", flush=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        Sandbox.start(SandboxSettings(second_scheduler=size.hungry_on == SECOND_SCHEDULER)) as sandbox,
+        control_plane(
+            SandboxSettings(second_scheduler=size.hungry_on == SECOND_SCHEDULER), progress=say_nothing
+        ) as sandbox,
         sandbox.connect() as client,
     ):
         add_nodes(sandbox, size.nodes, NODE_CPU)

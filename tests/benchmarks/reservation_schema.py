@@ -33,8 +33,8 @@ from berth_kube.client import KubeClient
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import Resource
 from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
 from cluster_objects import make_namespace
+from control_planes import control_plane
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CRD_PATH: Final = "crds/reservations.yaml"
@@ -210,7 +210,7 @@ def main() -> None:
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         schemas.append(Measured("before", yaml.safe_load(text)))
     schemas += [Measured(one.stem, yaml.safe_load(one.read_text(encoding="utf-8"))) for one in options.file]
-    with Sandbox.start(SandboxSettings(), progress=print) as sandbox, sandbox.connect() as client:
+    with control_plane() as sandbox, sandbox.connect() as client:
         make_namespace(client, NAMESPACE)
         for schema in schemas:
             serve(client, schema)

@@ -28,10 +28,10 @@ from berth_core.objects import Node, Pod
 from berth_kube.client import KubeClient
 from berth_kube.events import put_taint
 from berth_kube.resources import DEPLOYMENTS, NODES, PODS
-from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace, overbooked_nodes, pod_template, pods
 from contended_nodes import HALF, WHOLE, tied_to
+from control_planes import control_plane, say_nothing
 from waiting import eventually
 
 KEY: Final = "example.com/kept"
@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--hungry", type=int, default=5)
     chosen = parser.parse_args()
     settings = SandboxSettings(nodes=chosen.places, node_cpu=WHOLE, node_memory="16Gi", second_scheduler=True)
-    with Sandbox.start(settings, progress=lambda _: None) as sandbox, sandbox.connect() as client:
+    with control_plane(settings, progress=say_nothing) as sandbox, sandbox.connect() as client:
         nodes = tuple(node.metadata.name for node in client.list(NODES, type=Node).items)
         for scheduler in SCHEDULERS:
             for way in WAYS:

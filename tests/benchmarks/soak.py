@@ -13,9 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
 from churn import Churn, soak
+from control_planes import control_plane
 from descheduling_stage import Scene
 from service_processes import running_operator
 
@@ -25,7 +24,7 @@ def main() -> None:
     options = ("--strategy=consolidate", "--taint-freed", f"--pod-cool-down={arguments.pod_cool_down}")
     with (
         tempfile.TemporaryDirectory() as folder,
-        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        control_plane() as sandbox,
         running_operator(sandbox, Path(folder)),
         sandbox.connect() as client,
     ):

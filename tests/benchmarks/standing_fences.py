@@ -72,6 +72,7 @@ from contended_nodes import (
     tied_to,
     wait_at_most,
 )
+from control_planes import control_plane, say_nothing
 from waiting import eventually
 
 HIGH, NEVER = "high", "never"
@@ -573,7 +574,7 @@ def run(name: str, watch_seconds: float) -> None:
     scene = SCENES[name]
     settings: dict[str, Any] = {"nodes": scene.nodes, "node_cpu": WHOLE, "node_memory": "16Gi", **scene.settings}
     with (
-        Sandbox.start(SandboxSettings(**settings), progress=lambda _: None) as sandbox,
+        control_plane(SandboxSettings(**settings), progress=say_nothing) as sandbox,
         sandbox.connect() as client,
         labels_for_all(client),
         priority_classes(client, high=1_000_000_000, never=0),

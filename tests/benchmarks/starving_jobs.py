@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from berth_kube.resources import DESCHEDULER_POLICIES
 from berth_sandbox.bootstrap import NodeShape
-from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import make_namespace
+from control_planes import control_plane, say_nothing
 from policy_scenes import DeschedulerReplica
 from service_processes import running_operator
 from starving_gangs import Load, StarvingGangs, starving_policy
@@ -39,7 +39,7 @@ def measure(options: argparse.Namespace, folder: Path, *, seconds: float, plugin
     """Run the gangs beside the small pods in a cluster of their own, and return what was seen."""
     load = Load(options.nodes, options.gangs)
     with (
-        Sandbox.start(SandboxSettings(nodes=0), progress=lambda _: None) as sandbox,
+        control_plane(SandboxSettings(nodes=0), progress=say_nothing) as sandbox,
         sandbox.connect() as client,
         running_operator(sandbox, folder),
         DeschedulerReplica(sandbox, folder),

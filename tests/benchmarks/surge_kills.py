@@ -38,6 +38,7 @@ from berth_sandbox.invariants import Invariant
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace, pod_template, require_rest
+from control_planes import control_plane, say_nothing
 from descheduling_stage import Run
 from ready_endpoints import ready_endpoints, watched_endpoints
 from service_processes import OperatorProcess
@@ -237,7 +238,7 @@ class Walk:
 
 def walk(options: argparse.Namespace, folder: Path) -> bool:
     with (
-        Sandbox.start(SandboxSettings(), progress=lambda _: None) as sandbox,
+        control_plane(SandboxSettings(), progress=say_nothing) as sandbox,
         sandbox.connect() as client,
         FaultProxy(sandbox.service_account_kubeconfig(f"berth-{options.process}")) as proxy,
     ):

@@ -48,6 +48,7 @@ from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan, NoFaults
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_deployment, make_namespace, pod_template
+from control_planes import control_plane, say_nothing
 from descheduling_stage import Run
 from ready_endpoints import Endpoints, ready_endpoints, watched_endpoints
 from service_processes import OperatorProcess
@@ -299,7 +300,7 @@ class Measurement:
 def measure(options: argparse.Namespace, folder: Path) -> bool:
     chance = random.Random(options.seed)  # noqa: S311 - no secret
     with (
-        Sandbox.start(SandboxSettings(), progress=lambda _: None) as sandbox,
+        control_plane(SandboxSettings(), progress=say_nothing) as sandbox,
         sandbox.connect() as client,
         FaultProxy(sandbox.service_account_kubeconfig("berth-operator")) as before_operator,
         FaultProxy(sandbox.service_account_kubeconfig("berth-descheduler")) as before_descheduler,

@@ -31,7 +31,6 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, NAMESPACES
 from berth_sandbox.builds import find_helm
 from berth_sandbox.ports import free_port
-from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.settings import SandboxSettings
 from chart.charted import Helm
@@ -39,6 +38,7 @@ from chart.conftest import remove_berth
 from chart.released import Release, command_of, wait_for_probes
 from cluster_objects import build_deployment, is_gone, make_namespace, overbooked_nodes, pods, reservations
 from contention import SLOTS, STEP_SECONDS, WHOLE_NODE, add_hungry_pods, hold_every_node
+from control_planes import control_plane
 from waiting import eventually
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -156,7 +156,7 @@ def installed(side: Side, folder: Path, logs: Path) -> Iterator[Upgrade]:
         "operator": {"healthPort": free_port(), "options": options | limits, "replicas": 1, **kept_away},
         "descheduler": {"enabled": False},
     }
-    with Sandbox.start(settings, progress=print) as sandbox, sandbox.connect() as client:
+    with control_plane(settings) as sandbox, sandbox.connect() as client:
         remove_berth(client)
         release = Release(Helm(find_helm(print), folder), sandbox)
         release.install(values, side.chart)

@@ -22,7 +22,6 @@ from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_core.reservations import ConditionType, Reservation, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, RESERVATIONS
-from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import (
     build_deployment,
@@ -34,6 +33,7 @@ from cluster_objects import (
     pods,
     reservations,
 )
+from control_planes import control_plane
 from service_processes import running_operator
 from waiting import eventually
 
@@ -81,7 +81,7 @@ def main() -> None:
     chosen = parser.parse_args()
     settings = SandboxSettings(nodes=chosen.slots, node_cpu=WHOLE_NODE, node_memory="16Gi", volcano=True)
     folder = Path(tempfile.mkdtemp())
-    with Sandbox.start(settings, progress=print) as sandbox, running_operator(sandbox, folder):
+    with control_plane(settings) as sandbox, running_operator(sandbox, folder):
         client = sandbox.connect()
         make_namespace(client, SPACE)
         hold(client, chosen.slots)

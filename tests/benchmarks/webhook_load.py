@@ -43,8 +43,8 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import MUTATING_WEBHOOKS, RESERVATIONS
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
 from cluster_objects import build_reservation, label_owner, make_namespace, reservations
+from control_planes import control_plane
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
 
@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--hostile", type=int, default=157)
     options = parser.parse_args()
     with (
-        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        control_plane() as sandbox,
         tempfile.TemporaryDirectory() as folder,
         sandbox.connect() as client,
         running_operator(sandbox, Path(folder), "--retention=1", "--lease-seconds=8") as operator,

@@ -46,6 +46,7 @@ from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from cluster_objects import make_namespace
+from control_planes import control_plane, say_nothing
 from service_processes import OperatorProcess
 
 NAMESPACE: Final = "batch"
@@ -226,7 +227,7 @@ def _spread(late: list[float]) -> str:
 
 def measure(options: argparse.Namespace, folder: Path, zones: Path) -> Run:
     chance = random.Random(options.seed)  # noqa: S311 - no secret
-    with Sandbox.start(SandboxSettings(nodes=0), progress=lambda _: None) as sandbox, sandbox.connect() as client:
+    with control_plane(SandboxSettings(nodes=0), progress=say_nothing) as sandbox, sandbox.connect() as client:
         sandbox.add_nodes(1, NodeShape(cpu="64", memory="256Gi", pods=500))
         make_namespace(client, NAMESPACE)
         change = (datetime.now(UTC) + BEFORE_CHANGE + MINUTE).replace(second=0, microsecond=0)

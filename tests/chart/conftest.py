@@ -28,8 +28,8 @@ from berth_sandbox.builds import find_helm
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.sandbox import Sandbox
 from chart.charted import Helm, served
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import is_gone
+from control_planes import control_plane
 from conventions.generate_copies import CHART
 from waiting import eventually
 
@@ -63,8 +63,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 @pytest.fixture(scope="session")
 def bare_sandbox() -> Iterator[Sandbox]:
     """Yield a control plane without Berth, which knows kinds of the Prometheus operator and of cert-manager."""
-    with Sandbox.start(progress=print) as started:
-        refuse_other_contexts(started.context)
+    with control_plane() as started:
         with started.connect() as client:
             remove_berth(client)
             others = Path(__file__).with_name("kinds_of_others.yaml").read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from chart.charted import RELEASE, Helm
 from cluster_objects import is_gone
+from control_planes import control_plane
 from conventions.generate_copies import CHART
 
 pytestmark = pytest.mark.cluster
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
-    with Sandbox.start(SandboxSettings(nodes=1)) as started:
+    with control_plane(SandboxSettings(nodes=1)) as started:
         yield started
 
 

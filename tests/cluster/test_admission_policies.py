@@ -41,7 +41,6 @@ from berth_kube.resources import (
 from berth_operator.reservation import manifests
 from berth_sandbox.bootstrap import DESCHEDULER, OPERATOR
 from berth_sandbox.sandbox import Sandbox
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import await_priority_class, build_reservation, label_owner, make_namespace, pod_template
 from eviction_calls import ALLOWED_EVICTIONS, REFUSED_EVICTIONS, answered_evictions
 from label_calls import ALLOWED_LABELS, ANOTHER, REFUSED_LABELS, hashed_pod, idle_pod, labelled_pod
@@ -81,7 +80,6 @@ def remove_all(admin: KubeClient) -> None:
 
 @pytest.fixture(scope="module")
 def targets(sandbox: Sandbox) -> Iterator[ApiTargets]:
-    refuse_other_contexts(sandbox.context)
     with ExitStack() as stack:
         admin = stack.enter_context(sandbox.connect())
         accounts = {

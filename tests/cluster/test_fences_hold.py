@@ -9,7 +9,6 @@ import pytest
 from berth_kube.resources import DAEMON_SETS
 from berth_sandbox.components import SECOND_SCHEDULER_NAME
 from berth_sandbox.sandbox import Sandbox
-from cluster_fixtures import refuse_other_contexts
 from contended_nodes import (
     AWAITING,
     EVERYTHING,
@@ -40,7 +39,6 @@ def free_labels(sandbox: Sandbox) -> Iterator[None]:
 @pytest.fixture
 def ground(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[ContendedNodes]:
     """Yield two nodes and a namespace of this test, without Berth."""
-    refuse_other_contexts(sandbox.context)
     with sandbox.connect() as client, priority_classes(client, **{HIGHEST: 1_000_000_000}):
         stage = make_stage(sandbox, client, f"fenced-{zlib.crc32(request.node.nodeid.encode()):08x}")
         try:

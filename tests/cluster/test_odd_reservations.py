@@ -39,7 +39,6 @@ from berth_kube.transport import Request
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
 from builders import DEEP, nested_json
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_reservation, label_owner, make_namespace, pod_template
 from reservation_stage import delete_all, delete_if_there
 from service_processes import OperatorProcess, running_operator
@@ -71,7 +70,6 @@ class Room:
 @pytest.fixture(scope="module")
 def room(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
     """Yield one small node, a namespace, and an operator that grants 50 slots."""
-    refuse_other_contexts(sandbox.context)
     folder = tmp_path_factory.mktemp("odd")
     with sandbox.connect() as client:
         make_namespace(client, NAMESPACE)

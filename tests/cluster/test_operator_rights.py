@@ -35,9 +35,8 @@ from berth_kube.retries import Repeatable
 from berth_kube.transport import Request
 from berth_sandbox.bootstrap import OPERATOR, read_rules
 from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_deployment, make_namespace, pods
+from control_planes import control_plane
 from reservation_stage import Stage, make_stage
 from service_processes import running_operator
 from waiting import eventually
@@ -86,8 +85,7 @@ OTHERWISE = FOR_RACES | ON_VOLCANO | IN_BULK
 @pytest.fixture(scope="module")
 def deeds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Deed, ...]:
     """Return what an operator did in a cluster of its own, from its first start to its last Reservation."""
-    with Sandbox.start(SandboxSettings(), progress=print) as sandbox:
-        refuse_other_contexts(sandbox.context)
+    with control_plane() as sandbox:
         options = ("--retention=5", "--sweep-seconds=2", "--certificate-life=60s")
         with sandbox.connect() as client:
             stage = make_stage(sandbox, client, "rights")

@@ -12,7 +12,6 @@ import pytest
 from berth_core.names import DEFAULT_NAMESPACE, WEBHOOK_SECRET
 from berth_kube.resources import SECRETS
 from berth_sandbox.sandbox import Sandbox
-from cluster_fixtures import refuse_other_contexts
 from reservation_stage import delete_if_there
 from service_processes import OperatorProcess, running_operator
 
@@ -31,7 +30,6 @@ def readiness(operator: OperatorProcess) -> dict[str, Any]:
 
 
 def test_an_operator_stays_ready_when_the_certificate_that_it_found_has_ended(sandbox: Sandbox, tmp_path: Path) -> None:
-    refuse_other_contexts(sandbox.context)
     with sandbox.connect() as client:
         delete_if_there(client, SECRETS, WEBHOOK_SECRET, DEFAULT_NAMESPACE)
     with running_operator(sandbox, tmp_path, f"--certificate-life={SHORT_SECONDS:g}s"):

@@ -42,8 +42,8 @@ from berth_sandbox.real_nodes.images import APP_IMAGE, build_archive, build_imag
 from berth_sandbox.real_nodes.nodes import NodeProgram
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import is_gone, make_namespace, pods, require_rest
+from control_planes import control_plane
 from descheduling_stage import Run
 from service_processes import OperatorProcess, script
 from waiting import eventually
@@ -155,10 +155,12 @@ class Stage:
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("real-nodes")
     settings = SandboxSettings(real_nodes=1 + len(OTHERS), timeout_seconds=BOUND_SECONDS)
-    with Sandbox.start(settings, progress=print) as sandbox, sandbox.connect() as client:
-        refuse_other_contexts(sandbox.context)
-        with OperatorProcess(sandbox, folder) as operator:
-            yield Stage(sandbox, client, folder, operator)
+    with (
+        control_plane(settings) as sandbox,
+        sandbox.connect() as client,
+        OperatorProcess(sandbox, folder) as operator,
+    ):
+        yield Stage(sandbox, client, folder, operator)
 
 
 # --- objects ---------------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from berth_kube.resources import (
 )
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import (
     build_reservation,
     is_gone,
@@ -48,7 +47,6 @@ MOST_SLOTS = 6
 @pytest.fixture(scope="module")
 def client(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeClient]:
     """Yield a client of a sandbox with a large node and an operator that grants a namespace six slots."""
-    refuse_other_contexts(sandbox.context)
     with sandbox.connect() as connected:
         (node,) = sandbox.add_nodes(1, NodeShape(cpu="64", memory="256Gi"), prefix="limits-node-")
         folder = tmp_path_factory.mktemp("limits")

@@ -33,9 +33,8 @@ from berth_kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
+from control_planes import control_plane
 from generated_clusters import (
     RUNTIME_CLASSES,
     DrawnCluster,
@@ -72,16 +71,17 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
-    with Sandbox.start(SandboxSettings(second_scheduler=True), progress=print) as sandbox:
-        refuse_other_contexts(sandbox.context)
-        with connect(kubeconfig=str(sandbox.kubeconfig)) as client:
-            for component in ("kube-scheduler", "kube-controller-manager", "kwok"):
-                sandbox.kill(component)
-            client.create(RUNTIME_CLASSES, runtime_class())
-            for body in priority_classes():
-                client.create(PRIORITY_CLASSES, body)
-            with SchedulerOracle(sandbox, client) as oracle:
-                yield Scene(client, oracle)
+    with (
+        control_plane(SandboxSettings(second_scheduler=True)) as sandbox,
+        connect(kubeconfig=str(sandbox.kubeconfig)) as client,
+    ):
+        for component in ("kube-scheduler", "kube-controller-manager", "kwok"):
+            sandbox.kill(component)
+        client.create(RUNTIME_CLASSES, runtime_class())
+        for body in priority_classes():
+            client.create(PRIORITY_CLASSES, body)
+        with SchedulerOracle(sandbox, client) as oracle:
+            yield Scene(client, oracle)
 
 
 @dataclass

@@ -14,9 +14,8 @@ from berth_kube.client import KubeClient, connect
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NAMESPACES, PODS
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_deployment, make_namespace, require_rest
+from control_planes import control_plane
 from service_processes import running_operator, script
 from third_party import install_plugins, write_policy
 from waiting import eventually
@@ -71,10 +70,9 @@ def test_a_pod_that_a_plugin_names_moves_and_one_that_a_filter_keeps_stays(tmp_p
     environment = install_plugins(tmp_path)
     policy = write_policy(tmp_path, "kernels")
     with (
-        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        control_plane() as sandbox,
         connect(kubeconfig=str(sandbox.kubeconfig)) as client,
     ):
-        refuse_other_contexts(sandbox.context)
         old = fill(sandbox, client)
         before = {pod.metadata.namespace: pod.metadata.uid for pod in pods(client)}
         with running_operator(sandbox, tmp_path):

@@ -40,7 +40,6 @@ from berth_sandbox.folders import SandboxFolder
 from berth_sandbox.ports import free_port
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import (
     build_deployment,
     build_reservation,
@@ -52,6 +51,7 @@ from cluster_objects import (
     pods,
     reservations,
 )
+from control_planes import control_plane
 from descheduling_stage import Scene
 from planner.clusters import making_room
 from reservation_stage import delete_all
@@ -71,8 +71,7 @@ SOON: Final = 180.0
 @pytest.fixture(scope="module")
 def volcano_sandbox() -> Iterator[Sandbox]:
     """Yield a control plane without nodes, with Volcano."""
-    with Sandbox.start(SandboxSettings(volcano=True), progress=print) as started:
-        refuse_other_contexts(started.context)
+    with control_plane(SandboxSettings(volcano=True)) as started:
         yield started
 
 

@@ -31,8 +31,8 @@ from berth_sandbox.invariants import check
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
 from berth_sandbox.workload import fill_cluster
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_deployment, is_gone, pod_template, pods
+from control_planes import control_plane
 from sandbox.live_pods import SOON, make_pod, read_pod, wait_until, watch_until
 from waiting import eventually
 
@@ -45,8 +45,7 @@ RUNS_FOR = "sandbox.berth.volcano.sh/runs-for-seconds"
 def playground() -> Iterator[Sandbox]:
     """Yield a sandbox of four nodes."""
     settings = SandboxSettings(nodes=4, node_cpu="8", node_memory="16Gi", node_pods=50, second_scheduler=True)
-    with Sandbox.start(settings, progress=print) as started:
-        refuse_other_contexts(started.context)
+    with control_plane(settings) as started:
         yield started
 
 
@@ -294,8 +293,7 @@ def test_only_berths_services_have_an_account(playground: Sandbox) -> None:
 @pytest.mark.deep
 def test_a_filled_cluster_settles_with_what_was_planned_and_breaks_no_rule() -> None:
     said: list[str] = []
-    with Sandbox.start(SandboxSettings(nodes=6), progress=said.append) as started, started.connect() as client:
-        refuse_other_contexts(started.context)
+    with control_plane(SandboxSettings(nodes=6), progress=said.append) as started, started.connect() as client:
         filled = fill_cluster(client, seed=3, progress=said.append)
         running = [pod for pod in client.list(PODS, type=Pod).items if pod.is_ready]
         assert len(running) == filled.pods < filled.pods_before

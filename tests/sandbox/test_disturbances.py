@@ -20,7 +20,7 @@ from berth_sandbox.components import SERVICES, VOLCANO_COMPONENTS, Component
 from berth_sandbox.errors import SandboxError
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
+from control_planes import control_plane
 from sandbox.live_pods import SOON, make_pod, read_pod, wait_until
 from waiting import eventually
 
@@ -30,8 +30,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.deep]
 @pytest.fixture(scope="module")
 def disturbed() -> Iterator[Sandbox]:
     """Yield a sandbox that no other test relies on."""
-    with Sandbox.start(SandboxSettings(nodes=2, second_scheduler=True), progress=print) as started:
-        refuse_other_contexts(started.context)
+    with control_plane(SandboxSettings(nodes=2, second_scheduler=True)) as started:
         yield started
 
 

@@ -27,7 +27,7 @@ from berth_sandbox.components import Component
 from berth_sandbox.errors import ComponentError, SandboxNameError
 from berth_sandbox.sandbox import Sandbox, expected_components
 from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
+from control_planes import refuse_other_contexts
 from sandbox.live_pods import SOON
 from waiting import eventually
 

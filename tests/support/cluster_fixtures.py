@@ -3,18 +3,18 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pytest
 
 from berth_kube.resources import NODES, QUEUES, REVOCABLE_ZONES
 from berth_sandbox.builds import find_binaries
-from berth_sandbox.components import CONTEXT_PREFIX
 from berth_sandbox.errors import SandboxUnavailableError
 from berth_sandbox.real_nodes.requirements import refusal_of_machine
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import Pace, SandboxSettings
+from control_planes import control_plane
 
 REAL_NODES: Final = "real_nodes"
 """Marker of the tests that start real nodes on this machine."""
@@ -93,31 +93,27 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             find_binaries(reporter.write_line, kubernetes=SandboxSettings().kubernetes, volcano=volcano, kubelet=real)
 
 
-def refuse_other_contexts(context: str) -> None:
-    """Fail the test run when a context is not a sandbox's."""
-    if not context.startswith(CONTEXT_PREFIX):
-        pytest.exit(f"cluster tests run on {CONTEXT_PREFIX}* contexts only, not on {context!r}", returncode=3)
+@contextmanager
+def shared_control_plane(pace: Pace) -> Iterator[Sandbox]:
+    """Yield a control plane without nodes, with both schedulers, whose policies must refuse nothing of Berth's own."""
+    with control_plane(SandboxSettings(second_scheduler=True, pace=pace)) as sandbox:
+        yield sandbox
+        refused = refused_by_policies(sandbox)
+        assert not refused, "\n".join(refused)
 
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
-    """Yield a control plane without nodes, with both schedulers; never skipped, so a missing binary is a failure."""
-    with Sandbox.start(SandboxSettings(second_scheduler=True), progress=print) as started:
-        refuse_other_contexts(started.context)
+    """Yield the control plane that the tests of a run share."""
+    with shared_control_plane(Pace.QUICK) as started:
         yield started
-        refused = refused_by_policies(started)
-        assert not refused, "\n".join(refused)
 
 
 @pytest.fixture(scope="session")
 def paced_sandbox() -> Iterator[Sandbox]:
-    """Yield a control plane without nodes on which pods take as long as on real nodes."""
-    settings = SandboxSettings(second_scheduler=True, pace=Pace.REAL)
-    with Sandbox.start(settings, progress=print) as started:
-        refuse_other_contexts(started.context)
+    """Yield one on which pods take as long as on real nodes."""
+    with shared_control_plane(Pace.REAL) as started:
         yield started
-        refused = refused_by_policies(started)
-        assert not refused, "\n".join(refused)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,9 +12,7 @@ from berth_core.reservations import ConditionType, ReservationPhase
 from berth_kube.client import KubeClient
 from berth_kube.resources import DEPLOYMENTS, RESERVATIONS
 from berth_sandbox.invariants import Invariant
-from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import (
     build_deployment,
     build_reservation,
@@ -25,6 +23,7 @@ from cluster_objects import (
     require_rest,
     reservations,
 )
+from control_planes import control_plane
 from service_processes import running_operator
 from waiting import eventually
 
@@ -50,11 +49,10 @@ class Contention:
 def play_contention(folder: Path) -> Contention:
     settings = SandboxSettings(nodes=SLOTS, node_cpu=WHOLE_NODE, node_memory="16Gi", second_scheduler=True)
     with (
-        Sandbox.start(settings, progress=print) as sandbox,
+        control_plane(settings) as sandbox,
         sandbox.connect() as client,
         running_operator(sandbox, folder),
     ):
-        refuse_other_contexts(sandbox.context)
         namespace = make_namespace(client, "contention")
         hold_every_node(client, namespace)
         add_hungry_pods(client, namespace)

@@ -23,8 +23,8 @@ from berth_sandbox.invariants import Invariant
 from berth_sandbox.sandbox import Sandbox
 from berth_sandbox.services import ServiceProcess
 from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import build_deployment, make_namespace, pod_template, require_rest
+from control_planes import control_plane
 from service_processes import OperatorProcess, running_operator, script
 from waiting import eventually
 
@@ -291,8 +291,7 @@ def set_pace(pod: dict[str, Any], pace: Mapping[str, str]) -> None:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Sandbox]:
     """Yield a control plane with both schedulers on which one test after the other has nodes and pods of its own."""
-    with Sandbox.start(SandboxSettings(second_scheduler=True), progress=print) as sandbox:
-        refuse_other_contexts(sandbox.context)
+    with control_plane(SandboxSettings(second_scheduler=True)) as sandbox:
         yield sandbox
 
 

@@ -28,8 +28,6 @@ from berth_kube.resources import CRDS, NODES, PODS, RESERVATIONS
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import Invariant, Violation, find_troubles, monitor_invariants, read_state
 from berth_sandbox.sandbox import Sandbox
-from berth_sandbox.settings import SandboxSettings
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import (
     PATIENCE,
     build_reservation,
@@ -39,6 +37,7 @@ from cluster_objects import (
     pod_template,
     read_reservation,
 )
+from control_planes import control_plane
 from descheduling_stage import Scene
 from service_processes import running_operator
 from waiting import eventually
@@ -87,13 +86,11 @@ OUTAGES: Final = {
 
 def play_outages(folder: Path) -> dict[str, Recovery]:
     """Play the outages one after the other."""
-    with Sandbox.start(SandboxSettings()) as sandbox, sandbox.connect() as client:
-        refuse_other_contexts(sandbox.context)
-        with running_operator(sandbox, folder):
-            return {
-                name: _play_one(sandbox, client, f"outage-{number}", outage)
-                for number, (name, outage) in enumerate(OUTAGES.items())
-            }
+    with control_plane() as sandbox, sandbox.connect() as client, running_operator(sandbox, folder):
+        return {
+            name: _play_one(sandbox, client, f"outage-{number}", outage)
+            for number, (name, outage) in enumerate(OUTAGES.items())
+        }
 
 
 def _play_one(sandbox: Sandbox, client: KubeClient, namespace: str, outage: Outage) -> Recovery:
@@ -219,11 +216,10 @@ def _is_proven(client: KubeClient, namespace: str) -> bool:
 def play_outage_in_a_run(folder: Path) -> float:
     """Let the API server be away in the middle of a run; return the seconds from its return until all is at peace."""
     with (
-        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        control_plane() as sandbox,
         sandbox.connect() as client,
         running_operator(sandbox, folder),
     ):
-        refuse_other_contexts(sandbox.context)
         scene = Scene(sandbox, client, folder, "shop")
         scene.set_up()
         run = scene.start(*RUN_OPTIONS, "--taint-freed")
@@ -243,11 +239,10 @@ def play_outage_in_a_run(folder: Path) -> float:
 def play_removal_of_a_kind(folder: Path) -> int | None:
     """Remove the kind of Reservations, install it anew, have one answered; return how the operator has ended, if so."""
     with (
-        Sandbox.start(SandboxSettings(), progress=print) as sandbox,
+        control_plane() as sandbox,
         sandbox.connect() as client,
         running_operator(sandbox, folder, "--sweep-seconds=3600") as operator,
     ):
-        refuse_other_contexts(sandbox.context)
         make_namespace(client, "anew")
         kind = f"{RESERVATIONS.plural}.{RESERVATIONS.group}"
         definition = client.get(CRDS, kind)

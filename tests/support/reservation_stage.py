@@ -19,7 +19,6 @@ from berth_kube.resources import DEPLOYMENTS, JOBS, NODES, PODS, RESERVATIONS, R
 from berth_sandbox.bootstrap import NodeShape
 from berth_sandbox.invariants import ClusterState, Invariant, Violation, find_violations, monitor_invariants, read_state
 from berth_sandbox.sandbox import Sandbox
-from cluster_fixtures import refuse_other_contexts
 from cluster_objects import PATIENCE, build_reservation, label_owner, make_namespace, pod_template, read_reservation
 from service_processes import OperatorProcess, running_operator
 from waiting import eventually
@@ -180,7 +179,6 @@ def operator(
 @pytest.fixture
 def stage(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """Yield a namespace and two nodes named after the test's number; look that all is well, and clear them away."""
-    refuse_other_contexts(sandbox.context)
     with sandbox.connect() as client:
         made = make_stage(sandbox, client, f"stage-{zlib.crc32(request.node.nodeid.encode()):08x}")
         try:
