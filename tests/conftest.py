@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+import shares_of_workers
 from cluster_fixtures import (
     paced_sandbox,
     pytest_collection_finish,
@@ -51,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("berth", settings.get_profile("search"), derandomize=True)
     settings.load_profile("berth")
     keep_quiet()
+    config.pluginmanager.register(shares_of_workers)
     for name in ("no_proxy", "NO_PROXY"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1", "localhost")))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

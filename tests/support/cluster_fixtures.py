@@ -109,9 +109,9 @@ def sandbox() -> Iterator[Sandbox]:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def paced_sandbox() -> Iterator[Sandbox]:
-    """Yield one on which pods take as long as on real nodes."""
+    """Yield one on which pods take as long as on real nodes; few modules need it, and an idle one costs processor time."""
     with shared_control_plane(Pace.REAL) as started:
         yield started
 

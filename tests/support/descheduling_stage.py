@@ -312,7 +312,7 @@ def scene(
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def paced_operator(paced_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
     """Yield an operator that runs beside the tests of the control plane where pods take their time."""
     with running_operator(paced_sandbox, tmp_path_factory.mktemp("operator")) as process:
