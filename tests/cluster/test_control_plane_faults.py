@@ -13,7 +13,7 @@ from background_runs import LONGEST_SECONDS, BackgroundRun
 from berth_core.names import WEBHOOK_CONFIGURATION
 from berth_core.reservations import ReservationPhase, SlotState
 from berth_kube.resources import MUTATING_WEBHOOKS
-from berth_operator.reservation.observation import Assignment
+from berth_operator.reservation.assignment import Assignment
 from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
 from berth_sandbox.sandbox import Sandbox
 from cluster_objects import overbooked_nodes

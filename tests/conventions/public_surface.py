@@ -34,7 +34,7 @@ from berth_descheduler.server import serve
 from berth_kube.client import KubeClient
 from berth_operator.cli import main as operator
 from berth_operator.reservation.actions import Action, label_of
-from berth_operator.reservation.status import TEMPLATE_DIFFERS, ConditionReason
+from berth_operator.reservation.conditions import TEMPLATE_DIFFERS, ConditionReason
 from berth_operator.runtime.registry import CAPABILITIES
 from berth_operator.runtime.workqueue import KeyKind
 from conventions.command_documents import documents

@@ -44,7 +44,7 @@ from berth_operator import capabilities
 from berth_operator import telemetry as operator_logs
 from berth_operator.cli import main as operator
 from berth_operator.metrics import REGISTRY
-from berth_operator.reservation.status import TEMPLATE_DIFFERS, ConditionReason
+from berth_operator.reservation.conditions import TEMPLATE_DIFFERS, ConditionReason
 from berth_sandbox.invariants import Invariant
 from berth_sandbox.invariants.state import BOUND_SECONDS
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from berth_core.clock import LATEST_UNIX_SECONDS
 from berth_core.labels import SLOT_ANNOTATION
-from berth_operator.reservation.observation import Assignment
+from berth_operator.reservation.assignment import Assignment
 from builders import pod
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True)

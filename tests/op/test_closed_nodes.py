@@ -9,7 +9,8 @@ from berth_core.labels import HANDOVER_TAINT
 from berth_core.objects import NodeSpec, ObjectMeta, Taint, Toleration
 from berth_core.reservations import ConditionType, ReservationPhase, SlotState
 from berth_operator.reservation.actions import AssignSlot, Probe, Release
-from berth_operator.reservation.observation import NodeAccess, NodeCondition, Observation
+from berth_operator.reservation.node_access import NodeAccess, NodeCondition
+from berth_operator.reservation.observation import Observation
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.cluster_rules import NodeCapacity
 from berth_operator.reservation.store.nodes import GuardableNode

@@ -10,7 +10,9 @@ from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.reservation.actions import DeletePlaceholder, DeleteReservation, ExtendHandover, Probe
 from berth_operator.reservation.decide import Decision, decide
-from berth_operator.reservation.observation import Guard, NodeAccess, Observation, ProbeResult, Survey
+from berth_operator.reservation.node_access import NodeAccess
+from berth_operator.reservation.observation import Guard, Observation, ProbeResult
+from berth_operator.reservation.surveys import Survey
 from berth_operator.settings import OperatorSettings
 from builders import NOON, NOON_TEXT, task
 from handover_builders import (

@@ -8,7 +8,8 @@ import pytest
 from berth_core.labels import HANDOVER_TAINT
 from berth_core.objects import Pod, Toleration
 from berth_core.reservations import Reservation, ReservationTask, SlotState
-from berth_operator.reservation.observation import Assignment, choose_task, may_own, slots_by_key, trusted_assignment
+from berth_operator.reservation.assignment import Assignment
+from berth_operator.reservation.fitting import choose_task, may_own, slots_by_key, trusted_assignment
 from builders import label_owner, object_owner, owner, pod, task
 from handover_builders import note, owner_pod, place, slot
 

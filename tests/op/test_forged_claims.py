@@ -8,7 +8,8 @@ import pytest
 from berth_core.objects import Pod
 from berth_core.reservations import ObjectReference, Reservation, ReservationPhase, ReservationReason, SlotState
 from berth_operator.reservation.forged_status import without_forged_claims
-from berth_operator.reservation.observation import NodeAccess, Observation, Verdict
+from berth_operator.reservation.node_access import NodeAccess
+from berth_operator.reservation.observation import Observation, Verdict
 from berth_operator.settings import HandoverSettings
 from builders import NOON
 from handover_builders import PREEMPTED, decide_now, observe, place, placeholder, slot

@@ -9,7 +9,8 @@ from berth_core import QUEUE_API_VERSION, QUEUE_KIND
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationState, SlotState
 from berth_operator.reservation.decide import decide
-from berth_operator.reservation.observation import Observation, Survey
+from berth_operator.reservation.observation import Observation
+from berth_operator.reservation.surveys import Survey
 from builders import NOON, NOON_TEXT, task
 from handover_builders import (
     HANDING_OVER,

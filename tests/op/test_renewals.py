@@ -11,8 +11,9 @@ from berth_core.labels import HANDOVER_GATE, HANDOVER_LABEL, HANDOVER_TAINT, SLO
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_operator.reservation.actions import AssignSlot, RenewPlaceholder, ShortenPlaceholder
+from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.manifests import build_placeholder, build_successor
-from berth_operator.reservation.observation import Assignment, Guard, Observation
+from berth_operator.reservation.observation import Guard, Observation
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.settings import PlaceholderSettings

@@ -19,9 +19,10 @@ from berth_core.reservations import (
     ReservationStatus,
     SlotState,
 )
+from berth_operator.reservation.conditions import ConditionReason, warn_of_endless_hold
 from berth_operator.reservation.observation import Observation, ProbeResult, Verdict
 from berth_operator.reservation.slots import view_slots
-from berth_operator.reservation.status import ConditionReason, compute_status, describe_transition, warn_of_endless_hold
+from berth_operator.reservation.status import compute_status, describe_transition
 from berth_operator.settings import OperatorSettings
 from builders import NOON, NOON_TEXT, object_owner, task
 from handover_builders import UNSCHEDULABLE, guard, note, observe, owner_pod, place, placeholder, reference, slot

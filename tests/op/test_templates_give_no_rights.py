@@ -8,7 +8,7 @@ from berth_core.names import priority_class_name
 from berth_core.objects import PodTemplate, PriorityClass
 from berth_core.reservations import Reservation, ReservationTask
 from berth_operator.reservation import manifests
-from berth_operator.reservation.observation import may_own
+from berth_operator.reservation.fitting import may_own
 from berth_operator.settings import PlaceholderSettings
 from builders import label_owner, pod
 from handover_builders import place

@@ -16,9 +16,11 @@ from berth_kube.resources import JOBS, PODS
 from berth_operator.reservation.act.node_chooser import NodeChooser
 from berth_operator.reservation.actions import AssignSlot, ChooseNodes, CreatePlaceholder, Release
 from berth_operator.reservation.decide import Decision
+from berth_operator.reservation.node_access import NodeAccess
 from berth_operator.reservation.node_choice import NodeChoice
-from berth_operator.reservation.observation import NodeAccess, Observation, Survey, build_survey
+from berth_operator.reservation.observation import Observation
 from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.reservation.surveys import Survey, build_survey
 from builders import NOON, as_api, node, owner, pod, task
 from handover_builders import (
     awaiting,

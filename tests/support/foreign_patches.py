@@ -59,7 +59,7 @@ from berth_operator.reservation.actions import (
     ShortenPlaceholder,
     Ungate,
 )
-from berth_operator.reservation.observation import Assignment
+from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.cluster_rules import ClusterRules
 from berth_operator.settings import OperatorSettings

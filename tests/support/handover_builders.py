@@ -47,9 +47,11 @@ from berth_operator.reservation.actions import (
     Ungate,
     Validate,
 )
+from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.decide import Decision, decide
 from berth_operator.reservation.manifests import handover_toleration
-from berth_operator.reservation.observation import Assignment, Guard, Observation, ProbeResult, Survey, build_survey
+from berth_operator.reservation.observation import Guard, Observation, ProbeResult
+from berth_operator.reservation.surveys import Survey, build_survey
 from berth_operator.settings import OperatorSettings
 from builders import NOON, NOON_TEXT, label_owner, pod, reservation, task
 

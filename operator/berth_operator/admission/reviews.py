@@ -30,7 +30,8 @@ from berth_core import (
     takes_word_of_group,
 )
 from berth_core.decoding import Decoder
-from berth_operator.reservation.observation import holds_our_gate, may_own
+from berth_operator.reservation.fitting import may_own
+from berth_operator.reservation.pod_state import holds_our_gate
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.slot_matching import SlotFinder, has_name_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from berth_core import Pod, ReservationTask
-from berth_operator.reservation.observation import Assignment
+from berth_operator.reservation.assignment import Assignment
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """The decision on one Reservation: status, actions and next reconcile.
 
-It is pure, so a restarted operator decides the same.
+It is pure, so a restarted operator decides the same. What each step of a hand-over is, is decided in `handover`; which
+pod gets which slot in `slot_giving`; when a placeholder comes and goes in `placeholders`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -16,39 +18,29 @@ from berth_core import (
     parse_timestamp,
     queue_of_slot,
 )
-from berth_operator.reservation.actions import (
-    Action,
-    AssignSlot,
-    ChooseNodes,
-    CompleteHandover,
-    CreatePlaceholder,
-    DeletePlaceholder,
-    DeleteReservation,
-    Probe,
-    Release,
-    SurveyNode,
-    Validate,
-)
-from berth_operator.reservation.handover import (
-    count_bound_as_taken,
+from berth_operator.reservation.actions import Action, ChooseNodes, DeleteReservation, Probe, SurveyNode, Validate
+from berth_operator.reservation.handover import next_steps
+from berth_operator.reservation.nodes_to_survey import due_surveys
+from berth_operator.reservation.observation import Observation
+from berth_operator.reservation.placeholders import (
+    choice_left,
     drop_successor,
-    give_slots,
-    hand_over,
-    has_enough,
-    release_unassigned,
+    ensure_placeholder,
+    release_slot,
     renew,
     renewals_left,
-    settling_left,
+    slots_without_node,
 )
-from berth_operator.reservation.node_choice import CHOICE_SECONDS
-from berth_operator.reservation.observation import Observation, SlotView, has_started
-from berth_operator.reservation.slots import due_surveys, view_slots
+from berth_operator.reservation.slot_giving import give_slots, has_spare_slots, release_unassigned
+from berth_operator.reservation.slots import SLOW_SECONDS, SlotView, count_bound_as_taken, view_slots
 from berth_operator.reservation.status import compute_status, is_over, unschedulable_seconds_left
 from berth_operator.settings import OperatorSettings
 
 _FIRST_PROBE_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PROBE_PAUSE_SECONDS: Final = 15.0
 _SHORTEST_WAKE_SECONDS: Final = 0.01
+_RECHECK_SECONDS: Final = 1.0
+"""How soon a hand-over in progress is reconciled without any event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +64,20 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
     phase = status.state.phase if status.state else ReservationPhase.PENDING
     if phase.terminal:
         actions = _finalize(seen, views, now, settings)
-        actions += _delete_after_retention(status, now, settings)
-        wakes = [_retention_left(status, now, settings)]
+        retention_left = _retention_left(status, now, settings)
+        if retention_left is not None and retention_left <= 0:
+            actions.append(DeleteReservation())
+        wakes = [retention_left]
     else:
         actions = _advance(seen, views, now, settings)
         wakes = _live_wakes(seen, views, status, now, settings)
-    if any(view.slot.state is SlotState.HANDING_OVER or view.renewal is not None for view in views):
-        wakes.append(settling_left(seen, views, settings.handover))
+    wakes.append(min((seconds for seconds in _handover_wakes(views) if seconds > 0), default=None))
     wake = min((seconds for seconds in wakes if seconds is not None), default=None)
     return Decision(
         status,
         tuple(actions),
         wake_seconds=None if wake is None else max(_SHORTEST_WAKE_SECONDS, wake),
-        seeks_owners=not phase.terminal and _has_spare_slots(seen, views, actions),
+        seeks_owners=not phase.terminal and has_spare_slots(seen, views, actions),
     )
 
 
@@ -94,18 +87,15 @@ def _patience_seconds(seen: Observation, settings: OperatorSettings) -> float:
     return 0.0 if is_patient else settings.unschedulable_seconds
 
 
-# --- a live Reservation ----------------------------------------------------------------------------------------------
-
-
 def _advance(seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings) -> list[Action]:
     """Return the actions that a live Reservation needs."""
     if _needs_validation(seen, views):
         return [*release_unassigned(seen, views), Validate()]
     actions: list[Action] = []
-    if _choice_left(seen, views) == 0:
-        actions.append(ChooseNodes(_without_node(seen, views)))
+    if choice_left(seen, views) == 0:
+        actions.append(ChooseNodes(slots_without_node(seen, views)))
     for view in views:
-        actions += _reconcile_slot(seen, view, now, settings)
+        actions += _slot_actions(seen, view, now, settings)
     actions += give_slots(seen, views, now, settings.handover)
     actions += [SurveyNode(node) for node in due_surveys(seen, views)[0]]
     if _probe_left(seen, views) == 0:
@@ -115,75 +105,42 @@ def _advance(seen: Observation, views: tuple[SlotView, ...], now: datetime, sett
 
 def _needs_validation(seen: Observation, views: tuple[SlotView, ...]) -> bool:
     """Return whether the API server must still validate the templates."""
-    # Not if something is held already.
-    untouched = not seen.placeholders and all(view.slot.state is SlotState.PENDING for view in views)
-    return untouched and not seen.validated
+    # Not if something is held already: an operator that starts anew takes nothing away.
+    is_untouched = not seen.placeholders and all(view.slot.state is SlotState.PENDING for view in views)
+    return is_untouched and not seen.validated
 
 
-def _reconcile_slot(seen: Observation, view: SlotView, now: datetime, settings: OperatorSettings) -> list[Action]:
+def _slot_actions(seen: Observation, view: SlotView, now: datetime, settings: OperatorSettings) -> list[Action]:
+    """Return the actions for one slot of a live Reservation."""
+    steps = next_steps(view.handover, now, settings.handover) if view.handover is not None else []
     match view.slot.state:
         case SlotState.PENDING:
-            return [*drop_successor(view), *_ensure_placeholder(seen, view)]
+            return [*drop_successor(view), *ensure_placeholder(seen, view)]
         case SlotState.HELD:
-            margin_seconds = settings.placeholders.deadline_margin_seconds
-            return renew(seen, view, now, settings.handover, margin_seconds=margin_seconds)
+            # A placeholder hands its place to its successor as it would to an owner: no pod gets between them.
+            return steps if view.is_renewed else renew(seen, view, now, settings)
         case SlotState.HANDING_OVER:
-            steps = hand_over(seen, view, now, settings.handover, to=view.owner, note=view.assignment)
             return [*drop_successor(view), *steps]
         case SlotState.TAKEN | SlotState.LOST:
-            return _release_slot(seen, view)
+            return release_slot(seen, view)
         case SlotState.RELEASED:
             return []
 
 
-def _ensure_placeholder(seen: Observation, view: SlotView) -> list[Action]:
-    """Create a placeholder, or delete one that ended or lost its node."""
-    if view.placeholder is None:
-        if seen.reservation.spec.capacity is Capacity.FREE:
-            return [CreatePlaceholder(view.task, view.slot.index)]
-        node = _chosen_node(seen, view)
-        return [CreatePlaceholder(view.task, view.slot.index, node)] if node else []
-    if seen.awaits_in_vain(view.placeholder):
-        return [DeletePlaceholder(view.placeholder, at_once=True)]
-    if view.placeholder.spec.node_name in seen.missing_nodes:
-        return [DeletePlaceholder(view.placeholder, at_once=True)]
-    if view.placeholder.is_terminal and not view.placeholder.is_terminating:
-        return [DeletePlaceholder(view.placeholder)]
-    return []
-
-
-def _chosen_node(seen: Observation, view: SlotView) -> str:
-    """Return the recently chosen node of a slot, "" without one that is still there."""
-    choice = seen.choice
-    if choice is None or not choice.is_recent:
-        return ""
-    node = choice.nodes.get((view.slot.task, view.slot.index), "")
-    return "" if node in seen.missing_nodes else node
-
-
-def _without_node(seen: Observation, views: tuple[SlotView, ...]) -> tuple[tuple[str, int], ...]:
-    """Return the slots that need a chosen node."""
-    if seen.reservation.spec.capacity is Capacity.FREE:
-        return ()
-    lacking = (view for view in views if view.slot.state is SlotState.PENDING and view.placeholder is None)
-    return tuple((view.slot.task, view.slot.index) for view in lacking if not _chosen_node(seen, view))
-
-
-def _choice_left(seen: Observation, views: tuple[SlotView, ...]) -> float | None:
-    """Return the seconds until the next choice of nodes, None if none is needed."""
-    without = _without_node(seen, views)
-    if not without:
-        return None
-    if seen.choice is None or any(seen.choice.nodes.get(slot) in seen.missing_nodes for slot in without):
-        return 0.0
-    return max(0.0, CHOICE_SECONDS - seen.choice.age_seconds)
-
-
-def _has_spare_slots(seen: Observation, views: tuple[SlotView, ...], actions: list[Action]) -> bool:
-    """Return whether to search for pods that could take the remaining slots."""
-    held = sum(view.slot.state is SlotState.HELD for view in views)
-    is_left = held > sum(isinstance(action, AssignSlot) for action in actions)
-    return not seen.searched and is_left and has_enough(seen, views)
+def _finalize(
+    seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings
+) -> list[Action]:
+    """Release everything except pods that have begun to take their slot."""
+    actions = release_unassigned(seen, views)
+    for view in views:
+        match view.slot.state:
+            case SlotState.HANDING_OVER:
+                actions += next_steps(view.handover, now, settings.handover) if view.handover is not None else []
+            case SlotState.TAKEN | SlotState.LOST:
+                actions += release_slot(seen, view)
+            case SlotState.PENDING | SlotState.HELD | SlotState.RELEASED:
+                actions += release_slot(seen, view, at_once=True)
+    return actions
 
 
 def _probe_left(seen: Observation, views: tuple[SlotView, ...]) -> float | None:
@@ -191,10 +148,10 @@ def _probe_left(seen: Observation, views: tuple[SlotView, ...]) -> float | None:
 
     A failed probe is repeated with growing delays.
     """
-    held = any(view.slot.state is SlotState.HELD for view in views)
+    is_held = any(view.slot.state is SlotState.HELD for view in views)
     if seen.probe is None:
-        return 0.0 if held else None
-    if seen.probe.is_final or not held:
+        return 0.0 if is_held else None
+    if seen.probe.is_final or not is_held:
         return None
     pause = min(_FIRST_PROBE_PAUSE_SECONDS * 2.0 ** max(0, seen.probe.failures - 1), _LONGEST_PROBE_PAUSE_SECONDS)
     return max(0.0, pause - seen.probe.age_seconds)
@@ -211,7 +168,7 @@ def _live_wakes(
     expiry = expires_at(seen.reservation.spec, parse_timestamp(seen.reservation.metadata.creation_timestamp or ""))
     return [
         unschedulable_seconds_left(status.state, now, _patience_seconds(seen, settings)),
-        _choice_left(seen, views) or None,  # a choice that is due now is among the actions
+        choice_left(seen, views) or None,  # a choice that is due now is among the actions
         None if expiry is None else (expiry - now).total_seconds(),
         _probe_left(seen, views) or None,  # a probe that is due now is among the actions
         due_surveys(seen, views)[1],
@@ -219,43 +176,15 @@ def _live_wakes(
     ]
 
 
-# --- a finished Reservation ------------------------------------------------------------------------------------------
-
-
-def _finalize(
-    seen: Observation, views: tuple[SlotView, ...], now: datetime, settings: OperatorSettings
-) -> list[Action]:
-    """Release everything except pods that have begun to take their slot."""
-    actions = release_unassigned(seen, views)
+def _handover_wakes(views: tuple[SlotView, ...]) -> Iterator[float]:
+    """Yield the seconds until each hand-over goes on by time alone."""
     for view in views:
-        match view.slot.state:
-            case SlotState.HANDING_OVER:
-                actions += hand_over(seen, view, now, settings.handover, to=view.owner, note=view.assignment)
-            case SlotState.TAKEN | SlotState.LOST:
-                actions += _release_slot(seen, view)
-            case SlotState.PENDING | SlotState.HELD | SlotState.RELEASED:
-                actions += _release_slot(seen, view, at_once=True)
-    return actions
-
-
-def _release_slot(seen: Observation, view: SlotView, *, at_once: bool = False) -> list[Action]:
-    """Return the remaining actions for a taken, lost or released slot.
-
-    `at_once` force-deletes the placeholder of a slot without an owner.
-    """
-    actions = drop_successor(view)
-    if view.owner is not None:
-        actions.append(CompleteHandover(view.owner) if has_started(view.owner) else Release(view.owner))
-    if view.placeholder is not None:
-        at_once = at_once or view.placeholder.spec.node_name in seen.missing_nodes
-        if at_once or not view.placeholder.is_terminating:
-            actions.append(DeletePlaceholder(view.placeholder, at_once))
-    return actions
-
-
-def _delete_after_retention(status: ReservationStatus, now: datetime, settings: OperatorSettings) -> list[Action]:
-    left = _retention_left(status, now, settings)
-    return [DeleteReservation()] if left is not None and left <= 0 else []
+        if view.handover is None or view.slot.state not in {SlotState.HANDING_OVER, SlotState.HELD}:
+            continue
+        if view.handover.stage.has_node:
+            yield SLOW_SECONDS - view.handover.spent_seconds
+        else:
+            yield view.handover.settling_seconds if view.handover.settling_seconds > 0 else _RECHECK_SECONDS
 
 
 def _retention_left(status: ReservationStatus, now: datetime, settings: OperatorSettings) -> float | None:

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from berth_core import Pod, ReservationPhase, ReservationReason, ReservationStatus, Slot, SlotState, is_expired
-from berth_operator.reservation.observation import Observation, SlotView
-from berth_operator.reservation.slots import is_closed, view_slots
+from berth_operator.reservation.observation import Observation
+from berth_operator.reservation.slots import SlotView, is_closed, view_slots
 from berth_operator.reservation.validation import refuse
 from berth_operator.settings import HandoverSettings
 

@@ -47,7 +47,7 @@ from berth_core import (
     room_taint_value,
 )
 from berth_core.labels import HANDOVER_LABEL
-from berth_operator.reservation.observation import Assignment
+from berth_operator.reservation.assignment import Assignment
 from berth_operator.schedulers.volcano import scheduler_of
 from berth_operator.settings import PlaceholderSettings
 

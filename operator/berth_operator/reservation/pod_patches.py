@@ -21,8 +21,8 @@ from berth_core import (
 )
 from berth_core.decoding import convert
 from berth_core.labels import HANDOVER_LABEL
+from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.manifests import handover_toleration, room_tolerations
-from berth_operator.reservation.observation import Assignment
 
 Operations = list[dict[str, Any]]
 

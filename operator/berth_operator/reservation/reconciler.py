@@ -15,7 +15,8 @@ from berth_operator.reservation.act.pending_owners import PendingOwners
 from berth_operator.reservation.actions import Action, AssignSlot, DeletePlaceholder, Probe, Release
 from berth_operator.reservation.decide import Decision, decide
 from berth_operator.reservation.forged_status import without_forged_claims
-from berth_operator.reservation.observation import Observation, holds_our_gate, is_at_same_step
+from berth_operator.reservation.observation import Observation
+from berth_operator.reservation.pod_state import holds_our_gate, is_at_same_step
 from berth_operator.reservation.status import has_just_expired, newly_lost
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.reservation.throttle import FairSharing, Throttle, has_share, only_starts

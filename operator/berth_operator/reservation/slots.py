@@ -1,15 +1,16 @@
 """State, node, placeholder and owner of each slot, from an observation.
 
-The second half selects the nodes to survey: where room may still appear, or where another pod may have taken a place.
+What happens when the node of a slot is gone, its placeholder is preempted, or its owner does not come, is read here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
 from berth_core import (
+    ObjectReference,
     Pod,
     ReservationReason,
     ReservationTask,
@@ -18,20 +19,51 @@ from berth_core import (
     SlotState,
     format_timestamp,
 )
-from berth_operator.reservation.handover import SLOW_SECONDS, has_timed_out, may_be_bound, view_handover
-from berth_operator.reservation.observation import (
-    Assignment,
-    Observation,
-    SlotView,
-    assigned_owners,
-    awaited_node,
-    has_started,
-    is_on_its_way,
-    slot_requests,
-    slots_by_key,
-)
+from berth_operator.reservation.assignment import Assignment
+from berth_operator.reservation.fitting import slots_by_key, trusted_assignment
+from berth_operator.reservation.handover import Handover, HandoverStage, read_handover
+from berth_operator.reservation.observation import Observation
+from berth_operator.reservation.pod_state import awaited_node, is_on_its_way
+from berth_operator.reservation.surveys import slot_requests
 from berth_operator.schedulers.kube_scheduler import SCHEDULER
 from berth_operator.settings import HandoverSettings
+
+SLOW_SECONDS: Final = 5.0
+"""An owner that is not bound after this long may have lost its place; the status reports one that does not run."""
+
+_FRESH_SECONDS: Final = 3.0
+"""Maximum age of a survey that ends a hand-over; below `SLOW_SECONDS`, so it was made during it."""
+
+_SlotKey = tuple[str, int]
+"""Task and index."""
+_Given = tuple[Pod, Assignment]
+"""An owner and the slot that it gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """One slot as observed, with its pods."""
+
+    slot: Slot
+    task: ReservationTask
+    placeholder: Pod | None = None
+    owner: Pod | None = None
+    """The pod that gets the slot, or had it."""
+    handover: Handover | None = None
+    """The pod on its way into the slot: its owner, or the successor by which a held slot is renewed."""
+    successor: Pod | None = None
+    """The next placeholder, whether it is still of use or not."""
+    failure: ReservationReason | None = None
+    """Set if the loss of this slot ends the whole Reservation."""
+
+    @property
+    def key(self) -> _SlotKey:
+        return self.slot.task, self.slot.index
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether the placeholder hands its place to its successor; the guard keeps it meanwhile."""
+        return self.slot.state is SlotState.HELD and self.handover is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +74,41 @@ class _Place:
     index: int
     prior: Slot | None
 
+    @property
+    def key(self) -> _SlotKey:
+        return self.task.name, self.index
 
-def view_slots(seen: Observation, handover: HandoverSettings) -> tuple[SlotView, ...]:
+
+def view_slots(seen: Observation, settings: HandoverSettings) -> tuple[SlotView, ...]:
     """Return all slots in the order of tasks and indices."""
     prior = slots_by_key(seen.reservation)
-    given = _with_swaps(seen, assigned_owners(seen), prior)
-    views = tuple(
-        _view_slot_and_successor(
-            seen, _Place(task, index, prior.get((task.name, index))), given.get((task.name, index)), handover
-        )
+    given = _with_swaps(seen, _assigned_owners(seen), prior)
+    places = (
+        _Place(task, index, prior.get((task.name, index)))
         for task in seen.reservation.spec.tasks
         for index in range(task.replicas)
     )
+    views = tuple(_with_successor(seen, _view_slot(seen, place, given, settings), settings) for place in places)
     left = sum(view.slot.state is not SlotState.LOST for view in views)
     if left >= seen.reservation.spec.wanted:
         views = tuple(_tolerate_loss(view) for view in views)
     return tuple(_with_expected_times(seen, views)) if seen.surveys else views
 
 
+def _assigned_owners(seen: Observation) -> dict[_SlotKey, _Given]:
+    """Return each slot's living pod with its assignment; of several pods the oldest counts."""
+    slots = slots_by_key(seen.reservation)
+    owners: dict[_SlotKey, _Given] = {}
+    for pod in seen.owners:
+        note = trusted_assignment(seen.reservation, pod, slots) if is_on_its_way(pod) else None
+        if note is not None:
+            owners.setdefault((note.task, note.index), (pod, note))
+    return owners
+
+
 def _with_swaps(
-    seen: Observation,
-    given: Mapping[tuple[str, int], tuple[Pod, Assignment]],
-    prior: Mapping[tuple[str, int], Slot],
-) -> Mapping[tuple[str, int], tuple[Pod, Assignment]]:
+    seen: Observation, given: Mapping[_SlotKey, _Given], prior: Mapping[_SlotKey, Slot]
+) -> Mapping[_SlotKey, _Given]:
     """Return the assignments, with owners that were bound in another owner's place in its slot.
 
     Pods that waited have no gate of ours: the first place that is freed may go to any of them. The other owner is left
@@ -86,6 +130,24 @@ def _with_swaps(
     return swapped
 
 
+def _needs_no_slot(owner: Pod, note: Assignment, placeholder: Pod | None) -> bool:
+    """Return whether an owner was bound elsewhere while its slot was still held."""
+    # It had waited without our gate, and the scheduler found another place for it. Bound to the slot's own node, it has
+    # taken the slot: its placeholder is gone, and only the word of that may come late.
+    is_elsewhere = owner.spec.node_name not in {"", note.node}
+    return is_elsewhere and placeholder is not None and not placeholder.is_terminating
+
+
+def _tolerate_loss(view: SlotView) -> SlotView:
+    """Turn a lost slot into one to hold again; it stays lost if its owner had begun."""
+    if view.failure is None:
+        return view
+    if view.owner is not None:
+        return replace(view, failure=None)
+    slot = Slot(task=view.slot.task, index=view.slot.index, state=SlotState.PENDING, message=view.slot.message)
+    return replace(view, slot=slot, failure=None)
+
+
 def _with_expected_times(seen: Observation, views: Iterable[SlotView]) -> Iterator[SlotView]:
     """Yield the slots, those that await a node's capacity with the time they may have it.
 
@@ -104,105 +166,142 @@ def _with_expected_times(seen: Observation, views: Iterable[SlotView]) -> Iterat
         yield replace(view, slot=msgspec.structs.replace(view.slot, expected_at=text))
 
 
-def _tolerate_loss(view: SlotView) -> SlotView:
-    """Turn a lost slot into one to hold again.
-
-    The slot stays lost if its owner had begun.
-    """
-    if view.failure is None:
-        return view
-    if view.owner is not None:
-        return replace(view, failure=None)
-    slot = Slot(task=view.slot.task, index=view.slot.index, state=SlotState.PENDING, message=view.slot.message)
-    return replace(view, slot=slot, failure=None)
-
-
-def _view_slot_and_successor(
-    seen: Observation, place: _Place, given: tuple[Pod, Assignment] | None, handover: HandoverSettings
-) -> SlotView:
-    """Return one slot, held while its placeholder gives way to a successor."""
-    view = _view_slot(seen, place, given, handover)
-    successor = seen.successors.get((place.task.name, place.index))
-    if successor is None:
-        return view
-    view = replace(view, successor=successor)
-    note = Assignment.from_pod(successor)
-    can_hold = view.slot.state in {SlotState.HELD, SlotState.PENDING} and view.failure is None
-    if note is None or not can_hold or not is_on_its_way(successor) or note.node in seen.missing_nodes:
-        return view
-    if is_closed(view):
-        return view
-    if not has_started(successor) and has_timed_out(seen, successor, note, view.placeholder, handover):
-        return view
-    holder = view.placeholder or successor
-    slot = Slot(
-        task=place.task.name,
-        index=place.index,
-        state=SlotState.HELD,
-        node=successor.spec.node_name or note.node,
-        placeholder=holder.metadata.name,
-    )
-    return replace(view, slot=slot, renewal=note)
-
-
 def _view_slot(
-    seen: Observation, place: _Place, given: tuple[Pod, Assignment] | None, handover: HandoverSettings
+    seen: Observation, place: _Place, given: Mapping[_SlotKey, _Given], settings: HandoverSettings
 ) -> SlotView:
     """Return one slot; an owner on its way counts before a placeholder."""
-    task, prior = place.task, place.prior
-    placeholder = seen.placeholders.get((task.name, place.index))
-    if prior is not None and prior.state in {SlotState.TAKEN, SlotState.LOST}:
-        return SlotView(prior, task, placeholder, given[0] if given else None)
-    if given is not None and not _needs_no_slot(*given, placeholder):
-        owner, assignment = given
-        return view_handover(seen, task, owner, assignment, placeholder, handover, prior=prior)
+    placeholder = seen.placeholders.get(place.key)
+    owner, note = given.get(place.key, (None, None))
+    if place.prior is not None and place.prior.state in {SlotState.TAKEN, SlotState.LOST}:
+        return SlotView(place.prior, place.task, placeholder, owner)
+    if owner is not None and note is not None and not _needs_no_slot(owner, note, placeholder):
+        return _view_handover(seen, place, read_handover(seen, owner, note, placeholder, settings))
     if seen.reservation.phase.terminal:
-        return SlotView(Slot(task=task.name, index=place.index, state=SlotState.RELEASED), task, placeholder)
+        slot = Slot(task=place.task.name, index=place.index, state=SlotState.RELEASED)
+        return SlotView(slot, place.task, placeholder)
     return _view_placeholder(seen, place, placeholder)
 
 
-def _needs_no_slot(owner: Pod, assignment: Assignment, placeholder: Pod | None) -> bool:
-    """Return whether an owner was bound elsewhere while its slot was still held."""
-    # It had waited without our gate, and the scheduler found another place for it. Bound to the slot's own node, it has
-    # taken the slot: its placeholder is gone, and only the word of that may come late.
-    is_elsewhere = owner.spec.node_name not in {"", assignment.node}
-    return is_elsewhere and placeholder is not None and not placeholder.is_terminating
+def _view_handover(seen: Observation, place: _Place, handover: Handover) -> SlotView:
+    """Return a slot in hand-over, and the failure if it is lost.
+
+    The slot is taken once the owner runs. It is lost if an owner that is not bound has spent its time, or its node is
+    gone and no scheduler is about to bind it elsewhere.
+    """
+    owner, note = handover.pod, handover.note
+    slot = Slot(
+        task=note.task,
+        index=note.index,
+        state=SlotState.HANDING_OVER,
+        node=owner.spec.node_name or note.node,
+        owner=ObjectReference.of("v1", "Pod", owner.metadata),
+    )
+    failure: ReservationReason | None = None
+    match handover.stage:
+        case HandoverStage.RUNNING:
+            slot = msgspec.structs.replace(slot, state=SlotState.TAKEN, message=_misplacement(owner, note))
+        case HandoverStage.BOUND:
+            slot = _starting(slot) if _is_slow_to_start(handover, place.prior) else slot
+        case HandoverStage.UNTRIED if handover.is_node_missing and not handover.has_timed_out:
+            # A scheduler that has not reported yet may bind the pod elsewhere: the status says what comes of it.
+            slot = msgspec.structs.replace(slot, message=f"node {note.node} is gone")
+        case _ if handover.is_node_missing:
+            failure = ReservationReason.NODE_LOST
+            slot = _lost(slot, failure, f"node {note.node} is gone", slot.node)
+        case _ if handover.has_timed_out:
+            text = f"pod {owner.key} was not bound to node {note.node} in time"
+            slot = _lost(slot, ReservationReason.HANDOVER_TIMEOUT, text, slot.node)
+        case HandoverStage.UNTRIED | HandoverStage.TRIED:
+            slot = _unless_taken_by_another(seen, slot, handover)
+        case HandoverStage.HELD | HandoverStage.ENDING | HandoverStage.FREED:
+            pass  # the place is kept: what is waited for is the operator's next step
+        case stage:
+            assert_never(stage)
+    return SlotView(slot, place.task, handover.placeholder, owner, handover, failure=failure)
+
+
+def is_starting(slot: Slot) -> bool:
+    """Return whether a slot's owner has been bound for some time and does not run yet."""
+    return slot.state is SlotState.HANDING_OVER and slot.reason == ReservationReason.OWNERS_STARTING
+
+
+def _is_slow_to_start(handover: Handover, prior: Slot | None) -> bool:
+    """Return whether the status should say that a bound owner does not run yet.
+
+    Most run before that would be worth a write. What it says once stays, also when an operator starts anew.
+    """
+    reported = prior.owner if prior is not None and is_starting(prior) else None
+    was_reported = reported is not None and reported.uid == handover.pod.metadata.uid
+    return was_reported or handover.spent_seconds >= SLOW_SECONDS
+
+
+def _starting(slot: Slot) -> Slot:
+    pod = f"pod {slot.owner.namespace}/{slot.owner.name}" if slot.owner is not None else "a pod"
+    text = f"{pod} is bound to node {slot.node} and does not run yet"
+    return msgspec.structs.replace(slot, reason=ReservationReason.OWNERS_STARTING.value, message=text)
+
+
+def count_bound_as_taken(view: SlotView) -> SlotView:
+    """Return the slot of a Reservation that is over: an owner that is bound has its place, whether it runs or not."""
+    is_bound = view.handover is not None and view.handover.stage.has_node
+    if view.slot.state is not SlotState.HANDING_OVER or not is_bound:
+        return view
+    return replace(view, slot=msgspec.structs.replace(_starting(view.slot), state=SlotState.TAKEN, reason=""))
+
+
+def _misplacement(owner: Pod, note: Assignment) -> str:
+    """Return that an owner runs on the wrong node, or ""."""
+    node = owner.spec.node_name
+    return "" if node == note.node else f"pod {owner.key} runs on node {node}, not on node {note.node}"
+
+
+def _unless_taken_by_another(seen: Observation, slot: Slot, handover: Handover) -> Slot:
+    """Return the slot, lost if a fresh survey shows no room."""
+    note, owner = handover.note, handover.pod
+    survey = seen.surveys.get(note.node)
+    if survey is None or handover.spent_seconds < SLOW_SECONDS or survey.age_seconds > _FRESH_SECONDS:
+        return slot
+    takers = survey.takers(owner)
+    own_placeholder = (seen.reservation.metadata.uid, note.task, str(note.index))
+    if not takers or any(taker.holds == own_placeholder for taker in takers):
+        return slot
+    text = f"pod {takers[0].key} took the place of pod {owner.key} on node {note.node}"
+    return _lost(slot, ReservationReason.PLACE_TAKEN, text, slot.node)
 
 
 def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None) -> SlotView:
     """Return a slot that only its placeholder can hold."""
-    task, index, prior = place.task, place.index, place.prior
-    slot = Slot(task=task.name, index=index, state=SlotState.PENDING)
+    task, prior = place.task, place.prior
+    slot = Slot(task=task.name, index=place.index, state=SlotState.PENDING)
     if placeholder is None:
         if prior is not None and prior.state is SlotState.HELD and prior.node in seen.missing_nodes:
-            return _lost(slot, task, None, ReservationReason.NODE_LOST, f"node {prior.node} is gone", prior.node)
+            lost = _lost(slot, ReservationReason.NODE_LOST, f"node {prior.node} is gone", prior.node)
+            return SlotView(lost, task, failure=ReservationReason.NODE_LOST)
         return SlotView(slot, task)
     node = placeholder.spec.node_name
     if SCHEDULER.was_preempted(placeholder):
         text = f"a pod of higher priority took the place on node {node}"
-        return _lost(slot, task, placeholder, ReservationReason.PREEMPTED, text, node)
+        lost = _lost(slot, ReservationReason.PREEMPTED, text, node)
+        return SlotView(lost, task, placeholder, failure=ReservationReason.PREEMPTED)
     if node in seen.missing_nodes:
-        return _lost(slot, task, placeholder, ReservationReason.NODE_LOST, f"node {node} is gone", node)
+        lost = _lost(slot, ReservationReason.NODE_LOST, f"node {node} is gone", node)
+        return SlotView(lost, task, placeholder, failure=ReservationReason.NODE_LOST)
     runs = placeholder.status.phase == "Running" and not placeholder.is_terminating and task.allows(node)
     closed = seen.why_closed(placeholder) if runs else ""
-    held = runs and not closed
-    described = Slot(
-        task=task.name,
-        index=index,
-        state=SlotState.HELD if held else SlotState.PENDING,
+    is_held = runs and not closed
+    described = msgspec.structs.replace(
+        slot,
+        state=SlotState.HELD if is_held else SlotState.PENDING,
         node=node or awaited_node(placeholder),
         placeholder=placeholder.metadata.name,
         reason=ReservationReason.NODE_CLOSED.value if closed else "",
-        message=f"node {node} {closed}" if closed else "" if held else _why_pending(placeholder),
+        message=f"node {node} {closed}" if closed else "" if is_held else _why_pending(placeholder),
     )
     return SlotView(described, task, placeholder)
 
 
-def _lost(
-    slot: Slot, task: ReservationTask, placeholder: Pod | None, reason: ReservationReason, message: str, node: str
-) -> SlotView:
-    lost = msgspec.structs.replace(slot, state=SlotState.LOST, node=node, reason=reason.value, message=message)
-    return SlotView(lost, task, placeholder, failure=reason)
+def _lost(slot: Slot, reason: ReservationReason, message: str, node: str) -> Slot:
+    return msgspec.structs.replace(slot, state=SlotState.LOST, node=node, reason=reason.value, message=message)
 
 
 def _why_pending(placeholder: Pod) -> str:
@@ -224,78 +323,27 @@ def is_closed(view: SlotView) -> bool:
     return view.slot.state is SlotState.PENDING and view.slot.reason == ReservationReason.NODE_CLOSED
 
 
-# --- nodes to survey -------------------------------------------------------------------------------------------------
-
-_MOST_NODES: Final = 4
-"""With more nodes to choose from, none is surveyed."""
-
-_BUSY_SECONDS: Final = 2.0
-"""Interval between surveys of a node where a change is imminent."""
-
-_QUIET_SECONDS: Final = 5.0
-"""Interval between surveys of other nodes."""
-
-_AWAITED_SECONDS: Final = 30.0
-"""Interval between surveys of a node whose pods end some day; they only show when."""
-
-
-def node_to_come(seen: Observation, view: SlotView) -> str:
-    """Return the node where pods that end leave room for a slot.
-
-    "" without such a node. If a plan makes the room, or the slot awaits a chosen node's capacity, the pods may not even
-    be terminating yet.
-    """
-    if view.placeholder is not None and awaited_node(view.placeholder):
-        return awaited_node(view.placeholder)
-    if seen.reservation.awaits_room and view.task.node_names:
-        return view.task.node_names[0]
-    for node in _chosen_nodes(view):
-        survey = seen.surveys.get(node)
-        if survey is not None and survey.will_have_room(view.task.template.spec):
-            return node
-    return ""
-
-
-def due_surveys(seen: Observation, views: tuple[SlotView, ...]) -> tuple[dict[str, None], float | None]:
-    """Return nodes to survey now, and seconds until the next survey.
-
-    The nodes are in order.
-    """
-    due: dict[str, None] = {}
-    later: list[float] = []
-    for node, seconds in _surveys(seen, views):
-        if seconds <= 0:
-            due[node] = None
-        later.append(seconds if seconds > 0 else _BUSY_SECONDS)
-    return due, min(later, default=None)
-
-
-def _surveys(seen: Observation, views: tuple[SlotView, ...]) -> Iterator[tuple[str, float]]:
-    """Yield each node relevant to a slot, and seconds until its survey."""
-    for view in views:
-        is_awaited = view.placeholder is not None and bool(awaited_node(view.placeholder))
-        for node in _chosen_nodes(view):
-            yield node, _seconds_left(seen, node, quiet_seconds=_AWAITED_SECONDS if is_awaited else _QUIET_SECONDS)
-        if view.owner is not None and view.assignment is not None and may_be_bound(view.owner, view.placeholder):
-            slow = SLOW_SECONDS - seen.stage_ages.get(view.owner.metadata.uid, 0.0)
-            yield view.assignment.node, max(slow, _seconds_left(seen, view.assignment.node, is_urgent=True))
-
-
-def _chosen_nodes(view: SlotView) -> tuple[str, ...]:
-    """Return the task's nodes if the scheduler found no place, or the one that is awaited.
-
-    Empty if there are many nodes.
-    """
-    awaited = awaited_node(view.placeholder) if view.placeholder is not None else ""
-    names = (awaited,) if awaited else view.task.node_names
-    refused = view.slot.state is SlotState.PENDING and is_refused(view)
-    return names if refused and len(names) <= _MOST_NODES else ()
-
-
-def _seconds_left(
-    seen: Observation, node: str, *, is_urgent: bool = False, quiet_seconds: float = _QUIET_SECONDS
-) -> float:
-    survey = seen.surveys.get(node)
-    if survey is None:
-        return 0.0
-    return (_BUSY_SECONDS if is_urgent or survey.going() else quiet_seconds) - survey.age_seconds
+def _with_successor(seen: Observation, view: SlotView, settings: HandoverSettings) -> SlotView:
+    """Return one slot, held while its placeholder gives way to a successor."""
+    successor = seen.successors.get(view.key)
+    if successor is None:
+        return view
+    view = replace(view, successor=successor)
+    note = Assignment.from_pod(successor)
+    is_holdable = (
+        view.slot.state in {SlotState.HELD, SlotState.PENDING} and view.failure is None and not is_closed(view)
+    )
+    if note is None or not is_holdable or not is_on_its_way(successor):
+        return view
+    renewal = read_handover(seen, successor, note, view.placeholder, settings)
+    if renewal.is_node_missing or renewal.has_timed_out:
+        return view
+    holder = view.placeholder or successor
+    slot = Slot(
+        task=view.slot.task,
+        index=view.slot.index,
+        state=SlotState.HELD,
+        node=successor.spec.node_name or note.node,
+        placeholder=holder.metadata.name,
+    )
+    return replace(view, slot=slot, handover=renewal)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth_core import Pod, Reservation, ReservationPhase, ReservationStatus, SlotState
-from berth_operator.reservation.handover import is_starting
-from berth_operator.reservation.observation import has_started
+from berth_operator.reservation.pod_state import has_started
+from berth_operator.reservation.slots import is_starting
 from berth_operator.schedulers.kube_scheduler import SCHEDULER
 
 PATIENCE_SECONDS: Final = 0.5

@@ -68,6 +68,8 @@ from berth_operator.reservation.actions import (
     Validate,
     label_of,
 )
+from berth_operator.reservation.assignment import Assignment
+from berth_operator.reservation.conditions import ConditionReason, warn_of_endless_hold
 from berth_operator.reservation.manifests import (
     FENCE_PRIORITY,
     Body,
@@ -75,7 +77,7 @@ from berth_operator.reservation.manifests import (
     build_successor,
     placeholder_priority,
 )
-from berth_operator.reservation.observation import Assignment, Verdict, holds_our_gate, is_at_same_step
+from berth_operator.reservation.observation import Verdict
 from berth_operator.reservation.pod_patches import (
     Operations,
     build_assignment,
@@ -86,7 +88,8 @@ from berth_operator.reservation.pod_patches import (
     build_ungating,
     build_unlabelling,
 )
-from berth_operator.reservation.status import ConditionReason, EventType, describe_transition, warn_of_endless_hold
+from berth_operator.reservation.pod_state import holds_our_gate, is_at_same_step
+from berth_operator.reservation.status import EventType, describe_transition
 from berth_operator.reservation.store.pods import reservation_uid
 from berth_operator.reservation.store.reservations import read_reservation
 from berth_operator.reservation.store.slot_matching import SlotFinder

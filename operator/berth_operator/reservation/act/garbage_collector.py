@@ -24,7 +24,7 @@ from berth_operator.reservation.act.executor import ActionExecutor
 from berth_operator.reservation.act.guards import FenceManager
 from berth_operator.reservation.act.handover_path import WebhookRegistration
 from berth_operator.reservation.act.scheduling_objects import PodGroups, PriorityClasses
-from berth_operator.reservation.observation import holds_our_gate
+from berth_operator.reservation.pod_state import holds_our_gate
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.reservations import read_reservation
 from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind

@@ -31,7 +31,8 @@ from berth_kube import MUTATING_WEBHOOKS, PODS, AlreadyExistsError, KubeClient, 
 from berth_operator import metrics, telemetry
 from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.manifests import ANY_REGISTRATION, build_probe, build_webhook_configuration
-from berth_operator.reservation.observation import ProbeResult, holds_our_gate
+from berth_operator.reservation.observation import ProbeResult
+from berth_operator.reservation.pod_state import holds_our_gate
 from berth_operator.reservation.store.reservations import version_of
 
 _LOG = structlog.get_logger(__name__)

@@ -29,6 +29,7 @@ from berth_core import (
 )
 from berth_kube import JOBS, PODS, KubeClient, Resource
 from berth_operator.reservation.act.context import NOT_ENDED, Annotated, Context
+from berth_operator.reservation.fitting import slots_by_key, trusted_assignment
 from berth_operator.reservation.manifests import FenceKind
 from berth_operator.reservation.node_choice import (
     Candidate,
@@ -39,9 +40,10 @@ from berth_operator.reservation.node_choice import (
     TaskDemand,
     choose_nodes,
 )
-from berth_operator.reservation.observation import awaited_node, slot_requests, slots_by_key, trusted_assignment
+from berth_operator.reservation.pod_state import awaited_node
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.reservation.store.pods import reservation_uid
+from berth_operator.reservation.surveys import slot_requests
 from berth_operator.schedulers.volcano import POD_GROUPS
 
 _KNOWN_SECONDS: Final = 60.0

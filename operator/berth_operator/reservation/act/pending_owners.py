@@ -34,8 +34,8 @@ from berth_core import (
 from berth_kube import PODS, ConflictError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.reservation.act.context import WITHOUT_NODE, Annotated, Context, EventRecorder, RecordedEvent
-from berth_operator.reservation.observation import choose_task, why_not_fitting
-from berth_operator.reservation.status import TEMPLATE_DIFFERS
+from berth_operator.reservation.conditions import TEMPLATE_DIFFERS
+from berth_operator.reservation.fitting import choose_task, why_not_fitting
 from berth_operator.reservation.store.reservations import OwnerIndex
 from berth_operator.runtime.workqueue import WAITING_KEY, Key
 from berth_operator.schedulers.volcano import POD_GROUPS

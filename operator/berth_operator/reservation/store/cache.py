@@ -22,17 +22,11 @@ from berth_core import (
     is_unschedulable,
     oldest_first,
 )
+from berth_operator.reservation.assignment import Assignment
+from berth_operator.reservation.fitting import slots_by_key, trusted_assignment
 from berth_operator.reservation.node_choice import NodeChoice
-from berth_operator.reservation.observation import (
-    Assignment,
-    Observation,
-    ProbeResult,
-    Verdict,
-    awaited_node,
-    build_survey,
-    slots_by_key,
-    trusted_assignment,
-)
+from berth_operator.reservation.observation import Observation, ProbeResult, Verdict
+from berth_operator.reservation.pod_state import awaited_node
 from berth_operator.reservation.store.listed_objects import FenceStore
 from berth_operator.reservation.store.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys, PodCounts
 from berth_operator.reservation.store.pods import PodStore, by_slot, reservation_key, reservation_uid
@@ -44,6 +38,7 @@ from berth_operator.reservation.store.reservations import (
     version_of,
     was_due,
 )
+from berth_operator.reservation.surveys import build_survey
 from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, Key, KeyKind
 
 _SETTLED = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})

@@ -18,7 +18,7 @@ from berth_core import (
 from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_operator.quota.limit_range import LimitRange
 from berth_operator.quota.resource_quota import ResourceQuota
-from berth_operator.reservation.observation import NodeCondition
+from berth_operator.reservation.node_access import NodeCondition
 
 
 class NodeCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -30,9 +30,11 @@ from berth_core import (
     matches_node_affinity,
     read_whole_number,
 )
+from berth_operator.reservation.node_access import NodeAccess
 from berth_operator.reservation.node_choice import NodeChoice
-from berth_operator.reservation.observation import Guard, NodeAccess, Survey
+from berth_operator.reservation.observation import Guard
 from berth_operator.reservation.store.cluster_rules import NodeCapacity
+from berth_operator.reservation.surveys import Survey
 
 
 class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

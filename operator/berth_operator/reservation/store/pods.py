@@ -18,8 +18,9 @@ from berth_core import (
     Pod,
     read_whole_number,
 )
-from berth_operator.reservation.handover import HandoverStage, stage_of
-from berth_operator.reservation.observation import Assignment, awaited_node
+from berth_operator.reservation.assignment import Assignment
+from berth_operator.reservation.handover import AwaitedComponent, stage_of
+from berth_operator.reservation.pod_state import awaited_node
 from berth_operator.reservation.store.reservations import Tombstones, is_newer, version_of
 from berth_operator.runtime.workqueue import Key, KeyKind
 
@@ -99,8 +100,8 @@ class HandoverTargets:
     """
 
     _by_node: dict[str, dict[str, Pod]] = field(default_factory=dict)
-    _stages: dict[str, tuple[HandoverStage, float]] = field(default_factory=dict)
-    """Pod uid to its stage and the attended second when the stage began."""
+    _awaited: dict[str, tuple[AwaitedComponent, float]] = field(default_factory=dict)
+    """Pod uid to the component that it waits for, and since which attended second."""
     _last_bound: dict[str, float] = field(default_factory=dict)
     """Node to the attended second when one of these pods was last seen to be bound there."""
 
@@ -114,14 +115,14 @@ class HandoverTargets:
             if pod.spec.node_name and (known is None or not known.spec.node_name):
                 self._last_bound[pod.spec.node_name] = now
         elif known is not None:
-            self._stages.pop(known.metadata.uid, None)
+            self._awaited.pop(known.metadata.uid, None)
 
     def stage_age(self, pod: Pod, placeholder: Pod | None, now: float) -> float:
-        """Return the attended seconds since a pod entered its stage."""
-        stage = stage_of(pod, placeholder)
-        known = self._stages.get(pod.metadata.uid)
-        if known is None or known[0] is not stage:
-            known = self._stages[pod.metadata.uid] = stage, now
+        """Return the attended seconds for which a pod has waited for the same component."""
+        awaited = stage_of(pod, placeholder).awaited
+        known = self._awaited.get(pod.metadata.uid)
+        if known is None or known[0] is not awaited:
+            known = self._awaited[pod.metadata.uid] = awaited, now
         return now - known[1]
 
     def _remove(self, pod: Pod) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from berth_core import ObjectMeta, ObjectReference, Pod, Reservation, Slot, SlotState
-from berth_operator.reservation.observation import choose_task
+from berth_operator.reservation.fitting import choose_task
 from berth_operator.reservation.store.cache import Cache
 
 

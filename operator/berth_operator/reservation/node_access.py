@@ -1,0 +1,54 @@
+"""Whether a node admits a pod: it is ready, not cordoned, and the pod tolerates all its taints."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from berth_core import HANDOVER_TAINT, NodeSpec, Taint, Toleration, tolerates, untolerated_taint
+
+_CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""The scheduler treats a cordoned node as tainted so, also before the taint is set."""
+
+
+class NodeCondition(msgspec.Struct, frozen=True):
+    """The type and status of a node's condition."""
+
+    type: str = ""
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAccess:
+    """The conditions and taints that decide which pods a node admits.
+
+    Our guard is left out.
+    """
+
+    is_ready: bool = True
+    is_cordoned: bool = False
+    taints: tuple[Taint, ...] = ()
+
+    @classmethod
+    def of(cls, spec: NodeSpec, signs: Iterable[NodeCondition]) -> "NodeAccess":
+        """Return the access rules of a node.
+
+        A node without conditions counts as ready.
+        """
+        return cls(
+            is_ready=all(sign.status == "True" for sign in signs if sign.type == "Ready"),
+            is_cordoned=spec.unschedulable,
+            taints=tuple(taint for taint in spec.taints if taint.key != HANDOVER_TAINT),
+        )
+
+    def why_closed(self, tolerations: tuple[Toleration, ...]) -> str:
+        """Return why a pod could not enter or start, or ""."""
+        if not self.is_ready:
+            return "is not ready"
+        if self.is_cordoned and not tolerates(tolerations, _CORDON):
+            return "is cordoned"
+        taint = untolerated_taint(tolerations, self.taints)
+        if taint is None:
+            return ""
+        return f"has the taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"

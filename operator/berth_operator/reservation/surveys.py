@@ -1,0 +1,108 @@
+"""The room on one node: what is free, what terminating pods will free, and which pods came last."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from berth_core import (
+    INDEX_ANNOTATION,
+    ONE_POD,
+    PLACEHOLDER_LABEL,
+    RESERVATION_LABEL,
+    TASK_ANNOTATION,
+    Pod,
+    PodSpec,
+    Quantities,
+    ResourceAmounts,
+    effective_requests,
+)
+from berth_operator.reservation.node_choice import EndingPod, expected_room
+from berth_operator.schedulers.kube_scheduler import SCHEDULER
+
+SlotKey = tuple[str, str, str]
+"""Uid of a Reservation, task and index of the slot that a placeholder holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A pod on the node that has not ended."""
+
+    uid: str
+    key: str
+    requests: ResourceAmounts
+    is_going: bool
+    since: str
+    """When it was bound, as the API server writes it."""
+    holds: SlotKey | None = None
+    ends_at: datetime | None = None
+    """When it is expected to have ended; None if nothing says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The pods on a node at a recent time."""
+
+    allocatable: ResourceAmounts
+    occupants: tuple[Occupant, ...]
+    age_seconds: float = 0.0
+
+    def will_have_room(self, spec: PodSpec) -> bool:
+        """Return whether a pod fits only once the terminating pods are gone."""
+        return not self._has_room(spec, self.occupants) and self._has_room(spec, self._staying())
+
+    def takers(self, owner: Pod) -> tuple[Occupant, ...]:
+        """Return the pods that are in an owner's way, latest first."""
+        others = tuple(occupant for occupant in self._staying() if occupant.uid != owner.metadata.uid)
+        if self._has_room(owner.spec, others):
+            return ()
+        return tuple(sorted(others, key=lambda occupant: (occupant.since, occupant.key), reverse=True))
+
+    def going(self) -> tuple[str, ...]:
+        """Return the terminating pods by namespace and name."""
+        return tuple(occupant.key for occupant in self.occupants if occupant.is_going)
+
+    def expected_room(self, requests: ResourceAmounts) -> datetime | None:
+        """Return when the known ends of pods leave room; None if it is there, or no end is known."""
+        free = self.allocatable.minus(ResourceAmounts.total(occupant.requests for occupant in self.occupants))
+        if requests.fits_within(free):
+            return None
+        return expected_room(
+            free, requests, (EndingPod(occupant.requests, occupant.ends_at) for occupant in self.occupants)
+        )
+
+    def _staying(self) -> tuple[Occupant, ...]:
+        return tuple(occupant for occupant in self.occupants if not occupant.is_going)
+
+    def _has_room(self, spec: PodSpec, occupants: Iterable[Occupant]) -> bool:
+        wanted = slot_requests(spec)
+        used = ResourceAmounts.total(occupant.requests for occupant in occupants)
+        return all(used.get(name) + amount <= self.allocatable.get(name) for name, amount in wanted.items() if amount)
+
+
+def build_survey(allocatable: Quantities, pods: Iterable[Pod], ends: Mapping[str, datetime] | None = None) -> Survey:
+    """Return a survey of a node's pods; ended pods hold nothing.
+
+    `ends` has their expected ends by uid.
+    """
+    known = ends or {}
+    occupants = tuple(_occupant(pod, known.get(pod.metadata.uid)) for pod in pods if not pod.is_terminal)
+    return Survey(ResourceAmounts.from_quantities(allocatable), occupants)
+
+
+def _occupant(pod: Pod, ends_at: datetime | None) -> Occupant:
+    meta = pod.metadata
+    holds = None
+    if PLACEHOLDER_LABEL in meta.labels:
+        notes = meta.annotations
+        holds = (
+            meta.labels.get(RESERVATION_LABEL, ""),
+            notes.get(TASK_ANNOTATION, ""),
+            notes.get(INDEX_ANNOTATION, ""),
+        )
+    since = SCHEDULER.bound_at(pod) or meta.creation_timestamp or ""
+    return Occupant(meta.uid, pod.key, slot_requests(pod.spec), pod.is_terminating, since, holds, ends_at)
+
+
+def slot_requests(spec: PodSpec) -> ResourceAmounts:
+    """Return what a pod takes of a node, including its pod slot."""
+    return effective_requests(spec).plus(ONE_POD)
