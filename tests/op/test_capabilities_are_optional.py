@@ -1,15 +1,18 @@
 """Without the folder of a capability, its lines of the registry and its tests, the operator is whole."""
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+import berth_core
 from berth_operator import capabilities
 from berth_operator.runtime import registry
 from conventions.tracked import ROOT
@@ -27,11 +30,14 @@ KERNEL_TESTS: Final = tuple(
         "operator_command",
         "operator_engine",
         "readiness_answers",
+        "rules_of_capabilities",
         "standing_fences",
         "webhook_server",
         "work_queue",
     )
 )
+CONTRACTS: Final = {"queue_shares", "queues", "revocable_zones", "schedules", "windows"}
+"""Modules of `berth_core` on which programs agree for one capability."""
 IMPORTED: Final = """
 import importlib, pkgutil, berth_operator
 for module in pkgutil.walk_packages(berth_operator.__path__, "berth_operator."):
@@ -81,6 +87,31 @@ def test_the_operator_is_imported_without(name: str, tmp_path: Path) -> None:
     where, *left = run(copy, "-c", IMPORTED).split()
     assert Path(where) == copy / PACKAGE
     assert sorted(left) == [one for one in NAMES if one != name]
+
+
+def names_defined_in(module: Path) -> Iterator[str]:
+    """Yield the names of a module's classes, functions and constants."""
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+
+
+def test_the_kernel_uses_no_contract_of_a_capability() -> None:
+    contracts = [module for module in Path(berth_core.__path__[0]).rglob("*.py") if module.stem in CONTRACTS]
+    assert {module.stem for module in contracts} == CONTRACTS
+    theirs = {name for module in contracts for name in names_defined_in(module)}
+    kernel = [module for module in (ROOT / PACKAGE).rglob("*.py") if "capabilities" not in module.parts]
+    assert kernel
+    used = {
+        f"{module.relative_to(ROOT)}: {alias.name}"
+        for module in kernel
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("berth_core")
+        for alias in node.names
+        if alias.name in theirs
+    }
+    assert not used
 
 
 @pytest.mark.deep

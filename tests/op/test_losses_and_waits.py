@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass, field
 
-import msgspec
 import pytest
 
-from berth_core import QUEUE_API_VERSION, QUEUE_KIND
-from berth_core.objects import OwnerReference, Pod
+from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationState, SlotState
 from berth_operator.reservation.decide import decide
 from berth_operator.reservation.observation import Observation
@@ -86,12 +84,12 @@ def test_a_place_that_is_not_found_is_looked_at_again_when_patience_ends() -> No
     )
 
 
-def test_a_slot_of_a_queue_waits_for_as_long_as_the_queue_asks_for_it() -> None:
-    waiting = place(slot(SlotState.PENDING, node=""), phase=ReservationPhase.PENDING, reason="UnschedulableYet")
-    queue = OwnerReference(api_version=QUEUE_API_VERSION, kind=QUEUE_KIND, name="ml", uid="uid-ml", controller=True)
-    meta = msgspec.structs.replace(waiting.metadata, owner_references=(queue,))
-    waiting = msgspec.structs.replace(waiting, metadata=meta, spec=msgspec.structs.replace(waiting.spec, ttl=None))
-    decision = decide_now(observe(waiting, placeholder(node="", conditions=[UNSCHEDULABLE])), seconds=100_000)
+def test_a_place_for_which_a_rule_has_patience_is_waited_for() -> None:
+    waiting = place(
+        slot(SlotState.PENDING, node=""), phase=ReservationPhase.PENDING, reason="UnschedulableYet", ttl=None
+    )
+    seen = observe(waiting, placeholder(node="", conditions=[UNSCHEDULABLE]), is_patient=True)
+    decision = decide_now(seen, seconds=100_000)
     assert decision.status.state is not None
     assert decision.status.state.phase is ReservationPhase.PENDING
 

@@ -14,7 +14,6 @@ from berth_core.labels import (
     PLACEHOLDER_LABEL,
     PROBE_LABEL,
     PROBE_REGISTRATION_LABEL,
-    QUEUE_ANNOTATION,
     RESERVATION_LABEL,
 )
 from berth_core.names import DEFAULT_NAMESPACE, priority_class_name
@@ -100,16 +99,6 @@ def test_a_placeholder_asks_for_the_limits_of_a_container_without_requests() -> 
 def test_what_cannot_be_overcommitted_is_also_the_limit() -> None:
     resources = build(HEAVY["an extended resource"])["spec"]["containers"][0]["resources"]
     assert resources["limits"] == {"nvidia.com/gpu": "2"}
-
-
-def test_the_queue_of_a_reservation_is_noted_where_schedulers_with_queues_look_for_it() -> None:
-    def notes(queue: str) -> dict[str, str]:
-        made = build_placeholder(place(queue=queue), task(), 0, priority=0, deadline_seconds=None, settings=SETTINGS)
-        found: dict[str, str] = made["metadata"]["annotations"]
-        return found
-
-    assert notes("batch")[QUEUE_ANNOTATION] == "batch"
-    assert QUEUE_ANNOTATION not in notes("")
 
 
 # --- place

@@ -22,6 +22,7 @@ from berth_operator.reservation.actions import Action
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.cluster_rules import ClusterRules
 from berth_operator.runtime.capability import Kernel
+from berth_operator.runtime.registry import build_rules
 from berth_operator.runtime.workqueue import Key
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock, as_api
@@ -63,7 +64,8 @@ class OperatorHarness:
 
     @property
     def context(self) -> Context:
-        return Context(self.api.as_client(), self.cache, self.settings, self.clock)
+        client = self.api.as_client()
+        return Context(client, self.cache, self.settings, self.clock, build_rules(client))
 
     @property
     def kernel(self) -> Kernel:

@@ -16,6 +16,7 @@ from berth_operator.reservation.act.context import Context, EventRecorder
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.runtime.capability import Kernel
+from berth_operator.runtime.registry import build_rules
 from berth_operator.runtime.workqueue import Key
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock
@@ -94,7 +95,7 @@ class CapabilitySimulation(Settling, Generic[Controller]):
         self.cache = Cache(self.enqueue)
         client = self.api.as_client()
         self.recorder = EventRecorder(client)
-        context = Context(client, self.cache, OperatorSettings(), self.clock)
+        context = Context(client, self.cache, OperatorSettings(), self.clock, build_rules(client))
         kernel = build_kernel(context, recorder=self.recorder, leads=self.may_act, enqueue=self.enqueue)
         self.controller = self.build(kernel)
         for node in self.nodes:

@@ -16,7 +16,6 @@ from berth_core import (
     SlotState,
     expires_at,
     parse_timestamp,
-    queue_of_slot,
 )
 from berth_operator.reservation.actions import Action, ChooseNodes, DeleteReservation, Probe, SurveyNode, Validate
 from berth_operator.reservation.handover import next_steps
@@ -83,7 +82,7 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
 
 def _patience_seconds(seen: Observation, settings: OperatorSettings) -> float:
     """Return how long schedulers may find no place, 0 for any time."""
-    is_patient = seen.reservation.spec.capacity is Capacity.WHEN_FREE or queue_of_slot(seen.reservation)
+    is_patient = seen.reservation.spec.capacity is Capacity.WHEN_FREE or seen.is_patient
     return 0.0 if is_patient else settings.unschedulable_seconds
 
 

@@ -21,11 +21,9 @@ from berth_core import (
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
     PLACEHOLDER_LABEL,
-    PREEMPTABLE_LABEL,
     PREFIX,
     PROBE_LABEL,
     PROBE_REGISTRATION_LABEL,
-    QUEUE_ANNOTATION,
     RESERVATION_LABEL,
     RESERVATION_NAME_ANNOTATION,
     ROOM_TAINT,
@@ -40,7 +38,6 @@ from berth_core import (
     Reservation,
     ReservationTask,
     effective_requests,
-    is_place_of_preemptable,
     placeholder_name,
     priority_class_name,
     probe_name,
@@ -95,13 +92,15 @@ def build_placeholder(
     settings: PlaceholderSettings,
     excluded_nodes: Iterable[str] | None = (),
     node: str = "",
+    labels: Mapping[str, str] = {},
+    annotations: Mapping[str, str] = {},
 ) -> Body:
     """Return the pod that holds one slot, once the chosen `node` has room if one is given.
 
     Of the template it has the requests and constraints only. The kubelet ends it after `deadline_seconds`, None for
     never. It carries none of the owner's labels, so that no Service, ReplicaSet or disruption budget selects it. It
     goes to no node that is labelled as one of the control plane, nor to `excluded_nodes`; with None it may go to any of
-    them.
+    them. `labels` and `annotations` are what rules add.
     """
     meta = reservation.metadata
     body: Body = {
@@ -115,14 +114,14 @@ def build_placeholder(
                 RESERVATION_LABEL: meta.uid,
                 MANAGED_LABEL: MANAGED_BY_OPERATOR,
                 **({AWAITS_CAPACITY_LABEL: "true"} if node else {}),
-                **({PREEMPTABLE_LABEL: "true"} if is_place_of_preemptable(reservation, task) else {}),
+                **labels,
             },
             "annotations": {
                 RESERVATION_NAME_ANNOTATION: reservation.key,
                 TASK_ANNOTATION: task.name,
                 INDEX_ANNOTATION: str(index),
                 **({CHOSEN_NODE_ANNOTATION: node} if node else {}),
-                **({QUEUE_ANNOTATION: reservation.spec.queue} if reservation.spec.queue else {}),
+                **annotations,
             },
         },
         "spec": {

@@ -104,6 +104,9 @@ class Observation:
     choice: NodeChoice | None = None
     """The last choice of nodes for slots that await capacity."""
 
+    is_patient: bool = False
+    """Whether a rule lets it wait for its places for any time."""
+
     unfenced: Mapping[str, str] = field(default_factory=dict)
     """Why a node whose capacity is awaited has no fence, by node name."""
 

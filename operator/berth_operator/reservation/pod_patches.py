@@ -11,13 +11,11 @@ from typing import Any
 from berth_core import (
     HANDOVER_GATE,
     PLACEHOLDER_LABEL,
-    PREEMPTABLE_LABEL,
     RESERVATION_LABEL,
     SLOT_ANNOTATION,
     Pod,
     Reservation,
     Toleration,
-    is_place_of_preemptable,
 )
 from berth_core.decoding import convert
 from berth_core.labels import HANDOVER_LABEL
@@ -40,11 +38,13 @@ def _is_as_read(pod: Pod) -> Operations:
     return [{"op": "test", "path": "/metadata/resourceVersion", "value": pod.metadata.resource_version}]
 
 
-def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation) -> Operations:
+def build_assignment(
+    pod: Pod, assignment: Assignment, reservation: Reservation, labels: Mapping[str, str] = {}
+) -> Operations:
     """Return the patch that notes a slot, and adds needed tolerations and the label by which fences admit the pod.
 
-    A preemptable pod that a plan moves gets the label by which open lent nodes let it in. A pod that was not gated for
-    the Reservation also gets its label, and must be unchanged: it may be bound by now, or have another slot.
+    `labels` are added by rules. A pod that was not gated for the Reservation also gets its label, and must be
+    unchanged: it may be bound by now, or have another slot.
     """
     meta, reservation_uid = pod.metadata, reservation.metadata.uid
     is_sent = meta.labels.get(RESERVATION_LABEL) == reservation_uid
@@ -54,9 +54,11 @@ def build_assignment(pod: Pod, assignment: Assignment, reservation: Reservation)
     if not (is_sent and meta.annotations and pod.spec.tolerations):
         operations += _is_as_read(pod)
     operations += _adding("labels", meta.labels, {RESERVATION_LABEL: reservation_uid, HANDOVER_LABEL: "true"})
-    task = next((one for one in reservation.spec.tasks if one.name == assignment.task), None)
-    if task is not None and is_place_of_preemptable(reservation, task) and PREEMPTABLE_LABEL not in meta.labels:
-        operations.append({"op": "add", "path": _pointer("metadata", "labels", PREEMPTABLE_LABEL), "value": "true"})
+    operations += [
+        {"op": "add", "path": _pointer("metadata", "labels", name), "value": value}
+        for name, value in labels.items()
+        if name not in meta.labels
+    ]
     operations += _adding("annotations", meta.annotations, {SLOT_ANNOTATION: assignment.to_annotation()})
     if pod.spec.tolerations:
         operations += [{"op": "add", "path": "/spec/tolerations/-", "value": one} for one in missing]

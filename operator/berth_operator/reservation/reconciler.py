@@ -1,6 +1,7 @@
 """Reconcile one Reservation: observe, decide, write the status, act."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -47,6 +48,7 @@ class ReservationReconciler:
         self._cache = context.cache
         self._settings = context.settings
         self._clock = context.clock
+        self._rules = context.rules
         self._executor = executor
         self._orphans = orphans
         self._pending = pending
@@ -72,6 +74,7 @@ class ReservationReconciler:
             self._freed.discard(key.name)
             self._orphans.release(key.name)
             return
+        seen = replace(seen, is_patient=self._rules.is_patient(seen.reservation))
         decision = decide(seen, self._clock.now(), self._settings)
         if self._lost_pods_changed(seen, decision):
             self._enqueue(key, 0.0)

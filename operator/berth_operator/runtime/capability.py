@@ -13,10 +13,12 @@ import click
 import structlog
 
 from berth_core import BerthError
+from berth_kube import KubeClient
 from berth_operator import telemetry
 from berth_operator.admission.reviews import Review
 from berth_operator.reservation.act.context import Context, EventRecorder
 from berth_operator.reservation.act.scheduling_objects import PriorityClasses
+from berth_operator.reservation.rules import ReservationRule
 from berth_operator.runtime.workqueue import Key
 
 _LIST_SECONDS: Final = 3.0
@@ -64,6 +66,10 @@ class Capability:
 
     def __init__(self, kernel: Kernel) -> None:
         """Build the capability, which must not call the API server yet."""
+
+    @staticmethod
+    def build_rule(client: KubeClient) -> ReservationRule | None:
+        """Return what it has to say on Reservations; comes before the capability itself is built."""
 
     def listen(self) -> None:
         """Learn of new and changed objects; called several times a second while this replica leads.

@@ -39,7 +39,7 @@ from berth_operator.reservation.store.informers import Informers
 from berth_operator.reservation.throttle import Throttle
 from berth_operator.runtime.active_time import ActiveTime, ClockWatch
 from berth_operator.runtime.capability import Kernel
-from berth_operator.runtime.registry import CAPABILITIES
+from berth_operator.runtime.registry import CAPABILITIES, build_rules
 from berth_operator.runtime.workqueue import Key, KeyKind, WorkQueue
 from berth_operator.settings import OperatorSettings
 
@@ -73,7 +73,7 @@ class Controller:
         self._rules = ClusterRules()
         self._priorities = PriorityClasses(client, self._rules)
         self._pod_groups = PodGroups(client, settings.placeholders.namespace)
-        context = Context(client, cache, settings, clock)
+        context = Context(client, cache, settings, clock, build_rules(client))
         self._probe = HandoverProbe(context, scope)
         self._throttle = Throttle(lambda: queue.late_seconds)
         self._recorder = EventRecorder(client, lambda: self._throttle.is_busy)

@@ -5,11 +5,13 @@ Nothing else of the kernel imports one, so that without its line and its folder 
 
 from typing import Final
 
+from berth_kube import KubeClient
 from berth_operator.capabilities.evictions.act import Evictions
 from berth_operator.capabilities.extender.act import Extender
 from berth_operator.capabilities.queues.act import Queues
 from berth_operator.capabilities.windows.act import Windows
 from berth_operator.capabilities.zones.act import Zones
+from berth_operator.reservation.rules import ReservationRules
 from berth_operator.runtime.capability import Capability
 
 CAPABILITIES: Final[tuple[type[Capability], ...]] = (
@@ -19,3 +21,9 @@ CAPABILITIES: Final[tuple[type[Capability], ...]] = (
     Evictions,
     Extender,
 )
+
+
+def build_rules(client: KubeClient) -> ReservationRules:
+    """Return what all capabilities have to say on Reservations."""
+    rules = (capability.build_rule(client) for capability in CAPABILITIES)
+    return ReservationRules(rule for rule in rules if rule is not None)

@@ -63,6 +63,7 @@ from berth_operator.capabilities.queues.held_slots import (
 from berth_operator.capabilities.queues.manifests import build_queue_ungating
 from berth_operator.capabilities.queues.places import QueuePod
 from berth_operator.capabilities.queues.registration import QUEUE_PATH, QueueRegistration
+from berth_operator.capabilities.queues.rule import QueueRule
 from berth_operator.capabilities.queues.store import QueueStore, read_queue_pod
 from berth_operator.reservation.act.context import (
     NOT_ENDED,
@@ -175,11 +176,16 @@ class Queues(Capability):
 
     kinds = frozenset({QUEUES_KEY.kind})
 
+    @staticmethod
+    def build_rule(client: KubeClient) -> QueueRule:
+        return QueueRule(client)
+
     def __init__(self, kernel: Kernel) -> None:
         context, enqueue = kernel.context, kernel.enqueue
         self._client = context.client
         self._cache = context.cache
         self._clock = context.clock
+        self._rules = context.rules
         self._allows_control_plane = context.settings.limits.control_plane_nodes
         self._own_namespace = context.settings.placeholders.namespace
         self._recorder = kernel.recorder
@@ -348,9 +354,12 @@ class Queues(Capability):
                     spec = slot_template(queue).spec
                 except InputError:
                     continue  # its condition says so
-                on_control_plane = self._allows_control_plane
-                admitting = (one for one in nodes if one.admits(spec, on_control_plane=on_control_plane))
-                found[queue.metadata.uid] = frozenset(one.metadata.name for one in admitting)
+                found[queue.metadata.uid] = frozenset(
+                    node.metadata.name
+                    for node in nodes
+                    if self._rules.may_hold(node.metadata)
+                    and node.admits(spec, on_control_plane=self._allows_control_plane)
+                )
         return found
 
     def _keep(self, decisions: Iterable[SlotDecision]) -> None:

@@ -35,6 +35,7 @@ from berth_kube import PODS, REVOCABLE_ZONES, KubeClient, NotFoundError
 from berth_operator.capabilities.zones import metrics
 from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
 from berth_operator.capabilities.zones.fences import LentFences
+from berth_operator.capabilities.zones.rule import ZoneRule
 from berth_operator.capabilities.zones.store import ZONE, ZoneStore
 from berth_operator.reservation.act.context import (
     WITHOUT_NODE,
@@ -137,6 +138,10 @@ class Zones(Capability):
     """Keeps the fences of zones as they should be, and writes their status."""
 
     kinds = frozenset({ZONE, KeyKind.NODE})
+
+    @staticmethod
+    def build_rule(client: KubeClient) -> ZoneRule:  # noqa: ARG004 - the interface's
+        return ZoneRule()
 
     def __init__(self, kernel: Kernel) -> None:
         context = kernel.context

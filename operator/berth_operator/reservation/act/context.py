@@ -4,7 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,7 @@ from berth_kube import (
     record_event,
 )
 from berth_operator import telemetry
+from berth_operator.reservation.rules import ReservationRules
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.reservations import read_reservation
 from berth_operator.settings import OperatorSettings
@@ -40,12 +41,14 @@ class Annotated(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The client, the cache, the settings and the clock of one operator."""
+    """The client, the cache, the settings, the clock and the rules of one operator."""
 
     client: KubeClient
     cache: Cache
     settings: OperatorSettings
     clock: Clock
+    rules: ReservationRules = field(default_factory=ReservationRules)
+    """What capabilities say on Reservations."""
 
 
 class LeaseLostError(RetryableError):

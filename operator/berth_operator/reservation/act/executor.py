@@ -125,6 +125,7 @@ class ActionExecutor:
         self._cache = context.cache
         self._settings = context.settings
         self._clock = context.clock
+        self._rules = context.rules
         self._probe = probe
         self._priorities = priorities
         self._pod_groups = pod_groups
@@ -213,8 +214,7 @@ class ActionExecutor:
             case CreatePlaceholder() | RenewPlaceholder() | ShortenPlaceholder() | DeletePlaceholder():
                 self._change_placeholder(reservation, action)
             case AssignSlot(pod, assignment):
-                self._pod_groups.loosen(reservation)
-                self._patch_pod(pod, lambda as_is: build_assignment(as_is, assignment, reservation))
+                self._assign(reservation, pod, assignment)
             case ExtendHandover(pod, assignment):
                 self._patch_pod(pod, lambda as_is: build_extension(as_is, assignment))
             case Nominate(pod, node):
@@ -291,6 +291,8 @@ class ActionExecutor:
             if self._settings.limits.control_plane_nodes
             else self._cache.unlabelled_control_plane_nodes(),
             node=node,
+            labels=self._rules.slot_labels(reservation, task),
+            annotations=self._rules.placeholder_annotations(reservation),
         )
         body = change(join_pod_group(body, self._pod_groups.ensure(reservation, priority=priority)))
         namespace = self._settings.placeholders.namespace
@@ -357,6 +359,13 @@ class ActionExecutor:
                 metrics.WASTED_SECONDS.inc(max(0.0, held))
 
     # --- owner pods
+
+    def _assign(self, reservation: Reservation, pod: Pod, assignment: Assignment) -> None:
+        """Give a pod its slot."""
+        self._pod_groups.loosen(reservation)
+        task = next((task for task in reservation.spec.tasks if task.name == assignment.task), None)
+        labels = self._rules.slot_labels(reservation, task) if task is not None else {}
+        self._patch_pod(pod, lambda as_is: build_assignment(as_is, assignment, reservation, labels))
 
     def _nominate(self, pod: Pod, node: str | None) -> None:
         """Set or clear the nominated node, which the scheduler tries first."""

@@ -95,6 +95,7 @@ class NodeChooser:
         self._cache = context.cache
         self._clock = context.clock
         self._limits = context.settings.limits
+        self._rules = context.rules
         self._budget_of = budget_of
         self._lock = threading.Lock()
         self._seen: Mapping[str, tuple[GuardableNode, Candidate]] = {}
@@ -141,7 +142,7 @@ class NodeChooser:
         ready: it may never be.
         """
         has_reported = any(sign.type == "Ready" for sign in node.status.conditions)
-        if not has_reported or node.spec.unschedulable:
+        if not has_reported or node.spec.unschedulable or not self._rules.may_hold(node.metadata):
             return False
         return node.admits(spec, on_control_plane=self._limits.control_plane_nodes)
 

@@ -21,18 +21,15 @@ from berth_core import (
     ReservationTask,
     RetryableError,
     SlotState,
-    parse_timestamp,
 )
 from berth_kube import (
     PODS,
-    QUEUES,
     RESERVATIONS,
     ForbiddenError,
     InvalidObjectError,
     KubeError,
     NotFoundError,
     RefusedError,
-    Resource,
 )
 from berth_operator.quota.limit_range import why_out_of_range
 from berth_operator.quota.limits import (
@@ -57,11 +54,10 @@ from berth_operator.reservation.act.scheduling_objects import PriorityClasses
 from berth_operator.reservation.manifests import Body, build_admission_pod, build_validation_pod
 from berth_operator.reservation.node_choice import NodeChoice
 from berth_operator.reservation.observation import Verdict
+from berth_operator.reservation.rules import Postponement
 from berth_operator.reservation.store.cluster_rules import ClusterRules
 from berth_operator.reservation.store.reservations import templates_as_written
 from berth_operator.reservation.validation import refuse_requests
-from berth_operator.schedulers import volcano
-from berth_operator.schedulers.volcano import scheduler_of
 
 _SYSTEM_NAMESPACE: Final = "kube-system"
 
@@ -263,10 +259,6 @@ def _total(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
 # The verdict on a new Reservation: whether the API server accepts its pods, and whether quotas allow the amount.
 
 _REMEMBERED: Final = 10_000
-_QUEUE_SECONDS: Final = 60.0
-"""How long after the creation of a Reservation its queue may still be created."""
-_NAMED: Final = 10
-"""As many queues a message names."""
 _UNKNOWN_FIELD: Final = re.compile(r'unknown field "([^"]*)"')
 _ASKED_SECONDS: Final = 30.0
 """How long an answer of a namespace's admission counts for equal templates."""
@@ -287,6 +279,7 @@ class Validator:
         self._cache = context.cache
         self._settings = context.settings
         self._clock = context.clock
+        self._rules = context.rules
         self._priorities = priorities
         self._quotas = quotas
         self._lock = threading.Lock()
@@ -296,69 +289,40 @@ class Validator:
     def judge(self, reservation: Reservation) -> Verdict | None:
         """Return why a Reservation is impossible; otherwise count it.
 
-        Raises `RetryableError` while its queue may still be created.
+        Raises `RetryableError` while a rule cannot say yet.
         """
         certain = (
-            self._why_unknown_queue(reservation)
+            self._why_against_rules(reservation)
             or self._why_unknown_class(reservation)
             or self._why_beyond_limits(reservation)
         )
-        told = certain or self._why_refused(reservation)
-        if told is None or told.reason is not ReservationReason.INVALID:
-            told = refuse_requests(reservation) or told
-        if told is not None and told.reason is ReservationReason.INVALID:
-            return told
+        verdict = certain or self._why_refused(reservation)
+        if verdict is None or verdict.reason is not ReservationReason.INVALID:
+            verdict = refuse_requests(reservation) or verdict
+        if verdict is not None and verdict.reason is ReservationReason.INVALID:
+            return verdict
         forbidden = self._why_forbidden(reservation)
-        if told is not None and forbidden is None:
+        if verdict is not None and forbidden is None:
             self.forget(reservation.metadata.uid)
-        return forbidden or told
+        return forbidden or verdict
 
     def forget(self, uid: str) -> None:
         """Stop counting a Reservation."""
         self._quotas.forget(uid)
 
-    def _why_unknown_queue(self, reservation: Reservation) -> Verdict | None:
-        """Return that `spec.queue` names no queue, where the cluster has queues.
-
-        A Reservation that is young is left Pending: what is applied together may come in any order.
-        """
-        name = reservation.spec.queue
-        known = self._queues(reservation) if name else None
-        if known is None or name in known:
-            return None
-        text = (
-            f'spec.queue is "{name}", which is no Queue of the cluster; expected {", ".join(known[:_NAMED]) or "one"}'
-        )
-        text += f" or another of {len(known)}" if len(known) > _NAMED else ""
-        uid, created = reservation.metadata.uid, parse_timestamp(reservation.metadata.creation_timestamp or "")
-        if (self._clock.now() - created).total_seconds() >= _QUEUE_SECONDS:
-            return Verdict(ReservationReason.INVALID, text)
+    def _why_against_rules(self, reservation: Reservation) -> Verdict | None:
+        """Return what a rule has against a Reservation; raises `RetryableError` while a rule cannot say yet."""
+        verdict = self._rules.judge(reservation, self._clock.now())
+        if not isinstance(verdict, Postponement):
+            return verdict
+        uid = reservation.metadata.uid
         seen = self._cache.observe(uid)
-        known_choice = seen.choice if seen is not None else None
-        if known_choice is None or known_choice.reason != ReservationReason.UNKNOWN_QUEUE:
+        choice = seen.choice if seen is not None else None
+        if choice is None or choice.reason != verdict.reason:
             # Not again: each choice that is put has the Reservation looked at at once.
-            told = f"{text}; Invalid if none comes within {_QUEUE_SECONDS:g} s of its creation"
-            self._cache.put_choice(uid, NodeChoice(reason=ReservationReason.UNKNOWN_QUEUE, message=told))
-        raise RetryableError(text)
-
-    def _queues(self, reservation: Reservation) -> tuple[str, ...] | None:
-        """Return the names of all queues that a Reservation may name, None where any name will do.
-
-        It will where there are no queues of Volcano, or they may not be listed. Volcano knows no queue of Berth.
-        """
-        known = self._names_of(volcano.QUEUES)
-        schedulers = {scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
-        if known is None or volcano.NAME in schedulers:
-            return known
-        return tuple(sorted({*known, *(self._names_of(QUEUES) or ())}))
-
-    def _names_of(self, resource: Resource) -> tuple[str, ...] | None:
-        """Return the names of a kind's objects, None where there is no such kind or it may not be listed."""
-        try:
-            found = self._client.list(resource).items
-        except (NotFoundError, ForbiddenError):
-            return None
-        return tuple(sorted(one["metadata"]["name"] for one in found))
+            message = f"{verdict.message}; {verdict.outlook}"
+            self._cache.put_choice(uid, NodeChoice(reason=verdict.reason, message=message))
+        raise RetryableError(verdict.message)
 
     def _why_unknown_class(self, reservation: Reservation) -> Verdict | None:
         for task in reservation.spec.tasks:

@@ -17,7 +17,6 @@ from berth_core import (
     HANDOVER_TAINT,
     LATEST_UNIX_SECONDS,
     PODS,
-    REVOCABLE_ZONE_LABEL,
     Node,
     NodeSpec,
     ObjectMeta,
@@ -62,11 +61,8 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return NodeAccess.of(self.spec, self.status.conditions)
 
     def admits(self, spec: PodSpec, *, on_control_plane: bool) -> bool:
-        """Return whether a placeholder may enter and start here, on the control plane only if that is allowed.
-
-        None may enter a lent node: it would stay when that closes.
-        """
-        if self.metadata.unreadable or REVOCABLE_ZONE_LABEL in self.metadata.labels:
+        """Return whether a placeholder may enter and start here, on the control plane only if that is allowed."""
+        if self.metadata.unreadable:
             return False
         if self.access.why_closed(spec.tolerations):
             return False

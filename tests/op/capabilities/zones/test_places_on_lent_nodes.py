@@ -15,13 +15,14 @@ from berth_core.labels import (
     REVOCABLE_ZONE_LABEL,
 )
 from berth_core.migration_plans import PLAN_API_VERSION, PLAN_KIND
-from berth_core.objects import OwnerReference, Pod
+from berth_core.objects import ObjectMeta, OwnerReference, Pod
 from berth_core.reservations import Reservation
 from berth_kube.resources import NODES, PODS, REVOCABLE_ZONES
 from berth_operator.capabilities.zones.fences import LentFences
 from berth_operator.capabilities.zones.manifests import build_lent_fence
+from berth_operator.capabilities.zones.rule import ZoneRule
 from berth_operator.reservation.manifests import build_placeholder
-from berth_operator.reservation.pod_patches import build_assignment
+from berth_operator.reservation.pod_patches import Operations, build_assignment
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.settings import PlaceholderSettings
 from builders import as_api, pod, task
@@ -54,8 +55,15 @@ def moved(
 
 
 def labels_of(one: Reservation) -> dict[str, str]:
-    body = build_placeholder(one, one.spec.tasks[0], 0, priority=0, deadline_seconds=None, settings=SETTINGS)
+    task = one.spec.tasks[0]
+    labels = ZoneRule().slot_labels(one, task)
+    body = build_placeholder(one, task, 0, priority=0, deadline_seconds=None, settings=SETTINGS, labels=labels)
     return dict(body["metadata"]["labels"])
+
+
+def assigned(before: Pod, one: Reservation) -> Operations:
+    """Return the patch that gives a pod the slot of a Reservation of one."""
+    return build_assignment(before, note(), one, ZoneRule().slot_labels(one, one.spec.tasks[0]))
 
 
 PLACES: Final = {
@@ -85,16 +93,16 @@ def is_kept_off(kind: LentFence, labels: dict[str, str]) -> bool:
 @pytest.mark.parametrize(("one", "want"), PLACES.values(), ids=PLACES)
 def test_the_pod_that_takes_the_place_gets_past_it_too(one: Reservation, *, want: bool) -> None:
     before = owner_pod()
-    after = msgspec.convert(apply(build_assignment(before, note(), one), as_api(before)), Pod)
+    after = msgspec.convert(apply(assigned(before, one), as_api(before)), Pod)
     assert (PREEMPTABLE_LABEL in after.metadata.labels) is want
-    again = build_assignment(after, note(), one)
+    again = assigned(after, one)
     assert not any(step["path"].endswith("preemptable") for step in again), "it has the label already"
 
 
 def test_a_pod_without_labels_gets_both_at_once() -> None:
     before = msgspec.structs.replace(pod(), metadata=msgspec.structs.replace(pod().metadata, resource_version="7"))
     one = moved(notes=SAYS_SO)
-    after = msgspec.convert(apply(build_assignment(before, note(), one), as_api(before)), Pod)
+    after = msgspec.convert(apply(assigned(before, one), as_api(before)), Pod)
     assert set(after.metadata.labels) == {RESERVATION_LABEL, HANDOVER_LABEL, PREEMPTABLE_LABEL}
 
 
@@ -122,6 +130,11 @@ def test_the_places_on_a_lent_node_go_when_it_closes(harness: ZoneHarness, *, su
     left = {one.metadata.name for one in harness.api.list(PODS, namespace="berth-system", type=Pod).items}
     names = {one.metadata.name for one in (let_in, other, elsewhere)}
     assert names - left == ({let_in.metadata.name} if suspend else set())
+
+
+def test_no_place_for_later_is_chosen_on_a_lent_node() -> None:
+    assert ZoneRule().may_hold(ObjectMeta(name="node-a"))
+    assert not ZoneRule().may_hold(ObjectMeta(name="node-a", labels={REVOCABLE_ZONE_LABEL: "rz1"}))
 
 
 def with_label(one: Pod) -> Pod:

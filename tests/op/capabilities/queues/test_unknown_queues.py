@@ -2,14 +2,18 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from api_server_in_memory import error
 from berth_core.errors import RetryableError
+from berth_core.labels import QUEUE_ANNOTATION
+from berth_core.objects import OwnerReference
 from berth_core.queues import QUEUE_API_VERSION, QUEUE_KIND
 from berth_core.reservations import Reservation, ReservationReason
 from berth_kube.errors import ForbiddenError, KubeError, NotFoundError
 from berth_kube.resources import QUEUES, VOLCANO_QUEUES
+from berth_operator.capabilities.queues.rule import QueueRule
 from berth_operator.reservation.actions import Validate
 from berth_operator.reservation.decide import decide
 from berth_operator.reservation.observation import Observation
@@ -132,3 +136,19 @@ def test_a_reservation_that_is_deleted_while_it_waits_leaves_nothing_behind(harn
     with pytest.raises(RetryableError):
         validate(harness)
     assert harness.queued, "one of the same uid is told again"
+
+
+def test_the_queue_of_a_reservation_is_noted_where_schedulers_with_queues_look_for_it(harness: OperatorHarness) -> None:
+    rule = QueueRule(harness.api.as_client())
+    assert rule.placeholder_annotations(place(queue="batch")) == {QUEUE_ANNOTATION: "batch"}
+    assert not rule.placeholder_annotations(place())
+
+
+def test_a_slot_of_a_queue_waits_for_as_long_as_the_queue_asks_for_it(harness: OperatorHarness) -> None:
+    rule = QueueRule(harness.api.as_client())
+    owner = OwnerReference(api_version=QUEUE_API_VERSION, kind=QUEUE_KIND, name="ml", uid="uid-ml", controller=True)
+    of_queue = msgspec.structs.replace(
+        place(), metadata=msgspec.structs.replace(place().metadata, owner_references=(owner,))
+    )
+    assert rule.is_patient(of_queue)
+    assert not rule.is_patient(place(queue="ml"))

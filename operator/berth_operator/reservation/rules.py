@@ -1,0 +1,73 @@
+"""What capabilities have to say on Reservations.
+
+The kernel asks all of them, and knows none: a rule is what a capability hands over (`runtime.capability`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from berth_core import ObjectMeta, Reservation, ReservationReason, ReservationTask
+from berth_operator.reservation.observation import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Postponement:
+    """Why a Reservation cannot be judged yet."""
+
+    reason: ReservationReason
+    message: str
+    outlook: str
+    """When it will be judged, and how; the status says so after the message."""
+
+
+class ReservationRule:
+    """What one capability has to say on Reservations, by default nothing."""
+
+    def judge(self, reservation: Reservation, now: datetime) -> Verdict | Postponement | None:
+        """Return why a new Reservation is impossible, or is not yet to be judged; raises the API server's error."""
+
+    def is_patient(self, reservation: Reservation) -> bool:  # noqa: ARG002 - the others answer it
+        """Return whether a Reservation may wait for its places for any time."""
+        return False
+
+    def slot_labels(
+        self,
+        reservation: Reservation,  # noqa: ARG002 - the others answer it
+        task: ReservationTask,  # noqa: ARG002 - the others answer it
+    ) -> Mapping[str, str]:
+        """Return the labels of whatever stands in a slot: its placeholder, and the pod that takes it."""
+        return {}
+
+    def placeholder_annotations(self, reservation: Reservation) -> Mapping[str, str]:  # noqa: ARG002 - the others answer it
+        """Return what others read on the placeholders of a Reservation."""
+        return {}
+
+    def may_hold(self, node: ObjectMeta) -> bool:  # noqa: ARG002 - the others answer it
+        """Return whether a place that is chosen for later may be on a node."""
+        return True
+
+
+class ReservationRules(ReservationRule):
+    """All rules as one."""
+
+    def __init__(self, rules: Iterable[ReservationRule] = ()) -> None:
+        self._rules = tuple(rules)
+
+    def judge(self, reservation: Reservation, now: datetime) -> Verdict | Postponement | None:
+        verdicts = (rule.judge(reservation, now) for rule in self._rules)
+        return next((verdict for verdict in verdicts if verdict is not None), None)
+
+    def is_patient(self, reservation: Reservation) -> bool:
+        return any(rule.is_patient(reservation) for rule in self._rules)
+
+    def slot_labels(self, reservation: Reservation, task: ReservationTask) -> Mapping[str, str]:
+        labels = (rule.slot_labels(reservation, task) for rule in self._rules)
+        return {name: value for of_rule in labels for name, value in of_rule.items()}
+
+    def placeholder_annotations(self, reservation: Reservation) -> Mapping[str, str]:
+        annotations = (rule.placeholder_annotations(reservation) for rule in self._rules)
+        return {name: value for of_rule in annotations for name, value in of_rule.items()}
+
+    def may_hold(self, node: ObjectMeta) -> bool:
+        return all(rule.may_hold(node) for rule in self._rules)
