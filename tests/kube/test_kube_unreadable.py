@@ -54,11 +54,11 @@ from berth_kube.resources import (
     Resource,
 )
 from berth_kube.watching import Bookmark, Changed, Listed
-from berth_operator.reservation.act.garbage_collector import list_reservations
+from berth_operator.reservation.act.resync import list_reservations
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.informers import apply_event
 from berth_operator.reservation.store.nodes import GuardableNode
-from berth_operator.reservation.store.reservations import read_reservation
+from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.runtime.kopf_runtime import ReadableAnswer
 from builders import DEEP, as_api, nested_json, node, pod, reservation
 from scripted_server import Answer, ScriptedServer, Stream

@@ -26,7 +26,7 @@ from berth_core.reservations import (
 )
 from berth_operator.admission.reviews import Admission, Answer, SearchBudget, read_review
 from berth_operator.reservation.store.cache import Cache
-from berth_operator.reservation.store.reservations import read_reservation
+from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.reservation.store.slot_matching import SlotFinder
 from builders import as_api, pod, task
 from handover_builders import PLACE_UID, note, owner_pod, place, reference, slot

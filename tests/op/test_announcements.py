@@ -7,7 +7,7 @@ from berth_core.reservations import ObjectReference
 from berth_kube.errors import ServerError
 from berth_kube.events import build_event
 from berth_kube.resources import EVENTS
-from berth_operator.reservation.act.context import EventRecorder, RecordedEvent
+from berth_operator.reservation.act.events import EventRecorder, RecordedEvent
 from waiting import soon
 
 

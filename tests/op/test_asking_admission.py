@@ -25,7 +25,7 @@ from berth_operator.reservation.actions import CreatePlaceholder, Validate
 from berth_operator.reservation.manifests import build_admission_pod
 from berth_operator.reservation.observation import Verdict
 from berth_operator.reservation.store.nodes import GuardableNode
-from berth_operator.reservation.store.reservations import read_reservation
+from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.settings import OperatorSettings
 from builders import as_api, node, task
 from handover_builders import PLACE_UID, place

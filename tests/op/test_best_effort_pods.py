@@ -10,7 +10,7 @@ from berth_core.labels import BEST_EFFORT_LABEL, FENCE_LABEL, STANDING_FENCE_LAB
 from berth_core.objects import Pod
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import PODS
-from berth_operator.reservation.act.guards import BestEffortPods
+from berth_operator.reservation.act.standing_fences import BestEffortPods
 from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, Key
 from builders import pod
 from operator_harness import OperatorHarness, harness

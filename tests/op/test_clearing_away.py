@@ -12,8 +12,10 @@ from berth_core.objects import Pod
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation, SlotState
 from berth_kube.errors import InvalidObjectError
 from berth_kube.resources import MUTATING_WEBHOOKS, NODES, PODS, RESERVATIONS
-from berth_operator.reservation.act.garbage_collector import OrphanCollector, Resync
-from berth_operator.reservation.act.guards import FenceManager, NodeGuard
+from berth_operator.reservation.act.fences import FenceManager
+from berth_operator.reservation.act.guards import NodeGuard
+from berth_operator.reservation.act.orphans import OrphanCollector
+from berth_operator.reservation.act.resync import Resync
 from berth_operator.reservation.actions import CreatePlaceholder
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode

@@ -13,10 +13,12 @@ from berth_core.reservations import SlotState
 from berth_core.selectors import matches_labels
 from berth_kube.errors import ForbiddenError, KubeError, ServerError
 from berth_kube.resources import NODES, PODS
-from berth_operator.reservation.act.garbage_collector import Resync
-from berth_operator.reservation.act.guards import FenceManager, NodeGuard
+from berth_operator.reservation.act.fences import FenceManager
+from berth_operator.reservation.act.guards import NodeGuard
+from berth_operator.reservation.act.resync import Resync
 from berth_operator.reservation.manifests import FENCE_PRIORITY
-from berth_operator.reservation.store.nodes import GuardableNode, PlacedPod
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.reservation.store.pod_counts import PlacedPod
 from berth_operator.runtime.workqueue import KeyKind
 from builders import NOON, as_api, pod
 from handover_builders import DEADLINE, note, owner_pod, place, slot

@@ -14,7 +14,8 @@ from berth_core.objects import NodeSpec, ObjectMeta, Pod, Taint
 from berth_core.reservations import Reservation, ReservationPhase, ReservationReason, SlotState
 from berth_operator.reservation.observation import ProbeResult, Verdict
 from berth_operator.reservation.store.cache import Cache
-from berth_operator.reservation.store.nodes import GuardableNode, PlacedPod
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.reservation.store.pod_counts import PlacedPod
 from berth_operator.runtime.workqueue import SCOPE_KEY, Key, KeyKind
 from handover_builders import DEADLINE, PLACE_UID, note, owner_pod, place, placeholder, slot
 

@@ -13,7 +13,7 @@ from berth_core.objects import ObjectMeta
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
-from berth_operator.reservation.act.handover_path import WebhookRegistration
+from berth_operator.reservation.act.webhook_registration import WebhookRegistration
 from berth_operator.reservation.actions import AssignSlot, Release
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode

@@ -9,7 +9,8 @@ from berth_core.labels import FENCE_LABEL, HANDOVER_TAINT
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, ReservationReason, ReservationStatus, SlotState
 from berth_kube.resources import NODES, PODS
-from berth_operator.reservation.act.guards import FenceManager, NodeGuard
+from berth_operator.reservation.act.fences import FenceManager
+from berth_operator.reservation.act.guards import NodeGuard
 from berth_operator.reservation.decide import decide
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.reservation.throttle import FairSharing

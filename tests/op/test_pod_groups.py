@@ -11,8 +11,8 @@ from berth_core.pod_groups import VOLCANO_SCHEDULER
 from berth_core.reservations import Capacity, Reservation, ReservationPhase, SlotState
 from berth_kube.errors import ForbiddenError, KubeError, NotFoundError
 from berth_kube.resources import VOLCANO_POD_GROUPS
-from berth_operator.reservation.act.garbage_collector import Resync
-from berth_operator.reservation.act.guards import FenceManager
+from berth_operator.reservation.act.fences import FenceManager
+from berth_operator.reservation.act.resync import Resync
 from berth_operator.reservation.actions import AssignSlot, CreatePlaceholder
 from berth_operator.schedulers.volcano import build_pod_group, is_gang
 from builders import task

@@ -13,7 +13,8 @@ from berth_core.names import WEBHOOK_CONFIGURATION, probe_name
 from berth_core.reservations import Condition, ConditionType, Reservation, ReservationStatus, SlotState
 from berth_kube.errors import ForbiddenError, ServerError
 from berth_operator.reservation.act.context import Context
-from berth_operator.reservation.act.handover_path import HandoverProbe, WebhookRegistration
+from berth_operator.reservation.act.handover_probe import HandoverProbe
+from berth_operator.reservation.act.webhook_registration import WebhookRegistration
 from berth_operator.reservation.actions import Probe
 from berth_operator.reservation.decide import decide
 from berth_operator.reservation.manifests import ANY_REGISTRATION

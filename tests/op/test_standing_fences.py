@@ -22,7 +22,7 @@ from berth_core.selectors import matches_labels
 from berth_kube.errors import ForbiddenError
 from berth_kube.resources import NODES, PODS
 from berth_operator.quota.limits import NamespaceLimit
-from berth_operator.reservation.act.guards import StandingFences
+from berth_operator.reservation.act.standing_fences import StandingFences
 from berth_operator.reservation.manifests import FenceKind, build_standing_fence
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.settings import PlaceholderSettings

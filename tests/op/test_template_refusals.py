@@ -14,8 +14,9 @@ from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase, SlotState
 from berth_kube.errors import ServerError
 from berth_kube.resources import EVENTS, PODS
-from berth_operator.reservation.act.context import Context, EventRecorder
-from berth_operator.reservation.act.pending_owners import TemplateRefusals
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.events import EventRecorder
+from berth_operator.reservation.act.template_refusals import TemplateRefusals
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings
 from builders import NOON, FakeClock, as_api, bare_pod, label_owner, pod, task

@@ -24,7 +24,7 @@ from berth_operator.reservation.act.pending_owners import PendingOwners, distrib
 from berth_operator.reservation.actions import Release
 from berth_operator.reservation.observation import Observation
 from berth_operator.reservation.store.cache import Cache
-from berth_operator.reservation.store.reservations import OwnerIndex
+from berth_operator.reservation.store.owner_index import OwnerIndex
 from berth_operator.reservation.store.slot_matching import SlotFinder
 from berth_operator.runtime.workqueue import WAITING_KEY, Key, KeyKind
 from berth_operator.settings import OperatorSettings

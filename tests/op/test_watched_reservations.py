@@ -7,7 +7,7 @@ import pytest
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.informers import apply_event
-from berth_operator.reservation.store.reservations import read_reservation
+from berth_operator.reservation.store.reservation_reading import read_reservation
 from builders import as_api
 from handover_builders import PLACE_UID, place
 

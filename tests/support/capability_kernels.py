@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from berth_operator.reservation.act.context import Context, EventRecorder
-from berth_operator.reservation.act.scheduling_objects import PriorityClasses
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.events import EventRecorder
+from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.store.cluster_rules import ClusterRules
 from berth_operator.runtime.capability import Kernel
 from berth_operator.runtime.workqueue import Key

@@ -41,14 +41,14 @@ from berth_kube.errors import ConflictError
 from berth_kube.resources import NODES, PODS, Resource
 from berth_operator.capabilities.queues.act import Queues
 from berth_operator.capabilities.queues.store import read_queue_pod
-from berth_operator.reservation.act.context import (
-    Context,
-    EventRecorder,
-)
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.events import EventRecorder
 from berth_operator.reservation.act.executor import ActionExecutor
-from berth_operator.reservation.act.guards import FenceManager, NodeGuard, label_oldest
+from berth_operator.reservation.act.fences import FenceManager, label_oldest
+from berth_operator.reservation.act.guards import NodeGuard
 from berth_operator.reservation.act.pending_owners import PendingOwners
-from berth_operator.reservation.act.scheduling_objects import PodGroups, PriorityClasses
+from berth_operator.reservation.act.pod_groups import PodGroups
+from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.actions import (
     Action,
     AssignSlot,
@@ -336,7 +336,7 @@ FOREIGN_PATCHES: Final[dict[str, ForeignPatch]] = {
         done=lambda raw: raw["status"].get("nominatedNodeName") == NODE,
     ),
     "a pod without requests is let past fences": ForeignPatch(
-        site="berth_operator.reservation.act.guards.label_oldest",
+        site="berth_operator.reservation.act.fences.label_oldest",
         before=lambda: pod_body(labelled=False, gated=False),
         act=_let_in,
         done=lambda raw: _labels(raw).get(BEST_EFFORT_LABEL) == "true",

@@ -23,7 +23,7 @@ from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, R
 from berth_descheduler.migration.operator.cleanup import StaleOperatorCleanup
 from berth_kube.errors import Call, Failure, UnreachableError
 from berth_kube.resources import LEASES, NODES, PODS, RESERVATIONS, Resource
-from berth_operator.reservation.act.handover_path import WebhookRegistration
+from berth_operator.reservation.act.webhook_registration import WebhookRegistration
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.runtime.controller import Controller

@@ -15,7 +15,7 @@ from berth_core import (
     format_timestamp,
 )
 from berth_kube import PODS, RESERVATIONS, NotFoundError
-from berth_operator.reservation.act.garbage_collector import list_reservations
+from berth_operator.reservation.act.resync import list_reservations
 from builders import as_api, pod
 from queue_simulation import MILLION, QueueSimulation
 

@@ -11,13 +11,17 @@ from api_server_in_memory import ApiServerInMemory
 from berth_core.objects import Pod, PriorityClass
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, Reservation
 from berth_kube.resources import PODS, PRIORITY_CLASSES, RESERVATIONS
-from berth_operator.reservation.act.context import Context, EventRecorder
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.events import EventRecorder
 from berth_operator.reservation.act.executor import ActionExecutor
-from berth_operator.reservation.act.guards import StandingFences
-from berth_operator.reservation.act.handover_path import HandoverProbe, WebhookRegistration
+from berth_operator.reservation.act.handover_probe import HandoverProbe
 from berth_operator.reservation.act.node_chooser import NodeChooser
-from berth_operator.reservation.act.quota_admission import QuotaAdmission, Validator
-from berth_operator.reservation.act.scheduling_objects import PodGroups, PriorityClasses
+from berth_operator.reservation.act.pod_groups import PodGroups
+from berth_operator.reservation.act.priority_classes import PriorityClasses
+from berth_operator.reservation.act.quota_admission import QuotaAdmission
+from berth_operator.reservation.act.standing_fences import StandingFences
+from berth_operator.reservation.act.validator import Validator
+from berth_operator.reservation.act.webhook_registration import WebhookRegistration
 from berth_operator.reservation.actions import Action
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.cluster_rules import ClusterRules

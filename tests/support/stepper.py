@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from api_server_in_memory import ApiServerInMemory, Raw
 from berth_kube.resources import Resource
-from berth_operator.reservation.act.context import Context, EventRecorder
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.events import EventRecorder
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.runtime.capability import Kernel

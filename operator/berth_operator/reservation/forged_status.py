@@ -1,7 +1,7 @@
 """Claims of a status that running placeholders disprove.
 
 They say that slots are taken or lost, or that all is over. While this process leads it trusts only its own statuses
-(`store.reservations`); this covers what it finds when it begins to lead. Claims that nothing disproves are accepted: a
+(`store.own_statuses`); this covers what it finds when it begins to lead. Claims that nothing disproves are accepted: a
 slot without a placeholder, an end before all was held.
 """
 

@@ -11,7 +11,7 @@ from berth_kube import NODES, PODS, NotFoundError
 from berth_operator import telemetry
 from berth_operator.reservation.act.context import Context, find_pod
 from berth_operator.reservation.act.executor import ActionExecutor
-from berth_operator.reservation.act.garbage_collector import OrphanCollector
+from berth_operator.reservation.act.orphans import OrphanCollector
 from berth_operator.reservation.act.pending_owners import PendingOwners
 from berth_operator.reservation.actions import Action, AssignSlot, DeletePlaceholder, Probe, Release
 from berth_operator.reservation.decide import Decision, decide

@@ -1,6 +1,6 @@
 """Rules for a Reservation beyond the API server's schema.
 
-`act.quota_admission` asks the API server whether it accepts the pods.
+`act.validator` asks the API server whether it accepts the pods.
 """
 
 from collections.abc import Callable

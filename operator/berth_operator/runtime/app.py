@@ -21,11 +21,11 @@ from berth_operator import metrics, telemetry
 from berth_operator.admission.certificates import CertificateManager
 from berth_operator.admission.reviews import Admission
 from berth_operator.admission.server import REFETCH_SECONDS, WebhookServer
-from berth_operator.reservation.act.handover_path import WebhookRegistration
 from berth_operator.reservation.act.pending_owners import ReserveableGroups
+from berth_operator.reservation.act.webhook_registration import WebhookRegistration
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.informers import apply_event
-from berth_operator.reservation.store.reservations import read_reservation
+from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.runtime.controller import Controller
 from berth_operator.runtime.loop_threads import LoopThread, loop_answers
 from berth_operator.runtime.workqueue import SCOPE_KEY, Key, KeyKind, WorkQueue

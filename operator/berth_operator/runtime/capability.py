@@ -16,8 +16,9 @@ from berth_core import BerthError
 from berth_kube import KubeClient
 from berth_operator import telemetry
 from berth_operator.admission.reviews import Review
-from berth_operator.reservation.act.context import Context, EventRecorder
-from berth_operator.reservation.act.scheduling_objects import PriorityClasses
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.events import EventRecorder
+from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.rules import ReservationRule
 from berth_operator.runtime.workqueue import Key
 

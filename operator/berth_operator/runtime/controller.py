@@ -23,15 +23,23 @@ from berth_core import (
 )
 from berth_kube import Heartbeats, KubeClient, LeaseHolder
 from berth_operator import metrics, telemetry
-from berth_operator.reservation.act.context import Context, EventRecorder
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.events import EventRecorder
 from berth_operator.reservation.act.executor import ActionExecutor
-from berth_operator.reservation.act.garbage_collector import OrphanCollector, Resync, list_reservations
-from berth_operator.reservation.act.guards import BestEffortPods, FenceManager, NodeGuard, StandingFences
-from berth_operator.reservation.act.handover_path import HandoverProbe, WebhookRegistration
+from berth_operator.reservation.act.fences import FenceManager
+from berth_operator.reservation.act.guards import NodeGuard
+from berth_operator.reservation.act.handover_probe import HandoverProbe
 from berth_operator.reservation.act.node_chooser import NodeChooser
-from berth_operator.reservation.act.pending_owners import PendingOwners, TemplateRefusals
-from berth_operator.reservation.act.quota_admission import QuotaAdmission, Validator
-from berth_operator.reservation.act.scheduling_objects import PodGroups, PriorityClasses
+from berth_operator.reservation.act.orphans import OrphanCollector
+from berth_operator.reservation.act.pending_owners import PendingOwners
+from berth_operator.reservation.act.pod_groups import PodGroups
+from berth_operator.reservation.act.priority_classes import PriorityClasses
+from berth_operator.reservation.act.quota_admission import QuotaAdmission
+from berth_operator.reservation.act.resync import Resync, list_reservations
+from berth_operator.reservation.act.standing_fences import BestEffortPods, StandingFences
+from berth_operator.reservation.act.template_refusals import TemplateRefusals
+from berth_operator.reservation.act.validator import Validator
+from berth_operator.reservation.act.webhook_registration import WebhookRegistration
 from berth_operator.reservation.reconciler import ReservationReconciler
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.cluster_rules import ClusterRules

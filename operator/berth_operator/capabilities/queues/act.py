@@ -68,7 +68,6 @@ from berth_operator.capabilities.queues.store import QueueStore, read_queue_pod
 from berth_operator.reservation.act.context import (
     NOT_ENDED,
     WITHOUT_NODE,
-    RecordedEvent,
     create_reservation,
     delete_reservation,
     find_pod,
@@ -76,6 +75,7 @@ from berth_operator.reservation.act.context import (
     set_expiry,
     write_status,
 )
+from berth_operator.reservation.act.events import RecordedEvent
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.runtime.capability import Capability, Kernel
 from berth_operator.runtime.workqueue import Key, KeyKind

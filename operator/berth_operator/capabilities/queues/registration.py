@@ -10,7 +10,7 @@ from berth_core import QUEUE_WEBHOOK_CONFIGURATION
 from berth_kube import KubeClient
 from berth_operator import telemetry
 from berth_operator.capabilities.queues import logs
-from berth_operator.reservation.act.handover_path import put_webhooks
+from berth_operator.reservation.act.webhook_registration import put_webhooks
 from berth_operator.reservation.manifests import build_webhook_configuration
 
 QUEUE_PATH: Final = "/queue"

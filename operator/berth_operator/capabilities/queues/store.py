@@ -23,7 +23,7 @@ from berth_kube import Bookmark, Changed, Listed, Removed, WatchItem
 from berth_operator.capabilities.queues.decide import QueueView
 from berth_operator.capabilities.queues.places import QueuePod
 from berth_operator.reservation.assignment import Assignment
-from berth_operator.reservation.store.reservations import Tombstones, version_number, version_of
+from berth_operator.reservation.store.versions import Tombstones, version_number, version_of
 
 
 def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:

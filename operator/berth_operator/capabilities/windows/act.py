@@ -52,13 +52,13 @@ from berth_operator.capabilities.windows.store import WINDOW, WindowStore
 from berth_operator.reservation.act.context import (
     NOT_ENDED,
     Context,
-    RecordedEvent,
     create_reservation,
     delete_reservation,
     require_lease,
     set_expiry,
     write_status,
 )
+from berth_operator.reservation.act.events import RecordedEvent
 from berth_operator.reservation.act.node_chooser import ExpectedEnds
 from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.runtime.capability import Capability, Kernel, Listing

@@ -37,14 +37,9 @@ from berth_operator.capabilities.zones.decide import PodsLeft, decide_zone
 from berth_operator.capabilities.zones.fences import LentFences
 from berth_operator.capabilities.zones.rule import ZoneRule
 from berth_operator.capabilities.zones.store import ZONE, ZoneStore
-from berth_operator.reservation.act.context import (
-    WITHOUT_NODE,
-    Context,
-    RecordedEvent,
-    require_lease,
-    write_status,
-)
-from berth_operator.reservation.act.guards import label_oldest
+from berth_operator.reservation.act.context import WITHOUT_NODE, Context, require_lease, write_status
+from berth_operator.reservation.act.events import RecordedEvent
+from berth_operator.reservation.act.fences import label_oldest
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.runtime.capability import Capability, Kernel, Listing
 from berth_operator.runtime.workqueue import Key, KeyKind

@@ -20,7 +20,7 @@ from berth_operator.capabilities.zones.decide import lent_fence, lent_fence_note
 from berth_operator.capabilities.zones.manifests import build_lent_fence
 from berth_operator.capabilities.zones.store import ZoneStore
 from berth_operator.reservation.act.context import Context
-from berth_operator.reservation.act.guards import (
+from berth_operator.reservation.act.fences import (
     NO_POD_SLOT,
     REQUESTS_ADDED,
     age_seconds,
@@ -32,7 +32,7 @@ from berth_operator.reservation.act.guards import (
     note_omission,
     requests_anything,
 )
-from berth_operator.reservation.act.scheduling_objects import PriorityClasses
+from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.manifests import FENCE_PRIORITY
 
 _LENT_FENCE_SECONDS: Final = 24 * 3600

@@ -1,30 +1,23 @@
 """What every part of the operator that acts has in common."""
 
-import queue
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-import structlog
 
-from berth_core import Clock, ObjectMeta, ObjectReference, Pod, Reservation, RetryableError
+from berth_core import Clock, ObjectMeta, Pod, Reservation, RetryableError
 from berth_kube import (
     PODS,
     RESERVATIONS,
     AlreadyExistsError,
-    EventType,
     KubeClient,
     NotFoundError,
     Resource,
-    record_event,
 )
-from berth_operator import telemetry
 from berth_operator.reservation.rules import ReservationRules
 from berth_operator.reservation.store.cache import Cache
-from berth_operator.reservation.store.reservations import read_reservation
+from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.settings import OperatorSettings
 
 WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
@@ -70,9 +63,6 @@ def write_status(client: KubeClient, resource: Resource, meta: ObjectMeta, statu
     return client.json_patch(resource, meta.name, operations, namespace=meta.namespace, subresource="status")
 
 
-# --- pods and Reservations -------------------------------------------------------------------------------------------
-
-
 def find_pod(client: KubeClient, namespace: str, name: str, uid: str) -> Pod | None:
     """Fetch a pod; None if it is gone."""
     # The account may list pods, but not get one by name.
@@ -112,67 +102,3 @@ def delete_reservation(client: KubeClient, cache: Cache, reservation: Reservatio
         was_there = False
     cache.remove_reservation(meta.uid)
     return was_there
-
-
-# --- events ----------------------------------------------------------------------------------------------------------
-# They are written in order by a thread of their own, so that no other work waits for them.
-
-_KEPT: Final = 10_000
-_WAIT_SECONDS: Final = 0.5
-_BUSY_PAUSE_SECONDS: Final = 0.2
-_DRAIN_SECONDS: Final = 2.0
-
-_LOG = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedEvent:
-    """One event to write."""
-
-    regarding: ObjectReference
-    type: EventType
-    reason: str
-    message: str
-
-
-class EventRecorder:
-    """Writes events one by one; thread-safe.
-
-    It drops events while thousands wait, and writes few per second while the operator is busy.
-    """
-
-    def __init__(self, client: KubeClient, is_busy: Callable[[], bool] = lambda: False) -> None:
-        self._client = client
-        self._is_busy = is_busy
-        self._waiting: queue.Queue[RecordedEvent] = queue.Queue(_KEPT)
-
-    def record(self, event: RecordedEvent) -> None:
-        try:
-            self._waiting.put_nowait(event)
-        except queue.Full:
-            _LOG.warning(telemetry.EVENT_LEFT_OUT, **{telemetry.KEY_REASON: event.reason})
-
-    def run(self, stop: threading.Event) -> None:
-        """Write events until stopped, then drain the queue for two seconds."""
-        while not stop.is_set():
-            if self.write_next(wait_seconds=_WAIT_SECONDS) and self._is_busy():
-                stop.wait(_BUSY_PAUSE_SECONDS)
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        while time.monotonic() < deadline and self.write_next():
-            pass
-
-    def write_next(self, *, wait_seconds: float = 0.0) -> bool:
-        """Write the next event; return whether there was one."""
-        try:
-            one = self._waiting.get(block=wait_seconds > 0, timeout=wait_seconds or None)
-        except queue.Empty:
-            return False
-        record_event(
-            self._client,
-            regarding=one.regarding,
-            reason=one.reason,
-            message=one.message,
-            type=one.type,
-            reporting_component="berth-operator",
-        )
-        return True

@@ -36,19 +36,13 @@ from berth_kube import (
     RefusedError,
 )
 from berth_operator import metrics, telemetry
-from berth_operator.reservation.act.context import (
-    Context,
-    EventRecorder,
-    RecordedEvent,
-    delete_reservation,
-    find_pod,
-    require_lease,
-    write_status,
-)
-from berth_operator.reservation.act.handover_path import HandoverProbe
+from berth_operator.reservation.act.context import Context, delete_reservation, find_pod, require_lease, write_status
+from berth_operator.reservation.act.events import EventRecorder, RecordedEvent
+from berth_operator.reservation.act.handover_probe import HandoverProbe
 from berth_operator.reservation.act.node_chooser import NodeChooser
-from berth_operator.reservation.act.quota_admission import Validator
-from berth_operator.reservation.act.scheduling_objects import PodGroups, PriorityClasses
+from berth_operator.reservation.act.pod_groups import PodGroups
+from berth_operator.reservation.act.priority_classes import PriorityClasses
+from berth_operator.reservation.act.validator import Validator
 from berth_operator.reservation.actions import (
     Action,
     AssignSlot,
@@ -91,7 +85,7 @@ from berth_operator.reservation.pod_patches import (
 from berth_operator.reservation.pod_state import holds_our_gate, is_at_same_step
 from berth_operator.reservation.status import EventType, describe_transition
 from berth_operator.reservation.store.pods import reservation_uid
-from berth_operator.reservation.store.reservations import read_reservation
+from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.reservation.store.slot_matching import SlotFinder
 from berth_operator.schedulers.kube_scheduler import SCHEDULER
 from berth_operator.schedulers.volcano import join_pod_group

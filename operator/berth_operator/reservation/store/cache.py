@@ -28,16 +28,12 @@ from berth_operator.reservation.node_choice import NodeChoice
 from berth_operator.reservation.observation import Observation, ProbeResult, Verdict
 from berth_operator.reservation.pod_state import awaited_node
 from berth_operator.reservation.store.listed_objects import FenceStore
-from berth_operator.reservation.store.nodes import GuardableNode, NodeChoices, NodeIndex, NodeSurveys, PodCounts
+from berth_operator.reservation.store.node_surveys import NodeChoices, NodeSurveys
+from berth_operator.reservation.store.nodes import GuardableNode, NodeIndex
+from berth_operator.reservation.store.pod_counts import PodCounts
 from berth_operator.reservation.store.pods import PodStore, by_slot, reservation_key, reservation_uid
-from berth_operator.reservation.store.reservations import (
-    ReservationStore,
-    Tombstones,
-    is_newer,
-    version_number,
-    version_of,
-    was_due,
-)
+from berth_operator.reservation.store.reservations import ReservationStore
+from berth_operator.reservation.store.versions import Tombstones, is_newer, version_number, version_of, was_due
 from berth_operator.reservation.surveys import build_survey
 from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, Key, KeyKind
 

@@ -36,8 +36,9 @@ from berth_operator.quota.limit_range import LimitRange
 from berth_operator.quota.resource_quota import ResourceQuota
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.cluster_rules import ClusterRules
-from berth_operator.reservation.store.nodes import GuardableNode, PlacedPod
-from berth_operator.reservation.store.reservations import read_reservation
+from berth_operator.reservation.store.nodes import GuardableNode
+from berth_operator.reservation.store.pod_counts import PlacedPod
+from berth_operator.reservation.store.reservation_reading import read_reservation
 
 _PLACEHOLDERS: Final = "placeholders"
 _FENCES: Final = "fences"

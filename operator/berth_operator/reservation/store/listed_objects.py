@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from berth_core import ObjectMeta, Pod
 from berth_operator.reservation.store.pods import PodIndex
-from berth_operator.reservation.store.reservations import Tombstones, is_newer, was_due
+from berth_operator.reservation.store.versions import Tombstones, is_newer, was_due
 from berth_operator.runtime.workqueue import Key, KeyKind
 
 

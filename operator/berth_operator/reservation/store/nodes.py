@@ -1,15 +1,12 @@
-"""The cached nodes: our guards, taints and readiness, capacity, recent surveys and choices.
+"""The cached nodes: our guards, taints, readiness and capacity.
 
-These stores are not thread-safe, `PodCounts` excepted: `store.cache` locks them.
+The index is not thread-safe: `store.cache` locks it.
 """
 
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -30,10 +27,8 @@ from berth_core import (
     read_whole_number,
 )
 from berth_operator.reservation.node_access import NodeAccess
-from berth_operator.reservation.node_choice import NodeChoice
 from berth_operator.reservation.observation import Guard
 from berth_operator.reservation.store.cluster_rules import NodeCapacity
-from berth_operator.reservation.surveys import Survey
 
 
 class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -69,69 +64,6 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if not on_control_plane and is_control_plane_node(self.metadata, self.spec):
             return False
         return matches_node_affinity(spec, Node(metadata=self.metadata, spec=self.spec))
-
-
-class _Place(msgspec.Struct, frozen=True, rename="camel"):
-    node_name: str = ""
-
-
-class _Identity(msgspec.Struct, frozen=True):
-    uid: str = ""
-
-
-class PlacedPod(msgspec.Struct, frozen=True):
-    """The part of a pod that says on which node it takes a pod slot."""
-
-    metadata: _Identity
-    spec: _Place = _Place()
-
-
-_LONGEST_SILENCE_SECONDS: Final = 150.0
-"""The API server sends a bookmark about once a minute: a watch that is silent for longer is cut, or cannot begin."""
-
-
-class PodCounts:
-    """How many pods take a pod slot of each node; thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._heard_at = 0.0
-        self._nodes: dict[str, str] | None = None
-        """Pod uid to node; None before the first list."""
-        self._counts: Counter[str] = Counter()
-
-    def on(self, node: str) -> int | None:
-        """Return the number of pods on a node, None before the first list and while the watch is silent."""
-        with self._lock:
-            is_silent = time.monotonic() - self._heard_at > _LONGEST_SILENCE_SECONDS
-            return None if self._nodes is None or is_silent else self._counts[node]
-
-    def note_heard(self) -> None:
-        """Record that the watch has brought something, if only a bookmark."""
-        self._heard_at = time.monotonic()
-
-    def replace(self, pods: Iterable[PlacedPod], _version: str) -> None:
-        self.note_heard()
-        with self._lock:
-            self._nodes = {pod.metadata.uid: pod.spec.node_name for pod in pods}
-            self._counts = Counter(self._nodes.values())
-
-    def put(self, pod: PlacedPod) -> None:
-        """Count a pod on its node, which never changes."""
-        with self._lock:
-            if self._nodes is not None and pod.metadata.uid not in self._nodes:
-                self._nodes[pod.metadata.uid] = pod.spec.node_name
-                self._counts[pod.spec.node_name] += 1
-
-    def remove(self, pod: PlacedPod) -> None:
-        """Count a pod no more that is gone or has ended."""
-        with self._lock:
-            node = self._nodes.pop(pod.metadata.uid, None) if self._nodes is not None else None
-            if node is None:
-                return
-            self._counts[node] -= 1
-            if not self._counts[node]:
-                del self._counts[node]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,55 +190,3 @@ class NodeIndex:
             age_seconds=now - self._guarded_since[name],
             is_fenced=self.is_fenced(name),
         )
-
-
-# --- surveys ---------------------------------------------------------------------------------------------------------
-
-_SURVEY_SECONDS: Final = 60.0
-"""How long a survey is kept."""
-
-
-@dataclass(slots=True)
-class NodeSurveys:
-    """Surveys by node, each with its monotonic time."""
-
-    _surveys: dict[str, tuple[float, Survey]] = field(default_factory=dict)
-
-    def put(self, node: str, survey: Survey) -> None:
-        """Store a survey, and drop the expired ones."""
-        now = time.monotonic()
-        self._surveys[node] = (now, survey)
-        for name in [name for name, (at, _) in self._surveys.items() if at < now - _SURVEY_SECONDS]:
-            del self._surveys[name]
-
-    def of(self, nodes: Iterable[str]) -> dict[str, Survey]:
-        """Return the known surveys of these nodes, by name."""
-        now = time.monotonic()
-        known = ((name, self._surveys[name]) for name in nodes if name in self._surveys)
-        return {name: replace(survey, age_seconds=now - at) for name, (at, survey) in known}
-
-
-# --- choices ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class NodeChoices:
-    """The last choice of nodes for each Reservation by uid, with its monotonic time."""
-
-    _choices: dict[str, tuple[float, NodeChoice]] = field(default_factory=dict)
-
-    def put(self, uid: str, choice: NodeChoice) -> None:
-        self._choices[uid] = time.monotonic(), choice
-
-    def remove(self, uid: str) -> None:
-        self._choices.pop(uid, None)
-
-    def of(self, uid: str) -> NodeChoice | None:
-        """Return a choice and its age, None without one."""
-        if uid not in self._choices:
-            return None
-        chosen_at, choice = self._choices[uid]
-        return replace(choice, age_seconds=time.monotonic() - chosen_at)
-
-    def all(self) -> dict[str, NodeChoice]:
-        return {uid: choice for uid in self._choices if (choice := self.of(uid)) is not None}

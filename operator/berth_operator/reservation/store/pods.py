@@ -21,7 +21,7 @@ from berth_core import (
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.handover import AwaitedComponent, stage_of
 from berth_operator.reservation.pod_state import awaited_node
-from berth_operator.reservation.store.reservations import Tombstones, is_newer, version_of
+from berth_operator.reservation.store.versions import Tombstones, is_newer, version_of
 from berth_operator.runtime.workqueue import Key, KeyKind
 
 

@@ -28,7 +28,8 @@ from berth_operator.capabilities.extender.verbs import (
 )
 from berth_operator.cli import main
 from berth_operator.metrics import REGISTRY
-from berth_operator.reservation.act.context import Context, EventRecorder
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.events import EventRecorder
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.settings import OperatorSettings
 from builders import FakeClock, pod, reservation

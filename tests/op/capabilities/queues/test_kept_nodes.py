@@ -17,8 +17,8 @@ from berth_core import (
 from berth_kube import NODES, PODS, QUEUES, RESERVATIONS
 from berth_operator.capabilities.queues.places import KeptNodes, QueuePlaces, keep_nodes
 from berth_operator.quota.limits import NamespaceLimit
-from berth_operator.reservation.act.guards import StandingFences
 from berth_operator.reservation.act.node_chooser import NodeChooser
+from berth_operator.reservation.act.standing_fences import StandingFences
 from berth_operator.reservation.store.nodes import GuardableNode
 from builders import NOON, as_api, pod
 from handover_builders import awaiting, place

@@ -1,97 +1,25 @@
-"""The PriorityClasses and PodGroups by which schedulers treat placeholders as they should."""
+"""Volcano's PodGroups of placeholders: those of one Reservation get their places together or not at all."""
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
-
-import structlog
 
 from berth_core import (
     MANAGED_BY_OPERATOR,
     MANAGED_LABEL,
     RESERVATION_LABEL,
     PodGroup,
-    PodSpec,
-    PriorityClass,
     Reservation,
     SlotState,
-    priority_class_name,
 )
 from berth_kube import (
-    PRIORITY_CLASSES,
     AlreadyExistsError,
     ForbiddenError,
     KubeClient,
     NotFoundError,
 )
-from berth_operator import telemetry
-from berth_operator.reservation.manifests import build_priority_class
-from berth_operator.reservation.store.cluster_rules import ClusterRules
 from berth_operator.schedulers.volcano import LOOSENED, POD_GROUPS, build_pod_group, is_gang, pod_group_name
-
-_LOG = structlog.get_logger(__name__)
-
-
-class PriorityClasses:
-    """Cached classes; only missing ones are fetched from the API server."""
-
-    def __init__(self, client: KubeClient, rules: ClusterRules) -> None:
-        self._client = client
-        self._rules = rules
-        self._creating = threading.Lock()
-
-    def of(self, spec: PodSpec) -> int:
-        """Return the priority for a pod spec.
-
-        Raises `NotFoundError` for an unknown class.
-        """
-        name = spec.priority_class_name
-        if not name:
-            default = self._rules.default_class()
-            return default.value if default else 0
-        known = self._rules.classes.get(name)
-        if known is None:
-            known = self._client.get(PRIORITY_CLASSES, name, type=PriorityClass)
-            self._rules.classes.put(known)
-        return known.value
-
-    def ensure(self, value: int) -> None:
-        """Create the placeholders' class for a value if it is missing."""
-        name = priority_class_name(value)
-        if self._rules.classes.get(name) is None:
-            with self._creating:  # those that want it at the same time wait for the first
-                self._create_missing(name, value)
-
-    def _create_missing(self, name: str, value: int) -> None:
-        if self._rules.classes.get(name) is not None:
-            return
-        body = build_priority_class(value)
-        try:
-            made = self._client.create(PRIORITY_CLASSES, body, type=PriorityClass)
-        except AlreadyExistsError:
-            made = self._client.get(PRIORITY_CLASSES, name, type=PriorityClass)
-        self._rules.classes.put(made)
-
-    def forget(self, value: int) -> None:
-        """Forget that a class exists; the next placeholder creates it again."""
-        self._rules.classes.forget(priority_class_name(value))
-
-    def collect(self) -> None:
-        """Delete the placeholders' classes; only while no Reservation is live."""
-        for name in self._rules.managed_classes():
-            try:
-                self._client.delete(PRIORITY_CLASSES, name)
-            except NotFoundError:
-                pass
-            else:
-                _LOG.info(telemetry.CLASS_COLLECTED, **{telemetry.KEY_NAME: name})
-            self._rules.classes.forget(name)
-
-
-# --- Volcano's PodGroups ---------------------------------------------------------------------------------------------
-# The placeholders of one Reservation get their places together or not at all.
 
 _ABSENT_SECONDS: Final = 60.0
 """How long Volcano's CRD counts as missing after the API server did not know it."""

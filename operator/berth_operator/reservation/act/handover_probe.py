@@ -1,4 +1,4 @@
-"""The path of hand-overs: the webhook's registration, and periodic probes of it.
+"""Probes of the path of hand-overs, from the creation of a pod to the API server's answer.
 
 A dry-run pod must come back gated. Each Reservation is probed once, because its path has parts of its own: its
 namespace in the webhook's registration, and that the answering replica has heard of it. An API server hears of a
@@ -11,159 +11,30 @@ failure stands for all, until probes come back gated again.
 
 import bisect
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import structlog
 
 from berth_core import (
     RESERVATION_LABEL,
-    WEBHOOK_CONFIGURATION,
     BerthError,
     Pod,
     Reservation,
     RetryableError,
     SlotState,
 )
-from berth_kube import MUTATING_WEBHOOKS, PODS, AlreadyExistsError, KubeClient, KubeError, NotFoundError
+from berth_kube import PODS, KubeError
 from berth_operator import metrics, telemetry
 from berth_operator.reservation.act.context import Context
-from berth_operator.reservation.manifests import ANY_REGISTRATION, build_probe, build_webhook_configuration
+from berth_operator.reservation.act.webhook_registration import WebhookRegistration
+from berth_operator.reservation.manifests import ANY_REGISTRATION, build_probe
 from berth_operator.reservation.observation import ProbeResult
 from berth_operator.reservation.pod_state import holds_our_gate
-from berth_operator.reservation.store.reservations import version_of
+from berth_operator.reservation.store.versions import version_of
 
 _LOG = structlog.get_logger(__name__)
 
-# --- the webhook's registration --------------------------------------------------------------------------------------
-# Its existence, namespaces and address.
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A registration as written; API servers use it a moment later."""
-
-    namespaces: frozenset[str] = frozenset()
-    digest: str = ANY_REGISTRATION
-
-
-class WebhookRegistration:
-    """Registers the namespaces with live Reservations; no registration without any."""
-
-    def __init__(
-        self,
-        client: KubeClient,
-        *,
-        client_config: Callable[[], Mapping[str, Any]],
-        live_namespaces: Callable[[], frozenset[str]],
-        own_namespace: str,
-        timeout_seconds: int,
-    ) -> None:
-        self._client = client
-        self.client_config = client_config
-        """Returns how API servers reach the webhook."""
-        self._live_namespaces = live_namespaces
-        self._own_namespace = own_namespace
-        self._timeout_seconds = timeout_seconds
-        self._lock = threading.Lock()
-        self._written: dict[str, Any] | None = None
-        self._stale = True
-
-    def ensure(self, namespace: str) -> None:
-        """Register a namespace with a live Reservation."""
-        with self._lock:
-            if self._written is None or namespace not in _covered(self._written):
-                self._write(self._live_namespaces() | {namespace})
-
-    @property
-    def registered(self) -> Registered:
-        """Return what was written last."""
-        with self._lock:
-            if self._written is None:
-                return Registered()
-            return Registered(frozenset(_covered(self._written)), _digest(self._written))
-
-    def reconcile(self) -> bool:
-        """Reconcile the registration with the live Reservations; return whether it changed.
-
-        A namespace that has no more of them beside others that do stays until the next refresh: API servers need a
-        while for each change, and what is unproven is proven anew by it.
-        """
-        with self._lock:
-            before, namespaces = self._written, self._live_namespaces()
-            if not namespaces:
-                self._remove()
-            elif before is None or self._stale:
-                self._write(namespaces)
-            else:
-                self._write(namespaces.union(_covered(before)))
-            return self._written != before
-
-    def refresh(self) -> None:
-        """Write the registration again, even if it seems unchanged, for live Reservations only."""
-        with self._lock:
-            self._stale = True
-        self.reconcile()
-
-    def _write(self, namespaces: frozenset[str]) -> None:
-        body = build_webhook_configuration(
-            client_config=self.client_config(),
-            namespaces=namespaces,
-            own_namespace=self._own_namespace,
-            timeout_seconds=self._timeout_seconds,
-        )
-        changed = body != self._written
-        if not changed and not self._stale:
-            return
-        put_webhooks(self._client, WEBHOOK_CONFIGURATION, body, was_there=self._written is not None)
-        self._written, self._stale = body, False
-        if changed:
-            _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})
-
-    def _remove(self) -> None:
-        try:
-            self._client.delete(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
-        except NotFoundError:
-            pass
-        else:
-            _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: []})
-        self._written = None
-
-
-def put_webhooks(client: KubeClient, name: str, body: Mapping[str, Any] | None, *, was_there: bool) -> bool:
-    """Create or replace a registration, None deletes it; return whether there was or is one."""
-    if body is None:
-        with suppress(NotFoundError):
-            client.delete(MUTATING_WEBHOOKS, name)
-            return True
-        return False
-    change = {"webhooks": body["webhooks"]}
-    if was_there:
-        with suppress(NotFoundError):
-            client.merge_patch(MUTATING_WEBHOOKS, name, change)
-            return True
-    try:
-        client.create(MUTATING_WEBHOOKS, body)
-    except AlreadyExistsError:
-        client.merge_patch(MUTATING_WEBHOOKS, name, change)
-    return True
-
-
-def _covered(body: Mapping[str, Any]) -> list[str]:
-    """Return the namespaces that a registration covers for hand-overs."""
-    values: list[str] = body["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
-    return values
-
-
-def _digest(body: Mapping[str, Any]) -> str:
-    """Return the digest by which probes recognise a registration in use."""
-    digest: str = body["webhooks"][1]["objectSelector"]["matchExpressions"][1]["values"][0]
-    return digest
-
-
-# --- probes ----------------------------------------------------------------------------------------------------------
 
 _PROBE_SECONDS: Final = 2.0
 _DOUBT_SECONDS: Final = 0.3

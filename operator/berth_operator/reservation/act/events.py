@@ -1,0 +1,79 @@
+"""Events on objects, written in order by a thread of their own, so that no other work waits for them."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from berth_core import ObjectReference
+from berth_kube import (
+    EventType,
+    KubeClient,
+    record_event,
+)
+from berth_operator import telemetry
+
+_LOG = structlog.get_logger(__name__)
+
+
+_KEPT: Final = 10_000
+_WAIT_SECONDS: Final = 0.5
+_BUSY_PAUSE_SECONDS: Final = 0.2
+_DRAIN_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """One event to write."""
+
+    regarding: ObjectReference
+    type: EventType
+    reason: str
+    message: str
+
+
+class EventRecorder:
+    """Writes events one by one; thread-safe.
+
+    It drops events while thousands wait, and writes few per second while the operator is busy.
+    """
+
+    def __init__(self, client: KubeClient, is_busy: Callable[[], bool] = lambda: False) -> None:
+        self._client = client
+        self._is_busy = is_busy
+        self._waiting: queue.Queue[RecordedEvent] = queue.Queue(_KEPT)
+
+    def record(self, event: RecordedEvent) -> None:
+        try:
+            self._waiting.put_nowait(event)
+        except queue.Full:
+            _LOG.warning(telemetry.EVENT_LEFT_OUT, **{telemetry.KEY_REASON: event.reason})
+
+    def run(self, stop: threading.Event) -> None:
+        """Write events until stopped, then drain the queue for two seconds."""
+        while not stop.is_set():
+            if self.write_next(wait_seconds=_WAIT_SECONDS) and self._is_busy():
+                stop.wait(_BUSY_PAUSE_SECONDS)
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while time.monotonic() < deadline and self.write_next():
+            pass
+
+    def write_next(self, *, wait_seconds: float = 0.0) -> bool:
+        """Write the next event; return whether there was one."""
+        try:
+            one = self._waiting.get(block=wait_seconds > 0, timeout=wait_seconds or None)
+        except queue.Empty:
+            return False
+        record_event(
+            self._client,
+            regarding=one.regarding,
+            reason=one.reason,
+            message=one.message,
+            type=one.type,
+            reporting_component="berth-operator",
+        )
+        return True

@@ -1,0 +1,117 @@
+"""Pods that nothing of ours needs any more: placeholders without a Reservation, and pods left with our gate."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from berth_core import (
+    HANDOVER_GATE,
+    RESERVATION_LABEL,
+    RESERVATION_NAME_ANNOTATION,
+    ObjectMeta,
+    PermanentError,
+    Pod,
+    SchedulingGate,
+)
+from berth_kube import PODS, RESERVATIONS, NotFoundError
+from berth_operator import telemetry
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.executor import ActionExecutor
+from berth_operator.reservation.act.resync import list_reservations
+from berth_operator.reservation.pod_state import holds_our_gate
+
+_LOG = structlog.get_logger(__name__)
+
+
+class _Gates(msgspec.Struct, frozen=True, rename="camel"):
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+
+
+class _GatedPod(msgspec.Struct, frozen=True):
+    """The part of a pod that shows our gate.
+
+    Few of many pending pods have it.
+    """
+
+    metadata: ObjectMeta
+    spec: _Gates = _Gates()
+
+    @property
+    def is_ours(self) -> bool:
+        """Return whether the pod has our gate."""
+        return any(gate.name == HANDOVER_GATE for gate in self.spec.scheduling_gates)
+
+
+class OrphanCollector:
+    """Releases pods whose Reservation is gone, as the API server confirms."""
+
+    def __init__(self, context: Context, executor: ActionExecutor) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._executor = executor
+
+    def release(self, uid: str) -> None:
+        """Release the pods that name an unknown Reservation.
+
+        Raises the first error at the end. Placeholders are force-deleted: on a node that is gone no kubelet would end
+        them.
+        """
+        placeholders, owners = self._cache.pods_of(uid)
+        if not placeholders and not owners:
+            return
+        if self._exists(uid, placeholders, owners):
+            list_reservations(self._client, self._cache)
+            return
+        kept_back = [pod for pod in owners if not pod.is_terminating]
+        self._try_all(lambda pod: self._executor.delete_placeholder(pod, at_once=True), list(placeholders))
+        self._try_all(lambda pod: self._executor.release(pod, elsewhere=True), kept_back)
+        if placeholders or kept_back:
+            count = len(placeholders) + len(kept_back)
+            _LOG.info(telemetry.ORPHAN_RELEASED, **{telemetry.KEY_UID: uid, telemetry.KEY_COUNT: count})
+
+    def release_stray_gates(self) -> None:
+        """Remove our gate from pods without our label: no Reservation reconciles them."""
+        waiting = self._client.list(
+            PODS, field_selector="status.phase=Pending", label_selector=f"!{RESERVATION_LABEL}", type=_GatedPod
+        ).items
+        self._try_all(self._executor.release, [pod for one in waiting if one.is_ours for pod in self._read(one)])
+
+    def _read(self, found: _GatedPod) -> Sequence[Pod]:
+        """Fetch a pod if it still has our gate and no label."""
+        listed = self._client.list(
+            PODS,
+            namespace=found.metadata.namespace,
+            field_selector=f"metadata.name={found.metadata.name}",
+            type=Pod,
+        )
+        same = (pod for pod in listed.items if pod.metadata.uid == found.metadata.uid and not pod.is_terminating)
+        return [pod for pod in same if holds_our_gate(pod) and RESERVATION_LABEL not in pod.metadata.labels]
+
+    def _try_all(self, act: Callable[[Pod], None], pods: list[Pod]) -> None:
+        """Call `act` for every pod; a refusal does not stop the others."""
+        first: PermanentError | None = None
+        for pod in pods:
+            try:
+                act(pod)
+            except PermanentError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _exists(self, uid: str, placeholders: tuple[Pod, ...], owners: tuple[Pod, ...]) -> bool:
+        """Return whether a Reservation of this uid exists in the possible namespaces."""
+        named = {pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION, "") for pod in placeholders}
+        for key in named - {""}:
+            namespace, _, name = key.partition("/")
+            try:
+                body = self._client.get(RESERVATIONS, name or "-", namespace=namespace or "default")
+            except NotFoundError:
+                continue
+            if body["metadata"]["uid"] == uid:
+                return True
+        return any(
+            item["metadata"]["uid"] == uid
+            for namespace in {pod.metadata.namespace for pod in owners}
+            for item in self._client.list(RESERVATIONS, namespace=namespace).items
+        )

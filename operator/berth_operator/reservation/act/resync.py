@@ -1,0 +1,119 @@
+"""Resync of the store with the API server, and what is looked at again with it."""
+
+import time
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import structlog
+
+from berth_core import (
+    ObjectMeta,
+)
+from berth_kube import RESERVATIONS, KubeClient, NotFoundError
+from berth_operator import metrics, telemetry
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.fences import FenceManager
+from berth_operator.reservation.act.pod_groups import PodGroups
+from berth_operator.reservation.act.priority_classes import PriorityClasses
+from berth_operator.reservation.act.webhook_registration import WebhookRegistration
+from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.reservation_reading import read_reservation
+from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
+
+_LOG = structlog.get_logger(__name__)
+
+
+_ONE_BY_ONE: Final = 20
+"""Up to this many changed Reservations are fetched one by one."""
+_TURNS: Final = 4
+"""This many resyncs reconcile every Reservation once."""
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """The part of a Reservation that shows whether it has changed."""
+
+    metadata: ObjectMeta
+
+
+def list_reservations(client: KubeClient, cache: Cache) -> None:
+    """Refresh all Reservations in the cache; fetch only changed ones in full."""
+    listing = client.list(RESERVATIONS, type=_Header)
+    changed = [item.metadata for item in listing.items if not _is_known(cache, item.metadata)]
+    if len(changed) > _ONE_BY_ONE:
+        whole = client.list(RESERVATIONS)
+        cache.replace_reservations([read_reservation(body) for body in whole.items], whole.resource_version)
+        return
+    for meta in changed:
+        try:
+            body = client.get(RESERVATIONS, meta.name, namespace=meta.namespace)
+        except NotFoundError:
+            continue
+        cache.put_reservation(read_reservation(body))
+    cache.keep_reservations({item.metadata.uid for item in listing.items}, listing.resource_version)
+
+
+def _is_known(cache: Cache, meta: ObjectMeta) -> bool:
+    return cache.knows_reservation(meta.uid, meta.resource_version)
+
+
+class Resync:
+    """Repairs missed events: nothing of ours remains where nothing needs it."""
+
+    def __init__(
+        self,
+        context: Context,
+        scope: WebhookRegistration,
+        priorities: PriorityClasses,
+        pod_groups: PodGroups,
+        fences: FenceManager,
+        enqueue: Callable[[Key], None],
+        further: Callable[[Callable[[str], bool]], None] = lambda _: None,
+    ) -> None:
+        """`further` queues what else must be compared; it gets what says whether it is the turn of a uid."""
+        self._client = context.client
+        self._cache = context.cache
+        self._scope = scope
+        self._priorities = priorities
+        self._pod_groups = pod_groups
+        self._fences = fences
+        self._enqueue = enqueue
+        self._further = further
+        self._turn = 0
+
+    def run(self, *, everything: bool = True) -> None:
+        """Queue Reservations, orphans, guards and fences, and refresh the registration.
+
+        Each pass takes another quarter of the Reservations, or `everything` if this replica has just begun to lead.
+        Reservations that lack pods come first.
+        """
+        started = time.monotonic()
+        list_reservations(self._client, self._cache)
+        self._turn = (self._turn + 1) % _TURNS
+
+        def is_due(uid: str) -> bool:
+            return everything or zlib.crc32(uid.encode()) % _TURNS == self._turn
+
+        for uid in sorted(self._cache.named_uids(), key=self._cache.has_all_its_pods):
+            if is_due(uid):
+                self._enqueue(Key(KeyKind.RESERVATION, uid))
+        self._further(is_due)
+        self._enqueue(STRAYS_KEY)
+        self._enqueue(BEST_EFFORT_KEY)
+        for node in self._cache.nodes_of_interest() | self._cache.awaited_nodes() | self._fences.find():
+            self._enqueue(Key(KeyKind.NODE, node))
+        self._scope.refresh()
+        if not self._cache.live_namespaces():
+            self._priorities.collect()
+        for name in self._pod_groups.collect(self._holds_places, everything=everything):
+            _LOG.info(telemetry.POD_GROUP_COLLECTED, **{telemetry.KEY_NAME: name})
+        for state, count in self._cache.count_slots().items():
+            metrics.SLOTS.labels(state=state.value).set(count)
+        _LOG.debug(telemetry.SWEEP_DONE, **{telemetry.KEY_SECONDS: round(time.monotonic() - started, 3)})
+
+    def _holds_places(self, uid: str) -> bool:
+        """Return whether a Reservation is live or still has placeholders."""
+        reservation = self._cache.reservation(uid)
+        placeholders, _ = self._cache.pods_of(uid)
+        return bool(placeholders) or (reservation is not None and reservation.is_live)

@@ -1,0 +1,176 @@
+"""Events on pods that match an owner but no template, so that users see why a place stays free.
+
+The webhook reports pods that it did not gate; they have no uid yet, and mostly no name, so a search finds them once
+they are stored. `PendingOwners` reports the waiting ones. Each pod gets one event per Reservation, and a namespace a
+few per minute: a user who may create pods cannot have events written at will.
+"""
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final, NamedTuple
+
+import structlog
+
+from berth_core import (
+    RESERVATION_LABEL,
+    BerthError,
+    InputError,
+    ObjectReference,
+    Pod,
+    Reservation,
+    SlotState,
+    parse_timestamp,
+)
+from berth_kube import PODS
+from berth_operator import telemetry
+from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.events import EventRecorder, RecordedEvent
+from berth_operator.reservation.conditions import TEMPLATE_DIFFERS
+from berth_operator.reservation.fitting import why_not_fitting
+
+_LOG = structlog.get_logger(__name__)
+
+
+_WAITS_SECONDS: Final = (2.0, 10.0)
+"""Delays until the searches for an owner's pods: a pod is stored a moment after its review."""
+_TICK_SECONDS: Final = 0.5
+_MOST_OWNERS: Final = 200
+"""Owners with a search under way; pods of other owners get no event."""
+_MOST_COMPARED: Final = 1000
+"""Pairs of pod and Reservation that one search compares."""
+_MOST_RECORDED: Final = 10_000
+_MOST_A_MINUTE: Final = 10
+"""Events in a namespace."""
+_MINUTE_SECONDS: Final = 60.0
+_YOUNG: Final = timedelta(minutes=2)
+_MOST_LABELS: Final = 3
+
+
+class _Owner(NamedTuple):
+    """The pods to search for: a namespace and a label selector.
+
+    The selector is "" for all pods.
+    """
+
+    namespace: str
+    selector: str
+
+
+class TemplateRefusals:
+    """Records on pods why no held place fits them; thread-safe."""
+
+    def __init__(self, context: Context, recorder: EventRecorder) -> None:
+        self._client = context.client
+        self._cache = context.cache
+        self._recorder = recorder
+        self._clock = context.clock
+        self._lock = threading.Lock()
+        self._due: dict[_Owner, list[float]] = {}
+        self._recorded: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Uids of pods and Reservations, oldest first."""
+        self._recorded_at: dict[str, deque[float]] = {}
+        """Times of the events in each namespace within the last minute."""
+
+    def schedule(self, pod: Pod) -> None:
+        """Schedule a search for a pod that was not gated.
+
+        This costs next to nothing.
+        """
+        labels = sorted(pod.metadata.labels.items())[:_MOST_LABELS]
+        owner = _Owner(pod.metadata.namespace, ",".join(f"{key}={value}" for key, value in labels))
+        with self._lock:
+            if owner not in self._due and len(self._due) < _MOST_OWNERS:
+                now = self._clock.monotonic()
+                self._due[owner] = [now + wait_seconds for wait_seconds in _WAITS_SECONDS]
+
+    def run(self, stop: threading.Event) -> None:
+        """Search for scheduled pods until stopped."""
+        while not stop.wait(_TICK_SECONDS):
+            self.search()
+
+    def search(self) -> None:
+        """Search for the pods of one owner that is due."""
+        owner = self._next_due()
+        if owner is None:
+            return
+        oldest = self._clock.now() - _YOUNG
+        try:
+            found = self._client.list(PODS, namespace=owner.namespace, label_selector=owner.selector, type=Pod).items
+            self.report([pod for pod in found if _was_created_after(pod, oldest)])
+        except BerthError as error:
+            _LOG.warning(
+                telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "refused pods", telemetry.KEY_ERROR: str(error)}
+            )
+
+    def report(self, pods: Iterable[Pod]) -> None:
+        """Record an event on each owner pod that differs from the template."""
+        pairs = (
+            (reservation, pod) for pod in pods if _is_concerned(pod) for reservation in self._cache.candidates(pod)
+        )
+        for reservation, pod in islice(pairs, _MOST_COMPARED):
+            with suppress(InputError):  # an unreadable quantity or time: nothing certain to report
+                self._compare(reservation, pod)
+
+    def _next_due(self) -> _Owner | None:
+        now = self._clock.monotonic()
+        with self._lock:
+            owner = next((one for one, times in self._due.items() if times[0] <= now), None)
+            if owner is not None:
+                times = self._due.pop(owner)[1:]
+                if times:
+                    self._due[owner] = times
+            return owner
+
+    def _compare(self, reservation: Reservation, pod: Pod) -> None:
+        made = parse_timestamp(reservation.metadata.creation_timestamp or "")
+        if not pod.spec.node_name or _was_created_after(pod, made):
+            pair = (pod.metadata.uid, reservation.metadata.uid)
+            with self._lock:
+                known = pair in self._recorded
+            why = "" if known else self._why_refused(reservation, pod)
+            if why and self._has_budget(pod.metadata.namespace):
+                self._record(reservation, pod, why)
+
+    def _why_refused(self, reservation: Reservation, pod: Pod) -> str:
+        slots = self._cache.published_status(reservation).slots
+        held = frozenset(slot.task for slot in slots if slot.state is SlotState.HELD)
+        return why_not_fitting(reservation, pod, held)
+
+    def _has_budget(self, namespace: str) -> bool:
+        """Count an event against its namespace's budget.
+
+        Returns False if the budget of the minute is used up.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            for known in [one for one, times in self._recorded_at.items() if now - times[-1] >= _MINUTE_SECONDS]:
+                del self._recorded_at[known]
+            times = self._recorded_at.setdefault(namespace, deque(maxlen=_MOST_A_MINUTE))
+            if len(times) == _MOST_A_MINUTE and now - times[0] < _MINUTE_SECONDS:
+                return False
+            times.append(now)
+            return True
+
+    def _record(self, reservation: Reservation, pod: Pod, why: str) -> None:
+        meta = pod.metadata
+        with self._lock:
+            self._recorded[meta.uid, reservation.metadata.uid] = None
+            while len(self._recorded) > _MOST_RECORDED:
+                self._recorded.popitem(last=False)
+        regarding = ObjectReference.of("v1", "Pod", meta)
+        message = f"the Reservation {reservation.metadata.name} is for this pod, but its template does not fit: {why}"
+        self._recorder.record(RecordedEvent(regarding, "Warning", TEMPLATE_DIFFERS, message))
+
+
+def _is_concerned(pod: Pod) -> bool:
+    meta = pod.metadata
+    return not (pod.is_terminating or pod.is_terminal or meta.unreadable or RESERVATION_LABEL in meta.labels)
+
+
+def _was_created_after(pod: Pod, moment: datetime) -> bool:
+    created = pod.metadata.creation_timestamp
+    return created is not None and parse_timestamp(created) >= moment

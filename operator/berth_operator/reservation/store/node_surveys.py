@@ -1,0 +1,58 @@
+"""Recent surveys of nodes, and recent choices of nodes.
+
+These stores are not thread-safe: `store.cache` locks them.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from berth_operator.reservation.node_choice import NodeChoice
+from berth_operator.reservation.surveys import Survey
+
+_SURVEY_SECONDS: Final = 60.0
+"""How long a survey is kept."""
+
+
+@dataclass(slots=True)
+class NodeSurveys:
+    """Surveys by node, each with its monotonic time."""
+
+    _surveys: dict[str, tuple[float, Survey]] = field(default_factory=dict)
+
+    def put(self, node: str, survey: Survey) -> None:
+        """Store a survey, and drop the expired ones."""
+        now = time.monotonic()
+        self._surveys[node] = (now, survey)
+        for name in [name for name, (at, _) in self._surveys.items() if at < now - _SURVEY_SECONDS]:
+            del self._surveys[name]
+
+    def of(self, nodes: Iterable[str]) -> dict[str, Survey]:
+        """Return the known surveys of these nodes, by name."""
+        now = time.monotonic()
+        known = ((name, self._surveys[name]) for name in nodes if name in self._surveys)
+        return {name: replace(survey, age_seconds=now - at) for name, (at, survey) in known}
+
+
+@dataclass(slots=True)
+class NodeChoices:
+    """The last choice of nodes for each Reservation by uid, with its monotonic time."""
+
+    _choices: dict[str, tuple[float, NodeChoice]] = field(default_factory=dict)
+
+    def put(self, uid: str, choice: NodeChoice) -> None:
+        self._choices[uid] = time.monotonic(), choice
+
+    def remove(self, uid: str) -> None:
+        self._choices.pop(uid, None)
+
+    def of(self, uid: str) -> NodeChoice | None:
+        """Return a choice and its age, None without one."""
+        if uid not in self._choices:
+            return None
+        chosen_at, choice = self._choices[uid]
+        return replace(choice, age_seconds=time.monotonic() - chosen_at)
+
+    def all(self) -> dict[str, NodeChoice]:
+        return {uid: choice for uid in self._choices if (choice := self.of(uid)) is not None}

@@ -1,0 +1,76 @@
+"""The statuses that this replica wrote while it leads.
+
+What other writers write there does not count.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from berth_core import (
+    Reservation,
+    ReservationStatus,
+)
+
+
+@dataclass(slots=True)
+class StatusTracker:
+    """Statuses by uid of their Reservation; empty while another replica leads."""
+
+    epoch: int = 0
+    """Rises when this replica starts over: statuses of an earlier epoch no longer count."""
+
+    _written: dict[str, ReservationStatus] = field(default_factory=dict)
+    _stored: dict[str, ReservationStatus] = field(default_factory=dict)
+    """The status that the API server holds, where it differs."""
+    _underway: dict[str, ReservationStatus] = field(default_factory=dict)
+    """Statuses that are being written: others may read one before its writer learns of it."""
+
+    def begin_write(self, uid: str, status: ReservationStatus) -> None:
+        self._underway[uid] = status
+
+    def end_write(self, uid: str) -> None:
+        """Forget the write in progress, whether it was stored or not."""
+        self._underway.pop(uid, None)
+
+    def published(self, known: Reservation) -> ReservationStatus:
+        """Return the status that others may have read."""
+        return self._underway.get(known.metadata.uid, known.status)
+
+    def record(self, uid: str, status: ReservationStatus, epoch: int) -> None:
+        """Record a status written, or found to be true, in an epoch."""
+        if epoch == self.epoch:
+            self._written[uid] = status
+
+    def forget(self, uid: str) -> None:
+        self._written.pop(uid, None)
+        self._stored.pop(uid, None)
+
+    def start_epoch(self) -> dict[str, ReservationStatus]:
+        """Forget all statuses; return by uid the stored ones that were overruled."""
+        overruled = self._stored
+        self.epoch += 1
+        self._written, self._stored = {}, {}
+        return overruled
+
+    def reconcile(self, stored: Reservation) -> Reservation:
+        """Return a stored Reservation with the status known to be ours."""
+        uid = stored.metadata.uid
+        ours = self._written.get(uid)
+        if ours is None or ours == stored.status:
+            self._stored.pop(uid, None)
+            return stored
+        self._stored[uid] = stored.status
+        return msgspec.structs.replace(stored, status=ours)
+
+    def stored(self, known: Reservation) -> Reservation:
+        """Return a Reservation as the API server holds it."""
+        status = self._stored.get(known.metadata.uid)
+        return known if status is None else msgspec.structs.replace(known, status=status)
+
+    def has_written(self, uid: str) -> bool:
+        """Return whether this replica wrote or confirmed the status in this epoch."""
+        return uid in self._written
+
+    def is_forged(self, uid: str) -> bool:
+        return uid in self._stored

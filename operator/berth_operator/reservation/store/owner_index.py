@@ -1,0 +1,146 @@
+"""The Reservations whose owners may include a pod, found without a scan of all."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth_core import (
+    DEPLOYMENT,
+    LabelSelector,
+    Pod,
+    Reservation,
+    ReservationOwner,
+    deployment_name,
+)
+
+_Mark = tuple[str, ...]
+"""What each pod of an owner has: namespace, and a uid, name, label, label key, annotation or nothing."""
+
+_MOST_VALUES: Final = 100
+"""An expression with more values is no mark: each value takes an index entry."""
+
+_NONE: Final[Mapping[str, Reservation]] = {}
+
+
+class OwnerIndex:
+    """Reservations by the marks of their owners.
+
+    A look-up costs as much as a pod has marks.
+    """
+
+    def __init__(self, reservations: Iterable[Reservation] = ()) -> None:
+        self._by_mark: dict[_Mark, dict[str, Reservation]] = {}
+        for reservation in reservations:
+            self.put(reservation)
+
+    def put(self, reservation: Reservation) -> None:
+        """Add a version of a Reservation; its owners never change."""
+        for owner_mark in _marks_of(reservation):
+            self._by_mark.setdefault(owner_mark, {})[reservation.metadata.uid] = reservation
+
+    def remove(self, reservation: Reservation) -> None:
+        for owner_mark in _marks_of(reservation):
+            group = self._by_mark.get(owner_mark, {})
+            if group.pop(reservation.metadata.uid, None) is not None and not group:
+                del self._by_mark[owner_mark]
+
+    def candidates(self, pod: Pod) -> list[Reservation]:
+        """Return the Reservations that a pod may belong to, in any order."""
+        found = {uid: one for owner_mark in _marks_on(pod) for uid, one in self._by_mark.get(owner_mark, _NONE).items()}
+        return list(found.values())
+
+
+def _marks_of(reservation: Reservation) -> set[_Mark]:
+    namespace = reservation.metadata.namespace
+    return {(namespace, *owner_mark) for owner in reservation.spec.owners for owner_mark in _marks_of_owner(owner)}
+
+
+def _marks_of_owner(owner: ReservationOwner) -> Iterator[_Mark]:
+    """Yield marks of which every pod of an owner has one."""
+    wanted = owner.object
+    if wanted is not None:
+        by_uid = bool(wanted.uid) and wanted.kind != DEPLOYMENT
+        yield ("uid", wanted.uid) if by_uid else ("name", wanted.kind, wanted.name)
+    if owner.label_selector is not None:
+        yield from _marks_of_selector(owner.label_selector)
+    if owner.annotations:
+        key = min(owner.annotations)
+        yield "annotation", key, owner.annotations[key]
+
+
+def _marks_of_selector(selector: LabelSelector) -> Iterable[_Mark]:
+    """Return marks of which every selected pod has one.
+
+    They are the rarest that are known.
+    """
+    if selector.match_labels:
+        key = min(selector.match_labels)
+        return [("label", key, selector.match_labels[key])]
+    listed = [one for one in selector.match_expressions if one.operator == "In" and len(one.values) <= _MOST_VALUES]
+    if listed:
+        fewest = min(listed, key=lambda one: (len(one.values), one.key))
+        return [("label", fewest.key, value) for value in fewest.values]
+    present = [one.key for one in selector.match_expressions if one.operator in {"In", "Exists"}]
+    return [("key", min(present))] if present else [()]
+
+
+def _marks_on(pod: Pod) -> Iterator[_Mark]:
+    meta = pod.metadata
+    for owner_mark in _own_marks(pod):
+        yield (meta.namespace, *owner_mark)
+    for key, value in meta.labels.items():
+        yield meta.namespace, "label", key, value
+        yield meta.namespace, "key", key
+    for key, value in meta.annotations.items():
+        yield meta.namespace, "annotation", key, value
+
+
+def _own_marks(pod: Pod) -> Iterator[_Mark]:
+    """Yield the marks of a pod and its controllers.
+
+    Marks consist of uids and names.
+    """
+    meta, controller = pod.metadata, pod.controller
+    yield ()
+    yield "uid", meta.uid
+    yield "name", "Pod", meta.name
+    if controller is not None:
+        yield "uid", controller.uid
+        yield "name", controller.kind, controller.name
+        deployment = deployment_name(controller.kind, controller.name, meta.labels)
+        if deployment:
+            yield "name", DEPLOYMENT, deployment
+
+
+@dataclass(slots=True)
+class LiveReservations:
+    """Live Reservations, by namespace and by owner."""
+
+    _by_namespace: dict[str, set[str]] = field(default_factory=dict)
+    """Namespace to the uids of its live Reservations."""
+
+    _by_owner: OwnerIndex = field(default_factory=OwnerIndex)
+
+    def put(self, reservation: Reservation) -> None:
+        """Store a version of a Reservation, live or not."""
+        if not reservation.is_live:
+            self.remove(reservation)
+            return
+        self._by_namespace.setdefault(reservation.metadata.namespace, set()).add(reservation.metadata.uid)
+        self._by_owner.put(reservation)
+
+    def remove(self, reservation: Reservation) -> None:
+        """Remove a Reservation that is finished or gone."""
+        namespace = reservation.metadata.namespace
+        group = self._by_namespace.get(namespace, set())
+        group.discard(reservation.metadata.uid)
+        if not group:
+            self._by_namespace.pop(namespace, None)
+        self._by_owner.remove(reservation)
+
+    def namespaces(self) -> frozenset[str]:
+        return frozenset(self._by_namespace)
+
+    def candidates(self, pod: Pod) -> list[Reservation]:
+        """Return the Reservations that a pod may belong to, in any order."""
+        return self._by_owner.candidates(pod)

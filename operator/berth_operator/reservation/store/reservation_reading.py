@@ -1,0 +1,73 @@
+"""Reservations as the API server sends them, read.
+
+The API server's schema admits templates with fields of the wrong type. Such a Reservation notes that itself.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from berth_core import (
+    InputError,
+    Reservation,
+    effective_requests,
+    expires_at,
+    mark,
+    parse_timestamp,
+)
+from berth_core.decoding import decode_json
+
+TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"
+"""In memory only: a digest of the templates as written, with undecoded fields."""
+_WRITTEN_ANNOTATION: Final = "berth.volcano.sh/templates"
+"""In memory only: the templates as written, until the Reservation has a status; who writes it is overruled."""
+
+
+def read_reservation(body: Mapping[str, Any]) -> Reservation:
+    """Decode a Reservation.
+
+    One with an unreadable spec has no tasks and notes why.
+    """
+    reservation = Reservation.read(body)
+    if why_unreadable(reservation):
+        return reservation
+    try:
+        expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+        for task in reservation.spec.tasks:
+            effective_requests(task.template.spec)
+    except InputError as error:
+        return Reservation.read(mark(dict(body), str(error)))
+    written = msgspec.json.encode([task.get("template") for task in body["spec"]["tasks"] or ()], order="deterministic")
+    meta = reservation.metadata
+    notes = meta.annotations | {
+        TEMPLATES_ANNOTATION: hashlib.sha256(written).hexdigest()[:32],
+        _WRITTEN_ANNOTATION: "" if body.get("status") else written.decode(),
+    }
+    return msgspec.structs.replace(reservation, metadata=msgspec.structs.replace(meta, annotations=notes))
+
+
+def templates_as_written(reservation: Reservation) -> list[dict[str, Any]]:
+    """Return the templates with undecoded fields, none where they are no longer kept."""
+    written = reservation.metadata.annotations.get(_WRITTEN_ANNOTATION, "")
+    return decode_json(written, list[dict[str, Any]]) if written else []
+
+
+def templates_digest(reservation: Reservation) -> str:
+    """Return a digest that Reservations of equal templates share."""
+    return reservation.metadata.annotations.get(TEMPLATES_ANNOTATION, "")
+
+
+def reuse_computed(reservation: Reservation, known: Reservation) -> None:
+    """Copy cached results from an earlier version with the same templates."""
+    digest = templates_digest(reservation)
+    if not digest or digest != templates_digest(known):
+        return
+    for task, before in zip(reservation.spec.tasks, known.spec.tasks, strict=False):
+        vars(task.template.spec).update(vars(before.template.spec))
+
+
+def why_unreadable(reservation: Reservation) -> str:
+    """Return why the spec could not be decoded, "" if it could."""
+    return reservation.metadata.unreadable
