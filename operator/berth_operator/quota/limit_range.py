@@ -56,13 +56,13 @@ def why_out_of_range(ranges: Iterable[LimitRange], spec: PodSpec) -> str:
 
     Raises InputError for unreadable quantities of the spec.
     """
-    known = sorted(ranges, key=lambda one: one.metadata.name)
-    for one in known:
-        spec = _with_defaults(spec, one)
+    known = sorted(ranges, key=lambda limit_range: limit_range.metadata.name)
+    for limit_range in known:
+        spec = _with_defaults(spec, limit_range)
     refusals = (
-        f"{refusal} (LimitRange {one.metadata.name})"
-        for one in known
-        for item in one.spec.limits
+        f"{refusal} (LimitRange {limit_range.metadata.name})"
+        for limit_range in known
+        for item in limit_range.spec.limits
         for refusal in _refusals(item, spec)
     )
     return next(refusals, "")

@@ -150,33 +150,33 @@ def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -
 
 def parse_namespace_limits(option: str, texts: Iterable[str]) -> dict[str, NamespaceLimit]:
     """Return the limits of texts like `team-a:slots=200,cpu=64` by namespace; raises InputError."""
-    found: dict[str, NamespaceLimit] = {}
+    limits: dict[str, NamespaceLimit] = {}
     for text in texts:
         namespace, colon, limit = text.partition(":")
-        if not colon or not namespace.strip() or namespace.strip() in found:
+        if not colon or not namespace.strip() or namespace.strip() in limits:
             raise InputError(option, text, "each namespace once, as in team-a:slots=200,share=10%")
-        found[namespace.strip()] = parse_limit(option, limit)
-    return found
+        limits[namespace.strip()] = parse_limit(option, limit)
+    return limits
 
 
 def parse_namespace_tolerations(option: str, texts: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return the taint keys of texts like `team-a:gpu,spot` by namespace; raises InputError."""
-    found: dict[str, frozenset[str]] = {}
+    keys_by_namespace: dict[str, frozenset[str]] = {}
     for text in texts:
         namespace, colon, keys = text.partition(":")
         named = frozenset(filter(None, (key.strip() for key in keys.split(","))))
-        if not colon or not namespace.strip() or not named or namespace.strip() in found:
+        if not colon or not namespace.strip() or not named or namespace.strip() in keys_by_namespace:
             raise InputError(option, text, "each namespace (or *) once with keys of taints, as in team-a:gpu,spot")
-        found[namespace.strip()] = named
-    return found
+        keys_by_namespace[namespace.strip()] = named
+    return keys_by_namespace
 
 
 def why_not_tolerable(tolerations: Iterable[Toleration], keys: frozenset[str]) -> str:
     """Return the toleration that these taint keys do not allow, or ""."""
-    for one in tolerations:
-        if (one.key or _EVERY_KEY) not in keys and _EVERY_KEY not in keys:
-            what = f"the taint {one.key}" if one.key else "every taint"
-            return f"it tolerates {what}, which its namespace is not allowed to (--namespace-tolerations)"
+    for toleration in tolerations:
+        if (toleration.key or _EVERY_KEY) not in keys and _EVERY_KEY not in keys:
+            taints = f"the taint {toleration.key}" if toleration.key else "every taint"
+            return f"it tolerates {taints}, which its namespace is not allowed to (--namespace-tolerations)"
     return ""
 
 

@@ -39,8 +39,8 @@ def without_forged_claims(
     if not doubted:
         return seen
     running = {(v.slot.task, v.slot.index): _running(v) for v in view_slots(_forget_all(seen), handover)}
-    found = ((slot, running.get((slot.task, slot.index))) for slot in doubted)
-    denied = [slot for slot, placeholder in found if placeholder is not None and is_there(placeholder)]
+    claims = ((slot, running.get((slot.task, slot.index))) for slot in doubted)
+    denied = [slot for slot, placeholder in claims if placeholder is not None and is_there(placeholder)]
     return _forget(seen, denied) if denied else seen
 
 

@@ -308,7 +308,7 @@ def constraint_bytes(task: ReservationTask) -> int:
     terms = [len(msgspec.json.encode(term)) for term in required_terms(spec)]
     tied = len(names) * sum(terms) + max(1, len(terms)) * sum(len(name) + _PIN_BYTES for name in names)
     written = (spec.node_selector, spec.tolerations)
-    return (tied if names else sum(terms)) + sum(len(msgspec.json.encode(one)) for one in written)
+    return (tied if names else sum(terms)) + sum(len(msgspec.json.encode(term)) for term in written)
 
 
 def _exclude_nodes(terms: list[Body], nodes: Iterable[str]) -> list[Body]:
@@ -425,7 +425,7 @@ def build_admission_pod(reservation: Reservation, task: ReservationTask, raw_tem
     }
     for kind in ("containers", "initContainers"):
         if raw.get(kind):
-            spec[kind] = [_restricted_container(one) for one in raw[kind]]
+            spec[kind] = [_restricted_container(container) for container in raw[kind]]
     metadata = raw_template.get("metadata") or {}
     return {
         "apiVersion": "v1",

@@ -143,7 +143,9 @@ def choose_nodes(
     """
     progress = _Progress(candidates, budget)
     without: list[TaskDemand] = []
-    for demand in sorted(demands, key=lambda one: (-one.requests.get(CPU), -one.requests.get(MEMORY), one.slots)):
+    for demand in sorted(
+        demands, key=lambda wanted: (-wanted.requests.get(CPU), -wanted.requests.get(MEMORY), wanted.slots)
+    ):
         left = progress.fill_free(demand)
         left = progress.fill_waiting(demand, left)
         if left:
@@ -158,8 +160,8 @@ class _Progress:
         self.chosen: dict[SlotId, str] = {}
         self._candidates = candidates
         self._budget = budget
-        self._now = {name: one.room_now() for name, one in candidates.items()}
-        self._at_the_end = {name: one.room_at_the_end() for name, one in candidates.items()}
+        self._now = {name: candidate.room_now() for name, candidate in candidates.items()}
+        self._at_the_end = {name: candidate.room_at_the_end() for name, candidate in candidates.items()}
         self._waited_for: set[str] = set()
 
     def fill_free(self, demand: TaskDemand) -> tuple[SlotId, ...]:

@@ -61,7 +61,7 @@ def build_assignment(
     ]
     operations += _adding("annotations", meta.annotations, {SLOT_ANNOTATION: assignment.to_annotation()})
     if pod.spec.tolerations:
-        operations += [{"op": "add", "path": "/spec/tolerations/-", "value": one} for one in missing]
+        operations += [{"op": "add", "path": "/spec/tolerations/-", "value": lacking} for lacking in missing]
     else:
         operations.append({"op": "add", "path": "/spec/tolerations", "value": added})
     return operations

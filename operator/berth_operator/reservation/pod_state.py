@@ -44,9 +44,9 @@ def holds_other_gates(pod: Pod) -> bool:
     return any(gate.name != HANDOVER_GATE for gate in pod.spec.scheduling_gates)
 
 
-def is_at_same_step(known: Pod, found: Pod) -> bool:
+def is_at_same_step(known: Pod, changed: Pod) -> bool:
     """Return whether a changed pod is at the same hand-over step."""
-    return _step(known) == _step(found)
+    return _step(known) == _step(changed)
 
 
 def _step(pod: Pod) -> tuple[object, ...]:

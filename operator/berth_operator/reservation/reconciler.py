@@ -101,12 +101,12 @@ class ReservationReconciler:
 
     def _has_changed(self, pod: Pod) -> bool:
         """Refetch a pod; return whether its hand-over step changed."""
-        found = find_pod(self._client, pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
-        if found is None:
+        current = find_pod(self._client, pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+        if current is None:
             self._cache.remove_pod(pod)
             return True
-        self._cache.put_pod(found)
-        return not is_at_same_step(pod, found)
+        self._cache.put_pod(current)
+        return not is_at_same_step(pod, current)
 
     def _only_starts(self, uid: str) -> bool:
         """Return whether a Reservation only waits for its placeholders to start."""

@@ -98,7 +98,7 @@ def is_over(reservation: Reservation, now: datetime) -> bool:
 def _is_available(seen: Observation, state: ReservationState, counts: Counter[SlotState]) -> bool:
     """Return whether as many slots as wanted are held or taken."""
     occupied = (
-        sum(counts[one] for one in SlotState if one.is_occupied)
+        sum(counts[slot_state] for slot_state in SlotState if slot_state.is_occupied)
         if not state.phase.terminal
         else counts[SlotState.TAKEN]
     )

@@ -227,7 +227,10 @@ class FairSharing:
             record = self._failures_of(namespace, now)
             if record is None:
                 return 0.0
-            if any(one.node == node and self._failures_of(one.namespace, now) for one in self._begun.values()):
+            if any(
+                handover.node == node and self._failures_of(handover.namespace, now)
+                for handover in self._begun.values()
+            ):
                 return _ONE_BY_ONE_SECONDS
             return max(0.0, record.free_from - now, self._nodes.get(node, now) - now)
 

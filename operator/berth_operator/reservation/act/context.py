@@ -67,17 +67,17 @@ def find_pod(client: KubeClient, namespace: str, name: str, uid: str) -> Pod | N
     """Fetch a pod; None if it is gone."""
     # The account may list pods, but not get one by name.
     listed = client.list(PODS, namespace=namespace, field_selector=f"metadata.name={name}", type=Pod)
-    return next((one for one in listed.items if one.metadata.uid == uid), None)
+    return next((pod for pod in listed.items if pod.metadata.uid == uid), None)
 
 
 def create_reservation(client: KubeClient, cache: Cache, body: dict[str, Any]) -> bool:
     """Create a Reservation, or read the one that has its name; return whether it is new."""
     name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
     try:
-        found, is_new = client.create(RESERVATIONS, body, namespace=namespace), True
+        stored, is_new = client.create(RESERVATIONS, body, namespace=namespace), True
     except AlreadyExistsError:
-        found, is_new = client.get(RESERVATIONS, name, namespace=namespace), False
-    cache.put_reservation(read_reservation(found))
+        stored, is_new = client.get(RESERVATIONS, name, namespace=namespace), False
+    cache.put_reservation(read_reservation(stored))
     return is_new
 
 

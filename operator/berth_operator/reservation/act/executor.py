@@ -418,12 +418,12 @@ class ActionExecutor:
             try:
                 return self._client.json_patch(PODS, name, operations, namespace=namespace, type=Pod)
             except (ConflictError, InvalidObjectError):
-                found = find_pod(self._client, namespace, name, as_is.metadata.uid)
-                if found is None:
+                current = find_pod(self._client, namespace, name, as_is.metadata.uid)
+                if current is None:
                     return None
-                if not tries_left or found.metadata.resource_version == as_is.metadata.resource_version:
+                if not tries_left or current.metadata.resource_version == as_is.metadata.resource_version:
                     raise  # the pod has not changed: the patch itself is refused
-                as_is = found
+                as_is = current
             if not is_at_same_step(pod, as_is):
                 break
         return as_is

@@ -215,14 +215,14 @@ class NodeChooser:
         return self._ends.of(pods)
 
 
-def _is_part_of_a_gang(reservation: Reservation, slots: Sequence[SlotId], found: NodeChoice) -> bool:
+def _is_part_of_a_gang(reservation: Reservation, slots: Sequence[SlotId], choice: NodeChoice) -> bool:
     """Return whether a limit of fences leaves nodes for too few of the slots that are wanted at once.
 
     Fences for some of them would keep nodes from all others for nothing.
     """
     spec = reservation.spec
-    is_limited = spec.all_or_nothing and found.reason is ReservationReason.FENCE_LIMIT
-    return is_limited and len(slots) == spec.replicas and len(found.nodes) < spec.wanted
+    is_limited = spec.all_or_nothing and choice.reason is ReservationReason.FENCE_LIMIT
+    return is_limited and len(slots) == spec.replicas and len(choice.nodes) < spec.wanted
 
 
 _NamespacedName = tuple[str, str]

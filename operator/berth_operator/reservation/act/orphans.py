@@ -75,7 +75,7 @@ class OrphanCollector:
         waiting = self._client.list(
             PODS, field_selector="status.phase=Pending", label_selector=f"!{RESERVATION_LABEL}", type=_GatedPod
         ).items
-        self._try_all(self._executor.release, [pod for one in waiting if one.is_ours for pod in self._read(one)])
+        self._try_all(self._executor.release, [pod for gated in waiting if gated.is_ours for pod in self._read(gated)])
 
     def _read(self, found: _GatedPod) -> Sequence[Pod]:
         """Fetch a pod if it still has our gate and no label."""

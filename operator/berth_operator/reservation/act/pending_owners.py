@@ -80,11 +80,13 @@ class ReserveableGroups:
                 said |= {(one.metadata.namespace, one.metadata.name): True for one in listed if _says(one)}
         self._learn(said)
 
-    def _learn(self, said: Mapping[tuple[str, str], bool]) -> None:
+    def _learn(self, reserveable: Mapping[tuple[str, str], bool]) -> None:
         now = time.monotonic()
         with self._lock:
             recent = {name: known for name, known in self._known.items() if now < known[0]}
-            self._known = recent | {name: (now + _GROUP_SECONDS, one) for name, one in said.items()}
+            self._known = recent | {
+                name: (now + _GROUP_SECONDS, is_reserveable) for name, is_reserveable in reserveable.items()
+            }
 
 
 def _group_of(pod: Pod) -> tuple[str, str]:
@@ -160,7 +162,7 @@ class PendingOwners:
 
     def _reserveable_by_group(self, reservations: Iterable[Reservation], pods: Iterable[Pod]) -> dict[str, Pod]:
         """Return by uid the pods that their group alone lets take slots, as they are with the annotation."""
-        homes = {one.metadata.namespace for one in reservations if _is_for_reserveable(one)}
+        homes = {reservation.metadata.namespace for reservation in reservations if _is_for_reserveable(reservation)}
         asking = [pod for pod in pods if pod.metadata.namespace in homes and takes_word_of_group(pod)]
         if any(self._groups.say(pod) is None for pod in asking):
             self._groups.read_all(asking, _places(homes))
@@ -178,8 +180,8 @@ class PendingOwners:
         except (NotFoundError, ConflictError):
             return None
         except BerthError as error:
-            told = {telemetry.KEY_ACTION: "annotate", telemetry.KEY_POD: pod.key, telemetry.KEY_ERROR: str(error)}
-            _LOG.warning(telemetry.ACTION_FAILED, **told)
+            fields = {telemetry.KEY_ACTION: "annotate", telemetry.KEY_POD: pod.key, telemetry.KEY_ERROR: str(error)}
+            _LOG.warning(telemetry.ACTION_FAILED, **fields)
             return None
 
     def _list_waiting(self, namespaces: set[str]) -> tuple[Pod, ...]:
@@ -211,7 +213,7 @@ def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[
         return {}, set()
     index = OwnerIndex(reservations)
     free: dict[str, Counter[str]] = {}
-    found: dict[str, list[Pod]] = {}
+    shares: dict[str, list[Pod]] = {}
     untried: set[str] = set()
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
         if pod.spec.scheduling_gates or pod.is_terminating or RESERVATION_LABEL in pod.metadata.labels:
@@ -227,6 +229,6 @@ def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[
                 untried.add(uid)
                 continue
             free[uid][task.name] -= 1
-            found.setdefault(uid, []).append(pod)
+            shares.setdefault(uid, []).append(pod)
             break
-    return found, untried
+    return shares, untried

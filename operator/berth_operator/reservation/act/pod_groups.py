@@ -86,7 +86,7 @@ class PodGroups:
         if not self._exist and not everything:
             return ()
         try:
-            found = self._client.list(
+            groups = self._client.list(
                 POD_GROUPS,
                 namespace=self._namespace,
                 label_selector=f"{MANAGED_LABEL}={MANAGED_BY_OPERATOR}",
@@ -94,9 +94,9 @@ class PodGroups:
             ).items
         except (NotFoundError, ForbiddenError):
             return ()
-        uids = {group.metadata.uid: group.metadata.labels.get(RESERVATION_LABEL, "") for group in found}
+        uids = {group.metadata.uid: group.metadata.labels.get(RESERVATION_LABEL, "") for group in groups}
         needed = {uid for uid in uids.values() if is_needed(uid)}
-        unused = [group.metadata for group in found if uids[group.metadata.uid] not in needed]
+        unused = [group.metadata for group in groups if uids[group.metadata.uid] not in needed]
         self._exist = needed | {uids[meta.uid] for meta in unused[_MOST_COLLECTED:]}
         self._loose &= self._exist
         unused = unused[:_MOST_COLLECTED]

@@ -120,8 +120,8 @@ class Validator:
         for task in reservation.spec.tasks:
             names = set(task.node_names)
             if names and names <= reserved:
-                told = ", ".join(sorted(names))
-                return _invalid(task, f"{told}: no place is held on control-plane nodes (--control-plane-nodes)")
+                listed = ", ".join(sorted(names))
+                return _invalid(task, f"{listed}: no place is held on control-plane nodes (--control-plane-nodes)")
             tolerations = () if limits.dry_runs else task.template.spec.tolerations
             refusal = why_not_tolerable(tolerations, limits.tolerable(reservation.metadata.namespace))
             if refusal:
@@ -233,7 +233,7 @@ def _shape(node: Any, path: tuple[str, ...] = ()) -> Any:  # noqa: ANN401 - part
     if isinstance(node, dict):
         return {key: _shape(value, (*path, key)) for key, value in node.items()}
     if isinstance(node, list):
-        return [_shape(one, path) for one in node]
+        return [_shape(item, path) for item in node]
     return _ANY_TEXT if isinstance(node, str) and _is_free(node, path) else node
 
 
@@ -243,9 +243,9 @@ def _is_free(text: str, path: tuple[str, ...]) -> bool:
     return path in _FREE_TEXTS and text == (text.strip() or None)
 
 
-def _explain_unknown_fields(told: str) -> str:
+def _explain_unknown_fields(message: str) -> str:
     """Return the unknown fields of a template, "" for another error."""
-    fields = _UNKNOWN_FIELD.findall(told)
+    fields = _UNKNOWN_FIELD.findall(message)
     if not fields:
         return ""
     names = ", ".join(f"template.{name}" for name in fields)

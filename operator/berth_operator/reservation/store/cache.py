@@ -190,8 +190,8 @@ class Cache:
     def candidates(self, pod: Pod) -> list[Reservation]:
         """Return the live Reservations that a pod may belong to, oldest first."""
         with self._lock:
-            found = self._reservations.live.candidates(pod)
-        return oldest_first(found)
+            reservations = self._reservations.live.candidates(pod)
+        return oldest_first(reservations)
 
     def live_namespaces(self) -> frozenset[str]:
         """Return the namespaces with an unfinished Reservation."""
@@ -539,8 +539,10 @@ class Cache:
     def unproven(self) -> tuple[Reservation, ...]:
         """Return the live Reservations without a probe result."""
         with self._lock:
-            live = (one for one in self._reservations if one.is_live)
-            return tuple(one for one in live if self._reservations.probes.result_for(one) is None)
+            live = (reservation for reservation in self._reservations if reservation.is_live)
+            return tuple(
+                reservation for reservation in live if self._reservations.probes.result_for(reservation) is None
+            )
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
         """Record that a Reservation's templates were validated, and the refusal if any."""

@@ -267,6 +267,6 @@ def by_slot(placeholders: Iterable[Pod]) -> tuple[BySlot, BySlot]:
         notes = pod.metadata.annotations
         index = read_whole_number(notes.get(INDEX_ANNOTATION, ""), most=HIGHEST_SLOT_INDEX)
         if index is not None:
-            found = successors if SLOT_ANNOTATION in notes else holders
-            found[notes.get(TASK_ANNOTATION, ""), index] = pod
+            holding = successors if SLOT_ANNOTATION in notes else holders
+            holding[notes.get(TASK_ANNOTATION, ""), index] = pod
     return holders, successors

@@ -50,11 +50,11 @@ class SlotFinder:
         The Reservation with the uid `besides` is left out. Returns None, too, if the search `is_over` before its end.
         All candidates are of the pod's own namespace.
         """
-        for one in self._cache.candidates(pod):
+        for reservation in self._cache.candidates(pod):
             if is_over():
                 return None
-            if one.metadata.uid != besides and self.has_slot_for(one, pod, is_over=is_over):
-                return one
+            if reservation.metadata.uid != besides and self.has_slot_for(reservation, pod, is_over=is_over):
+                return reservation
         return None
 
     def unsure(self, pod: Pod, *, is_over: Callable[[], bool]) -> list[Reservation]:
@@ -63,8 +63,8 @@ class SlotFinder:
         The oldest comes first. Only the writer of a status knows it at once; a replica that does not lead learns it a
         moment later.
         """
-        found = self._cache.candidates(pod)
-        return [one for one in found if not is_over() and self._may_hold_by_now(one, pod)]
+        candidates = self._cache.candidates(pod)
+        return [reservation for reservation in candidates if not is_over() and self._may_hold_by_now(reservation, pod)]
 
     def _may_hold_by_now(self, reservation: Reservation, pod: Pod) -> bool:
         """Return whether another replica's status has a slot for the pod."""
@@ -86,7 +86,11 @@ class SlotFinder:
         free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))
         if not free or choose_task(reservation, pod, free) is None:
             return False
-        waiting = [one for one in self._waiting(reservation, slots) if not has_name_of(one.metadata, pod)]
+        waiting = [
+            earlier_pod
+            for earlier_pod in self._waiting(reservation, slots)
+            if not has_name_of(earlier_pod.metadata, pod)
+        ]
         for earlier in waiting:
             if is_over():
                 return False
