@@ -223,6 +223,7 @@ def next_steps(handover: Handover, now: datetime, settings: HandoverSettings) ->
             # owner is better off elsewhere.
             return [DeletePlaceholder(handover.placeholder, at_once=handover.is_node_open, for_owner=True)]
         case HandoverStage.FREED if handover.is_guarded:
+            # In this order: a scheduler may try the pod the moment its last gate is gone (KEP-3521).
             return [Nominate(pod, node), Ungate(pod)]
         case HandoverStage.UNTRIED | HandoverStage.TRIED if handover.is_guarded and SCHEDULER.steered_to(pod) != node:
             # A scheduler that tries a pod and finds no place takes its nomination off.

@@ -60,6 +60,8 @@ def build_assignment(
         if name not in meta.labels
     ]
     operations += _adding("annotations", meta.annotations, {SLOT_ANNOTATION: assignment.to_annotation()})
+    # Of a pod's spec little may change: the API server allows more tolerations, never fewer, so they stay on a pod that
+    # is released later.
     if pod.spec.tolerations:
         operations += [{"op": "add", "path": "/spec/tolerations/-", "value": lacking} for lacking in missing]
     else:

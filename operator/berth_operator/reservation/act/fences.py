@@ -118,8 +118,8 @@ class FenceManager:
         if deadline is None or self._names(node):
             return
         period = deadline // _PERIOD_SECONDS
-        for one in (period - 1, period):  # the previous period's fence outlives it
-            self._add(node, fence_name(node, one), stands=False)
+        for number in (period - 1, period):  # the previous period's fence outlives it
+            self._add(node, fence_name(node, number), stands=False)
 
     def find(self) -> frozenset[str]:
         """List the nodes with a fence, including fences of an earlier operator."""
@@ -169,7 +169,7 @@ def has_room(client: KubeClient, cache: Cache, node: str, pods: int = 1) -> bool
     if counted is not None and counted + coming + pods + _SPARE_SLOTS <= slots:
         return True
     listed = client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
-    used = sum(one.status.phase not in {"Succeeded", "Failed"} for one in listed.items)
+    used = sum(occupant.status.phase not in {"Succeeded", "Failed"} for occupant in listed.items)
     return used + coming + pods <= slots
 
 

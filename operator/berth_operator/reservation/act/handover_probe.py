@@ -182,8 +182,9 @@ class HandoverProbe:
         Reservations in unregistered namespaces wait for the registration.
         """
         registered = self._scope.registered.namespaces
-        waiting = (one for one in self._cache.unproven() if one.metadata.namespace in registered)
-        return max(waiting, key=lambda one: version_of(one.metadata), default=None)
+        unproven = self._cache.unproven()
+        waiting = (reservation for reservation in unproven if reservation.metadata.namespace in registered)
+        return max(waiting, key=lambda reservation: version_of(reservation.metadata), default=None)
 
     def _next(self) -> Reservation | None:
         """Return the next live Reservation, preferring those with a held slot.

@@ -74,13 +74,13 @@ class ExpectedEnds:
         jobs = self._jobs.of(key for pod in listed if (key := _job_of(pod)) is not None)
         groups = self._groups.of(key for pod in listed if (key := _group_of(pod)) is not None)
         now = self._clock.now()
-        found: dict[str, datetime] = {}
+        ends: dict[str, datetime] = {}
         for pod in listed:
             job, group = jobs.get(_job_of(pod)), groups.get(_group_of(pod))
             end = expected_end(pod, job=job, group=group.metadata if group is not None else None)
             if end is not None and end > now:
-                found[pod.metadata.uid] = end
-        return found
+                ends[pod.metadata.uid] = end
+        return ends
 
 
 class NodeChooser:
@@ -128,12 +128,14 @@ class NodeChooser:
         claims = self._claims(reservation.metadata.uid)
         fence = _FENCES if is_fenced else ResourceAmounts.empty()
         candidates = {
-            name: replace(one, claimed=ResourceAmounts.total((one.claimed, claims[name], fence)))
-            for name, (_, one) in seen.items()
+            name: replace(candidate, claimed=ResourceAmounts.total((candidate.claimed, claims[name], fence)))
+            for name, (_, candidate) in seen.items()
         }
         budget = self._budget_of(reservation.metadata.namespace) if is_fenced else None
-        found = choose_nodes([one for one in demands if one.slots], candidates, budget)
-        return NodeChoice({}, found.reason, found.message) if _is_part_of_a_gang(reservation, slots, found) else found
+        choice = choose_nodes([demand for demand in demands if demand.slots], candidates, budget)
+        return (
+            NodeChoice({}, choice.reason, choice.message) if _is_part_of_a_gang(reservation, slots, choice) else choice
+        )
 
     def _admits(self, node: GuardableNode, spec: PodSpec) -> bool:
         """Return whether a node admits placeholders of a template.
@@ -270,7 +272,9 @@ class _Reader(Generic[T]):
                 self._known |= dict.fromkeys(lacking, (now, None))
                 with suppress(BerthError):
                     listed = self._client.list(self._resource, type=self._type).items
-                    self._known |= {(one.metadata.namespace, one.metadata.name): (now, one) for one in listed}
+                    self._known |= {
+                        (stored.metadata.namespace, stored.metadata.name): (now, stored) for stored in listed
+                    }
             else:
                 self._known |= {name: (now, self._get(name)) for name in lacking}
             return {name: found for name in wanted if (found := self._known[name][1]) is not None}

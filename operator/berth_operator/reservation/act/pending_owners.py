@@ -66,19 +66,21 @@ class ReserveableGroups:
     def read(self, pod: Pod) -> None:
         """Read the group of a pod."""
         namespace, name = _group_of(pod)
-        said = False
+        is_reserveable = False
         with suppress(BerthError):
-            said = _says(self._client.get(POD_GROUPS, name, namespace=namespace, type=Annotated))
-        self._learn({(namespace, name): said})
+            is_reserveable = _says(self._client.get(POD_GROUPS, name, namespace=namespace, type=Annotated))
+        self._learn({(namespace, name): is_reserveable})
 
     def read_all(self, pods: Iterable[Pod], places: Iterable[str | None]) -> None:
         """Read the groups of pods that are in these namespaces, None for all."""
-        said = dict.fromkeys(map(_group_of, pods), False)
+        reserveable = dict.fromkeys(map(_group_of, pods), False)
         with suppress(BerthError):
             for place in places:
                 listed = self._client.list(POD_GROUPS, namespace=place, type=Annotated).items
-                said |= {(one.metadata.namespace, one.metadata.name): True for one in listed if _says(one)}
-        self._learn(said)
+                reserveable |= {
+                    (group.metadata.namespace, group.metadata.name): True for group in listed if _says(group)
+                }
+        self._learn(reserveable)
 
     def _learn(self, reserveable: Mapping[tuple[str, str], bool]) -> None:
         now = time.monotonic()
@@ -150,14 +152,14 @@ class PendingOwners:
             raise
         by_group = self._reserveable_by_group(known, waiting)
         waiting = tuple(by_group.get(pod.metadata.uid, pod) for pod in waiting)
-        found, untried = distribute(known, waiting)
+        shares, untried = distribute(known, waiting)
         for reservation in known:
-            pods = found.get(reservation.metadata.uid, ())
+            pods = shares.get(reservation.metadata.uid, ())
             annotated = (self._annotate(pod) if pod.metadata.uid in by_group else pod for pod in pods)
             self._cache.put_waiting(reservation.metadata.uid, [pod for pod in annotated if pod is not None])
         for uid in untried:
             self.request(uid)
-        served = {pod.metadata.uid for pods in found.values() for pod in pods}
+        served = {pod.metadata.uid for pods in shares.values() for pod in pods}
         self._consider(pod for pod in waiting if pod.metadata.uid not in served)
 
     def _reserveable_by_group(self, reservations: Iterable[Reservation], pods: Iterable[Pod]) -> dict[str, Pod]:

@@ -101,7 +101,7 @@ class StandingFences:
             else {}
         )
         missing = [kind for kind in FenceKind if kind not in lasting] if users else []
-        if any(one.is_terminating for one in standing) and missing:
+        if any(fence.is_terminating for fence in standing) and missing:
             return  # system pods are on their way in: a fence made now would be preempted, too
         why = self._create(node, missing, users, now) if missing else ""
         self._cache.put_unfenced(node, why)
@@ -124,8 +124,8 @@ class StandingFences:
                 self._cache.put_unfenced(node, str(error))
                 raise
         if any(map(requests_anything, made)):
-            for one in made:
-                self._delete(one)
+            for fence in made:
+                self._delete(fence)
             return REQUESTS_ADDED
         _LOG.info(telemetry.FENCED, **{telemetry.KEY_NODE: node})
         return ""
@@ -143,7 +143,7 @@ class StandingFences:
 
     def _why_not(self, node: str, namespaces: frozenset[str]) -> str:
         """Return what forbids a fence, or ""; one namespace that may have it is enough."""
-        refusals = [self._budget(one, awaited=False).why_not(node) for one in sorted(namespaces)]
+        refusals = [self._budget(namespace, awaited=False).why_not(node) for namespace in sorted(namespaces)]
         if all(refusals):
             return refusals[0]
         is_fenced = bool(self._cache.fences.on(node))

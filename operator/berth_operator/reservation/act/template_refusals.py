@@ -99,8 +99,8 @@ class TemplateRefusals:
             return
         oldest = self._clock.now() - _YOUNG
         try:
-            found = self._client.list(PODS, namespace=owner.namespace, label_selector=owner.selector, type=Pod).items
-            self.report([pod for pod in found if _was_created_after(pod, oldest)])
+            pods = self._client.list(PODS, namespace=owner.namespace, label_selector=owner.selector, type=Pod).items
+            self.report([pod for pod in pods if _was_created_after(pod, oldest)])
         except BerthError as error:
             _LOG.warning(
                 telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "refused pods", telemetry.KEY_ERROR: str(error)}

@@ -283,9 +283,12 @@ class Cache:
         with self._lock:
             waiting = [pod for pod in self._pods.placeholders.awaiting(node) if not pod.is_terminating]
             uids = {reservation_uid(pod) for pod in waiting if is_unschedulable(pod)}
-            found = [one for uid in uids if (one := self._reservations.get(uid)) is not None]
+            known = [reservation for uid in uids if (reservation := self._reservations.get(uid)) is not None]
             kept = (self._kept or {}).get(node, frozenset())
-        return kept | {one.metadata.namespace for one in found if one.is_live and one.spec.fence is Fence.NODE}
+        awaiting = (
+            reservation for reservation in known if reservation.is_live and reservation.spec.fence is Fence.NODE
+        )
+        return kept | {reservation.metadata.namespace for reservation in awaiting}
 
     def fenced_nodes(self, namespace: str | None = None, *, awaited: bool = False) -> frozenset[str]:
         """Return the nodes that are fenced, or those fenced for a namespace.
@@ -441,7 +444,7 @@ class Cache:
         with self._lock:
             pods = self._pods.targets.on(node)
             known = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
-        found: dict[tuple[str, str, int], Assignment] = {}
+        users: dict[tuple[str, str, int], Assignment] = {}
         for pod in pods:
             reservation = known[reservation_uid(pod)]
             if reservation is None or pod.is_terminating or pod.spec.node_name:
@@ -451,8 +454,8 @@ class Cache:
             given = Assignment.from_pod(pod) if ours else trusted_assignment(reservation, pod, slots)
             if given is not None and (ours or slots[given.task, given.index].state not in _SETTLED):
                 slot = (reservation.metadata.uid, given.task, given.index)  # several pods may claim one
-                found[slot] = max(given, found.get(slot, given), key=lambda one: one.deadline)
-        return tuple(found.values())
+                users[slot] = max(given, users.get(slot, given), key=lambda assignment: assignment.deadline)
+        return tuple(users.values())
 
     def guard_idle_seconds(self, node: str) -> float:
         """Return how long ago a node's guard was first seen or, if that is later, a pod was last bound there."""
@@ -528,7 +531,11 @@ class Cache:
         """Record whether the shared path works, None for unknown."""
         with self._lock:
             changed = self._reservations.probes.put_path(result)
-            concerned = [one.metadata.uid for one in self._reservations if one.is_live and one.status.slots]
+            concerned = [
+                reservation.metadata.uid
+                for reservation in self._reservations
+                if reservation.is_live and reservation.status.slots
+            ]
         if changed and result is not None:
             self._enqueue(*(Key(KeyKind.RESERVATION, uid) for uid in concerned))
 
@@ -602,7 +609,7 @@ class Cache:
             holders, successors = by_slot(placeholders)
             held = {slot.node for slot in reservation.status.slots if slot.state is SlotState.HELD}
             concerned = (targets | held | awaited | chosen | {pod.spec.node_name for pod in placeholders}) - {""}
-            found = self._reservations.waiting
+            waiting_pods = self._reservations.waiting
             return Observation(
                 reservation=reservation,
                 placeholders=holders,
@@ -615,8 +622,8 @@ class Cache:
                 verdict=self._reservations.verdict_on(reservation),
                 validated=self._reservations.is_validated(uid),
                 surveys=self._surveys.of(targets | pins | awaited),
-                waiting=tuple(pod for pod in found.of(uid) if self._pods.owners.get(pod.metadata.uid) is None),
-                searched=found.searched(uid),
+                waiting=tuple(pod for pod in waiting_pods.of(uid) if self._pods.owners.get(pod.metadata.uid) is None),
+                searched=waiting_pods.searched(uid),
                 probe=self._reservations.probes.aged_result_for(reservation, time.monotonic()),
                 choice=choice,
                 unfenced={node: self._unfenced[node] for node in awaited & self._unfenced.keys()},

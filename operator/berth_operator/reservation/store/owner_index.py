@@ -46,8 +46,9 @@ class OwnerIndex:
 
     def candidates(self, pod: Pod) -> list[Reservation]:
         """Return the Reservations that a pod may belong to, in any order."""
-        found = {uid: one for owner_mark in _marks_on(pod) for uid, one in self._by_mark.get(owner_mark, _NONE).items()}
-        return list(found.values())
+        marked = (self._by_mark.get(mark, _NONE) for mark in _marks_on(pod))
+        by_uid = {uid: reservation for reservations in marked for uid, reservation in reservations.items()}
+        return list(by_uid.values())
 
 
 def _marks_of(reservation: Reservation) -> set[_Mark]:
@@ -76,11 +77,17 @@ def _marks_of_selector(selector: LabelSelector) -> Iterable[_Mark]:
     if selector.match_labels:
         key = min(selector.match_labels)
         return [("label", key, selector.match_labels[key])]
-    listed = [one for one in selector.match_expressions if one.operator == "In" and len(one.values) <= _MOST_VALUES]
+    listed = [
+        requirement
+        for requirement in selector.match_expressions
+        if requirement.operator == "In" and len(requirement.values) <= _MOST_VALUES
+    ]
     if listed:
-        fewest = min(listed, key=lambda one: (len(one.values), one.key))
+        fewest = min(listed, key=lambda requirement: (len(requirement.values), requirement.key))
         return [("label", fewest.key, value) for value in fewest.values]
-    present = [one.key for one in selector.match_expressions if one.operator in {"In", "Exists"}]
+    present = [
+        requirement.key for requirement in selector.match_expressions if requirement.operator in {"In", "Exists"}
+    ]
     return [("key", min(present))] if present else [()]
 
 
