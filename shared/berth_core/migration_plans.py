@@ -469,6 +469,11 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     notes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     """What rules of the policy made of the cluster, or could not; left out where they say nothing."""
 
+    def __post_init__(self) -> None:
+        """Take an empty list of notes for none, as of every field."""
+        if not self.notes:
+            msgspec.structs.force_setattr(self, "notes", msgspec.UNSET)
+
 
 class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The result of a plan; `seconds` of wall-clock time from start to end."""

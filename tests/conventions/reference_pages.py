@@ -31,13 +31,8 @@ from berth_descheduler.cli.main import berth
 from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.outcome import Phase, Verdict
-from berth_descheduler.plugins import (
-    default_evictor_args,
-    defragmentation,
-    lent_nodes,
-    reservation_windows,
-    starving_jobs,
-)
+from berth_descheduler.plugins import default_evictor_args, defragmentation
+from berth_descheduler.registry import EVERY_CAPABILITY
 from berth_descheduler.server import serve
 from berth_descheduler.telemetry import EventReason, PodEventReason, PolicyEventReason
 from berth_operator import capabilities
@@ -263,9 +258,7 @@ def descheduler_page() -> str:
             "Status of a DeschedulerPolicy": crd_fields("deschedulerpolicies.yaml", "status"),
             "Conditions of a DeschedulerPolicy": table(["Condition", "Reason", "Meaning"], conditions),
             "Arguments of Defragmentation": arguments(defragmentation.ARGUMENTS),
-            "Arguments of StarvingJobs": arguments(starving_jobs.ARGUMENTS),
-            "Arguments of ReservationWindows": arguments(reservation_windows.ARGUMENTS),
-            "Arguments of LentNodes": arguments(lent_nodes.ARGUMENTS),
+            **{f"Arguments of {capability.name}": arguments(capability.arguments) for capability in EVERY_CAPABILITY},
             "Arguments of DefaultEvictor": arguments(default_evictor_args.ARGUMENTS),
             "Fields of a MigrationPlan": crd_fields("migrationplans.yaml", "spec"),
             "Status of a MigrationPlan": crd_fields("migrationplans.yaml", "status"),

@@ -11,13 +11,11 @@ import pytest
 
 from berth_core.labels import (
     EVICTIONS_LABEL,
-    FENCE_LIMITS_ANNOTATION,
     HANDOVER_GATE,
     RESERVATION_LABEL,
-    STARVING_JOB_LABEL,
 )
 from berth_core.names import EVICTION_WEBHOOK_CONFIGURATION, OPERATOR_LEASE
-from berth_core.objects import Pod, PodStatus
+from berth_core.objects import Pod
 from berth_core.queues import GatedQueue
 from berth_core.reservations import (
     Capacity,
@@ -32,15 +30,11 @@ from berth_descheduler.cli import doctor
 from berth_descheduler.cli.doctor import ADVICE
 from berth_descheduler.cli.findings import (
     find_queue_troubles,
-    find_starving_troubles,
     find_unanswered_evictions,
-    find_window_troubles,
-    read_policies,
+    find_waits_in_vain,
 )
 from berth_descheduler.cli.main import run
-from berth_descheduler.telemetry import PodEventReason
 from berth_kube.client import connect
-from berth_kube.leases import Lease
 from berth_sandbox.invariants import BOUND_SECONDS, ClusterState, Invariant, Violation
 from builders import NOON_TEXT, FakeClock, meta, node, owner, pod, reservation
 from descheduler.cluster_script import serve
@@ -132,47 +126,6 @@ def test_a_cluster_that_refuses_cannot_be_judged(tmp_path: Path, capsys: pytest.
     assert "pods is forbidden" in capsys.readouterr().err
 
 
-# --- windows ---------------------------------------------------------------------------------------------------------
-
-
-WINDOWS: Final = {
-    "one that waits for its time": (
-        {"Scheduled": ("True", "OnSchedule"), "Sufficient": ("Unknown", "NotReserving")},
-        None,
-    ),
-    "one that is switched off": ({"Scheduled": ("False", "Suspended")}, None),
-    "one without a status yet": ({}, None),
-    "an invalid one": ({"Scheduled": ("False", "Invalid")}, Invariant.WINDOW_INVALID),
-    "one that is open too often": ({"Scheduled": ("False", "Overlapping")}, Invariant.WINDOW_OVERLAPS),
-    "one for which no pods are moved": ({"Sufficient": ("False", "NoMoves")}, Invariant.WINDOW_WITHOUT_MOVES),
-    "one for which a plan waits": ({"Sufficient": ("False", "PlansAwaitApproval")}, Invariant.WINDOW_WITHOUT_MOVES),
-    "one whose pods end too late": ({"Sufficient": ("False", "Late")}, Invariant.WINDOW_SHORT),
-    "one that passes a limit": ({"Sufficient": ("False", "Forbidden")}, Invariant.WINDOW_SHORT),
-}
-
-
-@pytest.mark.parametrize(("conditions", "want"), WINDOWS.values(), ids=WINDOWS)
-def test_a_window_that_will_not_have_its_capacity_is_told(
-    tmp_path: Path, conditions: Mapping[str, tuple[str, str]], want: Invariant | None
-) -> None:
-    told = [{"type": type_, "status": status, "reason": why} for type_, (status, why) in conditions.items()]
-    told = [{**one, "message": "as it says", "lastTransitionTime": NOON_TEXT} for one in told]
-    metadata = {"name": "nightly", "namespace": "batch", "uid": "u"}
-    body = {"metadata": metadata, "spec": {"podNumToReserve": 1}, "status": {"conditions": told}}
-    with ScriptedServer() as server:
-        server.on("GET", "/apis/berth.volcano.sh/v1alpha1/reservationwindows", page(body))
-        with connect(kubeconfig=server.kubeconfig(tmp_path)) as client:
-            found = tuple(find_window_troubles(client))
-    assert [(one.invariant, one.target) for one in found] == (
-        [(want, "reservationwindow batch/nightly")] if want else []
-    )
-
-
-def test_a_cluster_without_windows_has_no_trouble_with_them(tmp_path: Path) -> None:
-    with ScriptedServer() as server, connect(kubeconfig=server.kubeconfig(tmp_path)) as client:
-        assert not tuple(find_window_troubles(client))
-
-
 # --- queues ----------------------------------------------------------------------------------------------------------
 
 QUEUES: Final = {
@@ -216,73 +169,12 @@ def test_a_queue_that_is_switched_off_has_no_trouble() -> None:
     assert not tuple(find_queue_troubles(state))
 
 
-# --- starving jobs ---------------------------------------------------------------------------------------------------
+# --- reservations ----------------------------------------------------------------------------------------------------
 
 
-def policy_for_starving_jobs(**args: int) -> dict[str, Any]:
-    profile = {
-        "name": "default",
-        "pluginConfig": [{"name": "StarvingJobs", "args": args}],
-        "plugins": {"balance": {"enabled": ["StarvingJobs"]}},
-    }
-    return {"metadata": {"name": "starving", "uid": "u"}, "spec": {"profiles": [profile]}}
-
-
-def kept(reason: ReservationReason, phase: ReservationPhase = ReservationPhase.PENDING) -> Reservation:
-    state = ReservationState(phase=phase, reason=reason.value, message="as the operator says")
-    status = ReservationStatus(state=state)
-    return reservation("starving-train", status=status, labels={STARVING_JOB_LABEL: "uid-train"})
-
-
-def troubles(
-    folder: Path,
-    *found: Reservation,
-    policy: dict[str, Any] | None,
-    limits: str = "10%,25%",
-    events: tuple[Any, ...] = (),
-) -> list[tuple[Invariant, str, str]]:
-    """What is found on twenty nodes with one waiting pod."""
-    waits = msgspec.structs.replace(pod("large"), status=PodStatus(phase="Pending"))
-    lease = Lease(metadata=meta(OPERATOR_LEASE, annotations={FENCE_LIMITS_ANNOTATION: limits}))
-    state = ClusterState(
-        nodes=tuple(node(f"n{number}") for number in range(20)), pods=(waits,), reservations=found, leases=(lease,)
-    )
-    with ScriptedServer() as server:
-        policies = "/apis/berth.volcano.sh/v1alpha1/deschedulerpolicies"
-        server.on("GET", policies, page(*([policy] if policy else []))).on("GET", "/api/v1/events", page(*events))
-        with connect(kubeconfig=server.kubeconfig(folder)) as client:
-            seen = sorted(find_starving_troubles(client, state, read_policies(client)))
-            asked = [one.query["fieldSelector"] for one in server.seen if "events" in one.path]
-            assert asked == [f"reason={PodEventReason.NOTHING_RESERVED.value}"] * bool(policy)
-    return [(one.invariant, one.target, one.detail) for one in seen]
-
-
-@pytest.mark.parametrize(
-    ("percent", "limits", "want"),
-    [
-        (10, "10%,25%", None),
-        (50, "10%,25%", "it keeps up to 10 of 20 nodes, and the operator fences 2 for a namespace"),
-        (50, "none,25%", "it keeps up to 10 of 20 nodes, and the operator fences 5 for all namespaces together"),
-        (20, "3,25%", "it keeps up to 4 of 20 nodes, and the operator fences 3 for a namespace"),
-        (50, "none,none", None),
-        (50, "", None),
-    ],
-)
-def test_a_policy_that_keeps_more_nodes_than_the_operator_fences_is_told(
-    tmp_path: Path, percent: int, limits: str, want: str | None
-) -> None:
-    found = troubles(tmp_path, policy=policy_for_starving_jobs(reservedNodePercent=percent), limits=limits)
-    assert found == ([(Invariant.STARVING_LIMIT, "deschedulerpolicy starving", want)] if want else [])
-
-
-def test_a_room_that_may_not_be_fenced_or_that_nobody_takes_is_told(tmp_path: Path) -> None:
-    room, said = "reservation default/starving-train", "as the operator says"
-    assert troubles(tmp_path, kept(ReservationReason.FENCE_LIMIT), policy=None) == [
-        (Invariant.ROOM_UNFENCED, room, said)
-    ]
-    held = kept(ReservationReason.SLOTS_HELD, ReservationPhase.AVAILABLE)
-    assert troubles(tmp_path, held, policy=None) == [(Invariant.ROOM_UNCLAIMED, room, said)]
-    assert troubles(tmp_path, kept(ReservationReason.AWAITING_CAPACITY, ReservationPhase.WAITING), policy=None) == []
+def waits_in_vain(reservation: Reservation) -> list[tuple[Invariant, str, str]]:
+    found = find_waits_in_vain(ClusterState(reservations=(reservation,)))
+    return [(violation.invariant, violation.target, violation.detail) for violation in found]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +188,6 @@ def test_a_room_that_may_not_be_fenced_or_that_nobody_takes_is_told(tmp_path: Pa
     ],
 )
 def test_a_reservation_that_waits_in_vain_is_told_unless_its_window_or_queue_says_so(
-    tmp_path: Path,
     reason: ReservationReason,
     phase: ReservationPhase,
     is_controlled: bool,  # noqa: FBT001 - of a table
@@ -307,25 +198,10 @@ def test_a_reservation_that_waits_in_vain_is_told_unless_its_window_or_queue_say
     one = reservation("night", status=status, capacity=Capacity.WHEN_FREE)
     owners = (of,) if of is not None else ()
     one = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, owner_references=owners))
-    found = troubles(tmp_path, one, policy=None)
+    found = waits_in_vain(one)
     assert found == ([(want, "reservation default/night", "as it says")] if want else [])
     takes_what_is_free = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, capacity=Capacity.FREE))
-    assert not troubles(tmp_path, takes_what_is_free, policy=None)
-
-
-def test_a_job_that_no_waiting_helps_is_told_by_its_last_event(tmp_path: Path) -> None:
-    def event(message: str, at: str, uid: str = "uid-default-large") -> dict[str, Any]:
-        kind = "Warning" if message == large else "Normal"
-        about = {"metadata": {"name": at}, "involvedObject": {"uid": uid}, "lastTimestamp": at}
-        return {**about, "type": kind, "message": message}
-
-    policy = policy_for_starving_jobs()
-    earlier, later = "2026-11-21T11:00:00Z", "2026-11-21T11:30:00Z"
-    large, behind = "LargerThanAnyNode: pod default/large requests cpu 64", "BehindAnotherJob: default/x waits"
-    want = [(Invariant.STARVES_FOR_GOOD, "pod default/large", large)]
-    assert troubles(tmp_path, policy=policy, events=(event(large, later), event(behind, earlier))) == want
-    assert troubles(tmp_path, policy=policy, events=(event(large, earlier), event(behind, later))) == []
-    assert troubles(tmp_path, policy=policy, events=(event(large, later, uid="uid-of-one-that-is-gone"),)) == []
+    assert not waits_in_vain(takes_what_is_free)
 
 
 @pytest.mark.parametrize("invariant", Invariant)

@@ -9,10 +9,13 @@ import pytest
 from berth_core.errors import InputError
 from berth_core.migration_plans import Objective
 from berth_core.snapshot import Snapshot
+from berth_descheduler.capability import Capability
+from berth_descheduler.framework.interfaces import BalancePlugin
 from berth_descheduler.goals import GOALS, OFFERED_GOALS, goal_named, read_goal
 from berth_descheduler.planner import WaveLimits, plan
-from berth_descheduler.plugins import LentNodes, NodeDrain, ReservationWindows, StarvingJobs, goal_of
+from berth_descheduler.plugins import NodeDrain, goal_of
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs, NoBalance
+from berth_descheduler.registry import EVERY_CAPABILITY
 from builders import namespace, node, pod
 from planner.clusters import settings
 from planner_settings import planner_settings
@@ -268,6 +271,13 @@ def test_a_namespace_that_does_not_exist_is_refused_where_a_person_has_typed_it_
     )
 
 
+def objective_of(capability: Capability) -> Objective:
+    """What plans of the capability's plugin record where a policy gives it no arguments."""
+    plugin = capability.plugin.parse({})
+    assert isinstance(plugin, BalancePlugin)
+    return plugin.objective
+
+
 @pytest.mark.parametrize(
     ("recorded", "want_goal"),
     [
@@ -275,9 +285,7 @@ def test_a_namespace_that_does_not_exist_is_refused_where_a_person_has_typed_it_
         (Objective(strategy="Tidy"), "Consolidate"),
         (NoBalance(("Naming",)).objective, "SinglePods"),
         (NoBalance(("LentNodes",)).objective, "SinglePods"),
-        (LentNodes().objective, "MakeRoom"),
-        (StarvingJobs().objective, "StarvingJobs"),
-        (ReservationWindows().objective, "SinglePods"),
+        *((objective_of(capability), capability.goal.name) for capability in EVERY_CAPABILITY),
         (NodeDrain(nodes=frozenset({"a"})).objective, "SinglePods"),
     ],
 )

@@ -33,14 +33,13 @@ from berth_core import (
 from berth_core.labels import HANDOVER_LABEL
 from berth_descheduler.cli.findings import (
     find_queue_troubles,
-    find_starving_troubles,
     find_unanswered_evictions,
     find_unreadable_objects,
-    find_window_troubles,
+    find_waits_in_vain,
     read_policies,
 )
-from berth_descheduler.cli.lent_nodes import find_zone_troubles
 from berth_descheduler.options import Output, cluster_options, namespace_option, output_option, write_described
+from berth_descheduler.registry import EVERY_CAPABILITY
 from berth_descheduler.report import Terminal
 from berth_kube import (
     RESERVATIONS,
@@ -414,10 +413,9 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
     def look() -> tuple[Violation, ...]:
         state, policies = read_state(client, own_namespace=namespace), read_policies(client)
         of_features = (
-            *find_window_troubles(client),
             *find_queue_troubles(state),
-            *find_starving_troubles(client, state, policies),
-            *find_zone_troubles(client, state, policies),
+            *find_waits_in_vain(state),
+            *(finding for capability in EVERY_CAPABILITY for finding in capability.findings(client, state, policies)),
             *find_unanswered_evictions(client, state),
             *find_unreadable_objects(client, state, policies),
         )

@@ -10,7 +10,6 @@ from typing import Final, TypeAlias
 
 from berth_core import (
     SCHEDULED,
-    STARVING_JOBS,
     DeschedulerPolicy,
     InputError,
     MigrationPlan,
@@ -48,12 +47,9 @@ class ParsedPolicy:
         """Return the policy's name."""
         return self.policy.metadata.name
 
-    @property
-    def helps_starving_jobs(self) -> bool | None:
-        """Return whether the policy enables `StarvingJobs`; None for one that cannot be run."""
-        if isinstance(self.run, PolicyError):
-            return None
-        return self.run.planner.plugins.balance.name == STARVING_JOBS
+    def enables(self, balance: str) -> bool | None:
+        """Return whether the policy has this balance plugin; None for one that cannot be run."""
+        return None if isinstance(self.run, PolicyError) else self.run.planner.plugins.balance.name == balance
 
     @property
     def schedule(self) -> Schedule | None:

@@ -12,13 +12,14 @@ import structlog
 
 from berth_core import BerthError
 from berth_descheduler import telemetry
+from berth_descheduler.capability import Leading
 from berth_descheduler.controller.runner import Runner
-from berth_descheduler.controller.starvation import StarvationController
 from berth_descheduler.controller.status import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
 from berth_descheduler.migration.plans.leases import leader_lease, run_lease
+from berth_descheduler.registry import EVERY_CAPABILITY
 
 _LOG = structlog.get_logger(__name__)
 _TRY_SECONDS: Final = 2.0
@@ -101,15 +102,25 @@ class LeaderElector:
     def _serve(self, store: PolicyStore, wake_up: WakeUp) -> None:
         status_controller = StatusController(self._context, store, self._metrics, wake_up.event())
         client, own = self._context.client, self._context.defaults.cycle.namespace
-        starvation = StarvationController(
-            client, self._context.clock, store.known, store.plans, self._metrics.keep_nodes, own
+        leading = Leading(
+            client=client,
+            clock=self._context.clock,
+            own_namespace=own,
+            known_policies=store.known,
+            known_plans=store.plans,
+            show_kept_nodes=self._metrics.keep_nodes,
         )
+        works = ((capability.name, capability.work(leading)) for capability in EVERY_CAPABILITY)
         runner = Runner(self._context, store, self._metrics, self._run_lease, wake_up.event())
         threads = [
             threading.Thread(
                 target=status_controller.work_until, args=(self._is_over,), name="status_controller", daemon=True
             ),
-            threading.Thread(target=starvation.work_until, args=(self._is_over,), name="starvation", daemon=True),
+            *(
+                threading.Thread(target=work.work_until, args=(self._is_over,), name=name, daemon=True)
+                for name, work in works
+                if work is not None
+            ),
             threading.Thread(target=_wake_at_end, args=(self._is_over, wake_up.wake), name="end", daemon=True),
         ]
         for thread in threads:

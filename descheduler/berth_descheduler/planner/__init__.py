@@ -66,13 +66,6 @@ from berth_descheduler.planner.settings import (
 from berth_descheduler.planner.simulation.cluster import NodeIndex, PodIndex
 from berth_descheduler.planner.simulation.pod_classes import odd_requests
 from berth_descheduler.planner.simulation.state import State, Step
-from berth_descheduler.planner.starvation import (
-    SlotNeed,
-    find_pending_jobs,
-    pods_kept_off,
-    slots_needed,
-    standing_fences,
-)
 from berth_descheduler.planner.stranded_capacity import (
     CapacityReport,
     CapacityShape,
@@ -85,8 +78,6 @@ from berth_descheduler.planner.stranded_capacity import (
     report_capacity,
     write_shape,
 )
-from berth_descheduler.planner.strategies.room_by_eviction import with_evictions
-from berth_descheduler.planner.strategies.starving_jobs import StarvationRules, StarvingJobsStrategy, most_fenced_nodes
 from berth_descheduler.planner.unreadable_objects import unreadable_of
 
 __all__ = [
@@ -122,9 +113,6 @@ __all__ = [
     "RunSoFar",
     "SearchSettings",
     "ShapeFit",
-    "SlotNeed",
-    "StarvationRules",
-    "StarvingJobsStrategy",
     "State",
     "Step",
     "StrandedPart",
@@ -133,7 +121,6 @@ __all__ = [
     "WaveLimits",
     "WorkloadFit",
     "explain_kept_pods",
-    "find_pending_jobs",
     "find_pods_to_fit",
     "format_money",
     "gangs_of",
@@ -143,7 +130,6 @@ __all__ = [
     "measure_cluster",
     "measure_nodes",
     "measure_queues",
-    "most_fenced_nodes",
     "nodes_for_waiting_pods",
     "odd_requests",
     "parse_money",
@@ -151,7 +137,6 @@ __all__ = [
     "plain_percentage",
     "plan",
     "plan_surges",
-    "pods_kept_off",
     "read_record",
     "read_shape",
     "record_nodes",
@@ -159,12 +144,9 @@ __all__ = [
     "requested_share",
     "resource_type_of",
     "room_of_guarantee",
-    "slots_needed",
-    "standing_fences",
     "starved_pods",
     "unreadable_of",
     "wish_refusals",
-    "with_evictions",
     "with_evictions_first",
     "with_surges",
     "with_ways",

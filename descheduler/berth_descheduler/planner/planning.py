@@ -50,7 +50,7 @@ from berth_descheduler.planner.problem import (
 from berth_descheduler.planner.rooms import MOST_ROOMS, RoomMade, RoomOwners, planned_rooms
 from berth_descheduler.planner.settings import PlannerSettings, format_money
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
-from berth_descheduler.planner.strategies.single_pods import Named, joined, name_pods, problem_after, propose_for_named
+from berth_descheduler.planner.single_pods import Named, joined, name_pods, problem_after, propose_for_named
 from berth_descheduler.planner.waves import assign_waves, find_predecessors
 from berth_descheduler.planner.wishes import Propose, propose_as_wished
 

@@ -255,7 +255,7 @@ class Problem:
 
     @property
     def ranks_targets(self) -> bool:
-        """Return whether some nodes are to be filled before others."""
+        """Return whether rules wish some nodes filled before others."""
         return any(self.target_ranks)
 
     @property

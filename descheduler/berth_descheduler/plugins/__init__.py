@@ -12,14 +12,9 @@ from berth_descheduler.plugins.defragmentation import (
     Defragmentation,
     DefragmentationArgs,
     NoBalance,
-    evicts_for_room,
     find_double_names,
     settings_with,
     with_defragmentation,
-)
-from berth_descheduler.plugins.lent_nodes import (
-    LentNodes,
-    why_not_evicted,
 )
 from berth_descheduler.plugins.node_drain import NODE_DRAIN, NodeDrain, drain_of
 from berth_descheduler.plugins.registry import (
@@ -30,10 +25,6 @@ from berth_descheduler.plugins.registry import (
     goal_of,
     installed_plugins,
 )
-from berth_descheduler.plugins.reservation_windows import (
-    ReservationWindows,
-)
-from berth_descheduler.plugins.starving_jobs import StarvingJobs, StarvingJobsArgs
 
 __all__ = [
     "DEFRAGMENT_DEFAULT",
@@ -45,23 +36,17 @@ __all__ = [
     "DefaultEvictorArgs",
     "Defragmentation",
     "DefragmentationArgs",
-    "LentNodes",
     "NoBalance",
     "NodeDrain",
     "PluginRegistry",
-    "ReservationWindows",
-    "StarvingJobs",
-    "StarvingJobsArgs",
     "default_plugins",
     "default_settings",
     "drain_of",
     "drain_settings",
-    "evicts_for_room",
     "find_double_names",
     "goal_of",
     "installed_plugins",
     "label_selectors",
     "settings_with",
-    "why_not_evicted",
     "with_defragmentation",
 ]

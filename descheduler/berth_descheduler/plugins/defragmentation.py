@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Final
 
 from berth_core import (
     CPU,
-    LENT_NODES,
     Deadline,
     InputError,
     Objective,
@@ -22,7 +21,7 @@ from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 from berth_descheduler.planner import EvictableNamespaces, PlannerSettings, Strategy, Thresholds
 from berth_descheduler.planner.cool_downs import NodeCoolDown, PodCoolDown, SourceCoolDown
 from berth_descheduler.planner.goal import Goal
-from berth_descheduler.plugins.lent_nodes import LentNodesRule
+from berth_descheduler.registry import EVERY_CAPABILITY
 
 PLUGIN_NAME: Final = "Defragmentation"
 
@@ -312,7 +311,7 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
         rules=(
             SourceCoolDown(args.cool_down if args else timedelta(0)),
             *_kept_rules(settings),
-            LentNodesRule(plugins.balance.name == LENT_NODES, evicts_for_room(plugins)),
+            *(rule for capability in EVERY_CAPABILITY for rule in capability.rules(plugins)),
             *(args.goal.rules(args.own) if args else ()),
             *rules_of(plugins),
         ),
@@ -323,9 +322,3 @@ def settings_with(settings: PlannerSettings, plugins: PluginSet) -> PlannerSetti
 def _kept_rules(settings: PlannerSettings) -> tuple[Rule, ...]:
     """Return the rules that no plugin has handed over."""
     return tuple(rule for rule in settings.rules if isinstance(rule, NodeCoolDown | PodCoolDown))
-
-
-def evicts_for_room(plugins: PluginSet) -> bool:
-    """Return whether preemptable pods are evicted without a target where no moves make room for others."""
-    balance = plugins.balance
-    return balance.name == LENT_NODES and balance.plugin.objective.args.get("evictions") == "LastResort"

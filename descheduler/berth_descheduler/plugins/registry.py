@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
-from berth_core import LENT_NODES, STARVING_JOBS, WINDOW_MOVES, InputError, Objective
+from berth_core import InputError, Objective
 from berth_core.snapshot import ObjectKind
 from berth_descheduler.framework.interfaces import Enabled, PluginSet, PluginType, reads_of
 from berth_descheduler.goals import goal_named
@@ -24,10 +24,8 @@ from berth_descheduler.plugins.defragmentation import (
     settings_with,
 )
 from berth_descheduler.plugins.ends_soon import ENDS_SOON, EndsSoon
-from berth_descheduler.plugins.lent_nodes import LentNodes
 from berth_descheduler.plugins.node_drain import NODE_DRAIN, NodeDrain
-from berth_descheduler.plugins.reservation_windows import ReservationWindows
-from berth_descheduler.plugins.starving_jobs import StarvingJobs
+from berth_descheduler.registry import EVERY_CAPABILITY, capability_named
 
 ENTRY_POINT_GROUP: Final = "berth.plugins"
 _OWN: Final = "berth"
@@ -127,20 +125,10 @@ def _blame(registration: Registration, error: Exception) -> str:
 
 OWN_PLUGINS: Final[Mapping[str, PluginType]] = {
     PLUGIN_NAME: Defragmentation,
-    STARVING_JOBS: StarvingJobs,
-    WINDOW_MOVES: ReservationWindows,
     EVICTOR_NAME: DefaultEvictor,
     ENDS_SOON: EndsSoon,
-    LENT_NODES: LentNodes,
+    **{capability.name: capability.plugin for capability in EVERY_CAPABILITY},
 }
-
-
-_GOALS_OF_PLUGINS: Final[Mapping[str, Goal[Any, Any]]] = {
-    STARVING_JOBS: StarvingJobs.goal,
-    WINDOW_MOVES: ReservationWindows.goal,
-    LENT_NODES: LentNodes.goal,
-}
-"""What plans of Berth's other balance plugins are for, by what they record as their strategy."""
 
 
 def goal_of(objective: Objective) -> Goal[Any, Any]:
@@ -150,7 +138,8 @@ def goal_of(objective: Objective) -> Goal[Any, Any]:
     """
     if objective.plugin == NODE_DRAIN:
         return NodeDrain.goal
-    return _GOALS_OF_PLUGINS.get(objective.strategy) or goal_named(objective.strategy)
+    capability = capability_named(objective.strategy)
+    return goal_named(objective.strategy) if capability is None else capability.goal
 
 
 def default_plugins(args: DefragmentationArgs | None = None, evictor: DefaultEvictor | None = None) -> PluginSet:

@@ -17,7 +17,6 @@ import msgspec.inspect
 import yaml
 
 from berth_core import (
-    LENT_NODES,
     POLICY_API_VERSION,
     POLICY_KIND,
     DeschedulerPolicy,
@@ -37,6 +36,7 @@ from berth_core import (
     refuse_unreadable,
 )
 from berth_core.decoding import convert
+from berth_descheduler.framework.interfaces import PluginSet
 from berth_descheduler.planner import PlanLimits, PlannerSettings, PlanScope, RunSoFar, Thresholds, WaveLimits
 from berth_descheduler.planner.cool_downs import NodeCoolDown
 from berth_descheduler.plugins import (
@@ -53,6 +53,7 @@ from berth_descheduler.plugins import (
 from berth_descheduler.policy.profiles import PolicyError, ProfilePlugins, errors_in, read_profile
 from berth_descheduler.policy.schedule import IntervalSchedule, Schedule, read_schedule
 from berth_descheduler.policy.upstream import is_upstream, not_installed, read_upstream
+from berth_descheduler.registry import capability_named
 from berth_descheduler.settings import Approval, CycleSettings, FreedNodes
 from berth_kube import (
     DESCHEDULER_POLICIES,
@@ -138,7 +139,7 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
     plugins = attempt(lambda: _read_profiles(spec.profiles, registry))
     limits = attempt(lambda: _checked_limits(spec.limits)) or Limits()
     cycle = attempt(lambda: _read_cycle(policy, limits, defaults.cycle))
-    if cycle is not None and plugins is not None and any(one.name == LENT_NODES for one in plugins.plugins.deschedule):
+    if cycle is not None and plugins is not None and _may_not_wait(plugins.plugins):
         cycle = replace(cycle, execution=cycle.execution.hurried(_longest_wait(schedule)))
     if errors or cycle is None or plugins is None:
         raise PolicyError(errors)
@@ -153,6 +154,11 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
         plans_kept=spec.plans_kept,
         warnings=plugins.warnings,
     )
+
+
+def _may_not_wait(plugins: PluginSet) -> bool:
+    named = (capability_named(enabled.name) for enabled in plugins.deschedule)
+    return any(capability is not None and capability.may_not_wait for capability in named)
 
 
 def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettings) -> CycleSettings:

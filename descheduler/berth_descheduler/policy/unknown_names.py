@@ -24,14 +24,7 @@ from berth_descheduler.planner import (
     unreadable_of,
 )
 from berth_descheduler.planner.goal import UnknownName
-from berth_descheduler.plugins import (
-    DefaultEvictor,
-    DefaultEvictorArgs,
-    Defragmentation,
-    LentNodes,
-    ReservationWindows,
-    StarvingJobs,
-)
+from berth_descheduler.plugins import DefaultEvictor, DefaultEvictorArgs, Defragmentation
 
 _NAMED: Final = 5
 _NONE: Final = "0"
@@ -58,13 +51,12 @@ def find_unknown_names(snapshot: Snapshot, settings: PlannerSettings) -> Iterato
 
 
 def _namespaces_of_plugins(settings: PlannerSettings) -> Iterator[tuple[str, EvictableNamespaces]]:
-    """Yield the lists of namespaces that plugins for jobs, windows and lent nodes have, each plugin once."""
+    """Yield the argument `namespaces` of each plugin that has one."""
     enabled = (settings.plugins.balance, *settings.plugins.deschedule)
     for name, plugin in {use.name: use.plugin for use in enabled}.items():
-        if isinstance(plugin, LentNodes | ReservationWindows):
-            yield name, plugin.namespaces
-        elif isinstance(plugin, StarvingJobs):
-            yield name, plugin.args.namespaces
+        namespaces = getattr(plugin, "namespaces", None)
+        if isinstance(namespaces, EvictableNamespaces):
+            yield name, namespaces
 
 
 def _unknown_namespaces(field: str, namespaces: EvictableNamespaces, snapshot: Snapshot) -> Iterator[UnknownName]:

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -15,7 +14,6 @@ from berth_core import (
     ROOM_TAINT,
     BerthError,
     Clock,
-    InputError,
     MigrationPlan,
     ObjectReference,
     PermanentError,
@@ -38,7 +36,7 @@ from berth_descheduler.migration.manifests.room_reservations import (
     ttl_from,
 )
 from berth_descheduler.migration.nodes.plan_taints import untaint_nodes
-from berth_descheduler.plugins import StarvingJobsArgs
+from berth_descheduler.registry import capability_named
 from berth_kube import PODS, RESERVATIONS, AlreadyExistsError, KubeClient, NotFoundError, record_event
 
 _LOG = structlog.get_logger(__name__)
@@ -107,9 +105,9 @@ class WaitRequest:
         nodes = frozenset(node for room in plan.spec.rooms if room.waits for node in room.nodes)
         most = 0
         if nodes:
-            with suppress(InputError):
-                args = StarvingJobsArgs.parse(plan.spec.objective.args)
-                most = args.most_fenced(plan.spec.predicted.nodes if plan.spec.predicted else 0)
+            capability, predicted = capability_named(plan.spec.objective.plugin), plan.spec.predicted
+            if capability is not None and predicted is not None:
+                most = capability.most_fenced_nodes(plan.spec.objective, predicted.nodes)
         return cls(plan.spec.policy, nodes, most)
 
 

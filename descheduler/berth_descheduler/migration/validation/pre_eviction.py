@@ -13,10 +13,11 @@ import msgspec
 
 from berth_core import DEFAULT_NAMESPACE, Clock, InputError, Pod, Snapshot
 from berth_core.decoding import convert
+from berth_descheduler.capability import EvictedPod
 from berth_descheduler.framework import ClusterView, Refusal, RefusalReason
 from berth_descheduler.framework.interfaces import PluginSet, Refusing
 from berth_descheduler.planner import Gangs, gangs_of, wish_refusals
-from berth_descheduler.plugins import evicts_for_room, why_not_evicted
+from berth_descheduler.registry import why_not_evicted
 
 _OLDEST_VIEW_SECONDS: Final = 30.0
 
@@ -75,8 +76,15 @@ class PreEvictionCheck:
     def _lent_node_refusals(self, pod: Pod) -> tuple[Refusal, ...]:
         """Return why a pod may not be evicted without a place: its node is open again, or its job spares none."""
         own, neighbours = self._read_gangs(self._own_namespace), self._read_gangs(pod.metadata.namespace)
-        for_room = evicts_for_room(self._plugins)
-        why = why_not_evicted(pod, neighbours, own, self._own_namespace, self._clock.now(), for_room=for_room)
+        evicted = EvictedPod(
+            pod=pod,
+            neighbours=neighbours,
+            own=own,
+            own_namespace=self._own_namespace,
+            now=self._clock.now(),
+            plugins=self._plugins,
+        )
+        why = why_not_evicted(evicted)
         return (Refusal(RefusalReason.REFUSED_BY_PLUGIN, why),) if why else ()
 
     def _ask_filters(self, pod: Pod) -> tuple[Refusal, ...]:

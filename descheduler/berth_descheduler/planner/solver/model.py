@@ -84,7 +84,7 @@ class PackingModel:
 
     @cached_property
     def is_ranked(self) -> bool:
-        """Return whether some nodes are to be filled before others."""
+        """Return whether rules wish some nodes filled before others."""
         return bool(self.rank.any())
 
     def first_of(self, nodes: Ints) -> Ints:

@@ -34,15 +34,8 @@ from berth_core import (
     refuse_unknown,
 )
 from berth_descheduler.goals.move_pods.goal import MovePodsGoal
-from berth_descheduler.planner import (
-    EvictableNamespaces,
-    NodeIndex,
-    Problem,
-    Proposal,
-    State,
-    Strategy,
-    standing_fences,
-)
+from berth_descheduler.planner import EvictableNamespaces, NodeIndex, Problem, Proposal, State, Strategy
+from berth_descheduler.planner.standing_fences import standing_fences
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "namespaces": "Namespaces whose windows are served: a list `include` or a list `exclude`; all by default.",

@@ -9,7 +9,7 @@ import pytest
 
 from berth_core.objects import Node, Taint
 from berth_core.policies import DeschedulerPolicy
-from berth_descheduler.cli.lent_nodes import find_zone_troubles
+from berth_descheduler.capabilities.lent_nodes.findings import find_zone_troubles
 from berth_kube.client import connect
 from berth_sandbox.invariants import ClusterState, Invariant
 from builders import NOON_TEXT, node

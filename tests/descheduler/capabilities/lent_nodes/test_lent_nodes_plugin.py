@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from berth_core import InputError, Node, Pod, Snapshot, format_timestamp
+from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes, why_not_evicted
 from berth_descheduler.framework import Candidate, ClusterView, RefusalReason
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import Plan, plan
-from berth_descheduler.plugins.lent_nodes import LentNodes, why_not_evicted
 from berth_descheduler.plugins.registry import default_settings
 from berth_descheduler.report.summary import summarise_plan
 from builders import NOON, bare_pod, node, owner, pod, volcano_pod_group
@@ -335,7 +335,7 @@ def test_a_plan_made_by_hand_evicts_nothing_from_nodes_that_are_open_or_not_lent
 
 
 def test_the_example_of_the_page_enables_it() -> None:
-    path = Path(__file__).parents[2] / "descheduler" / "docs" / "lent-nodes.yaml"
+    path = Path(__file__).parents[4] / "descheduler" / "docs" / "lent-nodes.yaml"
     body: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     (profile,) = body["spec"]["profiles"]
     assert profile["plugins"]["deschedule"]["enabled"] == ["LentNodes"]

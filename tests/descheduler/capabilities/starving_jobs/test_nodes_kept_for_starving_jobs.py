@@ -15,8 +15,9 @@ from berth_core.migration_plans import (
     PlanPhase,
 )
 from berth_core.policies import DeschedulerPolicy, DeschedulerPolicySpec
+from berth_descheduler.capabilities.starving_jobs.kept_nodes import KeptNodes
+from berth_descheduler.capability import Leading
 from berth_descheduler.controller.decisions import ParsedPolicy
-from berth_descheduler.controller.starvation import StarvationController
 from berth_descheduler.plugins import PluginRegistry
 from berth_descheduler.plugins.registry import OWN_PLUGINS
 from berth_descheduler.policy import PolicyError, PolicyRun, RunDefaults, read_policy
@@ -48,14 +49,15 @@ class World:
         self.policies = {POLICY: parsed()}
         self.plans: list[MigrationPlan] = []
         self.kept: list[int] = []
-        self.controller = StarvationController(
-            self.cluster,  # type: ignore[arg-type]
-            FakeClock(),
-            lambda: self.policies,
-            lambda: self.plans,
-            self.kept.append,
-            "berth-system",
+        leading = Leading(
+            client=self.cluster,  # type: ignore[arg-type]
+            clock=FakeClock(),
+            own_namespace="berth-system",
+            known_policies=lambda: self.policies,
+            known_plans=lambda: self.plans,
+            show_kept_nodes=self.kept.append,
         )
+        self.controller = KeptNodes(leading)
         self.cluster.add(NODES, node("n1"))
         self.cluster.hold = lambda _: None
 

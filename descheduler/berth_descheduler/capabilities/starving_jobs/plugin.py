@@ -19,17 +19,13 @@ from berth_core import (
     parse_duration,
     refuse_unknown,
 )
-from berth_descheduler.goals.make_room.goal import MakeRoomGoal
-from berth_descheduler.planner import (
-    EvictableNamespaces,
-    Plan,
+from berth_descheduler.capabilities.starving_jobs.strategy import (
     StarvationRules,
     StarvingJobsStrategy,
-    Strategy,
     most_fenced_nodes,
-    parse_percentage,
-    plain_percentage,
 )
+from berth_descheduler.goals.make_room.goal import MakeRoomGoal
+from berth_descheduler.planner import EvictableNamespaces, Plan, Strategy, parse_percentage, plain_percentage
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "starvingJobTimeThreshold": "Jobs that wait longer starve: seconds, or a duration; 172800 by default.",
@@ -158,6 +154,11 @@ class StarvingJobs:
     goal: ClassVar[StarvingJobsGoal] = StarvingJobsGoal()
 
     args: StarvingJobsArgs = StarvingJobsArgs()
+
+    @property
+    def namespaces(self) -> EvictableNamespaces:
+        """Return the namespaces whose jobs are helped."""
+        return self.args.namespaces
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "StarvingJobs":

@@ -12,12 +12,12 @@ import yaml
 
 from berth_core import LENT_NODES, InputError, Node, Pod, PodGroup, Snapshot
 from berth_core.objects import PodCondition, PodStatus
+from berth_descheduler.capabilities.lent_nodes.plugin import LentNodes, why_not_evicted
 from berth_descheduler.framework import RefusalReason
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import Plan, PlannerSettings, plan, starved_pods
 from berth_descheduler.plugins import default_plugins, goal_of, settings_with
-from berth_descheduler.plugins.lent_nodes import LentNodes, why_not_evicted
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.profiles import read_profile
 from builders import NOON, bare_pod, node, owner, pod, volcano_pod_group
@@ -186,7 +186,7 @@ def test_both_kinds_of_moves_go_into_one_plan() -> None:
 
 
 def test_the_example_of_the_page_makes_room() -> None:
-    path = Path(__file__).parents[2] / "descheduler" / "docs" / "room-by-lent-nodes.yaml"
+    path = Path(__file__).parents[4] / "descheduler" / "docs" / "room-by-lent-nodes.yaml"
     body: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     (profile,) = body["spec"]["profiles"]
     read = read_profile(profile, installed_plugins())

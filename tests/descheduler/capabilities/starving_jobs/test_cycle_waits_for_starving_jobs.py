@@ -10,12 +10,13 @@ import pytest
 from berth_core import POLICY_LABEL, STARVING_JOB_LABEL, STARVING_JOBS
 from berth_core.migration_plans import MigrationPlan, PlanPhase, RoomReason, RoomState, RunMode
 from berth_core.reservations import Reservation
+from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobs
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.migration.manifests.room_reservations import job_reservation_name
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings
-from berth_descheduler.plugins import StarvingJobs, default_plugins, settings_with
+from berth_descheduler.plugins import default_plugins, settings_with
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import ServerError
 from berth_kube.resources import MIGRATION_PLANS, RESERVATIONS

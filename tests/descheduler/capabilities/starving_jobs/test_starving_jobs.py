@@ -33,10 +33,13 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
+from berth_descheduler.capabilities.starving_jobs.pending_jobs import find_pending_jobs
+from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobs
+from berth_descheduler.capabilities.starving_jobs.strategy import most_fenced_nodes
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.framework.refusals import RefusalReason
-from berth_descheduler.planner import Plan, PlannerSettings, find_pending_jobs, most_fenced_nodes, plan
-from berth_descheduler.plugins import StarvingJobs, default_plugins, settings_with
+from berth_descheduler.planner import Plan, PlannerSettings, plan
+from berth_descheduler.plugins import default_plugins, settings_with
 from builders import (
     NOON,
     bare_pod,

@@ -24,9 +24,10 @@ from berth_core import (
     format_timestamp,
 )
 from berth_core.labels import MAXIMUM_RUNTIME_ANNOTATION
+from berth_descheduler.capabilities.windows.plugin import ReservationWindows
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, plan
-from berth_descheduler.plugins import ReservationWindows, default_plugins, settings_with
+from berth_descheduler.plugins import default_plugins, settings_with
 from berth_descheduler.report import summarise_plan
 from berth_operator.reservation.manifests import FenceKind, build_placeholder, build_standing_fence
 from berth_operator.settings import PlaceholderSettings

@@ -15,7 +15,6 @@ from berth_core import (
     PLACEHOLDER_LABEL,
     POD_GROUP_KIND,
     RESERVATION_LABEL,
-    STANDING_FENCE_LABEL,
     STARVING_JOB_LABEL,
     VOLCANO_JOB_API_VERSION,
     VOLCANO_JOB_KIND,
@@ -30,7 +29,6 @@ from berth_core import (
     Snapshot,
     effective_requests,
     is_best_effort,
-    is_lent_fence,
     is_unschedulable,
     job_uid,
     owner_matches,
@@ -39,9 +37,11 @@ from berth_core import (
     template_matches,
 )
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
-from berth_descheduler.planner.gangs import Gang, GangKind, Gangs, gangs_of
-from berth_descheduler.planner.pending_pods import gang_of, is_pending
-from berth_descheduler.planner.simulation import Cluster, NodeIndex, PodIndex, State, odd_requests
+from berth_descheduler.planner import Gangs, NodeIndex, PodIndex, State, gangs_of, is_pending, odd_requests
+from berth_descheduler.planner.gangs import Gang, GangKind
+from berth_descheduler.planner.pending_pods import gang_of
+from berth_descheduler.planner.simulation import Cluster
+from berth_descheduler.planner.standing_fences import standing_fences, without_fences
 
 _OVER: Final = frozenset({SlotState.TAKEN, SlotState.LOST, SlotState.RELEASED})
 
@@ -437,19 +437,6 @@ def pods_kept_off(snapshot: Snapshot) -> tuple[tuple[Pod, str], ...]:
         if node is not None:
             found.append((pod, cluster.node_name(node)))
     return tuple(found)
-
-
-def standing_fences(snapshot: Snapshot) -> frozenset[str]:
-    """Return the nodes with a standing fence, lent nodes left out."""
-    standing = (pod for pod in snapshot.pods if STANDING_FENCE_LABEL in pod.metadata.labels)
-    fences = (pod for pod in standing if not is_lent_fence(pod))
-    return frozenset(pod.spec.node_name for pod in fences if pod.spec.node_name and not pod.is_terminal)
-
-
-def without_fences(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot without standing fences but those of lent nodes."""
-    pods = tuple(pod for pod in snapshot.pods if STANDING_FENCE_LABEL not in pod.metadata.labels or is_lent_fence(pod))
-    return snapshot if len(pods) == len(snapshot.pods) else replace(snapshot, pods=pods)
 
 
 def _waits_in_vain(pod: Pod) -> bool:

@@ -45,7 +45,9 @@ from berth_core import (
     refuse_unknown,
     time_to_leave,
 )
+from berth_descheduler.capabilities.lent_nodes.room_by_eviction import with_evictions
 from berth_descheduler.framework import Candidate, ClusterView, Refusal, RefusalReason
+from berth_descheduler.framework.interfaces import PluginSet
 from berth_descheduler.framework.rules import NodeRole, Rule
 from berth_descheduler.goals.make_room.goal import MakeRoomGoal
 from berth_descheduler.planner import (
@@ -59,7 +61,6 @@ from berth_descheduler.planner import (
     Strategy,
     is_pending,
     odd_requests,
-    with_evictions,
 )
 from berth_descheduler.planner.simulation.cluster import lent_nodes, node_and_presence
 from berth_descheduler.planner.simulation.node_fit import lent_text
@@ -198,6 +199,12 @@ class _LentNodesAtATime(LentNodesRule):
     @cached_property
     def _preemptable(self) -> Collection[tuple[str, str]]:
         return _groups(self._snapshot)
+
+
+def evicts_for_room(plugins: PluginSet) -> bool:
+    """Return whether preemptable pods are evicted without a target where no moves make room for others."""
+    balance = plugins.balance
+    return balance.name == LENT_NODES and balance.plugin.objective.args.get("evictions") == Evictions.LAST_RESORT
 
 
 # --- candidates ------------------------------------------------------------------------------------------------------

@@ -15,8 +15,6 @@ from berth_core import (
     STARVING_JOB_LABEL,
     STARVING_JOBS,
     BerthError,
-    Clock,
-    MigrationPlan,
     ObjectReference,
     PermanentError,
     Reservation,
@@ -25,16 +23,16 @@ from berth_core import (
     Snapshot,
 )
 from berth_descheduler import telemetry
-from berth_descheduler.controller.decisions import ParsedPolicy
-from berth_descheduler.planner import (
+from berth_descheduler.capabilities.starving_jobs.pending_jobs import (
     SlotNeed,
     find_pending_jobs,
     pods_kept_off,
     slots_needed,
-    standing_fences,
 )
+from berth_descheduler.capability import KnownPolicy, Leading
+from berth_descheduler.planner.standing_fences import standing_fences
 from berth_descheduler.snapshots import read_live_snapshot
-from berth_kube import RESERVATIONS, ConflictError, KubeClient, NotFoundError, record_event
+from berth_kube import RESERVATIONS, ConflictError, NotFoundError, record_event
 
 _LOG = structlog.get_logger(__name__)
 _PAUSE_SECONDS: Final = 5.0
@@ -55,24 +53,13 @@ _TRIED_AGAIN: Final = frozenset(
 """How a Reservation may fail without its job being given up: it is deleted, and the next run tries again."""
 
 
-class StarvationController:
+class KeptNodes:
     """Releases what no starving job needs, and says who is kept off."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        clock: Clock,
-        known_policies: Callable[[], Mapping[str, ParsedPolicy]],
-        known_plans: Callable[[], Iterable[MigrationPlan]],
-        show_kept_nodes: Callable[[int], None],
-        own_namespace: str,
-    ) -> None:
-        self._client = client
-        self._own_namespace = own_namespace
-        self._clock = clock
-        self._known_policies = known_policies
-        self._known_plans = known_plans
-        self._show_kept_nodes = show_kept_nodes
+    def __init__(self, leading: Leading) -> None:
+        self._client, self._clock, self._own_namespace = leading.client, leading.clock, leading.own_namespace
+        self._known_policies, self._known_plans = leading.known_policies, leading.known_plans
+        self._show_kept_nodes = leading.show_kept_nodes
         self._known_left = True
         """Whether Reservations of an earlier time may be there."""
         self._seen_plans: frozenset[tuple[str, str]] = frozenset()
@@ -105,7 +92,7 @@ class StarvationController:
             for plan in self._known_plans()
             if plan.spec.objective.plugin == STARVING_JOBS
         )
-        is_used = self._known_left or any(one.helps_starving_jobs for one in policies.values())
+        is_used = self._known_left or any(policy.enables(STARVING_JOBS) for policy in policies.values())
         if not is_used and plans == self._seen_plans:
             return
         self._seen_plans = plans
@@ -123,7 +110,7 @@ class StarvationController:
 
     # --- Reservations -------------------------------------------------------------------------------------------------
 
-    def _release(self, found: Iterable[Reservation], snapshot: Snapshot, policies: Mapping[str, ParsedPolicy]) -> None:
+    def _release(self, found: Iterable[Reservation], snapshot: Snapshot, policies: Mapping[str, KnownPolicy]) -> None:
         jobs = find_pending_jobs(snapshot, on_their_way=True)
         counts: dict[str, int] = {}
         for one in found:
@@ -191,12 +178,12 @@ class StarvationController:
         self._told = frozenset(told | {one for one in self._told if one[0] in waiting})
 
 
-def _why_switched_off(reservation: Reservation, policies: Mapping[str, ParsedPolicy]) -> str:
+def _why_switched_off(reservation: Reservation, policies: Mapping[str, KnownPolicy]) -> str:
     """Return why the policy of a Reservation wants it no more; "" for a policy that cannot be read now."""
     name = reservation.metadata.annotations.get(POLICY_LABEL)
     if name is None:
         return ""
     if name not in policies:
         return f"there is no policy {name}"
-    switched_off = policies[name].helps_starving_jobs is False
+    switched_off = policies[name].enables(STARVING_JOBS) is False
     return f"the policy {name} does not enable StarvingJobs any more" if switched_off else ""

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from berth_core import STARVING_JOBS, Pod, PodGroup, Snapshot
 from berth_core.objects import PodCondition
 from berth_core.pod_groups import PodGroupSpec
+from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobs
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.planner import Plan, PlannerSettings, plan
-from berth_descheduler.plugins import StarvingJobs, default_plugins, settings_with
+from berth_descheduler.plugins import default_plugins, settings_with
 from builders import NOON, bare_pod, node, volcano_pod_group
 
 LONG_AGO: Final = "2026-11-21T10:00:00Z"

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from berth_core import Pod, job_of
+from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, State, Step
 from berth_descheduler.planner.pending_pods import gang_of, room_on, without_served
-from berth_descheduler.planner.problem import DisruptionCost, Problem, Proposal
-from berth_descheduler.planner.simulation import ClassIndex, NodeIndex, PodIndex, State, Step
+from berth_descheduler.planner.problem import DisruptionCost
+from berth_descheduler.planner.simulation import ClassIndex
 
 Placed: TypeAlias = tuple[PodIndex, NodeIndex]
 """A waiting pod, and the node where it gets room."""

@@ -14,13 +14,13 @@ from rich.console import Console
 from berth_core import SystemClock, format_timestamp
 from berth_core.labels import EMPTY_BY_ANNOTATION, EVICT_PERIOD_ANNOTATION, REVOCABLE_ZONE_LABEL, STANDING_FENCE_LABEL
 from berth_core.migration_plans import MigrationPlan, RunMode
+from berth_descheduler.capabilities.lent_nodes.plugin import LENT_NODES, LentNodes
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.migration.plans.recovery import recover_plans
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
 from berth_descheduler.planner import PlannerSettings, WaveLimits
 from berth_descheduler.plugins.defragmentation import NoBalance
-from berth_descheduler.plugins.lent_nodes import LENT_NODES, LentNodes
 from berth_descheduler.report.stored_plans import describe_stored_plan, render_stored_plan
 from berth_descheduler.settings import Approval, CycleSettings
 from berth_kube.errors import NotFoundError, UnreachableError

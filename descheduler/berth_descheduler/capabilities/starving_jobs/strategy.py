@@ -31,26 +31,26 @@ from berth_core import (
     format_duration,
     reservation_for,
 )
-from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner.problem import Problem, Proposal, Strategy
-from berth_descheduler.planner.settings import WHOLE, EvictableNamespaces
-from berth_descheduler.planner.simulation import (
-    ClassIndex,
-    Cluster,
-    NodeIndex,
-    PlacedPod,
-    PodIndex,
-    PodPresence,
-    State,
-    odd_requests,
-)
-from berth_descheduler.planner.starvation import (
+from berth_descheduler.capabilities.starving_jobs.pending_jobs import (
     PendingJob,
     Placement,
     find_pending_jobs,
     pod_index,
-    without_fences,
 )
+from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
+from berth_descheduler.planner import (
+    EvictableNamespaces,
+    NodeIndex,
+    PodIndex,
+    Problem,
+    Proposal,
+    State,
+    Strategy,
+    odd_requests,
+)
+from berth_descheduler.planner.settings import WHOLE
+from berth_descheduler.planner.simulation import ClassIndex, Cluster, PlacedPod, PodPresence
+from berth_descheduler.planner.standing_fences import without_fences
 
 _MOST_OWNERS: Final = 32
 _MOST_SLOTS: Final = 1000

@@ -1,0 +1,1 @@
+"""Keeps nodes for jobs that have waited for too long."""

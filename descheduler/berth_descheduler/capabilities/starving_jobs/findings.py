@@ -1,0 +1,98 @@
+"""What keeps policies with `StarvingJobs` from helping, whether or not anything was left behind."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from berth_core import (
+    FENCE_LIMITS_ANNOTATION,
+    OPERATOR_LEASE,
+    STARVING_JOB_LABEL,
+    STARVING_JOBS,
+    DeschedulerPolicy,
+    InputError,
+    Reservation,
+    ReservationPhase,
+    ReservationReason,
+    read_whole_number,
+)
+from berth_descheduler.capabilities.starving_jobs.plugin import StarvingJobsArgs
+from berth_kube import EVENTS, KubeClient
+from berth_sandbox.invariants import ClusterState, Invariant, Violation
+
+_NOTHING_RESERVED: Final = "reason=NothingReserved"
+"""Selects the events on pods whose job gets nothing: warnings where no waiting helps it."""
+
+
+def find_starving_troubles(
+    client: KubeClient, state: ClusterState, policies: Sequence[DeschedulerPolicy]
+) -> Iterator[Violation]:
+    """Yield what keeps starving jobs from what their policies promise."""
+    for_jobs = [policy for policy in policies if _starvation_args(policy) is not None]
+    yield from _unmet_limits(for_jobs, state)
+    yield from filter(None, map(_idle_room, state.live_reservations))
+    if for_jobs:
+        yield from _refused_jobs(client, state)
+
+
+def _starvation_args(policy: DeschedulerPolicy) -> StarvingJobsArgs | None:
+    """Return the arguments of `StarvingJobs`; None where it is not enabled or they cannot be read."""
+    for profile in policy.spec.profiles:
+        if STARVING_JOBS in profile.plugins.balance.enabled:
+            given = next((one.args for one in profile.plugin_config if one.name == STARVING_JOBS), {})
+            with suppress(InputError):
+                return StarvingJobsArgs.parse(given)
+    return None
+
+
+def _unmet_limits(policies: Iterable[DeschedulerPolicy], state: ClusterState) -> Iterator[Violation]:
+    lease = next((one for one in state.leases if one.metadata.name == OPERATOR_LEASE), None)
+    limits = lease.metadata.annotations.get(FENCE_LIMITS_ANNOTATION, "") if lease is not None else ""
+    nodes = len(state.nodes)
+    for policy in policies:
+        args = _starvation_args(policy)
+        wanted = args.most_fenced(nodes) if args is not None else 0
+        for of, text in zip(("a namespace", "all namespaces together"), limits.split(","), strict=False):
+            most = _most_fenced(text, nodes)
+            if most is not None and most < wanted:
+                detail = f"it keeps up to {wanted} of {nodes} nodes, and the operator fences {most} for {of}"
+                yield Violation(Invariant.STARVING_LIMIT, f"deschedulerpolicy {policy.metadata.name}", detail)
+                break
+
+
+def _most_fenced(text: str, nodes: int) -> int | None:
+    """Return what a limit of the operator's allows; None for any number, or what cannot be read."""
+    if not text.endswith("%"):
+        return read_whole_number(text, most=sys.maxsize)
+    try:
+        return StarvingJobsArgs.parse({"reservedNodePercent": text}).most_fenced(nodes)
+    except InputError:
+        return 0
+
+
+_IDLE: Final[Mapping[tuple[ReservationPhase, str], Invariant]] = {
+    (ReservationPhase.PENDING, ReservationReason.FENCE_LIMIT): Invariant.ROOM_UNFENCED,
+    (ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET): Invariant.WAITS_IN_VAIN,
+    (ReservationPhase.AVAILABLE, ReservationReason.SLOTS_HELD): Invariant.ROOM_UNCLAIMED,
+}
+
+
+def _idle_room(reservation: Reservation) -> Violation | None:
+    """Return why what is kept for a job is of no use to it now."""
+    state = reservation.status.state
+    if STARVING_JOB_LABEL not in reservation.metadata.labels or state is None:
+        return None
+    invariant = _IDLE.get((state.phase, state.reason))
+    return None if invariant is None else Violation(invariant, f"reservation {reservation.key}", state.message)
+
+
+def _refused_jobs(client: KubeClient, state: ClusterState) -> Iterator[Violation]:
+    """Yield the waiting pods of which an event says that nothing is reserved for their job, for a lasting reason."""
+    waiting = {pod.metadata.uid: pod for pod in state.pods if pod.status.phase == "Pending" and not pod.spec.node_name}
+    events = client.list(EVENTS, field_selector=_NOTHING_RESERVED).items
+    by_time = sorted(events, key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
+    last = {event["involvedObject"].get("uid") or "": event for event in by_time}
+    for uid, event in last.items():
+        if uid in waiting and event.get("type") == "Warning":
+            yield Violation(Invariant.STARVES_FOR_GOOD, f"pod {waiting[uid].key}", event.get("message") or "")

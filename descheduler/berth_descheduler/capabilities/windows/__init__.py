@@ -1,0 +1,1 @@
+"""Moves pods off the nodes that ReservationWindows wait for."""

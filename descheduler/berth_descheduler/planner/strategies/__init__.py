@@ -1,1 +1,0 @@
-"""The strategies, one module each."""
