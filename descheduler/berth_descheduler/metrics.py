@@ -24,16 +24,15 @@ from berth_core import (
 from berth_descheduler import telemetry
 from berth_descheduler.outcome import Outcome, Phase, PlanOutcome, SilentObserver
 from berth_descheduler.planner import (
-    MICRO,
     CapacityReport,
     CapacityShape,
     Fragmentation,
     Plan,
-    PlanPrice,
     QueueCapacity,
     measure_queues,
     report_capacity,
 )
+from berth_descheduler.planner.weights import MICRO, NodeWeights
 from berth_descheduler.snapshots import read_capacity
 from berth_kube import KubeClient
 
@@ -179,7 +178,7 @@ class CycleMetrics(SilentObserver):
         self._freed_prices = Counter(
             FREED_PRICES, "What an hour of the nodes costs that were freed, by nodePrice.", registry=registry
         )
-        self._price: PlanPrice | None = None
+        self._price: NodeWeights | None = None
         """What the nodes of the last plan cost."""
 
         self._freed = Counter(FREED, "Nodes freed.", registry=registry)
@@ -198,9 +197,9 @@ class CycleMetrics(SilentObserver):
     def planned(self, plan: Plan) -> None:
         """Show how fragmented the cluster is, and what the plan is worth."""
         self.capacity.show_nodes(plan.before)
-        self._price = plan.price
-        if plan.price is not None:
-            self._freed_price.set(plan.price.total(plan.freed_nodes) / MICRO)
+        self._price = plan.weights
+        if plan.weights is not None:
+            self._freed_price.set(plan.weights.total(plan.freed_nodes) / MICRO)
         if plan.starving:
             self._starving.clear()
         for outcome, number in plan.starving.items():

@@ -21,7 +21,8 @@ from benchmarks.instances import Recipe, generate
 from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.goals.free_nodes.prices import NodePrices
-from berth_descheduler.planner import PlannerSettings, format_money, plan
+from berth_descheduler.planner import PlannerSettings, plan
+from berth_descheduler.planner.weights import format_weight
 from berth_descheduler.plugins.defragmentation import DefragmentationArgs
 from planner_settings import planner_settings
 
@@ -30,7 +31,7 @@ TYPE = "node.kubernetes.io/instance-type"
 
 def table_of(number: int) -> dict[str, str]:
     """Return distinct prices by instance type, the dearest far above the cheapest."""
-    return {f"type-{one}": format_money(100_000 + 70_000 * one * one + 13_000 * one) for one in range(number)}
+    return {f"type-{one}": format_weight(100_000 + 70_000 * one * one + 13_000 * one) for one in range(number)}
 
 
 def priced(snapshot: Snapshot, types: list[str]) -> Snapshot:
@@ -59,12 +60,12 @@ def measure(snapshot: Snapshot, table: dict[str, str], budget: int | None) -> No
     began = time.process_time()
     quality = plan(snapshot, consolidating(prices, budget)).quality
     seconds = time.process_time() - began
-    if quality is None or quality.money is None:
+    if quality is None or quality.weight is None:
         raise AssertionError
-    share = quality.money.reached / quality.money.upper_bound
+    share = quality.weight.reached / quality.weight.upper_bound
     print(
-        f"{len(table):6} {budget or 'any':>6} {format_money(quality.money.reached):>10} {share:7.1%}"
-        f" {format_money(without):>10} {seconds:5.1f}"
+        f"{len(table):6} {budget or 'any':>6} {format_weight(quality.weight.reached):>10} {share:7.1%}"
+        f" {format_weight(without):>10} {seconds:5.1f}"
     )
 
 

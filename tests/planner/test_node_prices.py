@@ -65,8 +65,8 @@ def best_end(snapshot: Snapshot, budget: int | None) -> tuple[int, int]:
 
 def money(made: Plan) -> int:
     assert made.quality is not None
-    assert made.quality.money is not None
-    return made.quality.money.reached
+    assert made.quality.weight is not None
+    return made.quality.weight.reached
 
 
 three_types = st.lists(st.sampled_from(tuple(PRICES)), min_size=3, max_size=3)
@@ -91,8 +91,8 @@ def test_no_end_frees_more_money_than_the_bound_and_what_is_proven_is_best(
     made = plan(snapshot, how)
 
     assert made.quality is not None
-    assert made.quality.money is not None
-    assert money(made) <= best <= made.quality.money.upper_bound
+    assert made.quality.weight is not None
+    assert money(made) <= best <= made.quality.weight.upper_bound
     assert money(made) == sum(price(one) for one in snapshot.nodes if one.metadata.name in made.freed_nodes)
     assert not made.quality.proven_optimal or money(made) == best
     if money(made) == best:
@@ -110,8 +110,8 @@ def test_every_step_is_feasible_and_every_plan_is_worth_its_moves(
     assert replay_steps(api_items(snapshot), moves_of(made)) == []
     assert replay_waves(api_items(snapshot), moves_of(made)) == []
     assert made.quality is not None
-    assert made.quality.money is not None
-    assert made.quality.money.reached <= made.quality.money.upper_bound
+    assert made.quality.weight is not None
+    assert made.quality.weight.reached <= made.quality.weight.upper_bound
     assert money(made) >= args_of(how).own.min_savings_per_move * len(made.moves)
     assert how.limits.max_moves is None or len(made.moves) <= how.limits.max_moves
 
@@ -125,7 +125,7 @@ def test_equal_prices_give_the_plan_without_prices(snapshot: Snapshot, how: Plan
     assert priced.moves == without.moves
     assert priced.freed_nodes == without.freed_nodes
     assert priced.quality is not None
-    assert replace(priced.quality, money=None) == without.quality
+    assert replace(priced.quality, weight=None) == without.quality
     assert money(priced) == 250_000 * len(priced.freed_nodes)
 
 

@@ -27,7 +27,6 @@ from berth_descheduler.planner.pending_pods import (
 from berth_descheduler.planner.planning import (
     MoveWay,
     Plan,
-    PlanPrice,
     explain_kept_pods,
     measure_cluster,
     plan,
@@ -49,7 +48,6 @@ from berth_descheduler.planner.problem import (
 from berth_descheduler.planner.queue_guarantees import QueueCapacity, QueueShape, measure_queues, room_of_guarantee
 from berth_descheduler.planner.rooms import RoomMade, RoomRequest
 from berth_descheduler.planner.settings import (
-    MICRO,
     EvictableNamespaces,
     PlanLimits,
     PlannerSettings,
@@ -58,8 +56,6 @@ from berth_descheduler.planner.settings import (
     SearchSettings,
     Thresholds,
     WaveLimits,
-    format_money,
-    parse_money,
     parse_percentage,
     plain_percentage,
 )
@@ -83,7 +79,6 @@ from berth_descheduler.planner.unreadable_objects import unreadable_of
 __all__ = [
     "DISRUPTION_WEIGHTS",
     "EVICT_ANNOTATION",
-    "MICRO",
     "NO_EVICTION_ANNOTATION",
     "CapacityReport",
     "CapacityShape",
@@ -97,7 +92,6 @@ __all__ = [
     "NodeUsage",
     "Plan",
     "PlanLimits",
-    "PlanPrice",
     "PlanScope",
     "PlannerSettings",
     "PodIndex",
@@ -122,7 +116,6 @@ __all__ = [
     "WorkloadFit",
     "explain_kept_pods",
     "find_pods_to_fit",
-    "format_money",
     "gangs_of",
     "is_pending",
     "known_namespaces",
@@ -132,7 +125,6 @@ __all__ = [
     "measure_queues",
     "nodes_for_waiting_pods",
     "odd_requests",
-    "parse_money",
     "parse_percentage",
     "plain_percentage",
     "plan",

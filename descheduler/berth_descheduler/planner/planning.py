@@ -48,10 +48,11 @@ from berth_descheduler.planner.problem import (
     Strategy,
 )
 from berth_descheduler.planner.rooms import MOST_ROOMS, RoomMade, RoomOwners, planned_rooms
-from berth_descheduler.planner.settings import PlannerSettings, format_money
+from berth_descheduler.planner.settings import PlannerSettings
 from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, Step, odd_requests
 from berth_descheduler.planner.single_pods import Named, joined, name_pods, problem_after, propose_for_named
 from berth_descheduler.planner.waves import assign_waves, find_predecessors
+from berth_descheduler.planner.weights import NodeWeights, format_weight
 from berth_descheduler.planner.wishes import Propose, propose_as_wished
 
 # --- limits ----------------------------------------------------------------------------------------------------------
@@ -101,8 +102,8 @@ def _as_far_as_known(found: Quality, first: Quality) -> Quality:
     """
     out_of_time = found.out_of_time or first.out_of_time
     known = replace(found, upper_bound=first.upper_bound, prover=first.prover, out_of_time=out_of_time)
-    if found.money is not None and first.money is not None:
-        known = replace(known, money=replace(found.money, upper_bound=first.money.upper_bound))
+    if found.weight is not None and first.weight is not None:
+        known = replace(known, weight=replace(found.weight, upper_bound=first.weight.upper_bound))
     return replace(known, fewest_moves=min(1, found.moves))
 
 
@@ -235,21 +236,6 @@ class PlanCost:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanPrice:
-    """What the nodes of a plan cost, by the prices that its settings name; in millionths."""
-
-    of_node: Mapping[str, int]
-    """What an hour of each node costs of which it is known."""
-
-    unpriced: tuple[str, ...] = ()
-    """Nodes of which it is not known; they count 0."""
-
-    def total(self, nodes: Iterable[str]) -> int:
-        """Return what an hour of some nodes costs."""
-        return sum(self.of_node.get(name, 0) for name in nodes)
-
-
-@dataclass(frozen=True, slots=True)
 class MoveWay:
     """How a pod would be moved, as `status.moves` of a plan says it."""
 
@@ -290,8 +276,8 @@ class Plan:
     """What of a free resource the workload cannot use, with a strategy that lowers that."""
 
     cost: PlanCost = PlanCost(0, 0, ())
-    price: PlanPrice | None = None
-    """What the nodes cost; None: the settings name no prices."""
+    weights: NodeWeights | None = None
+    """What the nodes weigh; None: no rule says so."""
     missing_kinds: tuple[SnapshotKind, ...] = ()
     """Kinds of objects that the snapshot lacks, about which something was assumed."""
     competing_pods: tuple[str, ...] = ()
@@ -363,7 +349,7 @@ class Plan:
             only_pods=self.cost.only_pods,
             stateful_set_pods=self.cost.stateful_set_pods,
             expected_seconds=self.cost.seconds,
-            freed_price_per_hour="" if self.price is None else format_money(self.price.total(self.freed_nodes)),
+            freed_price_per_hour="" if self.weights is None else format_weight(self.weights.total(self.freed_nodes)),
             restrictions=self.restrictions,
             notes=self.notes or UNSET,
         )
@@ -415,7 +401,7 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
         starving=proposal.starving,
         fragmentation=proposal.fragmentation,
         cost=_cost(problem, steps, waves),
-        price=_price(problem),
+        weights=_weights(problem),
         missing_kinds=snapshot.missing,
         competing_pods=tuple(pod.key for pod in pods_competing_for_room(snapshot, moves, proposal.room)),
         notes=_notes(problem),
@@ -492,13 +478,13 @@ def _notes(problem: Problem) -> tuple[str, ...]:
     return tuple(textwrap.shorten(note, _LONGEST_NOTE, placeholder=" …") for note in [*notes][:_MOST_NOTES])
 
 
-def _price(problem: Problem) -> PlanPrice | None:
+def _weights(problem: Problem) -> NodeWeights | None:
     if not problem.weighs_nodes:
         return None
     nodes = map(NodeIndex, range(len(problem.cluster.nodes)))
-    prices = {problem.cluster.node_name(node): problem.node_weight(node) for node in nodes}
-    known = {name: price for name, price in prices.items() if price is not None}
-    return PlanPrice(known, tuple(sorted(prices.keys() - known.keys())))
+    weights = {problem.cluster.node_name(node): problem.node_weight(node) for node in nodes}
+    known = {name: weight for name, weight in weights.items() if weight is not None}
+    return NodeWeights(known, tuple(sorted(weights.keys() - known.keys())))
 
 
 def _cost(problem: Problem, steps: Sequence[Step], waves: Sequence[int]) -> PlanCost:

@@ -37,6 +37,7 @@ from berth_descheduler.planner.simulation import (
     VolumeIndex,
     node_refusal,
 )
+from berth_descheduler.planner.weights import WeightQuality
 
 # --- quality ---------------------------------------------------------------------------------------------------------
 # The proven quality of a plan: what any plan could reach at most, and whether this one does.
@@ -52,20 +53,12 @@ class Prover(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class MoneyQuality:
-    """What the freed nodes cost an hour, beside the most that any plan could free; in millionths."""
-
-    reached: int
-    upper_bound: int
-
-
-@dataclass(frozen=True, slots=True)
 class Quality:
     """What a plan reaches, beside the most that any plan could reach.
 
     Counts the strategy's objective: nodes freed by `Consolidate`, pods that find room by `MakeRoom`, millionths of what
-    is free that become usable by `MinimizeFragmentation`. Where nodes have prices, the objective is money: what is
-    proven is then about `money`, and the counts are only true.
+    is free that become usable by `MinimizeFragmentation`. Where nodes have weights, these are the objective: what is
+    proven is then about `weight`, and the counts are only true.
     """
 
     reached: int
@@ -83,8 +76,8 @@ class Quality:
     is_snapshot_incomplete: bool = False
     """The snapshot lacks kinds of objects: what is known of other plans holds for what it has, and proves nothing."""
 
-    money: MoneyQuality | None = None
-    """None: nodes have no prices."""
+    weight: WeightQuality | None = None
+    """None: nodes have no weights."""
 
     @property
     def gap(self) -> int:
@@ -94,7 +87,7 @@ class Quality:
     @property
     def proven_optimal(self) -> bool:
         """Return whether no plan reaches more."""
-        gap = self.gap if self.money is None else self.money.upper_bound - self.money.reached
+        gap = self.gap if self.weight is None else self.weight.upper_bound - self.weight.reached
         return gap == 0 and not self.is_snapshot_incomplete
 
     @property

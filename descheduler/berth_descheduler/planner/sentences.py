@@ -8,7 +8,7 @@ from berth_core import PlannedMove, count
 from berth_descheduler.framework.refusals import RefusedKind
 from berth_descheduler.planner.planning import Plan
 from berth_descheduler.planner.problem import Prover, Quality
-from berth_descheduler.planner.settings import format_money
+from berth_descheduler.planner.weights import format_weight
 
 _PROVERS: Final = {Prover.BOUND: "by a bound", Prover.EXACT: "by the exact solver"}
 
@@ -47,11 +47,11 @@ def judge(quality: Quality, *, what: str) -> str:
         return "How far it is from the best is not known: the snapshot lacks kinds of objects."
     by = "the exact solver" if quality.prover is Prover.EXACT else "a bound that holds for any plan"
     bound, gap = bound_and_gap(quality)
-    most = f"{bound} {what}" if quality.money is None else f"{bound} an hour"
+    most = f"{bound} {what}" if quality.weight is None else f"{bound} an hour"
     if quality.proven_optimal and quality.proven_fewest_moves:
         text = f"Proven optimal: no plan reaches more than {most}, nor this with fewer moves ({by})."
     elif quality.proven_optimal:
-        so_much = "this many need" if quality.money is None else "this much needs"
+        so_much = "this many need" if quality.weight is None else "this much needs"
         least = f"{so_much} at least {count(quality.fewest_moves, 'move')}"
         text = f"Proven optimal: no plan reaches more than {most} ({by}); {least}."
     else:
@@ -60,16 +60,16 @@ def judge(quality: Quality, *, what: str) -> str:
 
 
 def bound_and_gap(quality: Quality) -> tuple[str, str]:
-    """Return the upper bound of what counts, and how much more than the plan it is: money where nodes have prices."""
-    if (money := quality.money) is None:
+    """Return the upper bound of what counts, and how much more than the plan it is, in weight where nodes have one."""
+    if (weight := quality.weight) is None:
         return str(quality.upper_bound), str(quality.gap)
-    return format_money(money.upper_bound), format_money(money.upper_bound - money.reached)
+    return format_weight(weight.upper_bound), format_weight(weight.upper_bound - weight.reached)
 
 
 def bound_figures(quality: Quality, what: str) -> Iterator[Figure]:
     """Yield what any plan could reach, and how far this one is from it; `what` is what it counts."""
     bound, gap = bound_and_gap(quality)
-    counted = what if quality.money is None else "freed an hour"
+    counted = what if quality.weight is None else "freed an hour"
     yield Figure("upper bound", bound, f"{counted}, for any plan")
     proof = "proven optimal" if quality.proven_optimal else "not proven optimal"
     yield Figure("gap to the bound", gap, f"{proof} ({_PROVERS[quality.prover]})")

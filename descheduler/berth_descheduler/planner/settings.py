@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from decimal import Decimal, DecimalException
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -161,37 +161,6 @@ class WaveLimits:
         for name in ("per_controller", "per_wave"):
             if getattr(self, name) < 1:
                 raise InputError(f"waves.{name}", getattr(self, name), _POSITIVE)
-
-
-MICRO: Final = 1_000_000
-"""Money is counted in whole millionths of whatever currency the prices are in."""
-
-_MOST_MONEY: Final = 1_000_000
-_SMALLEST_MONEY: Final = Decimal("0.000001")
-_MONEY: Final = "an amount from 0 to a million with at most six decimals, such as 0.192"
-
-
-def parse_money(field: str, raw: object) -> int:
-    """Return an amount of money in millionths, exactly as written.
-
-    Raises `InputError` for anything else.
-    """
-    try:
-        if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-            raise InputError(field, raw, _MONEY)
-        # The shortest text of a float is the number that was written; its binary value is not.
-        amount = Decimal(str(raw).strip())
-        if not 0 <= amount <= _MOST_MONEY or amount != amount.quantize(_SMALLEST_MONEY):
-            raise InputError(field, raw, _MONEY)
-    except DecimalException as error:
-        raise InputError(field, raw, _MONEY) from error
-    return int(amount * MICRO)
-
-
-def format_money(micro: int) -> str:
-    """Return an amount as `parse_money` reads it, without idle zeros."""
-    whole, rest = divmod(micro, MICRO)
-    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)

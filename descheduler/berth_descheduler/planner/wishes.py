@@ -79,9 +79,9 @@ class _Merit:
     def of(cls, problem: Problem, proposal: Proposal) -> "_Merit":
         steps = (*proposal.steps, *proposal.evictions)
         quality, change = proposal.quality, proposal.fragmentation
-        money = quality.money if quality is not None else None
+        weight = quality.weight if quality is not None else None
         brings = (
-            0 if money is None else money.reached,
+            0 if weight is None else weight.reached,
             len(measure(problem, steps).empty_nodes),
             sum(room.fitted for room in proposal.room),
             0 if change is None else change.fragmented_before - change.fragmented_after,
@@ -113,7 +113,7 @@ def _with_bounds_of(plain: Proposal, proposal: Proposal) -> Proposal:
         fewest_moves=min(known.fewest_moves, found.moves),
         prover=known.prover,
         out_of_time=found.out_of_time or known.out_of_time,
-        money=known.money and found.money and replace(found.money, upper_bound=known.money.upper_bound),
+        weight=known.weight and found.weight and replace(found.weight, upper_bound=known.weight.upper_bound),
     )
     return replace(proposal, quality=quality, refused=_without_claims(proposal.refused, quality))
 

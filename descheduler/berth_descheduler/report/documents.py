@@ -43,8 +43,8 @@ from berth_descheduler.planner import (
     PlannerSettings,
     Prover,
     RoomMade,
-    format_money,
 )
+from berth_descheduler.planner.weights import format_weight
 from berth_descheduler.plugins import label_selectors
 from berth_descheduler.report.summary import summarise_plan
 
@@ -400,7 +400,7 @@ def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> Pla
         upper_bound=known.upper_bound if known else None,
         gap=known.gap if known else None,
         proven_optimal=quality.proven_optimal if quality else None,
-        upper_bound_price_per_hour=format_money(known.money.upper_bound) if known and known.money else "",
+        upper_bound_price_per_hour=format_weight(known.weight.upper_bound) if known and known.weight else "",
         fewest_moves=known.fewest_moves if known else None,
         proven_fewest_moves=quality.proven_fewest_moves if quality else None,
         proven_by=known.prover if known else None,
@@ -416,7 +416,7 @@ def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> Pla
         moves=tuple(map(_describe_proposed_move, range(len(plan.moves)), plan.moves, ways)),
         rooms=tuple(map(_describe_room_made, plan.room)),
         fragmentation=None if plan.fragmentation is None else _describe_lowered(plan, plan.fragmentation),
-        unpriced_nodes=plan.price.unpriced if plan.price else (),
+        unpriced_nodes=plan.weights.unknown if plan.weights else (),
         competing_pods=plan.competing_pods,
         shapes=tuple(
             ShapeFit(

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from berth_core import MoveState, MoveStatus, PlannedMove, count, format_duration, format_timestamp, percent
 from berth_descheduler.outcome import Outcome, PlanOutcome, Verdict, freed_later
-from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade, format_money, requested_share
+from berth_descheduler.planner import Fragmentation, NodeUsage, Plan, RoomMade, requested_share
 from berth_descheduler.planner.sentences import Figure
+from berth_descheduler.planner.weights import format_weight
 from berth_descheduler.plugins import goal_of
 from berth_descheduler.report.documents import (
     describe_settings,
@@ -244,8 +245,8 @@ def _plan_figures(plan: Plan) -> Iterator[Figure]:
     before, after = len(plan.before.empty_nodes), len(plan.after.empty_nodes)
     yield from goal_of(plan.objective).figures(plan)
     yield Figure("nodes freed", str(len(plan.freed_nodes)), f"of {len(plan.before.nodes)}")
-    if plan.price is not None:
-        total = format_money(plan.price.total(node.name for node in plan.before.nodes))
+    if plan.weights is not None:
+        total = format_weight(plan.weights.total(node.name for node in plan.before.nodes))
         yield Figure("worth an hour", plan.predicted.freed_price_per_hour, f"of {total}, what all nodes cost")
     yield Figure("empty nodes", f"{before} → {after}", f"of {len(plan.before.nodes)}")
     yield Figure("moves", str(len(plan.moves)), f"in {count(plan.waves, 'wave')}")

@@ -55,9 +55,9 @@ def judge_plan(plan: Plan) -> str:
 
 def unpriced_in_words(plan: Plan) -> tuple[str, ...]:
     """Return which nodes have no price, in a sentence; nothing if all have one, or none needs it."""
-    if plan.price is None or not plan.price.unpriced:
+    if plan.weights is None or not plan.weights.unknown:
         return ()
-    named, number = first_few(list(plan.price.unpriced), _LISTED_PODS), count(len(plan.price.unpriced), "node")
+    named, number = first_few(list(plan.weights.unknown), _LISTED_PODS), count(len(plan.weights.unknown), "node")
     return (f"nodePrice says no price that can be read of {number}, counted 0: {named}.",)
 
 

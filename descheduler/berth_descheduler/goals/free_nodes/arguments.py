@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from berth_core import InputError
 from berth_descheduler.goals.free_nodes.prices import NodePrices
-from berth_descheduler.planner import format_money, parse_money
 from berth_descheduler.planner.goal import GoalOption
+from berth_descheduler.planner.weights import format_weight, parse_weight
 
 NODE_PRICE: Final = "nodePrice"
 MIN_SAVINGS: Final = "minSavingsPerMove"
@@ -49,17 +49,17 @@ class PriceArguments:
         """Raise `InputError` for savings without prices."""
         if self.min_savings_per_move and not self.node_prices:
             expected = "nothing without nodePrice, by which a node's moves save something"
-            raise InputError(MIN_SAVINGS, format_money(self.min_savings_per_move), expected)
+            raise InputError(MIN_SAVINGS, format_weight(self.min_savings_per_move), expected)
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "PriceArguments":
-        return cls(NodePrices.parse(raw.get(NODE_PRICE)), parse_money(MIN_SAVINGS, raw.get(MIN_SAVINGS, 0)))
+        return cls(NodePrices.parse(raw.get(NODE_PRICE)), parse_weight(MIN_SAVINGS, raw.get(MIN_SAVINGS, 0)))
 
     def to_mapping(self) -> dict[str, Any]:
         """Return what `parse` reads."""
         return {
             **({NODE_PRICE: self.node_prices.to_mapping()} if self.node_prices else {}),
-            **({MIN_SAVINGS: format_money(least)} if (least := self.min_savings_per_move) else {}),
+            **({MIN_SAVINGS: format_weight(least)} if (least := self.min_savings_per_move) else {}),
         }
 
 

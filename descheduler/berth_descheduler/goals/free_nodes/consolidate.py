@@ -17,9 +17,9 @@ import numpy as np
 
 from berth_core import PODS, Deadline, NoDeadline, Pod, Snapshot, is_over
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, Prover, Quality, State, format_money
+from berth_descheduler.planner import NodeIndex, PodIndex, Problem, Proposal, Prover, Quality, State
 from berth_descheduler.planner.explanations import Blockers, NodeRefusalSummary
-from berth_descheduler.planner.problem import DisruptionCost, MoneyQuality, Sources, find_sources
+from berth_descheduler.planner.problem import DisruptionCost, Sources, find_sources
 from berth_descheduler.planner.solver import (
     Candidates,
     DependentPods,
@@ -40,6 +40,7 @@ from berth_descheduler.planner.solver import (
     without_undrainable_nodes,
     worth_by_volume,
 )
+from berth_descheduler.planner.weights import WeightQuality, format_weight
 
 _DETOURS: Final = 20
 _SIZE_BITS: Final = 24
@@ -303,7 +304,7 @@ class _ConsolidateRun:
             prover=Prover.EXACT if proven else Prover.BOUND,
             out_of_time=self._out_of_time,
             is_snapshot_incomplete=bool(self._problem.cluster.snapshot.missing),
-            money=MoneyQuality(worth * self._unit, most_worth * self._unit) if is_priced else None,
+            weight=WeightQuality(worth * self._unit, most_worth * self._unit) if is_priced else None,
         )
 
 
@@ -328,8 +329,10 @@ def _why_unprofitable(problem: Problem, node: NodeIndex, pods: int, least: int) 
         return Refusal(RefusalReason.SAVES_TOO_LITTLE, "the node has no price, so that freeing it saves nothing")
     if price >= least * pods:
         return None
-    each = f"{format_money(price // pods)} for each of {pods} moves"
-    text = f"the node costs {format_money(price)} an hour, which is {each}; minSavingsPerMove is {format_money(least)}"
+    each = f"{format_weight(price // pods)} for each of {pods} moves"
+    text = (
+        f"the node costs {format_weight(price)} an hour, which is {each}; minSavingsPerMove is {format_weight(least)}"
+    )
     return Refusal(RefusalReason.SAVES_TOO_LITTLE, text)
 
 
@@ -441,9 +444,11 @@ class _Reasons:
     def _why_not_together(self, pods: int) -> Refusal:
         name = self._problem.cluster.resources[self._packing.binding]
         if self._quality.proven_optimal:
-            money = self._quality.money
+            weight = self._quality.weight
             most = (
-                f"{self._quality.upper_bound} nodes" if money is None else f"{format_money(money.upper_bound)} an hour"
+                f"{self._quality.upper_bound} nodes"
+                if weight is None
+                else f"{format_weight(weight.upper_bound)} an hour"
             )
             text = f"no plan frees more than {most}"
             return Refusal(RefusalReason.BOUND_REACHED, text)

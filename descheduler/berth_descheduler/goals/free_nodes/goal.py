@@ -21,14 +21,7 @@ from berth_descheduler.goals.free_nodes.view import (
     moves_single_pods,
     nodes_freed_instead,
 )
-from berth_descheduler.planner import (
-    Plan,
-    PlannerSettings,
-    Strategy,
-    Thresholds,
-    format_money,
-    plain_percentage,
-)
+from berth_descheduler.planner import Plan, PlannerSettings, Strategy, Thresholds, plain_percentage
 from berth_descheduler.planner.cool_downs import NodeCoolDown, SourceCoolDown
 from berth_descheduler.planner.goal import (
     ArgumentWarning,
@@ -41,6 +34,7 @@ from berth_descheduler.planner.goal import (
     Own,
 )
 from berth_descheduler.planner.sentences import pods_moved_instead
+from berth_descheduler.planner.weights import format_weight
 
 _NARROW_PERCENT: Final = 10
 _ALL_PERCENT: Final = Fraction(100)
@@ -189,13 +183,13 @@ class ConsolidateGoal(FreeNodesGoal[PriceArguments, int]):
         prices, least = own.node_prices, own.min_savings_per_move
         highest = max((*prices.instance_types.values(), prices.default or 0))
         if least > highest and not (prices.annotation or prices.label):
-            text = f"{format_money(least)} is above every price of nodePrice: no node is worth a move"
+            text = f"{format_weight(least)} is above every price of nodePrice: no node is worth a move"
             yield ArgumentWarning(MIN_SAVINGS, text)
 
     def limits(self, args: GoalArguments) -> Iterator[GoalLimit[int]]:
         own: PriceArguments = args.own
         if least := own.min_savings_per_move:
-            condition = f"without {MIN_SAVINGS}: {format_money(least)}"
+            condition = f"without {MIN_SAVINGS}: {format_weight(least)}"
             yield GoalLimit(MIN_SAVINGS, condition, lambda _: 0, is_about_moves=True)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from berth_core import InputError, Node, refuse_unknown
 from berth_descheduler.framework.rules import Rule
-from berth_descheduler.planner import format_money, parse_money
+from berth_descheduler.planner.weights import format_weight, parse_weight
 
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _PRICE_FIELDS: Final = ("annotation", "label", "instanceTypes", "default")
@@ -48,9 +48,9 @@ class NodePrices(Rule):
             annotation=_key("annotation", raw),
             label=_key("label", raw),
             instance_types={
-                str(name): parse_money(f"nodePrice.instanceTypes.{name}", price) for name, price in types.items()
+                str(name): parse_weight(f"nodePrice.instanceTypes.{name}", price) for name, price in types.items()
             },
-            default=None if default is None else parse_money("nodePrice.default", default),
+            default=None if default is None else parse_weight("nodePrice.default", default),
         )
 
     def __bool__(self) -> bool:
@@ -72,8 +72,8 @@ class NodePrices(Rule):
     def to_mapping(self) -> dict[str, Any]:
         """Return what `parse` reads."""
         args: dict[str, Any] = {"annotation": self.annotation, "label": self.label}
-        args["instanceTypes"] = {name: format_money(self.instance_types[name]) for name in sorted(self.instance_types)}
-        args["default"] = "" if self.default is None else format_money(self.default)
+        args["instanceTypes"] = {name: format_weight(self.instance_types[name]) for name in sorted(self.instance_types)}
+        args["default"] = "" if self.default is None else format_weight(self.default)
         return {name: value for name, value in args.items() if value}
 
 
@@ -87,6 +87,6 @@ def _key(name: str, raw: Mapping[str, Any]) -> str:
 def _read_money(text: str) -> int | None:
     """Return what a node says of itself; a node that says nonsense must not stop the plan."""
     try:
-        return parse_money("nodePrice", text)
+        return parse_weight("nodePrice", text)
     except InputError:
         return None

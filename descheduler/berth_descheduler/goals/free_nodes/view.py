@@ -1,8 +1,9 @@
 """What plans say that free nodes."""
 
 from berth_core import PlannedMove, count
-from berth_descheduler.planner import Plan, format_money
+from berth_descheduler.planner import Plan
 from berth_descheduler.planner.sentences import instead_of, pods_moved_instead
+from berth_descheduler.planner.weights import format_weight
 
 
 def moves_single_pods(plan: Plan) -> bool:
@@ -18,7 +19,7 @@ def describe_freed_nodes(plan: Plan) -> str:
         what = f"no pod of the {nodes} nodes can be moved" if single else f"none of the {nodes} nodes can be emptied"
         return f"Nothing to move: {what} by these rules."
     moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
-    price = f", {plan.predicted.freed_price_per_hour} an hour" if plan.price and plan.freed_nodes else ""
+    price = f", {plan.predicted.freed_price_per_hour} an hour" if plan.weights and plan.freed_nodes else ""
     freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}{price}"
     number = len(plan.after.empty_nodes)
     empty = f"{number} {'is' if number == 1 else 'are'} empty then"
@@ -32,8 +33,8 @@ def describe_freed_nodes(plan: Plan) -> str:
 
 def freed_money(plan: Plan) -> int | None:
     """Return what the freed nodes cost an hour, in millionths; None where nodes have no prices."""
-    money = None if plan.quality is None else plan.quality.money
-    return None if money is None else money.reached
+    weight = None if plan.quality is None else plan.quality.weight
+    return None if weight is None else weight.reached
 
 
 def nodes_freed_instead(better: Plan, plan: Plan) -> str:
@@ -42,5 +43,5 @@ def nodes_freed_instead(better: Plan, plan: Plan) -> str:
         return f"{instead_of(len(better.freed_nodes), len(plan.freed_nodes), 'node')} could be freed"
     more, less = freed_money(better), freed_money(plan)
     if more is not None and more > (less or 0):
-        return f"nodes worth {format_money(more)} an hour instead of {format_money(less or 0)} could be freed"
+        return f"nodes worth {format_weight(more)} an hour instead of {format_weight(less or 0)} could be freed"
     return pods_moved_instead(better, plan)
