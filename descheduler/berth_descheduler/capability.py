@@ -77,8 +77,8 @@ class Capability:
 
     plugin: ClassVar[PluginType]
 
-    goal: ClassVar[Goal[Any, Any]]
-    """What the plans of its balance plugin are for."""
+    goal: ClassVar[Goal[Any, Any] | None] = None
+    """What the plans of its balance plugin are for; None where the plugin is none."""
 
     arguments: ClassVar[Mapping[str, str]] = _NOTHING
     """The plugin's arguments, each with its meaning, as the reference page shows them."""

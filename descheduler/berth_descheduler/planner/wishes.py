@@ -36,6 +36,8 @@ def propose_as_wished(problem: Problem, propose: Propose, deadline: Deadline) ->
     if not problem.ranks_targets:
         return propose(problem)
     plain = propose(problem.wishing(_IGNORED))
+    if not plain[0].steps:
+        return plain
     best, wanted = plain, _Merit.of(problem, plain[0])
     in_order = _lowest_rank_first(problem)
     spared, too_many = -1, len(in_order) + 1

@@ -139,7 +139,8 @@ def goal_of(objective: Objective) -> Goal[Any, Any]:
     if objective.plugin == NODE_DRAIN:
         return NodeDrain.goal
     capability = capability_named(objective.strategy)
-    return goal_named(objective.strategy) if capability is None else capability.goal
+    own = None if capability is None else capability.goal
+    return own or goal_named(objective.strategy)
 
 
 def default_plugins(args: DefragmentationArgs | None = None, evictor: DefaultEvictor | None = None) -> PluginSet:
