@@ -18,6 +18,7 @@ from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner.goal import Goal
 
 if TYPE_CHECKING:  # a plan is made without an API server and without the sandbox
+    from berth_descheduler.snapshots import Picture
     from berth_kube import KubeClient
     from berth_sandbox.invariants import ClusterState, Violation
 
@@ -39,7 +40,7 @@ class Leading:
 
     client: KubeClient
     clock: Clock
-    own_namespace: str
+    picture: Picture
     known_policies: Callable[[], Mapping[str, KnownPolicy]]
     known_plans: Callable[[], Iterable[MigrationPlan]]
     show_kept_nodes: Callable[[int], None]

@@ -67,7 +67,7 @@ from berth_descheduler.policy import (
 )
 from berth_descheduler.report import summarise_plan
 from berth_descheduler.settings import CycleSettings
-from berth_descheduler.snapshots import read_gangs, read_live_snapshot
+from berth_descheduler.snapshots import Picture
 from berth_kube import MIGRATION_PLANS, KubeClient, LeaseHolder, NotFoundError
 
 _LOG = structlog.get_logger(__name__)
@@ -112,6 +112,7 @@ class Cycle:
         self._context = context
         self._client = context.client
         self._settings = settings
+        self._picture = Picture(context.client, settings.namespace)
         self._planner = limit_moves(planner)
         self._max_moves = planner.limits.max_moves
         self._moved: dict[PodName, datetime] = {}
@@ -405,10 +406,7 @@ class Cycle:
     def _read_snapshot(self, planner: PlannerSettings | None = None) -> Snapshot:
         """Read the cluster, and what the plugins of some settings read, by default of the run's own."""
         plugins = (planner or self._planner).plugins
-        return read_live_snapshot(self._client, self._settings.namespace, plugins.reads)
-
-    def _read_gangs(self, namespace: str) -> Snapshot:
-        return read_gangs(self._client, namespace, self._settings.namespace)
+        return self._picture.snapshot(plugins.reads)
 
     def _publish(self, found: Plan, request: MigrationPlan | None) -> MigrationPlan:
         """Publish the plan; raises `PlanDeletedError` where the requested plan is gone."""
@@ -474,7 +472,7 @@ class Cycle:
             operator=OperatorLiveness(self._client, self._context.clock, chosen.settings.namespace),
             reviewer=PlanValidator(one, planner, read_snapshot, blocked_reason=chosen.blocked_reason),
             pre_eviction_check=PreEvictionCheck(
-                planner.plugins, read_snapshot, self._read_gangs, self._context.clock, planner.scope.own_namespace
+                planner.plugins, read_snapshot, self._picture.gangs, self._context.clock, planner.scope.own_namespace
             ),
         )
         return execute_plan(context, one, adopted=adopted)

@@ -33,7 +33,7 @@ from berth_descheduler.planner import (
     report_capacity,
 )
 from berth_descheduler.planner.weights import MICRO, NodeWeights
-from berth_descheduler.snapshots import read_capacity
+from berth_descheduler.snapshots import Picture
 from berth_kube import KubeClient
 
 CYCLES: Final = "berth_cycles_total"
@@ -303,9 +303,9 @@ class CapacityMeter:
     def measure(self) -> None:
         """Read the cluster and show how fragmented it is; raises a `KubeError`."""
         begun_at = self._clock.monotonic()
-        read = read_capacity(self._client)
+        read = Picture(self._client, self._settings.namespace).capacity()
         report = report_capacity(read, self._settings.shapes, sizes_of_nodes=True)
-        self._metrics.show_queues(measure_queues(read.within(self._settings.namespace)))
+        self._metrics.show_queues(measure_queues(read))
         self._metrics.show(report, self._clock.monotonic() - begun_at)
 
     def _run(self) -> None:

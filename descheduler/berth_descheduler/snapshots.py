@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Generic, Protocol, Self, TypeVar
@@ -278,6 +279,30 @@ def _read_beside(client: KubeClient, kinds: Iterable[ObjectKind]) -> dict[str, t
         with suppress(NotFoundError, ForbiddenError, ServerError):
             beside[kind.name] = tuple(_raw_items(client, resource))
     return beside
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The cluster as the service sees it: for plans, later looks at them, and the work beside runs.
+
+    Each question lists the cluster anew, so that every answer is as fresh as it can be.
+    """
+
+    client: KubeClient
+    own_namespace: str
+    """Berth's; pods elsewhere are no fences, whatever they are labelled."""
+
+    def snapshot(self, beside: Iterable[ObjectKind] = ()) -> Snapshot:
+        """Return what the planner needs, and the kinds `beside` that plugins read; raises `KubeError`."""
+        return read_live_snapshot(self.client, self.own_namespace, beside)
+
+    def gangs(self, namespace: str) -> Snapshot:
+        """Return the pods of a namespace and the groups they are in; raises `KubeError`."""
+        return read_gangs(self.client, namespace, self.own_namespace)
+
+    def capacity(self) -> Snapshot:
+        """Return nodes, pods, Reservations and queues: what is free; raises `KubeError`."""
+        return read_capacity(self.client).within(self.own_namespace)
 
 
 def read_beside_pods(client: KubeClient) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from berth_core.clock import SystemClock, format_timestamp
 from berth_core.migration_plans import MigrationPlan, MoveMethod, PlanPhase, RunMode
 from berth_core.names import LEADER_LEASE, scheduled_plan_name
 from berth_core.policies import VALID, DeschedulerPolicy
-from berth_descheduler import cycle
+from berth_descheduler import snapshots
 from berth_descheduler.controller.leader import LeaderElector
 from berth_descheduler.controller.store import ServiceContext
 from berth_descheduler.metrics import PolicyMetrics
@@ -261,7 +261,7 @@ def test_a_run_that_fails_is_told_and_not_tried_again_at_once(cluster: FakeClust
 
 
 def test_a_mistake_with_one_policy_ends_no_service(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycle, "read_live_snapshot", mistaken)
+    monkeypatch.setattr(snapshots, "read_live_snapshot", mistaken)
     put(cluster, trigger={"interval": "1h"})
     with serving(cluster) as replica:
         eventually("it is told", has_run(cluster), seconds=LONG)

@@ -20,6 +20,7 @@ from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.operator.cleanup import clean_up_after_operator
 from berth_descheduler.migration.plans.leases import leader_lease, run_lease
 from berth_descheduler.registry import EVERY_CAPABILITY
+from berth_descheduler.snapshots import Picture
 
 _LOG = structlog.get_logger(__name__)
 _TRY_SECONDS: Final = 2.0
@@ -105,7 +106,7 @@ class LeaderElector:
         leading = Leading(
             client=client,
             clock=self._context.clock,
-            own_namespace=own,
+            picture=Picture(client, own),
             known_policies=store.known,
             known_plans=store.plans,
             show_kept_nodes=self._metrics.keep_nodes,

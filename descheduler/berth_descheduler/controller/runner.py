@@ -43,7 +43,7 @@ from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.policy import PolicyError, PolicyRun, asked_drain, choose_plan_settings, requested_drain_settings
 from berth_descheduler.settings import CycleSettings, FreedNodes
-from berth_descheduler.snapshots import read_live_snapshot
+from berth_descheduler.snapshots import Picture
 from berth_descheduler.telemetry import PolicyEventReason
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, LeaseHolder, NotFoundError, released_pods
 
@@ -336,7 +336,7 @@ class Runner:
             client, self._context.clock, self._store.plans(), end_seconds=waits.end_seconds, wanted=wanted
         ):
             self._metrics.nodes_freed(freed)
-        sweep_freed_nodes(client, lambda: read_live_snapshot(client, own), wanted)
+        sweep_freed_nodes(client, Picture(client, own).snapshot, wanted)
 
 
 def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:

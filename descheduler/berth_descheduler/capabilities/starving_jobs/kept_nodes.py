@@ -31,7 +31,6 @@ from berth_descheduler.capabilities.starving_jobs.pending_jobs import (
 )
 from berth_descheduler.capability import KnownPolicy, Leading
 from berth_descheduler.planner.standing_fences import standing_fences
-from berth_descheduler.snapshots import read_live_snapshot
 from berth_kube import RESERVATIONS, ConflictError, NotFoundError, record_event
 
 _LOG = structlog.get_logger(__name__)
@@ -57,7 +56,7 @@ class KeptNodes:
     """Releases what no starving job needs, and says who is kept off."""
 
     def __init__(self, leading: Leading) -> None:
-        self._client, self._clock, self._own_namespace = leading.client, leading.clock, leading.own_namespace
+        self._client, self._clock, self._picture = leading.client, leading.clock, leading.picture
         self._known_policies, self._known_plans = leading.known_policies, leading.known_plans
         self._show_kept_nodes = leading.show_kept_nodes
         self._known_left = True
@@ -103,7 +102,7 @@ class KeptNodes:
         if not found:
             self._passes, self._told = {}, frozenset()
             return
-        snapshot = read_live_snapshot(self._client, self._own_namespace)
+        snapshot = self._picture.snapshot()
         self._show_kept_nodes(len(standing_fences(snapshot)))
         self._release(found, snapshot, policies)
         self._tell(snapshot)

@@ -21,6 +21,7 @@ from berth_descheduler.controller.decisions import ParsedPolicy
 from berth_descheduler.plugins import PluginRegistry
 from berth_descheduler.plugins.registry import OWN_PLUGINS
 from berth_descheduler.policy import PolicyError, PolicyRun, RunDefaults, read_policy
+from berth_descheduler.snapshots import Picture
 from berth_kube.errors import ForbiddenError, InvalidObjectError, KubeError, ServerError
 from berth_kube.resources import NODES, PODS, RESERVATIONS
 from builders import FakeClock, meta
@@ -52,7 +53,7 @@ class World:
         leading = Leading(
             client=self.cluster,  # type: ignore[arg-type]
             clock=FakeClock(),
-            own_namespace="berth-system",
+            picture=Picture(self.cluster, "berth-system"),  # type: ignore[arg-type]
             known_policies=lambda: self.policies,
             known_plans=lambda: self.plans,
             show_kept_nodes=self.kept.append,
