@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TypeAlias, assert_never
 
 from berth_core import MoveReason, PlannedMove, count
-from berth_descheduler.planner.settings import PlannerSettings
+from berth_descheduler.planner import PlannerSettings
 
 
 class PlanLimit(Enum):

@@ -8,9 +8,9 @@ from typing import Final, assert_never
 from berth_core import MoveReason, ObjectReference, PlannedMove, Snapshot
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refuser
 from berth_descheduler.migration.validation.handwritten_limits import MoveLimits
-from berth_descheduler.planner.problem import Problem, source_refusal
-from berth_descheduler.planner.settings import EvictableNamespaces, PlannerSettings
-from berth_descheduler.planner.simulation import NodeIndex, PodIndex, State, protected_amounts
+from berth_descheduler.planner import EvictableNamespaces, NodeIndex, PlannerSettings, PodIndex, Problem, State
+from berth_descheduler.planner.problem import source_refusal
+from berth_descheduler.planner.simulation import protected_amounts
 
 _NOT_CLOSED: Final = "it is preemptable no more, or the lent node {} is not closed: no pod leaves it without a place"
 
