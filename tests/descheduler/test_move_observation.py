@@ -21,10 +21,18 @@ from berth_core.reservations import (
     Slot,
     SlotState,
 )
-from berth_descheduler.migration.moves.facts import Eviction, MoveFacts, Presence, ReplicaCounts, ReservationProgress
-from berth_descheduler.migration.moves.memory import MoveProgress, start_progress
+from berth_descheduler.migration.moves.facts import MoveFacts, Presence, ReplicaCounts, ReservationProgress
+from berth_descheduler.migration.moves.memory import (
+    EvictedPod,
+    Eviction,
+    MoveMemory,
+    NodeProblems,
+    Place,
+    Since,
+    remember,
+)
 from berth_descheduler.migration.moves.next_step import next_step
-from berth_descheduler.migration.moves.observation import ReplicaCounter, derive_facts, observe_wave, read_place
+from berth_descheduler.migration.moves.observation import ReplicaCounter, observe_others, observe_wave, read_place
 from berth_descheduler.migration.moves.steps import Finish
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.settings import MoveTimeouts
@@ -108,7 +116,7 @@ def test_why_a_hand_over_is_not_proven_is_said() -> None:
 # --- one move -------------------------------------------------------------------------------------------------------
 
 
-def progress(name: str = "web-1", *, owner: str = "web", source: str = "source", wave: int = 1) -> MoveProgress:
+def progress(name: str = "web-1", *, owner: str = "web", source: str = "source", wave: int = 1) -> MoveMemory:
     move = PlannedMove(
         namespace="default",
         pod=name,
@@ -118,20 +126,25 @@ def progress(name: str = "web-1", *, owner: str = "web", source: str = "source",
         target="target",
         wave=wave,
     )
-    return start_progress("plan-1", zlib.crc32(name.encode()), move, None)
+    return remember("plan-1", zlib.crc32(name.encode()), move)
 
 
 def observed(
-    *moves: tuple[MoveProgress, ReservationStatus | None, Pod | None], more: tuple[Pod, ...] = ()
+    *moves: tuple[MoveMemory, ReservationStatus | None, Pod | None], more: tuple[Pod, ...] = ()
 ) -> ObservedPlan:
     reservations = {one.key: reservation(one.reservation, status=seen) for one, seen, _ in moves if seen is not None}
     pods = {found.metadata.uid: found for found in (*(p for _, _, p in moves if p), *more)}
     return ObservedPlan(reservations=reservations, pods=pods)
 
 
-def facts_of(one: MoveProgress, seen: ObservedPlan, *others: MoveProgress, now: float = NOW) -> MoveFacts:
+def facts_of(one: MoveMemory, seen: ObservedPlan, *others: MoveMemory, now: float = NOW) -> MoveFacts:
     look = observe_wave([one, *others], seen, now, GAP)
-    return derive_facts(one, look, stop=MoveReason.NONE, stopping_since=None, source_lost=False)
+    others = observe_others(one, look, stop=MoveReason.NONE, stopping_since=None, source_lost=False)
+    return MoveFacts(one, look.observations[one.index], others)
+
+
+def since(facts: MoveFacts, event: Since) -> float | None:
+    return facts.memory.waits.since(event)
 
 
 AVAILABLE_STATUS = status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READY)
@@ -149,30 +162,31 @@ AVAILABLE_STATUS = status(ReservationPhase.AVAILABLE, HELD_SLOT, AVAILABLE, READ
 )
 def test_where_the_pod_is_is_told_by_its_uid(claim: str, seen: Pod | None, want: Presence) -> None:
     one = progress()
-    assert facts_of(one, observed((one, None, seen))).presence is want, claim
+    assert facts_of(one, observed((one, None, seen))).seen.presence is want, claim
 
 
 def test_a_reservation_just_made_may_be_unseen_for_a_while_however_long_its_making_took() -> None:
     one = progress()
-    one.asked, one.asked_at, one.reserving_since = True, NOW, NOW - 2 * GAP
+    one.place = Place(asked=True)
+    one.waits = one.waits.begin(Since.CREATED, NOW).begin(Since.RESERVING, NOW - 2 * GAP)
     here = observed((one, None, pod("web-1", node="source")))
-    assert facts_of(one, here, now=NOW + GAP - 1).place is ReservationProgress.PENDING
-    assert facts_of(one, here, now=NOW + GAP).place is ReservationProgress.LOST
+    assert facts_of(one, here, now=NOW + GAP - 1).seen.place is ReservationProgress.PENDING
+    assert facts_of(one, here, now=NOW + GAP).seen.place is ReservationProgress.LOST
 
 
 def test_a_reservation_that_was_seen_and_is_not_there_was_deleted() -> None:
     one = progress()
     here = pod("web-1", node="source")
-    one.asked, one.asked_at = True, NOW
+    one.place, one.waits = Place(asked=True), one.waits.begin(Since.CREATED, NOW)
     facts_of(one, observed((one, AVAILABLE_STATUS, here)))
-    assert facts_of(one, observed((one, None, here))).place is ReservationProgress.LOST
+    assert facts_of(one, observed((one, None, here))).seen.place is ReservationProgress.LOST
 
 
 def test_who_took_the_place_and_where_it_really_runs() -> None:
     one = progress()
     newcomer = pod("web-9", uid="new", node="elsewhere")
     seen = observed((one, status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "new")), None), more=(newcomer,))
-    replacement = facts_of(one, seen).replacement
+    replacement = facts_of(one, seen).seen.replacement
     assert replacement is not None
     assert (replacement.name, replacement.node, replacement.ready) == ("web-9", "elsewhere", True)
 
@@ -181,7 +195,7 @@ def test_a_job_pod_that_has_already_succeeded_counts_as_ready() -> None:
     one = progress()
     done = pod("web-9", uid="new", node="target", phase="Succeeded", ready=False)
     seen = observed((one, status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "new")), None), more=(done,))
-    replacement = facts_of(one, seen).replacement
+    replacement = facts_of(one, seen).seen.replacement
     assert replacement is not None
     assert replacement.ready
 
@@ -191,7 +205,7 @@ def test_an_interrupted_runs_eviction_is_told_by_a_pod_that_is_gone_beside_a_liv
     one.adopted = True
     facts = facts_of(one, observed((one, AVAILABLE_STATUS, None)))
     assert facts.evicted
-    assert facts.since.evicted == NOW
+    assert since(facts, Since.EVICTED) == NOW
 
 
 def test_a_pod_gone_without_a_reservation_was_not_evicted_by_an_interrupted_run() -> None:
@@ -206,7 +220,7 @@ ENDED = pod("web-1", node="source", phase="Succeeded")
 def test_a_pod_that_ended_by_itself_was_evicted_by_no_run_as_nobody_deletes_it() -> None:
     adopted, unanswered = progress(), progress()
     adopted.adopted = True
-    unanswered.eviction = Eviction.UNANSWERED
+    unanswered.pod = EvictedPod(Eviction.UNANSWERED)
     for one in (adopted, unanswered):
         assert not facts_of(one, observed((one, AVAILABLE_STATUS, ENDED))).evicted
         left = next_step(facts_of(one, observed((one, AVAILABLE_STATUS, ENDED))), MoveTimeouts(), NOW)
@@ -246,8 +260,8 @@ def test_a_place_counts_while_it_lasts(expires: str | None, gone: bool, want: Re
 # --- several moves --------------------------------------------------------------------------------------------------
 
 
-def evicted(one: MoveProgress) -> MoveProgress:
-    one.eviction = Eviction.SENT
+def evicted(one: MoveMemory) -> MoveMemory:
+    one.pod = EvictedPod(Eviction.SENT)
     return one
 
 
@@ -258,15 +272,19 @@ def test_held_places_evicted_pods_and_pods_that_stay_are_counted_by_controller()
         (second, AVAILABLE_STATUS, pod("web-2", node="source")),
         (third, AVAILABLE_STATUS, pod("api-1", node="source")),
     )
-    assert facts_of(first, seen, second, third).replicas == ReplicaCounts(held=2, awaiting_replacement=1, not_evicted=1)
-    assert facts_of(third, seen, first, second).replicas == ReplicaCounts(held=1, awaiting_replacement=0, not_evicted=1)
+    assert facts_of(first, seen, second, third).others.replicas == ReplicaCounts(
+        held=2, awaiting_replacement=1, not_evicted=1
+    )
+    assert facts_of(third, seen, first, second).others.replicas == ReplicaCounts(
+        held=1, awaiting_replacement=0, not_evicted=1
+    )
 
 
 def test_a_replacement_in_a_siblings_place_is_at_home() -> None:
     first, second = evicted(progress("web-1")), progress("web-2")
     taken = status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "new"))
     seen = observed((first, AVAILABLE_STATUS, None), (second, taken, pod("web-2", node="source")))
-    assert facts_of(second, seen, first).replicas == ReplicaCounts(held=1, awaiting_replacement=0, not_evicted=1)
+    assert facts_of(second, seen, first).others.replicas == ReplicaCounts(held=1, awaiting_replacement=0, not_evicted=1)
 
 
 def test_a_strangers_pod_in_a_place_makes_nobody_at_home() -> None:
@@ -279,15 +297,15 @@ def test_a_sibling_that_ended_in_anothers_place_still_balances_it() -> None:
     first.status = MoveStatus(namespace="default", pod="web-1", state=MoveState.ELSEWHERE)
     taken = status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "new"))
     seen = observed((first, None, None), (second, taken, pod("web-2", node="source")))
-    assert facts_of(second, seen, first).replicas.awaiting_replacement == 0
+    assert facts_of(second, seen, first).others.replicas.awaiting_replacement == 0
 
 
 def test_a_source_is_ready_when_every_pod_of_it_has_a_place() -> None:
     first, second, other = progress("web-1"), progress("web-2"), progress("web-3", source="other")
     pods = [pod(name, node="source") for name in ("web-1", "web-2", "web-3")]
     seen = observed((first, AVAILABLE_STATUS, pods[0]), (second, None, pods[1]), (other, AVAILABLE_STATUS, pods[2]))
-    assert not facts_of(first, seen, second, other).source_ready
-    assert facts_of(other, seen, first, second).source_ready
+    assert not facts_of(first, seen, second, other).others.source_ready
+    assert facts_of(other, seen, first, second).others.source_ready
 
 
 def test_a_drain_waits_for_the_places_of_all_its_moves() -> None:
@@ -297,10 +315,10 @@ def test_a_drain_waits_for_the_places_of_all_its_moves() -> None:
     def is_ready(place: ReservationStatus | None) -> bool:
         seen = observed((first, AVAILABLE_STATUS, pods[0]), (other, place, pods[1]))
         look = observe_wave([first, other], seen, NOW, GAP)
-        ready = derive_facts(
+        ready = observe_others(
             first, look, stop=MoveReason.NONE, stopping_since=None, source_lost=False, holds_all=True
         ).source_ready
-        assert facts_of(first, seen, other).source_ready
+        assert facts_of(first, seen, other).others.source_ready
         return ready
 
     assert not is_ready(None)
@@ -313,14 +331,14 @@ def test_a_finished_move_does_not_hold_its_source_up() -> None:
     first, second = progress("web-1"), progress("web-2")
     second.status = MoveStatus(namespace="default", pod="web-2", state=MoveState.SKIPPED)
     seen = observed((first, AVAILABLE_STATUS, pod("web-1", node="source")), (second, None, None))
-    assert facts_of(first, seen, second).source_ready
+    assert facts_of(first, seen, second).others.source_ready
 
 
 def test_the_wait_for_a_landing_begins_with_the_last_siblings_end() -> None:
     first, second = evicted(progress("web-1")), evicted(progress("web-2"))
-    first.gone_since = NOW - 50
+    first.waits = first.waits.begin(Since.GONE, NOW - 50)
     seen = observed((first, AVAILABLE_STATUS, None), (second, AVAILABLE_STATUS, None))
-    assert facts_of(first, seen, second).since.gone == NOW
+    assert facts_of(first, seen, second).gone_since == NOW
 
 
 # --- replacements that the webhook missed ---------------------------------------------------------------------------
@@ -341,7 +359,7 @@ def counts_after(
     phase = ReservationPhase.AVAILABLE
     seen = observed((one, status(phase, slot(state, owner), AVAILABLE, READY), None), more=more)
     facts_of(one, seen)
-    return facts_of(one, seen, now=NOW + gap).replicas
+    return facts_of(one, seen, now=NOW + gap).others.replicas
 
 
 def test_a_replacement_that_was_handed_no_place_is_at_home_where_it_runs() -> None:
@@ -377,7 +395,7 @@ FAILED = status(ReservationPhase.FAILED, slot(SlotState.LOST, "uid-web-9"))
 STARTING = newcomer(node="target", phase="Pending")
 
 
-def looked_at(one: MoveProgress, place: ReservationStatus | None, found: Pod, *, now: float = NOW) -> MoveFacts:
+def looked_at(one: MoveMemory, place: ReservationStatus | None, found: Pod, *, now: float = NOW) -> MoveFacts:
     return facts_of(one, observed((one, place, None), more=(found,)), now=now)
 
 
@@ -393,23 +411,28 @@ def test_a_pod_that_its_reservation_names_has_the_place_once_it_has_a_node(
     claim: str, place: ReservationStatus, want: ReservationProgress
 ) -> None:
     facts = looked_at(evicted(progress()), place, STARTING)
-    assert (facts.place, facts.is_taken, facts.since.taken, facts.since.started) == (want, True, NOW, None), claim
+    assert (facts.seen.place, facts.is_taken, since(facts, Since.TAKEN), since(facts, Since.STARTED)) == (
+        want,
+        True,
+        NOW,
+        None,
+    ), claim
     waiting = looked_at(evicted(progress()), PATH, newcomer(node=""))
-    assert (waiting.is_taken, waiting.since.taken) == (False, None)
+    assert (waiting.is_taken, since(waiting, Since.TAKEN)) == (False, None)
 
 
 def test_a_pod_keeps_its_place_when_its_reservation_is_collected() -> None:
     one = evicted(progress())
     looked_at(one, TAKEN, STARTING)
     facts = looked_at(one, None, newcomer(node="target"), now=NOW + 60)
-    assert facts.place is ReservationProgress.BOUND
-    assert facts.replacement is not None
-    assert (facts.since.taken, facts.since.started) == (NOW, NOW + 60)
+    assert facts.seen.place is ReservationProgress.BOUND
+    assert facts.seen.replacement is not None
+    assert (since(facts, Since.TAKEN), since(facts, Since.STARTED)) == (NOW, NOW + 60)
 
     restarted = evicted(progress())
     restarted.status = MoveStatus(namespace="default", pod="web-1", state=MoveState.EVICTED, replacement="web-9")
-    restarted.asked = True
-    assert looked_at(restarted, None, STARTING).place is ReservationProgress.BOUND
+    restarted.place = Place(asked=True)
+    assert looked_at(restarted, None, STARTING).seen.place is ReservationProgress.BOUND
 
 
 def test_another_pod_in_the_place_has_its_own_time() -> None:
@@ -417,7 +440,7 @@ def test_another_pod_in_the_place_has_its_own_time() -> None:
     looked_at(one, TAKEN, newcomer(node="target"))
     other = status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "uid-web-10"))
     facts = looked_at(one, other, newcomer("web-10", node="target", phase="Pending"), now=NOW + 60)
-    assert (facts.since.taken, facts.since.started) == (NOW + 60, None)
+    assert (since(facts, Since.TAKEN), since(facts, Since.STARTED)) == (NOW + 60, None)
 
 
 def test_a_pod_whose_label_the_operator_took_off_is_not_astray_while_its_place_is_not_recorded() -> None:
@@ -436,26 +459,28 @@ def test_what_keeps_a_replacement_back_is_timed_from_its_first_sight_on() -> Non
     stuck = msgspec.structs.replace(
         STARTING, status=msgspec.structs.replace(STARTING.status, container_statuses=(back_off,))
     )
-    assert looked_at(one, TAKEN, STARTING).trouble is None
-    first, second = (looked_at(one, TAKEN, stuck, now=NOW + seconds) for seconds in (5, 30))
-    assert first.trouble is not None
-    assert (first.trouble.reason, first.since.troubled) == (MoveReason.IMAGE_PULL_BACK_OFF, NOW + 5)
-    assert second.since.troubled == NOW + 5
-    assert looked_at(one, TAKEN, STARTING, now=NOW + 40).since.troubled is None
+    assert looked_at(one, TAKEN, STARTING).seen.trouble is None
+    first = looked_at(one, TAKEN, stuck, now=NOW + 5)
+    first_since = since(first, Since.TROUBLED)
+    second_since = since(looked_at(one, TAKEN, stuck, now=NOW + 30), Since.TROUBLED)
+    assert first.seen.trouble is not None
+    assert (first.seen.trouble.reason, first_since) == (MoveReason.IMAGE_PULL_BACK_OFF, NOW + 5)
+    assert second_since == NOW + 5
+    assert since(looked_at(one, TAKEN, STARTING, now=NOW + 40), Since.TROUBLED) is None
 
 
 def test_a_target_that_is_not_ready_explains_a_replacement_that_is_not() -> None:
     one = evicted(progress())
-    one.target_problem = "node target is not Ready: KubeletNotReady"
+    one.nodes = NodeProblems(target="node target is not Ready: KubeletNotReady")
     stuck = looked_at(one, TAKEN, STARTING)
-    assert stuck.trouble is not None
-    assert (stuck.trouble.reason, stuck.trouble.message) == (MoveReason.NODE_NOT_READY, one.target_problem)
-    assert looked_at(one, TAKEN, newcomer(node="target")).trouble is None
+    assert stuck.seen.trouble is not None
+    assert (stuck.seen.trouble.reason, stuck.seen.trouble.message) == (MoveReason.NODE_NOT_READY, one.nodes.target)
+    assert looked_at(one, TAKEN, newcomer(node="target")).seen.trouble is None
 
 
 def test_a_pod_asks_by_its_probes_for_the_time_of_its_replacement() -> None:
     one = progress()
     slow = Container(startup_probe=Probe(period_seconds=10, failure_threshold=30))
     here = pod("web-1", node="source", containers=(slow,))
-    assert facts_of(one, observed((one, AVAILABLE_STATUS, here))).start_seconds == 300
-    assert facts_of(one, observed((one, AVAILABLE_STATUS, None))).start_seconds == 300
+    assert facts_of(one, observed((one, AVAILABLE_STATUS, here))).memory.pod.start_seconds == 300
+    assert facts_of(one, observed((one, AVAILABLE_STATUS, None))).memory.pod.start_seconds == 300

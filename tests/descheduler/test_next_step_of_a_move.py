@@ -7,19 +7,13 @@ import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState
 from berth_descheduler.migration.moves.execution import keeps_its_node
-from berth_descheduler.migration.moves.facts import (
-    Eviction,
-    MoveFacts,
-    Presence,
-    Replacement,
-    ReplicaCounts,
-    ReservationProgress,
-    Since,
-)
+from berth_descheduler.migration.moves.facts import Presence, Replacement, ReplicaCounts, ReservationProgress
+from berth_descheduler.migration.moves.memory import Eviction
 from berth_descheduler.migration.moves.next_step import next_step
 from berth_descheduler.migration.moves.replacement_readiness import Trouble
 from berth_descheduler.migration.moves.steps import Evict, Finish, Reserve, Step, Wait
 from berth_descheduler.settings import MoveTimeouts
+from move_scenes import MoveScene, Since
 
 NOW = 1000.0
 RELEASED, KEPT = True, False
@@ -33,7 +27,7 @@ TIMEOUTS = MoveTimeouts(
     shutdown_seconds=15,
 )
 ONE_PLACE = ReplicaCounts(held=1, not_evicted=1)
-EVICTED = MoveFacts(
+EVICTED = MoveScene(
     target="target",
     presence=Presence.GONE,
     place=ReservationProgress.READY,
@@ -41,7 +35,7 @@ EVICTED = MoveFacts(
     replicas=ReplicaCounts(held=1, awaiting_replacement=1),
     since=Since(reserving=900, evicted=980, gone=985),
 )
-RESERVED = MoveFacts(target="target", place=ReservationProgress.READY, replicas=ONE_PLACE, since=Since(reserving=990))
+RESERVED = MoveScene(target="target", place=ReservationProgress.READY, replicas=ONE_PLACE, since=Since(reserving=990))
 RUNNING_ON_TARGET = Replacement(name="web-1", node="target", ready=True)
 UNREADY = replace(RUNNING_ON_TARGET, ready=False, detail="container app waits: ContainerCreating")
 STARTING = replace(EVICTED, place=ReservationProgress.BOUND, replacement=UNREADY)
@@ -53,7 +47,7 @@ REFUSED = Trouble(MoveReason.REFUSED_BY_KUBELET, "OutOfpods", is_final=True, has
 
 @dataclass(frozen=True)
 class Case:
-    facts: MoveFacts
+    scene: MoveScene
     want: type[Step] = Wait
     want_state: MoveState | None = None
     want_reason: MoveReason = MoveReason.NONE
@@ -61,8 +55,8 @@ class Case:
     want_words: str = ""
 
 
-def begun(place: ReservationProgress, seconds_ago: float = 1, **facts: object) -> MoveFacts:
-    return MoveFacts(
+def begun(place: ReservationProgress, seconds_ago: float = 1, **facts: object) -> MoveScene:
+    return MoveScene(
         target="target", place=place, replicas=ONE_PLACE, since=Since(reserving=NOW - seconds_ago), **facts
     )
 
@@ -78,7 +72,7 @@ CASES = {
     "a place whose pod went astray waits for a sibling that is still to move": Case(
         replace(EVICTED, replicas=ReplicaCounts(held=1, not_evicted=1, misplaced="elsewhere")), Wait, MoveState.EVICTED
     ),
-    "a pod on its source without a Reservation is reserved for": Case(MoveFacts(target="target"), Reserve),
+    "a pod on its source without a Reservation is reserved for": Case(MoveScene(target="target"), Reserve),
     "a Reservation that could not be made yet is tried again": Case(begun(ReservationProgress.NOT_CREATED), Reserve),
     "one that could not be made in time fails the move": Case(
         begun(ReservationProgress.NOT_CREATED, 60), Finish, MoveState.FAILED, MoveReason.RESERVATION_TIMEOUT, RELEASED
@@ -125,21 +119,21 @@ CASES = {
         RELEASED,
     ),
     "nothing is reserved while a sibling's replacement is not Ready": Case(
-        MoveFacts(target="target", siblings_ready=False, since=Since(siblings=980)),
+        MoveScene(target="target", since=Since(siblings=980)),
         Wait,
         MoveState.PENDING,
         want_words="are Ready",
     ),
     "a sibling's replacement has as long as its probes ask for": Case(
-        MoveFacts(target="target", siblings_ready=False, start_seconds=60, since=Since(siblings=970)),
+        MoveScene(target="target", start_seconds=60, since=Since(siblings=970)),
         Wait,
         MoveState.PENDING,
     ),
     "nothing is evicted while a sibling's replacement is not Ready": Case(
-        replace(RESERVED, siblings_ready=False, since=replace(RESERVED.since, siblings=980)), Wait, MoveState.RESERVED
+        replace(RESERVED, since=replace(RESERVED.since, siblings=980)), Wait, MoveState.RESERVED
     ),
     "a sibling's replacement that does not become Ready keeps the others where they are": Case(
-        MoveFacts(target="target", siblings_ready=False, since=Since(siblings=970)),
+        MoveScene(target="target", since=Since(siblings=970)),
         Finish,
         MoveState.SKIPPED,
         MoveReason.SIBLING_NOT_READY,
@@ -230,7 +224,7 @@ CASES = {
         replace(RESERVED, presence=Presence.LEAVING), Finish, MoveState.SKIPPED, MoveReason.POD_GONE, RELEASED
     ),
     "a pod that is gone before it was reserved for is skipped": Case(
-        MoveFacts(target="target", presence=Presence.GONE), Finish, MoveState.SKIPPED, MoveReason.POD_GONE, RELEASED
+        MoveScene(target="target", presence=Presence.GONE), Finish, MoveState.SKIPPED, MoveReason.POD_GONE, RELEASED
     ),
     "a deleted pod whose replacement takes the place lands": Case(
         replace(RESERVED, presence=Presence.GONE, place=ReservationProgress.BOUND, replacement=RUNNING_ON_TARGET),
@@ -238,7 +232,7 @@ CASES = {
         MoveState.LANDED,
     ),
     "nothing begins once the plan is stopped": Case(
-        MoveFacts(target="target", stop=MoveReason.PLAN_STOPPED),
+        MoveScene(target="target", stop=MoveReason.PLAN_STOPPED),
         Finish,
         MoveState.SKIPPED,
         MoveReason.PLAN_STOPPED,
@@ -482,7 +476,7 @@ CASES = {
     ),
 }
 
-NOWHERE = MoveFacts(target="")
+NOWHERE = MoveScene(target="")
 REMOVED = replace(NOWHERE, presence=Presence.GONE, eviction=Eviction.SENT, since=Since(evicted=980, gone=996))
 EVICTIONS = {
     "a pod that no node takes is evicted without a Reservation": Case(NOWHERE, Evict),
@@ -544,7 +538,7 @@ EVICTIONS = {
 
 @pytest.mark.parametrize("case", (CASES | EVICTIONS).values(), ids=CASES | EVICTIONS)
 def test_what_is_seen_decides_the_next_step(case: Case) -> None:
-    step = next_step(case.facts, TIMEOUTS, NOW)
+    step = next_step(case.scene.facts(), TIMEOUTS, NOW)
 
     assert type(step) is case.want
     if isinstance(step, Wait):
@@ -561,7 +555,7 @@ def test_every_move_ends_when_all_its_deadlines_are_over() -> None:
     unending = []
     targets = ("target", "")
     for target, presence, place, eviction, stop in product(targets, Presence, ReservationProgress, Eviction, stops):
-        facts = MoveFacts(
+        scene = MoveScene(
             target=target,
             presence=presence,
             place=place,
@@ -570,7 +564,7 @@ def test_every_move_ends_when_all_its_deadlines_are_over() -> None:
             replicas=ReplicaCounts(held=1),
             since=long_ago,
         )
-        step = next_step(facts, TIMEOUTS, now=10_000)
+        step = next_step(scene.facts(), TIMEOUTS, now=10_000)
         if not (isinstance(step, Finish) and step.state.terminal and (step.reason or step.message)):
             unending.append((presence, place, eviction, stop, step))
     assert not unending
@@ -579,10 +573,10 @@ def test_every_move_ends_when_all_its_deadlines_are_over() -> None:
 def test_no_pod_is_evicted_without_a_held_place_for_it() -> None:
     evicting = []
     for place, presence in product(ReservationProgress, Presence):
-        facts = MoveFacts(
+        scene = MoveScene(
             target="target", presence=presence, place=place, replicas=ReplicaCounts(held=0, not_evicted=1)
         )
-        if isinstance(next_step(facts, TIMEOUTS, NOW), Evict):
+        if isinstance(next_step(scene.facts(), TIMEOUTS, NOW), Evict):
             evicting.append((place, presence))
     assert not evicting
 

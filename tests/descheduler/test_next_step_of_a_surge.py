@@ -6,16 +6,8 @@ from itertools import product
 import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState
-from berth_descheduler.migration.moves.facts import (
-    Eviction,
-    MoveFacts,
-    Presence,
-    Replacement,
-    ReplicaCounts,
-    ReservationProgress,
-    Since,
-    Surge,
-)
+from berth_descheduler.migration.moves.facts import Presence, Replacement, ReplicaCounts, ReservationProgress
+from berth_descheduler.migration.moves.memory import Eviction
 from berth_descheduler.migration.moves.next_step import next_step
 from berth_descheduler.migration.moves.replacement_readiness import Trouble
 from berth_descheduler.migration.moves.steps import (
@@ -30,13 +22,14 @@ from berth_descheduler.migration.moves.steps import (
     Wait,
 )
 from berth_descheduler.settings import MoveTimeouts
+from move_scenes import MoveScene, Since, Surge
 
 NOW = 1000.0
 TIMEOUTS = MoveTimeouts(
     reserve_seconds=60, evict_seconds=120, land_seconds=90, ready_seconds=30, gap_seconds=5, shutdown_seconds=15
 )
 WANTED = Surge(wanted=True)
-RESERVED = MoveFacts(
+RESERVED = MoveScene(
     target="target",
     place=ReservationProgress.READY,
     replicas=ReplicaCounts(held=1, not_evicted=1),
@@ -68,8 +61,8 @@ CRASHING = Trouble(MoveReason.CRASH_LOOP_BACK_OFF, "container app: CrashLoopBack
 REFUSED = Trouble(MoveReason.REFUSED_BY_KUBELET, "OutOfcpu", is_final=True, has_ended=True)
 
 
-def let_go(facts: MoveFacts = LET_GO, **surge: object) -> MoveFacts:
-    return replace(facts, surge=replace(facts.surge, **surge))
+def let_go(scene: MoveScene = LET_GO, **surge: object) -> MoveScene:
+    return replace(scene, surge=replace(scene.surge, **surge))
 
 
 LOST_ANSWER = replace(let_go(RESERVED, asked=True), replicas=ReplicaCounts(), place=ReservationProgress.BOUND)
@@ -77,7 +70,7 @@ LOST_ANSWER = replace(let_go(RESERVED, asked=True), replicas=ReplicaCounts(), pl
 
 @dataclass(frozen=True)
 class Case:
-    facts: MoveFacts
+    scene: MoveScene
     want: type[Step]
     want_reason: str = ""
     want_words: str = ""
@@ -250,7 +243,7 @@ CASES = {
 @pytest.mark.parametrize("claim", CASES)
 def test_what_is_seen_decides_what_becomes_of_a_pod_that_surges(claim: str) -> None:
     case = CASES[claim]
-    step = next_step(case.facts, TIMEOUTS, NOW)
+    step = next_step(case.scene.facts(), TIMEOUTS, NOW)
 
     assert type(step) is case.want, step
     end = step.end if isinstance(step, TakeBack) else step
@@ -261,8 +254,8 @@ def test_what_is_seen_decides_what_becomes_of_a_pod_that_surges(claim: str) -> N
 
 def test_no_pod_that_was_let_go_is_evicted_before_another_serves() -> None:
     for place, eviction, stop, available in product(ReservationProgress, Eviction, MoveReason, (True, False)):
-        facts = replace(let_go(LET_GO, available=available), place=place, stop=stop, eviction=eviction)
-        if isinstance(next_step(facts, TIMEOUTS, NOW), Evict):
+        scene = replace(let_go(LET_GO, available=available), place=place, stop=stop, eviction=eviction)
+        if isinstance(next_step(scene.facts(), TIMEOUTS, NOW), Evict):
             assert available
             assert place is ReservationProgress.BOUND
 
@@ -271,9 +264,9 @@ def test_no_pod_that_may_have_been_let_go_is_left_so() -> None:
     """A move whose pod is on its source ends by taking it back, never otherwise."""
     asked = let_go(RESERVED, asked=True)
     for before, place, eviction, stop in product((asked, LET_GO, AVAILABLE), ReservationProgress, Eviction, MoveReason):
-        facts = replace(before, place=place, stop=stop, eviction=eviction)
-        if not facts.evicted:
-            assert not isinstance(next_step(facts, TIMEOUTS, NOW + 10_000), Finish), facts
+        scene = replace(before, place=place, stop=stop, eviction=eviction)
+        if not scene.facts().evicted:
+            assert not isinstance(next_step(scene.facts(), TIMEOUTS, NOW + 10_000), Finish), scene
 
 
 def test_every_surge_ends_when_all_its_deadlines_are_over() -> None:
@@ -281,7 +274,7 @@ def test_every_surge_ends_when_all_its_deadlines_are_over() -> None:
     stops = (MoveReason.NONE, MoveReason.PLAN_STOPPED, MoveReason.INTERRUPTED)
     late = replace(LET_GO.surge, released_since=0, alone_since=0)
     for presence, place, eviction, stop in product(Presence, ReservationProgress, Eviction, stops):
-        facts = replace(
+        scene = replace(
             LET_GO, presence=presence, place=place, eviction=eviction, stop=stop, since=long_ago, surge=late
         )
-        assert isinstance(next_step(facts, TIMEOUTS, 10_000), TakeBack | Finish), facts
+        assert isinstance(next_step(scene.facts(), TIMEOUTS, 10_000), TakeBack | Finish), scene

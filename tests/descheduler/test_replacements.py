@@ -9,9 +9,9 @@ import pytest
 from berth_core.migration_plans import MoveState, MoveStatus, PlannedMove
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference, Reservation
-from berth_descheduler.migration.moves.facts import Presence, ReservationProgress
-from berth_descheduler.migration.moves.memory import MoveProgress, start_progress
-from berth_descheduler.migration.moves.observation import MoveObservation, ReplicaCounter, WaveObservation
+from berth_descheduler.migration.moves.facts import MoveObservation, Presence, ReservationProgress
+from berth_descheduler.migration.moves.memory import MoveMemory, Since, remember
+from berth_descheduler.migration.moves.observation import ReplicaCounter, WaveObservation
 from berth_descheduler.migration.moves.replacements import ControllerQuestions
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_kube.errors import ForbiddenError
@@ -66,12 +66,12 @@ SINCE, LATER, EARLIER = "2026-11-21T12:00:00Z", "2026-11-21T12:00:05Z", "2026-11
 WEB = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="uid-web", controller=True)
 
 
-def moved(kind: str = "ReplicaSet", api_version: str = "apps/v1") -> MoveProgress:
+def moved(kind: str = "ReplicaSet", api_version: str = "apps/v1") -> MoveMemory:
     """Return a move whose pod was evicted and is gone."""
     web = ObjectReference(api_version=api_version, kind=kind, name="web", uid="uid-web")
     move = PlannedMove(namespace="shop", pod="web-1", pod_uid="web-1", owner=web, source="a", target="b")
-    one = start_progress("plan", 0, move, MoveStatus(namespace="shop", pod="web-1", state=MoveState.EVICTED))
-    one.gone_since = GONE_AT
+    one = remember("plan", 0, move, MoveStatus(namespace="shop", pod="web-1", state=MoveState.EVICTED))
+    one.waits = one.waits.begin(Since.GONE, GONE_AT)
     return one
 
 
@@ -120,7 +120,7 @@ class Case:
     pods: tuple[Pod, ...] = ()
     placed: str = ""
     """The pod that has the place of another move."""
-    move: MoveProgress = field(default_factory=moved)
+    move: MoveMemory = field(default_factory=moved)
     seen: MoveObservation = FREE
     error: Exception | None = None
     seconds: float = GAP

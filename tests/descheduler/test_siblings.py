@@ -8,8 +8,7 @@ import pytest
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlannedMove
 from berth_core.objects import OwnerReference, Pod
 from berth_core.reservations import ObjectReference
-from berth_descheduler.migration.moves.facts import Eviction
-from berth_descheduler.migration.moves.memory import MoveProgress, start_progress
+from berth_descheduler.migration.moves.memory import EvictedPod, Eviction, MoveMemory, remember
 from berth_descheduler.migration.moves.siblings import ReplicaTracker, find_unready
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from builders import pod
@@ -28,11 +27,11 @@ def progress(
     eviction: Eviction = Eviction.SENT,
     reason: MoveReason = MoveReason.NONE,
     was_ready: bool = True,
-) -> MoveProgress:
+) -> MoveMemory:
     web = ObjectReference(kind="ReplicaSet", name="web", uid="uid-web")
     move = PlannedMove(namespace="default", pod=name, pod_uid=name, owner=web, source="a", target="b", wave=wave)
-    one = start_progress("plan", 0, move, MoveStatus(namespace="default", pod=name, state=state, reason=reason.value))
-    one.eviction, one.was_ready = eviction, was_ready
+    one = remember("plan", 0, move, MoveStatus(namespace="default", pod=name, state=state, reason=reason.value))
+    one.pod = EvictedPod(eviction, was_ready=was_ready)
     return one
 
 
@@ -42,7 +41,7 @@ def newcomer(name: str = "web-9", **rest: Any) -> Pod:  # noqa: ANN401 - a build
 
 @dataclass(frozen=True)
 class Case:
-    earlier: tuple[MoveProgress, ...]
+    earlier: tuple[MoveMemory, ...]
     pods: tuple[Pod, ...] = ()
     want: bool = False
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from berth_core import MoveReason, PermanentError, PlannedMove, RetryableError
-from berth_descheduler.migration.moves.facts import Eviction
+from berth_descheduler.migration.moves.memory import Eviction
 from berth_descheduler.migration.moves.reservation_request import _DEFAULT_GRACE_SECONDS, grace_seconds, why_not_movable
 from berth_descheduler.migration.operator.liveness import OperatorLiveness
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck

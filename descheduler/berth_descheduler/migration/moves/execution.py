@@ -4,35 +4,39 @@ Moves are level-triggered, like rooms: a killed run leaves Reservations and evic
 from what it observes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import assert_never
 
 import structlog
 
-from berth_core import BerthError, MigrationPlan, MoveMethod, MoveReason, MoveState, MoveStatus, Pod
+from berth_core import BerthError, MigrationPlan, MoveMethod, MoveReason, MoveState, MoveStatus
 from berth_descheduler import telemetry
 from berth_descheduler.migration.background_calls import BackgroundCalls
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests.plans import PlanIdentity
 from berth_descheduler.migration.moves.eviction_request import EvictAnswer, evict
-from berth_descheduler.migration.moves.facts import Eviction, Presence, Replacement
-from berth_descheduler.migration.moves.memory import MoveProgress, OwnerKey, start_progress
+from berth_descheduler.migration.moves.facts import MoveFacts, was_evicted
+from berth_descheduler.migration.moves.memory import (
+    Eviction,
+    MoveMemory,
+    NodeProblems,
+    OwnerKey,
+    Refused,
+    Since,
+    remember,
+)
 from berth_descheduler.migration.moves.next_step import next_step
 from berth_descheduler.migration.moves.observation import (
-    MoveObservation,
     WaveObservation,
-    derive_facts,
-    is_released,
+    find_doubtful_nodes,
     note_unready_replicas,
+    observe_others,
     observe_wave,
-    owner_key,
     placed_pods,
-    runs_without_handover,
-    was_evicted,
 )
-from berth_descheduler.migration.moves.replacements import ControllerQuestions, made_since
+from berth_descheduler.migration.moves.replacements import ControllerQuestions, find_successors
 from berth_descheduler.migration.moves.reservation_request import ReserveAnswer, reserve
 from berth_descheduler.migration.moves.steps import (
     Evict,
@@ -45,6 +49,7 @@ from berth_descheduler.migration.moves.steps import (
     TakeBack,
     Wait,
 )
+from berth_descheduler.migration.moves.surge_observation import note_release, note_turns
 from berth_descheduler.migration.moves.surge_requests import (
     LookAnswer,
     ReleaseAnswer,
@@ -52,111 +57,15 @@ from berth_descheduler.migration.moves.surge_requests import (
     evict_released,
     give_back,
     look_again,
-    note_of,
     release,
 )
 from berth_descheduler.migration.nodes.unready import NodeQuestions
 from berth_descheduler.migration.plans.events import announce_eviction, announce_surge
 from berth_descheduler.migration.plans.watch import ObservedPlan
-from berth_descheduler.migration.retries import backoff_seconds
+from berth_descheduler.migration.retries import Retry, backoff_seconds
 from berth_kube import RESERVATIONS, NotFoundError, SurgeEligibility
 
 _LOG = structlog.get_logger(__name__)
-
-
-def find_successors(
-    wave: Sequence[MoveProgress], observed_wave: WaveObservation, observed: ObservedPlan, begun: str
-) -> None:
-    """Give each pod that is gone without a place one that its controller has made since the plan began."""
-    gone = [one for one in wave if one.move.is_eviction and _is_gone(observed_wave, one)]
-    known = {one.move.pod_uid for one in wave}
-    made: dict[OwnerKey, list[Pod]] = {one.replicas: [] for one in gone}
-    for pod in sorted(observed.pods.values(), key=lambda one: one.key) if gone else ():
-        is_new = pod.metadata.uid not in known and (pod.metadata.creation_timestamp or "") >= begun
-        if is_new and not pod.is_terminating and (replicas := owner_key(pod)) in made:
-            made[replicas].append(pod)
-    for one in gone:
-        if made[one.replicas]:
-            pod = made[one.replicas].pop()
-            seen = Replacement(pod.metadata.name, pod.spec.node_name, pod.is_ready)
-            observation = observed_wave.observations[one.index]
-            observed_wave.observations[one.index] = replace(observation, replacement=seen)
-
-
-def find_doubtful_nodes(
-    wave: Sequence[MoveProgress], observed_wave: WaveObservation, now: float, gap_seconds: float
-) -> frozenset[str]:
-    """Return the targets on which replacements have not been Ready for `gap_seconds`, and likewise the sources.
-
-    A pod on its way out has its grace period before.
-    """
-    nodes: set[str] = set()
-    for progress in (move for move in wave if not move.finished):
-        sight, move = observed_wave.observations[progress.index], progress.move
-        taken, evicted = progress.taken_since, progress.evicted_since
-        if sight.replacement is not None and taken is not None and now - taken >= gap_seconds:
-            nodes |= {move.target} if sight.replacement.node == move.target and not sight.replacement.ready else set()
-        if sight.presence is Presence.LEAVING and evicted is not None:
-            nodes |= {move.source} if now - evicted >= progress.grace_seconds + gap_seconds else set()
-    return frozenset(nodes)
-
-
-def note_turns(wave: Sequence[MoveProgress], waiting: Collection[int] = ()) -> None:
-    """Let one move of each controller surge at a time, the one that has begun or else the first.
-
-    Pods of moves that are `waiting` for others stay, whichever way they go.
-    """
-    left = [one for one in wave if one.surge.wanted and not one.finished]
-    first: dict[OwnerKey, MoveProgress] = {}
-    for progress in sorted(left, key=lambda one: (not _is_let_go(one), one.index in waiting, not _is_open(one))):
-        first.setdefault(progress.replicas, progress)
-    for progress in wave:
-        in_turn = first.get(progress.replicas, progress) is progress or not progress.surge.wanted
-        in_turn = in_turn and progress.index not in waiting and not progress.postponed
-        if progress.surge.in_turn is not in_turn:
-            progress.surge = replace(progress.surge, in_turn=in_turn)
-
-
-def note_release(
-    progress: MoveProgress, observation: MoveObservation, observed: ObservedPlan, now: float, others: Collection[str]
-) -> None:
-    """Update what is seen of a pod that was let go, and of its replacement.
-
-    A restarted run knows the pod by its label, and so does one whose request got no answer; the waits begin anew.
-    `others` are the uids of pods that have places of the plan: those beside its own are replacements of siblings. None
-    of them is misplaced, with or without the label of the hand-over: the operator takes that off once the pod runs.
-    """
-    surge, pod = progress.surge, observed.pods.get(progress.move.pod_uid)
-    if not surge.released and surge.wanted and pod is not None and is_released(pod):
-        progress.attempts, progress.retry_at, progress.blocked_since = 0, None, None
-        seconds = note_of(pod).min_ready_seconds
-        surge = replace(surge, released=True, released_since=now, min_ready_seconds=seconds)
-    if not surge.released:
-        return
-    seen = observation.replacement
-    living = {
-        name: pod
-        for name, pod in made_since(progress, observed).items()
-        if pod.metadata.uid not in others or (seen is not None and name == seen.name)
-    }
-    ready = seen is not None and seen.ready and seen.node == progress.move.target and seen.name in living
-    ready_since = (surge.ready_since if surge.ready_since is not None else now) if ready else None
-    at_home = {*others, progress.taken_by} if progress.reserved_at else {pod.metadata.uid for pod in living.values()}
-    strangers = (pod for pod in living.values() if pod.metadata.uid not in at_home)
-    misplaced = next((stranger.spec.node_name for stranger in strangers if runs_without_handover(stranger)), "")
-    since, alone_since = surge.misplaced_since, surge.alone_since
-    progress.surge = replace(
-        surge,
-        ready_since=ready_since,
-        available=ready_since is not None and now - ready_since >= surge.min_ready_seconds,
-        misplaced=misplaced,
-        misplaced_since=(now if since is None else since) if misplaced else None,
-        alone_since=None if living else (now if alone_since is None else alone_since),
-    )
-
-
-def _is_gone(observed_wave: WaveObservation, progress: MoveProgress) -> bool:
-    return observed_wave.observations[progress.index].presence is Presence.GONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +96,7 @@ class MoveController:
     """Reconciles the moves of one plan."""
 
     def __init__(
-        self, context: PlanContext, calls: BackgroundCalls, plan: MigrationPlan, moves: Sequence[MoveProgress]
+        self, context: PlanContext, calls: BackgroundCalls, plan: MigrationPlan, moves: Sequence[MoveMemory]
     ) -> None:
         self._context = context
         self._settings = context.execution
@@ -208,299 +117,299 @@ class MoveController:
         """Return the moves' statuses, in the order of the plan."""
         return tuple(one.status for one in self._moves)
 
-    def reconcile(self, wave: Sequence[MoveProgress], observed: ObservedPlan, wave_context: WaveContext) -> None:
+    def reconcile(self, wave: Sequence[MoveMemory], observed: ObservedPlan, wave_context: WaveContext) -> None:
         """Observe a wave once, then decide and act for each move."""
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
         horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
         note_turns(wave, wave_context.waiting)
-        for progress in wave:
-            progress.target_problem = self._nodes.problem_of(progress.move.target)
-            progress.source_problem = self._nodes.problem_of(progress.move.source)
+        for memory in wave:
+            source, target = memory.move.source, memory.move.target
+            memory.nodes = NodeProblems(self._nodes.problem_of(source), self._nodes.problem_of(target))
         observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
         find_successors(wave, observed_wave, observed, self._begun)
         self._questions.ask(wave, observed_wave, observed, now)
         self._nodes.ask(find_doubtful_nodes(wave, observed_wave, now, timeouts.gap_seconds), now)
         counts, placed = _count_open(wave), placed_pods(observed)
-        for progress in wave:
-            if progress.finished or progress.in_flight:
+        for memory in wave:
+            if memory.finished or memory.in_flight:
                 continue
-            note_unready_replicas(progress, wave_context.unready, now)
-            note_release(progress, observed_wave.observations[progress.index], observed, now, placed)
-            facts = derive_facts(
-                progress,
+            note_unready_replicas(memory, wave_context.unready, now)
+            seen = observed_wave.observations[memory.index]
+            note_release(memory, seen, observed, now, placed)
+            others = observe_others(
+                memory,
                 observed_wave,
                 stop=wave_context.stop,
                 stopping_since=wave_context.stopping_since,
-                source_lost=progress.move.source in self.lost_sources and not progress.move.stands_alone,
+                source_lost=memory.move.source in self.lost_sources and not memory.move.stands_alone,
                 holds_all=self._settings.holds_all,
             )
-            self._act(progress, next_step(facts, timeouts, now), observed_wave, counts)
+            self._act(memory, next_step(MoveFacts(memory, seen, others), timeouts, now), observed_wave, counts)
 
-    def skip(self, progress: MoveProgress, reason: MoveReason, message: str) -> None:
+    def skip(self, memory: MoveMemory, reason: MoveReason, message: str) -> None:
         """End a move for which nothing was begun."""
-        self._set_status(progress, MoveState.SKIPPED, reason, message)
+        self._set_status(memory, MoveState.SKIPPED, reason, message)
         if keeps_its_node(MoveState.SKIPPED, reason, evicted=False):
-            self.lost_sources.add(progress.move.source)
+            self.lost_sources.add(memory.move.source)
 
-    def fail(self, progress: MoveProgress, message: str) -> None:
+    def fail(self, memory: MoveMemory, message: str) -> None:
         """End a move that does not end by itself."""
-        self._set_status(progress, MoveState.FAILED, MoveReason.PLAN_STOPPED, message)
+        self._set_status(memory, MoveState.FAILED, MoveReason.PLAN_STOPPED, message)
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
-    def _act(self, progress: MoveProgress, step: Step, observed_wave: WaveObservation, counts: _Counts) -> None:
+    def _act(self, memory: MoveMemory, step: Step, observed_wave: WaveObservation, counts: _Counts) -> None:
         match step:
             case Reserve():
-                self._begin_reserve(progress, counts)
+                self._begin_reserve(memory, counts)
             case Postpone():
-                self._begin_postpone(progress, step.message)
+                self._begin_postpone(memory, step.message)
             case Release():
-                self._begin_release(progress, observed_wave)
+                self._begin_release(memory, observed_wave)
             case Evict():
-                self._begin_evict(progress, observed_wave, counts)
+                self._begin_evict(memory, observed_wave, counts)
             case LookAgain():
-                self._look_again(progress)
+                self._look_again(memory)
             case TakeBack():
-                self._begin_take_back(progress, step.end)
+                self._begin_take_back(memory, step.end)
             case Wait():
-                self._set_state(progress, observed_wave, step.state, message=step.message)
+                self._set_state(memory, observed_wave, step.state, message=step.message)
             case Finish():
-                self._finish(progress, step, observed_wave)
+                self._finish(memory, step, observed_wave)
             case _:
                 assert_never(step)
 
-    def _begin_reserve(self, progress: MoveProgress, counts: _Counts) -> None:
+    def _begin_reserve(self, memory: MoveMemory, counts: _Counts) -> None:
         """Request a place, unless enough moves are under way.
 
         The moves of one source begin together.
         """
         now = self._context.clock.monotonic()
-        source = progress.move.source
-        if progress.retry_at is not None and now < progress.retry_at:
+        source = memory.move.source
+        if memory.retry.is_too_early(now):
             return
-        if progress.reserving_since is None:
+        if memory.waits.since(Since.RESERVING) is None:
             if counts.open_moves >= self._settings.max_open_moves and source not in counts.open_sources:
                 return
             counts.open_moves += 1
             counts.open_sources.add(source)
-            progress.reserving_since = now
-        client, ttl = self._context.client, self._settings.ttl * progress.turn
-        self._set_status(progress, MoveState.RESERVING)
+            memory.waits = memory.waits.begin(Since.RESERVING, now)
+        client, ttl = self._context.client, self._settings.ttl * memory.turn.number
+        self._set_status(memory, MoveState.RESERVING)
         self._calls.make_for(
-            progress,
-            lambda: reserve(client, self._plan, progress.index, progress.move, ttl, self._eligibility),
-            lambda answer: self._reserved(progress, answer),
+            memory,
+            lambda: reserve(client, self._plan, memory.index, memory.move, ttl, self._eligibility),
+            lambda answer: self._reserved(memory, answer),
         )
 
-    def _reserved(self, progress: MoveProgress, answer: ReserveAnswer) -> None:
+    def _reserved(self, memory: MoveMemory, answer: ReserveAnswer) -> None:
         if answer.created:
-            progress.asked, progress.asked_at = True, self._context.clock.monotonic()
-            longest = self._settings.max_grace.total_seconds()
-            progress.was_ready, progress.grace_seconds = answer.was_ready, min(answer.grace_seconds, longest)
-            progress.attempts, progress.retry_at = 0, None
-            _LOG.info(telemetry.RESERVED, **self._keys(progress))
-            self._evict_first(progress, answer.not_surge)
+            memory.place = replace(memory.place, asked=True)
+            memory.waits = memory.waits.begin_anew(Since.CREATED, self._context.clock.monotonic())
+            grace_seconds = self._limited_grace(answer.grace_seconds)
+            memory.pod = replace(memory.pod, was_ready=answer.was_ready, grace_seconds=grace_seconds)
+            memory.retry = Retry()
+            _LOG.info(telemetry.RESERVED, **self._keys(memory))
+            self._evict_first(memory, answer.not_surge)
             return
-        progress.refusal, progress.refusal_detail = answer.refusal, answer.detail
+        memory.refused = Refused(answer.refusal, answer.detail)
         if not answer.refusal:
-            self._back_off(progress, answer.detail, None, telemetry.CALL_FAILED)
+            self._back_off(memory, answer.detail, None, telemetry.CALL_FAILED)
 
-    def _begin_postpone(self, progress: MoveProgress, message: str) -> None:
+    def _begin_postpone(self, memory: MoveMemory, message: str) -> None:
         """Delete a Reservation that is not held before its turn; until it is gone, time after time."""
         now = self._context.clock.monotonic()
-        if progress.postponed and progress.retry_at is not None and now < progress.retry_at:
+        if memory.place.postponed and memory.retry.is_too_early(now):
             return
-        if not progress.postponed:
+        if not memory.place.postponed:
             text = f"its place is asked for again in its turn: {message}"
-            progress.asked = progress.seen = False
-            self._set_status(progress, MoveState.PENDING, message=text)
-        progress.postponed, progress.ahead = True, False
-        progress.asked_at, progress.reserving_since = None, None
-        progress.refusal, progress.refusal_detail = MoveReason.NONE, ""
-        progress.retry_at = now + backoff_seconds(1)
-        self._calls.make_for(progress, lambda: self._release(progress))
+            memory.place = replace(memory.place, asked=False, seen=False, postponed=True)
+            self._set_status(memory, MoveState.PENDING, message=text)
+        memory.turn = replace(memory.turn, ahead=False)
+        memory.waits = memory.waits.end(Since.CREATED, Since.RESERVING)
+        memory.refused = Refused()
+        memory.retry = replace(memory.retry, at=now + backoff_seconds(1))
+        self._calls.make_for(memory, lambda: self._release(memory))
 
-    def _begin_evict(self, progress: MoveProgress, observed_wave: WaveObservation, counts: _Counts) -> None:
+    def _begin_evict(self, memory: MoveMemory, observed_wave: WaveObservation, counts: _Counts) -> None:
         """Request the eviction of a move's pod; one without a place begins with it, unless enough are under way.
 
         It counts as done for the siblings until the answer says otherwise.
         """
-        if progress.move.is_eviction and not _is_open(progress):
+        if memory.move.is_eviction and not memory.is_open:
             if counts.open_moves >= self._settings.max_open_moves:
                 return
             counts.open_moves += 1
-        progress.eviction = Eviction.SENT
-        client, move, rules = self._context.client, progress.move, self._context.pre_eviction_check
-        if progress.surge.released:
-            asked = None if progress.surge.ownerless else rules
+        memory.pod = replace(memory.pod, answer=Eviction.SENT)
+        client, move, rules = self._context.client, memory.move, self._context.pre_eviction_check
+        if memory.surge.released:
+            asked = None if memory.surge.ownerless else rules
             self._calls.make_for(
-                progress,
+                memory,
                 lambda: evict_released(client, move, asked),
-                lambda answer: self._evicted(progress, answer),
+                lambda answer: self._evicted(memory, answer),
             )
             return
-        observed_wave.count_eviction(progress)
+        observed_wave.count_eviction(memory)
         self._calls.make_for(
-            progress,
+            memory,
             lambda: evict(client, move, self._context.operator, rules),
-            lambda answer: self._evicted(progress, answer),
+            lambda answer: self._evicted(memory, answer),
         )
 
-    def _evicted(self, progress: MoveProgress, answer: EvictAnswer) -> None:
+    def _evicted(self, memory: MoveMemory, answer: EvictAnswer) -> None:
         now = self._context.clock.monotonic()
-        progress.eviction, progress.eviction_detail = answer.eviction, answer.detail
-        if answer.is_gone and (progress.index in self._unanswered or progress.adopted):
-            progress.eviction = Eviction.UNANSWERED  # an earlier request, or one of the interrupted run, did it
+        eviction = answer.eviction
+        if answer.is_gone and (memory.index in self._unanswered or memory.adopted):
+            eviction = Eviction.UNANSWERED  # an earlier request, or one of the interrupted run, did it
+        memory.pod = replace(memory.pod, answer=eviction, detail=answer.detail)
         match answer.eviction:
             case Eviction.SENT:
-                progress.evicted_since = now
-                if progress.move.is_eviction:
-                    longest = self._settings.max_grace.total_seconds()
-                    progress.grace_seconds = min(answer.grace_seconds, longest)
-                self._set_status(progress, MoveState.EVICTED)
-                _LOG.info(telemetry.EVICTED, **self._keys(progress))
+                memory.waits = memory.waits.begin_anew(Since.EVICTED, now)
+                if memory.move.is_eviction:  # others had their pods read when their places were asked for
+                    memory.pod = replace(memory.pod, grace_seconds=self._limited_grace(answer.grace_seconds))
+                self._set_status(memory, MoveState.EVICTED)
+                _LOG.info(telemetry.EVICTED, **self._keys(memory))
                 client, clock = self._context.client, self._context.clock
-                self._calls.make(lambda: announce_eviction(client, clock, self._plan.name, progress.move))
+                self._calls.make(lambda: announce_eviction(client, clock, self._plan.name, memory.move))
             case Eviction.BLOCKED | Eviction.INTERCEPTED | Eviction.UNANSWERED:
                 if answer.eviction is Eviction.UNANSWERED:
-                    self._unanswered.add(progress.index)
-                progress.evicted_since = progress.evicted_since or now
-                progress.blocked_since = progress.blocked_since or now
-                self._back_off(progress, answer.detail, answer.retry_after_seconds, telemetry.EVICTION_BLOCKED)
+                    self._unanswered.add(memory.index)
+                memory.waits = memory.waits.begin(Since.EVICTED, now).begin(Since.BLOCKED, now)
+                self._back_off(memory, answer.detail, answer.retry_after_seconds, telemetry.EVICTION_BLOCKED)
             case Eviction.REFUSED | Eviction.NOT_SENT:
-                progress.refusal, progress.refusal_detail = answer.refusal, answer.detail
-                is_back = progress.surge.ownerless and answer.eviction is Eviction.NOT_SENT
-                progress.surge = replace(progress.surge, returned=progress.surge.returned or is_back)
+                memory.refused = Refused(answer.refusal, answer.detail)
+                is_back = memory.surge.ownerless and answer.eviction is Eviction.NOT_SENT
+                memory.surge = replace(memory.surge, returned=memory.surge.returned or is_back)
             case _:
                 assert_never(answer.eviction)
 
-    def _look_again(self, progress: MoveProgress) -> None:
+    def _look_again(self, memory: MoveMemory) -> None:
         """Read a pod for which a request got no answer, and go on with what became of it."""
-        client, move = self._context.client, progress.move
+        client, move = self._context.client, memory.move
 
         def note(answer: LookAnswer) -> None:
             match answer:
                 case EvictAnswer():
-                    self._evicted(progress, answer)
+                    self._evicted(memory, answer)
                 case ReleaseAnswer():
-                    self._let_go(progress, answer)
+                    self._let_go(memory, answer)
                 case None:
-                    progress.is_untouched = True
+                    memory.pod = replace(memory.pod, is_untouched=True)
                 case _:
                     assert_never(answer)
 
-        self._calls.make_for(progress, lambda: look_again(client, move), note)
+        self._calls.make_for(memory, lambda: look_again(client, move), note)
 
     # --- surge moves ------------------------------------------------------------------------------------------------
 
-    def _begin_release(self, progress: MoveProgress, observed_wave: WaveObservation) -> None:
+    def _begin_release(self, memory: MoveMemory, observed_wave: WaveObservation) -> None:
         """Have the ReplicaSet let a pod go; for its siblings that counts as an eviction."""
-        observed_wave.count_eviction(progress)
-        progress.surge = replace(progress.surge, asked=True)
-        context, move, around = self._context, progress.move, self._eligibility
+        observed_wave.count_eviction(memory)
+        memory.surge = replace(memory.surge, asked=True)
+        context, move, around = self._context, memory.move, self._eligibility
         self._calls.make_for(
-            progress,
+            memory,
             lambda: release(context.client, self._plan, move, context.operator, context.pre_eviction_check, around),
-            lambda answer: self._let_go(progress, answer),
+            lambda answer: self._let_go(memory, answer),
         )
 
-    def _let_go(self, progress: MoveProgress, answer: ReleaseAnswer) -> None:
+    def _let_go(self, memory: MoveMemory, answer: ReleaseAnswer) -> None:
         now = self._context.clock.monotonic()
-        progress.eviction_detail = answer.detail
+        memory.pod = replace(memory.pod, detail=answer.detail)
         if answer.released:
-            progress.attempts, progress.retry_at, progress.blocked_since = 0, None, None
-            seconds = answer.min_ready_seconds
-            progress.surge = replace(progress.surge, released=True, released_since=now, min_ready_seconds=seconds)
-            _LOG.info(telemetry.LET_GO, **self._keys(progress))
-            self._announce(progress)
+            memory.note_released(answer.min_ready_seconds, now)
+            _LOG.info(telemetry.LET_GO, **self._keys(memory))
+            self._announce(memory)
         elif answer.not_surge:
-            self._evict_first(progress, answer.not_surge)
+            self._evict_first(memory, answer.not_surge)
         elif answer.refusal:
-            progress.refusal, progress.refusal_detail = answer.refusal, answer.detail
+            memory.refused = Refused(answer.refusal, answer.detail)
         else:
-            progress.blocked_since = progress.blocked_since or now
-            self._back_off(progress, answer.detail, answer.retry_after_seconds, telemetry.CALL_FAILED)
+            memory.waits = memory.waits.begin(Since.BLOCKED, now)
+            self._back_off(memory, answer.detail, answer.retry_after_seconds, telemetry.CALL_FAILED)
 
-    def _evict_first(self, progress: MoveProgress, reason: str) -> None:
+    def _evict_first(self, memory: MoveMemory, reason: str) -> None:
         """Have a pod that cannot surge evicted first."""
-        if reason and progress.surge.wanted:
-            progress.surge = replace(progress.surge, wanted=False, in_turn=True, asked=False, reason=reason)
+        if reason and memory.surge.wanted:
+            memory.surge = replace(memory.surge, wanted=False, in_turn=True, asked=False, reason=reason)
 
-    def _begin_take_back(self, progress: MoveProgress, end: Finish) -> None:
+    def _begin_take_back(self, memory: MoveMemory, end: Finish) -> None:
         """Take a released pod back until that has worked; the first refusal to evict it does not delay that."""
-        if progress.surge.end is None:
-            progress.surge = replace(progress.surge, end=end)
-            progress.attempts, progress.retry_at = 0, None
-        self._set_status(progress, MoveState.RESERVED, message=f"is given back to its ReplicaSet: {end.message}")
-        if progress.retry_at is not None and self._context.clock.monotonic() < progress.retry_at:
+        if memory.surge.end is None:
+            memory.surge = replace(memory.surge, end=end)
+            memory.retry = Retry()
+        self._set_status(memory, MoveState.RESERVED, message=f"is given back to its ReplicaSet: {end.message}")
+        if memory.retry.is_too_early(self._context.clock.monotonic()):
             return
-        client, move = self._context.client, progress.move
-        self._calls.make_for(
-            progress, lambda: give_back(client, move), lambda answer: self._given_back(progress, answer)
-        )
+        client, move = self._context.client, memory.move
+        self._calls.make_for(memory, lambda: give_back(client, move), lambda answer: self._given_back(memory, answer))
 
-    def _given_back(self, progress: MoveProgress, answer: ReturnAnswer) -> None:
-        progress.surge = replace(progress.surge, returned=answer.returned, ownerless=answer.ownerless)
+    def _given_back(self, memory: MoveMemory, answer: ReturnAnswer) -> None:
+        memory.surge = replace(memory.surge, returned=answer.returned, ownerless=answer.ownerless)
         if answer.returned:
-            _LOG.info(telemetry.TAKEN_BACK, **self._keys(progress))
-            if progress.surge.released:
-                self._announce(progress, progress.surge.end.message if progress.surge.end else "")
+            _LOG.info(telemetry.TAKEN_BACK, **self._keys(memory))
+            if memory.surge.released:
+                self._announce(memory, memory.surge.end.message if memory.surge.end else "")
         elif answer.ownerless:
-            progress.eviction, progress.blocked_since = Eviction.NOT_SENT, None
-            progress.attempts, progress.retry_at = 0, None
+            memory.pod = replace(memory.pod, answer=Eviction.NOT_SENT)
+            memory.waits = memory.waits.end(Since.BLOCKED)
+            memory.retry = Retry()
         else:
-            self._back_off(progress, answer.detail, None, telemetry.CALL_FAILED)
+            self._back_off(memory, answer.detail, None, telemetry.CALL_FAILED)
 
-    def _announce(self, progress: MoveProgress, back: str = "") -> None:
-        context, move = self._context, progress.move
+    def _announce(self, memory: MoveMemory, back: str = "") -> None:
+        context, move = self._context, memory.move
         self._calls.make(lambda: announce_surge(context.client, context.clock, self._plan.name, move, back))
 
-    def _back_off(self, progress: MoveProgress, detail: str, asked_for: float | None, event: str) -> None:
-        wait_seconds = backoff_seconds(progress.attempts, asked_for)
-        progress.attempts += 1
-        progress.retry_at = self._context.clock.monotonic() + wait_seconds
-        _LOG.info(event, **self._keys(progress), **{telemetry.KEY_MESSAGE: detail})
+    def _limited_grace(self, seconds: float) -> float:
+        """Return a pod's grace period, no longer than the policy lets pods have."""
+        return min(seconds, self._settings.max_grace.total_seconds())
 
-    def _finish(self, progress: MoveProgress, step: Finish, observed_wave: WaveObservation) -> None:
+    def _back_off(self, memory: MoveMemory, detail: str, asked_for: float | None, event: str) -> None:
+        memory.retry = memory.retry.after_refusal(self._context.clock.monotonic(), asked_for)
+        _LOG.info(event, **self._keys(memory), **{telemetry.KEY_MESSAGE: detail})
+
+    def _finish(self, memory: MoveMemory, step: Finish, observed_wave: WaveObservation) -> None:
         """End a move and delete its Reservation if no longer needed."""
-        sight = observed_wave.observations[progress.index]
-        if keeps_its_node(step.state, step.reason, evicted=was_evicted(progress, sight)):
-            self.lost_sources.add(progress.move.source)
+        sight = observed_wave.observations[memory.index]
+        if keeps_its_node(step.state, step.reason, evicted=was_evicted(memory, sight)):
+            self.lost_sources.add(memory.move.source)
         if step.reason is MoveReason.REPLACEMENT_GONE and step.release:  # no sibling has to wait for another any more
-            observed_wave.replicas_by_owner[progress.replicas].awaiting_replacement -= 1
-        if progress.surge.end is None:
-            self._set_state(progress, observed_wave, step.state, step.reason, step.message)
+            observed_wave.replicas_by_owner[memory.replicas].awaiting_replacement -= 1
+        if memory.surge.end is None:
+            self._set_state(memory, observed_wave, step.state, step.reason, step.message)
         else:  # what took its place is no replacement: the pod is where it was
-            self._set_status(progress, step.state, step.reason, step.message)
-        if step.release and (progress.reserving_since is not None or progress.seen):
-            self._calls.make_for(progress, lambda: self._release(progress))
+            self._set_status(memory, step.state, step.reason, step.message)
+        if step.release and (memory.waits.since(Since.RESERVING) is not None or memory.place.seen):
+            self._calls.make_for(memory, lambda: self._release(memory))
 
-    def _release(self, progress: MoveProgress) -> None:
+    def _release(self, memory: MoveMemory) -> None:
         """Delete the Reservation; where that fails, its TTL releases the place."""
         try:
-            self._context.client.delete(RESERVATIONS, progress.reservation, namespace=progress.move.namespace)
+            self._context.client.delete(RESERVATIONS, memory.reservation, namespace=memory.move.namespace)
         except NotFoundError:
             return
         except BerthError as error:
-            _LOG.warning(telemetry.RELEASE_FAILED, **self._keys(progress), **{telemetry.KEY_ERROR: str(error)})
+            _LOG.warning(telemetry.RELEASE_FAILED, **self._keys(memory), **{telemetry.KEY_ERROR: str(error)})
             return
-        _LOG.info(telemetry.RELEASED, **self._keys(progress))
+        _LOG.info(telemetry.RELEASED, **self._keys(memory))
 
     # --- reporting --------------------------------------------------------------------------------------------------
 
     def _set_state(
         self,
-        progress: MoveProgress,
+        memory: MoveMemory,
         observed_wave: WaveObservation,
         state: MoveState,
         reason: MoveReason = MoveReason.NONE,
         message: str = "",
     ) -> None:
         """Set a move's state and, where known, its replacement and node."""
-        seen = observed_wave.observations[progress.index].replacement
-        known = progress.status
+        seen = observed_wave.observations[memory.index].replacement
+        known = memory.status
         self._set_status(
-            progress,
+            memory,
             state,
             reason,
             message,
@@ -510,7 +419,7 @@ class MoveController:
 
     def _set_status(
         self,
-        progress: MoveProgress,
+        memory: MoveMemory,
         state: MoveState,
         reason: MoveReason = MoveReason.NONE,
         message: str = "",
@@ -518,18 +427,18 @@ class MoveController:
         replacement: str = "",
         node: str = "",
     ) -> None:
-        before = progress.status
-        progress.status = MoveStatus(
+        before = memory.status
+        memory.status = MoveStatus(
             namespace=before.namespace,
             pod=before.pod,
             state=state,
             reason=reason.value,
             message=message,
-            reservation=progress.reservation if progress.asked or progress.seen else "",
+            reservation=memory.reservation if memory.place.asked or memory.place.seen else "",
             replacement=replacement,
             node=node,
-            method=_method(progress),
-            method_reason=progress.surge.reason,
+            method=_method(memory),
+            method_reason=memory.surge.reason,
         )
         if before.state is not state:
             keys = {
@@ -537,25 +446,25 @@ class MoveController:
                 telemetry.KEY_REASON: reason.value,
                 telemetry.KEY_MESSAGE: message,
             }
-            _LOG.info(telemetry.MOVE_CHANGED, **self._keys(progress), **keys)
+            _LOG.info(telemetry.MOVE_CHANGED, **self._keys(memory), **keys)
 
-    def _keys(self, progress: MoveProgress) -> dict[str, str]:
+    def _keys(self, memory: MoveMemory) -> dict[str, str]:
         return {
             telemetry.KEY_PLAN: self._plan.name,
-            telemetry.KEY_POD: f"{progress.move.namespace}/{progress.move.pod}",
-            telemetry.KEY_NODE: progress.move.target,
+            telemetry.KEY_POD: f"{memory.move.namespace}/{memory.move.pod}",
+            telemetry.KEY_NODE: memory.move.target,
         }
 
 
-def _method(progress: MoveProgress) -> MoveMethod | None:
+def _method(memory: MoveMemory) -> MoveMethod | None:
     """Return how a move that is to surge is made, None for others."""
-    if progress.surge.wanted:
+    if memory.surge.wanted:
         return MoveMethod.SURGE
-    return MoveMethod.EVICT if progress.surge.reason else None
+    return MoveMethod.EVICT if memory.surge.reason else None
 
 
-def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool) -> list[MoveProgress]:
-    """Return the progress of all moves.
+def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopted: bool) -> list[MoveMemory]:
+    """Return the memory of all moves.
 
     A recorded end of an adopted plan stays.
     """
@@ -563,26 +472,16 @@ def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopt
     moves = []
     for index, move in enumerate(plan.spec.moves):
         status = skipped.get(index) or recorded.get(index)
-        progress = start_progress(plan.metadata.name, index, move, status)
-        progress.adopted = adopted
-        moves.append(progress)
+        memory = remember(plan.metadata.name, index, move, status)
+        memory.adopted = adopted
+        moves.append(memory)
     return moves
 
 
-def _count_open(wave: Sequence[MoveProgress]) -> _Counts:
+def _count_open(wave: Sequence[MoveMemory]) -> _Counts:
     """Count the moves of a wave under way, with their sources."""
-    under_way = [one for one in wave if not one.finished and _is_open(one)]
+    under_way = [one for one in wave if not one.finished and one.is_open]
     return _Counts(len(under_way), {one.move.source for one in under_way if not one.move.is_eviction})
-
-
-def _is_let_go(progress: MoveProgress) -> bool:
-    return progress.surge.asked or progress.surge.released
-
-
-def _is_open(progress: MoveProgress) -> bool:
-    """Return whether a move was begun: a place or, without one, the eviction was asked for."""
-    was_asked = progress.move.is_eviction and progress.eviction is not Eviction.NOT_SENT
-    return was_asked or progress.reserving_since is not None or progress.seen
 
 
 def keeps_its_node(state: MoveState, reason: MoveReason, *, evicted: bool) -> bool:

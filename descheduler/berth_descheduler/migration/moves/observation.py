@@ -1,6 +1,6 @@
 """What is observed of a move, and the facts that its next step is decided by."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -19,16 +19,15 @@ from berth_core import (
     parse_timestamp,
 )
 from berth_descheduler.migration.moves.facts import (
-    FREE,
-    Eviction,
-    MoveFacts,
+    MoveObservation,
+    OtherMoves,
     Presence,
     Replacement,
     ReplicaCounts,
     ReservationProgress,
-    Since,
+    was_evicted,
 )
-from berth_descheduler.migration.moves.memory import MoveProgress, OwnerKey
+from berth_descheduler.migration.moves.memory import Eviction, MoveMemory, OwnerKey, Since
 from berth_descheduler.migration.moves.overdue_pods import why_it_stays
 from berth_descheduler.migration.moves.replacement_readiness import (
     NODE_SECONDS,
@@ -38,23 +37,6 @@ from berth_descheduler.migration.moves.replacement_readiness import (
     seconds_to_start,
 )
 from berth_descheduler.migration.plans.watch import ObservedPlan
-
-
-@dataclass(frozen=True, slots=True)
-class MoveObservation:
-    """One move as observed: its pod, its place and its replacement."""
-
-    presence: Presence
-    place: ReservationProgress
-    place_detail: str = ""
-    replacement: Replacement | None = None
-    trouble: Trouble | None = None
-    stay_detail: str = ""
-
-    @property
-    def is_unclaimed(self) -> bool:
-        """Return whether the pod is gone, and its place is held for one that has not come."""
-        return self.presence is Presence.GONE and self.place in FREE
 
 
 @dataclass(slots=True)
@@ -89,23 +71,23 @@ class WaveObservation:
     unready_sources: set[tuple[int, str]] = field(default_factory=set)
     """Waves with which moves begin, and their sources, with a pod that still waits for its place."""
 
-    def count_eviction(self, progress: MoveProgress) -> None:
+    def count_eviction(self, memory: MoveMemory) -> None:
         """Count an eviction for the decisions that follow on the same observation."""
-        if progress.move.is_eviction:
+        if memory.move.is_eviction:
             return
-        counter = self.replicas_by_owner[progress.replicas]
+        counter = self.replicas_by_owner[memory.replicas]
         counter.awaiting_replacement += 1
         counter.not_evicted -= 1
 
 
-def is_untouched(progress: MoveProgress, observed: ObservedPlan) -> bool:
+def is_untouched(memory: MoveMemory, observed: ObservedPlan) -> bool:
     """Return whether the pod is on the source, without a Reservation."""
-    return is_on_source(progress, observed) and progress.key not in observed.reservations
+    return is_on_source(memory, observed) and memory.key not in observed.reservations
 
 
-def is_on_source(progress: MoveProgress, observed: ObservedPlan) -> bool:
+def is_on_source(memory: MoveMemory, observed: ObservedPlan) -> bool:
     """Return whether the pod of a move has not left, and its controller has it."""
-    pod = observed.pods.get(progress.move.pod_uid)
+    pod = observed.pods.get(memory.move.pod_uid)
     return _presence(pod) is Presence.ON_SOURCE and not (pod and is_released(pod))
 
 
@@ -115,7 +97,7 @@ def is_released(pod: Pod) -> bool:
 
 
 def observe_wave(
-    wave: Iterable[MoveProgress],
+    wave: Iterable[MoveMemory],
     observed: ObservedPlan,
     now: float,
     gap_seconds: float,
@@ -124,25 +106,25 @@ def observe_wave(
 ) -> WaveObservation:
     """Return all moves of a wave as observed.
 
-    Updates `seen` and the times in their progress. A place that expires before the horizon counts as lost until a pod
+    Updates `seen` and the times in their memory. A place that expires before the horizon counts as lost until a pod
     was evicted for it.
     """
     observed_wave = WaveObservation()
     moves = tuple(wave)
-    for progress in moves:
+    for memory in moves:
         observation = _expire_before_horizon(
-            progress, _observe_move(progress, observed, now, gap_seconds), observed, horizon
+            memory, _observe_move(memory, observed, now, gap_seconds), observed, horizon
         )
-        _note_times(progress, observation, observed.pods.get(progress.move.pod_uid), now)
-        observed_wave.observations[progress.index] = observation
-        _count(observed_wave, progress, observation)
+        _note_times(memory, observation, observed.pods.get(memory.move.pod_uid), now)
+        observed_wave.observations[memory.index] = observation
+        _count(observed_wave, memory, observation)
     _count_misplaced(observed_wave, moves, observed, now, gap_seconds)
     return observed_wave
 
 
 def _count_misplaced(
     observed_wave: WaveObservation,
-    moves: Iterable[MoveProgress],
+    moves: Iterable[MoveMemory],
     observed: ObservedPlan,
     now: float,
     gap_seconds: float,
@@ -152,7 +134,7 @@ def _count_misplaced(
     The webhook missed them, so no pod will come for their places. A pod counts only after `gap_seconds`: the watches
     of pods and Reservations are not synchronous.
     """
-    known = {progress.move.pod_uid for progress in moves} | {progress.taken_by for progress in moves}
+    known = {memory.move.pod_uid for memory in moves} | {memory.successor.uid for memory in moves}
     known |= placed_pods(observed)
     missed = _first_evictions(observed_wave, moves, observed)
     earliest = min((created for _, created in missed.values()), default=None)
@@ -164,23 +146,23 @@ def _count_misplaced(
         replicas = owner_key(pod)
         if replicas not in missed or not runs_without_handover(pod):
             continue
-        progress, created = missed[replicas]
+        memory, created = missed[replicas]
         if (pod.metadata.creation_timestamp or "") >= created and (
-            now - progress.misplaced_since.setdefault(uid, now) >= gap_seconds
+            now - memory.misplaced.setdefault(uid, now) >= gap_seconds
         ):
             observed_wave.replicas_by_owner[replicas].misplaced += (pod.spec.node_name,)
 
 
 def _first_evictions(
-    observed_wave: WaveObservation, moves: Iterable[MoveProgress], observed: ObservedPlan
-) -> dict[OwnerKey, tuple[MoveProgress, str]]:
+    observed_wave: WaveObservation, moves: Iterable[MoveMemory], observed: ObservedPlan
+) -> dict[OwnerKey, tuple[MoveMemory, str]]:
     """Return each controller's first evicted move, and its Reservation's creation time."""
-    found: dict[OwnerKey, tuple[MoveProgress, str]] = {}
-    for progress in moves:
-        reservation = observed.reservations.get(progress.key)
+    found: dict[OwnerKey, tuple[MoveMemory, str]] = {}
+    for memory in moves:
+        reservation = observed.reservations.get(memory.key)
         created = reservation.metadata.creation_timestamp if reservation is not None else None
-        if created and was_evicted(progress, observed_wave.observations[progress.index]):
-            found.setdefault(progress.replicas, (progress, created))
+        if created and was_evicted(memory, observed_wave.observations[memory.index]):
+            found.setdefault(memory.replicas, (memory, created))
     return found
 
 
@@ -205,115 +187,84 @@ def runs_without_handover(pod: Pod) -> bool:
 
 
 def owner_key(pod: Pod) -> OwnerKey:
-    """Return the key of a pod's controller, as `MoveProgress.replicas` does."""
+    """Return the key of a pod's controller, as `MoveMemory.replicas` does."""
     owner = pod.controller
     if owner is None:
         return (pod.metadata.namespace, pod.metadata.uid)
     return (pod.metadata.namespace, owner.kind, owner.name, owner.uid)
 
 
-def note_unready_replicas(progress: MoveProgress, unready: Collection[OwnerKey], now: float) -> None:
+def note_unready_replicas(memory: MoveMemory, unready: Collection[OwnerKey], now: float) -> None:
     """Record since when earlier waves leave the controller without Ready pods."""
-    if progress.replicas not in unready:
-        progress.siblings_since = None
-    elif progress.siblings_since is None:
-        progress.siblings_since = now
+    memory.waits = memory.waits.note(Since.SIBLINGS_UNREADY, now, holds=memory.replicas in unready)
 
 
-def derive_facts(
-    progress: MoveProgress,
+def observe_others(
+    memory: MoveMemory,
     observed_wave: WaveObservation,
     *,
     stop: MoveReason,
     stopping_since: float | None,
     source_lost: bool,
     holds_all: bool = False,
-) -> MoveFacts:
-    """Return the facts of one move within its observed wave.
+) -> OtherMoves:
+    """Return what the other moves of the observed wave and the plan mean for a move.
 
     With `holds_all` it waits for the places of all moves, not only of those off its source.
     """
-    observation = observed_wave.observations[progress.index]
-    counter = observed_wave.replicas_by_owner[progress.replicas]
-    return MoveFacts(
-        target=progress.move.target,
-        presence=observation.presence,
-        place=observation.place,
-        place_detail=observation.place_detail,
-        eviction=progress.eviction,
-        eviction_detail=progress.eviction_detail,
-        retry_eviction_at=progress.retry_at,
-        is_untouched=progress.is_untouched,
-        refusal=progress.refusal,
-        refusal_detail=progress.refusal_detail,
-        replacement=observation.replacement,
-        trouble=observation.trouble,
-        start_seconds=progress.start_seconds,
-        stay_detail=observation.stay_detail,
-        must_be_ready=progress.was_ready,
-        grace_seconds=progress.grace_seconds,
+    counter = observed_wave.replicas_by_owner[memory.replicas]
+    return OtherMoves(
         replicas=counter.counts(),
-        source_ready=_is_source_ready(progress, observed_wave, holds_all=holds_all),
-        siblings_ready=progress.siblings_since is None,
+        last_gone=counter.last_gone,
+        source_ready=_is_source_ready(memory, observed_wave, holds_all=holds_all),
         source_lost=source_lost,
         stop=stop,
-        since=Since(
-            reserving=progress.reserving_since,
-            blocked=progress.blocked_since,
-            evicted=progress.evicted_since,
-            gone=_latest(progress.gone_since, counter.last_gone),
-            taken=progress.taken_since,
-            started=progress.started_since,
-            troubled=progress.troubled_since,
-            siblings=progress.siblings_since,
-            stopping=stopping_since,
-        ),
-        ahead=progress.ahead,
-        postponed=progress.postponed,
-        surge=progress.surge,
+        stopping_since=stopping_since,
     )
 
 
-def _is_source_ready(progress: MoveProgress, observed_wave: WaveObservation, *, holds_all: bool) -> bool:
+def _is_source_ready(memory: MoveMemory, observed_wave: WaveObservation, *, holds_all: bool) -> bool:
     """Return whether the places are held that have to be before a move's pod goes."""
-    unready, wave = observed_wave.unready_sources, progress.begins_with
+    unready, wave = observed_wave.unready_sources, memory.turn.begins_with
     if holds_all:
         return all(other != wave for other, _ in unready)
-    return progress.move.stands_alone or (wave, progress.move.source) not in unready
+    return memory.move.stands_alone or (wave, memory.move.source) not in unready
 
 
-def _observe_move(progress: MoveProgress, observed: ObservedPlan, now: float, gap_seconds: float) -> MoveObservation:
-    reservation = observed.reservations.get(progress.key)
-    place, detail = _place(progress, reservation, now, gap_seconds)
-    pod, successor = observed.pods.get(progress.move.pod_uid), _find_successor(progress, reservation, observed)
+def _observe_move(memory: MoveMemory, observed: ObservedPlan, now: float, gap_seconds: float) -> MoveObservation:
+    reservation = observed.reservations.get(memory.key)
+    place, detail = _place(memory, reservation, now, gap_seconds)
+    pod, successor = observed.pods.get(memory.move.pod_uid), _find_successor(memory, reservation, observed)
     if place is ReservationProgress.LOST and successor is not None and successor.spec.node_name:
         place = ReservationProgress.BOUND  # whatever became of the Reservation, its pod has the place
-    trouble = None if successor is None else _find_trouble(progress, successor)
-    _note_start(progress, pod, successor, trouble, now)
+    trouble = None if successor is None else _find_trouble(memory, successor)
+    _note_start(memory, pod, successor, trouble, now)
     return MoveObservation(
         presence=_presence(pod),
         place=place,
         place_detail=detail,
         replacement=None if successor is None else _replacement(successor),
         trouble=trouble,
-        stay_detail=why_it_stays(pod, progress.source_problem) if pod is not None else "",
+        stay_detail=why_it_stays(pod, memory.nodes.source) if pod is not None else "",
     )
 
 
-def _find_successor(progress: MoveProgress, reservation: Reservation | None, observed: ObservedPlan) -> Pod | None:
+def _find_successor(memory: MoveMemory, reservation: Reservation | None, observed: ObservedPlan) -> Pod | None:
     """Return the pod that took the place: the one that the Reservation names, or named before it was deleted."""
     if reservation is not None:
-        progress.reserved_at = reservation.metadata.creation_timestamp or ""
+        memory.place = replace(memory.place, created=reservation.metadata.creation_timestamp or "")
         slot = _slot(reservation)
         owner = (slot.owner if slot else None) or reservation.status.current_owner
         uid = owner.uid if owner else ""
-        if progress.taken_by and progress.taken_by != uid:
-            progress.taken_since = progress.started_since = None
-        progress.taken_by = uid
-    elif not progress.taken_by and (name := progress.status.replacement) and not progress.move.is_eviction:
+        if memory.successor.uid and memory.successor.uid != uid:
+            # Another pod in the place has its own time.
+            memory.waits = memory.waits.end(Since.TAKEN, Since.STARTED)
+        memory.successor = replace(memory.successor, uid=uid)
+    elif not memory.successor.uid and (name := memory.status.replacement) and not memory.move.is_eviction:
         named = (pod for pod in observed.pods.values() if pod.metadata.name == name)
-        progress.taken_by = next((pod.metadata.uid for pod in named if owner_key(pod) == progress.replicas), "")
-    return observed.pods.get(progress.taken_by)
+        uid = next((pod.metadata.uid for pod in named if owner_key(pod) == memory.replicas), "")
+        memory.successor = replace(memory.successor, uid=uid)
+    return observed.pods.get(memory.successor.uid)
 
 
 def _replacement(pod: Pod) -> Replacement:
@@ -322,37 +273,40 @@ def _replacement(pod: Pod) -> Replacement:
     return Replacement(name=pod.metadata.name, node=pod.spec.node_name, ready=ready, detail=detail)
 
 
-def _find_trouble(progress: MoveProgress, successor: Pod) -> Trouble | None:
+def _find_trouble(memory: MoveMemory, successor: Pod) -> Trouble | None:
     """Return what keeps a replacement from becoming Ready; its node explains more than its containers do."""
     own = find_trouble(successor)
-    if progress.target_problem and not (own is not None and own.is_final) and not successor.is_ready:
-        return Trouble(MoveReason.NODE_NOT_READY, progress.target_problem, NODE_SECONDS)
+    if memory.nodes.target and not (own is not None and own.is_final) and not successor.is_ready:
+        return Trouble(MoveReason.NODE_NOT_READY, memory.nodes.target, NODE_SECONDS)
     return own
 
 
 def _note_start(
-    progress: MoveProgress, pod: Pod | None, successor: Pod | None, trouble: Trouble | None, now: float
+    memory: MoveMemory, pod: Pod | None, successor: Pod | None, trouble: Trouble | None, now: float
 ) -> None:
     """Note since when a replacement has its node, since when it runs, and how long it may take to become Ready."""
-    if pod is not None and progress.adopted and pod.spec.termination_grace_period_seconds is not None:
-        progress.grace_seconds = float(pod.spec.termination_grace_period_seconds)
+    grace_seconds = memory.pod.grace_seconds
+    if pod is not None and memory.adopted and pod.spec.termination_grace_period_seconds is not None:
+        # The run that asked for the place knew the grace period, and has not recorded it.
+        grace_seconds = float(pod.spec.termination_grace_period_seconds)
     asked = [seconds_to_start(asked_pod) for asked_pod in (pod, successor) if asked_pod is not None]
-    progress.start_seconds = max(asked, default=progress.start_seconds)
+    start_seconds = max(asked, default=memory.pod.start_seconds)
+    memory.pod = replace(memory.pod, grace_seconds=grace_seconds, start_seconds=start_seconds)
     if successor is None or not successor.spec.node_name:
-        progress.started_since = progress.troubled_since = None
-        progress.trouble = MoveReason.NONE
+        memory.waits = memory.waits.end(Since.STARTED, Since.TROUBLED)
+        memory.successor = replace(memory.successor, trouble=MoveReason.NONE)
         return
-    if progress.taken_since is None:
-        progress.taken_since = now
-    if progress.started_since is None and successor.status.phase not in {"", "Pending"}:
-        progress.started_since = now
+    memory.waits = memory.waits.begin(Since.TAKEN, now)
+    if successor.status.phase not in {"", "Pending"}:
+        memory.waits = memory.waits.begin(Since.STARTED, now)
     reason = MoveReason.NONE if trouble is None else trouble.reason
-    if progress.trouble is not reason:
-        progress.trouble, progress.troubled_since = reason, now if trouble is not None else None
+    if memory.successor.trouble is not reason:
+        memory.successor = replace(memory.successor, trouble=reason)
+        memory.waits = memory.waits.end(Since.TROUBLED).note(Since.TROUBLED, now, holds=trouble is not None)
 
 
 def _expire_before_horizon(
-    progress: MoveProgress, observation: MoveObservation, observed: ObservedPlan, horizon: datetime | None
+    memory: MoveMemory, observation: MoveObservation, observed: ObservedPlan, horizon: datetime | None
 ) -> MoveObservation:
     """Count a free place that expires too soon as lost.
 
@@ -361,10 +315,10 @@ def _expire_before_horizon(
     if (
         horizon is None
         or observation.place not in {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
-        or was_evicted(progress, observation)
+        or was_evicted(memory, observation)
     ):
         return observation
-    expires = observed.reservations[progress.key].status.expires_at
+    expires = observed.reservations[memory.key].status.expires_at
     if expires is None or parse_timestamp(expires) > horizon:
         return observation
     return replace(
@@ -381,28 +335,29 @@ def _presence(pod: Pod | None) -> Presence:
 
 
 def _place(
-    progress: MoveProgress, reservation: Reservation | None, now: float, gap_seconds: float
+    memory: MoveMemory, reservation: Reservation | None, now: float, gap_seconds: float
 ) -> tuple[ReservationProgress, str]:
     """Return the progress of the place, with a detail.
 
     A missing Reservation counts as deleted once it was seen or is long due.
     """
-    if progress.postponed:
-        progress.postponed = reservation is not None
+    place = memory.place
+    if place.postponed:
+        memory.place = replace(place, postponed=reservation is not None)
         return ReservationProgress.NOT_CREATED, ""
     if reservation is not None:
-        progress.seen = True
+        memory.place = replace(place, seen=True)
         return read_place(reservation)
-    if not progress.asked and not progress.seen:
+    if not place.asked and not place.seen:
         return ReservationProgress.NOT_CREATED, ""
-    since = progress.asked_at
-    if not progress.seen and since is not None and now - since < gap_seconds:
+    is_due = memory.waits.since(Since.CREATED) is None or memory.waits.lasts(Since.CREATED, gap_seconds, now)
+    if not place.seen and not is_due:
         return ReservationProgress.PENDING, "not seen yet"
     return ReservationProgress.LOST, "the Reservation was deleted"
 
 
 def read_place(reservation: Reservation) -> tuple[ReservationProgress, str]:
-    """Return the progress of a one-slot Reservation's place.
+    """Return the memory of a one-slot Reservation's place.
 
     With it come the Reservation's reason and message.
     """
@@ -437,42 +392,44 @@ def _handover_detail(reservation: Reservation) -> str:
     return ": ".join(filter(None, (found[0].reason, found[0].message))) if found else "the operator is silent; too old?"
 
 
-def _note_times(progress: MoveProgress, observation: MoveObservation, pod: Pod | None, now: float) -> None:
+def _note_times(memory: MoveMemory, observation: MoveObservation, pod: Pod | None, now: float) -> None:
     """Note what began by now; a pod that an interrupted run may have evicted counts as evicted once it leaves."""
-    if observation.presence is Presence.GONE and progress.gone_since is None:
-        progress.gone_since = now
-    if observation.place is ReservationProgress.BOUND and progress.taken_since is None:
-        progress.taken_since = now
+    if observation.presence is Presence.GONE:
+        memory.waits = memory.waits.begin(Since.GONE, now)
+    if observation.place is ReservationProgress.BOUND:
+        memory.waits = memory.waits.begin(Since.TAKEN, now)
     if pod is not None and pod.is_terminal and not pod.is_terminating:  # by itself: an eviction would have deleted it
-        if progress.eviction is Eviction.UNANSWERED:
-            progress.eviction = Eviction.NOT_SENT
+        if memory.pod.answer is Eviction.UNANSWERED:
+            memory.pod = replace(memory.pod, answer=Eviction.NOT_SENT)
     elif (
-        progress.adopted
-        and progress.eviction is Eviction.NOT_SENT
+        memory.adopted
+        and memory.pod.answer is Eviction.NOT_SENT
         and observation.presence is not Presence.ON_SOURCE
-        and (progress.move.is_eviction or observation.place is not ReservationProgress.NOT_CREATED)
+        and (memory.move.is_eviction or observation.place is not ReservationProgress.NOT_CREATED)
     ):
-        progress.eviction, progress.evicted_since = Eviction.SENT, now
+        memory.pod = replace(memory.pod, answer=Eviction.SENT)
+        memory.waits = memory.waits.begin_anew(Since.EVICTED, now)
 
 
-def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: MoveObservation) -> None:
-    counter = observed_wave.replicas_by_owner.setdefault(progress.replicas, ReplicaCounter())
-    if progress.move.is_eviction:
+def _count(observed_wave: WaveObservation, memory: MoveMemory, observation: MoveObservation) -> None:
+    counter = observed_wave.replicas_by_owner.setdefault(memory.replicas, ReplicaCounter())
+    if memory.move.is_eviction:
         return  # no sibling waits for its place, and it takes none
     claimed = observation.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}
-    left = was_evicted(progress, observation) or (observation.presence is not Presence.ON_SOURCE and claimed)
-    left = left or progress.surge.released  # its ReplicaSet makes another pod, as after an eviction
-    if progress.finished:
-        counter.awaiting_replacement += _left_unbalanced(progress, left=left, claimed=claimed)
+    left = was_evicted(memory, observation) or (observation.presence is not Presence.ON_SOURCE and claimed)
+    left = left or memory.surge.released  # its ReplicaSet makes another pod, as after an eviction
+    if memory.finished:
+        counter.awaiting_replacement += _left_unbalanced(memory, left=left, claimed=claimed)
         return
     counter.held += observation.place is ReservationProgress.READY
     counter.awaiting_replacement += left - claimed
-    counter.not_evicted += not left and progress.surge.in_turn
-    if left and progress.gone_since is not None:
-        counter.last_gone = _latest(counter.last_gone, progress.gone_since)
+    counter.not_evicted += not left and memory.surge.in_turn
+    gone_since = memory.waits.since(Since.GONE)
+    if left and gone_since is not None:
+        counter.last_gone = gone_since if counter.last_gone is None else max(counter.last_gone, gone_since)
     if (
         not left
-        and (progress.surge.in_turn or progress.ahead)
+        and (memory.surge.in_turn or memory.turn.ahead)
         and observation.place
         in {
             ReservationProgress.NOT_CREATED,
@@ -480,27 +437,32 @@ def _count(observed_wave: WaveObservation, progress: MoveProgress, observation: 
             ReservationProgress.UNVERIFIED,
         }
     ):
-        observed_wave.unready_sources.add((progress.begins_with, progress.move.source))
+        observed_wave.unready_sources.add((memory.turn.begins_with, memory.move.source))
 
 
-def _left_unbalanced(progress: MoveProgress, *, left: bool, claimed: bool) -> int:
+def _left_unbalanced(memory: MoveMemory, *, left: bool, claimed: bool) -> int:
     """Return the balance of a finished move.
 
     1: it used a sibling's place; -1: a sibling used its own.
     """
-    if left and not claimed and progress.status.state is MoveState.ELSEWHERE:
+    if left and not claimed and memory.status.state is MoveState.ELSEWHERE:
         return 1
     return -1 if claimed and not left else 0
 
 
-def was_evicted(progress: MoveProgress, observation: MoveObservation) -> bool:
-    """Return whether this run or the interrupted one evicted the pod."""
-    if progress.eviction is Eviction.UNANSWERED:
-        return observation.presence is not Presence.ON_SOURCE
-    return progress.eviction is Eviction.SENT
+def find_doubtful_nodes(
+    wave: Sequence[MoveMemory], observed_wave: WaveObservation, now: float, gap_seconds: float
+) -> frozenset[str]:
+    """Return the targets on which replacements have not been Ready for `gap_seconds`, and likewise the sources.
 
-
-def _latest(one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
+    A pod on its way out has its grace period before.
+    """
+    nodes: set[str] = set()
+    for memory in (memory for memory in wave if not memory.finished):
+        sight, move = observed_wave.observations[memory.index], memory.move
+        if sight.replacement is not None and memory.waits.lasts(Since.TAKEN, gap_seconds, now):
+            nodes |= {move.target} if sight.replacement.node == move.target and not sight.replacement.ready else set()
+        longest = memory.pod.grace_seconds + gap_seconds
+        if sight.presence is Presence.LEAVING and memory.waits.lasts(Since.EVICTED, longest, now):
+            nodes.add(move.source)
+    return frozenset(nodes)

@@ -10,12 +10,12 @@ these pods may constrain another, and the operator hands places over in the orde
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
 from berth_core import MoveState, Pod
-from berth_descheduler.migration.moves.memory import MoveProgress, OwnerKey
+from berth_descheduler.migration.moves.memory import MoveMemory, OwnerKey, Turn
 from berth_descheduler.migration.plans.watch import ObservedPlan
 
 _BEGUN: Final = frozenset({MoveState.RESERVING, MoveState.RESERVED, MoveState.EVICTED})
@@ -26,7 +26,7 @@ class MoveGroup:
     """Moves that begin together; `waits_for` are positions."""
 
     wave: int
-    moves: list[MoveProgress] = field(default_factory=list)
+    moves: list[MoveMemory] = field(default_factory=list)
     waits_for: set[int] = field(default_factory=set)
     chain: int = 1
     """How many moves one after the other begin with one of these."""
@@ -41,16 +41,16 @@ class MoveGroup:
     """It may begin together with the moves that it waits for."""
 
     @property
-    def left(self) -> list[MoveProgress]:
+    def left(self) -> list[MoveMemory]:
         """Return the moves that are not over."""
         return [one for one in self.moves if not one.finished]
 
 
-class MoveWindow:
+class MoveOrder:
     """The moves of one plan in groups, of which some are open."""
 
     def __init__(
-        self, moves: Sequence[MoveProgress], most: int, begun: Collection[str] = (), *, free: Collection[int] = ()
+        self, moves: Sequence[MoveMemory], most: int, begun: Collection[str] = (), *, free: Collection[int] = ()
     ) -> None:
         """`begun` are the positions, as text, of moves of an interrupted run beside those whose status says so.
 
@@ -62,15 +62,15 @@ class MoveWindow:
         chains = self._find_chains()
         self._note_ahead(free)
         sizes = Counter(one.move.wave for one in moves if not one.finished)
-        self.most = most if any(one.ahead for one in moves) else min(most, max(sizes.values(), default=0))
+        self.most = most if any(one.turn.ahead for one in moves) else min(most, max(sizes.values(), default=0))
         """How many moves may be under way at once."""
 
         self._over: tuple[int, frozenset[int]] = (-1, frozenset())
         found: dict[tuple[int, str | int, bool], MoveGroup] = {}
         for index in self._by_wave:
             one = moves[index]
-            key = (one.move.wave, one.index if one.move.stands_alone else one.move.source, one.ahead)
-            group = found.setdefault(key, MoveGroup(one.move.wave, is_ahead=one.ahead))
+            key = (one.move.wave, one.index if one.move.stands_alone else one.move.source, one.turn.ahead)
+            group = found.setdefault(key, MoveGroup(one.move.wave, is_ahead=one.turn.ahead))
             group.moves.append(one)
             group.waits_for |= self._after[index]
             group.chain = max(group.chain, chains[index])
@@ -79,17 +79,19 @@ class MoveWindow:
         self._by_chain = sorted(self.groups, key=lambda group: -group.chain)
 
     @property
-    def open_moves(self) -> list[MoveProgress]:
+    def open_moves(self) -> list[MoveMemory]:
         """Return the moves under way, with those that are over of the same controller and wave, in the plan's order.
 
         What began together counts as one wave.
         """
         opened = [one for group in self.groups if group.opened_at is not None for one in group.moves]
-        live = {(one.begins_with, one.replicas) for one in opened if not one.finished}
-        return sorted((one for one in opened if (one.begins_with, one.replicas) in live), key=lambda one: one.index)
+        live = {(one.turn.begins_with, one.replicas) for one in opened if not one.finished}
+        return sorted(
+            (one for one in opened if (one.turn.begins_with, one.replicas) in live), key=lambda one: one.index
+        )
 
     @property
-    def under_way(self) -> list[MoveProgress]:
+    def under_way(self) -> list[MoveMemory]:
         """Return the moves under way."""
         return [one for group in self.groups if group.opened_at is not None for one in group.left]
 
@@ -168,14 +170,15 @@ class MoveWindow:
         places: Counter[OwnerKey] = Counter()
         for index in self._by_wave:
             one, before = self._moves[index], [self._moves[other] for other in self._after[index]]
-            one.begins_with = one.move.wave
-            one.ahead = index in free and one.replicas not in mixed and all(other.ahead for other in before)
-            if one.ahead:
-                places[one.replicas] += 1
-                one.begins_with = min((other.begins_with for other in before), default=one.move.wave)
-                one.turn = max(places[one.replicas], 1 + max((other.turn for other in before), default=0))
+            if index not in free or one.replicas in mixed or not all(other.turn.ahead for other in before):
+                one.turn = replace(one.turn, begins_with=one.move.wave, ahead=False)
+                continue
+            places[one.replicas] += 1
+            begins_with = min((other.turn.begins_with for other in before), default=one.move.wave)
+            number = max(places[one.replicas], 1 + max((other.turn.number for other in before), default=0))
+            one.turn = Turn(begins_with, number, ahead=True)
 
-    def open_waves(self) -> Iterator[tuple[int, float, list[MoveProgress]]]:
+    def open_waves(self) -> Iterator[tuple[int, float, list[MoveMemory]]]:
         """Yield the waves with moves under way, when the last of each began, and all of it that has begun."""
         by_wave: dict[int, list[MoveGroup]] = {}
         for group in self.groups:
@@ -207,7 +210,7 @@ class MoveWindow:
         return self._over[1]
 
 
-def _find_predecessors(moves: Sequence[MoveProgress]) -> list[frozenset[int]]:
+def _find_predecessors(moves: Sequence[MoveMemory]) -> list[frozenset[int]]:
     """Return for each move those that are over before it begins.
 
     A plan that does not name them, or wrongly, has the moves of all lower waves in their place. Those of the same pod
@@ -235,7 +238,7 @@ def _find_predecessors(moves: Sequence[MoveProgress]) -> list[frozenset[int]]:
     return found
 
 
-def find_free(moves: Sequence[MoveProgress], observed: ObservedPlan) -> frozenset[int]:
+def find_free(moves: Sequence[MoveMemory], observed: ObservedPlan) -> frozenset[int]:
     """Return the positions of moves whose pods are tied to no other pods by rules of their own, or have left."""
     return frozenset(one.index for one in moves if _is_free(observed.pods.get(one.move.pod_uid)))
 
@@ -248,5 +251,5 @@ def _is_free(pod: Pod | None) -> bool:
     return not (is_tied or pod.spec.topology_spread_constraints)
 
 
-def _keys(one: MoveProgress) -> tuple[OwnerKey, ...]:
+def _keys(one: MoveMemory) -> tuple[OwnerKey, ...]:
     return one.replicas, ("pod", one.move.namespace, one.move.pod)

@@ -1,11 +1,13 @@
 """What controllers have made in the stead of pods that are gone, and whether they will make more."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from berth_core import BerthError, PlannedMove, Pod, api_group
 from berth_descheduler.migration.background_calls import BackgroundCalls
-from berth_descheduler.migration.moves.memory import MoveProgress, OwnerKey
+from berth_descheduler.migration.moves.facts import Presence, Replacement
+from berth_descheduler.migration.moves.memory import MoveMemory, OwnerKey, Since
 from berth_descheduler.migration.moves.observation import WaveObservation, owner_key, placed_pods
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_kube import (
@@ -21,18 +23,39 @@ from berth_kube import (
 )
 
 
-def made_since(progress: MoveProgress, observed: ObservedPlan) -> dict[str, Pod]:
+def made_since(memory: MoveMemory, observed: ObservedPlan) -> dict[str, Pod]:
     """Return the living pods that the controller has made since the place was asked for, by name."""
-    place = observed.reservations.get(progress.key)
-    begun = (place.metadata.creation_timestamp if place else None) or progress.reserved_at
+    place = observed.reservations.get(memory.key)
+    begun = (place.metadata.creation_timestamp if place else None) or memory.place.created
     return {
         pod.metadata.name: pod
         for uid, pod in observed.pods.items()
         if (pod.metadata.creation_timestamp or "") >= begun
-        and uid != progress.move.pod_uid
-        and owner_key(pod) == progress.replicas
+        and uid != memory.move.pod_uid
+        and owner_key(pod) == memory.replicas
         and not (pod.is_terminating or pod.is_terminal)
     }
+
+
+def find_successors(
+    wave: Sequence[MoveMemory], observed_wave: WaveObservation, observed: ObservedPlan, begun: str
+) -> None:
+    """Give each pod that is gone without a place one that its controller has made since the plan began."""
+    gone = [
+        one for one in wave if one.move.is_eviction and observed_wave.observations[one.index].presence is Presence.GONE
+    ]
+    known = {one.move.pod_uid for one in wave}
+    made: dict[OwnerKey, list[Pod]] = {one.replicas: [] for one in gone}
+    for pod in sorted(observed.pods.values(), key=lambda one: one.key) if gone else ():
+        is_new = pod.metadata.uid not in known and (pod.metadata.creation_timestamp or "") >= begun
+        if is_new and not pod.is_terminating and (replicas := owner_key(pod)) in made:
+            made[replicas].append(pod)
+    for one in gone:
+        if made[one.replicas]:
+            pod = made[one.replicas].pop()
+            seen = Replacement(pod.metadata.name, pod.spec.node_name, pod.is_ready)
+            observation = observed_wave.observations[one.index]
+            observed_wave.observations[one.index] = replace(observation, replacement=seen)
 
 
 _COUNTING: Final = {one.kind: one for one in (REPLICA_SETS, STATEFUL_SETS, REPLICATION_CONTROLLERS)}
@@ -52,17 +75,17 @@ class ControllerQuestions:
         self._answers: dict[OwnerKey, int | None] = {}
 
     def ask(
-        self, wave: Sequence[MoveProgress], observed_wave: WaveObservation, observed: ObservedPlan, now: float
+        self, wave: Sequence[MoveMemory], observed_wave: WaveObservation, observed: ObservedPlan, now: float
     ) -> None:
         """Note the controllers that make no more pods, and ask the others."""
         answers, self._answers = self._answers, {}
-        for key, progress in self._overdue(wave, observed_wave, now).items():
+        for key, memory in self._overdue(wave, observed_wave, now).items():
             wanted = answers.get(key)
-            if wanted is not None and _count_settled(progress, observed) >= wanted:
+            if wanted is not None and _count_settled(memory, observed) >= wanted:
                 observed_wave.replicas_by_owner[key].is_full = True
             elif now - self._asked_at.get(key, -self._gap_seconds) >= self._gap_seconds:
                 self._asked_at[key] = now
-                self._ask(key, progress.move)
+                self._ask(key, memory.move)
 
     def _ask(self, key: OwnerKey, move: PlannedMove) -> None:
         def answered(wanted: int | None) -> None:
@@ -71,23 +94,23 @@ class ControllerQuestions:
         self._calls.make(lambda: wanted_pods(self._client, move), answered)
 
     def _overdue(
-        self, wave: Sequence[MoveProgress], observed_wave: WaveObservation, now: float
-    ) -> dict[OwnerKey, MoveProgress]:
+        self, wave: Sequence[MoveMemory], observed_wave: WaveObservation, now: float
+    ) -> dict[OwnerKey, MoveMemory]:
         """Return the first move of each controller whose pod is gone for long, and whose place is free still."""
-        found: dict[OwnerKey, MoveProgress] = {}
-        for progress in wave:
-            since, seen = progress.gone_since, observed_wave.observations[progress.index]
-            is_late = since is not None and now - since >= self._gap_seconds
-            if is_late and not progress.finished and seen.is_unclaimed:
-                found.setdefault(progress.replicas, progress)
+        found: dict[OwnerKey, MoveMemory] = {}
+        for memory in wave:
+            seen = observed_wave.observations[memory.index]
+            is_late = memory.waits.lasts(Since.GONE, self._gap_seconds, now)
+            if is_late and not memory.finished and seen.is_unclaimed:
+                found.setdefault(memory.replicas, memory)
         return found
 
 
-def _count_settled(progress: MoveProgress, observed: ObservedPlan) -> int:
+def _count_settled(memory: MoveMemory, observed: ObservedPlan) -> int:
     """Return how many living pods a controller has, without new ones to which the place may still go."""
-    made, placed = made_since(progress, observed), placed_pods(observed)
+    made, placed = made_since(memory, observed), placed_pods(observed)
     return sum(
-        owner_key(pod) == progress.replicas
+        owner_key(pod) == memory.replicas
         and not (pod.is_terminating or pod.is_terminal)
         and (pod.metadata.name not in made or uid in placed)
         for uid, pod in observed.pods.items()

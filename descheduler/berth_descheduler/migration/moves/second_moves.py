@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from berth_core import MOVE_ANNOTATION, MoveState, MoveStatus, PlannedMove, Pod, reservation_name
-from berth_descheduler.migration.moves.memory import MoveProgress
+from berth_descheduler.migration.moves.memory import MoveMemory
 from berth_descheduler.migration.plans.watch import ObservedPlan
 
 
@@ -24,45 +24,45 @@ def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
     return found
 
 
-def retarget(progress: MoveProgress, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
+def retarget(memory: MoveMemory, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
     """Point a second move to the replacement of the earlier one.
 
     Returns whether such a replacement exists. In a continued plan the replacement may have been evicted already: then a
     Reservation names this move.
     """
-    begun = _reservation_of(progress, observed)
+    begun = _reservation_of(memory, observed)
     if not begun and earlier.state is not MoveState.LANDED:
         return False
-    pod = _pod_named(progress.move.namespace, earlier.replacement, observed)
+    pod = _pod_named(memory.move.namespace, earlier.replacement, observed)
     if pod is None and not begun:
         return False
-    uid, name = pod.metadata.uid if pod is not None else "", earlier.replacement or progress.move.pod
-    progress.move = msgspec.structs.replace(progress.move, pod=name, pod_uid=uid)
-    progress.reservation = begun or reservation_name(plan, uid)
+    uid, name = pod.metadata.uid if pod is not None else "", earlier.replacement or memory.move.pod
+    memory.move = msgspec.structs.replace(memory.move, pod=name, pod_uid=uid)
+    memory.reservation = begun or reservation_name(plan, uid)
     return True
 
 
-def note_landed(progress: MoveProgress, later: MoveProgress, plan: str, observed: ObservedPlan) -> None:
+def note_landed(memory: MoveMemory, later: MoveMemory, plan: str, observed: ObservedPlan) -> None:
     """End a move of an interrupted run whose pod a later move has gone on with: it had landed, recorded or not."""
     begun = _reservation_of(later, observed)
-    if not begun or progress.finished:
+    if not begun or memory.finished:
         return
-    pods, known = observed.pods.values(), progress.status
+    pods, known = observed.pods.values(), memory.status
     pod = next((one for one in pods if reservation_name(plan, one.metadata.uid) == begun), None)
-    progress.status = msgspec.structs.replace(
+    memory.status = msgspec.structs.replace(
         known,
         state=MoveState.LANDED,
         message="",
-        reservation=_reservation_of(progress, observed) or known.reservation,
+        reservation=_reservation_of(memory, observed) or known.reservation,
         replacement=pod.metadata.name if pod is not None else known.replacement,
-        node=progress.move.target,
+        node=memory.move.target,
     )
 
 
-def _reservation_of(progress: MoveProgress, observed: ObservedPlan) -> str:
+def _reservation_of(memory: MoveMemory, observed: ObservedPlan) -> str:
     """Return a move's Reservation name from an interrupted run, else ""."""
     for found in observed.reservations.values():
-        if found.metadata.annotations.get(MOVE_ANNOTATION) == str(progress.index):
+        if found.metadata.annotations.get(MOVE_ANNOTATION) == str(memory.index):
             return found.metadata.name
     return ""
 

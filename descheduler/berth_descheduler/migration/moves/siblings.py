@@ -5,8 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from berth_core import MoveReason, MoveState
-from berth_descheduler.migration.moves.facts import Eviction
-from berth_descheduler.migration.moves.memory import MoveProgress, OwnerKey
+from berth_descheduler.migration.moves.memory import Eviction, MoveMemory, OwnerKey
 from berth_descheduler.migration.moves.observation import owner_key
 from berth_descheduler.migration.plans.watch import ObservedPlan
 
@@ -22,7 +21,7 @@ _AFTER_EVICTION = {
 class ReplicaTracker:
     """Tracks controllers with unready replacements; `known` are the uids of the pods before the plan."""
 
-    def __init__(self, moves: Sequence[MoveProgress], *, since: str, known: Collection[str]) -> None:
+    def __init__(self, moves: Sequence[MoveMemory], *, since: str, known: Collection[str]) -> None:
         self._moves = moves
         self._since = since
         self._known = known
@@ -30,7 +29,7 @@ class ReplicaTracker:
         self._waves: dict[OwnerKey, int] = {}
         self._until = 0.0
 
-    def unready(self, under_way: Iterable[MoveProgress], observed: ObservedPlan, now: float) -> frozenset[OwnerKey]:
+    def unready(self, under_way: Iterable[MoveMemory], observed: ObservedPlan, now: float) -> frozenset[OwnerKey]:
         """Return the controllers that moves under way wait for.
 
         Counts anew when a controller comes to its next wave, and at intervals.
@@ -45,14 +44,14 @@ class ReplicaTracker:
 
 
 def find_unready(
-    earlier: Iterable[MoveProgress], observed: ObservedPlan, *, since: str, known: Collection[str]
+    earlier: Iterable[MoveMemory], observed: ObservedPlan, *, since: str, known: Collection[str]
 ) -> frozenset[OwnerKey]:
     """Return the controllers with too few Ready replacements.
 
     Too few are fewer than the Ready pods that the earlier moves evicted. A replacement was created after `since` (RFC
     3339) and its uid was not known when the run began.
     """
-    taken = Counter(one.replicas for one in earlier if one.was_ready and _was_evicted_earlier(one))
+    taken = Counter(one.replicas for one in earlier if one.pod.was_ready and _was_evicted_earlier(one))
     if not taken:
         return frozenset()
     ready: Counter[OwnerKey] = Counter()
@@ -64,12 +63,12 @@ def find_unready(
     return frozenset(replicas for replicas, count in taken.items() if ready[replicas] < count)
 
 
-def _was_evicted_earlier(progress: MoveProgress) -> bool:
+def _was_evicted_earlier(memory: MoveMemory) -> bool:
     """Return whether a finished move evicted its pod, in any run."""
-    status = progress.status
+    status = memory.status
     is_unmade = status.reason == MoveReason.REPLACEMENT_GONE and not status.replacement
-    if not progress.finished or status.state is MoveState.SKIPPED or progress.move.is_eviction or is_unmade:
+    if not memory.finished or status.state is MoveState.SKIPPED or memory.move.is_eviction or is_unmade:
         return False  # a pod without a place may wait for long, and one that is not made again for ever
-    if status.state in {MoveState.LANDED, MoveState.ELSEWHERE} or progress.eviction is Eviction.SENT:
+    if status.state in {MoveState.LANDED, MoveState.ELSEWHERE} or memory.pod.answer is Eviction.SENT:
         return True
     return bool(status.replacement) or status.reason in _AFTER_EVICTION

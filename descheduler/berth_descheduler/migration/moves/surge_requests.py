@@ -20,7 +20,7 @@ from berth_core import (
 )
 from berth_descheduler.migration.manifests.plans import PlanIdentity
 from berth_descheduler.migration.moves.eviction_request import EvictAnswer, ask_for_eviction, ask_rules
-from berth_descheduler.migration.moves.facts import Eviction
+from berth_descheduler.migration.moves.memory import Eviction
 from berth_descheduler.migration.moves.reservation_request import grace_seconds, why_not_movable
 from berth_descheduler.migration.operator.liveness import OperatorLiveness
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck

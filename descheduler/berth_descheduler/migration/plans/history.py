@@ -10,7 +10,7 @@ from typing import Final
 
 from berth_core import MigrationPlan, MoveState, MoveStatus, PlannedMove, parse_timestamp
 
-PING_PONG_WINDOW: Final = timedelta(hours=24)
+PING_PONG_PERIOD: Final = timedelta(hours=24)
 """How long a move counts as undone by a later one."""
 
 PodName = tuple[str, str]
@@ -59,7 +59,7 @@ def count_ping_pong(
     Too soon means again within their cool-down. A pod is sent back when it comes to a node that one of the earlier
     `plans` moved it or a predecessor off within the last day.
     """
-    arrivals = _follow(_since(plans, now - PING_PONG_WINDOW))
+    arrivals = _follow(_since(plans, now - PING_PONG_PERIOD))
     count = 0
     for move, status in moved:
         arrival = arrivals.get((move.namespace, move.pod))

@@ -24,10 +24,9 @@ from berth_descheduler.migration.background_calls import BackgroundCalls
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests.plans import PlanIdentity
 from berth_descheduler.migration.moves.execution import MoveController, WaveContext, start_moves
-from berth_descheduler.migration.moves.facts import Eviction, Surge
-from berth_descheduler.migration.moves.memory import MoveProgress
+from berth_descheduler.migration.moves.memory import Eviction, MoveMemory, Surge
 from berth_descheduler.migration.moves.observation import is_on_source, is_untouched
-from berth_descheduler.migration.moves.order import MoveGroup, MoveWindow, find_free
+from berth_descheduler.migration.moves.order import MoveGroup, MoveOrder, find_free
 from berth_descheduler.migration.moves.second_moves import earlier_moves, note_landed, retarget
 from berth_descheduler.migration.moves.siblings import ReplicaTracker
 from berth_descheduler.migration.plans.status_writer import PlanStatusWriter
@@ -61,7 +60,7 @@ class _Batch:
     """Groups that are validated together before they begin."""
 
     groups: Sequence[MoveGroup]
-    begins: Mapping[int, MoveProgress]
+    begins: Mapping[int, MoveMemory]
     looks: Looks
     look_at: float
     """When the last look began, or the next one is due."""
@@ -113,8 +112,8 @@ class PlanExecutor:
         self._observation = observation
         self._progress = start_moves(plan, skipped or {}, adopted=adopted)
         self._earlier = earlier_moves(plan.spec.moves)
-        for progress in (self._progress[index] for index in self._earlier if self._progress[index].surge.wanted):
-            progress.surge = Surge(reason="the plan moves it once more")
+        for memory in (self._progress[index] for index in self._earlier if self._progress[index].surge.wanted):
+            memory.surge = Surge(reason="the plan moves it once more")
         self._stop = PlanStop(
             plan,
             clock=context.clock,
@@ -132,8 +131,8 @@ class PlanExecutor:
         begun = {one.metadata.annotations.get(MOVE_ANNOTATION, "") for one in observed.reservations.values()}
         is_drain = plan.spec.objective.plugin == NODE_DRAIN
         free = find_free(self._progress, observed) if is_drain else frozenset[int]()
-        self._window = MoveWindow(self._progress, context.reviewer.most_at_once, begun, free=free)
-        self._validated = 0 if adopted else self._window.wave
+        self._order = MoveOrder(self._progress, context.reviewer.most_at_once, begun, free=free)
+        self._validated = 0 if adopted else self._order.wave
         """The wave that was validated with the plan: the first one of a new plan."""
 
         self._batch: _Batch | None = None
@@ -219,12 +218,12 @@ class PlanExecutor:
     def _step(self, observed: ObservedPlan) -> None:
         """Reconcile each room and each move under way."""
         self._reconcile_rooms(observed)
-        for progress in self._window.under_way:
-            if not progress.in_flight:
-                self._rooms.cancel(progress)
-        moves = self._window.open_moves
+        for memory in self._order.under_way:
+            if not memory.in_flight:
+                self._rooms.cancel(memory)
+        moves = self._order.open_moves
         now = self._context.clock.monotonic()
-        unready, waiting = self._replica_tracker.unready(moves, observed, now), self._window.not_in_turn(now)
+        unready, waiting = self._replica_tracker.unready(moves, observed, now), self._order.not_in_turn(now)
         self._moves.reconcile(moves, observed, WaveContext(unready, self._stop.reason, self._stop.since, waiting))
 
     def _reconcile_rooms(self, observed: ObservedPlan) -> None:
@@ -237,9 +236,9 @@ class PlanExecutor:
         Later fails the moves that do not end.
         """
         now = self._context.clock.monotonic()
-        for wave, begun_at, moves in self._window.open_waves():
-            longest_grace = max(one.grace_seconds for one in moves)
-            longest_start = max(move.start_seconds + move.surge.min_ready_seconds for move in moves)
+        for wave, begun_at, moves in self._order.open_waves():
+            longest_grace = max(one.pod.grace_seconds for one in moves)
+            longest_start = max(move.pod.start_seconds + move.surge.min_ready_seconds for move in moves)
             turns = Counter(one.replicas for one in moves if one.surge.wanted)
             limit = self._settings.wave_limit(
                 len(moves), longest_grace, longest_start, in_turn=max(turns.values(), default=1)
@@ -250,9 +249,9 @@ class PlanExecutor:
             message = f"wave {wave} took longer than {limit:g} s"
             self._stop.begin(MoveReason.PLAN_STOPPED, message)
             if overdue >= self._settings.timeouts.shutdown_seconds:
-                for progress in moves:
-                    if not progress.finished and not progress.in_flight:
-                        self._moves.fail(progress, message)
+                for memory in moves:
+                    if not memory.finished and not memory.in_flight:
+                        self._moves.fail(memory, message)
 
     # --- before moves begin -----------------------------------------------------------------------------------------
 
@@ -264,7 +263,7 @@ class PlanExecutor:
         now = self._context.clock.monotonic()
         if self._stop.has_begun:
             self._batch = None
-            for group in list(self._window.ready()):
+            for group in list(self._order.ready()):
                 self._retarget_moves(group.left, observed)
                 group.opened_at = now
             return
@@ -277,12 +276,12 @@ class PlanExecutor:
 
         They are looked at no earlier: pods that are pending by then come first.
         """
-        begins: dict[int, MoveProgress] = {}
+        begins: dict[int, MoveMemory] = {}
         groups: list[MoveGroup] = []
-        for group in self._window.fitting(beside=len(self._window.under_way)):
+        for group in self._order.fitting(beside=len(self._order.under_way)):
             self._retarget_moves(group.left, observed)
             untouched = {one.index: one for one in group.left if is_untouched(one, observed)}
-            is_validated = all(one.begins_with == self._validated for one in group.left)
+            is_validated = all(one.turn.begins_with == self._validated for one in group.left)
             if untouched and (not is_validated or self._doubtful(group.left)):
                 begins |= untouched
                 groups.append(group)
@@ -329,8 +328,8 @@ class PlanExecutor:
         """Look at what begins next, beside all that is under way."""
         begins = [one for one in batch.begins.values() if not one.finished]
         ahead = {one.index: one.move for one in self._progress if not one.finished and is_on_source(one, observed)}
-        under_way = {one.index: one.move for one in self._window.under_way}
-        waiting, doubtful = self._window.waiting(), {one.index: one.move for one in self._doubtful(begins)}
+        under_way = {one.index: one.move for one in self._order.under_way}
+        waiting, doubtful = self._order.waiting(), {one.index: one.move for one in self._doubtful(begins)}
         client, reviewer = self._context.client, self._context.reviewer
         next_moves = [one.index for one in begins]
 
@@ -347,20 +346,20 @@ class PlanExecutor:
             answered,
         )
 
-    def _retarget_moves(self, moves: Sequence[MoveProgress], observed: ObservedPlan) -> None:
+    def _retarget_moves(self, moves: Sequence[MoveMemory], observed: ObservedPlan) -> None:
         """Point second moves to the replacements of the first.
 
         Skips moves without one.
         """
-        for progress in moves:
-            if progress.index not in self._earlier:
+        for memory in moves:
+            if memory.index not in self._earlier:
                 continue
-            before = self._progress[self._earlier[progress.index]].status
-            if not retarget(progress, before, self._plan.name, observed):
-                message = f"the earlier move did not bring the pod to {progress.move.source}"
-                self._moves.skip(progress, MoveReason.POD_GONE, message)
+            before = self._progress[self._earlier[memory.index]].status
+            if not retarget(memory, before, self._plan.name, observed):
+                message = f"the earlier move did not bring the pod to {memory.move.source}"
+                self._moves.skip(memory, MoveReason.POD_GONE, message)
 
-    def _doubtful(self, moves: Sequence[MoveProgress]) -> list[MoveProgress]:
+    def _doubtful(self, moves: Sequence[MoveMemory]) -> list[MoveMemory]:
         """Return the moves whose target may lack space because an earlier move off it did not land."""
         over = [one for one in self._progress if one.finished]
         missed = {one.move.source for one in over if not one.status.state.succeeded}
@@ -369,18 +368,18 @@ class PlanExecutor:
     def _skip_without_room(self, lacking: Mapping[int, Sequence[str]]) -> None:
         """Skip the moves to targets that lack space."""
         for index, names in lacking.items():
-            progress = self._progress[index]
-            what = f"the room that a move off {progress.move.target} was to make is missing"
-            if not progress.finished:
+            memory = self._progress[index]
+            what = f"the room that a move off {memory.move.target} was to make is missing"
+            if not memory.finished:
                 message = f"{what}: not enough {', '.join(names)}"
-                self._moves.skip(progress, MoveReason.ROOM_NOT_MADE, message)
+                self._moves.skip(memory, MoveReason.ROOM_NOT_MADE, message)
 
     # --- reporting --------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
         """Report the moves' progress to the observer and the plan's status."""
         statuses = self._moves.statuses
-        self._context.observer.moves_changed(statuses, self._window.wave)
+        self._context.observer.moves_changed(statuses, self._order.wave)
         message = f"{sum(status.state.terminal for status in statuses)} of {len(statuses)} moves are over"
         self._writer.offer(
             MigrationPlanStatus(
@@ -403,7 +402,7 @@ class PlanExecutor:
         )
 
 
-def _has_left(progress: MoveProgress) -> bool:
+def _has_left(memory: MoveMemory) -> bool:
     """Return whether this plan evicted the pod, in any run."""
-    landed = progress.status.state.succeeded or progress.status.state is MoveState.ELSEWHERE
-    return landed or progress.eviction in {Eviction.SENT, Eviction.UNANSWERED}
+    landed = memory.status.state.succeeded or memory.status.state is MoveState.ELSEWHERE
+    return landed or memory.pod.answer in {Eviction.SENT, Eviction.UNANSWERED}

@@ -27,7 +27,7 @@ from berth_descheduler import telemetry
 from berth_descheduler.migration.background_calls import BackgroundCalls
 from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests.plans import PlanIdentity
-from berth_descheduler.migration.moves.memory import MoveProgress
+from berth_descheduler.migration.moves.memory import MoveMemory, Refused
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.migration.retries import backoff_seconds
 from berth_descheduler.migration.rooms.next_step import (
@@ -64,7 +64,7 @@ _READY: Final = frozenset(
 class PlanProgress:
     """The progress of the rest of the plan; `stopping_since` in monotonic seconds."""
 
-    moves: Sequence[MoveProgress]
+    moves: Sequence[MoveMemory]
     lost_sources: Collection[str]
     """Sources on which a planned pod has to stay."""
 
@@ -101,16 +101,16 @@ class RoomController:
         """Return whether all rooms are over."""
         return all(one.ended and not one.in_flight for one in self._rooms)
 
-    def cancel(self, progress: MoveProgress) -> None:
+    def cancel(self, memory: MoveMemory) -> None:
         """Cancel a move that no room needs any more.
 
         A move whose pod was evicted goes on.
         """
-        served = [one for one in self._rooms if progress.index in one.moves]
+        served = [one for one in self._rooms if memory.index in one.moves]
         if not served or any(one.is_wanted for one in served):
             return
-        progress.refusal = MoveReason.ROOM_NOT_NEEDED
-        progress.refusal_detail = f"it serves no room any more: {_describe(served[0])}"
+        detail = f"it serves no room any more: {_describe(served[0])}"
+        memory.refused = Refused(MoveReason.ROOM_NOT_NEEDED, detail)
 
     def reconcile(self, observed: ObservedPlan, plan: PlanProgress) -> None:
         """Observe every room once, decide and act."""

@@ -1,0 +1,62 @@
+"""What is observed of pods that surge: whose turn it is, and what came in the stead of one that was let go."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from berth_descheduler.migration.moves.facts import MoveObservation
+from berth_descheduler.migration.moves.memory import MoveMemory, OwnerKey, Since
+from berth_descheduler.migration.moves.observation import is_released, runs_without_handover
+from berth_descheduler.migration.moves.replacements import made_since
+from berth_descheduler.migration.moves.surge_requests import note_of
+from berth_descheduler.migration.plans.watch import ObservedPlan
+
+
+def note_turns(wave: Sequence[MoveMemory], waiting: Collection[int] = ()) -> None:
+    """Let one move of each controller surge at a time, the one that has begun or else the first.
+
+    Pods of moves that are `waiting` for others stay, whichever way they go.
+    """
+    left = [memory for memory in wave if memory.surge.wanted and not memory.finished]
+    first: dict[OwnerKey, MoveMemory] = {}
+    for memory in sorted(left, key=lambda one: (not one.surge.is_let_go, one.index in waiting, not one.is_open)):
+        first.setdefault(memory.replicas, memory)
+    for memory in wave:
+        in_turn = first.get(memory.replicas, memory) is memory or not memory.surge.wanted
+        in_turn = in_turn and memory.index not in waiting and not memory.place.postponed
+        if memory.surge.in_turn is not in_turn:
+            memory.surge = replace(memory.surge, in_turn=in_turn)
+
+
+def note_release(
+    memory: MoveMemory, observation: MoveObservation, observed: ObservedPlan, now: float, others: Collection[str]
+) -> None:
+    """Update what is seen of a pod that was let go, and of its replacement.
+
+    A restarted run knows the pod by its label, and so does one whose request got no answer; the waits begin anew.
+    `others` are the uids of pods that have places of the plan: those beside its own are replacements of siblings. None
+    of them is misplaced, with or without the label of the hand-over: the operator takes that off once the pod runs.
+    """
+    pod = observed.pods.get(memory.move.pod_uid)
+    if not memory.surge.released and memory.surge.wanted and pod is not None and is_released(pod):
+        memory.note_released(note_of(pod).min_ready_seconds, now)
+    surge = memory.surge
+    if not surge.released:
+        return
+    seen = observation.replacement
+    living = {
+        name: pod
+        for name, pod in made_since(memory, observed).items()
+        if pod.metadata.uid not in others or (seen is not None and name == seen.name)
+    }
+    is_ready = seen is not None and seen.ready and seen.node == memory.move.target and seen.name in living
+    has_place = bool(memory.place.created)
+    at_home = {*others, memory.successor.uid} if has_place else {pod.metadata.uid for pod in living.values()}
+    strangers = (pod for pod in living.values() if pod.metadata.uid not in at_home)
+    misplaced = next((stranger.spec.node_name for stranger in strangers if runs_without_handover(stranger)), "")
+    memory.waits = (
+        memory.waits.note(Since.READY, now, holds=is_ready)
+        .note(Since.MISPLACED, now, holds=bool(misplaced))
+        .note(Since.ALONE, now, holds=not living)
+    )
+    available = memory.waits.lasts(Since.READY, surge.min_ready_seconds, now)
+    memory.surge = replace(surge, available=available, misplaced=misplaced)
