@@ -13,13 +13,12 @@ from berth_core import (
     MigrationPlan,
     MigrationPlanSpec,
     Objective,
-    PlanPhase,
     RunMode,
     plan_name,
     requested_plan_name,
 )
 from berth_descheduler.migration.manifests.plans import plan_labels
-from berth_descheduler.migration.plans.conflicts import PlanStateError
+from berth_descheduler.migration.plans.conflicts import refuse_abort, refuse_approval, refuse_other_request
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, AlreadyExistsError, InvalidObjectError, KubeClient
 
 REQUEST_TRIGGER = "Request"
@@ -75,18 +74,9 @@ def _request(
     try:
         return client.create(MIGRATION_PLANS, build_requested_plan(name, spec), type=MigrationPlan)
     except AlreadyExistsError:
-        found = client.get(MIGRATION_PLANS, name, type=MigrationPlan)
-    if not _asks_the_same(found.spec, spec, any_mode=any_mode):
-        of_what = f"of policy {found.spec.policy}" if found.spec.policy else "of another drain"
-        raise PlanStateError(f"the key was used for another request: plan {name} is {of_what}")
-    return found
-
-
-def _asks_the_same(one: MigrationPlanSpec, other: MigrationPlanSpec, *, any_mode: bool) -> bool:
-    """Return whether two requests ask for the same; the objective of a policy's plan comes with its moves."""
-    if (one.policy, one.requested_by) != (other.policy, other.requested_by):
-        return False
-    return (any_mode or one.mode is other.mode) and (bool(one.policy) or one.objective == other.objective)
+        known = client.get(MIGRATION_PLANS, name, type=MigrationPlan)
+    refuse_other_request(known, spec, any_mode=any_mode)
+    return known
 
 
 def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
@@ -96,15 +86,7 @@ def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPl
     was approved before.
     """
     found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
-    if found.spec.mode is RunMode.PLAN:
-        again = f"run policy {found.spec.policy}" if found.spec.policy else "ask for it again"
-        raise PlanStateError(f"plan {plan} is only shown: {again} in the mode Approve or Auto")
-    if found.phase.terminal:
-        raise PlanStateError(f"plan {plan} is over: it is {found.phase.value}")
-    if found.spec.aborted:
-        raise PlanStateError(f"plan {plan} is being aborted")
-    if found.phase is PlanPhase.REQUESTED:
-        raise PlanStateError(f"plan {plan} has no moves yet: wait until it is Proposed")
+    refuse_approval(found)
     return _decide(client, plan, "approved", "" if found.spec.approved else asked_by)
 
 
@@ -114,8 +96,7 @@ def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan
     Raises `NotFoundError`, or `PlanStateError` if it is over. Records `asked_by`, unless an abort was requested before.
     """
     found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
-    if found.phase.terminal:
-        raise PlanStateError(f"plan {plan} is over: it is {found.phase.value}")
+    refuse_abort(found)
     return _decide(client, plan, "aborted", "" if found.spec.aborted else asked_by)
 
 
