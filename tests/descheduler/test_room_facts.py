@@ -28,9 +28,10 @@ from berth_core.reservations import (
     SlotState,
 )
 from berth_descheduler.migration.plans.watch import ObservedPlan
+from berth_descheduler.migration.rooms.memory import RoomMemory, start_rooms
 from berth_descheduler.migration.rooms.moves import moves_of_rooms
 from berth_descheduler.migration.rooms.next_step import RoomFacts, RoomReservationProgress, WaitingPods
-from berth_descheduler.migration.rooms.observation import RoomProgress, observe_room, start_rooms
+from berth_descheduler.migration.rooms.observation import observe_room
 from builders import NOON_TEXT, meta, pod, reservation
 
 NOW, GAP = 1000.0, 5.0
@@ -53,7 +54,7 @@ def plan_for(*rooms: Room, statuses: tuple[RoomStatus, ...] = (), moves: tuple[P
     )
 
 
-def begun(room: Room = ROOM) -> RoomProgress:
+def begun(room: Room = ROOM) -> RoomMemory:
     (progress,) = start_rooms(plan_for(room))
     progress.asked_at = NOW - 10
     return progress
@@ -82,7 +83,7 @@ def waits(name: str, *, node: str = "", **rest: Any) -> Pod:
     return pod(name, namespace="shop", uid=f"uid-{name}", node=node, **({"phase": phase} | rest))
 
 
-def look(progress: RoomProgress, *seen: Reservation | Pod) -> RoomFacts:
+def look(progress: RoomMemory, *seen: Reservation | Pod) -> RoomFacts:
     observed = ObservedPlan(
         reservations={one.key: one for one in seen if isinstance(one, Reservation)},
         pods={one.metadata.uid: one for one in seen if isinstance(one, Pod)},

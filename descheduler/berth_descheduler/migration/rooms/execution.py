@@ -29,7 +29,7 @@ from berth_descheduler.migration.context import PlanContext
 from berth_descheduler.migration.manifests.plans import PlanIdentity
 from berth_descheduler.migration.moves.memory import MoveMemory, Refused
 from berth_descheduler.migration.plans.watch import ObservedPlan
-from berth_descheduler.migration.retries import backoff_seconds
+from berth_descheduler.migration.rooms.memory import RoomMemory, start_rooms
 from berth_descheduler.migration.rooms.next_step import (
     AskForRoom,
     EndRoom,
@@ -39,9 +39,9 @@ from berth_descheduler.migration.rooms.next_step import (
     RoomStep,
     next_room_step,
 )
-from berth_descheduler.migration.rooms.observation import RoomProgress, observe_room, start_rooms, takers
+from berth_descheduler.migration.rooms.observation import observe_room, takers
 from berth_descheduler.migration.rooms.requests import (
-    _NODES_SHOWN,
+    NODES_SHOWN,
     RoomAnswer,
     WaitRequest,
     ask_for_room,
@@ -73,7 +73,7 @@ class PlanProgress:
 
 
 class RoomController:
-    """Reconciles the rooms of one plan; without rooms it does nothing."""
+    """Reconciles the rooms of memory plan; without rooms it does nothing."""
 
     def __init__(self, context: PlanContext, calls: BackgroundCalls, plan: MigrationPlan) -> None:
         self._context = context
@@ -86,7 +86,7 @@ class RoomController:
     @property
     def statuses(self) -> tuple[RoomStatus, ...]:
         """Return the rooms' statuses, in the order of the plan."""
-        return tuple(one.status for one in self._rooms)
+        return tuple(memory.status for memory in self._rooms)
 
     @property
     def are_asked_for(self) -> bool:
@@ -94,20 +94,20 @@ class RoomController:
 
         A room that is over needs none.
         """
-        return all(one.ended or one.hold in _READY for one in self._rooms)
+        return all(memory.ended or memory.hold in _READY for memory in self._rooms)
 
     @property
     def are_over(self) -> bool:
         """Return whether all rooms are over."""
-        return all(one.ended and not one.in_flight for one in self._rooms)
+        return all(memory.ended and not memory.in_flight for memory in self._rooms)
 
     def cancel(self, memory: MoveMemory) -> None:
         """Cancel a move that no room needs any more.
 
         A move whose pod was evicted goes on.
         """
-        served = [one for one in self._rooms if memory.index in one.moves]
-        if not served or any(one.is_wanted for one in served):
+        served = [room for room in self._rooms if memory.index in room.moves]
+        if not served or any(room.is_wanted for room in served):
             return
         detail = f"it serves no room any more: {_describe(served[0])}"
         memory.refused = Refused(MoveReason.ROOM_NOT_NEEDED, detail)
@@ -115,120 +115,119 @@ class RoomController:
     def reconcile(self, observed: ObservedPlan, plan: PlanProgress) -> None:
         """Observe every room once, decide and act."""
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
-        for one in self._rooms:
-            if one.ended or one.in_flight:
+        for memory in self._rooms:
+            if memory.ended or memory.in_flight:
                 continue
-            if one.room.waits:
-                self._reconcile_waiting(one, plan)
+            if memory.room.waits:
+                self._reconcile_waiting(memory, plan)
                 continue
-            facts = _beside_moves(one, observe_room(one, observed, now, timeouts.gap_seconds), plan, now)
-            self._act(one, next_room_step(facts, timeouts, now), observed.reservations.get(one.key))
+            facts = _beside_moves(memory, observe_room(memory, observed, now, timeouts.gap_seconds), plan, now)
+            self._act(memory, next_room_step(facts, timeouts, now), observed.reservations.get(memory.key))
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
-    def _act(self, one: RoomProgress, step: RoomStep, seen: Reservation | None) -> None:
+    def _act(self, memory: RoomMemory, step: RoomStep, seen: Reservation | None) -> None:
         match step:
             case AskForRoom():
-                self._ask(one)
+                self._ask(memory)
             case KeepRoom():
-                self._set_status(one, step.state, message=step.message, seen=seen)
-                self._renew(one, seen)
+                self._set_status(memory, step.state, message=step.message, seen=seen)
+                self._renew(memory, seen)
             case EndRoom():
-                self._end(one, step, seen)
+                self._end(memory, step, seen)
             case _:
                 assert_never(step)
 
-    def _ask(self, one: RoomProgress) -> None:
-        if one.retry_at is not None and self._context.clock.monotonic() < one.retry_at:
+    def _ask(self, memory: RoomMemory) -> None:
+        if memory.retry.is_too_early(self._context.clock.monotonic()):
             return
         client, clock, ttl, request = self._context.client, self._context.clock, self._settings.ttl, self._request
         self._calls.make_for(
-            one,
+            memory,
             lambda: (
-                ask_to_wait(client, clock, request, one.room)
-                if one.room.waits
-                else ask_for_room(client, self._plan, one.index, one.room, ttl)
+                ask_to_wait(client, clock, request, memory.room)
+                if memory.room.waits
+                else ask_for_room(client, self._plan, memory.index, memory.room, ttl)
             ),
-            lambda answer: self._asked(one, answer),
+            lambda answer: self._asked(memory, answer),
         )
 
-    def _asked(self, one: RoomProgress, answer: RoomAnswer) -> None:
+    def _asked(self, memory: RoomMemory, answer: RoomAnswer) -> None:
         if answer.created:
-            one.asked_at = self._context.clock.monotonic()
-            _LOG.info(telemetry.RESERVED, **self._keys(one))
+            memory.asked_at = self._context.clock.monotonic()
+            _LOG.info(telemetry.RESERVED, **self._keys(memory))
             return
-        one.refusal, one.refusal_detail = answer.refusal, answer.detail
+        memory.refusal, memory.refusal_detail = answer.refusal, answer.detail
         if not answer.refusal:
-            one.retry_at = self._context.clock.monotonic() + backoff_seconds(one.attempts)
-            one.attempts += 1
-            _LOG.info(telemetry.CALL_FAILED, **self._keys(one), **{telemetry.KEY_MESSAGE: answer.detail})
+            memory.retry = memory.retry.after_refusal(self._context.clock.monotonic())
+            _LOG.info(telemetry.CALL_FAILED, **self._keys(memory), **{telemetry.KEY_MESSAGE: answer.detail})
 
-    def _reconcile_waiting(self, one: RoomProgress, plan: PlanProgress) -> None:
+    def _reconcile_waiting(self, memory: RoomMemory, plan: PlanProgress) -> None:
         """Create the Reservation of a room that waits; from then on it needs the plan no more."""
-        reasons = {reason.value: reason for reason in RoomReason}
-        if one.asked_at is not None:
-            nodes = first_few(one.room.nodes, _NODES_SHOWN)
-            text = f"its Reservation {one.reservation} waits until pods on {nodes} have ended, at most {one.room.ttl}"
-            one.status = msgspec.structs.replace(one.status, reservation=one.reservation)
-            self._set_status(one, RoomState.WAITING, message=text, seen=None)
-        elif one.refusal:
-            state = RoomState.RELEASED if one.refusal in _UNNEEDED else RoomState.FAILED
-            self._set_status(one, state, one.refusal, one.refusal_detail, seen=None)
+        if memory.asked_at is not None:
+            nodes = first_few(memory.room.nodes, NODES_SHOWN)
+            ends = f"until pods on {nodes} have ended, at most {memory.room.ttl}"
+            text = f"its Reservation {memory.reservation} waits {ends}"
+            memory.status = msgspec.structs.replace(memory.status, reservation=memory.reservation)
+            self._set_status(memory, RoomState.WAITING, message=text, seen=None)
+        elif memory.refusal:
+            state = RoomState.RELEASED if memory.refusal in _UNNEEDED else RoomState.FAILED
+            self._set_status(memory, state, memory.refusal, memory.refusal_detail, seen=None)
         elif plan.stop:
-            reason = reasons.get(plan.stop.value, RoomReason.PLAN_STOPPED)
-            self._set_status(one, RoomState.RELEASED, reason, "the plan was stopped before it began", seen=None)
+            reason, message = _reason_of(plan.stop), "the plan was stopped before it began"
+            self._set_status(memory, RoomState.RELEASED, reason, message, seen=None)
         else:
-            self._ask(one)
+            self._ask(memory)
             return
-        one.ended = True
+        memory.ended = True
 
-    def _renew(self, one: RoomProgress, seen: Reservation | None) -> None:
+    def _renew(self, memory: RoomMemory, seen: Reservation | None) -> None:
         """Extend the Reservation's TTL while its room is awaited.
 
         If this run dies, the Reservation expires.
         """
         client, ttl, now = self._context.client, self._settings.ttl, self._context.clock.now()
         if seen is not None and seen.is_live and _is_due(seen, now, ttl / 2):
-            self._calls.make_for(one, lambda: extend(client, seen, now, ttl))
+            self._calls.make_for(memory, lambda: extend(client, seen, now, ttl))
 
-    def _end(self, one: RoomProgress, step: EndRoom, seen: Reservation | None) -> None:
+    def _end(self, memory: RoomMemory, step: EndRoom, seen: Reservation | None) -> None:
         """End a room and open its nodes to all pods again.
 
         Nodes that another room needs stay closed.
         """
-        one.ended = True
-        self._set_status(one, step.state, step.reason, step.message, seen=seen)
+        memory.ended = True
+        self._set_status(memory, step.state, step.reason, step.message, seen=seen)
         needed = {node for other in self._rooms if not other.ended for node in other.room.nodes}
-        nodes = [node for node in one.room.nodes if node not in needed]
+        nodes = [node for node in memory.room.nodes if node not in needed]
         client, now, ttl = self._context.client, self._context.clock.now(), self._settings.reservation_ttl
 
         def finalize() -> None:
-            if step.release and (one.asked_at is not None or seen is not None):
-                delete_reservation(client, one.room, one.reservation)
+            if step.release and (memory.asked_at is not None or seen is not None):
+                delete_reservation(client, memory.room, memory.reservation)
             elif step.state is RoomState.HELD and seen is not None:
                 extend(client, seen, now, ttl)
             open_nodes(client, nodes)
 
-        self._calls.make_for(one, finalize)
+        self._calls.make_for(memory, finalize)
 
     # --- reporting --------------------------------------------------------------------------------------------------
 
     def _set_status(
         self,
-        one: RoomProgress,
+        memory: RoomMemory,
         state: RoomState,
         reason: RoomReason = RoomReason.NONE,
         message: str = "",
         *,
         seen: Reservation | None,
     ) -> None:
-        before = one.status
-        one.status = msgspec.structs.replace(
+        before = memory.status
+        memory.status = msgspec.structs.replace(
             before,
             state=state,
             reason=reason.value,
             message=message,
-            reservation=one.reservation if seen is not None else before.reservation,
+            reservation=memory.reservation if seen is not None else before.reservation,
             taken=takers(seen) or before.taken,
         )
         if before.state is not state:
@@ -237,31 +236,35 @@ class RoomController:
                 telemetry.KEY_REASON: reason.value,
                 telemetry.KEY_MESSAGE: message,
             }
-            _LOG.info(telemetry.ROOM_CHANGED, **self._keys(one), **keys)
+            _LOG.info(telemetry.ROOM_CHANGED, **self._keys(memory), **keys)
 
-    def _keys(self, one: RoomProgress) -> dict[str, str]:
+    def _keys(self, memory: RoomMemory) -> dict[str, str]:
         return {
             telemetry.KEY_PLAN: self._plan.name,
-            telemetry.KEY_ROOM: one.room.name,
-            telemetry.KEY_RESERVATION: one.key,
+            telemetry.KEY_ROOM: memory.room.name,
+            telemetry.KEY_RESERVATION: memory.key,
         }
 
 
-def _beside_moves(one: RoomProgress, facts: RoomFacts, plan: PlanProgress, now: float) -> RoomFacts:
+def _beside_moves(memory: RoomMemory, facts: RoomFacts, plan: PlanProgress, now: float) -> RoomFacts:
     """Return a room's facts with those of its moves and its plan."""
-    is_moving = any(not move.finished for move in plan.moves if move.index in one.moves)
-    lost = sorted(set(one.room.nodes).intersection(plan.lost_sources))
-    one.spoilt = f"a pod had to stay on {', '.join(lost)}" if lost else ""
-    one.still_since = None if is_moving else (one.still_since or now)
-    reasons = {reason.value: reason for reason in RoomReason}
+    is_moving = any(not move.finished for move in plan.moves if move.index in memory.moves)
+    lost = sorted(set(memory.room.nodes).intersection(plan.lost_sources))
+    memory.spoilt = f"a pod had to stay on {', '.join(lost)}" if lost else ""
+    memory.still_since = None if is_moving else (memory.still_since or now)
     return replace(
         facts,
-        spoilt=one.spoilt,
+        spoilt=memory.spoilt,
         is_moving=is_moving,
-        still_since=one.still_since,
-        stop=reasons.get(plan.stop.value, RoomReason.PLAN_STOPPED),
+        still_since=memory.still_since,
+        stop=_reason_of(plan.stop),
         stopping_since=plan.stopping_since,
     )
+
+
+def _reason_of(stop: MoveReason) -> RoomReason:
+    """Return why a room ends with a plan that stops."""
+    return next((reason for reason in RoomReason if reason.value == stop.value), RoomReason.PLAN_STOPPED)
 
 
 def _is_due(seen: Reservation, now: datetime, least: timedelta) -> bool:
@@ -270,10 +273,10 @@ def _is_due(seen: Reservation, now: datetime, least: timedelta) -> bool:
     return ends is not None and ends - now < least
 
 
-def _describe(one: RoomProgress) -> str:
+def _describe(memory: RoomMemory) -> str:
     """Return why a room needs no more moves, for a sentence."""
-    if one.ended:
-        status = one.status
+    if memory.ended:
+        status = memory.status
         why = f" ({': '.join(part for part in (status.reason, status.message) if part)})" if status.reason else ""
-        return f"that for {one.room.name} is {status.state.value}{why}"
-    return one.spoilt or f"that for {one.room.name} is held already"
+        return f"that for {memory.room.name} is {status.state.value}{why}"
+    return memory.spoilt or f"that for {memory.room.name} is held already"

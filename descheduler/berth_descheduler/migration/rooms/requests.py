@@ -144,7 +144,7 @@ def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Ro
             name=room.slots[0].pod,
             uid=room.slots[0].pod_uid,
         )
-        text = f"{first_few(room.nodes, _NODES_SHOWN)} kept for {room.name} until pods there have ended"
+        text = f"{first_few(room.nodes, NODES_SHOWN)} kept for {room.name} until pods there have ended"
         record_event(
             client,
             regarding=first,
@@ -216,4 +216,4 @@ def open_nodes(client: KubeClient, nodes: Iterable[str]) -> None:
     untaint_nodes(client, nodes, ROOM_TAINT)
 
 
-_NODES_SHOWN: Final = 3
+NODES_SHOWN: Final = 3
