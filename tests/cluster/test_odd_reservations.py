@@ -25,7 +25,7 @@ from berth_core.names import DEFAULT_NAMESPACE
 from berth_core.objects import Pod
 from berth_core.reservations import Reservation, ReservationPhase
 from berth_core.snapshot import Snapshot
-from berth_descheduler.controller.status import StatusController
+from berth_descheduler.controller.status_controller import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.plugins.registry import installed_plugins

@@ -11,7 +11,8 @@ from berth_core.errors import InputError, PermanentError, RetryableError
 from berth_core.migration_plans import MigrationPlan, PlanPhase
 from berth_core.policies import DeschedulerPolicy
 from berth_descheduler.controller import store
-from berth_descheduler.controller.decisions import FailureBackoff, ResumePlan, choose_task, pause_until, plans_to_end
+from berth_descheduler.controller.decisions import ResumePlan, choose_task, pause_until, plans_to_end
+from berth_descheduler.controller.failure_backoff import FailureBackoff
 from berth_descheduler.migration.plans.recovery import recover_plans
 from berth_descheduler.policy.parsing import PolicyRun, read_policy
 from berth_kube.errors import ForbiddenError, InvalidObjectError

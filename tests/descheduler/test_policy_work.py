@@ -16,14 +16,13 @@ from berth_descheduler.controller.decisions import (
     ResumePlan,
     RunPolicy,
     choose_task,
-    expired_plans,
     pause_until,
-    plans_over_history_limit,
     plans_to_end,
     read_due,
     was_made,
 )
-from berth_descheduler.controller.status import build_observed_patch, observed_status
+from berth_descheduler.controller.plan_retention import expired_plans, plans_over_history_limit
+from berth_descheduler.controller.policy_status import build_observed_patch, observed_status
 from berth_descheduler.plugins.registry import installed_plugins
 from berth_descheduler.policy.parsing import PolicyError, RunDefaults, read_policy
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from berth_core.errors import BerthError, InputError, PermanentError, RetryableError
 from berth_core.migration_plans import MigrationPlan
-from berth_descheduler.api.admission import Admission
 from berth_descheduler.api.concurrency import TtlCache
+from berth_descheduler.api.parameters import SHAPE_PATTERN, read_shapes
 from berth_descheduler.api.plan_stream import events_between
 from berth_descheduler.api.problems import ProblemError, from_error, from_validation
-from berth_descheduler.api.routes import SHAPE_PATTERN, read_shapes
+from berth_descheduler.api.request_limits import Admission
 from berth_descheduler.api.schemas import NAME_PATTERN
 from berth_descheduler.api.settings import RestLimits, RestTimes
 from berth_descheduler.migration.plans.conflicts import PlanStateError

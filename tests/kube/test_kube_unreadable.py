@@ -17,8 +17,8 @@ from berth_core.objects import Node, Pod
 from berth_core.policies import DeschedulerPolicy
 from berth_core.reservations import RESERVATION_API_VERSION, RESERVATION_KIND, ReservationPhase, ReservationReason
 from berth_core.snapshot import Snapshot, kind_of
-from berth_descheduler.api.routes import read_plans, read_policies
-from berth_descheduler.controller.status import StatusController
+from berth_descheduler.api.reads import read_plans, read_policies
+from berth_descheduler.controller.status_controller import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.plugins.registry import installed_plugins

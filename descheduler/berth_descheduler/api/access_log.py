@@ -12,8 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from berth_core import Clock
 from berth_descheduler import metrics, telemetry
-from berth_descheduler.api.admission import Admission, RequestContext, send_problem
 from berth_descheduler.api.problems import FAILED, ProblemError, ProblemKind
+from berth_descheduler.api.request_guard import RequestContext, send_problem
+from berth_descheduler.api.request_limits import Admission
 
 _LOG = structlog.get_logger(__name__)
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

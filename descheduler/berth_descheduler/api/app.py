@@ -12,12 +12,15 @@ from starlette.types import ASGIApp
 
 from berth_core import BerthError, Clock
 from berth_descheduler.api.access_log import AccessLog, RequestMetrics
-from berth_descheduler.api.admission import Admission, Authority, RequestGuard
+from berth_descheduler.api.authentication import Authority
 from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.openapi import CONTENT_POLICY, describe, render_page
 from berth_descheduler.api.plan_stream import PlanFeeds
 from berth_descheduler.api.problems import FAILED, MEDIA_TYPE, ProblemError, ProblemKind, from_error, from_validation
-from berth_descheduler.api.routes import ApiContext, FragmentationQueries, build_routes
+from berth_descheduler.api.reads import FragmentationQueries
+from berth_descheduler.api.request_guard import RequestGuard
+from berth_descheduler.api.request_limits import Admission
+from berth_descheduler.api.routes import ApiContext, build_routes
 from berth_descheduler.api.settings import RestSettings
 from berth_kube import KubeClient
 

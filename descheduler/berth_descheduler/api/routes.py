@@ -1,28 +1,35 @@
-"""The paths, their parameters, what they answer, and the rights that each needs."""
+"""The paths, what they answer, and the rights that each needs."""
 
-import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterator
-from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
-from fastapi import APIRouter, Header, Path, Query, Request, Response
-from pydantic import Field
+from fastapi import APIRouter, Request, Response
 
-from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, Node, PlanPhase, RunMode, Snapshot, SnapshotKind
-from berth_descheduler.api.admission import Authority, RequestContext
-from berth_descheduler.api.concurrency import TtlCache, Workers
+from berth_core import VALID, Clock, DeschedulerPolicy, MigrationPlan, Node, RunMode, SnapshotKind
+from berth_descheduler.api.authentication import Authority
+from berth_descheduler.api.concurrency import Workers
 from berth_descheduler.api.openapi import answers
+from berth_descheduler.api.parameters import (
+    IdempotencyKey,
+    LastEventId,
+    PhaseFilter,
+    PlanLimit,
+    PlanName,
+    PlansBefore,
+    PolicyFilter,
+    Shapes,
+    read_shapes,
+    refuse_unknown,
+)
 from berth_descheduler.api.plan_stream import MEDIA_TYPE, EventStream, PlanFeeds, StreamContext, stream_events
 from berth_descheduler.api.problems import FieldFault, ProblemError, ProblemKind, fault, invalid
+from berth_descheduler.api.reads import FragmentationQueries, read_plan, read_plans, read_policies, read_policy
+from berth_descheduler.api.request_guard import RequestContext
 from berth_descheduler.api.schemas import (
-    LONGEST_NAME,
-    NAME_PATTERN,
     DrainRequest,
     RequestedDrain,
     RequestedRun,
@@ -33,22 +40,7 @@ from berth_descheduler.api.schemas import (
 )
 from berth_descheduler.api.settings import RestSettings
 from berth_descheduler.migration.plans.requests import abort, approve, request_drain, request_run
-from berth_descheduler.planner import CapacityShape, QueueCapacity, measure_queues, read_shape, report_capacity
-from berth_descheduler.report import (
-    Capacity,
-    ListedPlan,
-    PlanDocument,
-    PlanHead,
-    PlanList,
-    PolicyList,
-    QueueList,
-    describe_capacity,
-    describe_queues,
-    describe_stored_plan,
-    list_plan,
-    list_policies,
-)
-from berth_descheduler.snapshots import read_capacity
+from berth_descheduler.report import Capacity, ListedPlan, PlanDocument, PlanList, PolicyList, QueueList, list_plan
 from berth_kube import (
     DESCHEDULER_POLICIES,
     MIGRATION_PLANS,
@@ -61,228 +53,6 @@ from berth_kube import (
     NotFoundError,
     Subject,
 )
-
-# --- answers ---------------------------------------------------------------------------------------------------------
-# Blocking reads of plans, policies, queues and fragmentation.
-
-_PLANS_PER_PAGE: Final = 20
-"""A plan may take a megabyte, of which a list keeps little."""
-
-
-def read_plans(
-    client: KubeClient, *, policy: str | None, phase: PlanPhase | None, limit: int, before: str | None = None
-) -> PlanList:
-    """Return the newest plans, of a policy and in a phase if given; `before` is the `continue` of an earlier answer."""
-    last = None if before is None else tuple(before.split("/"))
-    heads = client.list(MIGRATION_PLANS, type=PlanHead, page_size=_PLANS_PER_PAGE).items
-    found = [head for head in heads if policy in (None, head.spec.policy) and phase in (None, head.phase)]
-    found = sorted((head for head in found if last is None or _position(head) < last), key=_position, reverse=True)
-    left = max(0, len(found) - limit)
-    go_on = "/".join(_position(found[limit - 1])) if left else ""
-    return PlanList(items=tuple(map(list_plan, found[:limit])), remaining=left, go_on=go_on)
-
-
-def _position(head: PlanHead) -> tuple[str, str]:
-    """Return a plan's place in the list, which stays whatever is added and deleted."""
-    return head.metadata.creation_timestamp or "", head.metadata.name
-
-
-def read_plan(client: KubeClient, name: str) -> PlanDocument:
-    return describe_stored_plan(client.get(MIGRATION_PLANS, name, type=MigrationPlan))
-
-
-def read_policies(client: KubeClient) -> PolicyList:
-    return list_policies(client.list(DESCHEDULER_POLICIES, type=DeschedulerPolicy).items)
-
-
-def read_policy(client: KubeClient, name: str) -> DeschedulerPolicy:
-    return client.get(DESCHEDULER_POLICIES, name, type=DeschedulerPolicy)
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """The nodes and pods of the cluster at one time."""
-
-    snapshot: Snapshot
-    at: datetime
-
-
-def measure(client: KubeClient, clock: Clock, own_namespace: str) -> Measurement:
-    return Measurement(read_capacity(client).within(own_namespace), clock.now())
-
-
-def describe_fragmentation(measured: Measurement, shapes: tuple[CapacityShape, ...]) -> Capacity:
-    return describe_capacity(report_capacity(measured.snapshot, shapes), measured.at)
-
-
-@dataclass(frozen=True)
-class MeasuredQueues:
-    """What is guaranteed, as it was measured at one time."""
-
-    queues: tuple[QueueCapacity, ...]
-    unread: frozenset[SnapshotKind]
-    at: datetime
-
-
-def measure_guarantees(measured: Measurement) -> MeasuredQueues:
-    read = measured.snapshot
-    return MeasuredQueues(measure_queues(read), frozenset(read.unread), measured.at)
-
-
-# --- fragmentation ---------------------------------------------------------------------------------------------------
-
-_ANSWERS: Final = 64
-
-
-class FragmentationQueries:
-    """Reads the cluster at most once per `capacity_seconds`; counting has its own thread."""
-
-    def __init__(self, client: KubeClient, clock: Clock, settings: RestSettings) -> None:
-        self._client = client
-        self._clock = clock
-        self._seconds = settings.times.capacity_seconds
-        self._own_namespace = settings.namespace
-        self._workers = Workers(1, settings.times.request_seconds)
-        self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
-        self._queues: TtlCache[str, MeasuredQueues] = TtlCache(clock, 1)
-        self._counted: TtlCache[tuple[str, ...], Capacity] = TtlCache(clock, _ANSWERS)
-
-    async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
-        key = tuple(shape.name for shape in shapes)
-        return await self._counted.answer(key, lambda: self._count(shapes), lambda _: self._seconds)
-
-    async def queues(self, hidden: AbstractSet[SnapshotKind]) -> QueueList:
-        """Return the guarantees of the queues of kinds that are not hidden from the caller."""
-        found = await self._queues.answer("", self._measure_queues, lambda _: self._seconds)
-        return describe_queues(found.queues, found.unread | hidden, found.at)
-
-    async def _measure_queues(self) -> MeasuredQueues:
-        measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
-        return await self._workers.run(lambda: measure_guarantees(measured))
-
-    async def _count(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
-        measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
-        return await self._workers.run(lambda: describe_fragmentation(measured, shapes))
-
-    async def _measure(self) -> Measurement:
-        found = await self._workers.run(lambda: measure(self._client, self._clock, self._own_namespace))
-        # By far the largest object here, and useless once it has expired.
-        asyncio.get_running_loop().call_later(self._seconds, self._measured.forget, "")
-        return found
-
-    def close(self) -> None:
-        self._workers.close()
-
-
-# --- parameters ------------------------------------------------------------------------------------------------------
-# Parameters of requests: names, shapes, keys, and the body of a request for a run.
-
-MOST_SHAPES: Final = 8
-MOST_PLANS: Final = 500
-LONGEST_SHAPE: Final = 300
-
-_RESOURCE: Final = r"(?:[a-z0-9](?:[-a-z0-9.]{0,60}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,60}[A-Za-z0-9])?"
-_SMALL: Final = r"0\.[0-9]{0,2}[1-9]"
-
-
-def _number(digits: int) -> str:
-    """Return a pattern for positive numbers with so many integer digits."""
-    return rf"(?:[1-9][0-9]{{0,{digits - 1}}}(?:\.[0-9]{{1,3}})?|{_SMALL})"
-
-
-# Bounded by what can be planned with (`berth_core.resources.MOST_AMOUNT`), which counts cores in thousandths.
-_CORES: Final = rf"(?:{_number(9)}m?|{_number(8)}(?:k|Ki)|{_number(5)}Mi?|{_number(2)}Gi?)"
-_TERA: Final = rf"(?:(?:[1-9][0-9]?|[1-4][0-9]{{2}})(?:\.[0-9]{{1,3}})?|{_SMALL})"
-_QUANTITY: Final = rf"(?:{_number(9)}(?:m|k|Ki)?|{_number(8)}Mi?|{_number(5)}Gi?|{_TERA}Ti?)"
-_AMOUNT: Final = rf"(?:cpu={_CORES}|(?!(?:pods|count|cpu)=){_RESOURCE}={_QUANTITY})"
-SHAPE_PATTERN: Final = rf"^(?!(?:.*,)?([^,=]+)=[^,]*,(?:.*,)?\1=){_AMOUNT}(?:,{_AMOUNT}){{0,7}}$"
-"""Amounts of different resources; pod slots are counted anyway."""
-
-_SHAPE: Final = re.compile(SHAPE_PATTERN)
-_SHAPE_EXPECTED: Final = "amounts of different resources such as cpu=4,memory=8Gi"
-KEY_PATTERN: Final = r"^[!-~]{1,200}$"
-POSITION_PATTERN: Final = r"^[0-9TZ:.-]{0,40}/[a-z0-9.-]{1,253}$"
-"""Of a plan in a list: when it was created, and its name."""
-
-PlanName = Annotated[
-    str, Path(max_length=LONGEST_NAME, pattern=NAME_PATTERN, description="The plan's name.", examples=["plan-1"])
-]
-_ShapeText = Annotated[
-    str,
-    # `read_shapes` checks it: the pattern uses lookahead, which pydantic does not support.
-    Field(json_schema_extra={"maxLength": LONGEST_SHAPE, "pattern": SHAPE_PATTERN}),
-]
-Shapes = Annotated[
-    list[_ShapeText] | None,
-    Query(
-        alias="shape",
-        max_length=MOST_SHAPES,
-        description="What a pod requests, such as `cpu=4,memory=8Gi`; may be repeated. Default: what most pending "
-        "pods request, else the largest pods that controllers create.",
-        examples=[["cpu=4,memory=8Gi"]],
-    ),
-]
-PolicyFilter = Annotated[
-    str | None,
-    Query(
-        alias="policy",
-        max_length=LONGEST_NAME,
-        pattern=NAME_PATTERN,
-        description="Only plans of the policy of this name.",
-    ),
-]
-PhaseFilter = Annotated[PlanPhase | None, Query(alias="phase", description="Only plans in this phase.")]
-PlanLimit = Annotated[int, Query(alias="limit", ge=1, le=MOST_PLANS, description="The most plans to return.")]
-PlansBefore = Annotated[
-    str | None,
-    Query(
-        alias="continue",
-        pattern=POSITION_PATTERN,
-        description="The `continue` of the answer before: the plans after it.",
-        examples=["2026-11-20T04:00:00Z/plan-1"],
-    ),
-]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        pattern=KEY_PATTERN,
-        description="A repeated request with the same key and caller returns the plan of the first one, as long as "
-        "that plan exists. A different request with the key is a conflict.",
-    ),
-]
-LastEventId = Annotated[
-    str | None,
-    Header(
-        alias="Last-Event-ID",
-        max_length=100,
-        description="The id of the last event received. The stream resumes after it or, if that is no longer known, "
-        "starts with the whole plan. 204 if the plan is over and nothing was missed.",
-    ),
-]
-
-
-def read_shapes(texts: list[str]) -> tuple[CapacityShape, ...]:
-    """Return the shapes of a request; raises `ProblemError` naming each bad one."""
-    faults: list[FieldFault] = []
-    shapes: list[CapacityShape] = []
-    for index, text in enumerate(texts):
-        if len(text) <= LONGEST_SHAPE and _SHAPE.fullmatch(text):
-            shapes.append(read_shape(text))
-        else:
-            faults.append(fault(f"query.shape[{index}]", text, _SHAPE_EXPECTED))
-    if faults:
-        raise invalid(faults)
-    return tuple(shapes)
-
-
-def refuse_unknown(given: dict[str, Any], known: set[str]) -> None:
-    """Raise `ProblemError` if a query has unknown parameters."""
-    expected = f"one of {', '.join(sorted(known))}" if known else "no parameter"
-    faults = [fault(f"query.{name[:80]}", given[name], expected) for name in given if name not in known]
-    if faults:
-        raise invalid(faults)
-
 
 T = TypeVar("T")
 

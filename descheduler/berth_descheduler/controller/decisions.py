@@ -1,10 +1,10 @@
 """Decides what the service does next.
 
-The decisions are pure functions of the observed policies and plans. `runner` and `status` act on them.
+The decisions are pure functions of the observed policies and plans. `runner` and `status_controller` act on them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -14,7 +14,6 @@ from berth_core import (
     InputError,
     MigrationPlan,
     PlanPhase,
-    RetryableError,
     RunMode,
     fails_unread,
     format_timestamp,
@@ -30,7 +29,6 @@ from berth_descheduler.policy import (
     asked_drain,
     read_timing,
 )
-from berth_kube import ForbiddenError, UnauthorizedError
 
 _TRUE: Final = "True"
 
@@ -227,54 +225,6 @@ def _why_not_run(known: ParsedPolicy | None, plan: MigrationPlan) -> str:
     return f"aborted: the policy {name} cannot be run: {known.run}" if isinstance(known.run, PolicyError) else ""
 
 
-def plans_over_history_limit(
-    known: Mapping[str, ParsedPolicy], plans: Sequence[MigrationPlan], now: datetime
-) -> tuple[MigrationPlan, ...]:
-    """Return the finished plans beyond what each policy keeps.
-
-    These are the oldest. Those from which a cool-down of pods still counts are kept.
-    """
-    surplus: list[MigrationPlan] = []
-    for name, one in known.items():
-        if isinstance(one.run, PolicyError):
-            continue
-        rest = one.run.cycle.pod_cool_down
-        over = [plan for plan in plans if plan.spec.policy == name and not is_open(plan)]
-        over.sort(key=_age, reverse=True)
-        surplus += [plan for plan in over[one.run.plans_kept :] if _ended_before(plan, now - rest)]
-    return tuple(surplus)
-
-
-def expired_plans(
-    known: Mapping[str, ParsedPolicy], plans: Iterable[MigrationPlan], now: datetime, retention: timedelta | None
-) -> tuple[MigrationPlan, ...]:
-    """Return the plans without a policy that ended long ago.
-
-    They were made by hand or for a policy that is gone, and ended `retention` ago or earlier; with None there are none.
-    They are kept for at least as long as a cool-down of pods may count from them.
-    """
-    if retention is None:
-        return ()
-    rests = (one.run.cycle.pod_cool_down for one in known.values() if not isinstance(one.run, PolicyError))
-    before = now - max([retention, *rests])
-    over = (plan for plan in plans if plan.spec.policy not in known and not is_open(plan))
-    return tuple(plan for plan in over if _ended_before(plan, before))
-
-
-def _age(plan: MigrationPlan) -> tuple[str, int]:
-    """Return a key that is larger for later plans.
-
-    Of plans of one second, the one written last has the larger key.
-    """
-    version = plan.metadata.resource_version
-    return plan.metadata.creation_timestamp or "", int(version) if version.isdigit() else 0
-
-
-def _ended_before(plan: MigrationPlan, time: datetime) -> bool:
-    ended = read_timestamp(plan.status.completion_time) or read_timestamp(plan.metadata.creation_timestamp)
-    return ended is None or ended <= time
-
-
 def pause_until(
     known: Collection[ParsedPolicy],
     plans: Sequence[MigrationPlan],
@@ -294,58 +244,3 @@ def pause_until(
 
 def _waits(plan: MigrationPlan) -> bool:
     return plan.phase is PlanPhase.PROPOSED and not plan.spec.approved
-
-
-# --- backoff ---------------------------------------------------------------------------------------------------------
-# When failed plans and policies are tried again, and when no longer. Kept in memory: a restart tries everything anew.
-
-_FIRST_PAUSE: Final = timedelta(seconds=2)
-_LONGEST_PAUSE: Final = timedelta(minutes=5)
-_LONGEST_DOUBLING: Final = 10
-_REMEMBERED: Final = timedelta(hours=1)
-"""How long after its next try was due a failure is forgotten."""
-_MOST_PERMANENT: Final = 5
-"""After this many permanent errors in a row, even different ones, the work is given up."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    error: str
-    again_at: datetime
-    times: int = 1
-    permanent: int = 0
-    """Permanent errors in a row."""
-
-
-@dataclass(slots=True)
-class FailureBackoff:
-    """What failed, by the uid of its plan or policy.
-
-    The others go on meanwhile.
-    """
-
-    _known: dict[str, _Failure] = field(default_factory=dict)
-
-    def note(self, uid: str, error: Exception, now: datetime) -> bool:
-        """Record a failure and return whether a retry would repeat it."""
-        self._known = {key: one for key, one in self._known.items() if one.again_at > now - _REMEMBERED}
-        before, text = self._known.get(uid), f"{type(error).__name__}: {error}"
-        times = 1 if before is None else before.times + 1
-        # 401 and 403 are about the program's rights, which an administrator may mend, not about the plan.
-        passing = isinstance(error, RetryableError | ForbiddenError | UnauthorizedError)
-        permanent = 0 if passing else 1 + (before.permanent if before else 0)
-        pause = min(_FIRST_PAUSE * 2 ** min(times - 1, _LONGEST_DOUBLING), _LONGEST_PAUSE)
-        self._known[uid] = _Failure(text, now + pause, times, permanent)
-        same = before is not None and before.permanent > 0 and before.error == text
-        return permanent > 0 and (same or permanent >= _MOST_PERMANENT)
-
-    def forget(self, uid: str) -> None:
-        """Forget the failures of a plan or policy whose work went on."""
-        self._known.pop(uid, None)
-
-    def waiting(self, now: datetime) -> dict[str, datetime]:
-        """Return when each plan or policy in back-off is retried.
-
-        The keys are uids.
-        """
-        return {uid: one.again_at for uid, one in self._known.items() if one.again_at > now}

@@ -14,7 +14,7 @@ from berth_core import BerthError
 from berth_descheduler import telemetry
 from berth_descheduler.capability import Leading
 from berth_descheduler.controller.runner import Runner
-from berth_descheduler.controller.status import StatusController
+from berth_descheduler.controller.status_controller import StatusController
 from berth_descheduler.controller.store import PolicyStore, ServiceContext, WakeUp
 from berth_descheduler.metrics import PolicyMetrics
 from berth_descheduler.migration.operator.cleanup import clean_up_after_operator

@@ -16,7 +16,6 @@ from berth_core import BerthError, DeschedulerPolicy, MigrationPlan, PlanPhase, 
 from berth_descheduler import telemetry
 from berth_descheduler.controller.decisions import (
     ComputePlan,
-    FailureBackoff,
     ParsedPolicy,
     ResumePlan,
     RunPolicy,
@@ -28,7 +27,8 @@ from berth_descheduler.controller.decisions import (
     read_due,
     was_made,
 )
-from berth_descheduler.controller.status import build_failure_patch, build_outcome_patch
+from berth_descheduler.controller.failure_backoff import FailureBackoff
+from berth_descheduler.controller.policy_status import build_failure_patch, build_outcome_patch
 from berth_descheduler.controller.store import PolicyStore, ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import PolicyMetrics

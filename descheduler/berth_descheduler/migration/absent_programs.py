@@ -13,14 +13,11 @@ from berth_core import LEADER_LEASE, OPERATOR_LEASE, Clock, InputError, Pod, fir
 from berth_kube import LEASES, PODS, KubeClient, KubeError, Lease, NotFoundError
 
 _LOOK_SECONDS: Final = 0.5
-
 _SHORTEST_SECONDS: Final = 3.0
-
 _RECENT_SECONDS: Final = 60.0
 """A Lease that was renewed no longer ago than this may be that of a program that restarts."""
 
 _RESTART_SECONDS: Final = 15.0
-
 _START_SECONDS: Final = 30.0
 """How long a program may take from its pod's creation to its Lease, once its image is there."""
 
@@ -28,7 +25,6 @@ _RENEWALS: Final = 3
 """Of a Lease's duration, at least."""
 
 _COMPONENT: Final = "app.kubernetes.io/component"
-
 _NAMED: Final = 3
 
 

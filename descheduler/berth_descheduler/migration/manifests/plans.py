@@ -19,7 +19,6 @@ from berth_core import (
 )
 
 _LONGEST_LABEL: Final = 63
-
 MOST_MOVES: Final = 1000
 """The most moves of one plan. etcd takes objects up to 1.5 MiB: with long names, states and messages it refused 2,000
 moves, and 1,500 left little room."""

@@ -39,7 +39,6 @@ _LATE_WATCHES: Final = 3
 """A replacement that was seen to take its place counts as removed after so many times the longest delay of watches."""
 
 _NOT_MADE: Final = "its controller was deleted or wants fewer pods by now, and makes none in its stead"
-
 _NOT_HELD: Final = {MoveReason.RESERVATION_FAILED, MoveReason.RESERVATION_TIMEOUT, MoveReason.HANDOVER_NOT_READY}
 
 

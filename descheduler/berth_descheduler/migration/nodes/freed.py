@@ -40,7 +40,6 @@ from berth_kube import MIGRATION_PLANS, KubeClient, NotFoundError
 _LOG = structlog.get_logger(__name__)
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
-
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 

@@ -48,9 +48,7 @@ from berth_kube import (
 _LOG = structlog.get_logger(__name__)
 
 _JOIN_SECONDS: Final = 5.0
-
 _TRIES: Final = 8
-
 _LONGEST_STEP_LOOKS: Final = 2
 """A longer pause between two reads counts as this many usual ones: the Lease was not watched meanwhile."""
 

@@ -21,7 +21,6 @@ from berth_descheduler.telemetry import COMPONENT, EventReason, PodEventReason, 
 from berth_kube import KubeClient, record_event
 
 _MOST_REFUSED: Final = 20
-
 _PATIENCE_SECONDS: Final = 5.0
 """How long each event of an eviction may occupy a thread."""
 

@@ -53,7 +53,6 @@ from berth_kube import MIGRATION_PLANS, NotFoundError
 _LOG = structlog.get_logger(__name__)
 
 _MOST_MOVE_EVENTS: Final = 10
-
 _ARRIVED: Final = {MoveState.LANDED, MoveState.ELSEWHERE}
 
 Timed = Callable[[Phase], AbstractContextManager[None]]

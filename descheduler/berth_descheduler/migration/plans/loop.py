@@ -39,7 +39,6 @@ from berth_descheduler.migration.validation.space_on_targets import insufficient
 from berth_descheduler.plugins import NODE_DRAIN
 
 _COALESCE_SECONDS: Final = 0.05
-
 _LONGEST_REST_SECONDS: Final = 5.0
 """The loop rests as long as it has worked, and so do the looks at the whole cluster, but no longer than that."""
 

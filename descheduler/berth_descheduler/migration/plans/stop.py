@@ -14,7 +14,6 @@ from berth_descheduler.settings import ExecutionSettings
 _LOG = structlog.get_logger(__name__)
 
 _OUTDATED_SHARE: Final = 0.25
-
 _FEWEST_OVERTAKEN: Final = 4
 
 

@@ -1,0 +1,133 @@
+"""Blocking reads of plans, policies, queues and fragmentation."""
+
+import asyncio
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from berth_core import Clock, DeschedulerPolicy, MigrationPlan, PlanPhase, Snapshot, SnapshotKind
+from berth_descheduler.api.concurrency import TtlCache, Workers
+from berth_descheduler.api.settings import RestSettings
+from berth_descheduler.planner import CapacityShape, QueueCapacity, measure_queues, report_capacity
+from berth_descheduler.report import (
+    Capacity,
+    PlanDocument,
+    PlanHead,
+    PlanList,
+    PolicyList,
+    QueueList,
+    describe_capacity,
+    describe_queues,
+    describe_stored_plan,
+    list_plan,
+    list_policies,
+)
+from berth_descheduler.snapshots import read_capacity
+from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, KubeClient
+
+_PLANS_PER_PAGE: Final = 20
+"""A plan may take a megabyte, of which a list keeps little."""
+
+
+def read_plans(
+    client: KubeClient, *, policy: str | None, phase: PlanPhase | None, limit: int, before: str | None = None
+) -> PlanList:
+    """Return the newest plans, of a policy and in a phase if given; `before` is the `continue` of an earlier answer."""
+    last = None if before is None else tuple(before.split("/"))
+    heads = client.list(MIGRATION_PLANS, type=PlanHead, page_size=_PLANS_PER_PAGE).items
+    found = [head for head in heads if policy in (None, head.spec.policy) and phase in (None, head.phase)]
+    found = sorted((head for head in found if last is None or _position(head) < last), key=_position, reverse=True)
+    left = max(0, len(found) - limit)
+    go_on = "/".join(_position(found[limit - 1])) if left else ""
+    return PlanList(items=tuple(map(list_plan, found[:limit])), remaining=left, go_on=go_on)
+
+
+def _position(head: PlanHead) -> tuple[str, str]:
+    """Return a plan's place in the list, which stays whatever is added and deleted."""
+    return head.metadata.creation_timestamp or "", head.metadata.name
+
+
+def read_plan(client: KubeClient, name: str) -> PlanDocument:
+    return describe_stored_plan(client.get(MIGRATION_PLANS, name, type=MigrationPlan))
+
+
+def read_policies(client: KubeClient) -> PolicyList:
+    return list_policies(client.list(DESCHEDULER_POLICIES, type=DeschedulerPolicy).items)
+
+
+def read_policy(client: KubeClient, name: str) -> DeschedulerPolicy:
+    return client.get(DESCHEDULER_POLICIES, name, type=DeschedulerPolicy)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The nodes and pods of the cluster at one time."""
+
+    snapshot: Snapshot
+    at: datetime
+
+
+def measure(client: KubeClient, clock: Clock, own_namespace: str) -> Measurement:
+    return Measurement(read_capacity(client).within(own_namespace), clock.now())
+
+
+def describe_fragmentation(measured: Measurement, shapes: tuple[CapacityShape, ...]) -> Capacity:
+    return describe_capacity(report_capacity(measured.snapshot, shapes), measured.at)
+
+
+@dataclass(frozen=True)
+class MeasuredQueues:
+    """What is guaranteed, as it was measured at one time."""
+
+    queues: tuple[QueueCapacity, ...]
+    unread: frozenset[SnapshotKind]
+    at: datetime
+
+
+def measure_guarantees(measured: Measurement) -> MeasuredQueues:
+    read = measured.snapshot
+    return MeasuredQueues(measure_queues(read), frozenset(read.unread), measured.at)
+
+
+_ANSWERS: Final = 64
+
+
+class FragmentationQueries:
+    """Reads the cluster at most once per `capacity_seconds`; counting has its own thread."""
+
+    def __init__(self, client: KubeClient, clock: Clock, settings: RestSettings) -> None:
+        self._client = client
+        self._clock = clock
+        self._seconds = settings.times.capacity_seconds
+        self._own_namespace = settings.namespace
+        self._workers = Workers(1, settings.times.request_seconds)
+        self._measured: TtlCache[str, Measurement] = TtlCache(clock, 1)
+        self._queues: TtlCache[str, MeasuredQueues] = TtlCache(clock, 1)
+        self._counted: TtlCache[tuple[str, ...], Capacity] = TtlCache(clock, _ANSWERS)
+
+    async def fragmentation(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
+        key = tuple(shape.name for shape in shapes)
+        return await self._counted.answer(key, lambda: self._count(shapes), lambda _: self._seconds)
+
+    async def queues(self, hidden: AbstractSet[SnapshotKind]) -> QueueList:
+        """Return the guarantees of the queues of kinds that are not hidden from the caller."""
+        found = await self._queues.answer("", self._measure_queues, lambda _: self._seconds)
+        return describe_queues(found.queues, found.unread | hidden, found.at)
+
+    async def _measure_queues(self) -> MeasuredQueues:
+        measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
+        return await self._workers.run(lambda: measure_guarantees(measured))
+
+    async def _count(self, shapes: tuple[CapacityShape, ...]) -> Capacity:
+        measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
+        return await self._workers.run(lambda: describe_fragmentation(measured, shapes))
+
+    async def _measure(self) -> Measurement:
+        found = await self._workers.run(lambda: measure(self._client, self._clock, self._own_namespace))
+        # By far the largest object here, and useless once it has expired.
+        asyncio.get_running_loop().call_later(self._seconds, self._measured.forget, "")
+        return found
+
+    def close(self) -> None:
+        self._workers.close()

@@ -1,0 +1,252 @@
+"""The checks in front of every path: size, caller, limits and deadline."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from berth_descheduler.api.authentication import Authority
+from berth_descheduler.api.problems import MEDIA_TYPE, ProblemError, ProblemKind, fault
+from berth_descheduler.api.request_limits import Admission, Ticket
+from berth_descheduler.api.settings import RestLimits, RestSettings
+from berth_kube import Subject
+
+PROTECTED: Final = "/v1/"
+"""Paths below this need a token that the cluster knows."""
+
+_JSON: Final = "application/json"
+_DRAIN_SECONDS: Final = 2.0
+_BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """What is known of a request that passed the checks."""
+
+    ticket: Ticket
+    deadline: asyncio.Timeout
+    subject: Subject | None = None
+    authorization: Sequence[str] = ()
+    """Kept for streams, which are authorized again and again."""
+
+    def become_stream(self) -> None:
+        """Lift the deadline; raises `ProblemError` if too many streams are open."""
+        self.ticket.become_stream()
+        self.deadline.reschedule(None)
+
+
+class _GoneError(Exception):
+    """The peer closed the connection before its request was complete."""
+
+
+class RequestGuard:
+    """An ASGI application in front of another; it answers what it rejects."""
+
+    def __init__(self, app: ASGIApp, authority: Authority, admission: Admission, settings: RestSettings) -> None:
+        self._app = app
+        self._authority = authority
+        self._admission = admission
+        self._limits = settings.limits
+        self._times = settings.times
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer with a problem."""
+        started = False
+        request_body = _RequestBody(receive)
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._pass(scope, request_body, noted)
+        except _GoneError:
+            return
+        except (ProblemError, TimeoutError) as error:
+            if started:
+                raise
+            problem = error if isinstance(error, ProblemError) else self._too_long()
+            await self._refuse(scope, request_body, send, problem)
+
+    async def _pass(self, scope: Scope, receive: "_RequestBody", send: Send) -> None:
+        require_modest(scope, self._limits)
+        require_one_length(scope)
+        if not scope["path"].startswith(PROTECTED):
+            async with self._admission.unauthenticated_request(peer_of(scope)):
+                await self._work(scope, receive, send, ())
+            return
+        authorization = header_values(scope, b"authorization")
+        if not self._authority.is_caller(authorization):
+            # A caller with invalid tokens gets no place among the requests of known callers.
+            async with (
+                self._admission.unauthenticated_request(peer_of(scope)),
+                asyncio.timeout(self._times.request_seconds),
+            ):
+                await self._authority.identify(authorization)
+        await self._work(scope, receive, send, authorization)
+
+    async def _work(self, scope: Scope, receive: "_RequestBody", send: Send, authorization: Sequence[str]) -> None:
+        """Answer a request within its limits; one without authorization has no caller."""
+        with self._admission.request() as ticket:
+            async with asyncio.timeout(self._times.request_seconds) as deadline:
+                context = RequestContext(ticket, deadline, authorization=authorization)
+                scope["state"]["context"] = context
+                if authorization:
+                    context.subject = await self._authority.identify(authorization)
+                    ticket.name(context.subject.user)
+                body = await self._read_body(scope, receive)
+                await self._app(scope, _replayed(body, receive), send)
+
+    async def _read_body(self, scope: Scope, receive: "_RequestBody") -> bytes:
+        """Return the body; raises `ProblemError` if too large, too slow or not JSON."""
+        if not has_body(scope):
+            return b""
+        try:
+            async with asyncio.timeout(self._times.body_seconds):
+                body = await _read(receive, self._limits.body_bytes)
+        except TimeoutError as error:
+            text = f"the body was not complete within {self._times.body_seconds:g} s"
+            raise ProblemError(ProblemKind.TOO_SLOW, text) from error
+        if body and scope["method"] in _BODY_METHODS:
+            require_json(scope)
+        return body
+
+    def _too_long(self) -> ProblemError:
+        return ProblemError(ProblemKind.TIMED_OUT, f"there was no answer within {self._times.request_seconds:g} s")
+
+    async def _refuse(self, scope: Scope, request_body: "_RequestBody", send: Send, problem: ProblemError) -> None:
+        """Answer with a problem, after reading a body whose sender would not listen yet."""
+        whole = request_body.whole or not has_body(scope)
+        if not whole and problem.kind is not ProblemKind.TOO_SLOW:
+            whole = await _drained(scope, request_body, self._limits.drained_bytes)
+        await send_problem(scope, send, problem, close=not whole)
+
+
+class _RequestBody:
+    """Receives a request's messages and tracks whether its body was complete."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.whole = False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self.whole = self.whole or (message["type"] == "http.request" and not message.get("more_body", False))
+        return message
+
+
+def require_modest(scope: Scope, limits: RestLimits) -> None:
+    """Raise `ProblemError` if path, query, headers or announced body are too large."""
+    target = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"])
+    if target > limits.target_bytes:
+        text = f"path and query have {target} bytes; expected at most {limits.target_bytes}"
+        raise ProblemError(ProblemKind.TARGET_TOO_LONG, text)
+    headers = scope["headers"]
+    size = sum(len(name) + len(value) for name, value in headers)
+    if len(headers) > limits.headers or size > limits.header_bytes:
+        raise ProblemError(
+            ProblemKind.HEADERS_TOO_LARGE,
+            f"there are {len(headers)} headers of {size} bytes; expected at most {limits.headers} of"
+            f" {limits.header_bytes} bytes in all",
+        )
+    if (announced := _announced_bytes(scope)) > limits.body_bytes:
+        raise _too_large(limits.body_bytes, f"{announced} bytes")
+
+
+def require_one_length(scope: Scope) -> None:
+    """Raise `ProblemError` if two headers give a length: a proxy may use the other."""
+    if header_values(scope, b"transfer-encoding") and header_values(scope, b"content-length"):
+        text = "there are both Content-Length and Transfer-Encoding; expected one of them"
+        raise ProblemError(
+            ProblemKind.MALFORMED,
+            text,
+            faults=[fault("header.Content-Length", None, "nothing beside Transfer-Encoding")],
+            headers={"Connection": "close"},
+        )
+
+
+def peer_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def require_json(scope: Scope) -> None:
+    """Raise `ProblemError` unless the Content-Type is JSON."""
+    found = header_values(scope, b"content-type")
+    if len(found) != 1 or found[0].partition(";")[0].strip().lower() != _JSON:
+        raise ProblemError(
+            ProblemKind.UNSUPPORTED_MEDIA_TYPE,
+            f"the body is {', '.join(found) or 'of no type'}; expected the header Content-Type: {_JSON}",
+            faults=[fault("header.Content-Type", ", ".join(found) or None, _JSON)],
+            headers={"Accept": _JSON},
+        )
+
+
+def header_values(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+def has_body(scope: Scope) -> bool:
+    """Return whether a request announces a body."""
+    return bool(header_values(scope, b"transfer-encoding")) or _announced_bytes(scope) > 0
+
+
+async def send_problem(scope: Scope, send: Send, problem: ProblemError, *, close: bool = False) -> None:
+    body = problem.body(scope["state"].get("request_id", ""))
+    headers = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), **problem.headers}
+    headers |= {"Connection": "close"} if close else {}
+    raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": raw})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _announced_bytes(scope: Scope) -> int:
+    """Return the announced length of the body, which uvicorn has checked."""
+    return next((int(value) for value in header_values(scope, b"content-length") if value.isdecimal()), 0)
+
+
+async def _read(receive: _RequestBody, most: int) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _GoneError
+        body += message.get("body", b"")
+        if len(body) > most:
+            raise _too_large(most, "more")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _too_large(most: int, found: str) -> ProblemError:
+    text = f"the body has {found}; expected at most {most} bytes"
+    return ProblemError(ProblemKind.TOO_LARGE, text, faults=[fault("body", None, f"at most {most} bytes")])
+
+
+async def _drained(scope: Scope, receive: _RequestBody, most: int) -> bool:
+    """Read the rest of a body and return whether it ended in time."""
+    if header_values(scope, b"expect"):  # the sender waits for 100 Continue
+        return False
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            await _read(receive, most)
+    except (TimeoutError, ProblemError, _GoneError):
+        return False
+    return True
+
+
+def _replayed(body: bytes, receive: _RequestBody) -> Receive:
+    """Return a `receive` that gives the body already read, then what follows it."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

@@ -1,0 +1,185 @@
+"""How much is asked at once: limits on requests and streams, and on their rate."""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from berth_core import Clock
+from berth_descheduler.api.problems import overloaded, too_many
+from berth_descheduler.api.settings import RestLimits, RestTimes
+
+_STREAM_RETRY_SECONDS: Final = 10
+
+
+class _ConcurrencyLimit:
+    """Bounds what is open at once, in all and per caller."""
+
+    def __init__(self, what: str, most: int, per_caller: int, retry_seconds: float) -> None:
+        self._what = what
+        self._most = most
+        self._per_caller = per_caller
+        self._retry_seconds = retry_seconds
+        self._taken: Counter[str] = Counter()
+        self.open = 0
+
+    def enter(self) -> None:
+        """Count one whose caller is not known yet; raises `ProblemError` at the limit."""
+        if self.open >= self._most:
+            raise overloaded(f"{self._most} {self._what} are open, which is the most", self._retry_seconds)
+        self.open += 1
+
+    def name(self, caller: str) -> None:
+        """Count one for a caller; raises `ProblemError` at the limit."""
+        if self._taken[caller] >= self._per_caller:
+            text = f"{caller} has {self._per_caller} {self._what} open, which is the most for one caller"
+            raise too_many(text, self._retry_seconds)
+        self._taken[caller] += 1
+
+    def leave(self, caller: str | None) -> None:
+        """Count one less, also for its caller."""
+        self.open -= 1
+        if caller is not None:
+            self._taken[caller] -= 1
+            if not self._taken[caller]:
+                del self._taken[caller]
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Where the requests of one peer queue."""
+
+    places: asyncio.Semaphore
+    length: int = 0
+
+
+class _UnauthenticatedRequests:
+    """Bounds requests without authentication, which could crowd out the others.
+
+    A peer with many of them delays only itself while there are places for others.
+    """
+
+    def __init__(self, limits: RestLimits, wait_seconds: float) -> None:
+        self._all = asyncio.Semaphore(limits.unauthenticated_requests)
+        self._per_peer = limits.unauthenticated_per_peer
+        self._wait_seconds = wait_seconds
+        self._queues: dict[str, _Queue] = {}
+
+    @asynccontextmanager
+    async def place(self, peer: str) -> AsyncIterator[None]:
+        """Hold a place for a request; raises `ProblemError` if none frees up in time."""
+        line = self._queues.setdefault(peer, _Queue(asyncio.Semaphore(self._per_peer)))
+        line.length += 1
+        try:
+            await self._wait(line)
+            try:
+                yield
+            finally:
+                self._all.release()
+                line.places.release()
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._queues[peer]
+
+    async def _wait(self, line: _Queue) -> None:
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await line.places.acquire()
+                try:
+                    await self._all.acquire()
+                except BaseException:
+                    line.places.release()
+                    raise
+        except TimeoutError as error:
+            text = f"too many requests of unknown callers came before this one, for more than {self._wait_seconds:g} s"
+            raise too_many(text) from error
+
+
+class _TokenBucket:
+    """Limits the rate of each caller, with bursts."""
+
+    def __init__(self, clock: Clock, limits: RestLimits) -> None:
+        self._clock = clock
+        self._rate = limits.rate_per_second
+        self._burst = limits.burst
+        self._size = limits.remembered
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, caller: str) -> None:
+        """Take one token; raises `ProblemError` if there is none."""
+        now = self._clock.monotonic()
+        level, at = self._levels.pop(caller, (float(self._burst), now))
+        level = min(float(self._burst), level + (now - at) * self._rate)
+        enough = level >= 1
+        self._levels[caller] = (level - 1 if enough else level, now)
+        if len(self._levels) > self._size:
+            self._levels.popitem(last=False)
+        if not enough:
+            raise too_many(f"{caller} asks more than {self._rate:g} times a second", (1 - level) / self._rate)
+
+
+class Admission:
+    """Admits requests and streams; for one event loop."""
+
+    def __init__(self, clock: Clock, limits: RestLimits, times: RestTimes) -> None:
+        self._unauthenticated = _UnauthenticatedRequests(limits, times.authentication_wait_seconds)
+        self._requests = _ConcurrencyLimit("requests", limits.requests, limits.requests_per_caller, 1)
+        self._streams = _ConcurrencyLimit("streams", limits.streams, limits.streams_per_caller, _STREAM_RETRY_SECONDS)
+        self._bucket = _TokenBucket(clock, limits)
+
+    @property
+    def open_requests(self) -> int:
+        return self._requests.open
+
+    @property
+    def open_streams(self) -> int:
+        return self._streams.open
+
+    def unauthenticated_request(self, peer: str) -> AbstractAsyncContextManager[None]:
+        """Hold a place for a request that is not authenticated yet; raises `ProblemError`."""
+        return self._unauthenticated.place(peer)
+
+    @contextmanager
+    def request(self) -> Iterator["Ticket"]:
+        """Hold a place for one request; raises `ProblemError` if there is none."""
+        self._requests.enter()
+        ticket = Ticket(self._requests, self._streams, self._bucket)
+        try:
+            yield ticket
+        finally:
+            ticket.end()
+
+
+class Ticket:
+    """The place of one request, or of the stream it becomes."""
+
+    def __init__(self, requests: _ConcurrencyLimit, streams: _ConcurrencyLimit, bucket: _TokenBucket) -> None:
+        self._place = requests
+        self._streams = streams
+        self._bucket = bucket
+        self._caller: str | None = None
+
+    def name(self, caller: str) -> None:
+        """Count the request for its caller; raises `ProblemError` at a limit."""
+        self._bucket.take(caller)
+        self._place.name(caller)
+        self._caller = caller
+
+    def become_stream(self) -> None:
+        """Take the place of a stream instead; raises `ProblemError` if none is free."""
+        caller, streams = self._caller, self._streams
+        streams.enter()
+        try:
+            if caller is not None:
+                streams.name(caller)
+        except BaseException:
+            streams.leave(None)
+            raise
+        self._place.leave(caller)
+        self._place = streams
+
+    def end(self) -> None:
+        self._place.leave(self._caller)

@@ -1,0 +1,56 @@
+"""Which finished plans are deleted: those beyond a policy's history limit, and those of no policy in time."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from berth_core import MigrationPlan, read_timestamp
+from berth_descheduler.controller.decisions import ParsedPolicy, is_open
+from berth_descheduler.policy import PolicyError
+
+
+def plans_over_history_limit(
+    known: Mapping[str, ParsedPolicy], plans: Sequence[MigrationPlan], now: datetime
+) -> tuple[MigrationPlan, ...]:
+    """Return the finished plans beyond what each policy keeps.
+
+    These are the oldest. Those from which a cool-down of pods still counts are kept.
+    """
+    surplus: list[MigrationPlan] = []
+    for name, one in known.items():
+        if isinstance(one.run, PolicyError):
+            continue
+        rest = one.run.cycle.pod_cool_down
+        over = [plan for plan in plans if plan.spec.policy == name and not is_open(plan)]
+        over.sort(key=_age, reverse=True)
+        surplus += [plan for plan in over[one.run.plans_kept :] if _ended_before(plan, now - rest)]
+    return tuple(surplus)
+
+
+def expired_plans(
+    known: Mapping[str, ParsedPolicy], plans: Iterable[MigrationPlan], now: datetime, retention: timedelta | None
+) -> tuple[MigrationPlan, ...]:
+    """Return the plans without a policy that ended long ago.
+
+    They were made by hand or for a policy that is gone, and ended `retention` ago or earlier; with None there are none.
+    They are kept for at least as long as a cool-down of pods may count from them.
+    """
+    if retention is None:
+        return ()
+    rests = (one.run.cycle.pod_cool_down for one in known.values() if not isinstance(one.run, PolicyError))
+    before = now - max([retention, *rests])
+    over = (plan for plan in plans if plan.spec.policy not in known and not is_open(plan))
+    return tuple(plan for plan in over if _ended_before(plan, before))
+
+
+def _age(plan: MigrationPlan) -> tuple[str, int]:
+    """Return a key that is larger for later plans.
+
+    Of plans of one second, the one written last has the larger key.
+    """
+    version = plan.metadata.resource_version
+    return plan.metadata.creation_timestamp or "", int(version) if version.isdigit() else 0
+
+
+def _ended_before(plan: MigrationPlan, time: datetime) -> bool:
+    ended = read_timestamp(plan.status.completion_time) or read_timestamp(plan.metadata.creation_timestamp)
+    return ended is None or ended <= time
