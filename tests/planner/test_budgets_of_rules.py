@@ -15,7 +15,8 @@ from berth_descheduler.framework.interfaces import ClusterView, Enabled, PodFilt
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.rules import Budget, GuardedRule, Rule
-from berth_descheduler.planner import Plan, PlannerSettings, plan, revalidate
+from berth_descheduler.migration.validation.revalidation import revalidate
+from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins.registry import default_plugins
 from berth_descheduler.report.documents import describe_plan
 from builders import bare_pod, node, owner, pod
