@@ -111,7 +111,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def paced_sandbox() -> Iterator[Sandbox]:
-    """Yield one on which pods take as long as on real nodes; few modules need it, and an idle one costs processor time."""
+    """Yield one on which pods take as long as on real nodes, for few modules: an idle one costs processor time."""
     with shared_control_plane(Pace.REAL) as started:
         yield started
 
