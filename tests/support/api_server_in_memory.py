@@ -5,7 +5,6 @@ dry runs and watches. It checks neither schemas nor rights: the tests on a contr
 """
 # ruff: noqa: ANN401, A002 - the client's own names; what it keeps is raw
 
-import copy
 import queue
 import re
 import threading
@@ -137,7 +136,7 @@ class ApiServerInMemory:
 
     def put(self, resource: Resource, body: Mapping[str, Any]) -> Raw:
         """Write an object with its status, whatever there is."""
-        return self._store(kept_as(resource), copy.deepcopy(dict(body)), may_add=True)
+        return self._store(kept_as(resource), copied(dict(body)), may_add=True)
 
     def remove(self, resource: Resource, raw: Raw) -> None:
         """Take an object away at once."""
@@ -212,7 +211,7 @@ class ApiServerInMemory:
     ) -> Any:
         name = body["metadata"]["name"]
         self._called("dry-run" if dry_run else "create", resource, name)
-        raw = copy.deepcopy({key: value for key, value in body.items() if key != "status"})
+        raw = copied({key: value for key, value in body.items() if key != "status"})
         within = namespace or raw["metadata"].get("namespace", "")
         raw["metadata"] |= {"namespace": within} if within else {}
         with self.lock:
@@ -356,7 +355,7 @@ custom-resources/custom-resource-definitions/#status-subresource
             if is_new and not may_add:
                 return raw
             self.version += 1
-            raw = copy.deepcopy(raw)
+            raw = copied(raw)
             raw["metadata"]["resourceVersion"] = str(self.version)
             self.objects[plural][key] = raw
             self._announce(plural, raw, lambda item: Changed(item, added=is_new))
@@ -374,14 +373,19 @@ def _refusal(kind: type[KubeError], verb: str, resource: Resource, name: str, me
     return kind(Call(verb, resource.describe(name)), failure)
 
 
+def copied(raw: Any) -> Any:
+    """Return a copy of JSON: to encode and decode it is several times as fast as `copy.deepcopy`."""
+    return msgspec.json.decode(msgspec.json.encode(raw))
+
+
 def decoded(raw: Raw, type_: Any) -> Any:
-    return copy.deepcopy(raw) if type_ is dict else convert(msgspec.to_builtins(raw), type_)
+    return copied(raw) if type_ is dict else convert(msgspec.to_builtins(raw), type_)
 
 
 def merged(target: Any, patch: Any) -> Any:
     """Return a JSON merge patch applied, as RFC 7396 says."""
     if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
+        return copied(patch)
     result = dict(target) if isinstance(target, Mapping) else {}
     for key, value in patch.items():
         if value is None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from api_server_in_memory import ApiServerInMemory
+from api_server_in_memory import ApiServerInMemory, copied
 from berth_core.clock import format_precise_timestamp
 from berth_core.labels import HANDOVER_TAINT, PLACEHOLDER_LABEL, RESERVATION_LABEL
 from berth_core.names import OPERATOR_LEASE
@@ -34,6 +34,7 @@ from handover_builders import GATED, PLACE_UID, PROVEN, owner_pod, place, placeh
 from stepper import Simulation, Turn
 
 Raw = dict[str, Any]
+T = TypeVar("T")
 
 NODE: Final = "node-a"
 GUARD_KEY: Final = Key(KeyKind.NODE, NODE)
@@ -116,6 +117,7 @@ class HandoverSimulation(Simulation):
         self.api.put(PODS, as_api(hungry))
         self.lease = self.clock.monotonic()
         self._since: dict[tuple[str, str], float] = {}
+        self._read: dict[tuple[type, str], Any] = {}
         self._seen: dict[Resource, list[Raw]] = {}
         self._see()
         self._returns_at = 0.0
@@ -170,11 +172,11 @@ class HandoverSimulation(Simulation):
 
     def _hear(self) -> None:
         version = str(self.api.version)
-        pods = [msgspec.convert(raw, Pod) for raw in self._list(PODS)]
+        pods = self._typed(PODS, Pod)
         sent = [pod for pod in pods if RESERVATION_LABEL in pod.metadata.labels]
         self.cache.replace_placeholders([pod for pod in sent if PLACEHOLDER_LABEL in pod.metadata.labels], version)
         self.cache.replace_owners([pod for pod in sent if PLACEHOLDER_LABEL not in pod.metadata.labels], version)
-        self.cache.replace_nodes([msgspec.convert(raw, GuardableNode) for raw in self._list(NODES)], version)
+        self.cache.replace_nodes(self._typed(NODES, GuardableNode), version)
         self.cache.replace_reservations([self.reservation()], version)
         self.cache.put_probe(PLACE_UID, PROVEN)
 
@@ -278,14 +280,14 @@ class HandoverSimulation(Simulation):
         return self.reservation().phase.terminal and not self.guards() and not self._notes()
 
     def reservation(self) -> Reservation:
-        (raw,) = self._list(RESERVATIONS)
-        return msgspec.convert(raw, Reservation)
+        (reservation,) = self._typed(RESERVATIONS, Reservation)
+        return reservation
 
     def slot(self) -> Any:
         return next(iter(self.reservation().status.slots), None)
 
     def guards(self) -> list[str]:
-        (node,) = self._list(NODES)
+        (node,) = self.api.raw(NODES)
         return [taint["value"] for taint in node["spec"].get("taints") or () if taint["key"] == HANDOVER_TAINT]
 
     def pod(self, name: str) -> Pod:
@@ -295,7 +297,7 @@ class HandoverSimulation(Simulation):
         return self.pod("web-0").metadata.annotations
 
     def violations(self) -> Iterator[str]:
-        on_node = [raw["metadata"]["name"] for raw in self._list(PODS) if raw["spec"].get("nodeName")]
+        on_node = [raw["metadata"]["name"] for raw in self.api.raw(PODS) if raw["spec"].get("nodeName")]
         if len(on_node) > 1:
             yield f"over-booked: {on_node}"
         if "hungry" in on_node and self.pod("web-0").spec.node_name == "":
@@ -304,7 +306,17 @@ class HandoverSimulation(Simulation):
             yield f"called lost: {self.slot().message}"
 
     def _list(self, resource: Resource) -> list[Raw]:
-        return [msgspec.json.decode(msgspec.json.encode(body)) for body in self.api.raw(resource)]
+        return [copied(body) for body in self.api.raw(resource)]
+
+    def _typed(self, resource: Resource, type_: type[T]) -> list[T]:
+        """Return objects as the programs have them, each version read once: most are asked for at every step."""
+        return [self._of_version(raw, type_) for raw in self.api.raw(resource)]
+
+    def _of_version(self, raw: Raw, type_: type[T]) -> T:
+        key = (type_, raw["metadata"]["resourceVersion"])
+        if key not in self._read:
+            self._read[key] = msgspec.convert(raw, type_)
+        return cast("T", self._read[key])
 
 
 def _bound(raw: Raw) -> Raw:

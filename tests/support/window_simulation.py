@@ -63,6 +63,7 @@ class WindowSimulation(CapabilitySimulation[Windows]):
     now: datetime = EARLY
     nodes: tuple[GuardableNode, ...] = (big_node("node-a"), big_node("node-b"))
     lives: dict[str, list[datetime]] = field(default_factory=dict)
+    _read: dict[str, Reservation] = field(default_factory=dict)
     """By name of a Reservation, when it was created and when it ended."""
     is_up: bool = True
 
@@ -110,8 +111,16 @@ class WindowSimulation(CapabilitySimulation[Windows]):
         return ReservationWindow.read(self.api.objects[RESERVATION_WINDOWS.plural][NAMESPACE, name])
 
     def reservations(self, *, live: bool = True) -> list[Reservation]:
-        found = [Reservation.read(body) for body in self.stored(RESERVATIONS)]
-        return sorted((one for one in found if one.is_live or not live), key=lambda one: one.metadata.name)
+        reservations = [self._of_version(body) for body in self.stored(RESERVATIONS)]
+        chosen = [reservation for reservation in reservations if reservation.is_live or not live]
+        return sorted(chosen, key=lambda reservation: reservation.metadata.name)
+
+    def _of_version(self, body: dict[str, Any]) -> Reservation:
+        """Return a Reservation, each version read once: all of them are asked for at every step."""
+        version = body["metadata"]["resourceVersion"]
+        if version not in self._read:
+            self._read[version] = Reservation.read(body)
+        return self._read[version]
 
     def turns(self, seconds: float) -> Iterator[Turn]:
         self.clock.advance(seconds)
