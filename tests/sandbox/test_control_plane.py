@@ -42,11 +42,14 @@ RUNS_FOR = "sandbox.berth.volcano.sh/runs-for-seconds"
 
 
 @pytest.fixture(scope="module")
-def playground() -> Iterator[Sandbox]:
-    """Yield a sandbox of four nodes."""
-    settings = SandboxSettings(nodes=4, node_cpu="8", node_memory="16Gi", node_pods=50, second_scheduler=True)
-    with control_plane(settings) as started:
-        yield started
+def playground(sandbox: Sandbox) -> Iterator[Sandbox]:
+    """Yield the run's control plane with four nodes, which are gone at the end with all that was on them."""
+    names = sandbox.add_nodes(4, NodeShape(cpu="8", memory="16Gi", pods=50))
+    yield sandbox
+    with sandbox.connect() as client:
+        eventually("all pods are gone", lambda: not client.list(PODS).items, seconds=180)
+        for name in names:
+            client.delete(NODES, name)
 
 
 @pytest.fixture(scope="module")

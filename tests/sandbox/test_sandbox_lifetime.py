@@ -18,6 +18,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from berth_core.objects import Node
 from berth_descheduler.cli.sandbox import sandbox as sandbox_commands
 from berth_kube.client import connect
 from berth_kube.errors import ForbiddenError
@@ -27,7 +28,7 @@ from berth_sandbox.components import Component
 from berth_sandbox.errors import ComponentError, SandboxNameError
 from berth_sandbox.sandbox import Sandbox, expected_components
 from berth_sandbox.settings import SandboxSettings
-from control_planes import refuse_other_contexts
+from control_planes import control_plane
 from sandbox.live_pods import SOON
 from waiting import eventually
 
@@ -89,8 +90,12 @@ def ended_at_last(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def test_a_block_leaves_neither_process_nor_folder(home: Path) -> None:
-    with Sandbox.start() as started:
-        refuse_other_contexts(started.context)
+    settings = SandboxSettings(nodes=2, node_cpu="8", node_memory="16Gi", node_pods=50)
+    with control_plane(settings) as started:
+        with started.connect() as client:
+            sizes = {node.metadata.name: node.status.allocatable for node in client.list(NODES, type=Node).items}
+        size = {"cpu": "8", "memory": "16Gi", "pods": "50"}
+        assert sizes == {"node-000": size, "node-001": size}
         assert len(processes_that_mention(str(started.folder))) >= 5
     assert not started.folder.exists()
     assert processes_that_mention(str(home)) == []
