@@ -136,7 +136,7 @@ class ApiServerInMemory:
 
     def put(self, resource: Resource, body: Mapping[str, Any]) -> Raw:
         """Write an object with its status, whatever there is."""
-        return self._store(kept_as(resource), copied(dict(body)), may_add=True)
+        return self._store(kept_as(resource), dict(body), may_add=True)
 
     def remove(self, resource: Resource, raw: Raw) -> None:
         """Take an object away at once."""
@@ -211,14 +211,14 @@ class ApiServerInMemory:
     ) -> Any:
         name = body["metadata"]["name"]
         self._called("dry-run" if dry_run else "create", resource, name)
-        raw = copied({key: value for key, value in body.items() if key != "status"})
-        within = namespace or raw["metadata"].get("namespace", "")
-        raw["metadata"] |= {"namespace": within} if within else {}
+        within = namespace or body["metadata"].get("namespace", "")
+        raw = {key: value for key, value in body.items() if key != "status"}
+        raw["metadata"] = {**body["metadata"], **({"namespace": within} if within else {})}
         with self.lock:
             if (within, name) in self.objects[kept_as(resource)]:
                 raise _refusal(AlreadyExistsError, "create", resource, name)
             if dry_run:
-                return decoded(self.on_dry_run(raw), type)
+                return decoded(self.on_dry_run(copy.deepcopy(raw)), type)
             raw["metadata"] |= {"uid": f"uid-{name}-{self.version}", "creationTimestamp": self.now()}
             stored = self._store(kept_as(resource), raw, may_add=True)
             answer = decoded(stored, type)
