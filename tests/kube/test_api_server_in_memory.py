@@ -3,6 +3,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -35,7 +36,7 @@ class Conversation:
         self.answers.append(read(answer))
         return answer
 
-    def names(self, **selectors: str) -> None:
+    def names(self, **selectors: Any) -> None:
         self.ask(
             lambda: self.client.list(CONFIG_MAPS, namespace=self.namespace, **selectors).items,
             lambda items: [item["metadata"]["name"] for item in items],
@@ -48,7 +49,7 @@ def config_map(namespace: str, name: str, **labels: str) -> Raw:
 
 def write_and_read(talk: Conversation) -> None:
     """Create, create again, change, change under an old version, and delete under wrong preconditions."""
-    client, within = talk.client, {"namespace": talk.namespace}
+    client, within = talk.client, Raw(namespace=talk.namespace)
     talk.ask(lambda: client.create(CONFIG_MAPS, config_map(talk.namespace, "web"), dry_run=True))
     talk.ask(lambda: client.get(CONFIG_MAPS, "web", **within))
     body = {"metadata": {"name": "web", "uid": "own", "creationTimestamp": "2001-01-01T00:00:00Z"}, "data": {"a": "1"}}
@@ -79,10 +80,12 @@ def write_and_read(talk: Conversation) -> None:
 
 def select(talk: Conversation) -> None:
     """Choose objects by labels and names; lists are in the order of the names."""
-    for name, labels in (("b", {"app": "web"}), ("a", {"app": "api", "tier": "x"}), ("c", {})):
-        talk.ask(
-            lambda name=name, labels=labels: talk.client.create(CONFIG_MAPS, config_map(talk.namespace, name, **labels))
-        )
+    for body in (
+        config_map(talk.namespace, "b", app="web"),
+        config_map(talk.namespace, "a", app="api", tier="x"),
+        config_map(talk.namespace, "c"),
+    ):
+        talk.ask(partial(talk.client.create, CONFIG_MAPS, body))
     own = "metadata.name!=kube-root-ca.crt"
     talk.names(field_selector=own)
     for labels in ("app", "!app", "app=web", "app==web", "app!=web", "app in (web, api)", "app notin (web),tier"):
@@ -92,7 +95,7 @@ def select(talk: Conversation) -> None:
 
 def write_statuses(talk: Conversation) -> None:
     """Change a status and what is beside it by the wrong and by the right path."""
-    client, within = talk.client, {"namespace": talk.namespace}
+    client, within = talk.client, Raw(namespace=talk.namespace)
     phase = {"state": {"phase": "Waiting", "reason": "Waiting"}}
     place = build_reservation("place", cpu="1", owners=label_owner(app="web"))
     place = {**place, "metadata": {**place["metadata"], "namespace": talk.namespace}, "status": phase}
@@ -116,16 +119,17 @@ def write_statuses(talk: Conversation) -> None:
 
 def end_pods(talk: Conversation) -> None:
     """Delete pods that a kubelet has yet to end, one with a finalizer, and evict."""
-    client, within = talk.client, {"namespace": talk.namespace}
+    client, within = talk.client, Raw(namespace=talk.namespace)
     pods: dict[str, Raw] = {}
-    for name, more in (("bound", {}), ("kept", {"finalizers": ["example.com/kept"]}), ("evicted", {})):
+    for name in ("bound", "kept", "evicted"):
         body = pod_template({}, cpu="0", nodeName=NODE)
-        body["metadata"] |= {"name": name, "namespace": talk.namespace, **more}
+        finalizers = ["example.com/kept"] if name == "kept" else []
+        body["metadata"] |= {"name": name, "namespace": talk.namespace, "finalizers": finalizers}
         pods[name] = client.create(PODS, body)
     is_ending = lambda pod: "deletionTimestamp" in pod["metadata"]  # noqa: E731
     for name in ("bound", "kept"):
-        talk.ask(lambda name=name: client.delete(PODS, name, **within))
-        talk.ask(lambda name=name: client.get(PODS, name, **within), is_ending)
+        talk.ask(partial(client.delete, PODS, name, **within))
+        talk.ask(partial(client.get, PODS, name, **within), is_ending)
     talk.ask(lambda: client.delete(PODS, "bound", **within, grace_seconds=0))
     talk.ask(lambda: client.get(PODS, "bound", **within))
     talk.ask(lambda: client.delete(PODS, "kept", **within, grace_seconds=0))
