@@ -218,7 +218,7 @@ class ApiServerInMemory:
             if (within, name) in self.objects[kept_as(resource)]:
                 raise _refusal(AlreadyExistsError, "create", resource, name)
             if dry_run:
-                return decoded(self.on_dry_run(copy.deepcopy(raw)), type)
+                return decoded(self.on_dry_run(copied(raw)), type)
             raw["metadata"] |= {"uid": f"uid-{name}-{self.version}", "creationTimestamp": self.now()}
             stored = self._store(kept_as(resource), raw, may_add=True)
             answer = decoded(stored, type)
