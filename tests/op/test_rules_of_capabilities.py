@@ -14,7 +14,7 @@ from berth_kube.resources import NODES
 from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.actions import AssignSlot, ChooseNodes, CreatePlaceholder, Validate
 from berth_operator.reservation.observation import Verdict
-from berth_operator.reservation.rules import Postponement, ReservationRule, ReservationRules
+from berth_operator.reservation.rules import JoinedRules, Postponement, ReservationRule
 from berth_operator.reservation.store.nodes import GuardableNode
 from builders import NOON, task
 from handover_builders import PLACE_UID, note, owner_pod, place, placeholder
@@ -48,7 +48,7 @@ class RuledHarness(OperatorHarness):
 
     @property
     def context(self) -> Context:
-        return replace(super().context, rules=ReservationRules([self.rule]))
+        return replace(super().context, rules=JoinedRules([self.rule]))
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ READY = {"type": "Ready", "status": "True"}
 
 def test_rules_are_asked_together() -> None:
     first, second = Hostages(), Hostages(Verdict(ReservationReason.INVALID, "no"))
-    rules = ReservationRules([first, ReservationRule(), second])
+    rules = JoinedRules([first, ReservationRule(), second])
     assert rules.judge(place(), NOON) == second.verdict
     assert not rules.is_patient(place())
     assert rules.may_hold(ObjectMeta(name="node-a", labels={"castle": "yes"}))

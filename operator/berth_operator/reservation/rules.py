@@ -48,7 +48,7 @@ class ReservationRule:
         return True
 
 
-class ReservationRules(ReservationRule):
+class JoinedRules(ReservationRule):
     """All rules as one."""
 
     def __init__(self, rules: Iterable[ReservationRule] = ()) -> None:

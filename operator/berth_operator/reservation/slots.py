@@ -67,7 +67,7 @@ class SlotView:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Position:
     """A slot's task and index, with its previous status."""
 
     task: ReservationTask
@@ -84,7 +84,7 @@ def view_slots(seen: Observation, settings: HandoverSettings) -> tuple[SlotView,
     prior = slots_by_key(seen.reservation)
     given = _with_swaps(seen, _assigned_owners(seen), prior)
     places = (
-        _Place(task, index, prior.get((task.name, index)))
+        _Position(task, index, prior.get((task.name, index)))
         for task in seen.reservation.spec.tasks
         for index in range(task.replicas)
     )
@@ -167,7 +167,7 @@ def _with_expected_times(seen: Observation, views: Iterable[SlotView]) -> Iterat
 
 
 def _view_slot(
-    seen: Observation, place: _Place, given: Mapping[_SlotKey, _Given], settings: HandoverSettings
+    seen: Observation, place: _Position, given: Mapping[_SlotKey, _Given], settings: HandoverSettings
 ) -> SlotView:
     """Return one slot; an owner on its way counts before a placeholder."""
     placeholder = seen.placeholders.get(place.key)
@@ -182,7 +182,7 @@ def _view_slot(
     return _view_placeholder(seen, place, placeholder)
 
 
-def _view_handover(seen: Observation, place: _Place, handover: Handover) -> SlotView:
+def _view_handover(seen: Observation, place: _Position, handover: Handover) -> SlotView:
     """Return a slot in hand-over, and the failure if it is lost.
 
     The slot is taken once the owner runs. It is lost if an owner that is not bound has spent its time, or its node is
@@ -269,7 +269,7 @@ def _unless_taken_by_another(seen: Observation, slot: Slot, handover: Handover) 
     return _lost(slot, ReservationReason.PLACE_TAKEN, text, slot.node)
 
 
-def _view_placeholder(seen: Observation, place: _Place, placeholder: Pod | None) -> SlotView:
+def _view_placeholder(seen: Observation, place: _Position, placeholder: Pod | None) -> SlotView:
     """Return a slot that only its placeholder can hold."""
     task, prior = place.task, place.prior
     slot = Slot(task=task.name, index=place.index, state=SlotState.PENDING)

@@ -11,7 +11,7 @@ from berth_operator.capabilities.extender.act import Extender
 from berth_operator.capabilities.queues.act import Queues
 from berth_operator.capabilities.windows.act import Windows
 from berth_operator.capabilities.zones.act import Zones
-from berth_operator.reservation.rules import ReservationRules
+from berth_operator.reservation.rules import JoinedRules
 from berth_operator.runtime.capability import Capability
 
 CAPABILITIES: Final[tuple[type[Capability], ...]] = (
@@ -23,7 +23,7 @@ CAPABILITIES: Final[tuple[type[Capability], ...]] = (
 )
 
 
-def build_rules(client: KubeClient) -> ReservationRules:
+def build_rules(client: KubeClient) -> JoinedRules:
     """Return what all capabilities have to say on Reservations."""
     rules = (capability.build_rule(client) for capability in CAPABILITIES)
-    return ReservationRules(rule for rule in rules if rule is not None)
+    return JoinedRules(rule for rule in rules if rule is not None)

@@ -15,7 +15,7 @@ from berth_kube import (
     NotFoundError,
     Resource,
 )
-from berth_operator.reservation.rules import ReservationRules
+from berth_operator.reservation.rules import JoinedRules
 from berth_operator.reservation.store.cache import Cache
 from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.settings import OperatorSettings
@@ -40,7 +40,7 @@ class Context:
     cache: Cache
     settings: OperatorSettings
     clock: Clock
-    rules: ReservationRules = field(default_factory=ReservationRules)
+    rules: JoinedRules = field(default_factory=JoinedRules)
     """What capabilities say on Reservations."""
 
 
