@@ -43,7 +43,7 @@ class MoveGroup:
     @property
     def left(self) -> list[MoveMemory]:
         """Return the moves that are not over."""
-        return [one for one in self.moves if not one.finished]
+        return [memory for memory in self.moves if not memory.finished]
 
 
 class MoveOrder:
@@ -61,20 +61,24 @@ class MoveOrder:
         self._by_wave = sorted(range(len(moves)), key=lambda index: moves[index].move.wave)
         chains = self._find_chains()
         self._note_ahead(free)
-        sizes = Counter(one.move.wave for one in moves if not one.finished)
-        self.most = most if any(one.turn.ahead for one in moves) else min(most, max(sizes.values(), default=0))
+        sizes = Counter(memory.move.wave for memory in moves if not memory.finished)
+        self.most = most if any(memory.turn.ahead for memory in moves) else min(most, max(sizes.values(), default=0))
         """How many moves may be under way at once."""
 
         self._over: tuple[int, frozenset[int]] = (-1, frozenset())
         found: dict[tuple[int, str | int, bool], MoveGroup] = {}
         for index in self._by_wave:
-            one = moves[index]
-            key = (one.move.wave, one.index if one.move.stands_alone else one.move.source, one.turn.ahead)
-            group = found.setdefault(key, MoveGroup(one.move.wave, is_ahead=one.turn.ahead))
-            group.moves.append(one)
+            memory = moves[index]
+            key = (
+                memory.move.wave,
+                memory.index if memory.move.stands_alone else memory.move.source,
+                memory.turn.ahead,
+            )
+            group = found.setdefault(key, MoveGroup(memory.move.wave, is_ahead=memory.turn.ahead))
+            group.moves.append(memory)
             group.waits_for |= self._after[index]
             group.chain = max(group.chain, chains[index])
-            group.was_begun |= not one.finished and (one.status.state in _BEGUN or str(index) in begun)
+            group.was_begun |= not memory.finished and (memory.status.state in _BEGUN or str(index) in begun)
         self.groups: Sequence[MoveGroup] = tuple(found.values())
         self._by_chain = sorted(self.groups, key=lambda group: -group.chain)
 
@@ -84,16 +88,17 @@ class MoveOrder:
 
         What began together counts as one wave.
         """
-        opened = [one for group in self.groups if group.opened_at is not None for one in group.moves]
-        live = {(one.turn.begins_with, one.replicas) for one in opened if not one.finished}
+        opened = [memory for group in self.groups if group.opened_at is not None for memory in group.moves]
+        live = {(memory.turn.begins_with, memory.replicas) for memory in opened if not memory.finished}
         return sorted(
-            (one for one in opened if (one.turn.begins_with, one.replicas) in live), key=lambda one: one.index
+            (memory for memory in opened if (memory.turn.begins_with, memory.replicas) in live),
+            key=lambda memory: memory.index,
         )
 
     @property
     def under_way(self) -> list[MoveMemory]:
         """Return the moves under way."""
-        return [one for group in self.groups if group.opened_at is not None for one in group.left]
+        return [memory for group in self.groups if group.opened_at is not None for memory in group.left]
 
     @property
     def wave(self) -> int:
@@ -131,13 +136,13 @@ class MoveOrder:
         """Yield the groups to begin together with those that they wait for, as many moves as there is room for."""
         chosen = {id(group) for group in opened}
         begun = [group for group in self.groups if group.opened_at is not None or id(group) in chosen]
-        known = {one.index for group in begun for one in group.moves} | self._moves_over()
+        known = {memory.index for group in begun for memory in group.moves} | self._moves_over()
         for group in self.groups:
             if group.opened_at is None and id(group) not in chosen and group.is_ahead and group.waits_for <= known:
                 if len(group.left) > room:
                     return
                 room -= len(group.left)
-                known |= {one.index for one in group.moves}
+                known |= {memory.index for memory in group.moves}
                 yield group
 
     def not_in_turn(self, now: float | None = None) -> frozenset[int]:
@@ -148,7 +153,7 @@ class MoveOrder:
             if group.opened_at is None or not group.is_ahead or group.waits_for <= over:
                 continue
             group.opened_at = group.opened_at if now is None else now
-            found |= {one.index for one in group.left if not self._after[one.index] <= over}
+            found |= {memory.index for memory in group.left if not self._after[memory.index] <= over}
         return frozenset(found)
 
     def _find_chains(self) -> list[int]:
@@ -163,20 +168,20 @@ class MoveOrder:
         """Note which moves have their places held ahead, with which wave they begin, and how many come before them."""
         last: dict[OwnerKey, int] = {}
         mixed = set()
-        for one in self._moves:
-            if one.move.wave < last.get(one.replicas, 0):
-                mixed.add(one.replicas)  # the order of moves, by which places are handed over, is not theirs
-            last[one.replicas] = one.move.wave
+        for memory in self._moves:
+            if memory.move.wave < last.get(memory.replicas, 0):
+                mixed.add(memory.replicas)  # the order of moves, by which places are handed over, is not theirs
+            last[memory.replicas] = memory.move.wave
         places: Counter[OwnerKey] = Counter()
         for index in self._by_wave:
-            one, before = self._moves[index], [self._moves[other] for other in self._after[index]]
-            if index not in free or one.replicas in mixed or not all(other.turn.ahead for other in before):
-                one.turn = replace(one.turn, begins_with=one.move.wave, ahead=False)
+            memory, before = self._moves[index], [self._moves[other] for other in self._after[index]]
+            if index not in free or memory.replicas in mixed or not all(other.turn.ahead for other in before):
+                memory.turn = replace(memory.turn, begins_with=memory.move.wave, ahead=False)
                 continue
-            places[one.replicas] += 1
-            begins_with = min((other.turn.begins_with for other in before), default=one.move.wave)
-            number = max(places[one.replicas], 1 + max((other.turn.number for other in before), default=0))
-            one.turn = Turn(begins_with, number, ahead=True)
+            places[memory.replicas] += 1
+            begins_with = min((other.turn.begins_with for other in before), default=memory.move.wave)
+            number = max(places[memory.replicas], 1 + max((other.turn.number for other in before), default=0))
+            memory.turn = Turn(begins_with, number, ahead=True)
 
     def open_waves(self) -> Iterator[tuple[int, float, list[MoveMemory]]]:
         """Yield the waves with moves under way, when the last of each began, and all of it that has begun."""
@@ -186,12 +191,12 @@ class MoveOrder:
                 by_wave.setdefault(group.wave, []).append(group)
         for wave, groups in by_wave.items():
             if any(group.left for group in groups):
-                moves = [one for group in groups for one in group.moves]
+                moves = [memory for group in groups for memory in group.moves]
                 yield wave, max(group.opened_at or 0.0 for group in groups), moves
 
     def waiting(self) -> set[int]:
         """Return the moves that wait for some under way, also those that wait for such moves."""
-        running = {one.index for one in self.under_way}
+        running = {memory.index for memory in self.under_way}
         found = set(running)
         for index in self._by_wave:
             if not self._after[index].isdisjoint(found):
@@ -200,7 +205,7 @@ class MoveOrder:
 
     def _moves_over(self) -> frozenset[int]:
         """Return the moves that are over, and all that they waited for as well: one may be skipped early."""
-        finished = sum(one.finished for one in self._moves)
+        finished = sum(memory.finished for memory in self._moves)
         if self._over[0] != finished:
             over: set[int] = set()
             for index in self._by_wave:
@@ -217,30 +222,30 @@ def _find_predecessors(moves: Sequence[MoveMemory]) -> list[frozenset[int]]:
     and controller count whatever the plan says: the counts of places and of evicted pods are kept per wave.
     """
     by_key: dict[OwnerKey, dict[int, set[int]]] = {}
-    for index, one in enumerate(moves):
-        for key in _keys(one):
-            by_key.setdefault(key, {}).setdefault(one.move.wave, set()).add(index)
+    for index, memory in enumerate(moves):
+        for key in _keys(memory):
+            by_key.setdefault(key, {}).setdefault(memory.move.wave, set()).add(index)
     before = {
         (key, late): frozenset(by_wave[early])
         for key, by_wave in by_key.items()
         for early, late in pairwise(sorted(by_wave))
     }
-    waves = {one.move.wave for one in moves}
-    lower = {wave: frozenset(index for index, one in enumerate(moves) if one.move.wave < wave) for wave in waves}
+    waves = {memory.move.wave for memory in moves}
+    lower = {wave: frozenset(index for index, memory in enumerate(moves) if memory.move.wave < wave) for wave in waves}
     nothing: frozenset[int] = frozenset()
     found = []
-    for one in moves:
-        wave, named = one.move.wave, one.move.after
+    for memory in moves:
+        wave, named = memory.move.wave, memory.move.after
         if named is None or not lower[wave].issuperset(named):
             found.append(lower[wave])
         else:
-            found.append(nothing.union(named, *(before.get((key, wave), nothing) for key in _keys(one))))
+            found.append(nothing.union(named, *(before.get((key, wave), nothing) for key in _keys(memory))))
     return found
 
 
 def find_free(moves: Sequence[MoveMemory], observed: ObservedPlan) -> frozenset[int]:
     """Return the positions of moves whose pods are tied to no other pods by rules of their own, or have left."""
-    return frozenset(one.index for one in moves if _is_free(observed.pods.get(one.move.pod_uid)))
+    return frozenset(memory.index for memory in moves if _is_free(observed.pods.get(memory.move.pod_uid)))
 
 
 def _is_free(pod: Pod | None) -> bool:
@@ -251,5 +256,5 @@ def _is_free(pod: Pod | None) -> bool:
     return not (is_tied or pod.spec.topology_spread_constraints)
 
 
-def _keys(one: MoveMemory) -> tuple[OwnerKey, ...]:
-    return one.replicas, ("pod", one.move.namespace, one.move.pod)
+def _keys(memory: MoveMemory) -> tuple[OwnerKey, ...]:
+    return memory.replicas, ("pod", memory.move.namespace, memory.move.pod)

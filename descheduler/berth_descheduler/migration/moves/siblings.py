@@ -34,11 +34,11 @@ class ReplicaTracker:
 
         Counts anew when a controller comes to its next wave, and at intervals.
         """
-        live = (one for one in under_way if not one.finished)
-        waves = {one.replicas: one.move.wave for one in sorted(live, key=lambda one: -one.move.wave)}
+        live = (memory for memory in under_way if not memory.finished)
+        waves = {memory.replicas: memory.move.wave for memory in sorted(live, key=lambda memory: -memory.move.wave)}
         if now >= self._until or self._waves != waves:
             self._until, self._waves = now + _PAUSE_SECONDS, waves
-            earlier = (one for one in self._moves if one.move.wave < waves.get(one.replicas, 0))
+            earlier = (memory for memory in self._moves if memory.move.wave < waves.get(memory.replicas, 0))
             self._unready = find_unready(earlier, observed, since=self._since, known=self._known)
         return self._unready
 
@@ -51,7 +51,7 @@ def find_unready(
     Too few are fewer than the Ready pods that the earlier moves evicted. A replacement was created after `since` (RFC
     3339) and its uid was not known when the run began.
     """
-    taken = Counter(one.replicas for one in earlier if one.pod.was_ready and _was_evicted_earlier(one))
+    taken = Counter(memory.replicas for memory in earlier if memory.pod.was_ready and _was_evicted_earlier(memory))
     if not taken:
         return frozenset()
     ready: Counter[OwnerKey] = Counter()

@@ -18,7 +18,9 @@ def note_turns(wave: Sequence[MoveMemory], waiting: Collection[int] = ()) -> Non
     """
     left = [memory for memory in wave if memory.surge.wanted and not memory.finished]
     first: dict[OwnerKey, MoveMemory] = {}
-    for memory in sorted(left, key=lambda one: (not one.surge.is_let_go, one.index in waiting, not one.is_open)):
+    for memory in sorted(
+        left, key=lambda memory: (not memory.surge.is_let_go, memory.index in waiting, not memory.is_open)
+    ):
         first.setdefault(memory.replicas, memory)
     for memory in wave:
         in_turn = first.get(memory.replicas, memory) is memory or not memory.surge.wanted

@@ -172,7 +172,7 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
     ]
     since = parse_timestamp(plan.status.start_time) if plan.status.start_time else context.clock.now()
     outdated = _is_outdated(context, plan, execution)
-    came_too_late = outdated and not any(one.state.succeeded for one in execution.statuses)
+    came_too_late = outdated and not any(status.state.succeeded for status in execution.statuses)
     sources = _await_sources(context, plan, execution)
     return PlanOutcome(
         plan=plan.metadata.name,
@@ -216,7 +216,7 @@ def _is_interrupted(execution: Execution) -> bool:
 def _why_never_begun(execution: Execution) -> str:
     """Return which pending pods let every move be skipped, else ""."""
     first = execution.statuses[0] if execution.statuses else None
-    if first is None or any(one.reason != MoveReason.PODS_WAITING for one in execution.statuses):
+    if first is None or any(status.reason != MoveReason.PODS_WAITING for status in execution.statuses):
         return ""
     return first.message
 
@@ -231,7 +231,7 @@ def _count_ping_pong(context: PlanContext, plan: MigrationPlan, execution: Execu
     except BerthError as error:
         _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_ERROR: str(error)})
         return 0
-    earlier = [one for one in plans if one.metadata.uid != plan.metadata.uid]
+    earlier = [other for other in plans if other.metadata.uid != plan.metadata.uid]
     moved = list(zip(plan.spec.moves, execution.statuses, strict=True))
     return count_ping_pong(earlier, moved, context.clock.now(), context.settings.pod_cool_down)
 
@@ -240,7 +240,7 @@ def _conclude(context: PlanContext, plan: MigrationPlan, execution: Execution, o
     """Record the plan's outcome in its status, in events and on nodes."""
     moved = zip(plan.spec.moves, execution.evicted, strict=True)
     left = {move.source for move, gone in moved if gone}
-    reached = {one.node for one in execution.statuses if one.node and one.state in _ARRIVED}
+    reached = {status.node for status in execution.statuses if status.node and status.state in _ARRIVED}
     cool_down = context.settings.node_cool_down
     mark_moved(context.client, context.clock, sources=left, targets=reached, cool_down=cool_down)
     marks = None
@@ -267,11 +267,11 @@ def _conclude(context: PlanContext, plan: MigrationPlan, execution: Execution, o
         )
     except NotFoundError:
         return
-    failed = [one for one in outcome.statuses if one.state in {MoveState.FAILED, MoveState.ELSEWHERE}]
-    for one in failed[:_MOST_MOVE_EVENTS]:
-        text = f"{one.namespace}/{one.pod} {' '.join(filter(None, (one.state.value, one.reason)))}: {one.message}"
+    failed = [move for move in outcome.statuses if move.state in {MoveState.FAILED, MoveState.ELSEWHERE}]
+    for move in failed[:_MOST_MOVE_EVENTS]:
+        text = f"{move.namespace}/{move.pod} {' '.join(filter(None, (move.state.value, move.reason)))}: {move.message}"
         announce(context.client, context.clock, plan, EventReason.MOVE_FAILED, text, bad=True)
-    for room in [one for one in outcome.rooms if one.state is RoomState.FAILED][:_MOST_MOVE_EVENTS]:
+    for room in [room for room in outcome.rooms if room.state is RoomState.FAILED][:_MOST_MOVE_EVENTS]:
         text = f"{room.name} {room.reason}: {room.message}"
         announce(context.client, context.clock, plan, EventReason.ROOM_FAILED, text, bad=True)
     reason = EventReason.ABORTED if outcome.phase is PlanPhase.ABORTED else EventReason.FINISHED

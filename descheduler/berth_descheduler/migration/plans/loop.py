@@ -127,7 +127,7 @@ class PlanExecutor:
         )
         for later, earlier in self._earlier.items():
             note_landed(self._progress[earlier], self._progress[later], self._plan.name, observed)
-        begun = {one.metadata.annotations.get(MOVE_ANNOTATION, "") for one in observed.reservations.values()}
+        begun = {place.metadata.annotations.get(MOVE_ANNOTATION, "") for place in observed.reservations.values()}
         is_drain = plan.spec.objective.plugin == NODE_DRAIN
         free = find_free(self._progress, observed) if is_drain else frozenset[int]()
         self._order = MoveOrder(self._progress, context.reviewer.most_at_once, begun, free=free)
@@ -174,7 +174,7 @@ class PlanExecutor:
             self._step(observed)
             self._end_when_overdue()
             self._report()
-            if all(one.finished for one in self._progress):
+            if all(memory.finished for memory in self._progress):
                 return
             self._pause(begun_at)
 
@@ -211,8 +211,9 @@ class PlanExecutor:
 
     def _gone(self, observed: ObservedPlan) -> set[int]:
         """Return the positions of the moves whose pods have left by themselves, and of those that are over."""
-        first = (one for one in self._progress if one.index not in self._earlier)  # others wait for an earlier move
-        return {one.index for one in first if one.finished or not is_on_source(one, observed)}
+        # A second move waits for the earlier one of its pod, which has not come to the source before.
+        first = (memory for memory in self._progress if memory.index not in self._earlier)
+        return {memory.index for memory in first if memory.finished or not is_on_source(memory, observed)}
 
     def _step(self, observed: ObservedPlan) -> None:
         """Reconcile each room and each move under way."""
@@ -236,9 +237,9 @@ class PlanExecutor:
         """
         now = self._context.clock.monotonic()
         for wave, begun_at, moves in self._order.open_waves():
-            longest_grace = max(one.pod.grace_seconds for one in moves)
+            longest_grace = max(memory.pod.grace_seconds for memory in moves)
             longest_start = max(move.pod.start_seconds + move.surge.min_ready_seconds for move in moves)
-            turns = Counter(one.replicas for one in moves if one.surge.wanted)
+            turns = Counter(memory.replicas for memory in moves if memory.surge.wanted)
             limit = self._settings.wave_limit(
                 len(moves), longest_grace, longest_start, in_turn=max(turns.values(), default=1)
             )
@@ -279,8 +280,8 @@ class PlanExecutor:
         groups: list[MoveGroup] = []
         for group in self._order.fitting(beside=len(self._order.under_way)):
             self._retarget_moves(group.left, observed)
-            untouched = {one.index: one for one in group.left if is_untouched(one, observed)}
-            is_validated = all(one.turn.begins_with == self._validated for one in group.left)
+            untouched = {memory.index: memory for memory in group.left if is_untouched(memory, observed)}
+            is_validated = all(memory.turn.begins_with == self._validated for memory in group.left)
             if untouched and (not is_validated or self._doubtful(group.left)):
                 begins |= untouched
                 groups.append(group)
@@ -325,12 +326,16 @@ class PlanExecutor:
 
     def _look_at(self, batch: _Batch, now: float, observed: ObservedPlan) -> None:
         """Look at what begins next, beside all that is under way."""
-        begins = [one for one in batch.begins.values() if not one.finished]
-        ahead = {one.index: one.move for one in self._progress if not one.finished and is_on_source(one, observed)}
-        under_way = {one.index: one.move for one in self._order.under_way}
-        waiting, doubtful = self._order.waiting(), {one.index: one.move for one in self._doubtful(begins)}
+        begins = [memory for memory in batch.begins.values() if not memory.finished]
+        ahead = {
+            memory.index: memory.move
+            for memory in self._progress
+            if not memory.finished and is_on_source(memory, observed)
+        }
+        under_way = {memory.index: memory.move for memory in self._order.under_way}
+        waiting, doubtful = self._order.waiting(), {memory.index: memory.move for memory in self._doubtful(begins)}
         client, reviewer = self._context.client, self._context.reviewer
-        next_moves = [one.index for one in begins]
+        next_moves = [memory.index for memory in begins]
 
         def answered(found: _Found) -> None:
             batch.found, batch.is_asked = found, False
@@ -360,9 +365,9 @@ class PlanExecutor:
 
     def _doubtful(self, moves: Sequence[MoveMemory]) -> list[MoveMemory]:
         """Return the moves whose target may lack space because an earlier move off it did not land."""
-        over = [one for one in self._progress if one.finished]
-        missed = {one.move.source for one in over if not one.status.state.succeeded}
-        return [one for one in moves if one.move.target in missed]
+        over = [memory for memory in self._progress if memory.finished]
+        missed = {memory.move.source for memory in over if not memory.status.state.succeeded}
+        return [memory for memory in moves if memory.move.target in missed]
 
     def _skip_without_room(self, lacking: Mapping[int, Sequence[str]]) -> None:
         """Skip the moves to targets that lack space."""

@@ -26,7 +26,7 @@ def count_overtaken(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]
     if not skipped:
         return 0
     pairs = zip(moves, statuses, strict=True)
-    kept = {move.source for move, one in pairs if has_failed(one) or (_is_skipped(one) and not _is_overtaken(one))}
+    kept = {move.source for move, status in pairs if _keeps_pod(status)}
     return sum(moves[index].source not in kept for index in skipped)
 
 
@@ -95,6 +95,11 @@ def is_overtaken(reason: MoveReason) -> bool:
             return False
         case _:
             assert_never(reason)
+
+
+def _keeps_pod(status: MoveStatus) -> bool:
+    """Return whether a pod stays for a reason that a new plan would meet again."""
+    return has_failed(status) or (_is_skipped(status) and not _is_overtaken(status))
 
 
 def _is_skipped(status: MoveStatus) -> bool:
@@ -178,7 +183,7 @@ class PlanStop:
         """
         if not self._replans or self.has_begun:
             return
-        ahead = {index for index, one in enumerate(statuses) if one.state is MoveState.PENDING}
+        ahead = {index for index, status in enumerate(statuses) if status.state is MoveState.PENDING}
         going_to_be = ahead.intersection(doomed)
         overtaken, left = count_overtaken(self._moves, statuses) + len(going_to_be), len(ahead) - len(going_to_be)
         if ahead and is_outdated(overtaken, left):
