@@ -40,9 +40,11 @@ from berth_core import (
     SnapshotKind,
     StorageClass,
     SurgeObjects,
+    SystemClock,
     VolcanoJob,
     VolumeAttachment,
     Workload,
+    format_timestamp,
 )
 from berth_core.snapshot import ObjectKind, RawObject
 from berth_kube import (
@@ -424,7 +426,7 @@ def dump_cluster(client: KubeClient, beside: Iterable[ObjectKind] = ()) -> bytes
     listed = {"apiVersion": "v1", "kind": "List", "kinds": kinds, "items": items}
     if of_plugins := _read_beside(client, beside):
         items += (dict(item) for of_kind in of_plugins.values() for item in of_kind)
-        listed["beside"] = sorted(of_plugins)
+        listed |= {"beside": sorted(of_plugins), "readAt": format_timestamp(SystemClock().now())}
     return msgspec.json.encode(listed) + b"\n"
 
 

@@ -7,12 +7,14 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from berth_core.clock import format_timestamp, read_timestamp
 from berth_core.decoding import Decoder
 from berth_core.errors import InputError
 from berth_core.names import DEFAULT_NAMESPACE
@@ -189,6 +191,8 @@ class _List(ApiStruct, frozen=True, kw_only=True):
     """The kinds that the List was made of, even without objects; empty if it does not say."""
     beside: tuple[str, ...] = ()
     """Names of kinds that plugins read, and that the cluster served."""
+    read_at: str = ""
+    """When these were read."""
 
 
 class _Kind(ApiStruct, frozen=True, kw_only=True):
@@ -212,6 +216,9 @@ class DecodedList:
     beside: Mapping[str, tuple[RawObject, ...]] = field(default_factory=dict)
     """Objects of the kinds that plugins read, by the name of the kind."""
 
+    read_at: datetime | None = None
+    """When these were read; None if the List does not say."""
+
 
 def decode_list(raw: bytes) -> DecodedList:
     """Return the objects of a List.
@@ -233,7 +240,7 @@ def decode_list(raw: bytes) -> DecodedList:
         if name in beside:
             beside[name].append(readable_body(item))
     in_order = {name: tuple(sorted(items, key=_raw_identity)) for name, items in beside.items()}
-    return DecodedList(typed, listed.kinds, in_order)
+    return DecodedList(typed, listed.kinds, in_order, read_timestamp(listed.read_at))
 
 
 def _raw_identity(item: RawObject) -> tuple[str, str]:
@@ -243,7 +250,10 @@ def _raw_identity(item: RawObject) -> tuple[str, str]:
 
 
 def encode_list(
-    objects: Iterable[Listed], kinds: Iterable[str], beside: Mapping[str, Iterable[RawObject]] | None = None
+    objects: Iterable[Listed],
+    kinds: Iterable[str],
+    beside: Mapping[str, Iterable[RawObject]] | None = None,
+    read_at: datetime | None = None,
 ) -> bytes:
     """Return a List in JSON; equal objects and kinds give equal bytes."""
     items: list[RawObject] = [_with_kind(one) for one in objects]
@@ -251,6 +261,8 @@ def encode_list(
     if beside:
         items += (item for name in sorted(beside) for item in beside[name])
         listed["beside"] = sorted(beside)
+    if beside and read_at is not None:
+        listed["readAt"] = format_timestamp(read_at)
     return msgspec.json.encode(listed, order="deterministic")
 
 
@@ -448,6 +460,8 @@ class Snapshot:
     beside: Mapping[str, tuple[RawObject, ...]] = field(default_factory=dict)
     """Objects of the kinds that plugins read, by the name of the kind; a kind that the cluster does not serve is not
     there."""
+    read_at: datetime | None = field(default=None, compare=False)
+    """When these were read, in a snapshot from a file that says so: their age does not grow with that of the file."""
 
     def __post_init__(self) -> None:
         """Sort every tuple, and sort out what cannot be read."""
@@ -497,7 +511,7 @@ class Snapshot:
         there, known = set(map(kind_of, listed.objects)), {*stated, *known_kinds(listed.kinds)}
         missing, unread = missing_kinds(pods, there, known), unread_kinds(there, known)
         fields: dict[str, Any] = {name: tuple(objects) for name, objects in sorted_out.items()}
-        snapshot = cls(missing=missing, unread=unread, beside=listed.beside, **fields)
+        snapshot = cls(missing=missing, unread=unread, beside=listed.beside, read_at=listed.read_at, **fields)
         snapshot.check()
         return snapshot
 
@@ -508,7 +522,7 @@ class Snapshot:
         """
         held = (kind for kind in SnapshotKind if kind not in {*self.missing, *self.unread, *ONLY_FOR_SURGES})
         objects = (listed for name in (*_FIELDS.values(), "unreadable") for listed in getattr(self, name))
-        return encode_list(objects, held, self.beside)
+        return encode_list(objects, held, self.beside, self.read_at)
 
     def check(self) -> None:
         """Raise `InputError` for duplicates and pods on unknown nodes."""

@@ -248,3 +248,14 @@ def test_no_plan_brings_less_for_a_wish(snapshot: Snapshot, how: PlannerSettings
     assert len(made.freed_nodes) >= len(plain.freed_nodes)
     assert goal.worth(made) >= goal.worth(plain)
     assert len(made.moves) <= len(plain.moves) + max(3, len(plain.moves) // 4)
+
+
+def test_a_wished_node_that_no_plan_empties_says_why_and_not_that_it_is_wished() -> None:
+    large = pod("large", node="first", cpu="5", memory=None, controller=owner(name="large"))
+    full = bare_pod("full", node="last", cpu="7", memory=None)
+    nodes = (node("first", cpu="8", labels={"first": "1"}), node("last", cpu="8"))
+
+    made = plan(Snapshot(nodes=nodes, pods=(large, full)), wishing(consolidating()))
+
+    assert made == replace(plan(Snapshot(nodes=nodes, pods=(large, full)), consolidating()), settings=made.settings)
+    assert {refused.reason for refused in made.refused if refused.node == "first"} == {Reason.NO_TARGET}

@@ -140,8 +140,12 @@ def test_a_snapshot_file_keeps_what_plugins_read(tmp_path: Path) -> None:
             seen = read_live_snapshot(client, beside=[WEATHER])
             assert "beside" not in json.loads(dump_cluster(client))
 
-    assert read_snapshot_file(name) == seen
+    of_file = read_snapshot_file(name)
+    assert of_file == seen
     assert Snapshot.from_json(seen.to_json()) == seen
+    assert of_file.read_at is not None
+    assert ClusterView.of(of_file, NOON).read_at == of_file.read_at == Snapshot.from_json(of_file.to_json()).read_at
+    assert ClusterView.of(seen, NOON).read_at == NOON
 
 
 def test_a_file_that_says_of_a_kind_that_there_is_none_says_that_it_was_served() -> None:

@@ -67,6 +67,14 @@ class ClusterView:
         """Return all objects that Berth looks at."""
         return self._read()
 
+    @property
+    def read_at(self) -> datetime | None:
+        """Return the time from which the age of `objects` counts: a file may be looked at long after it was written.
+
+        None where that is not known.
+        """
+        return self.snapshot.read_at or self.now
+
     def objects(self, kind: ObjectKind) -> tuple[RawObject, ...] | None:
         """Return the objects of a kind that the plugin's `reads` names, as the API server has them.
 

@@ -167,7 +167,7 @@ class Wishes:
     """Nodes that keep their pods so that others can come to them."""
 
 
-_SPARED: Final = Refusal(
+SPARED: Final = Refusal(
     RefusalReason.NOT_NEEDED, "the policy wishes pods to come to the node, and the plan brings as much without it"
 )
 
@@ -453,7 +453,7 @@ def source_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
     found = problem.cluster.nodes[node]
     if found.metadata.labels.get(CRITICAL_NODE_LABEL) == "true":
         return Refusal(RefusalReason.CRITICAL_NODE, f"the node is labelled {CRITICAL_NODE_LABEL}=true")
-    return _SPARED if node in problem.wishes.spared else problem.no_sources.get(node)
+    return SPARED if node in problem.wishes.spared else problem.no_sources.get(node)
 
 
 def drain_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:

@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import Final, TypeAlias
 
 from berth_core import Deadline, is_over
-from berth_descheduler.framework.refusals import RefusalReason, Refused
+from berth_descheduler.framework.refusals import RefusalReason, Refused, RefusedKind
 from berth_descheduler.planner.fragmentation import measure
-from berth_descheduler.planner.problem import Problem, Proposal, Quality, Wishes
+from berth_descheduler.planner.problem import SPARED, Problem, Proposal, Quality, Wishes
 from berth_descheduler.planner.simulation import NodeIndex, State
 
 Propose: TypeAlias = Callable[[Problem], tuple[Proposal, State]]
@@ -48,7 +48,8 @@ def propose_as_wished(problem: Problem, propose: Propose, deadline: Deadline) ->
             break
         proposal, state = propose(problem.wishing(Wishes(spared=frozenset(in_order[:tried]))))
         if _Merit.of(problem, proposal).is_as_good_as(wanted):
-            best, spared = (_with_bounds_of(plain[0], proposal), state), tried
+            proposal = _with_reasons_of(plain[0], _with_bounds_of(plain[0], proposal))
+            best, spared = (proposal, state), tried
         else:
             too_many = tried
         tried = (spared + too_many) // 2
@@ -118,6 +119,18 @@ def _with_bounds_of(plain: Proposal, proposal: Proposal) -> Proposal:
         weight=known.weight and found.weight and replace(found.weight, upper_bound=known.weight.upper_bound),
     )
     return replace(proposal, quality=quality, refused=_without_claims(proposal.refused, quality))
+
+
+def _with_reasons_of(plain: Proposal, proposal: Proposal) -> Proposal:
+    """Return a proposal that says why spared nodes would keep their pods anyway, where they would."""
+    is_node = RefusedKind.NODE
+    spared = {
+        refused.node for refused in proposal.refused if refused.kind is is_node and refused.message == SPARED.message
+    }
+    kept_anyway = {refused.node for refused in plain.refused if refused.kind is is_node and refused.node in spared}
+    others = (refused for refused in proposal.refused if refused.node not in kept_anyway)
+    reasons = (refused for refused in plain.refused if refused.node in kept_anyway)
+    return replace(proposal, refused=tuple(sorted((*others, *reasons))))
 
 
 def _without_claims(refused: Sequence[Refused], quality: Quality) -> tuple[Refused, ...]:
