@@ -5,6 +5,7 @@ Nothing else of the kernel imports one.
 
 from typing import Final
 
+from berth_descheduler.capabilities.hot_nodes.capability import HotNodesCapability
 from berth_descheduler.capabilities.lent_nodes.capability import LentNodesCapability
 from berth_descheduler.capabilities.starving_jobs.capability import StarvingJobsCapability
 from berth_descheduler.capabilities.windows.capability import WindowsCapability
@@ -14,6 +15,7 @@ CAPABILITIES: Final[tuple[type[Capability], ...]] = (
     StarvingJobsCapability,
     WindowsCapability,
     LentNodesCapability,
+    HotNodesCapability,
 )
 
 EVERY_CAPABILITY: Final = tuple(capability() for capability in CAPABILITIES)

@@ -1,0 +1,1 @@
+"""Keeps moves off nodes whose actual use is high."""

@@ -1,0 +1,142 @@
+"""The rule behind `HotNodes`: nodes that use much take no pods, no move brings one there, and cool nodes fill first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import Final
+
+from berth_core import CPU, InputError, Node, Pod
+from berth_core.text import count, first_few
+from berth_descheduler.capabilities.hot_nodes.measured import MeasuredCluster, NodeUse
+from berth_descheduler.framework.interfaces import ClusterView
+from berth_descheduler.framework.refusals import Refusal, RefusalReason
+from berth_descheduler.framework.rules import MOST_OF_BUDGET, Budget, NodeRole, Rule
+from berth_descheduler.planner.settings import WHOLE, Thresholds, plain_percentage
+
+HOT_NODES: Final = "HotNodes"
+
+_RANKS: Final = 4
+"""Nodes are told apart by quarters of the way to the threshold: a node's use differs a little with every reading, and
+plans should not."""
+
+_LEAST_CPU: Final = 5_000_000
+_LEAST_MEMORY: Final = 8 << 20
+"""Steps in which use is rounded up at least: each amount that differs makes planning slower."""
+
+_TENTHS: Final = 10
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class HotNodesRule(Rule):
+    """Keeps the use of targets below thresholds; without metrics of a node it says nothing about it."""
+
+    target_usage: Thresholds
+    measured: MeasuredCluster | None = None
+
+    def on(self, view: ClusterView, run_began: datetime | None) -> "HotNodesRule":
+        del run_began
+        resources = tuple(name for name, _ in self.target_usage.percentages)
+        return replace(self, measured=MeasuredCluster(view, resources))
+
+    def node_refusal(self, node: Node, use: NodeRole) -> Refusal | None:
+        known = self._nodes.get(node.metadata.name)
+        if known is None or use is NodeRole.SOURCE:
+            return None
+        resource = next((name for name, _ in self.target_usage.percentages if self._nearness(known, name) >= 1), "")
+        return self._refusal_for(known, resource) if resource else None
+
+    def _refusal_for(self, known: NodeUse, resource: str) -> Refusal:
+        most = self.target_usage.get(resource) or 0
+        text = f"{HOT_NODES}: {_percent(known.share(resource))} of its {resource} is in use, "
+        text += f"not below {resource}: {plain_percentage(Fraction(most))} of targetUsage"
+        return Refusal(RefusalReason.REFUSED_BY_PLUGIN, text, resource=resource)
+
+    def budgets(self) -> Iterator[Budget]:
+        if self.measured is None or not self._nodes:
+            return
+        for resource, most in self.target_usage.percentages:
+            text = f"{HOT_NODES}: with the pod's own {resource} the node would use more than "
+            text += f"{resource}: {plain_percentage(most)} of targetUsage"
+            yield Budget(
+                name=f"{resource} in use",
+                refusal=Refusal(RefusalReason.REFUSED_BY_PLUGIN, text, resource=resource),
+                left={name: self._left(name, known, resource) for name, known in self._nodes.items()},
+                demand=partial(self._demand, resource),
+            )
+
+    def target_rank(self, node: Node) -> int:
+        if not self._nodes:
+            return 0
+        known = self._nodes.get(node.metadata.name)
+        if known is None:
+            return _RANKS - 1  # it is not known to be cool
+        nearest = max(self._nearness(known, resource) for resource, _ in self.target_usage.percentages)
+        return min(_RANKS - 1, int(nearest * _RANKS))
+
+    def notes(self) -> Iterator[str]:
+        if self.measured is None:
+            return
+        hot = [node.metadata.name for node in self.measured.view.snapshot.nodes if self._is_hot(node)]
+        if hot:
+            nodes = len(self.measured.view.snapshot.nodes)
+            takes = "takes" if len(hot) == 1 else "take"
+            shares = [f"{name} ({self._shares(self._nodes[name])})" for name in hot]
+            text = f"{len(hot)} of {count(nodes, 'node')} {takes} no pods, not being below targetUsage"
+            yield f"{HOT_NODES}: {text}: {first_few(shares, _SHOWN)}"
+        yield from (f"{HOT_NODES}: {sentence}" for sentence in self.measured.unknown())
+
+    @cached_property
+    def _nodes(self) -> dict[str, NodeUse]:
+        return {} if self.measured is None else dict(self.measured.nodes)
+
+    def _is_hot(self, node: Node) -> bool:
+        return self.node_refusal(node, NodeRole.TARGET) is not None
+
+    def _nearness(self, known: NodeUse, resource: str) -> Fraction:
+        """Return a node's use as a part of its threshold: from 1 on the node is hot."""
+        return known.share(resource) * WHOLE / (self.target_usage.get(resource) or 1)
+
+    def _shares(self, known: NodeUse) -> str:
+        return ", ".join(f"{name} {_percent(known.share(name))}" for name, _ in self.target_usage.percentages)
+
+    def _left(self, name: str, known: NodeUse, resource: str) -> int:
+        """Return what a node may take on: pods that its reading does not have yet take of it what they count with."""
+        most = known.allocatable[resource] * (self.target_usage.get(resource) or 0) / WHOLE
+        left = int(most) - known.use[resource]
+        if self.measured is not None:
+            left -= sum(self._demand(resource, pod) or 0 for pod in self.measured.arriving(name, known))
+        return max(-MOST_OF_BUDGET, min(MOST_OF_BUDGET, left))
+
+    def _demand(self, resource: str, pod: Pod) -> int | None:
+        if self.measured is None:
+            return None
+        try:
+            amount = self.measured.use_of(pod)[resource]
+        except InputError:
+            return None  # the pod stays anyway, for its requests are odd
+        return min(MOST_OF_BUDGET, coarse_cpu(amount) if resource == CPU else coarse_memory(amount))
+
+
+def coarse_cpu(nanos: int) -> int:
+    """Round up to tenths, quarters or halves of the leading decimal digit: 0.12, 0.325 and 0.65 cores as they are."""
+    unit = 10 ** max(0, len(str(nanos)) - 1)
+    per_digit = 10 if nanos <= 2 * unit else 4 if nanos <= 5 * unit else 2
+    return _rounded_up(nanos, max(_LEAST_CPU, unit // per_digit))
+
+
+def coarse_memory(amount: int) -> int:
+    """Round up to eighths of the power of two below: 1Gi, 1152Mi and 1.5Gi as they are."""
+    return _rounded_up(amount, max(_LEAST_MEMORY, (1 << max(0, amount.bit_length() - 1)) // 8))
+
+
+def _rounded_up(amount: int, step: int) -> int:
+    return -(-amount // step) * step
+
+
+def _percent(share: Fraction) -> str:
+    """Return a percentage with one decimal at most, rounded down so that none seems to reach a threshold."""
+    tenths = int(share * WHOLE * _TENTHS)
+    return f"{tenths // _TENTHS} %" if tenths % _TENTHS == 0 else f"{tenths // _TENTHS}.{tenths % _TENTHS} %"
