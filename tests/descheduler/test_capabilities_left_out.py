@@ -20,7 +20,6 @@ KERNEL_TESTS: Final = (
     "tests/planner/test_limits_of_a_plan.py",
     "tests/planner/test_make_room.py",
     "tests/planner/test_minimize_fragmentation.py",
-    "tests/planner/test_revalidation.py",
     "tests/planner/test_rules.py",
     "tests/planner/test_single_pods.py",
     "tests/planner/test_threshold.py",
@@ -28,6 +27,7 @@ KERNEL_TESTS: Final = (
     "tests/plugins/test_profiles.py",
     "tests/descheduler/test_next_step_of_a_move.py",
     "tests/descheduler/test_policy_schedules.py",
+    "tests/descheduler/test_revalidation.py",
 )
 IMPORTED: Final = """
 import importlib, pkgutil, berth_descheduler
