@@ -155,73 +155,81 @@ class Cycle:
 
     def _resume(self, plan: MigrationPlan) -> Outcome:
         with self._timed(Phase.LEFTOVERS):
-            left = {one.metadata.uid: one for one in self._clear_leftovers()}
-        if plan.phase is PlanPhase.RUNNING and plan.metadata.uid not in left:
-            why = (
+            leftovers_by_uid = {leftover_plan.metadata.uid: leftover_plan for leftover_plan in self._clear_leftovers()}
+        if plan.phase is PlanPhase.RUNNING and plan.metadata.uid not in leftovers_by_uid:
+            reason_not_begun = (
                 f"Plan {plan.metadata.name} was interrupted too long ago to be continued, or is over; nothing was done."
             )
-            return self._outcome(Verdict.ABORTED, why=why)
-        adopted = tuple(self._adopt(one for uid, one in left.items() if uid != plan.metadata.uid))
+            return self._outcome(Verdict.ABORTED, why=reason_not_begun)
+        adopted_outcomes = tuple(
+            self._adopt(leftover_plan for uid, leftover_plan in leftovers_by_uid.items() if uid != plan.metadata.uid)
+        )
         if self._context.stop.is_set():
-            return self._outcome(Verdict.STOPPED, adopted=adopted)
-        if plan.phase is not PlanPhase.RUNNING and (why := self._why_no_operator()):
-            abort_plan(self._client, plan, self._context.clock, f"aborted: {why[0].lower()}{why[1:]}")
-            return self._outcome(Verdict.NO_OPERATOR, why=why, published=plan.metadata.name, adopted=adopted)
+            return self._outcome(Verdict.STOPPED, adopted=adopted_outcomes)
+        if plan.phase is not PlanPhase.RUNNING and (reason_not_begun := self._why_no_operator()):
+            abort_plan(
+                self._client, plan, self._context.clock, f"aborted: {reason_not_begun[0].lower()}{reason_not_begun[1:]}"
+            )
+            return self._outcome(
+                Verdict.NO_OPERATOR, why=reason_not_begun, published=plan.metadata.name, adopted=adopted_outcomes
+            )
         try:
-            done = self._execute(plan, adopted=plan.phase is PlanPhase.RUNNING)
+            plan_outcome = self._execute(plan, adopted=plan.phase is PlanPhase.RUNNING)
         except PlanDeletedError:
-            return self._outcome(Verdict.PLAN_DELETED, adopted=adopted)
-        outcome = self._outcome(Verdict.CARRIED_OUT, plan=done)
+            return self._outcome(Verdict.PLAN_DELETED, adopted=adopted_outcomes)
+        outcome = self._outcome(Verdict.CARRIED_OUT, plan=plan_outcome)
         if plan.spec.policy and not self._blocked_reason:  # without its policy nothing says how to plan the rest
             outcome = self._plan_rest(outcome, plan)
-        return dataclasses.replace(outcome, adopted=adopted)
+        return dataclasses.replace(outcome, adopted=adopted_outcomes)
 
     def _run_steps(self, request: MigrationPlan | None) -> Outcome:
         with self._timed(Phase.LEFTOVERS):  # 2 undo or adopt what an interrupted run left
-            left = self._clear_leftovers()
-        adopted = tuple(self._adopt(left))
+            leftovers = self._clear_leftovers()
+        adopted_outcomes = tuple(self._adopt(leftovers))
         if self._context.stop.is_set():
-            return self._outcome(Verdict.STOPPED, adopted=adopted)
-        outcome, published = self._make_plan(request)
-        return dataclasses.replace(self._plan_rest(outcome, published), adopted=adopted)
+            return self._outcome(Verdict.STOPPED, adopted=adopted_outcomes)
+        outcome, published_plan = self._make_plan(request)
+        return dataclasses.replace(self._plan_rest(outcome, published_plan), adopted=adopted_outcomes)
 
     def _make_plan(self, request: MigrationPlan | None, rest_of: str = "") -> tuple[Outcome, MigrationPlan | None]:
         """Make a plan and execute it if it may begin by itself; return it as well, if it was published.
 
         `rest_of` is the plan whose rest it has.
         """
-        found, not_begun = self._find_plan_to_begin()  # 3 snapshot, 4 score, 5 plan
-        forecast = _forecast(found)
+        proposed_plan, not_begun = self._find_plan_to_begin()  # 3 snapshot, 4 score, 5 plan
+        forecast = _forecast(proposed_plan)
         stopping = self._context.stop.is_set()  # then planning may have been cut short
         if not_begun is not None and not stopping:
             return self._outcome(not_begun.verdict, why=not_begun.sentence, forecast=forecast), None
-        begins_now = not (stopping or found.does_nothing) and self._settings.mode in {None, RunMode.AUTO}
-        if begins_now and (why := self._why_no_operator()):
-            return self._outcome(Verdict.NO_OPERATOR, why=why, forecast=forecast), None
-        verdict = Verdict.STOPPED if stopping else self._confirm(found, asks=not rest_of)
+        begins_now = not (stopping or proposed_plan.does_nothing) and self._settings.mode in {None, RunMode.AUTO}
+        if begins_now and (why_no_operator := self._why_no_operator()):
+            return self._outcome(Verdict.NO_OPERATOR, why=why_no_operator, forecast=forecast), None
+        verdict = Verdict.STOPPED if stopping else self._confirm(proposed_plan, asks=not rest_of)
         if verdict is not None:
             return self._outcome(verdict, forecast=forecast), None
         try:
             with self._timed(Phase.PUBLISH):  # 6 publish
-                published = self._publish(found, request)
+                published_plan = self._publish(proposed_plan, request)
             if rest_of:
-                note_replanned(self._client, self._context.clock, rest_of, published.metadata.name)
+                note_replanned(self._client, self._context.clock, rest_of, published_plan.metadata.name)
             with self._timed(Phase.APPROVAL):  # 7 wait for approval if asked
-                verdict = self._await_approval(published)
-            name = published.metadata.name
+                verdict = self._await_approval(published_plan)
+            plan_name = published_plan.metadata.name
             if verdict is not None:
-                return self._outcome(verdict, published=name, forecast=forecast), published
-            done = self._execute(published, adopted=False)  # 8 to 12
+                return self._outcome(verdict, published=plan_name, forecast=forecast), published_plan
+            plan_outcome = self._execute(published_plan, adopted=False)  # 8 to 12
         except PlanDeletedError:
             return self._outcome(Verdict.PLAN_DELETED, forecast=forecast), None
-        return self._outcome(Verdict.CARRIED_OUT, plan=done, published=name, forecast=forecast), published
+        return self._outcome(
+            Verdict.CARRIED_OUT, plan=plan_outcome, published=plan_name, forecast=forecast
+        ), published_plan
 
     def _why_no_operator(self) -> str:
         """Return that no operator is there to hold places, before anything is made that waits for one."""
         stop, namespace = self._context.stop, self._settings.namespace
         clock = self._context.clock
-        why = why_absent(self._client, clock, OPERATOR, namespace=namespace, is_stopped=stop.is_set)
-        return f"Not begun, and nothing was moved: {why}." if why else ""
+        why_no_operator = why_absent(self._client, clock, OPERATOR, namespace=namespace, is_stopped=stop.is_set)
+        return f"Not begun, and nothing was moved: {why_no_operator}." if why_no_operator else ""
 
     def _confirm(self, found: Plan, *, asks: bool) -> Verdict | None:
         """Return why a plan is not published, None if it is, after the question if the run has one."""
@@ -236,33 +244,35 @@ class Cycle:
 
         All plans of the run together keep its limits.
         """
-        replanned: list[PlanOutcome] = []
-        while carried_out is not None and (done := outcome.plan) is not None and done.outdated:
-            brought_nothing = bool(replanned) and not done.landed_on_target
-            if brought_nothing or self._context.stop.is_set() or not self._narrow(carried_out, done):
+        replanned_outcomes: list[PlanOutcome] = []
+        while carried_out is not None and (plan_outcome := outcome.plan) is not None and plan_outcome.outdated:
+            brought_nothing = bool(replanned_outcomes) and not plan_outcome.landed_on_target
+            if brought_nothing or self._context.stop.is_set() or not self._narrow(carried_out, plan_outcome):
                 break
-            again, carried_out = self._make_plan(None, rest_of=done.plan)
+            outcome_again, carried_out = self._make_plan(None, rest_of=plan_outcome.plan)
             if carried_out is None:
-                outcome = dataclasses.replace(outcome, not_replanned=again.sentence)
+                outcome = dataclasses.replace(outcome, not_replanned=outcome_again.sentence)
                 break
-            replanned.append(done)
-            outcome = again
+            replanned_outcomes.append(plan_outcome)
+            outcome = outcome_again
         seconds = self._context.clock.monotonic() - self._begun_at
-        return dataclasses.replace(outcome, replanned=tuple(replanned), seconds=seconds, phases=dict(self._phases))
+        return dataclasses.replace(
+            outcome, replanned=tuple(replanned_outcomes), seconds=seconds, phases=dict(self._phases)
+        )
 
     def _narrow(self, plan: MigrationPlan, done: PlanOutcome) -> bool:
         """Leave a further plan what this one has left of the run's limits; return whether that is anything."""
         settings, planner, now = self._settings, self._planner, self._context.clock.now()
         pairs = zip(plan.spec.moves, done.statuses, strict=True)
-        begun = (*planner.run.begun, *(move for move, one in pairs if one.state is not MoveState.SKIPPED))
-        self._moved |= {(one.namespace, one.replacement): now for one in done.statuses if one.replacement}
+        begun_moves = (*planner.run.begun, *(move for move, status in pairs if status.state is not MoveState.SKIPPED))
+        self._moved |= {(status.namespace, status.replacement): now for status in done.statuses if status.replacement}
         began = planner.run.began or now - timedelta(seconds=done.seconds + 1)
-        moves_left = None if self._max_moves is None else self._max_moves - len(begun)
-        most = settings.execution.max_seconds
-        seconds_left = None if most is None else most - (now - began).total_seconds()
+        moves_left = None if self._max_moves is None else self._max_moves - len(begun_moves)
+        max_seconds = settings.execution.max_seconds
+        seconds_left = None if max_seconds is None else max_seconds - (now - began).total_seconds()
         if (moves_left is not None and moves_left <= 0) or (seconds_left is not None and seconds_left <= 0):
             return False
-        run = dataclasses.replace(planner.run, begun=begun, began=began)
+        run = dataclasses.replace(planner.run, begun=begun_moves, began=began)
         planner = dataclasses.replace(planner.within(moves_left), run=run)
         self._planner = limit_moves(planner if planner.run.now is None else planner.at(now))
         self._settings = dataclasses.replace(
@@ -281,31 +291,31 @@ class Cycle:
     # --- the steps --------------------------------------------------------------------------------------------------
 
     def _clear_leftovers(self) -> tuple[MigrationPlan, ...]:
-        left = recover_plans(self._client, self._context.clock, self._settings.adoption_seconds)
+        leftovers = recover_plans(self._client, self._context.clock, self._settings.adoption_seconds)
         plans = self._client.list(MIGRATION_PLANS, type=MigrationPlan).items
         end_seconds = self._settings.execution.timeouts.end_seconds
-        if freed := settle_freed_nodes(self._client, self._context.clock, plans, end_seconds=end_seconds):
-            self._context.observer.nodes_freed(freed)
+        if freed_nodes := settle_freed_nodes(self._client, self._context.clock, plans, end_seconds=end_seconds):
+            self._context.observer.nodes_freed(freed_nodes)
         sweep_freed_nodes(self._client, self._read_snapshot)
         sweep_cooling_nodes(self._client, self._context.clock)
-        return left
+        return leftovers
 
     def _adopt(self, left: Iterable[MigrationPlan]) -> Iterator[PlanOutcome]:
         """Resume the plans of interrupted runs under their own policies' settings.
 
         Skips a plan that was deleted meanwhile; one that cannot be resumed is Failed, and the others go on.
         """
-        for one in left:
+        for leftover_plan in left:
             try:
-                if (chosen := self._settings_of_plan(one)) is not None:
-                    yield self._resume_with_one_retry(one, chosen)
+                if (chosen_settings := self._settings_of_plan(leftover_plan)) is not None:
+                    yield self._resume_with_one_retry(leftover_plan, chosen_settings)
             except PlanDeletedError:
                 continue
             except (PermanentError, InputError) as error:
-                keys = {telemetry.KEY_PLAN: one.metadata.name, telemetry.KEY_ERROR: str(error)}
+                keys = {telemetry.KEY_PLAN: leftover_plan.metadata.name, telemetry.KEY_ERROR: str(error)}
                 _LOG.error(telemetry.WORK_FAILED, **keys)
                 text = f"Failed: it cannot be carried out: {error}"
-                abort_plan(self._client, one, self._context.clock, text, PlanPhase.FAILED)
+                abort_plan(self._client, leftover_plan, self._context.clock, text, PlanPhase.FAILED)
 
     def _resume_with_one_retry(self, one: MigrationPlan, chosen: PlanSettings) -> PlanOutcome:
         """Resume a plan and retry it once after an error.
@@ -338,38 +348,38 @@ class Cycle:
         history = self._keep_moved_pods()
         while True:
             snapshot = self._read_snapshot_timed()
-            found = self._find_plan(snapshot)
-            announce_starving(self._client, clock, found, snapshot)
-            not_worth_it = too_little_gain_reason(found, history, self._settings, clock.now())
-            staying = drain_not_begun_reason(found, snapshot, self._settings.mode)
+            proposed_plan = self._find_plan(snapshot)
+            announce_starving(self._client, clock, proposed_plan, snapshot)
+            not_worth_it = too_little_gain_reason(proposed_plan, history, self._settings, clock.now())
+            reason_pods_stay = drain_not_begun_reason(proposed_plan, snapshot, self._settings.mode)
             if not_worth_it is not None or not self._settings.begins_by_itself:
-                return found, not_worth_it or staying
+                return proposed_plan, not_worth_it or reason_pods_stay
             waited = clock.monotonic() - begun_at
-            others = staying or pods_waiting_reason(found, snapshot, waited)
+            reason_not_begun = reason_pods_stay or pods_waiting_reason(proposed_plan, snapshot, waited)
             if (
-                others is None
-                or not others.passes
+                reason_not_begun is None
+                or not reason_not_begun.passes
                 or waited >= execution.pending_wait_seconds
                 or self._context.stop.is_set()
             ):
-                return found, others
-            _LOG.info(telemetry.PODS_WAIT, **{telemetry.KEY_SENTENCE: others.sentence})
+                return proposed_plan, reason_not_begun
+            _LOG.info(telemetry.PODS_WAIT, **{telemetry.KEY_SENTENCE: reason_not_begun.sentence})
             self._context.stop.wait(min(pause, max(0.0, execution.pending_wait_seconds - waited)))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _keep_moved_pods(self) -> tuple[MigrationPlan, ...]:
         """Exclude the pods in cool-down from planning; return the earlier plans."""
-        history, resting = self._read_history(self._settings)
-        self._planner = self._planner.with_rule(PodCoolDown(resting))
+        history, resting_pods = self._read_history(self._settings)
+        self._planner = self._planner.with_rule(PodCoolDown(resting_pods))
         return history
 
     def _read_history(self, settings: CycleSettings) -> tuple[tuple[MigrationPlan, ...], Mapping[PodName, datetime]]:
         """Return earlier plans and pods in cool-down; without one, only those that this run has moved."""
-        rest = settings.pod_cool_down
-        if not rest:
+        cool_down = settings.pod_cool_down
+        if not cool_down:
             return (), self._moved
         history = self._client.list(MIGRATION_PLANS, type=MigrationPlan).items
-        return history, {**find_pods_in_cooldown(history, self._context.clock.now(), rest), **self._moved}
+        return history, {**find_pods_in_cooldown(history, self._context.clock.now(), cool_down), **self._moved}
 
     def _read_snapshot_timed(self) -> Snapshot:
         with self._timed(Phase.SNAPSHOT):
@@ -381,23 +391,25 @@ class Cycle:
         why_not = partial(find_unsurgeable, self._client)
 
         def make(given: PlanInput, deadline: Deadline | None = None) -> Plan:
-            limited = limit_moves(given.settings)
+            limited_settings = limit_moves(given.settings)
 
             def on(cluster: Snapshot) -> Plan:
-                return plan(cluster, limited, deadline or self._deadline())
+                return plan(cluster, limited_settings, deadline or self._deadline())
 
             return plan_surges(given.snapshot, on, why_not) if surges else on(given.snapshot)
 
-        given = PlanInput(snapshot, self._planner.within(self._max_moves))
+        plan_input = PlanInput(snapshot, self._planner.within(self._max_moves))
         with self._timed(Phase.PLAN):
             deadline = self._deadline()
-            found = make(PlanInput(snapshot, self._planner))
-            restrictions = find_restrictions(given, found, lambda again: make(again, deadline), deadline)
-            found = dataclasses.replace(found, restrictions=restrictions)
+            proposed_plan = make(PlanInput(snapshot, self._planner))
+            restrictions = find_restrictions(
+                plan_input, proposed_plan, lambda plan_input_again: make(plan_input_again, deadline), deadline
+            )
+            proposed_plan = dataclasses.replace(proposed_plan, restrictions=restrictions)
             if surges and self._settings.dry_run:
-                found = with_ways(found, snapshot, why_not)
-        self._context.observer.planned(found)
-        return found
+                proposed_plan = with_ways(proposed_plan, snapshot, why_not)
+        self._context.observer.planned(proposed_plan)
+        return proposed_plan
 
     def _deadline(self) -> Deadline:
         context = self._context
@@ -411,11 +423,11 @@ class Cycle:
     def _publish(self, found: Plan, request: MigrationPlan | None) -> MigrationPlan:
         """Publish the plan; raises `PlanDeletedError` where the requested plan is gone."""
         try:
-            published = publish_plan(self._client, self._context.clock, self._settings, found, request)
+            published_plan = publish_plan(self._client, self._context.clock, self._settings, found, request)
         except NotFoundError as error:
             raise PlanDeletedError("the requested plan was deleted before it was made") from error
-        self._context.observer.plan_published(published.metadata.name, approved=published.spec.approved)
-        return published
+        self._context.observer.plan_published(published_plan.metadata.name, approved=published_plan.spec.approved)
+        return published_plan
 
     def _await_approval(self, published: MigrationPlan) -> Verdict | None:
         """Wait until the plan may begin and return why it may not.
@@ -433,18 +445,18 @@ class Cycle:
                 return self._wait_for_approval(published)
 
     def _wait_for_approval(self, published: MigrationPlan) -> Verdict | None:
-        name, clock = published.metadata.name, self._context.clock
+        plan_name, clock = published.metadata.name, self._context.clock
         deadline = clock.monotonic() + self._settings.approval_seconds
-        seen = published
-        while not seen.spec.approved:
-            if seen.spec.aborted:
-                return self._abort(seen, Verdict.ABORTED, "aborted: an abort was requested before it began")
+        observed_plan = published
+        while not observed_plan.spec.approved:
+            if observed_plan.spec.aborted:
+                return self._abort(observed_plan, Verdict.ABORTED, "aborted: an abort was requested before it began")
             if self._context.stop.is_set() or clock.monotonic() >= deadline:
                 verdict = Verdict.STOPPED if self._context.stop.is_set() else Verdict.NOT_APPROVED
-                return self._abort(seen, verdict, "aborted: it was not approved in time")
+                return self._abort(observed_plan, verdict, "aborted: it was not approved in time")
             self._context.stop.wait(_APPROVAL_POLL_SECONDS)
             try:
-                seen = self._client.get(MIGRATION_PLANS, name, type=MigrationPlan)
+                observed_plan = self._client.get(MIGRATION_PLANS, plan_name, type=MigrationPlan)
             except NotFoundError:
                 return Verdict.PLAN_DELETED
         return None
@@ -525,8 +537,8 @@ def limit_moves(planner: PlannerSettings) -> PlannerSettings:
 
     The next run does the rest.
     """
-    most = MOST_MOVES if planner.limits.max_moves is None else min(planner.limits.max_moves, MOST_MOVES)
-    return planner.within(most)
+    max_moves = MOST_MOVES if planner.limits.max_moves is None else min(planner.limits.max_moves, MOST_MOVES)
+    return planner.within(max_moves)
 
 
 def _forecast(found: Plan) -> Forecast:

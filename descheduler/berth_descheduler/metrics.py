@@ -109,39 +109,41 @@ class CapacityMetrics:
         """
         self._nodes.set(report.nodes)
         self._empty.set(report.empty_nodes)
-        for one in report.resources:
-            self._ratio.labels(resource=one.name).set(float(one.utilisation))
-            self._largest.labels(resource=one.name).set(one.largest_free)
+        for resource in report.resources:
+            self._ratio.labels(resource=resource.name).set(float(resource.utilisation))
+            self._largest.labels(resource=resource.name).set(resource.largest_free)
         self._fragmented.clear()
         for name in report.workload.fragmented:
             self._fragmented.labels(resource=name).set(float(report.workload.share(name) or 0))
-        shown = {(room.shape.name, name) for room in report.shapes for name in room.shape.amounts}
+        shown_series = {
+            (room.shape.name, resource_name) for room in report.shapes for resource_name in room.shape.amounts
+        }
         for room in report.shapes:
             self._room.labels(shape=room.shape.name).set(room.fits)
             for name in room.shape.amounts:
                 self._stranded.labels(shape=room.shape.name, resource=name).set(float(room.share(name)))
-        for shape, name in self._shapes - shown:
+        for shape, name in self._shapes - shown_series:
             self._stranded.remove(shape, name)
-        for shape in {shape for shape, _ in self._shapes} - {shape for shape, _ in shown}:
+        for shape in {shape for shape, _ in self._shapes} - {shape for shape, _ in shown_series}:
             self._room.remove(shape)
-        self._shapes = shown
+        self._shapes = shown_series
         self._seconds.set(seconds)
 
     def show_queues(self, queues: Sequence[QueueCapacity]) -> None:
         """Show what of the guarantees of queues is placeable; drops queues without one."""
         self._guarantees.clear()
-        for one in queues:
-            parts = {
-                "guaranteed": one.queue.guarantee,
-                "held": one.held,
-                "left": one.left,
-                "usable": one.usable,
-                "placeable": one.placeable,
+        for capacity in queues:
+            amounts_by_part = {
+                "guaranteed": capacity.queue.guarantee,
+                "held": capacity.held,
+                "left": capacity.left,
+                "usable": capacity.usable,
+                "placeable": capacity.placeable,
             }
-            for part, amounts in parts.items():
-                labels = {"source": one.queue.source.value, "queue": one.queue.name, "part": part}
-                for name in one.queue.guarantee:
-                    self._guarantees.labels(**labels, resource=name).set(amounts.get(name))
+            for part, amounts in amounts_by_part.items():
+                labels = {"source": capacity.queue.source.value, "queue": capacity.queue.name, "part": part}
+                for resource_name in capacity.queue.guarantee:
+                    self._guarantees.labels(**labels, resource=resource_name).set(amounts.get(resource_name))
 
     def show_nodes(self, found: Fragmentation) -> None:
         """Show how pods are spread over the nodes, without shapes."""
@@ -202,8 +204,8 @@ class CycleMetrics(SilentObserver):
             self._freed_price.set(plan.weights.total(plan.freed_nodes) / MICRO)
         if plan.starving:
             self._starving.clear()
-        for outcome, number in plan.starving.items():
-            self._starving.labels(outcome=outcome).set(number)
+        for outcome, job_count in plan.starving.items():
+            self._starving.labels(outcome=outcome).set(job_count)
 
     def keep_nodes(self, number: int) -> None:
         """Show how many nodes are kept for starving jobs."""
@@ -225,8 +227,8 @@ class CycleMetrics(SilentObserver):
         self._last.set(self._clock.now().timestamp())
         self._open.set(0)
         self._replanned.inc(len(outcome.replanned))
-        for one in outcome.plans:
-            self._count_plan(one)
+        for plan_outcome in outcome.plans:
+            self._count_plan(plan_outcome)
 
     def cycle_failed(self) -> None:
         """Count a cycle that ended in an error."""
@@ -236,9 +238,9 @@ class CycleMetrics(SilentObserver):
     def _count_plan(self, one: PlanOutcome) -> None:
         self.nodes_freed(one.freed_nodes)
         self._plans.labels(phase=one.phase.value).observe(one.seconds)
-        landed, strayed = one.landed_on_target, sum(map(_went_astray, one.statuses))
-        if landed + strayed:
-            self._landed.set(landed / (landed + strayed))
+        landed_pods, strayed_pods = one.landed_on_target, sum(map(_went_astray, one.statuses))
+        if landed_pods + strayed_pods:
+            self._landed.set(landed_pods / (landed_pods + strayed_pods))
         self._ping_pong.inc(one.ping_pong)
         for status in one.statuses:
             method = status.method or MoveMethod.EVICT
@@ -374,13 +376,13 @@ class PolicyMetrics(CycleMetrics):
         """Show the policies by name and status, and how many are invalid."""
         self._policies.labels(valid="true").set(len(policies) - invalid)
         self._policies.labels(valid="false").set(invalid)
-        for gone in self._named - policies.keys():
+        for removed_policy in self._named - policies.keys():
             for gauge in (self._run_last, self._run_next, self._running):
                 with suppress(KeyError):
-                    gauge.remove(gone)
+                    gauge.remove(removed_policy)
         self._named = set(policies)
-        for name, status in policies.items():
-            if (last := read_timestamp(status.last_run_time)) is not None:
-                self._run_last.labels(policy=name).set(last.timestamp())
+        for policy_name, status in policies.items():
+            if (last_run := read_timestamp(status.last_run_time)) is not None:
+                self._run_last.labels(policy=policy_name).set(last_run.timestamp())
             if (next_run := read_timestamp(status.next_run_time)) is not None:
-                self._run_next.labels(policy=name).set(next_run.timestamp())
+                self._run_next.labels(policy=policy_name).set(next_run.timestamp())

@@ -38,11 +38,11 @@ def conclude_rooms(rooms: Sequence[RoomStatus], statuses: Sequence[MoveStatus]) 
 
     A room that is no longer needed is no failure.
     """
-    failed = any(room.state is RoomState.FAILED for room in rooms)
-    if not failed and not any(status.state in _UNWANTED for status in statuses):
+    has_failed_room = any(room.state is RoomState.FAILED for room in rooms)
+    if not has_failed_room and not any(status.state in _UNWANTED for status in statuses):
         return PlanPhase.SUCCEEDED
-    landed = any(status.state.succeeded for status in statuses)
-    return PlanPhase.PARTIAL if landed or any(room.state in _MADE for room in rooms) else PlanPhase.FAILED
+    has_landed = any(status.state.succeeded for status in statuses)
+    return PlanPhase.PARTIAL if has_landed or any(room.state in _MADE for room in rooms) else PlanPhase.FAILED
 
 
 def describe_rooms(rooms: Sequence[RoomStatus]) -> str:
@@ -54,16 +54,16 @@ def describe_rooms(rooms: Sequence[RoomStatus]) -> str:
         return ""
     if len(rooms) <= _ROOMS_SHOWN:
         return " ".join(f"Room for {room.name}: {_describe_room_outcome(room)}." for room in rooms)
-    made = sum(room.state is RoomState.TAKEN for room in rooms)
-    parts = [f"{made} of {len(rooms)} rooms taken by the pods that they were made for", *_count_others(rooms)]
+    rooms_taken = sum(room.state is RoomState.TAKEN for room in rooms)
+    parts = [f"{rooms_taken} of {len(rooms)} rooms taken by the pods that they were made for", *_count_others(rooms)]
     return f"{', '.join(parts)}."
 
 
 def _describe_room_outcome(room: RoomStatus) -> str:
     match room.state:
         case RoomState.TAKEN:
-            shown = first_few([f"{slot.pod} on {slot.node}" for slot in room.taken], _PODS_SHOWN)
-            return f"taken by {shown}" if shown else "taken"
+            pods_in_words = first_few([f"{slot.pod} on {slot.node}" for slot in room.taken], _PODS_SHOWN)
+            return f"taken by {pods_in_words}" if pods_in_words else "taken"
         case RoomState.HELD:
             return f"held by Reservation {room.reservation}"
         case RoomState.RELEASED:
@@ -87,12 +87,16 @@ def _count_others(rooms: Sequence[RoomStatus]) -> Iterator[str]:
     The most frequent reason comes first.
     """
     for state in (RoomState.HELD, RoomState.WAITING, RoomState.PENDING, RoomState.RELEASED, RoomState.FAILED):
-        found = [room for room in rooms if room.state is state]
-        reasons = Counter(room.reason for room in found if room.reason)
-        ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-        why = f" ({', '.join(f'{reason} {count}' for reason, count in ordered)})" if ordered else ""
-        if found:
-            yield f"{len(found)} {state.value.lower()}{why}"
+        in_state = [room for room in rooms if room.state is state]
+        reasons = Counter(room.reason for room in in_state if room.reason)
+        reasons_in_order = sorted(
+            reasons.items(), key=lambda reason_and_count: (-reason_and_count[1], reason_and_count[0])
+        )
+        reasons_text = (
+            f" ({', '.join(f'{reason} {count}' for reason, count in reasons_in_order)})" if reasons_in_order else ""
+        )
+        if in_state:
+            yield f"{len(in_state)} {state.value.lower()}{reasons_text}"
 
 
 class Phase(StrEnum):
@@ -267,21 +271,23 @@ class PlanOutcome:
             (MoveState.SKIPPED, "skipped"),
             (MoveState.FAILED, "failed"),
         ):
-            if number := self.count(state):
-                parts.append(f"{number} {word}{self._reasons(state)}")
+            if move_count := self.count(state):
+                parts.append(f"{move_count} {word}{self._reasons(state)}")
         if self.pending:
             parts.append(f"{self.pending} without a node")
         achieved = self.achieved
-        freed = describe_freed(achieved) if self.frees_nodes or self.freed_nodes else ""
+        freed_text = describe_freed(achieved) if self.frees_nodes or self.freed_nodes else ""
         note = f" Stopped: {self.note}." if self.note else ""
         rooms = f" {described}" if (described := describe_rooms(self.rooms)) else ""
-        return f"{', '.join(parts)}{freed} in {self.seconds:.1f} s{describe_freeing(achieved)}.{rooms}{note}"
+        return f"{', '.join(parts)}{freed_text} in {self.seconds:.1f} s{describe_freeing(achieved)}.{rooms}{note}"
 
     def _reasons(self, state: MoveState) -> str:
         """Return the reasons of a state, the most frequent first, in brackets."""
         counts = Counter(status.reason for status in self.statuses if status.state is state and status.reason)
-        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        return f" ({', '.join(f'{reason} {count}' for reason, count in ordered)})" if ordered else ""
+        reasons_in_order = sorted(
+            counts.items(), key=lambda reason_and_count: (-reason_and_count[1], reason_and_count[0])
+        )
+        return f" ({', '.join(f'{reason} {count}' for reason, count in reasons_in_order)})" if reasons_in_order else ""
 
 
 def describe_freed(achieved: Achieved) -> str:
@@ -293,8 +299,8 @@ def describe_freeing(achieved: Achieved) -> str:
     """Return which nodes will be free and which pods have not ended in time, as the end of a clause; "" for none."""
     sentence = ""
     if freeing := len(achieved.freeing_nodes):
-        more = f"{freeing} more" if achieved.freed_nodes else f"{freeing}"
-        sentence = f"; {more} will be freed once {_count_pods(achieved.ending_pods)} ended"
+        freeing_text = f"{freeing} more" if achieved.freed_nodes else f"{freeing}"
+        sentence = f"; {freeing_text} will be freed once {_count_pods(achieved.ending_pods)} ended"
     if achieved.stuck_pods:
         sentence += f"; {_count_pods(achieved.stuck_pods)} not ended in time"
     return sentence
@@ -369,7 +375,7 @@ class Outcome:
     @property
     def clean(self) -> bool:
         """Return whether everything that was begun went as planned."""
-        blocked = {
+        blocked_verdicts = {
             Verdict.LEASE_HELD,
             Verdict.NOT_APPROVED,
             Verdict.PLAN_DELETED,
@@ -381,8 +387,11 @@ class Outcome:
             Verdict.NOT_CORDONED,
             Verdict.NO_OPERATOR,
         }
-        ended_well = all(one.clean and (one.outdated or one.phase is not PlanPhase.ABORTED) for one in self.plans)
-        return self.verdict not in blocked and ended_well
+        ended_well = all(
+            plan_outcome.clean and (plan_outcome.outdated or plan_outcome.phase is not PlanPhase.ABORTED)
+            for plan_outcome in self.plans
+        )
+        return self.verdict not in blocked_verdicts and ended_well
 
     @property
     def plans(self) -> tuple[PlanOutcome, ...]:
@@ -392,10 +401,12 @@ class Outcome:
     @property
     def sentence(self) -> str:
         """Return what was done, for people."""
-        adopted = "".join(f"Continued {one.plan}: {one.sentence} " for one in self.adopted)
-        replanned = "".join(f"{one.sentence} Planned again: " for one in self.replanned)
-        last = f" Planned again: {self.not_replanned}" if self.not_replanned else ""
-        return f"{adopted}{replanned}{self._own_sentence()}{last}"
+        adopted_text = "".join(
+            f"Continued {plan_outcome.plan}: {plan_outcome.sentence} " for plan_outcome in self.adopted
+        )
+        replanned_text = "".join(f"{plan_outcome.sentence} Planned again: " for plan_outcome in self.replanned)
+        replanning_text = f" Planned again: {self.not_replanned}" if self.not_replanned else ""
+        return f"{adopted_text}{replanned_text}{self._own_sentence()}{replanning_text}"
 
     def _own_sentence(self) -> str:
         if self.plan is not None and self.verdict is Verdict.CARRIED_OUT:
@@ -428,14 +439,14 @@ class Outcome:
 
 def conclude(statuses: Sequence[MoveStatus], rooms: Sequence[RoomStatus] = (), *, interrupted: bool) -> PlanPhase:
     """Return the phase in which a plan ends."""
-    landed = sum(status.state.succeeded for status in statuses)
+    landed_moves = sum(status.state.succeeded for status in statuses)
     if interrupted:
         return PlanPhase.ABORTED
     if rooms:
         return conclude_rooms(rooms, statuses)
-    if landed == len(statuses):
+    if landed_moves == len(statuses):
         return PlanPhase.SUCCEEDED
-    return PlanPhase.PARTIAL if landed else PlanPhase.FAILED
+    return PlanPhase.PARTIAL if landed_moves else PlanPhase.FAILED
 
 
 # --- observers -------------------------------------------------------------------------------------------------------

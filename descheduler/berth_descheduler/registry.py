@@ -28,5 +28,5 @@ def capability_named(name: str) -> Capability | None:
 
 def why_not_evicted(evicted: EvictedPod) -> str:
     """Return why a pod may not be evicted without a place, "" if a capability lets it go."""
-    answers = [why for capability in EVERY_CAPABILITY if (why := capability.why_not_evicted(evicted)) is not None]
+    answers = [reason for capability in EVERY_CAPABILITY if (reason := capability.why_not_evicted(evicted)) is not None]
     return "" if "" in answers else next(iter(answers), "nothing lets it go without a place")

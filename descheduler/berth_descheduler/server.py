@@ -162,11 +162,11 @@ class PolicyService:
 def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  # noqa: ANN401 - read once below
     """Defragment the cluster: plan, reserve, evict, verify. It first ends what an interrupted run began."""
     collect_garbage_rarely()
-    how = read_service_settings(options)
-    settings = cycle_settings(options, trigger=how.service.value)
-    of_policies = how.service is Service.POLICIES
-    planner = settings_to_serve(options) if of_policies else run_planner_settings(options)
-    rest = rest_settings(options)
+    service_settings = read_service_settings(options)
+    settings = cycle_settings(options, trigger=service_settings.service.value)
+    serves_policies = service_settings.service is Service.POLICIES
+    planner = settings_to_serve(options) if serves_policies else run_planner_settings(options)
+    rest_server_settings = rest_settings(options)
     capacity = CapacitySettings(every_seconds=None) if options["once"] else capacity_settings(options)
     configure_logs(options["log_level"], as_json=True)
     with (
@@ -176,18 +176,18 @@ def serve(kubeconfig: str | None, context: str | None, **options: Any) -> int:  
     ):
         clock = SystemClock()
         service: PolicyService | DeschedulerService
-        if of_policies:
+        if serves_policies:
             defaults = RunDefaults(settings, planner)
             service = PolicyService(
-                ServiceContext(client, clock, defaults, installed_plugins(), how.plan_retention), stop
+                ServiceContext(client, clock, defaults, installed_plugins(), service_settings.plan_retention), stop
             )
         else:
             service = DeschedulerService(client, clock, settings, planner, stop)
         with (
-            serve_rest(rest, service.registry, kubeconfig=kubeconfig, context=context),
+            serve_rest(rest_server_settings, service.registry, kubeconfig=kubeconfig, context=context),
             CapacityMeter(client, clock, service.metrics.capacity, capacity),
         ):
-            return _serve(service, how, settings, lambda: _await_rights(client, settings.namespace))
+            return _serve(service, service_settings, settings, lambda: _await_rights(client, settings.namespace))
 
 
 def _await_rights(client: KubeClient, namespace: str) -> None:
@@ -222,11 +222,11 @@ def _serve(
 
 def read_service_settings(options: dict[str, Any]) -> ServiceSettings:
     """Return the service's task and address; raises `InputError` naming the option."""
-    asked = [name for name in ("policies", "once", "interval") if options[name]]
-    if len(asked) > 1:
-        said = f"--{asked[0]} and --{asked[1]}"
-        raise InputError("what to do", None, "one of --policies, --once and --interval DURATION", said=said)
-    service = Service((asked or ["policies"])[0].capitalize())
+    given_options = [option for option in ("policies", "once", "interval") if options[option]]
+    if len(given_options) > 1:
+        text = f"--{given_options[0]} and --{given_options[1]}"
+        raise InputError("what to do", None, "one of --policies, --once and --interval DURATION", said=text)
+    service = Service((given_options or ["policies"])[0].capitalize())
     host, port = parse_address("--health-address", options["health_address"])
     interval = None
     if service is Service.INTERVAL:

@@ -66,8 +66,8 @@ class MoveTimeouts:
 
     def __post_init__(self) -> None:
         """Refuse negative times."""
-        for name in (*WAITS, "gap_seconds"):
-            require_positive(name, getattr(self, name))
+        for wait in (*WAITS, "gap_seconds"):
+            require_positive(wait, getattr(self, wait))
         if self.shutdown_seconds < 0:
             raise InputError(field="shutdown_seconds", value=str(self.shutdown_seconds), expected="0 or more seconds")
 
@@ -121,22 +121,22 @@ class ExecutionSettings:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the field."""
-        for name in ("max_open_moves", "workers", "tick_seconds", "watchdog_seconds", "stale_operator_seconds"):
-            require_positive(name, getattr(self, name))
+        for setting in ("max_open_moves", "workers", "tick_seconds", "watchdog_seconds", "stale_operator_seconds"):
+            require_positive(setting, getattr(self, setting))
         if not 0 <= self.max_failed_share <= 1:
             raise InputError(field="max_failed_share", value=str(self.max_failed_share), expected="a share from 0 to 1")
-        for name in ("status_interval_seconds", "pending_wait_seconds"):
-            if getattr(self, name) < 0:
-                raise InputError(field=name, value=str(getattr(self, name)), expected="0 or more seconds")
-        for name in ("max_seconds", "wave_seconds"):
-            if getattr(self, name) is not None:
-                require_positive(name, getattr(self, name))
+        for setting in ("status_interval_seconds", "pending_wait_seconds"):
+            if getattr(self, setting) < 0:
+                raise InputError(field=setting, value=str(getattr(self, setting)), expected="0 or more seconds")
+        for setting in ("max_seconds", "wave_seconds"):
+            if getattr(self, setting) is not None:
+                require_positive(setting, getattr(self, setting))
 
     def hurried(self, seconds: float) -> "ExecutionSettings":
         """Return the same with no wait for a pod or a place that is longer than that."""
-        shorter = {name: min(seconds, getattr(self.timeouts, name)) for name in WAITS}
-        pending = min(seconds, self.pending_wait_seconds)
-        return replace(self, timeouts=replace(self.timeouts, **shorter), pending_wait_seconds=pending)
+        shorter = {wait: min(seconds, getattr(self.timeouts, wait)) for wait in WAITS}
+        pending_seconds = min(seconds, self.pending_wait_seconds)
+        return replace(self, timeouts=replace(self.timeouts, **shorter), pending_wait_seconds=pending_seconds)
 
     @property
     def ttl(self) -> timedelta:
@@ -146,9 +146,9 @@ class ExecutionSettings:
         """
         waits = self.timeouts
         # A move may also wait for the other moves of its source, which wait no longer than it does itself.
-        left = max(waits.land_seconds, waits.end_seconds)
-        needed = 2 * waits.reserve_seconds + waits.evict_seconds + left + waits.ready_seconds
-        return max(self.reservation_ttl, timedelta(seconds=needed))
+        seconds_to_leave = max(waits.land_seconds, waits.end_seconds)
+        needed_seconds = 2 * waits.reserve_seconds + waits.evict_seconds + seconds_to_leave + waits.ready_seconds
+        return max(self.reservation_ttl, timedelta(seconds=needed_seconds))
 
     def wave_limit(
         self, moves: int, longest_grace_seconds: float, longest_start_seconds: float = 0.0, *, in_turn: int = 1
@@ -159,9 +159,9 @@ class ExecutionSettings:
         """
         if self.wave_seconds is not None:
             return self.wave_seconds
-        turns = max(in_turn, math.ceil(moves / self.max_open_moves))
+        turn_count = max(in_turn, math.ceil(moves / self.max_open_moves))
         waits = self.timeouts
-        return turns * (
+        return turn_count * (
             self.ttl.total_seconds() + waits.ready_seconds + longest_grace_seconds + 2 * longest_start_seconds
         )
 
@@ -248,15 +248,15 @@ class CycleSettings:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the field."""
-        for name in ("lease_seconds", "lease_wait_seconds", "approval_seconds", "adoption_seconds"):
-            require_positive(name, getattr(self, name))
-        for name in ("pod_cool_down", "node_cool_down"):
-            if getattr(self, name) < timedelta(0):
-                value = format_duration(getattr(self, name))
-                raise InputError(field=name, value=value, expected="a length of time from 0 on")
-        for name in ("min_freed_nodes", "max_replans"):
-            if getattr(self, name) < 0:
-                raise InputError(field=name, value=getattr(self, name), expected="a whole number from 0 on")
+        for setting in ("lease_seconds", "lease_wait_seconds", "approval_seconds", "adoption_seconds"):
+            require_positive(setting, getattr(self, setting))
+        for setting in ("pod_cool_down", "node_cool_down"):
+            if getattr(self, setting) < timedelta(0):
+                value = format_duration(getattr(self, setting))
+                raise InputError(field=setting, value=value, expected="a length of time from 0 on")
+        for setting in ("min_freed_nodes", "max_replans"):
+            if getattr(self, setting) < 0:
+                raise InputError(field=setting, value=getattr(self, setting), expected="a whole number from 0 on")
 
 
 class Service(StrEnum):

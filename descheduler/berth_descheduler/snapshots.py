@@ -202,7 +202,7 @@ class SnapshotFile:
     """A snapshot in a file, or on standard input, read once."""
 
     def __init__(self, name: str, stated: Iterable[SnapshotKind] = ()) -> None:
-        """Of the kinds that are `stated` the cluster has no more objects than are in the file."""
+        """`stated` are the kinds of which the cluster has no more objects than are in the file."""
         self._name = name
         self._stated = tuple(stated)
         self._raw = b""
@@ -225,7 +225,7 @@ class SnapshotFile:
     def _of_kind(self, resource: Resource, namespace: str | None) -> Iterator[dict[str, Any]]:
         """Return a namespace's objects of a kind, and those of which the namespace cannot be read."""
         of_kind = self._surges.by_kind.get(resource.kind, ())
-        return (item for item in of_kind if item["metadata"].get("namespace") in {namespace, None})
+        return (raw_object for raw_object in of_kind if raw_object["metadata"].get("namespace") in {namespace, None})
 
 
 class LiveCluster:
@@ -392,8 +392,8 @@ def read_capacity(client: KubeClient) -> Snapshot:
     reservations = tuple(map(Reservation.read, _list(client, RESERVATIONS, dict)))
     unread: list[SnapshotKind] = []
     queues, own_queues = _list_volcano_queues(client, unread), _list_gated_queues(client, unread)
-    has_guarantees = any(one.spec.guarantee.resource for one in queues)
-    has_own = any(one.spec.guarantee.resource for one in own_queues)
+    has_guarantees = any(queue.spec.guarantee.resource for queue in queues)
+    has_own = any(queue.spec.guarantee.resource for queue in own_queues)
     return Snapshot(
         nodes=nodes,
         pods=pods,
@@ -450,8 +450,8 @@ def _read(name: str) -> bytes:
     try:
         if name == STANDARD_STREAM:
             return _read_bounded(name, sys.stdin.buffer)
-        with Path(name).open("rb") as opened:
-            return _read_bounded(name, opened)
+        with Path(name).open("rb") as open_file:
+            return _read_bounded(name, open_file)
     except OSError as error:
         raise InputError("--snapshot", name, f"a file that can be read ({error.strerror})") from error
 
@@ -499,10 +499,10 @@ def _list_first_served(
     """
     for resource in versions:
         try:
-            found = client.list(resource, type=item_type, namespace=namespace).items
+            objects = client.list(resource, type=item_type, namespace=namespace).items
         except NotFoundError:
             continue
-        return resource, found
+        return resource, objects
     return None, ()
 
 
@@ -517,18 +517,18 @@ def _list_pod_groups(client: KubeClient, namespace: str | None = None) -> tuple[
 
     Sets the API version and the kind, which a list leaves out.
     """
-    found = []
+    pod_groups = []
     for versions in ((VOLCANO_POD_GROUPS,), POD_GROUPS):
         served, groups = _list_first_served(client, versions, PodGroup, namespace)
         if served is not None:
-            found += [_said_to_be(group, served) for group in groups]
-    return tuple(found)
+            pod_groups += [_said_to_be(group, served) for group in groups]
+    return tuple(pod_groups)
 
 
 def _list_volcano_queues(client: KubeClient, unread: list[SnapshotKind]) -> tuple[QueueObject, ...]:
     head = {"apiVersion": VOLCANO_QUEUES.api_version, "kind": VOLCANO_QUEUES.kind}
-    found = _list_of_queues(client, VOLCANO_QUEUES, dict, unread)
-    return tuple(QueueObject.read({**one, **head}) for one in found)
+    queues = _list_of_queues(client, VOLCANO_QUEUES, dict, unread)
+    return tuple(QueueObject.read({**queue, **head}) for queue in queues)
 
 
 def _list_gated_queues(client: KubeClient, unread: list[SnapshotKind]) -> tuple[GatedQueue, ...]:

@@ -199,8 +199,8 @@ def add_options(command: click.Command, capabilities: Iterable[type[Capability]]
     for capability in capabilities:
         if capability.command is not None:
             names = [parameter.name for parameter in command.params]
-            place = names.index(capability.command.after) + 1
-            command.params[place:place] = capability.command.options
+            position = names.index(capability.command.after) + 1
+            command.params[position:position] = capability.command.options
 
 
 add_options(main, CAPABILITIES)

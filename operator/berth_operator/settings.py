@@ -160,12 +160,12 @@ class OperatorSettings:
 
     def of(self, kind: type[S]) -> S:
         """Return the settings of an optional part by their class; its defaults where none were given."""
-        return next((given for given in self.capabilities if isinstance(given, kind)), None) or kind()
+        return next((settings for settings in self.capabilities if isinstance(settings, kind)), None) or kind()
 
     def __post_init__(self) -> None:
         """Reject settings that cannot work; the error names the field."""
-        for name in ("lease_seconds", "sweep_seconds", "workers"):
-            require_positive(name, getattr(self, name))
-        for name in ("retention_seconds", "unschedulable_seconds"):
-            if getattr(self, name) < 0:
-                raise InputError(field=name, value=str(getattr(self, name)), expected="0 or more seconds")
+        for field_name in ("lease_seconds", "sweep_seconds", "workers"):
+            require_positive(field_name, getattr(self, field_name))
+        for field_name in ("retention_seconds", "unschedulable_seconds"):
+            if getattr(self, field_name) < 0:
+                raise InputError(field=field_name, value=str(getattr(self, field_name)), expected="0 or more seconds")

@@ -92,8 +92,8 @@ class ClockDeadline:
 
 def is_over(deadline: Deadline) -> bool:
     """Return whether the time is used up."""
-    left = deadline.remaining_seconds()
-    return left is not None and left <= 0
+    seconds_left = deadline.remaining_seconds()
+    return seconds_left is not None and seconds_left <= 0
 
 
 @lru_cache(maxsize=8192)
@@ -201,8 +201,8 @@ def format_duration(length: timedelta) -> str:
         return f"{sign}{_decimal(micros, 1_000)}ms"
     minutes, micros = divmod(micros, 60_000_000)
     hours, minutes = divmod(minutes, 60)
-    lead = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
-    return f"{sign}{lead}{_decimal(micros, 1_000_000)}s"
+    hours_and_minutes = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{hours_and_minutes}{_decimal(micros, 1_000_000)}s"
 
 
 def _decimal(count: int, unit: int) -> str:
@@ -236,6 +236,6 @@ def span_in_words(span: timedelta) -> str:
         if index + 1 == len(_UNITS) or whole >= _ENOUGH:
             return f"{whole}{unit}"
         next_unit, next_size = _UNITS[index + 1]
-        more = rest // next_size
-        return f"{whole}{unit}{more}{next_unit}" if more else f"{whole}{unit}"
+        smaller_units = rest // next_size
+        return f"{whole}{unit}{smaller_units}{next_unit}" if smaller_units else f"{whole}{unit}"
     return "0s"

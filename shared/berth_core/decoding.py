@@ -46,8 +46,8 @@ class Decoder(Generic[T]):
             text = raw.encode() if isinstance(raw, str) else bytes(raw)
             if _NULL not in text:
                 raise
-            mended = self._without_nulls(text, error)
-        return self._decoder.decode(mended)
+            mended_json = self._without_nulls(text, error)
+        return self._decoder.decode(mended_json)
 
     def decode_strictly(self, raw: bytes) -> T:
         """Decode JSON without a second try; a null where the type has none raises `msgspec.ValidationError`."""
@@ -80,10 +80,10 @@ def convert(value: object, type_: type[T]) -> T:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError:
         cache_key: Any = type_
-        mended = _mended(value, _described(cache_key))
-        if mended == value:
+        mended_value = _mended(value, _described(cache_key))
+        if mended_value == value:
             raise
-    return msgspec.convert(mended, type_)
+    return msgspec.convert(mended_value, type_)
 
 
 @lru_cache(maxsize=256)
@@ -111,24 +111,24 @@ def _mended_mapping(value: Mapping[str, Any], type_: inspect.Type) -> Mapping[st
             case inspect.StructType():
                 return _mended_struct(value, choice)
             case inspect.DictType():
-                return {key: _mended(inner, choice.value_type) for key, inner in value.items()}
+                return {key: _mended(member, choice.value_type) for key, member in value.items()}
     return value
 
 
 def _mended_struct(value: Mapping[str, Any], type_: inspect.StructType) -> Mapping[str, Any]:
     """Return the known fields of an object without nulls; of a required list or map null is an empty one."""
-    mended = {}
+    mended_fields = {}
     for field in type_.fields:
-        name = field.encode_name
-        if name not in value:
+        field_name = field.encode_name
+        if field_name not in value:
             continue
-        if value[name] is not None:
-            mended[name] = _mended(value[name], field.type)
+        if value[field_name] is not None:
+            mended_fields[field_name] = _mended(value[field_name], field.type)
         elif _admits_null(field.type):
-            mended[name] = None
+            mended_fields[field_name] = None
         elif field.required and any(isinstance(choice, (*_LISTS, inspect.DictType)) for choice in _choices(field.type)):
-            mended[name] = _zero(field.type)
-    return mended
+            mended_fields[field_name] = _zero(field.type)
+    return mended_fields
 
 
 def _choices(type_: inspect.Type) -> tuple[inspect.Type, ...]:

@@ -42,7 +42,11 @@ _PREFERRED_SPREAD: Final = "ScheduleAnyway"
 
 def canonical_tolerations(tolerations: Iterable[Toleration]) -> frozenset[Toleration]:
     """Return tolerations without the API server's defaults and those of a hand-over."""
-    return frozenset(_spelt_out(t) for t in tolerations if t.key not in _ADDED_KEYS and not _is_default(t))
+    return frozenset(
+        _spelt_out(toleration)
+        for toleration in tolerations
+        if toleration.key not in _ADDED_KEYS and not _is_default(toleration)
+    )
 
 
 def canonical_affinity(affinity: Affinity | None) -> Hashable:
@@ -60,16 +64,16 @@ def canonical_spread(constraints: Iterable[TopologySpreadConstraint]) -> frozens
     """Return the required spread constraints in canonical form."""
     return frozenset(
         (
-            one.max_skew,
-            one.topology_key,
-            canonical_selector(_as_written(one)),
-            one.min_domains or 1,
-            one.node_affinity_policy or "Honor",
-            one.node_taints_policy or "Ignore",
-            frozenset(one.match_label_keys),
+            constraint.max_skew,
+            constraint.topology_key,
+            canonical_selector(_as_written(constraint)),
+            constraint.min_domains or 1,
+            constraint.node_affinity_policy or "Honor",
+            constraint.node_taints_policy or "Ignore",
+            frozenset(constraint.match_label_keys),
         )
-        for one in constraints
-        if one.when_unsatisfiable != _PREFERRED_SPREAD
+        for constraint in constraints
+        if constraint.when_unsatisfiable != _PREFERRED_SPREAD
     )
 
 
@@ -77,7 +81,10 @@ def canonical_selector(selector: LabelSelector | None) -> Hashable:
     """Return a selector in canonical form; None stays None."""
     if selector is None:
         return None
-    labels = (LabelSelectorRequirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items())
+    labels = (
+        LabelSelectorRequirement(key=key, operator="In", values=(value,))
+        for key, value in selector.match_labels.items()
+    )
     return _requirements((*labels, *selector.match_expressions))
 
 
@@ -126,10 +133,10 @@ def _node_affinity(affinity: NodeAffinity | None) -> Hashable:
     if affinity is None:
         return ()
     required = affinity.required_during_scheduling_ignored_during_execution
-    must = None if required is None else frozenset(_node_term(term) for term in required.node_selector_terms)
+    required_terms = None if required is None else frozenset(_node_term(term) for term in required.node_selector_terms)
     preferred = affinity.preferred_during_scheduling_ignored_during_execution
-    rather = _counted((term.weight, _node_term(term.preference)) for term in preferred)
-    return () if must is None and not rather else (must, rather)
+    preferred_terms = _counted((term.weight, _node_term(term.preference)) for term in preferred)
+    return () if required_terms is None and not preferred_terms else (required_terms, preferred_terms)
 
 
 def _node_term(term: NodeSelectorTerm) -> Hashable:
@@ -141,10 +148,10 @@ def _pod_affinity(affinity: PodAffinity | None) -> Hashable:
     """Return pod affinity or anti-affinity in canonical form."""
     if affinity is None:
         return ()
-    must = frozenset(_pod_term(term) for term in affinity.required_during_scheduling_ignored_during_execution)
+    required_terms = frozenset(_pod_term(term) for term in affinity.required_during_scheduling_ignored_during_execution)
     preferred = affinity.preferred_during_scheduling_ignored_during_execution
-    rather = _counted((term.weight, _pod_term(term.pod_affinity_term)) for term in preferred)
-    return (must, rather) if must or rather else ()
+    preferred_terms = _counted((term.weight, _pod_term(term.pod_affinity_term)) for term in preferred)
+    return (required_terms, preferred_terms) if required_terms or preferred_terms else ()
 
 
 def _pod_term(term: PodAffinityTerm) -> Hashable:
@@ -168,14 +175,20 @@ def _as_written(term: PodAffinityTerm | TopologySpreadConstraint) -> LabelSelect
     mismatch = term.mismatch_label_keys if isinstance(term, PodAffinityTerm) else ()
     if term.label_selector is None or not (term.match_label_keys or mismatch):
         return term.label_selector
-    made = {*((key, "In") for key in term.match_label_keys), *((key, "NotIn") for key in mismatch)}
-    kept = (one for one in term.label_selector.match_expressions if (one.key, one.operator) not in made)
-    return LabelSelector(match_labels=term.label_selector.match_labels, match_expressions=tuple(kept))
+    made_by_keys = {*((key, "In") for key in term.match_label_keys), *((key, "NotIn") for key in mismatch)}
+    kept_requirements = (
+        requirement
+        for requirement in term.label_selector.match_expressions
+        if (requirement.key, requirement.operator) not in made_by_keys
+    )
+    return LabelSelector(match_labels=term.label_selector.match_labels, match_expressions=tuple(kept_requirements))
 
 
 def _requirements(requirements: Iterable[LabelSelectorRequirement]) -> Hashable:
     """Return expressions in canonical form."""
-    return frozenset((r.key, r.operator, frozenset(r.values)) for r in requirements)
+    return frozenset(
+        (requirement.key, requirement.operator, frozenset(requirement.values)) for requirement in requirements
+    )
 
 
 def _counted(terms: Iterable[Hashable]) -> frozenset[tuple[Hashable, int]]:
@@ -237,9 +250,9 @@ class SchedulingShape:
 def shape_of(spec: PodSpec) -> SchedulingShape:
     """Return a spec's scheduling shape, cached; raises `InputError` for a bad quantity."""
     memo: dict[str, SchedulingShape] = vars(spec)
-    found = memo.get(_SHAPE)
-    if found is None:
-        found = memo[_SHAPE] = SchedulingShape(
+    shape = memo.get(_SHAPE)
+    if shape is None:
+        shape = memo[_SHAPE] = SchedulingShape(
             scheduler_name=spec.scheduler_name,
             priority_class_name=spec.priority_class_name,
             node_selector=digest(frozenset(spec.node_selector.items())),
@@ -249,7 +262,7 @@ def shape_of(spec: PodSpec) -> SchedulingShape:
             claims_devices=bool(spec.resource_claims),
             requests=effective_requests(spec),
         )
-    return found
+    return shape
 
 
 def template_matches(template: PodTemplate, pod: Pod, *, scheduler_name: str) -> bool:
@@ -267,23 +280,29 @@ def template_differences(template: PodTemplate, pod: Pod, *, scheduler_name: str
     A pod with differences may not take a slot of the template. Images, commands and labels do not count: a new version
     of the same workload must find its place. Raises `InputError` for a bad quantity.
     """
-    held, asked = template.spec, pod.spec
+    template_spec, pod_spec = template.spec, pod.spec
     pairs = (
-        ("schedulerName", _scheduler(held.scheduler_name or scheduler_name), _scheduler(asked.scheduler_name)),
-        ("priorityClassName", held.priority_class_name, asked.priority_class_name),
-        ("nodeSelector", held.node_selector, asked.node_selector),
+        (
+            "schedulerName",
+            _scheduler(template_spec.scheduler_name or scheduler_name),
+            _scheduler(pod_spec.scheduler_name),
+        ),
+        ("priorityClassName", template_spec.priority_class_name, pod_spec.priority_class_name),
+        ("nodeSelector", template_spec.node_selector, pod_spec.node_selector),
     )
-    differences = [f"{field} is {theirs!r}, not {ours!r}" for field, ours, theirs in pairs if ours != theirs]
-    ours, theirs = shape_of(held), shape_of(asked)
-    if ours.affinity != theirs.affinity:
+    differences = [
+        f"{field} is {in_pod!r}, not {in_template!r}" for field, in_template, in_pod in pairs if in_template != in_pod
+    ]
+    template_shape, pod_shape = shape_of(template_spec), shape_of(pod_spec)
+    if template_shape.affinity != pod_shape.affinity:
         differences.append("affinity is not the template's")
-    if ours.tolerations != theirs.tolerations:
+    if template_shape.tolerations != pod_shape.tolerations:
         differences.append("tolerations are not the template's")
-    if not theirs.spread <= ours.spread:
+    if not pod_shape.spread <= template_shape.spread:
         differences.append("topologySpreadConstraints are not the template's")
-    if theirs.claims_devices:
+    if pod_shape.claims_devices:
         differences.append("resourceClaims ask for devices, which no placeholder holds")
-    return (*differences, *_excess(ours.requests, theirs.requests))
+    return (*differences, *_excess(template_shape.requests, pod_shape.requests))
 
 
 def deployment_name(kind: str, name: str, labels: Mapping[str, str]) -> str:
@@ -330,5 +349,7 @@ def _scheduler(name: str) -> str:
 
 def _excess(template: ResourceAmounts, pod: ResourceAmounts) -> tuple[str, ...]:
     """Return a phrase for each resource requested beyond the held amount."""
-    ours, theirs = template.to_quantities(), pod.to_quantities()
-    return tuple(f"{name} requested is {theirs[name]}, above {ours.get(name, '0')}" for name in pod.lacking(template))
+    in_template, in_pod = template.to_quantities(), pod.to_quantities()
+    return tuple(
+        f"{name} requested is {in_pod[name]}, above {in_template.get(name, '0')}" for name in pod.lacking(template)
+    )

@@ -403,8 +403,8 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         evictions = sum(move.is_eviction for move in moves)
         if not evictions:
             return count(len(moves), "move")
-        others = [count(len(moves) - evictions, "move")] if evictions < len(moves) else []
-        return " and ".join([*others, count(evictions, "eviction")])
+        moves_text = [count(len(moves) - evictions, "move")] if evictions < len(moves) else []
+        return " and ".join([*moves_text, count(evictions, "eviction")])
 
     @property
     def destination(self) -> str:
@@ -622,9 +622,9 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
         Moves without a status are pending.
         """
-        said = self.status.moves[: len(self.spec.moves)]
-        unsaid = self.spec.moves[len(said) :]
-        return (*said, *(MoveStatus(namespace=move.namespace, pod=move.pod) for move in unsaid))
+        reported = self.status.moves[: len(self.spec.moves)]
+        unreported = self.spec.moves[len(reported) :]
+        return (*reported, *(MoveStatus(namespace=move.namespace, pod=move.pod) for move in unreported))
 
     @property
     def room_statuses(self) -> tuple[RoomStatus, ...]:
@@ -632,8 +632,8 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
         Rooms without a status are pending.
         """
-        said = self.status.rooms[: len(self.spec.rooms)]
-        return (*said, *(RoomStatus(name=room.name) for room in self.spec.rooms[len(said) :]))
+        reported = self.status.rooms[: len(self.spec.rooms)]
+        return (*reported, *(RoomStatus(name=room.name) for room in self.spec.rooms[len(reported) :]))
 
     @classmethod
     def from_api(cls, body: Mapping[str, Any]) -> "MigrationPlan":

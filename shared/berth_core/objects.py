@@ -443,7 +443,7 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     def condition(self, type_: str) -> str:
         """Return the status of a condition, "" if it is not set."""
-        return next((c.status for c in self.status.conditions if c.type == type_), "")
+        return next((condition.status for condition in self.status.conditions if condition.type == type_), "")
 
 
 _UNSCHEDULABLE: Final = "Unschedulable"
@@ -452,8 +452,8 @@ _UNSCHEDULABLE: Final = "Unschedulable"
 
 def is_unschedulable(pod: Pod) -> bool:
     """Return whether a scheduler has tried a pod and found no place."""
-    said = (one for one in pod.status.conditions if one.type == "PodScheduled")
-    return any(one.status == "False" and one.reason == _UNSCHEDULABLE for one in said)
+    scheduled_conditions = (condition for condition in pod.status.conditions if condition.type == "PodScheduled")
+    return any(condition.status == "False" and condition.reason == _UNSCHEDULABLE for condition in scheduled_conditions)
 
 
 # --- nodes ----------------------------------------------------------------------------------------------------------
@@ -535,7 +535,7 @@ class Node(ApiStruct, frozen=True, kw_only=True):
 
     def condition(self, type_: str) -> str:
         """Return the status of a condition, "" if it is not set."""
-        return next((c.status for c in self.status.conditions if c.type == type_), "")
+        return next((condition.status for condition in self.status.conditions if condition.type == type_), "")
 
 
 def is_marked_as_freed(node: Node) -> bool:

@@ -54,14 +54,14 @@ class PodEnds:
     """Says when pods are expected to end, as they or their groups say."""
 
     def __init__(self, groups: Iterable[PodGroup]) -> None:
-        self._groups = {(one.metadata.namespace, one.metadata.name): one.metadata for one in groups}
+        self._groups = {(group.metadata.namespace, group.metadata.name): group.metadata for group in groups}
 
     def of(self, pod: Pod) -> datetime | None:
         """Return when a pod is expected to have ended, None if nothing says so."""
         scheduled_with = pod.spec.scheduling_group
         names = (volcano_group_of(pod), scheduled_with.pod_group_name if scheduled_with is not None else "")
         groups = (self._groups.get((pod.metadata.namespace, name)) for name in names if name)
-        return expected_end(pod, group=next((one for one in groups if one is not None), None))
+        return expected_end(pod, group=next((group for group in groups if group is not None), None))
 
 
 def _maximum_runtime(pod: ObjectMeta, group: ObjectMeta | None) -> float | None:

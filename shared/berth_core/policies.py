@@ -260,14 +260,14 @@ def policies_that_move(bodies: Iterable[Mapping[str, Any]], plugin: str, now: da
 
     It says when it runs next. Leaves out unreadable policies and those that only plan.
     """
-    found: dict[RunMode, list[str]] = {mode: [] for mode in RunMode}
+    names_by_mode: dict[RunMode, list[str]] = {mode: [] for mode in RunMode}
     for body in bodies:
         try:
             policy = DeschedulerPolicy.from_api(body)
         except msgspec.ValidationError:
             continue
-        due = read_timestamp(policy.status.next_run_time)
-        runs = due is not None and due > now - _OVERDUE and not policy.spec.suspend
+        next_run = read_timestamp(policy.status.next_run_time)
+        runs = next_run is not None and next_run > now - _OVERDUE and not policy.spec.suspend
         if runs and policy.enables(plugin):
-            found[policy.spec.mode].append(policy.metadata.name)
-    return Movers(tuple(sorted(found[RunMode.AUTO])), tuple(sorted(found[RunMode.APPROVE])))
+            names_by_mode[policy.spec.mode].append(policy.metadata.name)
+    return Movers(tuple(sorted(names_by_mode[RunMode.AUTO])), tuple(sorted(names_by_mode[RunMode.APPROVE])))

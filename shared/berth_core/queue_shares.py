@@ -39,8 +39,8 @@ def real_capability(queue: Queue, queues: Sequence[Queue], total: ResourceAmount
     """
     of_others = guaranteed(queues).minus(queue.guarantee)
     limits = {name: max(0, total[name] - of_others[name]) for name in guaranteed(queues)}
-    for name in queue.capped:
-        limits[name] = min(queue.capability[name], limits.get(name, queue.capability[name]))
+    for resource in queue.capped:
+        limits[resource] = min(queue.capability[resource], limits.get(resource, queue.capability[resource]))
     return ResourceAmounts(limits)
 
 
@@ -60,19 +60,19 @@ def deserved_shares(
     shares: dict[str, dict[str, int]] = {queue.name: {} for queue in queues}
     names = {name for amounts in (guaranteed(queues), *requests.values()) for name in amounts}
     reals = {queue.name: real_capability(queue, queues, total) for queue in queues}
-    for name in names:
+    for resource in names:
         claims = []
         for queue in queues:
-            wanted = requests.get(queue.name, _NOTHING)[name]
-            if name in limited_resources(queue, queues):
-                wanted = min(wanted, reals[queue.name][name])
-            if name in queue.deserved:
-                wanted = min(wanted, queue.deserved[name])
-            least = queue.guarantee[name]
-            claims.append(_Claim(queue.name, max(1, queue.weight), least, max(least, wanted)))
-        level = _highest_level(claims, total[name])
+            wanted_amount = requests.get(queue.name, _NOTHING)[resource]
+            if resource in limited_resources(queue, queues):
+                wanted_amount = min(wanted_amount, reals[queue.name][resource])
+            if resource in queue.deserved:
+                wanted_amount = min(wanted_amount, queue.deserved[resource])
+            least = queue.guarantee[resource]
+            claims.append(_Claim(queue.name, max(1, queue.weight), least, max(least, wanted_amount)))
+        level = _highest_level(claims, total[resource])
         for claim in claims:
-            shares[claim.queue][name] = claim.at(level)
+            shares[claim.queue][resource] = claim.at(level)
     return {queue: ResourceAmounts(amounts) for queue, amounts in shares.items()}
 
 
@@ -97,15 +97,15 @@ def _highest_level(claims: Sequence[_Claim], amount: int) -> Fraction:
     The sum is linear between the levels at which a claim begins to grow or is satisfied. Without enough for what each
     gets at least, it is 0.
     """
-    below, taken = Fraction(0), sum((claim.exactly_at(Fraction(0)) for claim in claims), Fraction(0))
-    if taken >= amount:
-        return below
+    level_below, taken_below = Fraction(0), sum((claim.exactly_at(Fraction(0)) for claim in claims), Fraction(0))
+    if taken_below >= amount:
+        return level_below
     for level in sorted({Fraction(bound, claim.weight) for claim in claims for bound in (claim.least, claim.most)}):
         needed = sum((claim.exactly_at(level) for claim in claims), Fraction(0))
         if needed > amount:
-            return below + (amount - taken) * (level - below) / (needed - taken)
-        below, taken = level, needed
-    return below
+            return level_below + (amount - taken_below) * (level - level_below) / (needed - taken_below)
+        level_below, taken_below = level, needed
+    return level_below
 
 
 class QueueRoom:
@@ -122,47 +122,58 @@ class QueueRoom:
         self._reals = {queue.name: real_capability(queue, queues, total) for queue in queues}
         self._limits = {queue.name: limited_resources(queue, queues) for queue in queues}
         self._guaranteed = frozenset(guaranteed(queues))
-        self._allocated = {name: dict(uses[name].allocated.amounts) if name in uses else {} for name in self._queues}
-        self._elsewhere = {name: uses[name].elsewhere if name in uses else _NOTHING for name in self._queues}
+        self._allocated = {
+            queue_name: dict(uses[queue_name].allocated.amounts) if queue_name in uses else {}
+            for queue_name in self._queues
+        }
+        self._elsewhere = {
+            queue_name: uses[queue_name].elsewhere if queue_name in uses else _NOTHING for queue_name in self._queues
+        }
         self._free = {
-            name: total[name]
-            - sum(max(self._allocated[queue.name].get(name, 0), queue.guarantee[name]) for queue in queues)
-            for name in self._guaranteed
+            resource: total[resource]
+            - sum(max(self._allocated[queue.name].get(resource, 0), queue.guarantee[resource]) for queue in queues)
+            for resource in self._guaranteed
         }
 
     def limited(self, queue: str, request: ResourceAmounts) -> bool:
         """Return whether a request names anything that is limited for its queue."""
-        return any(amount > 0 and name in self._limits[queue] for name, amount in request.items())
+        return any(amount > 0 and resource in self._limits[queue] for resource, amount in request.items())
 
     def never_fits(self, queue: str, request: ResourceAmounts) -> tuple[str, ...]:
         """Return the resources of which a request alone is more than its queue may ever use."""
-        real, own = self._reals[queue], self._queues[queue].guarantee
+        real, guarantee = self._reals[queue], self._queues[queue].guarantee
         return tuple(
-            name
-            for name, amount in request.items()
-            if name in self._limits[queue] and amount > max(real[name], self._uncapped(queue, own, name))
+            resource
+            for resource, amount in request.items()
+            if resource in self._limits[queue]
+            and amount > max(real[resource], self._uncapped(queue, guarantee, resource))
         )
 
     def lacking(self, queue: str, request: ResourceAmounts) -> tuple[str, ...]:
         """Return the resources of which a queue has no room for a request; () if it may be admitted."""
-        return tuple(name for name, amount in request.items() if amount > 0 and self._lacks(queue, name, amount))
+        return tuple(
+            resource for resource, amount in request.items() if amount > 0 and self._lacks(queue, resource, amount)
+        )
 
     def take(self, queue: str, request: ResourceAmounts) -> None:
         """Count a request as admitted."""
-        for name, amount in request.items():
-            if name in self._free:
-                self._free[name] -= self._cost(queue, name, amount)
-            self._allocated[queue][name] = self._allocated[queue].get(name, 0) + amount
+        for resource, amount in request.items():
+            if resource in self._free:
+                self._free[resource] -= self._cost(queue, resource, amount)
+            self._allocated[queue][resource] = self._allocated[queue].get(resource, 0) + amount
 
     def _uncapped(self, queue: str, own: ResourceAmounts, name: str) -> int:
         """Return the guarantee of a resource, which the capability bounds."""
-        one = self._queues[queue]
-        return min(own[name], one.capability[name]) if name in one.capped else own[name]
+        queue_object = self._queues[queue]
+        return min(own[name], queue_object.capability[name]) if name in queue_object.capped else own[name]
 
     def _lacks(self, queue: str, name: str, amount: int) -> bool:
-        one = self._queues[queue]
-        used = self._allocated[queue].get(name, 0)
-        if name in one.capped and used + self._elsewhere[queue][name] + amount > one.capability[name]:
+        queue_object = self._queues[queue]
+        amount_used = self._allocated[queue].get(name, 0)
+        if (
+            name in queue_object.capped
+            and amount_used + self._elsewhere[queue][name] + amount > queue_object.capability[name]
+        ):
             return True
         if name not in self._guaranteed:
             return False
@@ -171,8 +182,8 @@ class QueueRoom:
 
     def _cost(self, queue: str, name: str, amount: int) -> int:
         """Return how much of what all share a request takes."""
-        own, used = self._queues[queue].guarantee[name], self._allocated[queue].get(name, 0)
-        return max(used + amount, own) - max(used, own)
+        guarantee, amount_used = self._queues[queue].guarantee[name], self._allocated[queue].get(name, 0)
+        return max(amount_used + amount, guarantee) - max(amount_used, guarantee)
 
 
 def uncovered(
@@ -183,18 +194,20 @@ def uncovered(
     `free` is what neither queues nor others use of the total; it may be negative. Of several queues whose guarantees
     lack room, each may find that the others come first.
     """
-    missing = {
+    missing_by_queue = {
         queue.name: ResourceAmounts(
             {
-                name: max(0, amount - uses[queue.name].allocated[name] if queue.name in uses else amount)
-                for name, amount in queue.guarantee.items()
+                resource: max(0, amount - uses[queue.name].allocated[resource] if queue.name in uses else amount)
+                for resource, amount in queue.guarantee.items()
             }
         )
         for queue in queues
     }
-    wanted = ResourceAmounts.total(missing.values())
-    short = {name: wanted[name] - free[name] for name in wanted}
+    wanted_amounts = ResourceAmounts.total(missing_by_queue.values())
+    short = {resource: wanted_amounts[resource] - free[resource] for resource in wanted_amounts}
     return {
-        name: ResourceAmounts({one: min(amount, short[one]) for one, amount in lacks.items() if short[one] > 0})
-        for name, lacks in missing.items()
+        queue_name: ResourceAmounts(
+            {resource: min(amount, short[resource]) for resource, amount in lacks.items() if short[resource] > 0}
+        )
+        for queue_name, lacks in missing_by_queue.items()
     }

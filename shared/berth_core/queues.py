@@ -165,12 +165,12 @@ class Queue:
 def _amounts(field: str, quantities: Quantities) -> ResourceAmounts:
     """Return the amounts of a field; raises `InputError` for odd ones and for more than any cluster has."""
     try:
-        found = ResourceAmounts.from_quantities(quantities)
+        amounts = ResourceAmounts.from_quantities(quantities)
     except InputError as error:
         raise error.within(field) from error
-    if excess := found.why_too_large():
+    if excess := amounts.why_too_large():
         raise InputError(field, None, "amounts that a cluster can have", said=f"too large ({excess})")
-    return found
+    return amounts
 
 
 def _state(raw: str) -> QueueState:
@@ -344,7 +344,7 @@ class GatedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     def condition(self, type_: QueueCondition) -> Condition | None:
         """Return the condition of a type, None if it is not set."""
-        return next((one for one in self.status.conditions if one.type == type_), None)
+        return next((condition for condition in self.status.conditions if condition.type == type_), None)
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "GatedQueue":
@@ -374,14 +374,18 @@ class GatedQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     def counted(self, total: ResourceAmounts) -> Queue:
         """Return the queue in amounts, without a guarantee that is switched off or that the operator refused."""
-        one = self.in_amounts(total)
-        told = self.condition(QueueCondition.ACCEPTED)
+        queue = self.in_amounts(total)
+        accepted = self.condition(QueueCondition.ACCEPTED)
         why = "spec.suspend switches the queue off" if self.spec.suspend else ""
-        if told is not None and told.status == "False" and told.observed_generation == self.metadata.generation:
-            why = why or told.message
-        if not why or not one.guarantee:
-            return one
-        return replace(one, guarantee=ResourceAmounts.empty(), refused=why)
+        if (
+            accepted is not None
+            and accepted.status == "False"
+            and accepted.observed_generation == self.metadata.generation
+        ):
+            why = why or accepted.message
+        if not why or not queue.guarantee:
+            return queue
+        return replace(queue, guarantee=ResourceAmounts.empty(), refused=why)
 
 
 class LocalQueue(ApiStruct, frozen=True, kw_only=True):
@@ -429,14 +433,14 @@ def offered_to_queues(nodes: Iterable[_Node], *, control_plane: bool = False) ->
     A node without conditions counts as ready, one with odd amounts does not count. `control_plane`: nodes of the
     control plane count, too.
     """
-    found = {}
+    offered = {}
     for node in nodes:
-        is_ready = all(sign.status == "True" for sign in node.status.conditions if sign.type == "Ready")
+        is_ready = all(condition.status == "True" for condition in node.status.conditions if condition.type == "Ready")
         is_others = is_control_plane_node(node.metadata, node.spec) and not control_plane
         if is_ready and not node.spec.unschedulable and not is_others and not node.metadata.unreadable:
             with suppress(InputError):
-                found[node.metadata.name] = ResourceAmounts.from_quantities(node.status.allocatable)
-    return found
+                offered[node.metadata.name] = ResourceAmounts.from_quantities(node.status.allocatable)
+    return offered
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,17 +467,19 @@ def choose_namespaces(
     """
     choice = NamespaceChoice()
     active = sorted((queue for queue in queues if not queue.spec.suspend), key=lambda queue: queue.age_order)
-    for name in sorted(namespaces.keys() - NOT_OF_TENANTS - {own_namespace}):
-        labels = namespaces[name]
-        choosing = [one.metadata.name for one in active if matches_labels(one.spec.namespace_selector, labels)]
-        if name in of_kueue:
+    for namespace in sorted(namespaces.keys() - NOT_OF_TENANTS - {own_namespace}):
+        labels = namespaces[namespace]
+        choosing = [
+            candidate.metadata.name for candidate in active if matches_labels(candidate.spec.namespace_selector, labels)
+        ]
+        if namespace in of_kueue:
             for queue in choosing:
-                choice.of_kueue.setdefault(queue, []).append(f"{name} ({of_kueue[name]})")
+                choice.of_kueue.setdefault(queue, []).append(f"{namespace} ({of_kueue[namespace]})")
             continue
         if choosing:
-            choice.queue_of[name] = choosing[0]
+            choice.queue_of[namespace] = choosing[0]
         for queue in choosing[1:]:
-            choice.of_another.setdefault(queue, []).append(f"{name} ({choosing[0]})")
+            choice.of_another.setdefault(queue, []).append(f"{namespace} ({choosing[0]})")
     return choice
 
 
@@ -481,21 +487,21 @@ def queue_of_slot(reservation: Reservation) -> str:
     """Return the uid of the queue that controls a Reservation, "" without one."""
     owners = reservation.metadata.owner_references
     group = QUEUE_API_VERSION.partition("/")[0]
-    of_queues = (one for one in owners if one.kind == QUEUE_KIND and api_group(one.api_version) == group)
-    return next((one.uid for one in of_queues if one.controller), "")
+    of_queues = (owner for owner in owners if owner.kind == QUEUE_KIND and api_group(owner.api_version) == group)
+    return next((owner.uid for owner in of_queues if owner.controller), "")
 
 
 def _amounts_of(field: str, quantities: Quantities, total: ResourceAmounts) -> ResourceAmounts:
     """Return the amounts of a field, percentages of the total rounded down; raises `InputError`."""
     plain = {name: raw for name, raw in quantities.items() if not str(raw).endswith("%")}
     try:
-        found = dict(ResourceAmounts.from_quantities(plain).amounts)
+        amounts_by_resource = dict(ResourceAmounts.from_quantities(plain).amounts)
     except InputError as error:
         raise error.within(field) from error
-    for name, raw in quantities.items():
-        if name not in plain:
-            found[name] = _part(f"{field}.{name}", str(raw), total[name])
-    amounts = ResourceAmounts(found)
+    for resource, raw in quantities.items():
+        if resource not in plain:
+            amounts_by_resource[resource] = _part(f"{field}.{resource}", str(raw), total[resource])
+    amounts = ResourceAmounts(amounts_by_resource)
     if excess := amounts.why_too_large():
         raise InputError(field, None, "amounts that a cluster can have", said=f"too large ({excess})")
     return amounts

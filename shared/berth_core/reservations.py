@@ -244,7 +244,11 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     def dated(self, type_: str, meta: ObjectMeta, known: Iterable["Condition"], now: datetime) -> "Condition":
         """Return an object's condition of a type with the time at which its status last changed."""
-        times = (one.last_transition_time for one in known if (one.type, one.status) == (type_, self.status))
+        times = (
+            condition.last_transition_time
+            for condition in known
+            if (condition.type, condition.status) == (type_, self.status)
+        )
         return msgspec.structs.replace(
             self,
             type=str(type_),
@@ -334,7 +338,9 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         uid.
         """
         owners = self.metadata.owner_references
-        return next((one.name for one in owners if one.controller and _is_plan(one.api_version, one.kind)), "")
+        return next(
+            (owner.name for owner in owners if owner.controller and _is_plan(owner.api_version, owner.kind)), ""
+        )
 
     @property
     def awaits_room(self) -> bool:
@@ -343,7 +349,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     def condition(self, type_: ConditionType) -> bool:
         """Return whether a condition is True."""
-        return any(c.type == type_ and c.status == "True" for c in self.status.conditions)
+        return any(condition.type == type_ and condition.status == "True" for condition in self.status.conditions)
 
     @classmethod
     def from_api(cls, body: Mapping[str, Any]) -> "Reservation":
@@ -390,9 +396,9 @@ def is_expired(reservation: Reservation, now: datetime) -> bool:
     """
     if reservation.phase.terminal:
         return False
-    written = reservation.metadata.creation_timestamp
-    end = expires_at(reservation.spec, parse_timestamp(written) if written else now)
-    return end is not None and end <= now
+    created = reservation.metadata.creation_timestamp
+    expires = expires_at(reservation.spec, parse_timestamp(created) if created else now)
+    return expires is not None and expires <= now
 
 
 def _time(field: str, text: str) -> datetime:
@@ -439,11 +445,11 @@ def fenced_nodes(reservations: Iterable[Reservation]) -> frozenset[str]:
     those of Reservations for which the operator found none do not, unless it is for a starving job: a tenant may name
     any nodes.
     """
-    found: set[str] = set()
-    for one in reservations:
-        if one.is_live and one.spec.fence is Fence.NODE:
-            found |= _open_nodes(one)
-    return frozenset(found)
+    nodes: set[str] = set()
+    for reservation in reservations:
+        if reservation.is_live and reservation.spec.fence is Fence.NODE:
+            nodes |= _open_nodes(reservation)
+    return frozenset(nodes)
 
 
 def _open_nodes(reservation: Reservation) -> set[str]:
@@ -451,15 +457,15 @@ def _open_nodes(reservation: Reservation) -> set[str]:
     state = reservation.status.state
     is_vain = state is not None and state.reason in _WITHOUT_NODES
     counts_named = not is_vain or STARVING_JOB_LABEL in reservation.metadata.labels
-    found: set[str] = set()
+    nodes: set[str] = set()
     for task in reservation.spec.tasks:
         for index in range(task.replicas):
             slot = slots.get((task.name, index))
             if slot is None or (slot.state is SlotState.PENDING and not slot.node):
-                found |= set(task.node_names) if counts_named else set()
+                nodes |= set(task.node_names) if counts_named else set()
             elif not slot.state.is_occupied and slot.state not in _SLOT_OVER:
-                found.add(slot.node)
-    return found
+                nodes.add(slot.node)
+    return nodes
 
 
 def reservation_for(job_uid: str, namespace: str, reservations: Iterable[Reservation]) -> Reservation | None:
@@ -467,17 +473,27 @@ def reservation_for(job_uid: str, namespace: str, reservations: Iterable[Reserva
 
     Only one in the job's namespace counts: any tenant may write the label in its own.
     """
-    own = (one for one in reservations if one.metadata.namespace == namespace)
-    return next((one for one in own if one.metadata.labels.get(STARVING_JOB_LABEL) == job_uid), None)
+    in_namespace = (reservation for reservation in reservations if reservation.metadata.namespace == namespace)
+    return next(
+        (reservation for reservation in in_namespace if reservation.metadata.labels.get(STARVING_JOB_LABEL) == job_uid),
+        None,
+    )
 
 
 def oldest_first(reservations: Iterable[Reservation]) -> list[Reservation]:
     """Return Reservations by age; those of a plan in the order of its moves, as old as the first of them."""
-    found = list(reservations)
-    begun: dict[str, str] = {}
-    for one in found:
-        begun[one.plan] = min(begun.get(one.plan, _created(one)), _created(one))
-    return sorted(found, key=lambda one: _age(one, begun[one.plan] if one.plan else _created(one)))
+    ordered = list(reservations)
+    created_by_plan: dict[str, str] = {}
+    for reservation in ordered:
+        created_by_plan[reservation.plan] = min(
+            created_by_plan.get(reservation.plan, _created(reservation)), _created(reservation)
+        )
+    return sorted(
+        ordered,
+        key=lambda candidate: _age(
+            candidate, created_by_plan[candidate.plan] if candidate.plan else _created(candidate)
+        ),
+    )
 
 
 def _age(reservation: Reservation, begun: str) -> tuple[str, str, int, str]:

@@ -16,8 +16,8 @@ _WHOLE: Final = 100
 
 def read_percentage(text: str) -> Fraction | None:
     """Return a percentage from 0 to 100 exactly as written, None for anything else."""
-    found = _PERCENTAGE.fullmatch(text)
-    percentage = Fraction(found[1]) if found is not None else None
+    match = _PERCENTAGE.fullmatch(text)
+    percentage = Fraction(match[1]) if match is not None else None
     return None if percentage is None or percentage > _WHOLE else percentage
 
 
@@ -150,7 +150,7 @@ class ResourceAmounts:
     _hash: int | None
 
     def __init__(self, amounts: Mapping[str, int] | None = None) -> None:
-        self.amounts = {name: amount for name, amount in (amounts or {}).items() if amount}
+        self.amounts = {resource: amount for resource, amount in (amounts or {}).items() if amount}
         self._hash = None
 
     @classmethod
@@ -161,8 +161,8 @@ class ResourceAmounts:
     def from_quantities(cls, quantities: Quantities) -> "ResourceAmounts":
         """Round quantities up to amounts; raises `QuantityError`, also for negative ones."""
         # Most pods of a cluster request the same: they share one object, and its hash.
-        written = tuple(quantities.items())
-        return _read(written) if all(type(raw) is str for _, raw in written) else cls(_amounts_of(written))
+        pairs = tuple(quantities.items())
+        return _read(pairs) if all(type(raw) is str for _, raw in pairs) else cls(_amounts_of(pairs))
 
     @classmethod
     def total(cls, several: Iterable["ResourceAmounts"]) -> "ResourceAmounts":
@@ -170,9 +170,9 @@ class ResourceAmounts:
         if len(all_of_them) == 1:
             return all_of_them[0]
         sums: dict[str, int] = {}
-        for one in all_of_them:
-            for name, amount in one.amounts.items():
-                sums[name] = sums.get(name, 0) + amount
+        for amounts in all_of_them:
+            for resource, amount in amounts.amounts.items():
+                sums[resource] = sums.get(resource, 0) + amount
         return cls(sums)
 
     def get(self, name: str) -> int:
@@ -189,41 +189,45 @@ class ResourceAmounts:
 
     def plus(self, other: "ResourceAmounts") -> "ResourceAmounts":
         sums = dict(self.amounts)
-        for name, amount in other.amounts.items():
-            sums[name] = sums.get(name, 0) + amount
+        for resource, amount in other.amounts.items():
+            sums[resource] = sums.get(resource, 0) + amount
         return ResourceAmounts(sums)
 
     def minus(self, other: "ResourceAmounts") -> "ResourceAmounts":
         """Return the difference, which may be negative."""
-        rest = dict(self.amounts)
-        for name, amount in other.amounts.items():
-            rest[name] = rest.get(name, 0) - amount
-        return ResourceAmounts(rest)
+        amounts = dict(self.amounts)
+        for resource, amount in other.amounts.items():
+            amounts[resource] = amounts.get(resource, 0) - amount
+        return ResourceAmounts(amounts)
 
     def times(self, count: int) -> "ResourceAmounts":
         """Return the amounts of `count` equals."""
-        return ResourceAmounts({name: amount * count for name, amount in self.amounts.items()})
+        return ResourceAmounts({resource: amount * count for resource, amount in self.amounts.items()})
 
     def largest(self, other: "ResourceAmounts") -> "ResourceAmounts":
         """Return the maximum for each resource; a missing one counts as 0."""
         names = self.amounts.keys() | other.amounts.keys()
-        return ResourceAmounts({name: max(self.get(name), other.get(name)) for name in names})
+        return ResourceAmounts({resource: max(self.get(resource), other.get(resource)) for resource in names})
 
     def fits_within(self, free: "ResourceAmounts") -> bool:
         """Return whether all requests fit.
 
         Resources that are not requested may be over-booked.
         """
-        there = free.amounts
-        return all(amount <= 0 or amount <= there.get(name, 0) for name, amount in self.amounts.items())
+        free_amounts = free.amounts
+        return all(amount <= 0 or amount <= free_amounts.get(resource, 0) for resource, amount in self.amounts.items())
 
     def times_within(self, free: "ResourceAmounts") -> int:
         """Return how many times the requests fit, 0 if nothing is requested."""
-        return max(0, min((free.get(name) // amount for name, amount in self.amounts.items() if amount > 0), default=0))
+        return max(
+            0, min((free.get(resource) // amount for resource, amount in self.amounts.items() if amount > 0), default=0)
+        )
 
     def lacking(self, free: "ResourceAmounts") -> tuple[str, ...]:
         """Return the names of the resources that are short, sorted."""
-        return tuple(sorted(name for name, amount in self.amounts.items() if amount > max(0, free.get(name))))
+        return tuple(
+            sorted(resource for resource, amount in self.amounts.items() if amount > max(0, free.get(resource)))
+        )
 
     def why_too_large(self) -> str:
         """Return which amount is too large for the planner.
@@ -289,8 +293,8 @@ def _decimal(amount: int, usual: str) -> str:
     """Return a large amount with a decimal unit if that is shorter than usual."""
     if usual != str(amount) and not usual.endswith("i"):
         return usual  # cores, which are counted in thousandths
-    found = next((f"{amount // size}{unit}" for unit, size in _DECIMAL_UNITS if amount % size == 0), usual)
-    return found if len(found) < len(usual) else usual
+    with_unit = next((f"{amount // size}{unit}" for unit, size in _DECIMAL_UNITS if amount % size == 0), usual)
+    return with_unit if len(with_unit) < len(usual) else usual
 
 
 def format_amount(name: str, amount: int) -> str:
@@ -350,9 +354,13 @@ def effective_requests(spec: PodSpec) -> ResourceAmounts:
 
 def is_best_effort(spec: PodSpec) -> bool:
     """Return whether a pod of this spec has no requests and limits of any kind."""
-    of_all = [one.resources for one in (*spec.containers, *spec.init_containers)]
-    of_all += [spec.resources] if spec.resources is not None else []
-    return not (spec.overhead or spec.resource_claims or any(one.requests or one.limits for one in of_all))
+    all_resources = [container.resources for container in (*spec.containers, *spec.init_containers)]
+    all_resources += [spec.resources] if spec.resources is not None else []
+    return not (
+        spec.overhead
+        or spec.resource_claims
+        or any(resources.requests or resources.limits for resources in all_resources)
+    )
 
 
 def occupied_requests(pod: Pod) -> ResourceAmounts:
@@ -364,7 +372,9 @@ def occupied_requests(pod: Pod) -> ResourceAmounts:
     statuses = {status.name: status for status in reported if status.resources is not None}
     if not statuses:
         return effective_requests(pod.spec)
-    infeasible = any(c.type == _RESIZE_PENDING and c.reason == _INFEASIBLE for c in pod.status.conditions)
+    infeasible = any(
+        condition.type == _RESIZE_PENDING and condition.reason == _INFEASIBLE for condition in pod.status.conditions
+    )
 
     def request_of(container: Container, place: str) -> ResourceAmounts:
         """Return the maximum of a container's requested, granted and actual resources."""
@@ -391,27 +401,27 @@ def _of_containers(spec: PodSpec, request_of: Callable[[Container, str], Resourc
 
     An init container runs beside the sidecars that stand before it, and a sidecar beside everything after it.
     """
-    running = ResourceAmounts.total(request_of(container, _MAIN) for container in spec.containers)
+    main_amounts = ResourceAmounts.total(request_of(container, _MAIN) for container in spec.containers)
     if not spec.init_containers:
-        return running
-    sidecars = most = ResourceAmounts.empty()
+        return main_amounts
+    sidecars = init_peak = ResourceAmounts.empty()
     for container in spec.init_containers:
         request = request_of(container, _INIT)
         if _is_sidecar(container):
-            running = running.plus(request)
+            main_amounts = main_amounts.plus(request)
             sidecars = sidecars.plus(request)
-            most = most.largest(sidecars)
+            init_peak = init_peak.largest(sidecars)
         else:
-            most = most.largest(sidecars.plus(request))
-    return running.largest(most)
+            init_peak = init_peak.largest(sidecars.plus(request))
+    return main_amounts.largest(init_peak)
 
 
 def _with_pod_level(spec: PodSpec, requests: ResourceAmounts) -> ResourceAmounts:
     """Return requests with pod-level requests in place and the overhead added."""
-    whole = _asked_as_a_whole(spec, requests)
-    if whole:
-        kept = {name: amount for name, amount in requests.items() if name not in whole}
-        requests = ResourceAmounts(kept).plus(_amounts(whole, "spec.resources.requests"))
+    pod_level = _asked_as_a_whole(spec, requests)
+    if pod_level:
+        container_amounts = {name: amount for name, amount in requests.items() if name not in pod_level}
+        requests = ResourceAmounts(container_amounts).plus(_amounts(pod_level, "spec.resources.requests"))
     return requests.plus(_amounts(spec.overhead, "spec.overhead")) if spec.overhead else requests
 
 
@@ -443,15 +453,15 @@ def _is_pod_level(name: str) -> bool:
 def _specified(container: Container, place: str) -> ResourceAmounts:
     """Return a container's requests, by default its limits."""
     resources = container.resources
-    asked = {**resources.limits, **resources.requests} if resources.limits else resources.requests
-    return _amounts(asked, f"spec.{place}[{container.name}].resources.requests")
+    requests = {**resources.limits, **resources.requests} if resources.limits else resources.requests
+    return _amounts(requests, f"spec.{place}[{container.name}].resources.requests")
 
 
 def _actual(status: ContainerStatus) -> ResourceAmounts:
     """Return the maximum of a container's actual and granted resources."""
     place = f"status.containerStatuses[{status.name}]"
-    has = _amounts(status.resources.requests if status.resources else {}, f"{place}.resources.requests")
-    return has.largest(_amounts(status.allocated_resources, f"{place}.allocatedResources"))
+    granted = _amounts(status.resources.requests if status.resources else {}, f"{place}.resources.requests")
+    return granted.largest(_amounts(status.allocated_resources, f"{place}.allocatedResources"))
 
 
 def _amounts(quantities: Quantities, place: str) -> ResourceAmounts:

@@ -139,7 +139,7 @@ class RevocableZone(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     def condition(self, type_: ZoneCondition) -> Condition | None:
         """Return the condition of a type, None if it is not set."""
-        return next((one for one in self.status.conditions if one.type == type_), None)
+        return next((condition for condition in self.status.conditions if condition.type == type_), None)
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "RevocableZone":
@@ -214,8 +214,8 @@ def may_lose_its_place(pod: Pod, groups: Collection[tuple[str, str]]) -> bool:
 
 def closed_lent_nodes(nodes: Iterable[Node], pods: Iterable[Pod], namespace: str) -> dict[str, Pod]:
     """Return the lent nodes that are closed, each with its fence in Berth's namespace: others prove nothing."""
-    lent = {node.metadata.name for node in nodes if REVOCABLE_ZONE_LABEL in node.metadata.labels}
-    return {name: fence for name, fence in closed_fences(pods, namespace).items() if name in lent}
+    lent_nodes = {node.metadata.name for node in nodes if REVOCABLE_ZONE_LABEL in node.metadata.labels}
+    return {name: fence for name, fence in closed_fences(pods, namespace).items() if name in lent_nodes}
 
 
 def closed_fences(pods: Iterable[Pod], namespace: str) -> dict[str, Pod]:
@@ -245,15 +245,17 @@ def time_to_leave(
     No pods need no time. A period is added, as a run may begin that much later, or be refused once. `groups` are by
     namespace and name.
     """
-    known = groups or {}
+    known_groups = groups or {}
     jobs: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         jobs[job_of(pod)].append(pod)
     if not jobs:
         return timedelta(0)
-    rounds = max(-(-len(members) // _at_once(members, known.get(group_key(members[0])))) for members in jobs.values())
-    graces = [one.spec.termination_grace_period_seconds for members in jobs.values() for one in members]
-    longest = max((min(30 if one is None else one, _LONGEST_GRACE_SECONDS) for one in graces), default=0)
+    rounds = max(
+        -(-len(members) // _at_once(members, known_groups.get(group_key(members[0])))) for members in jobs.values()
+    )
+    graces = [member.spec.termination_grace_period_seconds for members in jobs.values() for member in members]
+    longest = max((min(30 if grace is None else grace, _LONGEST_GRACE_SECONDS) for grace in graces), default=0)
     return period * (rounds + 1) + timedelta(seconds=longest)
 
 
@@ -264,10 +266,10 @@ def group_key(pod: Pod) -> tuple[str, str]:
 
 def _at_once(members: list[Pod], group: ObjectMeta | None) -> int:
     """Return how many pods of a job may leave in one period, as if the others of it were all there."""
-    most = budget_of(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
-    if most is None and (least := budget_of(JDB_MIN_AVAILABLE_ANNOTATION, members, group)) is not None:
-        most = len(members) - least
-    return max(1, most or 0)
+    most_at_once = budget_of(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
+    if most_at_once is None and (least := budget_of(JDB_MIN_AVAILABLE_ANNOTATION, members, group)) is not None:
+        most_at_once = len(members) - least
+    return max(1, most_at_once or 0)
 
 
 def budget_of(key: str, members: Sequence[Pod], group: ObjectMeta | None) -> int | None:

@@ -75,21 +75,21 @@ class CronSchedule:
         """Return the last time in (`base`, `instant`], None if there is none."""
         following, _ = self._following(instant)
         previous = croniter(self.line, following).get_prev(datetime)
-        found = _instant_of(previous, self.zone)
-        return found if found > base else None
+        fires_at = _instant_of(previous, self.zone)
+        return fires_at if fires_at > base else None
 
     def _following(self, instant: datetime) -> tuple[datetime, datetime]:
         """Return wall-clock time and instant of the first time after `instant`.
 
         Later wall-clock times never count earlier, so the first that counts late enough is the one.
         """
-        wall = instant.astimezone(self.zone).replace(tzinfo=None)
-        times = croniter(self.line, wall)
+        wall_time = instant.astimezone(self.zone).replace(tzinfo=None)
+        times = croniter(self.line, wall_time)
         while True:
-            wall = times.get_next(datetime)
-            found = _instant_of(wall, self.zone)
-            if found > instant:
-                return wall, found
+            wall_time = times.get_next(datetime)
+            fires_at = _instant_of(wall_time, self.zone)
+            if fires_at > instant:
+                return wall_time, fires_at
 
 
 def _read_zone(name: str) -> ZoneInfo:
@@ -106,10 +106,10 @@ def _read_zone(name: str) -> ZoneInfo:
 
 def _instant_of(wall: datetime, zone: ZoneInfo) -> datetime:
     """Return the one instant at which a wall-clock time counts."""
-    first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
-    if first.astimezone(zone).replace(tzinfo=None) == wall:
-        return first
-    return _end_of_gap(wall.replace(tzinfo=zone, fold=1).astimezone(UTC), first, zone)
+    instant = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    if instant.astimezone(zone).replace(tzinfo=None) == wall:
+        return instant
+    return _end_of_gap(wall.replace(tzinfo=zone, fold=1).astimezone(UTC), instant, zone)
 
 
 def _end_of_gap(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
@@ -154,15 +154,19 @@ class WindowSchedule:
         """Return the schedule of a window; raises `InputError` with the field."""
         line = " ".join((spec.schedule or spec.cron).split())
         lead = _read_length("startReserveAgo", spec.start_reserve_ago, shortest=timedelta(0))
-        found = _FROM_TO.fullmatch(line)
-        if found is None:
+        match = _FROM_TO.fullmatch(line)
+        if match is None:
             length = _read_length("duration", spec.duration, shortest=timedelta(seconds=1))
             return cls(_read_starts(line, spec.time_zone), length, lead)
-        minute, first, last, days = found.groups()
-        length = _read_hours(line, int(first), int(last))
+        minute, first_hour, last_hour, days = match.groups()
+        length = _read_hours(line, int(first_hour), int(last_hour))
         if spec.duration:
-            raise InputError("duration", spec.duration, f"nothing beside {first} - {last}, which says the end")
-        return cls(_read_starts(f"{minute} {first} {days}", spec.time_zone), length, lead, start_hour=int(first))
+            raise InputError(
+                "duration", spec.duration, f"nothing beside {first_hour} - {last_hour}, which says the end"
+            )
+        return cls(
+            _read_starts(f"{minute} {first_hour} {days}", spec.time_zone), length, lead, start_hour=int(first_hour)
+        )
 
     def next_after(self, instant: datetime) -> Occurrence:
         """Return the first occurrence that reserves after an instant."""
@@ -186,9 +190,9 @@ class WindowSchedule:
     def _end_of(self, start: datetime) -> datetime:
         """Return the end; without the wall-clock time of the end, the length decides."""
         if self.start_hour is not None:
-            wall = start.astimezone(self.starts.zone).replace(tzinfo=None)
-            first = wall.replace(hour=self.start_hour, minute=self._minute, second=0, microsecond=0)
-            end = _instant_of(first + self.length, self.starts.zone)
+            wall_time = start.astimezone(self.starts.zone).replace(tzinfo=None)
+            wall_start = wall_time.replace(hour=self.start_hour, minute=self._minute, second=0, microsecond=0)
+            end = _instant_of(wall_start + self.length, self.starts.zone)
             if end > start:
                 return end
         return start + self.length
@@ -264,11 +268,11 @@ class ZoneSchedule:
 
     def current(self, now: datetime) -> Opening | None:
         """Return the opening at an instant, None if the zone is closed then."""
-        return next((one for one in self._openings(now) if one.start <= now < one.end), None)
+        return next((opening for opening in self._openings(now) if opening.start <= now < opening.end), None)
 
     def following(self, now: datetime) -> Opening | None:
         """Return the first opening after an instant; None if the zone never closes."""
-        return next((one for one in self._openings(now) if one.start > now), None)
+        return next((opening for opening in self._openings(now) if opening.start > now), None)
 
     def ends(self, opening: Opening, now: datetime) -> bool:
         """Return whether an opening ends as far ahead as is looked."""
@@ -277,16 +281,16 @@ class ZoneSchedule:
     def _openings(self, now: datetime) -> list[Opening]:
         """Return the openings around an instant, in order and apart."""
         today = now.astimezone(self.zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-        wanted = (today + timedelta(days=ahead) for ahead in range(-_DAYS_BEFORE, _DAYS_AHEAD))
-        found: list[Opening] = []
-        for one in sorted(
-            self._of_day(day, span) for day in wanted if day.weekday() in self.days for span in self.spans
+        days = (today + timedelta(days=ahead) for ahead in range(-_DAYS_BEFORE, _DAYS_AHEAD))
+        openings: list[Opening] = []
+        for opening in sorted(
+            self._of_day(day, span) for day in days if day.weekday() in self.days for span in self.spans
         ):
-            if found and one.start <= found[-1].end:
-                found[-1] = Opening(found[-1].start, max(found[-1].end, one.end))
-            elif one.start < one.end:  # not within the hour that is left out
-                found.append(one)
-        return found
+            if openings and opening.start <= openings[-1].end:
+                openings[-1] = Opening(openings[-1].start, max(openings[-1].end, opening.end))
+            elif opening.start < opening.end:  # not within the hour that is left out
+                openings.append(opening)
+        return openings
 
     def _of_day(self, day: datetime, span: tuple[int, int]) -> Opening:
         begin, end = (_instant_of(day + timedelta(minutes=minutes), self.zone) for minutes in span)
@@ -305,8 +309,8 @@ def read_evict_before(spec: RevocableZoneSpec) -> timedelta | None:
 
 def _read_span(index: int, text: str) -> tuple[int, int]:
     """Return the minutes of the day at which a window begins and ends."""
-    found = _CLOCK_TIMES.fullmatch(text.strip())
-    numbers = [int(part) for part in found.groups()] if found else [_HOURS_OF_A_DAY, 0, 0, 0]
+    match = _CLOCK_TIMES.fullmatch(text.strip())
+    numbers = [int(part) for part in match.groups()] if match else [_HOURS_OF_A_DAY, 0, 0, 0]
     begin, end = (numbers[at] * _MINUTES_OF_AN_HOUR + numbers[at + 1] for at in (0, 2))
     is_time = max(numbers[1], numbers[3]) < _MINUTES_OF_AN_HOUR and begin < _MINUTES_OF_A_DAY >= end
     if not is_time or begin == end:

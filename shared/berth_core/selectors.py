@@ -99,18 +99,18 @@ def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> 
 
     A missing label satisfies NotIn and DoesNotExist.
     """
-    found = labels.get(requirement.key)
+    value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
-            return found in requirement.values
+            return value in requirement.values
         case "NotIn":
-            return found not in requirement.values
+            return value not in requirement.values
         case "Exists":
-            return found is not None
+            return value is not None
         case "DoesNotExist":
-            return found is None
+            return value is None
         case _:
-            return _compares(found, requirement)
+            return _compares(value, requirement)
 
 
 def _compares(found: str | None, requirement: LabelSelectorRequirement) -> bool:
@@ -172,12 +172,14 @@ def read_selector(raw: object) -> LabelSelector:
     if not isinstance(raw, Mapping) or not set(raw) <= {"matchLabels", "matchExpressions"}:
         raise InputError("selector", raw, "a mapping with matchLabels, matchExpressions or both")
     labels, expressions = raw.get("matchLabels") or {}, raw.get("matchExpressions") or []
-    if not isinstance(labels, Mapping) or not all(isinstance(one, str) for pair in labels.items() for one in pair):
+    if not isinstance(labels, Mapping) or not all(isinstance(text, str) for pair in labels.items() for text in pair):
         raise InputError("matchLabels", labels, "a mapping of texts to texts")
     if not isinstance(expressions, list | tuple):
         raise InputError("matchExpressions", expressions, "a list")
-    found = tuple(_read_requirement(f"matchExpressions[{index}]", one) for index, one in enumerate(expressions))
-    return LabelSelector(match_labels=dict(labels), match_expressions=found)
+    requirements = tuple(
+        _read_requirement(f"matchExpressions[{index}]", expression) for index, expression in enumerate(expressions)
+    )
+    return LabelSelector(match_labels=dict(labels), match_expressions=requirements)
 
 
 def format_selector(selector: LabelSelector) -> str:
@@ -189,11 +191,11 @@ def format_selector(selector: LabelSelector) -> str:
 def _requirements(text: str) -> Iterator[LabelSelectorRequirement]:
     position = 0
     while position < len(text.rstrip()):
-        found = _PART.match(text, position)
-        if found is None or (text[found.end() - 1] == "," and not text[found.end() :].strip()):
+        match = _PART.match(text, position)
+        if match is None or (text[match.end() - 1] == "," and not text[match.end() :].strip()):
             raise InputError("selector", text, _EXPECTED)
-        yield _requirement(found)
-        position = found.end()
+        yield _requirement(match)
+        position = match.end()
 
 
 def _requirement(found: re.Match[str]) -> LabelSelectorRequirement:

@@ -227,12 +227,12 @@ def decode_list(raw: bytes) -> DecodedList:
     """
     listed = _decode_outside(raw)
     if listed.kind != "List" or listed.api_version != "v1":
-        found = f"{listed.kind or 'an object without a kind'} of apiVersion {listed.api_version or '(none)'}"
-        raise InputError("the snapshot", None, _EXPECTED, said=f"a {found}" if listed.kind else found)
+        description = f"{listed.kind or 'an object without a kind'} of apiVersion {listed.api_version or '(none)'}"
+        raise InputError("the snapshot", None, _EXPECTED, said=f"a {description}" if listed.kind else description)
     if listed.items is msgspec.UNSET:
         raise InputError("the snapshot's field items", None, "the list of objects", said="missing")
     objects = (_decode_item(index, item) for index, item in enumerate(listed.items or ()))
-    typed = tuple(one for one in objects if one is not None)
+    typed = tuple(obj for obj in objects if obj is not None)
     beside: dict[str, list[RawObject]] = {name: [] for name in listed.beside}
     for item in (listed.items or ()) if beside else ():
         head = _decode_head(item)
@@ -256,7 +256,7 @@ def encode_list(
     read_at: datetime | None = None,
 ) -> bytes:
     """Return a List in JSON; equal objects and kinds give equal bytes."""
-    items: list[RawObject] = [_with_kind(one) for one in objects]
+    items: list[RawObject] = [_with_kind(obj) for obj in objects]
     listed = {"apiVersion": "v1", "kind": "List", "kinds": list(kinds), "items": items}
     if beside:
         items += (item for name in sorted(beside) for item in beside[name])
@@ -308,8 +308,8 @@ def _decode_outside(raw: bytes) -> _List:
         misfit = _misfit("the snapshot", error)
         raise InputError(misfit.field, None, _EXPECTED, said=misfit.said) from error
     except _UNREADABLE as error:
-        said = f"cut off after {len(raw)} bytes" if "truncated" in str(error) else f"no JSON ({error})"
-        raise InputError("the snapshot", None, _EXPECTED, said=said) from error
+        description = f"cut off after {len(raw)} bytes" if "truncated" in str(error) else f"no JSON ({error})"
+        raise InputError("the snapshot", None, _EXPECTED, said=description) from error
 
 
 def _decode_item(index: int, raw: msgspec.Raw) -> Listed | None:
@@ -365,11 +365,11 @@ def _may_be_too_deep(raw: msgspec.Raw) -> bool:
 def _misfit(place: str, error: msgspec.ValidationError) -> InputError:
     """Return a field of the wrong type as an InputError."""
     parts = _AT_PATH.fullmatch(str(error))
-    what, path = (parts["what"], parts["path"]) if parts else (str(error), None)
+    complaint, path = (parts["what"], parts["path"]) if parts else (str(error), None)
     field = f"{place}: {path}" if path else place
-    if types := _WRONG_TYPE.fullmatch(what):
+    if types := _WRONG_TYPE.fullmatch(complaint):
         return InputError(field, None, f"{types['expected']}", said=f"of JSON type {types['got']}")
-    return InputError(field, None, "what the Kubernetes API serves", said=f"unreadable ({what})")
+    return InputError(field, None, "what the Kubernetes API serves", said=f"unreadable ({complaint})")
 
 
 def _title(kind: str, namespace: str, name: str) -> str:
@@ -389,15 +389,15 @@ class SurgeObjects:
     @classmethod
     def from_json(cls, raw: bytes, stated: Iterable[SnapshotKind] = ()) -> "SurgeObjects":
         """Decode a List that `Snapshot.from_json` has read; `stated` as there."""
-        listed, found = _decode_outside(raw), defaultdict[str, list[dict[str, Any]]](list)
+        listed, bodies_by_kind = _decode_outside(raw), defaultdict[str, list[dict[str, Any]]](list)
         present = set()
         for item in listed.items or ():
             head = _decode_head(item)
             if is_for_surges(api_group(head.api_version), head.kind):
                 present.add((head.api_version, head.kind))
-                found[head.kind].append(with_metadata(readable_body(item)))
+                bodies_by_kind[head.kind].append(with_metadata(readable_body(item)))
         lacking = lacking_for_surges(present, {*stated, *known_kinds(listed.kinds)})
-        return cls({kind: tuple(items) for kind, items in found.items()}, lacking)
+        return cls({kind: tuple(items) for kind, items in bodies_by_kind.items()}, lacking)
 
 
 _FIELDS: Final[Mapping[type[Listed], str]] = {
@@ -505,9 +505,9 @@ class Snapshot:
         """
         sorted_out: dict[str, list[Listed]] = {}
         listed = decode_list(raw)
-        for one in listed.objects:
-            sorted_out.setdefault(_FIELDS[type(one)], []).append(one)
-        pods = [one for one in listed.objects if isinstance(one, Pod)]
+        for obj in listed.objects:
+            sorted_out.setdefault(_FIELDS[type(obj)], []).append(obj)
+        pods = [listed_pod for listed_pod in listed.objects if isinstance(listed_pod, Pod)]
         there, known = set(map(kind_of, listed.objects)), {*stated, *known_kinds(listed.kinds)}
         missing, unread = missing_kinds(pods, there, known), unread_kinds(there, known)
         fields: dict[str, Any] = {name: tuple(objects) for name, objects in sorted_out.items()}
@@ -559,10 +559,10 @@ class Snapshot:
     def queues(self) -> tuple[Queue, ...]:
         """Return the queues of Volcano and Berth by name; of Berth's without guarantees that do not count."""
         total = ResourceAmounts.total(self.offered_to_queues.values())
-        own = (one.counted(total) for one in self.gated_queues)
+        own = (queue.counted(total) for queue in self.gated_queues)
         if SnapshotKind.NAMESPACES in self.unread:
-            own = (replace(one, unreadable=one.unreadable or _WITHOUT_NAMESPACES) for one in own)
-        return tuple(sorted((*map(Queue.of, self.queue_objects), *own), key=lambda one: (one.name, one.source)))
+            own = (replace(queue, unreadable=queue.unreadable or _WITHOUT_NAMESPACES) for queue in own)
+        return tuple(sorted((*map(Queue.of, self.queue_objects), *own), key=lambda queue: (queue.name, queue.source)))
 
     @cached_property
     def offered_to_queues(self) -> Mapping[str, ResourceAmounts]:
@@ -581,11 +581,11 @@ class Snapshot:
     @cached_property
     def _pods_by_node(self) -> Mapping[str, tuple[Pod, ...]]:
         """Return the pods that hold a part of each node."""
-        found: dict[str, list[Pod]] = {}
+        pods_by_node: dict[str, list[Pod]] = {}
         for pod in self.pods:
             if pod.spec.node_name and not pod.is_terminal:
-                found.setdefault(pod.spec.node_name, []).append(pod)
-        return {name: tuple(pods) for name, pods in found.items()}
+                pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
+        return {name: tuple(pods) for name, pods in pods_by_node.items()}
 
 
 def _identity(one: Listed) -> tuple[str, str, str]:
@@ -600,11 +600,13 @@ def _placed_by_address(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[Pod,
     A pod that reports no address, or one that several nodes have, is on no node: that costs no move, because a move
     begins only once a scheduler, which knows the pod, has found room for a placeholder.
     """
-    named: dict[str, set[str]] = {}
+    nodes_by_address: dict[str, set[str]] = {}
     for node in nodes:
         for address in node.status.addresses:
-            named.setdefault(address.address, set()).add(node.metadata.name)
-    return tuple(_placed(pod, named) if pod.metadata.unreadable and not pod.spec.node_name else pod for pod in pods)
+            nodes_by_address.setdefault(address.address, set()).add(node.metadata.name)
+    return tuple(
+        _placed(pod, nodes_by_address) if pod.metadata.unreadable and not pod.spec.node_name else pod for pod in pods
+    )
 
 
 def _placed(pod: Pod, named: Mapping[str, Collection[str]]) -> Pod:

@@ -92,7 +92,12 @@ def _holds_a_place(pod: Pod) -> bool:
 def _selects_namespaces(pod: Pod) -> bool:
     affinity = pod.spec.affinity
     sides = () if affinity is None else (affinity.pod_affinity, affinity.pod_anti_affinity)
-    terms = (term for one in sides if one for term in one.required_during_scheduling_ignored_during_execution)
+    terms = (
+        term
+        for affinity_side in sides
+        if affinity_side
+        for term in affinity_side.required_during_scheduling_ignored_during_execution
+    )
     return any(term.namespace_selector is not None for term in terms)
 
 
@@ -198,8 +203,8 @@ def parse_kinds(text: str) -> frozenset[SnapshotKind]:
     if text == EVERYTHING:
         return frozenset(SnapshotKind)
     names = [name.strip() for name in text.split(",")]
-    known = set(SnapshotKind)
-    unknown = [name for name in names if name not in known]
+    known_names = set(SnapshotKind)
+    unknown = [name for name in names if name not in known_names]
     if unknown:
         raise InputError("kinds", unknown[0], f"{EVERYTHING}, or some of {', '.join(SnapshotKind)}")
     return frozenset(map(SnapshotKind, names))
@@ -221,18 +226,18 @@ def missing_kinds(
     The plan needs them and they are neither `present` nor `stated`. `present` are `apiVersion` and `kind` of the
     existing objects.
     """
-    lacking = _lacking(present, stated)
-    return tuple(kind for kind in lacking if kind in _ALWAYS or any(map(_NEEDS[kind].is_for, pods)))
+    lacking_kinds = _lacking(present, stated)
+    return tuple(kind for kind in lacking_kinds if kind in _ALWAYS or any(map(_NEEDS[kind].is_for, pods)))
 
 
 def unread_kinds(present: Collection[tuple[str, str]], stated: Collection[SnapshotKind]) -> tuple[SnapshotKind, ...]:
     """Return the kinds that are neither `present` nor `stated` and matter only if queues are asked about."""
-    lacking = _lacking(present, stated)
-    has_queues = SnapshotKind.QUEUES not in lacking
-    return tuple(kind for kind in lacking if kind in _IF_ASKED or (has_queues and kind in _FOR_QUEUES))
+    lacking_kinds = _lacking(present, stated)
+    has_queues = SnapshotKind.QUEUES not in lacking_kinds
+    return tuple(kind for kind in lacking_kinds if kind in _IF_ASKED or (has_queues and kind in _FOR_QUEUES))
 
 
-_DECIDE_SURGES: Final = frozenset((_NEEDS[one].group, _NEEDS[one].kind) for one in _FOR_SURGES)
+_DECIDE_SURGES: Final = frozenset((_NEEDS[kind].group, _NEEDS[kind].kind) for kind in _FOR_SURGES)
 
 
 def is_for_surges(group: str, kind: str) -> bool:
@@ -248,8 +253,10 @@ def lacking_for_surges(
 
 
 def _lacking(present: Collection[tuple[str, str]], stated: Collection[SnapshotKind]) -> tuple[SnapshotKind, ...]:
-    held = {(api_group(api_version), kind) for api_version, kind in present}
-    return tuple(kind for kind, need in _NEEDS.items() if kind not in stated and (need.group, need.kind) not in held)
+    held_kinds = {(api_group(api_version), kind) for api_version, kind in present}
+    return tuple(
+        kind for kind, need in _NEEDS.items() if kind not in stated and (need.group, need.kind) not in held_kinds
+    )
 
 
 def kubectl_command(missing: Collection[SnapshotKind]) -> str:

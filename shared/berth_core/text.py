@@ -15,8 +15,8 @@ def count(number: int, noun: str) -> str:
 
 def first_few(names: Sequence[str], most: int) -> str:
     """Return names up to a number, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    more_text = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more_text}"
 
 
 def percent(share: Fraction) -> str:

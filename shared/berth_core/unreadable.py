@@ -42,7 +42,9 @@ def is_too_deep(value: object) -> bool:
     """Return whether a decoded object is deeper than `MAX_DEPTH`; does not recurse."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for one in level for inner in _inside(one) if isinstance(inner, dict | list | tuple | _Struct)]
+        level = [
+            inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list | tuple | _Struct)
+        ]
         if not level:
             return False
     return True
@@ -71,20 +73,20 @@ def cut(raw: bytes, *, outer_levels: int = 0) -> bytes:
     that is no JSON comes out as no JSON.
     """
     deepest = MAX_DEPTH + outer_levels
-    kept: list[bytes] = []
+    kept_parts: list[bytes] = []
     depth = kept_until = 0
     for token in _TOKEN.finditer(raw):
         match raw[token.start()]:
             case 0x5B | 0x7B:  # [ {
                 depth += 1
                 if depth == deepest + 1:
-                    kept += (raw[kept_until : token.start()], _RAW_CUT)
+                    kept_parts += (raw[kept_until : token.start()], _RAW_CUT)
                     kept_until = len(raw)
             case 0x5D | 0x7D:  # ] }
                 if depth == deepest + 1:
                     kept_until = token.end()
                 depth -= 1
-    return b"".join((*kept, raw[kept_until:]))
+    return b"".join((*kept_parts, raw[kept_until:]))
 
 
 def is_cut(raw: bytes | msgspec.Raw) -> bool:
@@ -110,12 +112,12 @@ def _place_of_cut(body: object) -> str | None:
     """
     level: list[tuple[str, int, object]] = [("", 0, body)]
     while level:
-        below: list[tuple[str, int, object]] = []
+        next_level: list[tuple[str, int, object]] = []
         for place, depth, value in level:
             if value == _CUT:
                 return place
-            below += ((_under(place, depth, key), depth + 1, inner) for key, inner in _entries(value))
-        level = below
+            next_level += ((_under(place, depth, key), depth + 1, inner) for key, inner in _entries(value))
+        level = next_level
     return None
 
 
@@ -159,10 +161,10 @@ def mark(body: dict[str, Any], why: str) -> dict[str, Any]:
     One whose name cannot be read has none: what depends on it is then all that may.
     """
     metadata = body.get("metadata")
-    named = metadata if isinstance(metadata, dict) else {}
-    wrong = {key for key in _IDENTITY if not isinstance(named.get(key, ""), str)}
-    kept = {key: value for key, value in named.items() if key not in wrong}
-    return {**body, "metadata": {"name": "", **kept, "unreadable": why or "Object without a name"}}
+    metadata_fields = metadata if isinstance(metadata, dict) else {}
+    wrong_keys = {key for key in _IDENTITY if not isinstance(metadata_fields.get(key, ""), str)}
+    kept_fields = {key: value for key, value in metadata_fields.items() if key not in wrong_keys}
+    return {**body, "metadata": {"name": "", **kept_fields, "unreadable": why or "Object without a name"}}
 
 
 def with_metadata(body: dict[str, Any]) -> dict[str, Any]:
@@ -174,8 +176,8 @@ def with_metadata(body: dict[str, Any]) -> dict[str, Any]:
 
 def stand_in(body: dict[str, Any], type_: type[T], why: str) -> T:
     """Return the readable part of an undecodable object."""
-    found: T = _readable_part(mark(body, why), type_)
-    return found
+    readable: T = _readable_part(mark(body, why), type_)
+    return readable
 
 
 def read_or_stand_in(body: Mapping[str, Any], type_: type[T], **instead: object) -> T:
@@ -198,17 +200,17 @@ def _readable_part(value: Any, type_: Any) -> Any:  # noqa: ANN401 - any JSON va
     try:
         return convert(value, type_)
     except msgspec.ValidationError:
-        struct = next((one for one in (type_, *get_args(type_)) if _is_struct(one)), None)
+        struct = next((candidate for candidate in (type_, *get_args(type_)) if _is_struct(candidate)), None)
         if struct is None or not isinstance(value, dict):
             raise
-    kept: dict[str, Any] = {}
+    kept_fields: dict[str, Any] = {}
     for field in msgspec.structs.fields(struct):
         try:
-            kept[field.name] = _readable_part(value[field.encode_name], field.type)
+            kept_fields[field.name] = _readable_part(value[field.encode_name], field.type)
         except (KeyError, msgspec.ValidationError):
             if field.required:
-                kept[field.name] = _emptiest(field.type)
-    return struct(**kept)
+                kept_fields[field.name] = _emptiest(field.type)
+    return struct(**kept_fields)
 
 
 def _is_struct(type_: object) -> bool:

@@ -187,7 +187,7 @@ class ReservationWindow(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
     def condition(self, type_: WindowCondition) -> Condition | None:
         """Return the condition of a type, None if it is not set."""
-        return next((one for one in self.status.conditions if one.type == type_), None)
+        return next((condition for condition in self.status.conditions if condition.type == type_), None)
 
     def reservation_name(self, start: str) -> str:
         """Return the name of the Reservation of the occurrence with a start."""
@@ -202,7 +202,7 @@ class ReservationWindow(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 def window_of(reservation: Reservation) -> str:
     """Return the uid of the window that controls a Reservation, "" without one."""
     owners = reservation.metadata.owner_references
-    return next((one.uid for one in owners if one.controller and _is_window(one.api_version, one.kind)), "")
+    return next((owner.uid for owner in owners if owner.controller and _is_window(owner.api_version, owner.kind)), "")
 
 
 def _is_window(api_version: str, kind: str) -> bool:
@@ -215,9 +215,9 @@ def requests_of_slot(spec: ReservationWindowSpec) -> ResourceAmounts:
     Cpu, memory and storage are rounded up. Raises `InputError` for other resources that cannot be divided evenly.
     """
     slots = max(1, spec.pod_num_to_reserve)
-    whole = ResourceAmounts.from_quantities(spec.resources)
-    for name, amount in whole.items():
+    window_amounts = ResourceAmounts.from_quantities(spec.resources)
+    for name, amount in window_amounts.items():
         if amount % slots and name not in {CPU, MEMORY, EPHEMERAL_STORAGE}:
             expected = f"a multiple of podNumToReserve ({slots}), or a template that says what each pod requests"
             raise InputError(f"resources.{name}", amount, expected)
-    return ResourceAmounts({name: -(-amount // slots) for name, amount in whole.items()})
+    return ResourceAmounts({name: -(-amount // slots) for name, amount in window_amounts.items()})

@@ -218,10 +218,12 @@ class KubeClient:
         call = Call("discover", resource.api_version)
         request = Request(call, "GET", f"/apis/{resource.group}/{resource.version}")
         try:
-            found = self._object(request, Repeatable.ALWAYS, AS_DICT)
+            resource_list = self._object(request, Repeatable.ALWAYS, AS_DICT)
         except NotFoundError:
             return False
-        return any(served.get("name") == resource.plural for served in found.get("resources") or ())
+        return any(
+            served_resource.get("name") == resource.plural for served_resource in resource_list.get("resources") or ()
+        )
 
     def list(
         self,
@@ -273,7 +275,7 @@ class KubeClient:
         namespace = namespace or (metadata.get("namespace") if resource.namespaced else None)
         name = metadata.get("name") or metadata.get("generateName") or ""
         call = Call("create", resource.describe(name, namespace=namespace))
-        query = [pair for pair, is_asked in ((_DRY_RUN, dry_run), (_STRICT, strict)) if is_asked]
+        query = [parameter for parameter, is_asked in ((_DRY_RUN, dry_run), (_STRICT, strict)) if is_asked]
         request = Request(call, "POST", resource.path(namespace=namespace), query, _ENCODER.encode(body))
         return self._object(request, Repeatable.ALWAYS if dry_run else Repeatable.UNLESS_ACTED, type)
 

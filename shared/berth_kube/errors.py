@@ -318,14 +318,14 @@ _BEFORE_SENDING: Final = (
 
 def _root(error: BaseException) -> BaseException:
     """Return the innermost error with a message of its own."""
-    seen: set[int] = set()
-    while id(error) not in seen:
-        seen.add(id(error))
-        nested = error.__cause__ or error.__context__
-        nested = nested or next((arg for arg in error.args if isinstance(arg, BaseException)), None)
-        if nested is None or not str(nested):
+    seen_ids: set[int] = set()
+    while id(error) not in seen_ids:
+        seen_ids.add(id(error))
+        nested_error = error.__cause__ or error.__context__
+        nested_error = nested_error or next((arg for arg in error.args if isinstance(arg, BaseException)), None)
+        if nested_error is None or not str(nested_error):
             break
-        error = nested
+        error = nested_error
     return error
 
 

@@ -90,8 +90,8 @@ def _count_up(client: KubeClient, metadata: dict[str, str], now: str) -> None:
     A count lost to another writer does no harm.
     """
     name, namespace = metadata["name"], metadata["namespace"]
-    known = client.get(EVENTS, name, namespace=namespace)
-    body = {"count": (known.get("count") or 0) + 1, "lastTimestamp": now}
+    known_event = client.get(EVENTS, name, namespace=namespace)
+    body = {"count": (known_event.get("count") or 0) + 1, "lastTimestamp": now}
     client.merge_patch(EVENTS, name, body, namespace=namespace)
 
 
@@ -134,14 +134,16 @@ def put_taint(
     A taint with this key and effect gets the new value. A `known` version of the node is not read again unless it has
     changed. Raises NotFoundError if the node is gone, ConflictError if other writers change it all the time.
     """
-    wanted = {"key": key, "value": value, "effect": effect}
+    wanted_taint = {"key": key, "value": value, "effect": effect}
 
     def change(taints: RawTaints) -> RawTaints:
-        others = [taint for taint in taints if (taint["key"], taint.get("effect")) != (key, effect)]
-        return [*others, wanted]
+        other_taints = [taint for taint in taints if (taint["key"], taint.get("effect")) != (key, effect)]
+        return [*other_taints, wanted_taint]
 
-    changed = _change_known(client, known, lambda taint: (taint.key, taint.effect) == (key, effect), wanted, type)
-    return changed if changed is not None else _change_taints(client, node, change, type)
+    patched_node = _change_known(
+        client, known, lambda taint: (taint.key, taint.effect) == (key, effect), wanted_taint, type
+    )
+    return patched_node if patched_node is not None else _change_taints(client, node, change, type)
 
 
 def remove_taint(
@@ -151,9 +153,9 @@ def remove_taint(
 
     Returns the node. A `known` version is used, and errors are raised, as by `put_taint`.
     """
-    changed = _change_known(client, known, lambda taint: taint.key == key, None, type)
-    if changed is not None:
-        return changed
+    patched_node = _change_known(client, known, lambda taint: taint.key == key, None, type)
+    if patched_node is not None:
+        return patched_node
     return _change_taints(client, node, lambda taints: [taint for taint in taints if taint["key"] != key], type)
 
 
@@ -168,13 +170,13 @@ def _change_known(
 
     Its resourceVersion is the precondition, as for a version that was just read: the indexes are those of that version.
     """
-    old = [i for i, taint in enumerate(known.spec.taints) if is_old(taint)] if known is not None else []
-    if known is None or (wanted is None and not old):
+    old_indexes = [index for index, taint in enumerate(known.spec.taints) if is_old(taint)] if known is not None else []
+    if known is None or (wanted is None and not old_indexes):
         return None
     operations: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": known.metadata.resource_version}
     ]
-    operations += [{"op": "remove", "path": f"/spec/taints/{i}"} for i in reversed(old)]
+    operations += [{"op": "remove", "path": f"/spec/taints/{index}"} for index in reversed(old_indexes)]
     if wanted is not None and known.spec.taints:
         operations.append({"op": "add", "path": "/spec/taints/-", "value": wanted})
     elif wanted is not None:
@@ -194,11 +196,11 @@ def _change_taints(client: KubeClient, node: str, change: Callable[[RawTaints], 
     for _ in range(_TRIES):
         body = client.get(NODES, node)
         taints: RawTaints = body["spec"].get("taints") or []
-        changed = change(taints)
-        if changed == taints:
+        changed_taints = change(taints)
+        if changed_taints == taints:
             return client.get(NODES, node, type=type_)
         precondition = {"resourceVersion": body["metadata"]["resourceVersion"]}
-        patch = {"metadata": precondition, "spec": {"taints": changed or None}}
+        patch = {"metadata": precondition, "spec": {"taints": changed_taints or None}}
         try:
             return client.merge_patch(NODES, node, patch, type=type_)
         except ConflictError as error:

@@ -46,7 +46,7 @@ class Store(Generic[T]):
         """
         match event:
             case Listed(items):
-                self._replace({one.metadata.uid: one for one in items if self._keep(one)})
+                self._replace({obj.metadata.uid: obj for obj in items if self._keep(obj)})
                 return True
             case Changed(changed):
                 return self._keep(changed) and self._put(changed)

@@ -83,7 +83,7 @@ class Heartbeats:
     def silent(self) -> tuple[str, ...]:
         """Return the parts that have been silent for too long."""
         now = self._clock.monotonic()
-        return tuple(sorted(part for part, last in tuple(self._last.items()) if now - last > self._seconds))
+        return tuple(sorted(part for part, last_sign in tuple(self._last.items()) if now - last_sign > self._seconds))
 
 
 class LeaseHolder:
@@ -145,13 +145,13 @@ class LeaseHolder:
         self._stopped.clear()
         self._lost.clear()
         deadline = None if timeout is None else self._clock.monotonic() + timeout
-        seen: _Observation | None = None
+        seen_observation: _Observation | None = None
         while not (claim := self._try_to_claim()).won:
-            seen = seen or self._observation
+            seen_observation = seen_observation or self._observation
             wait_seconds = self._duration_seconds / _TRIES_PER_DURATION * CHANCE.uniform(1, 1.2)
             if deadline is not None:
-                is_prolonged = seen is self._observation and (timeout or 0.0) >= self._duration_seconds
-                until = max(deadline, self._expiry(seen)) if is_prolonged else deadline
+                is_prolonged = seen_observation is self._observation and (timeout or 0.0) >= self._duration_seconds
+                until = max(deadline, self._expiry(seen_observation)) if is_prolonged else deadline
                 wait_seconds = min(wait_seconds, until - self._clock.monotonic())
             if wait_seconds <= 0 and claim.error is not None:
                 raise claim.error
@@ -224,19 +224,19 @@ class LeaseHolder:
 
     def _keep(self) -> None:
         """Renew until stopped, or until the lease is lost."""
-        due = self._clock.monotonic() + self._duration_seconds / self._renewals
-        while not self._is_stopped_within(due - self._clock.monotonic()):
+        renewal_due = self._clock.monotonic() + self._duration_seconds / self._renewals
+        while not self._is_stopped_within(renewal_due - self._clock.monotonic()):
             # Counted from the start of the call: a slow API server must not make renewals rarer, too.
             started = self._clock.monotonic()
             if self._renew():
-                due = started + self._duration_seconds / self._renewals
+                renewal_due = started + self._duration_seconds / self._renewals
                 continue
             if not self.held():
                 self._renewed_at = None
                 self._lost.set()
                 _LOG.warning("lost the lease %s/%s", self._namespace, self._name)
                 return
-            due = self._clock.monotonic() + self._duration_seconds / _TRIES_PER_DURATION_AFTER_FAILURE
+            renewal_due = self._clock.monotonic() + self._duration_seconds / _TRIES_PER_DURATION_AFTER_FAILURE
 
     def _is_stopped_within(self, seconds: float) -> bool:
         """Wait, and return whether renewing must end.
@@ -276,14 +276,14 @@ class LeaseHolder:
         try:
             lease = self._read()
             if lease is None:
-                written = self._client.create(LEASES, self._new_lease(), type=Lease)
+                new_lease = self._client.create(LEASES, self._new_lease(), type=Lease)
             elif self._may_take(lease.spec):
-                written = self._write(lease, self._claim_spec(lease.spec))
+                new_lease = self._write(lease, self._claim_spec(lease.spec))
             else:
                 return False
         except (ConflictError, AlreadyExistsError):
             return False
-        self._note_written(written, started)
+        self._note_written(new_lease, started)
         return True
 
     def _note_written(self, lease: Lease, started: float) -> None:
@@ -297,15 +297,15 @@ class LeaseHolder:
 
         Its resourceVersion is the precondition: a lease that anything else has written since is read first.
         """
-        known, self._written = self._written, None
-        if known is None or not self.held():
+        written_lease, self._written = self._written, None
+        if written_lease is None or not self.held():
             return False
         started = self._clock.monotonic()
         try:
-            written = self._write(known, self._claim_spec(known.spec))
+            new_lease = self._write(written_lease, self._claim_spec(written_lease.spec))
         except (ConflictError, NotFoundError):
             return False
-        self._note_written(written, started)
+        self._note_written(new_lease, started)
         return True
 
     def _may_take(self, spec: LeaseSpec) -> bool:

@@ -79,9 +79,9 @@ def build_decoders() -> None:
 
 
 def _structs_below(type_: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
-    for one in type_.__subclasses__():
-        yield one
-        yield from _structs_below(one)
+    for struct in type_.__subclasses__():
+        yield struct
+        yield from _structs_below(struct)
 
 
 @lru_cache(maxsize=256)
@@ -156,10 +156,10 @@ def _stand_in(call: Call, shallow: dict[str, Any], type_: type[T], failure: Exce
     why = why_unreadable(shallow, failure)
     cache_key: Any = type_
     try:
-        found: Any = mark(shallow, why) if cache_key is dict else stand_in(shallow, type_, why)
+        stand_in_object: Any = mark(shallow, why) if cache_key is dict else stand_in(shallow, type_, why)
     except msgspec.ValidationError as error:
         raise error_from_decoding(call, _as_misfit(failure or error)) from error
-    return found  # type: ignore[no-any-return]  # a dict was asked for, or it is of the type
+    return stand_in_object  # type: ignore[no-any-return]  # a dict was asked for, or it is of the type
 
 
 def _as_misfit(error: Exception) -> msgspec.DecodeError:

@@ -200,8 +200,8 @@ class Grants:
         if not _is_missing_right(error):
             return False
         with self._lock:
-            lost = self._lost_at is not None and clock.monotonic() - self._lost_at < AFTER_A_LOSS_SECONDS
-            return lost or right in self._used
+            was_lost = self._lost_at is not None and clock.monotonic() - self._lost_at < AFTER_A_LOSS_SECONDS
+            return was_lost or right in self._used
 
     def give_up(self, right: Right) -> None:
         """Record that a right has not come back."""
@@ -235,12 +235,12 @@ def _is_missing_right(error: KubeError) -> bool:
 
 def right_of(verb: str, path: str) -> Right:
     """Return the right that a request uses."""
-    root, _, rest = path.partition("/namespaces/")
-    if not rest:
+    root, _, below_namespaces = path.partition("/namespaces/")
+    if not below_namespaces:
         parts = path.split("/")
         collection = 4 if path.startswith("/api/") else 5  # /api/v1/nodes, /apis/group/version/nodes
         return Right(verb, "/".join((*parts[:collection], *parts[collection + 1 :])))
-    namespace, *kind = rest.split("/")
+    namespace, *kind = below_namespaces.split("/")
     if not kind:
         return Right(verb, f"{root}/namespaces")
     return Right(verb, "/".join((root, namespace, kind[0], *kind[2:])))

@@ -88,8 +88,8 @@ class ReadOnce:
 
     def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> dict[str, Any]:
         """Return an object; raises `NotFoundError` and what reading raises."""
-        if found := self._of_kind(resource, namespace).get(name):
-            return found
+        if body := self._of_kind(resource, namespace).get(name):
+            return body
         call = Call("get", resource.describe(name, namespace=namespace))
         raise NotFoundError(call, Failure(404, "NotFound", "it is not there"))
 
@@ -101,9 +101,9 @@ class ReadOnce:
         if namespace != self._namespace:
             self._namespace, self._known = namespace, {}
         if resource not in self._known:
-            found = self._read(resource, namespace)
-            bodies = (with_metadata(dict(one)) for one in found)
-            self._known[resource] = {one["metadata"]["name"]: one for one in bodies}
+            raw_objects = self._read(resource, namespace)
+            bodies = (with_metadata(dict(raw_object)) for raw_object in raw_objects)
+            self._known[resource] = {body["metadata"]["name"]: body for body in bodies}
         return self._known[resource]
 
 
@@ -136,7 +136,7 @@ _UNCOUNTED_SECONDS: Final = 5.0
 def is_ready(raw_pod: RawObject) -> bool:
     """Return whether a pod is Ready."""
     conditions = (raw_pod.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def controller_reference(raw_pod: RawObject) -> ObjectReference | None:
@@ -187,7 +187,7 @@ def look_around(
 
 def _read_namespace(client: ObjectReader, namespace: str) -> Around:
     def with_kind(*kinds: Resource) -> tuple[tuple[str, RawObject], ...]:
-        return tuple((kind.kind, one) for kind in kinds for one in _all_of(client, kind, namespace))
+        return tuple((kind.kind, raw_object) for kind in kinds for raw_object in _all_of(client, kind, namespace))
 
     return Around(
         selecting=with_kind(*_SELECTING),
@@ -228,24 +228,24 @@ class SurgeEligibility:
         """Return what a namespace has; quotas as they are now."""
         with self.turn(namespace):
             now = self._clock.monotonic()
-            read_at, known = self._known.get(namespace, (now - 2 * _OLDEST_SECONDS, Around()))
+            read_at, known_around = self._known.get(namespace, (now - 2 * _OLDEST_SECONDS, Around()))
             is_fresh = now - read_at < _OLDEST_SECONDS
             if not is_fresh:
-                known = _read_namespace(self._client, namespace)
-                self._known[namespace] = now, known
-            elif known.quotas:
-                known = replace(known, quotas=_all_of(self._client, RESOURCE_QUOTAS, namespace))
+                known_around = _read_namespace(self._client, namespace)
+                self._known[namespace] = now, known_around
+            elif known_around.quotas:
+                known_around = replace(known_around, quotas=_all_of(self._client, RESOURCE_QUOTAS, namespace))
             uncounted = sum(now - moment < _UNCOUNTED_SECONDS for moment in self._let_go[namespace])
-            return replace(known, uncounted=uncounted)
+            return replace(known_around, uncounted=uncounted)
 
 
 def find_replica_set(client: ObjectReader, namespace: str, name: str) -> dict[str, Any] | None:
     """Return a ReplicaSet that is there and stays."""
     try:
-        found = client.get(REPLICA_SETS, name, namespace=namespace)
+        replica_set = client.get(REPLICA_SETS, name, namespace=namespace)
     except NotFoundError:
         return None
-    return None if found["metadata"].get("deletionTimestamp") else found
+    return None if replica_set["metadata"].get("deletionTimestamp") else replica_set
 
 
 # --- whether a pod can surge -----------------------------------------------------------------------------------------
@@ -274,17 +274,17 @@ def _why_not_by_pod(raw_pod: RawObject, around: Around) -> str:
     if not is_ready(raw_pod):
         return "the pod is not Ready, so there is no gap to avoid"
     containers = (*spec["containers"], *(spec.get("initContainers") or ()))
-    if any(port.get("hostPort") for one in containers for port in one.get("ports") or ()):
+    if any(port.get("hostPort") for container in containers for port in container.get("ports") or ()):
         return "it uses a port of its node"
-    noted = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
-    if any(key in noted for key in _GANG_KEYS) or any(spec.get(field) for field in _GANG_FIELDS):
+    notes = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    if any(key in notes for key in _GANG_KEYS) or any(spec.get(field) for field in _GANG_FIELDS):
         return "it belongs to a gang, which counts its pods"
-    alone = [
+    unshared_claims = [
         claim["metadata"]["name"]
         for claim in around.claims
         if not _SHARED & set(claim["spec"].get("accessModes") or ())
     ]
-    return f"its volume {alone[0]} is for one node at a time" if alone else ""
+    return f"its volume {unshared_claims[0]} is for one node at a time" if unshared_claims else ""
 
 
 def _why_not_by_owner(raw_pod: RawObject, around: Around) -> str:
@@ -325,25 +325,25 @@ def is_rolled_out(deployment: RawObject) -> bool:
 
 def wanted_replicas(workload: RawObject) -> int:
     """Return how many pods a controller is to have: one if it does not say."""
-    wanted = (workload.get("spec") or {}).get("replicas")
-    return 1 if wanted is None else int(wanted)
+    replicas = (workload.get("spec") or {}).get("replicas")
+    return 1 if replicas is None else int(replicas)
 
 
 def _why_not_by_selectors(raw_pod: RawObject, around: Around) -> str:
     """Return who would lose the pod with its label, or would take it for its own."""
     labels: dict[str, str] = dict(raw_pod["metadata"].get("labels") or {})
-    after = labels | {TEMPLATE_HASH_LABEL: RELEASED_HASH}
-    for kind, one in around.selecting:
-        if _selects(kind, one, labels) != _selects(kind, one, after):
-            return f"the {kind} {one['metadata']['name']} selects pods by {TEMPLATE_HASH_LABEL}"
-    for kind, one in around.controllers:
-        if _selects(kind, one, after):
-            return f"the {kind} {one['metadata']['name']} would take it for its own"
+    labels_after = labels | {TEMPLATE_HASH_LABEL: RELEASED_HASH}
+    for kind, raw_object in around.selecting:
+        if _selects(kind, raw_object, labels) != _selects(kind, raw_object, labels_after):
+            return f"the {kind} {raw_object['metadata']['name']} selects pods by {TEMPLATE_HASH_LABEL}"
+    for kind, raw_object in around.controllers:
+        if _selects(kind, raw_object, labels_after):
+            return f"the {kind} {raw_object['metadata']['name']} would take it for its own"
     deployment = around.deployment or {}
-    for one in around.autoscalers:
-        scaled = one["spec"].get("scaleTargetRef") or {}
+    for raw_object in around.autoscalers:
+        scaled = raw_object["spec"].get("scaleTargetRef") or {}
         if scaled.get("kind") == "Deployment" and scaled.get("name") == deployment["metadata"]["name"]:
-            return f"the HorizontalPodAutoscaler {one['metadata']['name']} would count one pod more"
+            return f"the HorizontalPodAutoscaler {raw_object['metadata']['name']} would count one pod more"
     return ""
 
 
@@ -358,18 +358,18 @@ def _why_not_by_room(raw_pod: RawObject, around: Around) -> str:
     """Return which quota has no room for one pod more; one with scopes counts as if it were for all pods."""
     requests = effective_requests(convert(raw_pod["spec"], PodSpec))
     limits = ResourceAmounts.total(
-        ResourceAmounts.from_quantities((one.get("resources") or {}).get("limits") or {})
-        for one in raw_pod["spec"]["containers"]
+        ResourceAmounts.from_quantities((container.get("resources") or {}).get("limits") or {})
+        for container in raw_pod["spec"]["containers"]
     )
     for quota in around.quotas:
         status = quota.get("status") or {}
         for name, hard in (status.get("hard") or {}).items():
             resource = name.removeprefix("requests.").removeprefix("limits.")
-            needed = (limits if name.startswith("limits.") else requests).get(resource)
+            amount_needed = (limits if name.startswith("limits.") else requests).get(resource)
             if name in {"pods", "count/pods"}:
-                needed = 1
-            left = _amount(resource, hard) - _amount(resource, (status.get("used") or {}).get(name) or "0")
-            if needed and needed * (1 + around.uncounted) > left:
+                amount_needed = 1
+            amount_left = _amount(resource, hard) - _amount(resource, (status.get("used") or {}).get(name) or "0")
+            if amount_needed and amount_needed * (1 + around.uncounted) > amount_left:
                 return f"the ResourceQuota {quota['metadata']['name']}{_NO_ROOM}"
     return ""
 
@@ -384,8 +384,8 @@ def _volumes(raw_pod: RawObject) -> list[dict[str, Any]]:
 
 def hash_of(replica_set: RawObject) -> str:
     """Return the label's value by which a ReplicaSet selects its pods, "" if by none."""
-    found = (replica_set["spec"].get("selector") or {}).get("matchLabels") or {}
-    return str(found.get(TEMPLATE_HASH_LABEL) or "")
+    match_labels = (replica_set["spec"].get("selector") or {}).get("matchLabels") or {}
+    return str(match_labels.get(TEMPLATE_HASH_LABEL) or "")
 
 
 # --- letting go and taking back --------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, A
         min_ready_seconds=owner["spec"].get("minReadySeconds") or 0,
     )
     deployment = controller_reference(owner) or ObjectReference()
-    also = {
+    second_owner = {
         "apiVersion": deployment.api_version,
         "kind": deployment.kind,
         "name": deployment.name,
@@ -440,7 +440,7 @@ def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, A
             "resourceVersion": metadata["resourceVersion"],
             "labels": {TEMPLATE_HASH_LABEL: RELEASED_HASH},
             "annotations": {RELEASED_ANNOTATION: json.dumps(msgspec.to_builtins(note))},
-            "ownerReferences": [*metadata["ownerReferences"], also],
+            "ownerReferences": [*metadata["ownerReferences"], second_owner],
         }
     }
 
@@ -448,15 +448,17 @@ def build_release(raw_pod: RawObject, around: Around, note: Note) -> dict[str, A
 def build_return(raw_pod: RawObject, value: str) -> dict[str, Any]:
     """Return the merge patch that undoes a release."""
     metadata = raw_pod["metadata"]
-    kept = [
-        one for one in metadata.get("ownerReferences") or () if one.get("controller") or one["kind"] != "Deployment"
+    kept_owners = [
+        owner
+        for owner in metadata.get("ownerReferences") or ()
+        if owner.get("controller") or owner["kind"] != "Deployment"
     ]
     return {
         "metadata": {
             "resourceVersion": metadata["resourceVersion"],
             "labels": {TEMPLATE_HASH_LABEL: value},
             "annotations": {RELEASED_ANNOTATION: None},
-            "ownerReferences": kept,
+            "ownerReferences": kept_owners,
         }
     }
 

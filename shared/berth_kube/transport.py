@@ -67,10 +67,10 @@ class KubeconfigSource:
     def _documents(self) -> list[Mapping[str, Any]]:
         """Return the contents of the existing files; raises InputError without any."""
         paths = [Path(name).expanduser() for name in self.files.split(os.pathsep) if name]
-        present = [path for path in paths if path.exists()]
-        if not present:
+        existing_paths = [path for path in paths if path.exists()]
+        if not existing_paths:
             raise InputError("kubeconfig", self.files, "a file that exists")
-        return [_read_yaml(path) for path in present]
+        return [_read_yaml(path) for path in existing_paths]
 
     def context_names(self) -> tuple[str, ...]:
         """Return the names of the contexts, sorted; raises `InputError`."""
@@ -82,13 +82,15 @@ class KubeconfigSource:
         Of several files the first with a current context counts, as for kubectl.
         """
         contexts = _context_names(documents)
-        current = next((d["current-context"] for d in documents if d.get("current-context")), None)
-        wanted = self.context or current
-        if wanted not in contexts:
-            known = ", ".join(sorted(contexts)) or "none"
-            said = "" if wanted else "not given and the kubeconfig has no current one"
-            raise InputError("context", wanted, f"a context of {self.files} (it has: {known})", said=said)
-        return str(wanted)
+        current = next((document["current-context"] for document in documents if document.get("current-context")), None)
+        wanted_context = self.context or current
+        if wanted_context not in contexts:
+            known_contexts = ", ".join(sorted(contexts)) or "none"
+            problem = "" if wanted_context else "not given and the kubeconfig has no current one"
+            raise InputError(
+                "context", wanted_context, f"a context of {self.files} (it has: {known_contexts})", said=problem
+            )
+        return str(wanted_context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +159,18 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
 def _named(document: Mapping[str, Any], section: str) -> dict[str, Any]:
     """Return the entries of a kubeconfig's section by name, skipping malformed ones."""
     entries = document.get(section)
-    named = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    return {str(entry["name"]): entry for entry in named if "name" in entry}
+    named_entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return {str(entry["name"]): entry for entry in named_entries if "name" in entry}
 
 
 def _has_plugin(documents: Sequence[Mapping[str, Any]], context: str) -> bool:
     """Return whether the context's user gets credentials from a plugin."""
     contexts = {name: entry for document in reversed(documents) for name, entry in _named(document, "contexts").items()}
-    users = {name: entry for document in reversed(documents) for name, entry in _named(document, "users").items()}
-    chosen = contexts[context].get("context") or {}
-    user = users.get(str(chosen.get("user")), {}).get("user")
+    users_by_name = {
+        name: entry for document in reversed(documents) for name, entry in _named(document, "users").items()
+    }
+    chosen_context = contexts[context].get("context") or {}
+    user = users_by_name.get(str(chosen_context.get("user")), {}).get("user")
     return isinstance(user, dict) and "exec" in user
 
 

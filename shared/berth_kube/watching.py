@@ -191,12 +191,12 @@ class _Feed(Generic[T]):
 
         Raises a KubeError after another end.
         """
-        started, seen = time.monotonic(), 0
+        started, items_seen = time.monotonic(), 0
         for line in self._lines():
             self._handle(line)
             self._failures = 0
-            seen += 1
-        if seen == 0 and time.monotonic() - started < _TOO_SHORT_SECONDS and not self._abandoned.is_set():
+            items_seen += 1
+        if items_seen == 0 and time.monotonic() - started < _TOO_SHORT_SECONDS and not self._abandoned.is_set():
             raise self._source.broken(HTTPError("the server ended the watch at once"))
 
     def _handle(self, line: bytes) -> None:

@@ -36,9 +36,9 @@ class _BoundedLoader(yaml.SafeLoader):
         self._levels += 1
         if self._levels > MAX_DEPTH:
             raise UnreadableYamlError(f"it is nested more than {MAX_DEPTH} levels deep")
-        found: yaml.Node | None = super().compose_node(parent, index)
+        composed: yaml.Node | None = super().compose_node(parent, index)
         self._levels -= 1
-        return found
+        return composed
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class LocatedDocument:
         """
         node, line = self.root, None
         for step in field_steps(path):
-            found = _step_into(node, step)
-            if found is None:
+            located = _step_into(node, step)
+            if located is None:
                 break
-            mark, node = found
+            mark, node = located
             line = mark.line + 1
         return line
 
@@ -70,22 +70,22 @@ def _step_into(node: yaml.Node, step: str) -> tuple[yaml.Mark, yaml.Node] | None
             pairs = ((key.start_mark, value) for key, value in node.value if getattr(key, "value", None) == step)
             return next(pairs, None)
         case yaml.SequenceNode() if step.isdigit():
-            return next(((one.start_mark, one) for one in node.value[int(step) :]), None)
+            return next(((item.start_mark, item) for item in node.value[int(step) :]), None)
         case yaml.SequenceNode():
-            members = ((one.start_mark, one) for one in node.value if _name_of(one) == step)
+            members = ((item.start_mark, item) for item in node.value if _name_of(item) == step)
             return next(members, None)
         case _:
             return None
 
 
 def _name_of(node: yaml.Node) -> object:
-    found = _step_into(node, "name") if isinstance(node, yaml.MappingNode) else None
-    return getattr(found[1], "value", None) if found is not None else None
+    name_node = _step_into(node, "name") if isinstance(node, yaml.MappingNode) else None
+    return getattr(name_node[1], "value", None) if name_node is not None else None
 
 
 def load_documents(text: str) -> tuple[object, ...]:
     """Return the documents of a text in builtins; raises `yaml.YAMLError`."""
-    return tuple(one.content for one in locate_documents(text))
+    return tuple(document.content for document in locate_documents(text))
 
 
 def locate_documents(text: str) -> tuple[LocatedDocument, ...]:
@@ -128,9 +128,9 @@ def _check(root: yaml.Node) -> None:
     stack = [root]
     while stack:
         node = stack[-1]
-        waiting = [one for one in _inside(node) if id(one) not in measured]
-        if not waiting or id(node) in measured:
-            parts = [measured[id(one)] for one in _inside(node)]
+        unmeasured = [part for part in _inside(node) if id(part) not in measured]
+        if not unmeasured or id(node) in measured:
+            parts = [measured[id(part)] for part in _inside(node)]
             values, levels = 1 + sum(part[0] for part in parts), 1 + max((part[1] for part in parts), default=0)
             if values > MOST_VALUES:
                 raise UnreadableYamlError(f"its aliases stand for more than {MOST_VALUES} values")
@@ -141,15 +141,15 @@ def _check(root: yaml.Node) -> None:
             stack.pop()
             continue
         open_nodes.add(id(node))
-        if any(id(one) in open_nodes for one in waiting):
+        if any(id(part) in open_nodes for part in unmeasured):
             raise UnreadableYamlError("an alias stands for a value that it is part of")
-        stack += waiting
+        stack += unmeasured
 
 
 def _inside(node: yaml.Node) -> Iterable[yaml.Node]:
     match node:
         case yaml.MappingNode():
-            return [one for pair in node.value for one in pair]
+            return [part for pair in node.value for part in pair]
         case yaml.SequenceNode():
             return list(node.value)
         case _:

@@ -215,8 +215,8 @@ def _build_policy(entry: dict[str, Any]) -> dict[str, Any]:
     compared = [("account", "==", entry["account"])] if "account" in entry else []
     compared += [(f"not-{account}", "!=", account) for account in entry.get("besides", ())]
     conditions = [
-        {"name": name, "expression": f"request.userInfo.username {sign} '{_user(account)}'"}
-        for name, sign, account in compared
+        {"name": name, "expression": f"request.userInfo.username {comparison} '{_user(account)}'"}
+        for name, comparison, account in compared
     ]
     spec = {
         "failurePolicy": "Fail",
@@ -249,8 +249,8 @@ def _grant(
     subject = {"kind": "ServiceAccount", "name": account, "namespace": DEFAULT_NAMESPACE}
     reference = {"apiGroup": _RBAC_GROUP, "kind": roles.kind, "name": account}
     _apply(client, roles, {**_build(roles, account, namespace), "rules": rules})
-    bound = {"roleRef": reference, "subjects": [subject]}
-    _apply(client, bindings, {**_build(bindings, account, namespace), **bound})
+    grant = {"roleRef": reference, "subjects": [subject]}
+    _apply(client, bindings, {**_build(bindings, account, namespace), **grant})
 
 
 def _build(resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:

@@ -56,17 +56,17 @@ def build_programs(module: GoModule, progress: Callable[[str], None]) -> dict[st
     appears under its name only when it is complete.
     """
     folder = cached_folder(module)
-    wanted = {program.name: folder / program.name for program in module.programs}
-    if all(path.exists() for path in wanted.values()):
-        return wanted
+    wanted_paths = {program.name: folder / program.name for program in module.programs}
+    if all(path.exists() for path in wanted_paths.values()):
+        return wanted_paths
     with exclusive_lock(
         folder / ".lock",
         on_wait=lambda: progress(f"another process is building {module.name}; waiting for it"),
     ):
-        missing = [program for program in module.programs if not wanted[program.name].exists()]
-        if missing:
-            _build(module, missing, folder, progress)
-    return wanted
+        missing_programs = [program for program in module.programs if not wanted_paths[program.name].exists()]
+        if missing_programs:
+            _build(module, missing_programs, folder, progress)
+    return wanted_paths
 
 
 def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress: Callable[[str], None]) -> None:
@@ -75,12 +75,12 @@ def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress
     The folder is in the cache.
     """
     go = find_go(module.go_version())
-    what = f"{', '.join(program.name for program in programs)} {module.program_version()}"
+    programs_text = f"{', '.join(program.name for program in programs)} {module.program_version()}"
     with _scratch_folder(folder) as scratch:
         _write_files(scratch, module.read_files())
         output = scratch / "bin"
         output.mkdir()
-        step = GoStep(what, scratch, progress)
+        step = GoStep(programs_text, scratch, progress)
         if module.other:
             released = step.download(go.command, module.requires, module.other)
             _write_files(scratch, module.complete_files(released))
@@ -96,7 +96,7 @@ def _build(module: GoModule, programs: Sequence[Program], folder: Path, progress
         for program in programs:
             built = program.name if len(programs) == 1 else program.package.rpartition("/")[2]
             (output / built).replace(folder / program.name)
-    progress(f"built {what} in {step.elapsed_seconds:.0f} s")
+    progress(f"built {programs_text} in {step.elapsed_seconds:.0f} s")
 
 
 def _write_files(folder: Path, files: Mapping[str, str]) -> None:
@@ -113,11 +113,11 @@ def _copy_writable(original: Path, copy: Path) -> None:
 
 def _keep_manifests(source: Path, module: GoModule, folder: Path) -> None:
     """Copy the YAML files of a module into the cache."""
-    kept = folder / MANIFESTS_FOLDER
-    kept.mkdir(exist_ok=True)
+    manifests_folder = folder / MANIFESTS_FOLDER
+    manifests_folder.mkdir(exist_ok=True)
     for name in module.manifests:
         for file in (source / name).glob("*.yaml"):
-            shutil.copyfile(file, kept / file.name)
+            shutil.copyfile(file, manifests_folder / file.name)
 
 
 @contextmanager
@@ -156,9 +156,11 @@ class GoStep:
 
         `packages` is how many there are at most, 0 while that is unknown. Raises `SandboxUnavailableError`.
         """
-        seen = 0
+        packages_seen = 0
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._say(f"building {self._what} with {command[0]}" if not packages else self._describe(seen, packages))
+        self._say(
+            f"building {self._what} with {command[0]}" if not packages else self._describe(packages_seen, packages)
+        )
         with _started(command, self._folder) as process:
             for line in _read_lines(process):
                 if line.startswith(_DOWNLOADING):
@@ -166,13 +168,13 @@ class GoStep:
                 elif line.startswith("go: ") or " " in line:
                     tail.append(line)
                 elif line:
-                    seen += 1
+                    packages_seen += 1
                 if time.monotonic() - self._said >= _SAY_EVERY_SECONDS:
-                    self._say(self._describe(seen, packages))
+                    self._say(self._describe(packages_seen, packages))
             status = process.wait()
         if status != 0:
             raise SandboxUnavailableError(_describe_failure(self._what, command, tail))
-        return seen
+        return packages_seen
 
     def download(self, go: Path, path: str, version: str) -> Path:
         """Return the folder of a module in Go's cache; raise `SandboxUnavailableError`."""
@@ -246,9 +248,9 @@ def _read_lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 def _describe_failure(what: str, command: Sequence[str], tail: Sequence[str]) -> str:
     """Return what failed, the end of Go's output, and alternatives."""
-    said = "\n".join(f"  {line}" for line in tail) or "  (it said nothing)"
+    output = "\n".join(f"  {line}" for line in tail) or "  (it said nothing)"
     return (
-        f"building {what} failed: `{' '.join(command[:3])} ...` said\n{said}\n"
+        f"building {what} failed: `{' '.join(command[:3])} ...` said\n{output}\n"
         f"The build needs the Go module proxy (GOPROXY) and room for Go's caches; without them: {INSTEAD_OF_BUILDING}"
     )
 
@@ -273,19 +275,19 @@ def find_binaries(
     programs are always our own builds, since their CRDs lie beside them; so are those of another Kubernetes than the
     default, since a given program does not say its version.
     """
-    found: dict[str, Path] = {}
+    binaries: dict[str, Path] = {}
     for module in control_plane(kubernetes):
         names = [] if module.other else [program.name for program in module.programs]
-        given = {name: path for name in names if (path := _given(name, environ)) is not None}
-        complete = len(given) == len(module.programs)
-        found |= given if complete else build_programs(module, progress) | given
+        given_binaries = {name: path for name in names if (path := _given(name, environ)) is not None}
+        complete = len(given_binaries) == len(module.programs)
+        binaries |= given_binaries if complete else build_programs(module, progress) | given_binaries
     if kubelet:
         module = kubelet_module(kubernetes)
         given_kubelet = None if module.other else _given("kubelet", environ)
-        found |= {"kubelet": given_kubelet} if given_kubelet else build_programs(module, progress)
+        binaries |= {"kubelet": given_kubelet} if given_kubelet else build_programs(module, progress)
     if volcano:
-        found |= build_programs(VOLCANO, progress)
-    return found
+        binaries |= build_programs(VOLCANO, progress)
+    return binaries
 
 
 def find_kubectl(progress: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> Path:

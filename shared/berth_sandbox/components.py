@@ -73,8 +73,8 @@ class ComponentPlace:
 def build_command(component: Component, place: ComponentPlace) -> tuple[str, ...]:
     """Return the command line that starts a component."""
     module = component.value.replace("-", "_")
-    own = (sys.executable, "-m", module) if component in SERVICES else (str(place.binaries[component.binary]),)
-    return (*own, *_ARGUMENTS[component](place))
+    program = (sys.executable, "-m", module) if component in SERVICES else (str(place.binaries[component.binary]),)
+    return (*program, *_ARGUMENTS[component](place))
 
 
 def health_url(component: Component, ports: Ports) -> str:

@@ -340,8 +340,8 @@ def _late(chunks: Iterator[bytes], lag_seconds: float) -> Iterator[bytes]:
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        at, chunk = arrived.get()
-        time.sleep(max(0.0, at + lag_seconds - time.monotonic()))
+        arrived_at, chunk = arrived.get()
+        time.sleep(max(0.0, arrived_at + lag_seconds - time.monotonic()))
         if not chunk:
             return
         yield chunk

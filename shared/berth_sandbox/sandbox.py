@@ -499,8 +499,8 @@ class Sandbox:
             cpu=self.settings.node_cpu, memory=self.settings.node_memory, pods=self.settings.node_pods
         )
         with self.connect() as client, ThreadPoolExecutor(_NODES_AT_ONCE) as pool:
-            present = [node.metadata.name for node in client.list(NODES, type=Node).items]
-            names = node_names(prefix, sum(name.startswith(prefix) for name in present), count)
+            node_names_present = [node.metadata.name for node in client.list(NODES, type=Node).items]
+            names = node_names(prefix, sum(name.startswith(prefix) for name in node_names_present), count)
             list(pool.map(lambda name: create_node(client, name, shape), names))
             processes.wait_for(
                 lambda: set(names) <= _usable_nodes(client),
@@ -573,14 +573,14 @@ class Sandbox:
 
         Kills it first if it is alive.
         """
-        wanted = Component(component)
-        processes.end((wanted,), self._folder)
-        if wanted is Component.KWOK:
+        to_restart = Component(component)
+        processes.end((to_restart,), self._folder)
+        if to_restart is Component.KWOK:
             with self.connect() as client:
                 remove_leases(client)
-        start_components((wanted,), self._record.place(self._folder))
+        start_components((to_restart,), self._record.place(self._folder))
         deadline = time.monotonic() + self.settings.timeout_seconds
-        processes.wait_until_ready((wanted,), self._folder, self.ports, deadline=deadline)
+        processes.wait_until_ready((to_restart,), self._folder, self.ports, deadline=deadline)
 
 
 def _clean_up(folder: SandboxFolder, watchdog: processes.Watchdog | None) -> None:

@@ -123,8 +123,8 @@ class _Readiness:
 def _read_readiness(health_port: int) -> _Readiness:
     try:
         with _DIRECT.open(f"http://{LOOPBACK}:{health_port}/readyz", timeout=_ANSWER_SECONDS) as answer:
-            told = answer.read().decode()
-            return _Readiness('"leading": true' in told, told)
+            body = answer.read().decode()
+            return _Readiness('"leading": true' in body, body)
     except urllib.error.HTTPError as refusal:
         return _Readiness(is_leading=False, told=refusal.read().decode(errors="replace"))
     except OSError as error:

@@ -78,15 +78,17 @@ def fill_cluster(
     nodes = client.list(NODES, type=Node).items
     room = ResourceAmounts.total(ResourceAmounts.from_quantities(node.status.allocatable) for node in nodes)
     plans = plan_deployments(room, seed=seed, requested_share=requested_share)
-    before, after = (sum(counts) for counts in zip(*((p.replicas, p.replicas_after) for p in plans), strict=True))
-    progress(f"creating {len(plans)} Deployments with {before} pods")
+    pods_before, pods_after = (
+        sum(counts) for counts in zip(*((plan.replicas, plan.replicas_after) for plan in plans), strict=True)
+    )
+    progress(f"creating {len(plans)} Deployments with {pods_before} pods")
     _create_all(client, plans)
-    _wait_until_settled(client, before, timeout_seconds, progress)
+    _wait_until_settled(client, pods_before, timeout_seconds, progress)
     shrunk = [plan for plan in plans if plan.replicas_after != plan.replicas]
-    progress(f"scaling {len(shrunk)} Deployments down, {before - after} pods fewer")
+    progress(f"scaling {len(shrunk)} Deployments down, {pods_before - pods_after} pods fewer")
     _each(lambda plan: _scale(client, plan), shrunk)
-    _wait_until_settled(client, after, timeout_seconds, progress)
-    return FilledCluster(deployments=plans, pods_before=before, pods=after)
+    _wait_until_settled(client, pods_after, timeout_seconds, progress)
+    return FilledCluster(deployments=plans, pods_before=pods_before, pods=pods_after)
 
 
 def plan_deployments(room: ResourceAmounts, *, seed: int, requested_share: float) -> tuple[DeploymentPlan, ...]:
@@ -129,9 +131,9 @@ def _choose_shrunk(draw: random.Random, plans: Sequence[DeploymentPlan]) -> tupl
 
     Those keep a fifth of their replicas.
     """
-    chosen = set(draw.sample(range(len(plans)), len(plans) // _SHRUNK_SHARE))
+    chosen_indexes = set(draw.sample(range(len(plans)), len(plans) // _SHRUNK_SHARE))
     return tuple(
-        replace(plan, replicas_after=max(1, plan.replicas // _SHRINK_DIVISOR)) if index in chosen else plan
+        replace(plan, replicas_after=max(1, plan.replicas // _SHRINK_DIVISOR)) if index in chosen_indexes else plan
         for index, plan in enumerate(plans)
     )
 

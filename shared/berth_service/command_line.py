@@ -38,12 +38,12 @@ class OwnCommand(click.Command):
         instruction = os.environ.get(variable)
         if not instruction:
             return
-        shell, _, wanted = instruction.partition("_")
+        shell, _, action = instruction.partition("_")
         completion = get_completion_class(shell)
-        if completion is None or wanted not in {"source", "complete"}:
+        if completion is None or action not in {"source", "complete"}:
             sys.exit(1)
         completer = completion(self, ctx_args, prog_name, variable)
-        if wanted == "source":
+        if action == "source":
             write_line(completer.source(), end="")
         else:
             write_line(completer.complete())

@@ -39,8 +39,10 @@ class MissingPackagesError(BerthError):
     exit_code: ClassVar[int] = 2
 
     def __init__(self, purpose: str, missing: tuple[str, ...], requirement: str) -> None:
-        which = "packages that are" if len(missing) > 1 else "a package that is"
-        super().__init__(f"{purpose} needs {which} not installed ({', '.join(missing)}): pip install '{requirement}'")
+        packages_text = "packages that are" if len(missing) > 1 else "a package that is"
+        super().__init__(
+            f"{purpose} needs {packages_text} not installed ({', '.join(missing)}): pip install '{requirement}'"
+        )
 
     @classmethod
     def of_import(cls, program: str, error: ModuleNotFoundError) -> "MissingPackagesError":

@@ -81,8 +81,8 @@ class HealthServer:
         try:
             listener = _Listener(self._host, self._port, self._handler)
         except OSError as error:
-            given, expected = f"{self._host}:{self._port}", f"a free local address ({error.strerror})"
-            raise InputError("--health-address", given, expected) from error
+            address, expected = f"{self._host}:{self._port}", f"a free local address ({error.strerror})"
+            raise InputError("--health-address", address, expected) from error
         threading.Thread(target=listener.serve_forever, args=(_STOP_CHECK_SECONDS,), name="health", daemon=True).start()
         self._listener = listener
 
@@ -126,9 +126,10 @@ class _Listener(ThreadingTCPServer):
     request_queue_size = 128
 
     def __init__(self, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        found.sort(key=lambda one: one[0] != socket.AF_INET)  # `localhost` is 127.0.0.1 where it is ::1 as well
-        self.address_family, *_, address = found[0]
+        candidates = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # IPv4 first: `localhost` is 127.0.0.1 where it is ::1 as well.
+        candidates.sort(key=lambda candidate: candidate[0] != socket.AF_INET)
+        self.address_family, *_, address = candidates[0]
         self._clients: OrderedDict[Any, None] = OrderedDict()
         self._left = threading.Condition()
         """Guards `_clients`; notified when one has left."""
@@ -148,10 +149,10 @@ class _Listener(ThreadingTCPServer):
         """
         with self._left:
             if len(self._clients) >= _MOST_CLIENTS:
-                first = next(iter(self._clients))
-                self._clients.move_to_end(first)  # one whose thread does not end at once is not the next to go
+                oldest = next(iter(self._clients))
+                self._clients.move_to_end(oldest)  # one whose thread does not end at once is not the next to go
                 with suppress(OSError):
-                    first.shutdown(socket.SHUT_RDWR)
+                    oldest.shutdown(socket.SHUT_RDWR)
             has_room = self._left.wait_for(lambda: len(self._clients) < _MOST_CLIENTS, _DROP_SECONDS)
             if has_room:
                 self._clients[request] = None

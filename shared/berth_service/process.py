@@ -73,8 +73,8 @@ def configure_logs(level: str, *, as_json: bool) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
     )
     handler = logging.StreamHandler(sys.stderr)
-    last = _as_json() if as_json else _as_text()
-    handler.setFormatter(ProcessorFormatter(foreign_pre_chain=shared, processors=last))
+    renderer = _as_json() if as_json else _as_text()
+    handler.setFormatter(ProcessorFormatter(foreign_pre_chain=shared, processors=renderer))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

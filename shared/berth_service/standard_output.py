@@ -72,15 +72,15 @@ def _take_over() -> bool:
         if not _is_open(descriptor):
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one: no other file may get it
     old = sys.stdout if isinstance(sys.stdout, io.TextIOWrapper) else None
-    own = io.TextIOWrapper(
+    own_stdout = io.TextIOWrapper(
         io.BufferedWriter(io.FileIO(os.dup(_STDOUT), "w")),
         encoding=old.encoding if old else "utf-8",
         errors=old.errors if old else "replace",
         line_buffering=old.line_buffering if old else False,
         write_through=old.write_through if old else False,
     )
-    sys.__stdout__ = own  # type: ignore[misc] # of this one the width of the terminal is asked
-    _own = own
+    sys.__stdout__ = own_stdout  # type: ignore[misc] # of this one the width of the terminal is asked
+    _own = own_stdout
     return True
 
 

@@ -54,8 +54,8 @@ class RequestMetrics:
         self._streams.set_function(lambda: admission.open_streams)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        known = method if method in _METHODS else "OTHER"
-        self._requests.labels(method=known, route=route, status=str(status)).inc()
+        method_label = method if method in _METHODS else "OTHER"
+        self._requests.labels(method=method_label, route=route, status=str(status)).inc()
         self._seconds.labels(route=route).observe(seconds)
 
 
@@ -113,5 +113,5 @@ class AccessLog:
 
 def _with_our_headers(headers: list[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
     """Return a response's headers with those that every response has."""
-    policy = () if any(name == _POLICY[0] for name, _ in headers) else (_POLICY,)
+    policy = () if any(header == _POLICY[0] for header, _ in headers) else (_POLICY,)
     return [*headers, *_HEADERS, *policy, (b"x-request-id", request_id.encode())]

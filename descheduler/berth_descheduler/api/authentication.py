@@ -63,8 +63,8 @@ class Authority:
         digest = self._digest(token)
 
         def review() -> _Answer:
-            found = review_token(self._client, token, self._audiences)
-            return _Answer(good=found is not None, subject=found)
+            subject = review_token(self._client, token, self._audiences)
+            return _Answer(good=subject is not None, subject=subject)
 
         answer = await self._subjects.answer(digest, self._asking(review), self._seconds)
         self._note(digest, known=answer.subject is not None)
@@ -115,10 +115,10 @@ def _read_token(headers: Sequence[str]) -> str:
         raise _unauthenticated(f"the header Authorization is missing; {_HOW}")
     if len(headers) > 1:
         raise _unauthenticated(f"there are {len(headers)} headers Authorization; {_HOW}")
-    found = _TOKEN.fullmatch(headers[0].strip())
-    if found is None:
+    match = _TOKEN.fullmatch(headers[0].strip())
+    if match is None:
         raise _unauthenticated(f"the header Authorization holds no bearer token; {_HOW}")
-    return found[1]
+    return match[1]
 
 
 def _unauthenticated(detail: str) -> ProblemError:

@@ -21,9 +21,9 @@ class Workers:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run a function in a thread; raises `ProblemError` at the time limit."""
-        running = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         try:
-            return await asyncio.wait_for(running, self._seconds)
+            return await asyncio.wait_for(future, self._seconds)
         except TimeoutError as error:
             text = f"the cluster did not answer within {self._seconds:g} s"
             raise ProblemError(ProblemKind.TIMED_OUT, text) from error
@@ -57,12 +57,12 @@ class TtlCache(Generic[K, V]):
         if answer is not None and self._clock.monotonic() < until:
             self._answers.move_to_end(key)
             return answer
-        asking = self._asked.get(key)
-        if asking is None:
-            asking = asyncio.ensure_future(self._find(key, ask, seconds))
-            self._asked[key] = asking
-            asking.add_done_callback(lambda done: self._asked_is_over(key, done))
-        return await asyncio.shield(asking)
+        answer_task = self._asked.get(key)
+        if answer_task is None:
+            answer_task = asyncio.ensure_future(self._find(key, ask, seconds))
+            self._asked[key] = answer_task
+            answer_task.add_done_callback(lambda finished_task: self._asked_is_over(key, finished_task))
+        return await asyncio.shield(answer_task)
 
     async def _find(self, key: K, ask: Callable[[], Awaitable[V]], seconds: Callable[[V], float]) -> V:
         answer = await ask()

@@ -65,7 +65,7 @@ def answers(
         **({HTTPStatus.CONFLICT: _CONFLICT} if conflict else {}),
     }
     responses: dict[int | str, dict[str, Any]] = {int(status): good}
-    responses |= {int(one): _problem(one, text) for one, text in sorted(problems.items())}
+    responses |= {int(code): _problem(code, text) for code, text in sorted(problems.items())}
     if nothing:
         responses[int(HTTPStatus.NO_CONTENT)] = {"description": "All events were read, and there will be no more."}
     return {"response_class": Response, "response_model": None, "responses": responses}
@@ -73,10 +73,10 @@ def answers(
 
 def describe(app: FastAPI) -> dict[str, Any]:
     """Return the description of an application."""
-    found = get_openapi(
+    description = get_openapi(
         title=_TITLE, version=version("berth"), description=_ABOUT, routes=app.routes, servers=[{"url": "/"}]
     )
-    components = found.setdefault("components", {})
+    components = description.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
     _, ours = msgspec.json.schema_components((*DOCUMENTS, Problem), ref_template=f"{_SCHEMAS}{{name}}")
     schemas |= ours
@@ -87,11 +87,11 @@ def describe(app: FastAPI) -> dict[str, Any]:
             "description": "A token of a service account or a user of the cluster, as `kubectl create token` gives.",
         }
     }
-    found["security"] = [{"bearer": []}]
-    for path in found["paths"].values():
+    description["security"] = [{"bearer": []}]
+    for path in description["paths"].values():
         for operation in path.values():
-            operation["parameters"] = [_without_null(one) for one in operation.get("parameters", ())]
-    return found
+            operation["parameters"] = [_without_null(parameter) for parameter in operation.get("parameters", ())]
+    return description
 
 
 def _problem(status: HTTPStatus, said: str) -> dict[str, Any]:
@@ -109,11 +109,11 @@ def _problem(status: HTTPStatus, said: str) -> dict[str, Any]:
 def _without_null(parameter: dict[str, Any]) -> dict[str, Any]:
     """Return an optional parameter without null: it is absent or typed."""
     schema = parameter["schema"]
-    given = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
-    if len(given) != 1:
+    typed_alternatives = [alternative for alternative in schema.get("anyOf", ()) if alternative.get("type") != "null"]
+    if len(typed_alternatives) != 1:
         return parameter
-    rest = {key: value for key, value in schema.items() if key != "anyOf"}
-    return {**parameter, "schema": {**rest, **given[0]}}
+    other_keywords = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**parameter, "schema": {**other_keywords, **typed_alternatives[0]}}
 
 
 # --- the page, without scripts or external resources ------------------------------------------------------------------
@@ -136,9 +136,9 @@ def type_of(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "anyOf" in schema:
-        return " or ".join(type_of(one) for one in schema["anyOf"])
+        return " or ".join(type_of(alternative) for alternative in schema["anyOf"])
     if "enum" in schema:
-        return ", ".join(str(one) for one in schema["enum"])
+        return ", ".join(str(value) for value in schema["enum"])
     if "items" in schema:
         return f"list of {type_of(schema['items'])}"
     values = schema.get("additionalProperties")

@@ -121,6 +121,8 @@ def read_shapes(texts: list[str]) -> tuple[CapacityShape, ...]:
 def refuse_unknown(given: dict[str, Any], known: set[str]) -> None:
     """Raise `ProblemError` if a query has unknown parameters."""
     expected = f"one of {', '.join(sorted(known))}" if known else "no parameter"
-    faults = [fault(f"query.{name[:80]}", given[name], expected) for name in given if name not in known]
+    faults = [
+        fault(f"query.{parameter[:80]}", given[parameter], expected) for parameter in given if parameter not in known
+    ]
     if faults:
         raise invalid(faults)

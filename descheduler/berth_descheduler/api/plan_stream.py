@@ -42,8 +42,8 @@ class PlanEvent:
 
     def encode(self) -> bytes:
         """Return the event in the server-sent format; our JSON has no line ends."""
-        named = f"id: {self.id}\n" if self.id else ""
-        return f"{named}event: {self.kind}\ndata: ".encode() + self.data + b"\n\n"
+        id_line = f"id: {self.id}\n" if self.id else ""
+        return f"{id_line}event: {self.kind}\ndata: ".encode() + self.data + b"\n\n"
 
 
 def whole_plan(plan: MigrationPlan) -> PlanEvent:
@@ -64,9 +64,9 @@ def events_between(before: MigrationPlan, after: MigrationPlan) -> tuple[PlanEve
 
 def _changes(before: MigrationPlan, after: MigrationPlan) -> Iterator[tuple[EventKind, bytes]]:
     if before.status.moves != after.status.moves:
-        for old, new in zip(describe_moves(before), describe_moves(after), strict=True):
-            if old != new:
-                yield EventKind.MOVE, msgspec.json.encode(new)
+        for move_before, move_after in zip(describe_moves(before), describe_moves(after), strict=True):
+            if move_before != move_after:
+                yield EventKind.MOVE, msgspec.json.encode(move_after)
     change = describe_change(after)
     if describe_change(before) != change:
         yield EventKind.PHASE, msgspec.json.encode(change)
@@ -130,31 +130,31 @@ class PlanFeed:
         """Return the position after an event, None if it is no longer known."""
         if last_id in self._versions:
             return self._versions[last_id]
-        first = self._event_count - len(self._events)
-        found = (first + index + 1 for index, event in enumerate(self._events) if event.id == last_id)
-        return next(found, None)
+        first_position = self._event_count - len(self._events)
+        positions = (first_position + index + 1 for index, event in enumerate(self._events) if event.id == last_id)
+        return next(positions, None)
 
     def events_from(self, position: int | None) -> tuple[list[PlanEvent], int]:
         """Return the events from a position, or the whole plan, and the next position."""
-        first = self._event_count - len(self._events)
-        if position is None or position < first:
+        first_position = self._event_count - len(self._events)
+        if position is None or position < first_position:
             return ([whole_plan(self.plan)] if self.plan is not None else []), self._event_count
-        return [self._events[index] for index in range(position - first, len(self._events))], self._event_count
+        return [self._events[index] for index in range(position - first_position, len(self._events))], self._event_count
 
     @contextmanager
     def reading(self) -> Iterator[asyncio.Event]:
         """Yield an `asyncio.Event` that is set at every change."""
-        changed = asyncio.Event()
-        self._changed.add(changed)
+        plan_changed = asyncio.Event()
+        self._changed.add(plan_changed)
         try:
-            yield changed
+            yield plan_changed
         finally:
-            self._changed.discard(changed)
+            self._changed.discard(plan_changed)
 
     def wake(self) -> None:
         """Wake all readers."""
-        for changed in self._changed:
-            changed.set()
+        for plan_changed in self._changed:
+            plan_changed.set()
 
     # --- the watch, in a thread --------------------------------------------------------------------------------------
 
@@ -183,16 +183,16 @@ class PlanFeed:
         self.wake()
 
     def _update(self, plan: MigrationPlan | None) -> None:
-        before = self.plan
-        if before is None:
+        plan_before = self.plan
+        if plan_before is None:
             # A plan that is created after a reader found none is for later readers.
             self.plan = None if self._first_look.is_set() else plan
-        elif plan is None or plan.metadata.uid != before.metadata.uid:
+        elif plan is None or plan.metadata.uid != plan_before.metadata.uid:
             if not self.deleted:
-                self._add(deletion(before))
+                self._add(deletion(plan_before))
             self.deleted = True
         elif not self.deleted:
-            self._add(*events_between(before, plan))
+            self._add(*events_between(plan_before, plan))
             self.plan = plan
         self._record_version()
 
@@ -285,17 +285,17 @@ async def stream_events(feed: PlanFeed, last_id: str, context: StreamContext) ->
     ends_at = clock.monotonic() + times.stream_seconds
     ask_at = clock.monotonic() + times.heartbeat_seconds
     position = feed.position_after(last_id) if last_id else None
-    with feed.reading() as changed:
+    with feed.reading() as plan_changed:
         yield _RECONNECT
         while True:
-            changed.clear()
-            over = feed.over
+            plan_changed.clear()
+            is_over = feed.over
             events, position = feed.events_from(position)
             for event in events:
                 yield event.encode()
-            if (ending := _ending(feed, context.feeds)) is not None:
-                yield ending
-            if over or context.feeds.closing or clock.monotonic() >= ends_at:
+            if (ending_event := _ending(feed, context.feeds)) is not None:
+                yield ending_event
+            if is_over or context.feeds.closing or clock.monotonic() >= ends_at:
                 return
             if clock.monotonic() >= ask_at:
                 if (refusal := await _refusal(context)) is not None:
@@ -303,7 +303,7 @@ async def stream_events(feed: PlanFeed, last_id: str, context: StreamContext) ->
                     return
                 ask_at = clock.monotonic() + times.heartbeat_seconds
                 yield _HEARTBEAT
-            await _wait_for(changed, min(ask_at, ends_at) - clock.monotonic())
+            await _wait_for(plan_changed, min(ask_at, ends_at) - clock.monotonic())
 
 
 def _ending(feed: PlanFeed, feeds: PlanFeeds) -> bytes | None:
@@ -352,10 +352,10 @@ class EventStream(Response):
         finally:
             for task in tasks:
                 task.cancel()
-            sent, _ = await asyncio.gather(*tasks, return_exceptions=True)
+            sending_result, _ = await asyncio.gather(*tasks, return_exceptions=True)
             self._at_end()
-        if isinstance(sent, Exception):
-            raise sent
+        if isinstance(sending_result, Exception):
+            raise sending_result
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

@@ -135,8 +135,8 @@ class ProblemError(Exception):
 
 def invalid(faults: Sequence[FieldFault]) -> ProblemError:
     """Return the problem of a request with faults."""
-    said = "; ".join(f"{fault.field} is {fault.value or 'missing'}; expected {fault.expected}" for fault in faults)
-    return ProblemError(ProblemKind.INVALID, said, faults=faults)
+    text = "; ".join(f"{fault.field} is {fault.value or 'missing'}; expected {fault.expected}" for fault in faults)
+    return ProblemError(ProblemKind.INVALID, text, faults=faults)
 
 
 def fault(field: str, value: object, expected: str) -> FieldFault:
@@ -171,21 +171,21 @@ def from_error(error: BerthError) -> ProblemError:
     """Return an error of Berth or of the API server as a problem."""
     match error:
         case InputError():
-            found = invalid([fault(error.field, error.value, error.expected)])
+            problem = invalid([fault(error.field, error.value, error.expected)])
         case RetryableError():
-            found = unavailable("the cluster's API server does not answer as it should", error.retry_after_seconds)
+            problem = unavailable("the cluster's API server does not answer as it should", error.retry_after_seconds)
         case PlanStateError():
-            found = ProblemError(ProblemKind.CONFLICT, str(error))
+            problem = ProblemError(ProblemKind.CONFLICT, str(error))
         case ForbiddenError() | UnauthorizedError():
-            found = ProblemError(ProblemKind.CLUSTER_REFUSED, _NO_RIGHT)
+            problem = ProblemError(ProblemKind.CLUSTER_REFUSED, _NO_RIGHT)
         case ConflictError():  # another wrote at the same moment
-            found = ProblemError(ProblemKind.CONFLICT, error.message or str(error), headers=retry_after(1))
+            problem = ProblemError(ProblemKind.CONFLICT, error.message or str(error), headers=retry_after(1))
         case KubeError():
             kind = next((kind for class_, kind in _BY_CLASS.items() if isinstance(error, class_)), None)
-            found = ProblemError(kind or ProblemKind.CLUSTER_REFUSED, error.message or str(error))
+            problem = ProblemError(kind or ProblemKind.CLUSTER_REFUSED, error.message or str(error))
         case _:
-            found = ProblemError(ProblemKind.INTERNAL, FAILED)
-    return found
+            problem = ProblemError(ProblemKind.INTERNAL, FAILED)
+    return problem
 
 
 _BY_CLASS: Final[Mapping[type[KubeError], ProblemKind]] = {
@@ -223,9 +223,9 @@ def from_validation(errors: Sequence[Mapping[str, Any]]) -> ProblemError:
 
 
 def _fault_of(error: Mapping[str, Any]) -> FieldFault:
-    where = ".".join(str(part) for part in error["loc"])
-    given = None if error["type"] == "missing" else error.get("input")
-    return fault(where, given, _expected(error))
+    location = ".".join(str(part) for part in error["loc"])
+    value = None if error["type"] == "missing" else error.get("input")
+    return fault(location, value, _expected(error))
 
 
 def _expected(error: Mapping[str, Any]) -> str:
@@ -237,6 +237,6 @@ def _expected(error: Mapping[str, Any]) -> str:
 
 def _shown(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
-    text = "".join(one if one.isprintable() else "\ufffd" for one in text)
+    text = "".join(character if character.isprintable() else "\ufffd" for character in text)
     text = f'"{text}"' if isinstance(value, str) else text
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

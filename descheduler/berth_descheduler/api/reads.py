@@ -34,13 +34,17 @@ def read_plans(
     client: KubeClient, *, policy: str | None, phase: PlanPhase | None, limit: int, before: str | None = None
 ) -> PlanList:
     """Return the newest plans, of a policy and in a phase if given; `before` is the `continue` of an earlier answer."""
-    last = None if before is None else tuple(before.split("/"))
-    heads = client.list(MIGRATION_PLANS, type=PlanHead, page_size=_PLANS_PER_PAGE).items
-    found = [head for head in heads if policy in (None, head.spec.policy) and phase in (None, head.phase)]
-    found = sorted((head for head in found if last is None or _position(head) < last), key=_position, reverse=True)
-    left = max(0, len(found) - limit)
-    go_on = "/".join(_position(found[limit - 1])) if left else ""
-    return PlanList(items=tuple(map(list_plan, found[:limit])), remaining=left, go_on=go_on)
+    last_position = None if before is None else tuple(before.split("/"))
+    plan_heads = client.list(MIGRATION_PLANS, type=PlanHead, page_size=_PLANS_PER_PAGE).items
+    matching = [head for head in plan_heads if policy in (None, head.spec.policy) and phase in (None, head.phase)]
+    matching = sorted(
+        (head for head in matching if last_position is None or _position(head) < last_position),
+        key=_position,
+        reverse=True,
+    )
+    remaining = max(0, len(matching) - limit)
+    go_on = "/".join(_position(matching[limit - 1])) if remaining else ""
+    return PlanList(items=tuple(map(list_plan, matching[:limit])), remaining=remaining, go_on=go_on)
 
 
 def _position(head: PlanHead) -> tuple[str, str]:
@@ -112,8 +116,8 @@ class FragmentationQueries:
 
     async def queues(self, hidden: AbstractSet[SnapshotKind]) -> QueueList:
         """Return the guarantees of the queues of kinds that are not hidden from the caller."""
-        found = await self._queues.answer("", self._measure_queues, lambda _: self._seconds)
-        return describe_queues(found.queues, found.unread | hidden, found.at)
+        measured = await self._queues.answer("", self._measure_queues, lambda _: self._seconds)
+        return describe_queues(measured.queues, measured.unread | hidden, measured.at)
 
     async def _measure_queues(self) -> MeasuredQueues:
         measured = await self._measured.answer("", self._measure, lambda _: self._seconds)
@@ -124,10 +128,10 @@ class FragmentationQueries:
         return await self._workers.run(lambda: describe_fragmentation(measured, shapes))
 
     async def _measure(self) -> Measurement:
-        found = await self._workers.run(lambda: measure(self._client, self._clock, self._own_namespace))
+        measurement = await self._workers.run(lambda: measure(self._client, self._clock, self._own_namespace))
         # By far the largest object here, and useless once it has expired.
         asyncio.get_running_loop().call_later(self._seconds, self._measured.forget, "")
-        return found
+        return measurement
 
     def close(self) -> None:
         self._workers.close()

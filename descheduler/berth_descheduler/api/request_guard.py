@@ -119,10 +119,10 @@ class RequestGuard:
 
     async def _refuse(self, scope: Scope, request_body: "_RequestBody", send: Send, problem: ProblemError) -> None:
         """Answer with a problem, after reading a body whose sender would not listen yet."""
-        whole = request_body.whole or not has_body(scope)
-        if not whole and problem.kind is not ProblemKind.TOO_SLOW:
-            whole = await _drained(scope, request_body, self._limits.drained_bytes)
-        await send_problem(scope, send, problem, close=not whole)
+        is_whole = request_body.whole or not has_body(scope)
+        if not is_whole and problem.kind is not ProblemKind.TOO_SLOW:
+            is_whole = await _drained(scope, request_body, self._limits.drained_bytes)
+        await send_problem(scope, send, problem, close=not is_whole)
 
 
 class _RequestBody:
@@ -145,15 +145,15 @@ def require_modest(scope: Scope, limits: RestLimits) -> None:
         text = f"path and query have {target} bytes; expected at most {limits.target_bytes}"
         raise ProblemError(ProblemKind.TARGET_TOO_LONG, text)
     headers = scope["headers"]
-    size = sum(len(name) + len(value) for name, value in headers)
+    size = sum(len(header) + len(value) for header, value in headers)
     if len(headers) > limits.headers or size > limits.header_bytes:
         raise ProblemError(
             ProblemKind.HEADERS_TOO_LARGE,
             f"there are {len(headers)} headers of {size} bytes; expected at most {limits.headers} of"
             f" {limits.header_bytes} bytes in all",
         )
-    if (announced := _announced_bytes(scope)) > limits.body_bytes:
-        raise _too_large(limits.body_bytes, f"{announced} bytes")
+    if (announced_bytes := _announced_bytes(scope)) > limits.body_bytes:
+        raise _too_large(limits.body_bytes, f"{announced_bytes} bytes")
 
 
 def require_one_length(scope: Scope) -> None:
@@ -175,12 +175,12 @@ def peer_of(scope: Scope) -> str:
 
 def require_json(scope: Scope) -> None:
     """Raise `ProblemError` unless the Content-Type is JSON."""
-    found = header_values(scope, b"content-type")
-    if len(found) != 1 or found[0].partition(";")[0].strip().lower() != _JSON:
+    media_types = header_values(scope, b"content-type")
+    if len(media_types) != 1 or media_types[0].partition(";")[0].strip().lower() != _JSON:
         raise ProblemError(
             ProblemKind.UNSUPPORTED_MEDIA_TYPE,
-            f"the body is {', '.join(found) or 'of no type'}; expected the header Content-Type: {_JSON}",
-            faults=[fault("header.Content-Type", ", ".join(found) or None, _JSON)],
+            f"the body is {', '.join(media_types) or 'of no type'}; expected the header Content-Type: {_JSON}",
+            faults=[fault("header.Content-Type", ", ".join(media_types) or None, _JSON)],
             headers={"Accept": _JSON},
         )
 
@@ -198,8 +198,8 @@ async def send_problem(scope: Scope, send: Send, problem: ProblemError, *, close
     body = problem.body(scope["state"].get("request_id", ""))
     headers = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), **problem.headers}
     headers |= {"Connection": "close"} if close else {}
-    raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": problem.status, "headers": raw})
+    raw_headers = [(header.lower().encode(), value.encode("latin-1", "replace")) for header, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": raw_headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 

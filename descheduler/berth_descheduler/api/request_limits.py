@@ -49,7 +49,7 @@ class _ConcurrencyLimit:
 
 @dataclass(slots=True)
 class _Queue:
-    """Where the requests of one peer queue."""
+    """The queue in which the requests of one peer wait for a place."""
 
     places: asyncio.Semaphore
     length: int = 0
@@ -70,18 +70,18 @@ class _UnauthenticatedRequests:
     @asynccontextmanager
     async def place(self, peer: str) -> AsyncIterator[None]:
         """Hold a place for a request; raises `ProblemError` if none frees up in time."""
-        line = self._queues.setdefault(peer, _Queue(asyncio.Semaphore(self._per_peer)))
-        line.length += 1
+        peer_queue = self._queues.setdefault(peer, _Queue(asyncio.Semaphore(self._per_peer)))
+        peer_queue.length += 1
         try:
-            await self._wait(line)
+            await self._wait(peer_queue)
             try:
                 yield
             finally:
                 self._all.release()
-                line.places.release()
+                peer_queue.places.release()
         finally:
-            line.length -= 1
-            if not line.length:
+            peer_queue.length -= 1
+            if not peer_queue.length:
                 del self._queues[peer]
 
     async def _wait(self, line: _Queue) -> None:
@@ -111,13 +111,13 @@ class _TokenBucket:
     def take(self, caller: str) -> None:
         """Take one token; raises `ProblemError` if there is none."""
         now = self._clock.monotonic()
-        level, at = self._levels.pop(caller, (float(self._burst), now))
-        level = min(float(self._burst), level + (now - at) * self._rate)
-        enough = level >= 1
-        self._levels[caller] = (level - 1 if enough else level, now)
+        level, taken_at = self._levels.pop(caller, (float(self._burst), now))
+        level = min(float(self._burst), level + (now - taken_at) * self._rate)
+        has_token = level >= 1
+        self._levels[caller] = (level - 1 if has_token else level, now)
         if len(self._levels) > self._size:
             self._levels.popitem(last=False)
-        if not enough:
+        if not has_token:
             raise too_many(f"{caller} asks more than {self._rate:g} times a second", (1 - level) / self._rate)
 
 

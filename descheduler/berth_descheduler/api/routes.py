@@ -83,7 +83,7 @@ class ApiContext:
 
     async def hidden_queues(self, request: Request) -> frozenset[SnapshotKind]:
         """Return the kinds of queues that the caller may not list; raises `ProblemError` if it may list none."""
-        refused: dict[SnapshotKind, ProblemError] = {}
+        problems_by_kind: dict[SnapshotKind, ProblemError] = {}
         kinds = {SnapshotKind.VOLCANO_QUEUES: VOLCANO_QUEUES, SnapshotKind.QUEUES: QUEUES}
         for kind, resource in kinds.items():
             try:
@@ -91,10 +91,10 @@ class ApiContext:
             except ProblemError as error:
                 if error.kind is not ProblemKind.FORBIDDEN:
                     raise
-                refused[kind] = error
-        if len(refused) == len(kinds):
-            raise refused[SnapshotKind.VOLCANO_QUEUES]
-        return frozenset(refused)
+                problems_by_kind[kind] = error
+        if len(problems_by_kind) == len(kinds):
+            raise problems_by_kind[SnapshotKind.VOLCANO_QUEUES]
+        return frozenset(problems_by_kind)
 
 
 def build_routes(api: ApiContext) -> APIRouter:
@@ -151,9 +151,9 @@ def _add_drains(router: APIRouter, api: ApiContext) -> None:
     async def ask_for_drain(request: Request, body: DrainRequest, key: IdempotencyKey = None) -> Response:
         refuse_unknown(dict(request.query_params), set())
         mode, drain = body.run_mode, body.drain
-        twice = [name for index, name in enumerate(body.nodes) if name in body.nodes[:index]]
-        if twice:
-            raise invalid([fault("body.nodes", twice[0], "each node once")])
+        repeated_nodes = [node for index, node in enumerate(body.nodes) if node in body.nodes[:index]]
+        if repeated_nodes:
+            raise invalid([fault("body.nodes", repeated_nodes[0], "each node once")])
         subject = await api.admit(request, Access("create", MIGRATION_PLANS), Access("patch", NODES))
         if mode is RunMode.AUTO:
             await api.admit(request, Access("patch", MIGRATION_PLANS))
@@ -182,8 +182,8 @@ def _require_nodes(client: KubeClient, names: list[str], *, cordoned: bool) -> N
 
 def _require_valid(policy: DeschedulerPolicy) -> None:
     valid = policy.condition(VALID)
-    current = policy.status.observed_generation in (None, policy.metadata.generation)
-    if current and valid is not None and valid.status == "False":
+    is_observed = policy.status.observed_generation in (None, policy.metadata.generation)
+    if is_observed and valid is not None and valid.status == "False":
         text = f"policy {policy.metadata.name} cannot be run: {valid.message}"
         raise ProblemError(
             ProblemKind.CONFLICT,
@@ -209,8 +209,8 @@ def _add_plans(router: APIRouter, api: ApiContext) -> None:
     ) -> Response:
         refuse_unknown(dict(request.query_params), {"policy", "phase", "limit", "continue"})
         await api.admit(request, Access("list", MIGRATION_PLANS))
-        which: dict[str, Any] = {"policy": policy, "phase": phase, "limit": limit, "before": before}
-        return _answer(await api.workers.run(lambda: read_plans(api.client, **which)))
+        list_arguments: dict[str, Any] = {"policy": policy, "phase": phase, "limit": limit, "before": before}
+        return _answer(await api.workers.run(lambda: read_plans(api.client, **list_arguments)))
 
     @router.get(
         "/plans/{name}",
@@ -271,20 +271,20 @@ def _add_events(router: APIRouter, api: ApiContext) -> None:
     )
     async def follow_plan(request: Request, name: PlanName, last_id: LastEventId = None) -> Response:
         refuse_unknown(dict(request.query_params), set())
-        needed = Access("watch", MIGRATION_PLANS, name)
-        await api.admit(request, needed)
+        access_needed = Access("watch", MIGRATION_PLANS, name)
+        await api.admit(request, access_needed)
         context: RequestContext = request.state.context
-        with ExitStack() as leaving:
-            feed = leaving.enter_context(api.feeds.following(name))
+        with ExitStack() as stack:
+            feed = stack.enter_context(api.feeds.following(name))
             await feed.first_look()
             if feed.plan is None or feed.deleted:
                 raise _no_such("path.name", name, "plan")
             if feed.over and last_id == feed.plan.metadata.resource_version:
                 return Response(status_code=HTTPStatus.NO_CONTENT)
             context.become_stream()
-            stream = StreamContext(api.feeds, api.clock, api.settings.times, _asking_again(api, context, needed))
-            ending = leaving.pop_all()
-            return EventStream(stream_events(feed, last_id or "", stream), ending.close)
+            stream = StreamContext(api.feeds, api.clock, api.settings.times, _asking_again(api, context, access_needed))
+            cleanup = stack.pop_all()
+            return EventStream(stream_events(feed, last_id or "", stream), cleanup.close)
         raise AssertionError("the stack passes every error on")
 
 
@@ -308,8 +308,8 @@ def _naming(field: str, name: str, what: str) -> Iterator[None]:
 
 
 def _no_such(field: str, name: str, what: str) -> ProblemError:
-    found = fault(field, name, f"the name of a {what} that exists")
-    return ProblemError(ProblemKind.NOT_FOUND, f"there is no {what} {name}", faults=[found])
+    unknown_name = fault(field, name, f"the name of a {what} that exists")
+    return ProblemError(ProblemKind.NOT_FOUND, f"there is no {what} {name}", faults=[unknown_name])
 
 
 def _add_overviews(router: APIRouter, api: ApiContext) -> None:
@@ -323,9 +323,9 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
     )
     async def show_fragmentation(request: Request, shapes: Shapes = None) -> Response:
         refuse_unknown(dict(request.query_params), {"shape"})
-        asked = read_shapes(shapes or [])
+        pod_shapes = read_shapes(shapes or [])
         await api.admit(request, Access("list", NODES), Access("list", PODS))
-        return _answer(await api.capacity.fragmentation(asked))
+        return _answer(await api.capacity.fragmentation(pod_shapes))
 
     @router.get(
         "/queues",
@@ -339,8 +339,8 @@ def _add_overviews(router: APIRouter, api: ApiContext) -> None:
     async def list_queues(request: Request) -> Response:
         refuse_unknown(dict(request.query_params), set())
         await api.admit(request, Access("list", NODES), Access("list", PODS))
-        hidden = await api.hidden_queues(request)
-        return _answer(await api.capacity.queues(hidden))
+        hidden_kinds = await api.hidden_queues(request)
+        return _answer(await api.capacity.queues(hidden_kinds))
 
     @router.get(
         "/policies",

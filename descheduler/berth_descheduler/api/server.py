@@ -52,10 +52,10 @@ class Certificate:
     async def look(self) -> None:
         """Reload changed files; a bad pair is logged, and the old one stays."""
         try:
-            found = self._stamps()
-            if found == self._seen:
+            stamps = self._stamps()
+            if stamps == self._seen:
                 return
-            self._seen = found
+            self._seen = stamps
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files)
             self.context.load_cert_chain(*self._files)
         except (OSError, ssl.SSLError, InputError) as error:
@@ -67,10 +67,10 @@ class Certificate:
         """Return a value that changes with either file."""
         certificate, key = self._files
         try:
-            stats = [path.stat() for path in self._files]
+            file_stats = [path.stat() for path in self._files]
         except OSError as error:
             raise _unusable(certificate, key, error) from error
-        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
+        return tuple((file_stat.st_mtime_ns, file_stat.st_ino) for file_stat in file_stats)
 
 
 def _unusable(certificate: Path, key: Path, error: Exception) -> InputError:
@@ -134,9 +134,11 @@ class TimeoutProtocol(H11Protocol):
         self._start_request_timer()
         surplus, text = self._surplus()
         if surplus:
-            waiting = [one for one in surplus if one is not self and not one.is_working]
-            refused = min(waiting, key=lambda one: one.idle_since, default=self)
-            refused.refuse(text)
+            idle_connections = [
+                connection for connection in surplus if connection is not self and not connection.is_working
+            ]
+            refused_connection = min(idle_connections, key=lambda connection: connection.idle_since, default=self)
+            refused_connection.refuse(text)
 
     @property
     def idle_since(self) -> float:
@@ -154,20 +156,26 @@ class TimeoutProtocol(H11Protocol):
 
     def _surplus(self) -> tuple[list["TimeoutProtocol"], str]:
         """Return the connections to choose from beyond a limit, and why."""
-        others = [
-            one for one in self.connections if isinstance(one, TimeoutProtocol) and not one.transport.is_closing()
+        open_connections = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, TimeoutProtocol) and not connection.transport.is_closing()
         ]
-        peers = Counter(one.peer for one in others)
+        peers = Counter(connection.peer for connection in open_connections)
         if peers[self.peer] > self.limits.connections_per_peer:
             text = f"{self.limits.connections_per_peer} connections of {self.peer} are open, which is the most"
-            return [one for one in others if one.peer == self.peer], text
-        if len(others) <= self.limits.connections:
+            return [connection for connection in open_connections if connection.peer == self.peer], text
+        if len(open_connections) <= self.limits.connections:
             return [], ""
-        (most, _), *_ = peers.most_common(1)
+        (busiest_peer, _), *_ = peers.most_common(1)
         text = f"{self.limits.connections} connections are open, which is the most"
-        of_most = [one for one in others if one.peer == most]
+        connections_of_busiest = [connection for connection in open_connections if connection.peer == busiest_peer]
         # The newcomer is idle; if all connections of that address are busy, any other idle one makes room.
-        return (of_most if any(not one.is_working for one in of_most if one is not self) else others), text
+        return (
+            connections_of_busiest
+            if any(not connection.is_working for connection in connections_of_busiest if connection is not self)
+            else open_connections
+        ), text
 
     @property
     def peer(self) -> str:
@@ -214,8 +222,10 @@ class TimeoutProtocol(H11Protocol):
 
     def _update_request_timer(self) -> None:
         """Run the request timer unless one is being answered; uvicorn closes idle connections."""
-        between = self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE and not self._has_input
-        if self.is_working or between or self.transport.is_closing():
+        is_between_requests = (
+            self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE and not self._has_input
+        )
+        if self.is_working or is_between_requests or self.transport.is_closing():
             self._stop_request_timer()
         else:
             self._start_request_timer()
@@ -404,9 +414,9 @@ def rest_options(command: F) -> F:
 def rest_settings(options: dict[str, Any]) -> RestSettings | None:
     """Return the settings, None without an address; raises `InputError` naming the option."""
     if options["rest_address"] is None:
-        for name in ("rest_certificate", "rest_key", "rest_audience"):
-            if options[name]:
-                option = option_of(name)
+        for required in ("rest_certificate", "rest_key", "rest_audience"):
+            if options[required]:
+                option = option_of(required)
                 raise InputError(_ADDRESS, None, f"HOST:PORT beside {option}", said="not given")
         return None
     host, port = parse_address(_ADDRESS, options["rest_address"])
@@ -427,15 +437,15 @@ def serve_rest(
 
     Its connections to the API server are its own, so that busy callers do not slow down the service.
     """
-    leaving = ExitStack()
+    stack = ExitStack()
     if settings is None:
-        return leaving
+        return stack
 
-    with leaving:
+    with stack:
         limits = ClientSettings(max_connections=settings.limits.workers + 1)
-        client = leaving.enter_context(
+        client = stack.enter_context(
             connect(kubeconfig=kubeconfig, context=context, user_agent="berth-descheduler/rest", settings=limits)
         )
-        leaving.enter_context(RestServer(client, settings, registry))
-        return leaving.pop_all()
+        stack.enter_context(RestServer(client, settings, registry))
+        return stack.pop_all()
     raise AssertionError("the stack passes every error on")

@@ -66,8 +66,8 @@ class RestLimits:
     """Events of a plan that a reader can ask for again."""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            require_positive(one.name, getattr(self, one.name))
+        for setting in fields(self):
+            require_positive(setting.name, getattr(self, setting.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ class RestTimes:
     """How long open requests may take at shutdown."""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            require_positive(one.name, getattr(self, one.name))
+        for setting in fields(self):
+            require_positive(setting.name, getattr(self, setting.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ class RestSettings:
     def __post_init__(self) -> None:
         """Refuse half a certificate, and tokens in plain text."""
         if (self.certificate is None) != (self.key is None):
-            given, missing = ("certificate", "key") if self.certificate else ("key", "certificate")
-            raise InputError(f"--rest-{missing}", None, f"a PEM file beside --rest-{given}", said="not given")
+            given_file, missing_file = ("certificate", "key") if self.certificate else ("key", "certificate")
+            raise InputError(f"--rest-{missing_file}", None, f"a PEM file beside --rest-{given_file}", said="not given")
         if self.certificate is None and not is_loopback(self.host):
             raise InputError(
                 "--rest-address",

@@ -54,15 +54,15 @@ def calendar_command(
     """Show what ReservationWindows open and close in the next 24 hours, on which nodes, and what is held."""
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-calendar") as client:
         try:
-            listed = client.list(RESERVATION_WINDOWS, namespace=namespace, label_selector=selector).items
-            windows = [ReservationWindow.read(body) for body in listed]
+            raw_windows = client.list(RESERVATION_WINDOWS, namespace=namespace, label_selector=selector).items
+            windows = [ReservationWindow.read(body) for body in raw_windows]
         except NotFoundError:
             windows = []
     described = describe_calendar(windows, SystemClock().now())
     if output.for_people:
         output_console().print(_render(described))
     elif output is Output.NAME:
-        write_names(RESERVATION_WINDOWS.name_for_kubectl, sorted(one.metadata.name for one in windows))
+        write_names(RESERVATION_WINDOWS.name_for_kubectl, sorted(window.metadata.name for window in windows))
     else:
         write_described(described, output)
 
@@ -82,36 +82,42 @@ def describe_calendar(windows: Iterable[ReservationWindow], now: datetime) -> di
     return {
         "from": format_timestamp(now),
         "until": format_timestamp(now + _AHEAD),
-        "items": sorted(entries, key=lambda one: (one["time"], one["window"], one["start"])),
-        "problems": sorted(problems, key=lambda one: one["window"]),
+        "items": sorted(entries, key=lambda entry: (entry["time"], entry["window"], entry["start"])),
+        "problems": sorted(problems, key=lambda problem: problem["window"]),
     }
 
 
 def _entries_of(window: ReservationWindow, now: datetime) -> Iterator[dict[str, Any]]:
     """Yield what a window does, by occurrence."""
-    known = {one.start: one for one in window.status.active}
+    active_by_start = {active_occurrence.start: active_occurrence for active_occurrence in window.status.active}
     requests_of_slot(window.spec)
-    for one in _occurrences(WindowSchedule.parse(window.spec), now):
-        active = known.get(format_timestamp(one.start))
-        for what, moment in (("reserves", one.reserve_at), ("opens", one.start), ("closes", one.end)):
-            if now < moment <= now + _AHEAD and not (what == "reserves" and one.reserve_at == one.start):
-                yield _describe(window, one, what, moment, active)
+    for occurrence in _occurrences(WindowSchedule.parse(window.spec), now):
+        active = active_by_start.get(format_timestamp(occurrence.start))
+        for change, moment in (
+            ("reserves", occurrence.reserve_at),
+            ("opens", occurrence.start),
+            ("closes", occurrence.end),
+        ):
+            if now < moment <= now + _AHEAD and not (
+                change == "reserves" and occurrence.reserve_at == occurrence.start
+            ):
+                yield _describe(window, occurrence, change, moment, active)
 
 
 def _occurrences(schedule: WindowSchedule, now: datetime) -> Iterator[Occurrence]:
     """Yield the occurrences that are under way or reserve within the time."""
-    begun: list[Occurrence] = []
-    for one in schedule.back_from(now):
-        if one.end <= now or len(begun) == _MOST_OF_ONE:
+    begun_occurrences: list[Occurrence] = []
+    for occurrence in schedule.back_from(now):
+        if occurrence.end <= now or len(begun_occurrences) == _MOST_OF_ONE:
             break
-        begun.append(one)
-    yield from reversed(begun)
-    coming = schedule.next_after(now)
+        begun_occurrences.append(occurrence)
+    yield from reversed(begun_occurrences)
+    next_occurrence = schedule.next_after(now)
     for _ in range(_MOST_OF_ONE):
-        if coming.reserve_at > now + _AHEAD:
+        if next_occurrence.reserve_at > now + _AHEAD:
             return
-        yield coming
-        coming = schedule.next_after(coming.reserve_at)
+        yield next_occurrence
+        next_occurrence = schedule.next_after(next_occurrence.reserve_at)
 
 
 def _describe(
@@ -140,12 +146,14 @@ def _render(described: dict[str, Any]) -> RenderableType:
         return Text("Nothing opens or closes in the next 24 hours. A ReservationWindow holds capacity by the clock.")
     table = Table("time", "in", "window", "", "pods", "held", "taken", "nodes", box=None, padding=(0, 2, 0, 0))
     now = datetime.fromisoformat(described["from"])
-    for one in described["items"]:
-        selected = ", ".join(f"{key}={value}" for key, value in sorted(one["nodeSelector"].items())) or "any"
-        nodes = first_few(one["nodes"], _NODES_SHOWN) if one["nodes"] else f"of {selected}"
-        left = span_in_words(datetime.fromisoformat(one["time"]) - now)
-        numbers = (str(one[key]) for key in ("pods", "held", "taken"))
-        table.add_row(one["time"], left, Text(one["window"]), one["what"], *numbers, Text(nodes))
-    for one in described["problems"]:
-        table.add_row("never", "", Text(one["window"]), Text("invalid", style="red"), "", "", "", Text(one["problem"]))
+    for entry in described["items"]:
+        selected = ", ".join(f"{key}={value}" for key, value in sorted(entry["nodeSelector"].items())) or "any"
+        nodes = first_few(entry["nodes"], _NODES_SHOWN) if entry["nodes"] else f"of {selected}"
+        time_left = span_in_words(datetime.fromisoformat(entry["time"]) - now)
+        numbers = (str(entry[key]) for key in ("pods", "held", "taken"))
+        table.add_row(entry["time"], time_left, Text(entry["window"]), entry["what"], *numbers, Text(nodes))
+    for entry in described["problems"]:
+        table.add_row(
+            "never", "", Text(entry["window"]), Text("invalid", style="red"), "", "", "", Text(entry["problem"])
+        )
     return table

@@ -102,8 +102,8 @@ def demo_command(
         return _plan_on(options["kubeconfig"], options["context"], output, report)
     require(Extra.DEMO, "`berth demo`")
     if scene != _CONSOLIDATE:
-        meant = f"is for the scene {_CONSOLIDATE}; {scene} has a cluster of its own"
-        _refuse_options(asked, ("nodes", "real-nodes", "seed", "report"), meant)
+        refusal = f"is for the scene {_CONSOLIDATE}; {scene} has a cluster of its own"
+        _refuse_options(asked, ("nodes", "real-nodes", "seed", "report"), refusal)
         return _play(scene, keep=keep, output=output, console=console)
     if real_nodes is not None:
         _refuse_options(asked, ("nodes", "seed", "report"), "is not for real nodes")
@@ -113,11 +113,11 @@ def demo_command(
         if sandbox is None:
             narrator.say("planning on the bundled snapshot instead; nothing is evicted")
             return _plan_bundled(output, report)
-        made = run_demo(sandbox, seed=seed, narrator=narrator)
-    _print(made.result, output, console)
+        demo_run = run_demo(sandbox, seed=seed, narrator=narrator)
+    _print(demo_run.result, output, console)
     if report is not None:
-        report.write(build_demo_page(made))
-    return 0 if made.result.succeeded else _FAILED
+        report.write(build_demo_page(demo_run))
+    return 0 if demo_run.result.succeeded else _FAILED
 
 
 @contextmanager
@@ -206,8 +206,8 @@ def build_demo_page(made: DemoRun) -> Page:
     occasion = Occasion(SystemClock().now(), "The demo's cluster")
     if made.found is None:
         return plan_page(made.planned, occasion)
-    status, planned = made.found.status, replace(made.planned, moves=made.found.spec.moves)
-    done = PlanOutcome(
+    status, proposed_plan = made.found.status, replace(made.planned, moves=made.found.spec.moves)
+    plan_outcome = PlanOutcome(
         plan=made.found.metadata.name,
         phase=made.found.phase,
         statuses=status.moves,
@@ -215,7 +215,7 @@ def build_demo_page(made: DemoRun) -> Page:
         pending=made.result.pending,
         seconds=status.achieved.seconds if status.achieved else 0.0,
     )
-    return run_page(Outcome(Verdict.CARRIED_OUT, done), planned, occasion, measured=made.after)
+    return run_page(Outcome(Verdict.CARRIED_OUT, plan_outcome), proposed_plan, occasion, measured=made.after)
 
 
 def _plan_bundled(output: Output, report: ReportFile | None) -> int:
@@ -230,11 +230,11 @@ def _plan_on(kubeconfig: str | None, context: str | None, output: Output, report
     settings = replace(PLANNER_SETTINGS, limits=PlanLimits())
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-demo") as client:
         snapshot = read_live_snapshot(client)
-    found = plan(snapshot, settings, ClockDeadline(SystemClock(), settings.search.time_limit_seconds))
-    done = _show_plan(found, "Live cluster", output, report)
-    said = "nothing was changed; `berth run` asks before it moves these pods, once the operator is in the cluster"
-    Terminal(stderr=True).print(said, highlight=False)
-    return done
+    proposed_plan = plan(snapshot, settings, ClockDeadline(SystemClock(), settings.search.time_limit_seconds))
+    exit_code = _show_plan(proposed_plan, "Live cluster", output, report)
+    hint = "nothing was changed; `berth run` asks before it moves these pods, once the operator is in the cluster"
+    Terminal(stderr=True).print(hint, highlight=False)
+    return exit_code
 
 
 def _show_plan(found: Plan, cluster: str, output: Output, report: ReportFile | None) -> int:

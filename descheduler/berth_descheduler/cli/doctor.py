@@ -85,11 +85,11 @@ class Advice:
 
     def command_for(self, violation: Violation, own_namespace: str) -> str:
         """Return the command with the names of what was found."""
-        filled, last = self.command, violation.detail.rpartition(" ")[2]
-        places = {"own": own_namespace, "namespace": violation.namespace, "name": violation.name, "last": last}
+        filled, last_word = self.command, violation.detail.rpartition(" ")[2]
+        places = {"own": own_namespace, "namespace": violation.namespace, "name": violation.name, "last": last_word}
         places["kind"] = violation.kind
-        for place, value in places.items():
-            filled = filled.replace(f"{{{place}}}", value)
+        for placeholder, value in places.items():
+            filled = filled.replace(f"{{{placeholder}}}", value)
         return filled
 
 
@@ -382,18 +382,18 @@ def doctor_command(*, kubeconfig: str | None, context: str | None, namespace: st
     try:
         with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-doctor") as client:
             _require_berth(client)
-            found = _examine(client, clock, namespace, console)
+            violations = _examine(client, clock, namespace, console)
     except BerthError as error:
         click.echo(f"berth: {printable_line(str(error))}", err=True)
         return _CANNOT_LOOK
     seconds = clock.monotonic() - started
     if output.for_people:
-        print_findings(found, namespace, Terminal())
+        print_findings(violations, namespace, Terminal())
     else:
-        described = {"healthy": not found, "seconds": round(seconds, 1)}
-        findings = [describe_finding(violation, namespace) for violation in found]
+        described = {"healthy": not violations, "seconds": round(seconds, 1)}
+        findings = [describe_finding(violation, namespace) for violation in violations]
         write_described({**described, "findings": findings}, output)
-    return _TROUBLE if found else 0
+    return _TROUBLE if violations else 0
 
 
 def _require_berth(client: KubeClient) -> None:
@@ -412,14 +412,14 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
 
     def look() -> tuple[Violation, ...]:
         state, policies = read_state(client, own_namespace=namespace), read_policies(client)
-        of_features = (
+        feature_violations = (
             *find_queue_troubles(state),
             *find_waits_in_vain(state),
             *(finding for capability in EVERY_CAPABILITY for finding in capability.findings(client, state, policies)),
             *find_unanswered_evictions(client, state),
             *find_unreadable_objects(client, state, policies),
         )
-        return *find_troubles(state, now=clock.now()), *of_features
+        return *find_troubles(state, now=clock.now()), *feature_violations
 
     with console.status("reading the cluster") as status:
         return monitor_invariants(look, clock, tell=lambda monitor: status.update(_describe_progress(monitor)))
@@ -427,9 +427,9 @@ def _examine(client: KubeClient, clock: Clock, namespace: str, console: Console)
 
 def _describe_progress(monitor: InvariantMonitor) -> str:
     """Return what the watch has come to, for people."""
-    suspects, breaches = len(monitor.suspects()), len(monitor.breaches())
-    found = f"{breaches} found; " if breaches else ""
-    return f"{found}{suspects} may still pass by itself, watching for {monitor.seconds_left():.0f} s more"
+    suspect_count, breach_count = len(monitor.suspects()), len(monitor.breaches())
+    breaches_text = f"{breach_count} found; " if breach_count else ""
+    return f"{breaches_text}{suspect_count} may still pass by itself, watching for {monitor.seconds_left():.0f} s more"
 
 
 def describe_finding(violation: Violation, own_namespace: str) -> dict[str, Any]:
@@ -455,14 +455,18 @@ def print_findings(found: Sequence[Violation], own_namespace: str, console: Cons
     """
     if not found:
         console.print("All is well: Berth has left nothing behind, and what it says is true.")
-    present = {violation.invariant for violation in found}
-    for invariant, advice in ((invariant, told) for invariant, told in ADVICE.items() if invariant in present):
+    present_invariants = {violation.invariant for violation in found}
+    for invariant, advice in (
+        (invariant, sentence) for invariant, sentence in ADVICE.items() if invariant in present_invariants
+    ):
         console.print(f"{invariant}: {advice.what}", style="bold", highlight=False, markup=False)
         console.print(f"  {advice.why}", highlight=False, markup=False)
-        same = [violation for violation in found if violation.invariant is invariant]
-        for violation in same:
+        violations_of_invariant = [violation for violation in found if violation.invariant is invariant]
+        for violation in violations_of_invariant:
             console.print(f"  - {violation.target}: {violation.detail}", highlight=False, markup=False)
         console.print(f"  {advice.to_do}", highlight=False, markup=False)
-        for command in dict.fromkeys(advice.command_for(violation, own_namespace) for violation in same):
+        for command in dict.fromkeys(
+            advice.command_for(violation, own_namespace) for violation in violations_of_invariant
+        ):
             console.print(f"    {command}", highlight=False, markup=False, soft_wrap=True)
         console.print()

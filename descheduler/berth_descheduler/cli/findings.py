@@ -50,9 +50,9 @@ def find_queue_troubles(state: ClusterState) -> Iterator[Violation]:
     """Yield what keeps queues from their guarantees, as their conditions say."""
     for queue in state.active_queues:
         for type_, invariant in _QUEUE_TROUBLES.items():
-            one = queue.condition(type_)
-            if one is not None and (one.status == "False" or one.reason == QueueReason.REMAINDER):
-                yield Violation(invariant, f"queue {queue.metadata.name}", f"{one.reason}: {one.message}")
+            condition = queue.condition(type_)
+            if condition is not None and (condition.status == "False" or condition.reason == QueueReason.REMAINDER):
+                yield Violation(invariant, f"queue {queue.metadata.name}", f"{condition.reason}: {condition.message}")
 
 
 # --- reservations ----------------------------------------------------------------------------------------------------
@@ -66,12 +66,12 @@ _IN_VAIN: Final[Mapping[tuple[ReservationPhase, str], Invariant]] = {
 def find_waits_in_vain(state: ClusterState) -> Iterator[Violation]:
     """Yield the Reservations that wait for capacity in vain; windows, queues and starving jobs say so of their own."""
     for reservation in state.live_reservations:
-        meta, said = reservation.metadata, reservation.status.state
-        is_of_others = STARVING_JOB_LABEL in meta.labels or any(by.controller for by in meta.owner_references)
-        if said is None or is_of_others or reservation.spec.capacity is not Capacity.WHEN_FREE:
+        meta, reservation_state = reservation.metadata, reservation.status.state
+        is_of_others = STARVING_JOB_LABEL in meta.labels or any(owner.controller for owner in meta.owner_references)
+        if reservation_state is None or is_of_others or reservation.spec.capacity is not Capacity.WHEN_FREE:
             continue
-        if (invariant := _IN_VAIN.get((said.phase, said.reason))) is not None:
-            yield Violation(invariant, f"reservation {reservation.key}", said.message)
+        if (invariant := _IN_VAIN.get((reservation_state.phase, reservation_state.reason))) is not None:
+            yield Violation(invariant, f"reservation {reservation.key}", reservation_state.message)
 
 
 # --- policies ---------------------------------------------------------------------------------------------------------
@@ -93,17 +93,17 @@ _COMPONENT: Final = "app.kubernetes.io/component"
 
 def find_unanswered_evictions(client: KubeClient, state: ClusterState) -> Iterator[Violation]:
     """Yield the namespaces, and pods elsewhere, that ask for replacements where nothing answers evictions."""
-    chosen = f"{EVICTIONS_LABEL}={EVICTIONS_SURGE}"
-    namespaces = client.list(NAMESPACES, label_selector=chosen, type=Namespace).items
-    names = {one.metadata.name for one in namespaces}
+    eviction_label = f"{EVICTIONS_LABEL}={EVICTIONS_SURGE}"
+    namespaces = client.list(NAMESPACES, label_selector=eviction_label, type=Namespace).items
+    names = {opted_in_namespace.metadata.name for opted_in_namespace in namespaces}
     pods = [pod for pod in state.pods if _asks_by_itself(pod) and pod.metadata.namespace not in names]
     if not (namespaces or pods) or not (why := _why_unanswered(client, state)):
         return
-    for one in namespaces:
-        yield Violation(Invariant.EVICTIONS_UNANSWERED, f"namespace {one.metadata.name}", why)
+    for asking_namespace in namespaces:
+        yield Violation(Invariant.EVICTIONS_UNANSWERED, f"namespace {asking_namespace.metadata.name}", why)
     for namespace in sorted({pod.metadata.namespace for pod in pods}):
-        own = [pod for pod in pods if pod.metadata.namespace == namespace]
-        text = f"{count(len(own), 'pod')} with the label {chosen}: {why}"
+        asking_pods = [pod for pod in pods if pod.metadata.namespace == namespace]
+        text = f"{count(len(asking_pods), 'pod')} with the label {eviction_label}: {why}"
         yield Violation(Invariant.EVICTIONS_UNANSWERED, f"namespace {namespace}", text)
 
 
@@ -113,16 +113,23 @@ def _asks_by_itself(pod: Pod) -> bool:
 
 def _why_unanswered(client: KubeClient, state: ClusterState) -> str:
     """Return why no eviction is answered, "" if one is."""
-    found: Sequence[dict[str, Any]] = client.list(VALIDATING_WEBHOOKS).items
-    configuration = next((one for one in found if one["metadata"]["name"] == EVICTION_WEBHOOK_CONFIGURATION), None)
+    configurations: Sequence[dict[str, Any]] = client.list(VALIDATING_WEBHOOKS).items
+    configuration = next(
+        (
+            webhook_configuration
+            for webhook_configuration in configurations
+            if webhook_configuration["metadata"]["name"] == EVICTION_WEBHOOK_CONFIGURATION
+        ),
+        None,
+    )
     if configuration is None:
         return f"there is no ValidatingWebhookConfiguration {EVICTION_WEBHOOK_CONFIGURATION}: it is switched off"
     webhooks = configuration.get("webhooks") or ()
     if not webhooks:
         return "no operator has registered its webhooks"
     service = webhooks[0]["clientConfig"].get("service")
-    own = [pod for pod in state.pods if service and pod.metadata.namespace == service["namespace"]]
-    is_ready = any(pod.is_ready for pod in own if pod.metadata.labels.get(_COMPONENT) == "operator")
+    operator_pods = [pod for pod in state.pods if service and pod.metadata.namespace == service["namespace"]]
+    is_ready = any(pod.is_ready for pod in operator_pods if pod.metadata.labels.get(_COMPONENT) == "operator")
     return "" if is_ready or not service else f"no operator is Ready in the namespace {service['namespace']}"
 
 
@@ -147,12 +154,12 @@ def find_unreadable_objects(
         api_version, kind = kind_of(unreadable)
         group = api_group(api_version)
         yield _unreadable(f"{kind.lower()}.{group}" if group else kind.lower(), unreadable.metadata)
-    of_berth: dict[Resource, Sequence[MigrationPlan | DeschedulerPolicy]] = {
+    objects_of_berth: dict[Resource, Sequence[MigrationPlan | DeschedulerPolicy]] = {
         MIGRATION_PLANS: state.plans,
         DESCHEDULER_POLICIES: policies,
     }
-    for resource, objects in of_berth.items():
-        unreadable_metas = (item.metadata for item in objects if item.metadata.unreadable)
+    for resource, objects in objects_of_berth.items():
+        unreadable_metas = (read_object.metadata for read_object in objects if read_object.metadata.unreadable)
         yield from (_unreadable(resource.name_for_kubectl, meta) for meta in unreadable_metas)
 
 

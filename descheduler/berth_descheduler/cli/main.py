@@ -86,16 +86,18 @@ class LazyCommands(OwnGroup):
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        found: click.Command = getattr(import_module(f"berth_descheduler.cli.{module}"), attribute)
-        return found
+        command: click.Command = getattr(import_module(f"berth_descheduler.cli.{module}"), attribute)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, a section for each heading."""
         width = formatter.width - 6 - max(map(len, _COMMANDS))
         for heading, names in _HEADINGS.items():
-            found = ((name, self.get_command(ctx, name)) for name in names)
+            commands = ((command_name, self.get_command(ctx, command_name)) for command_name in names)
             with formatter.section(heading):
-                formatter.write_dl([(name, one.get_short_help_str(width)) for name, one in found if one is not None])
+                formatter.write_dl(
+                    [(name, command.get_short_help_str(width)) for name, command in commands if command is not None]
+                )
 
 
 @click.group(
@@ -130,9 +132,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     Errors become one line on standard error.
     """
-    given = None if arguments is None else list(arguments)
+    argument_list = None if arguments is None else list(arguments)
     try:
-        result = berth.main(args=given, prog_name=_program_name(), standalone_mode=False)
+        exit_code = berth.main(args=argument_list, prog_name=_program_name(), standalone_mode=False)
     except click.Abort:
         return INTERRUPTED
     except click.ClickException as error:
@@ -144,7 +146,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         click.echo(f"berth: {MissingPackagesError.of_import('berth', error)}", err=True)
         return MissingPackagesError.exit_code
-    return result if isinstance(result, int) else 0
+    return exit_code if isinstance(exit_code, int) else 0
 
 
 def _program_name() -> str | None:
@@ -168,7 +170,11 @@ def complete_for_kubectl(arguments: Sequence[str] | None = None) -> None:
     `kubectl` asks plugins for it so; the last word is incomplete.
     """
     *words, incomplete = sys.argv[1:] if arguments is None else arguments
-    items = ShellComplete(berth, {}, "kubectl berth", "").get_completions(words, incomplete)
-    for item in (one for one in items if one.type == "plain"):
-        write_line(printable_text(f"{item.value}\t{item.help}" if item.help else item.value))
-    write_line(f":{_FILE_NAMES if any(item.type == 'file' for item in items) else _NO_FILE_NAMES}")
+    completions = ShellComplete(berth, {}, "kubectl berth", "").get_completions(words, incomplete)
+    for completion_item in (completion for completion in completions if completion.type == "plain"):
+        write_line(
+            printable_text(
+                f"{completion_item.value}\t{completion_item.help}" if completion_item.help else completion_item.value
+            )
+        )
+    write_line(f":{_FILE_NAMES if any(offered.type == 'file' for offered in completions) else _NO_FILE_NAMES}")

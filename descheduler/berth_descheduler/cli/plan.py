@@ -159,24 +159,24 @@ def plan_command(
         require(Extra.DEMO, "--rehearse")
     settings, moves = settings_to_plan(options, policy, at=at)
     refuse_second_prices(options["price"], is_priced=settings.weighs_nodes)
-    stated = _stated(snapshot, options["snapshot_kinds"])
-    with naming_what_was_typed(options, policy), _reading(snapshot, stated, kubeconfig, context) as source:
+    stated_kinds = _stated(snapshot, options["snapshot_kinds"])
+    with naming_what_was_typed(options, policy), _reading(snapshot, stated_kinds, kubeconfig, context) as source:
         with working("reading the cluster"):
             read = source.read(options["namespace"], settings.plugins.reads)
         with working("planning"):
-            found = _plan(read, settings, source if moves is MoveMethod.SURGE else None)
-        deployments = _read_deployments(read, source) if options["rehearse"] and found.moves else None
+            proposed_plan = _plan(read, settings, source if moves is MoveMethod.SURGE else None)
+        deployments = _read_deployments(read, source) if options["rehearse"] and proposed_plan.moves else None
     if report is not None:
         cluster = f"Live cluster{f', context {context}' if context else ''}" if snapshot is None else f"File {snapshot}"
-        report.write(plan_page(found, Occasion(SystemClock().now(), cluster), options["price"]))
+        report.write(plan_page(proposed_plan, Occasion(SystemClock().now(), cluster), options["price"]))
     if output.for_people:
-        print_plan(found, output_console(), options["price"], wide=output is Output.WIDE)
+        print_plan(proposed_plan, output_console(), options["price"], wide=output is Output.WIDE)
     else:
-        for line in missing_in_words(found):
+        for line in missing_in_words(proposed_plan):
             click.echo(line, err=True)
-    described = describe_plan(found, explain_kept_pods(read, found) if every_pod else None)
+    described = describe_plan(proposed_plan, explain_kept_pods(read, proposed_plan) if every_pod else None)
     if deployments is not None:
-        return _rehearse(found, read, deployments, moves, output, described)
+        return _rehearse(proposed_plan, read, deployments, moves, output, described)
     if not output.for_people:
         write_described(described, output)
     return 0
@@ -186,8 +186,12 @@ def _read_deployments(read: Snapshot, source: PlanSource) -> list[dict[str, Any]
     """Return the Deployments of the cluster's ReplicaSets, none where the file lacks that kind."""
     if SnapshotKind.DEPLOYMENTS in source.lacking_for_surges:
         return []
-    namespaces = sorted({one.metadata.namespace for one in read.workloads})
-    return [one for name in namespaces for one in source.objects.list(DEPLOYMENTS, namespace=name).items]
+    namespaces = sorted({workload.metadata.namespace for workload in read.workloads})
+    return [
+        deployment
+        for namespace in namespaces
+        for deployment in source.objects.list(DEPLOYMENTS, namespace=namespace).items
+    ]
 
 
 def _rehearse(
@@ -200,13 +204,16 @@ def _rehearse(
 ) -> int:
     """Rehearse a plan, show what came of it, and return the exit code."""
     rehearsal = import_module("berth_descheduler.cli.rehearsal")
-    done = rehearsal.rehearse(found, read, deployments, moves, Terminal(stderr=True))
+    rehearsed = rehearsal.rehearse(found, read, deployments, moves, Terminal(stderr=True))
     if output.for_people:
-        rehearsal.print_rehearsal(done, output_console())
+        rehearsal.print_rehearsal(rehearsed, output_console())
     else:
-        document = {**msgspec.to_builtins(described, str_keys=True), "rehearsal": rehearsal.describe_rehearsal(done)}
+        document = {
+            **msgspec.to_builtins(described, str_keys=True),
+            "rehearsal": rehearsal.describe_rehearsal(rehearsed),
+        }
         write_described(document, output)
-    return 0 if done.as_predicted else _FAILED
+    return 0 if rehearsed.as_predicted else _FAILED
 
 
 def _stated(snapshot: str | None, kinds: str | None) -> frozenset[SnapshotKind]:
@@ -238,10 +245,12 @@ def _reading(
 
 def _plan(read: Snapshot, settings: PlannerSettings, source: PlanSource | None) -> Plan:
     """Plan as a run does, and find what holds the plan back; without a source all pods are evicted first."""
-    deadline, given = ClockDeadline(SystemClock(), settings.search.time_limit_seconds), PlanInput(read, settings)
-    found = _plan_once(given, source)
-    restrictions = find_restrictions(given, found, lambda again: _plan_once(again, source, deadline), deadline)
-    return replace(found, restrictions=restrictions)
+    deadline, plan_input = ClockDeadline(SystemClock(), settings.search.time_limit_seconds), PlanInput(read, settings)
+    proposed_plan = _plan_once(plan_input, source)
+    restrictions = find_restrictions(
+        plan_input, proposed_plan, lambda plan_input_again: _plan_once(plan_input_again, source, deadline), deadline
+    )
+    return replace(proposed_plan, restrictions=restrictions)
 
 
 def _plan_once(given: PlanInput, source: PlanSource | None, deadline: Deadline | None = None) -> Plan:
@@ -292,22 +301,22 @@ def fragmentation_command(
         shapes = tuple(map(read_shape, shape))
     with working("reading the cluster"):
         read = _read_for_capacity(snapshot, kubeconfig, context).within(namespace)
-        found = report_capacity(read, shapes)
+        capacity = report_capacity(read, shapes)
         queues, unread = measure_queues(read), frozenset(read.unread)
     if output.for_people:
-        output_console().print(render_capacity(found), render_queues(queues, unread))
+        output_console().print(render_capacity(capacity), render_queues(queues, unread))
     else:
-        at = None if snapshot is not None else SystemClock().now()
-        write_described(describe_capacity_and_queues(found, queues, unread, at), output)
+        measured_at = None if snapshot is not None else SystemClock().now()
+        write_described(describe_capacity_and_queues(capacity, queues, unread, measured_at), output)
 
 
 def _read_for_capacity(snapshot: str | None, kubeconfig: str | None, context: str | None) -> Snapshot:
     if snapshot is not None:
-        found = read_snapshot_file(snapshot)
-        if lacking := sorted({SnapshotKind.NODES, SnapshotKind.PODS}.intersection(found.missing)):
+        file_snapshot = read_snapshot_file(snapshot)
+        if missing_kinds := sorted({SnapshotKind.NODES, SnapshotKind.PODS}.intersection(file_snapshot.missing)):
             expected = "what `berth snapshot` or `kubectl get nodes,pods -A -o json` writes"
-            raise InputError("--snapshot", snapshot, expected, said=f"without {' and '.join(lacking)}")
-        return found
+            raise InputError("--snapshot", snapshot, expected, said=f"without {' and '.join(missing_kinds)}")
+        return file_snapshot
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-fragmentation") as client:
         return read_capacity(client)
 
@@ -331,8 +340,8 @@ def snapshot_command(*, kubeconfig: str | None, context: str | None, file: str) 
     Pods are written as the API server has them, environment variables among them.
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-snapshot") as client:
-        raw = dump_cluster(client, installed_plugins().reads())
-    write_snapshot_file(file, raw)
+        document = dump_cluster(client, installed_plugins().reads())
+    write_snapshot_file(file, document)
 
 
 # --- berth top -------------------------------------------------------------------------------------------------------

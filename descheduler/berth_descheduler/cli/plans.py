@@ -166,15 +166,17 @@ class _PlanProgress:
     def show(self, plan: MigrationPlan) -> None:
         """Show where a plan stands."""
         statuses = plan.move_statuses
-        over = sum(status.state.terminal for status in statuses)
-        said = plan.phase.value + (", aborting" if plan.spec.aborted and not plan.phase.terminal else "")
+        moves_over = sum(status.state.terminal for status in statuses)
+        phase_text = plan.phase.value + (", aborting" if plan.spec.aborted and not plan.phase.terminal else "")
         task = self._bar.task_ids[0]
-        self._bar.update(task, description=said, total=len(statuses) or None, completed=over)
-        if not self.console.is_terminal and (plan.phase, over) != self._last:
+        self._bar.update(task, description=phase_text, total=len(statuses) or None, completed=moves_over)
+        if not self.console.is_terminal and (plan.phase, moves_over) != self._last:
             states = Counter(status.state for status in statuses)
-            counts = ", ".join(f"{states[state]} {state.value.lower()}" for state in MoveState if states[state])
-            self.console.print(f"{said}{f': {counts}' if counts else ''}", highlight=False, markup=False)
-        self._last = (plan.phase, over)
+            counts_text = ", ".join(f"{states[state]} {state.value.lower()}" for state in MoveState if states[state])
+            self.console.print(
+                f"{phase_text}{f': {counts_text}' if counts_text else ''}", highlight=False, markup=False
+            )
+        self._last = (plan.phase, moves_over)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -183,8 +185,8 @@ _FAILED: Final = 1
 
 
 def _waits_for_approval(plan: PlanHead) -> bool:
-    decided = plan.spec.approved or plan.spec.aborted or plan.spec.mode is RunMode.PLAN
-    return plan.phase is PlanPhase.PROPOSED and not decided
+    is_decided = plan.spec.approved or plan.spec.aborted or plan.spec.mode is RunMode.PLAN
+    return plan.phase is PlanPhase.PROPOSED and not is_decided
 
 
 def _may_be_aborted(plan: PlanHead) -> bool:
@@ -230,16 +232,16 @@ def plans_command(
 ) -> None:
     """List the plans in the cluster, the newest first, with how far they are, and the jobs that nodes are kept for."""
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-plans") as client:
-        found = _list(client, selector)
-        kept = _kept_for_jobs(client) if output.for_people else ()
+        plans = _list(client, selector)
+        room_reservations = _kept_for_jobs(client) if output.for_people else ()
     if policy is not None:
-        found = tuple(one for one in found if one.spec.policy == policy)
+        plans = tuple(listed_plan for listed_plan in plans if listed_plan.spec.policy == policy)
     if phase:
-        found = tuple(one for one in found if one.phase.value in phase)
+        plans = tuple(listed_plan for listed_plan in plans if listed_plan.phase.value in phase)
     if output.for_people:
-        _print(render_plan_list(found, SystemClock().now(), wide=output is Output.WIDE), kept)
+        _print(render_plan_list(plans, SystemClock().now(), wide=output is Output.WIDE), room_reservations)
     else:
-        _write(MIGRATION_PLANS, found, PlanList(items=tuple(map(list_plan, found)), remaining=0, go_on=""), output)
+        _write(MIGRATION_PLANS, plans, PlanList(items=tuple(map(list_plan, plans)), remaining=0, go_on=""), output)
 
 
 @click.command("show", cls=OwnCommand)
@@ -262,20 +264,25 @@ def show_command(
     Without a name the newest one.
     """
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-show") as client:
-        found = _newest(client) if plan is None else _get(client, plan)
-        predicted = found.spec.predicted
+        stored_plan = _newest(client) if plan is None else _get(client, plan)
+        predicted = stored_plan.spec.predicted
         refuse_second_prices(price, is_priced=predicted is not None and bool(predicted.freed_price_per_hour))
-        of_plan = {
-            (room.namespace, how.reservation) for room, how in zip(found.spec.rooms, found.room_statuses, strict=True)
+        keys_of_plan = {
+            (room.namespace, room_status.reservation)
+            for room, room_status in zip(stored_plan.spec.rooms, stored_plan.room_statuses, strict=True)
         }
-        kept = _kept_for_jobs(client) if of_plan else ()
-        kept = tuple(one for one in kept if (one.metadata.namespace, one.metadata.name) in of_plan)
+        room_reservations = _kept_for_jobs(client) if keys_of_plan else ()
+        room_reservations = tuple(
+            reservation
+            for reservation in room_reservations
+            if (reservation.metadata.namespace, reservation.metadata.name) in keys_of_plan
+        )
         if report is not None:
-            _write_report(client, found, report, context, price)
+            _write_report(client, stored_plan, report, context, price)
     if output.for_people:
-        _print(render_stored_plan(found, SystemClock().now(), price), kept)
+        _print(render_stored_plan(stored_plan, SystemClock().now(), price), room_reservations)
     else:
-        _write(MIGRATION_PLANS, [found], describe_stored_plan(found), output)
+        _write(MIGRATION_PLANS, [stored_plan], describe_stored_plan(stored_plan), output)
 
 
 @click.command("approve", cls=OwnCommand)
@@ -289,8 +296,8 @@ def approve_command(
     """Let a plan be carried out that waits for approval. With --wait, exit code 1 if it did not all go as planned."""
     seconds = duration_option({"timeout": timeout}, "timeout")
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-approve") as client:
-        found = _ask(client, plan, approve, said="is approved", wait_seconds=seconds if wait else None)
-    return tell(found, output, waited=wait)
+        approved_plan = _ask(client, plan, approve, said="is approved", wait_seconds=seconds if wait else None)
+    return tell(approved_plan, output, waited=wait)
 
 
 @click.command("abort", cls=OwnCommand)
@@ -304,8 +311,8 @@ def abort_command(
     """Have a plan brought to a safe end: nothing new is begun, what is reserved and not evicted is released."""
     seconds = duration_option({"timeout": timeout}, "timeout")
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-abort") as client:
-        found = _ask(client, plan, abort, said="is being aborted", wait_seconds=seconds if wait else None)
-    tell(found, output, waited=wait)
+        aborting_plan = _ask(client, plan, abort, said="is being aborted", wait_seconds=seconds if wait else None)
+    tell(aborting_plan, output, waited=wait)
     return 0
 
 
@@ -357,11 +364,11 @@ def _ask(
     with known("PLAN", plan, "berth plans"):
         if wait_seconds is not None and ask is approve and _is_for_service(_get(client, plan)):
             _refuse_without_service(client, "nothing was approved")
-        found = ask(client, plan)
+        asked_plan = ask(client, plan)
     _say(f"plan {plan} {said}")
     if wait_seconds is None:
-        return found
-    if ask is abort and _is_for_service(found):
+        return asked_plan
+    if ask is abort and _is_for_service(asked_plan):
         _refuse_without_service(client, "the plan ends when one is there")
     return waiter(client, wait_seconds).wait_until_over(plan)
 
@@ -385,8 +392,8 @@ def _list(client: KubeClient, selector: str = "") -> tuple[MigrationPlan, ...]:
 def _kept_for_jobs(client: KubeClient) -> tuple[Reservation, ...]:
     """Return the Reservations for starving jobs; none where they may not be read."""
     with suppress(KubeError):
-        raw = client.list(RESERVATIONS, label_selector=STARVING_JOB_LABEL).items
-        return tuple(map(Reservation.read, raw))
+        raw_reservations = client.list(RESERVATIONS, label_selector=STARVING_JOB_LABEL).items
+        return tuple(map(Reservation.read, raw_reservations))
     return ()
 
 
@@ -403,10 +410,10 @@ def _get(client: KubeClient, plan: str) -> MigrationPlan:
 
 
 def _newest(client: KubeClient) -> MigrationPlan:
-    found = _list(client)
-    if not found:
+    plans = _list(client)
+    if not plans:
         raise InputError("PLAN", None, "the name of a plan", said="not given, and there is none in the cluster")
-    return found[0]
+    return plans[0]
 
 
 def _write_report(
@@ -424,7 +431,7 @@ def _write(
     if output is not Output.NAME:
         write_described(described, output)
         return
-    write_names(resource.name_for_kubectl, (one.metadata.name for one in objects))
+    write_names(resource.name_for_kubectl, (shown_object.metadata.name for shown_object in objects))
 
 
 def _say(line: str) -> None:
@@ -450,18 +457,18 @@ def policies_command(
 ) -> None:
     """List the policies in the cluster: when they run, whether they can, and what became of their last run."""
     if asked.invoked_subcommand is not None:
-        given = {"kubeconfig": kubeconfig, "context": context, "output": output.value}
-        asked.default_map = {asked.invoked_subcommand: given}  # options may stand before `run` as well as after it
+        options = {"kubeconfig": kubeconfig, "context": context, "output": output.value}
+        asked.default_map = {asked.invoked_subcommand: options}  # options may stand before `run` as well as after it
         return
     with (
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-policies") as client,
         known("POLICY", None, "berth policies"),
     ):
-        found = client.list(DESCHEDULER_POLICIES, label_selector=selector, type=DeschedulerPolicy).items
+        policies = client.list(DESCHEDULER_POLICIES, label_selector=selector, type=DeschedulerPolicy).items
     if output.for_people:
-        output_console().print(render_policies(found, SystemClock().now(), wide=output is Output.WIDE))
+        output_console().print(render_policies(policies, SystemClock().now(), wide=output is Output.WIDE))
     else:
-        _write(DESCHEDULER_POLICIES, found, list_policies(found), output)
+        _write(DESCHEDULER_POLICIES, policies, list_policies(policies), output)
 
 
 @policies_command.command("run")
@@ -486,18 +493,18 @@ def run_policy_command(
 ) -> int:
     """Ask the service in the cluster to run a policy now. With --wait, exit code 1 if it did not all go as planned."""
     seconds = duration_option({"timeout": timeout}, "timeout")
-    wanted = None if mode is None else RunMode(mode)
+    run_mode = None if mode is None else RunMode(mode)
     with connect(kubeconfig=kubeconfig, context=context, user_agent="berth-policies") as client:
         with known("POLICY", policy, "berth policies"):
             client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy)
             if wait:
                 _refuse_without_service(client, "nothing was asked for")
-            made = request_run(client, SystemClock(), policy, mode=wanted)
-        name = made.metadata.name
+            requested_plan = request_run(client, SystemClock(), policy, mode=run_mode)
+        name = requested_plan.metadata.name
         click.echo(f"asked for a run of policy {policy}: berth show {name}", err=True)
         if wait:
-            made = waiter(client, seconds).wait(name, _has_come_to_rest)
-    return tell(made, output, waited=wait)
+            requested_plan = waiter(client, seconds).wait(name, _has_come_to_rest)
+    return tell(requested_plan, output, waited=wait)
 
 
 def _has_come_to_rest(plan: MigrationPlan) -> bool:
@@ -540,7 +547,7 @@ def lint_command(file: str, output: Output, *, strict: bool, snapshot: str | Non
     if not documents:
         raise InputError("FILE", file, "a DeschedulerPolicy", said="empty")
     registry, cluster = installed_plugins(), None if snapshot is None else read_snapshot_file(snapshot)
-    linted = [one for raw in documents for one in lint_located(raw, registry, cluster)]
+    linted = [linted_policy for document in documents for linted_policy in lint_located(document, registry, cluster)]
     if output.for_people:
         output_console().print(_render(linted))
     else:
@@ -555,19 +562,19 @@ def describe_linted(linted: Iterable[Linted]) -> list[dict[str, object]]:
     """
     return [
         {
-            "policy": one.name,
-            "valid": not one.count(Severity.ERROR),
+            "policy": linted_policy.name,
+            "valid": not linted_policy.count(Severity.ERROR),
             "findings": [
                 {
-                    "severity": found.severity.value,
-                    "field": found.field,
-                    "line": found.line,
-                    "message": found.message,
+                    "severity": finding.severity.value,
+                    "field": finding.field,
+                    "line": finding.line,
+                    "message": finding.message,
                 }
-                for found in one.findings
+                for finding in linted_policy.findings
             ],
         }
-        for one in linted
+        for linted_policy in linted
     ]
 
 
@@ -575,18 +582,18 @@ def _render(linted: Sequence[Linted]) -> RenderableType:
     """Return what was found as a table, a line each."""
     table = Table("policy", "", "line", "field", "what is said of it", box=None, padding=(0, 2, 0, 0))
     colours = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
-    for one in linted:
-        for found in one.findings:
-            severity = Text(found.severity.value, style=colours[found.severity])
-            line = str(found.line or "")
-            table.add_row(Text(one.name), severity, line, Text(found.field), Text(found.message))
-        if not one.findings:
-            table.add_row(Text(one.name), Text("ok", style="green"), "", "", "")
+    for linted_policy in linted:
+        for finding in linted_policy.findings:
+            severity = Text(finding.severity.value, style=colours[finding.severity])
+            line = str(finding.line or "")
+            table.add_row(Text(linted_policy.name), severity, line, Text(finding.field), Text(finding.message))
+        if not linted_policy.findings:
+            table.add_row(Text(linted_policy.name), Text("ok", style="green"), "", "", "")
     return table
 
 
 def _exit_code(linted: Iterable[Linted], *, strict: bool) -> int:
-    found = tuple(linted)
-    if any(one.count(Severity.ERROR) for one in found):
+    linted_policies = tuple(linted)
+    if any(linted_policy.count(Severity.ERROR) for linted_policy in linted_policies):
         return _WRONG
-    return _WARNED if strict and any(one.findings for one in found) else _CLEAN
+    return _WARNED if strict and any(linted_policy.findings for linted_policy in linted_policies) else _CLEAN

@@ -95,7 +95,7 @@ class Rehearsal:
 
     @property
     def differences(self) -> tuple[RehearsedMove, ...]:
-        return tuple(one for one in self.moves if not one.as_predicted)
+        return tuple(rehearsed for rehearsed in self.moves if not rehearsed.as_predicted)
 
     @property
     def nodes_not_freed(self) -> tuple[str, ...]:
@@ -109,8 +109,8 @@ class Rehearsal:
     @property
     def sentence(self) -> str:
         """Return the result for people."""
-        landed, nodes = len(self.moves) - len(self.differences), self.planned_nodes
-        parts = [f"{landed} of {count(len(self.moves), 'move')} as predicted"]
+        landed_moves, nodes = len(self.moves) - len(self.differences), self.planned_nodes
+        parts = [f"{landed_moves} of {count(len(self.moves), 'move')} as predicted"]
         if nodes:
             parts.append(f"{len(nodes) - len(self.nodes_not_freed)} of {count(len(nodes), 'node')} freed")
         note = f". Stopped: {self.note}" if self.note else ""
@@ -119,16 +119,16 @@ class Rehearsal:
 
 def compare(moves: Sequence[PlannedMove], found: Plan, outcome: Outcome, left_out: Sequence[str] = ()) -> Rehearsal:
     """Return how the moves of a plan went, compared with what it predicts."""
-    done = outcome.plan
-    statuses = done.statuses if done is not None else ()
+    plan_outcome = outcome.plan
+    statuses = plan_outcome.statuses if plan_outcome is not None else ()
     missing = MoveStatus(namespace="", pod="", state=MoveState.SKIPPED, message=outcome.sentence)
     pairs = ((move, statuses[index] if index < len(statuses) else missing) for index, move in enumerate(moves))
     return Rehearsal(
         moves=tuple(RehearsedMove(move, status) for move, status in pairs),
         planned_nodes=tuple(found.freed_nodes),
-        freed_nodes=done.freed_nodes if done is not None else (),
-        seconds=done.seconds if done is not None else 0.0,
-        note=done.note if done is not None else outcome.sentence,
+        freed_nodes=plan_outcome.freed_nodes if plan_outcome is not None else (),
+        seconds=plan_outcome.seconds if plan_outcome is not None else 0.0,
+        note=plan_outcome.note if plan_outcome is not None else outcome.sentence,
         left_out=tuple(left_out),
     )
 
@@ -169,8 +169,8 @@ def _carry_out(
         stop_on_signals() as stop,  # the threads of a run end in order, and then the sandbox
         RunProgress(console, asks_for_approval=False, stop=stop) as progress,
     ):
-        published: MigrationPlan = publish_plan(client, clock, settings, found, None)
-        outcome = Cycle(CycleContext(client, clock, progress, stop), settings, planner).resume(published)
+        published_plan: MigrationPlan = publish_plan(client, clock, settings, found, None)
+        outcome = Cycle(CycleContext(client, clock, progress, stop), settings, planner).resume(published_plan)
     if stop.is_set():
         raise KeyboardInterrupt
     return compare(found.moves, found, outcome, left_out)
@@ -210,7 +210,7 @@ class RehearsalDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 def describe_rehearsal(done: Rehearsal) -> RehearsalDocument:
-    differing = [(index, one) for index, one in enumerate(done.moves) if not one.as_predicted]
+    differing = [(index, rehearsed) for index, rehearsed in enumerate(done.moves) if not rehearsed.as_predicted]
     return RehearsalDocument(
         as_predicted=done.as_predicted,
         moves=len(done.moves),
@@ -219,7 +219,7 @@ def describe_rehearsal(done: Rehearsal) -> RehearsalDocument:
         nodes_not_freed=done.nodes_not_freed,
         seconds=round(done.seconds, 3),
         note=done.note,
-        differences=tuple(_describe_difference(index, one) for index, one in differing),
+        differences=tuple(_describe_difference(index, rehearsed) for index, rehearsed in differing),
         left_out=done.left_out,
     )
 
@@ -244,11 +244,11 @@ def print_rehearsal(done: Rehearsal, console: Console) -> None:
     console.print(done.sentence, highlight=False, markup=False, soft_wrap=True)
     if differing := done.differences:
         table = Table("pod", "from", "planned to", "in the rehearsal", "why", box=None)
-        for one in differing[:_SHOWN]:
-            move, status = one.move, one.status
-            became = f"on {status.node}" if status.state is MoveState.ELSEWHERE else status.state.value.lower()
+        for rehearsed in differing[:_SHOWN]:
+            move, status = rehearsed.move, rehearsed.status
+            state_text = f"on {status.node}" if status.state is MoveState.ELSEWHERE else status.state.value.lower()
             why = ": ".join(part for part in (status.reason, status.message) if part)
-            cells = (f"{move.namespace}/{move.pod}", move.source, move.destination, became, why)
+            cells = (f"{move.namespace}/{move.pod}", move.source, move.destination, state_text, why)
             table.add_row(*map(Text, cells))
         console.print(table)
     if len(differing) > _SHOWN:

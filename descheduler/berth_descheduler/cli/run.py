@@ -103,12 +103,12 @@ def run_command(
     **options: Any,  # noqa: ANN401 - read once by the functions that declare them
 ) -> int:
     """Plan, ask, reserve, evict and verify, once and now. Exit code 1 if a pod did not land where it was to."""
-    wanted = cycle_settings(options, trigger="Manual", dry_run=dry_run)
-    settings, planner = settings_to_run(options, policy, wanted)
+    cycle = cycle_settings(options, trigger="Manual", dry_run=dry_run)
+    settings, planner = settings_to_run(options, policy, cycle)
     prices: Mapping[str, float] = options["price"]
     refuse_second_prices(prices, is_priced=planner.weighs_nodes)
-    asks = not (yes or dry_run or options["wait_for_approval"])
-    if asks and not _can_ask():
+    asks_people = not (yes or dry_run or options["wait_for_approval"])
+    if asks_people and not _can_ask():
         expected = "it, --dry-run or --wait-for-approval where no terminal is there to ask"
         raise InputError("--yes", None, expected, said="missing")
     configure_logs("info" if verbose else "error", as_json=False)
@@ -116,7 +116,7 @@ def run_command(
     with (
         connect(kubeconfig=kubeconfig, context=context, user_agent="berth-run") as client,
         stop_on_signals() as stop,
-        RunProgress(console, asks_for_approval=options["wait_for_approval"], stop=stop, asks=asks) as progress,
+        RunProgress(console, asks_for_approval=options["wait_for_approval"], stop=stop, asks=asks_people) as progress,
         naming_what_was_typed(options, policy),
     ):
         clock, defaults = SystemClock(), RunDefaults(settings, planner)
@@ -127,10 +127,10 @@ def run_command(
         def confirm(found: Plan) -> bool:
             return progress.ask(found, lambda: _read_answer(stop, clock, settings.approval_seconds), prices)
 
-        around = CycleContext(client, clock, progress, stop, settings_of_plan, confirm if asks else None)
-        outcome = Cycle(around, settings, planner).run()
-        planned = progress.begun or progress.found
-        measured = _look_again(client, planned, outcome) if report is not None else None
+        cycle_context = CycleContext(client, clock, progress, stop, settings_of_plan, confirm if asks_people else None)
+        outcome = Cycle(cycle_context, settings, planner).run()
+        proposed_plan = progress.begun or progress.found
+        measured = _look_again(client, proposed_plan, outcome) if report is not None else None
     if output.for_people:
         print_outcome(outcome, Terminal())
     elif output is Output.NAME:
@@ -141,13 +141,13 @@ def run_command(
         say_what_stays(outcome, console)
     if report is not None:
         occasion = Occasion(SystemClock().now(), f"Live cluster{f', context {context}' if context else ''}")
-        report.write(run_page(outcome, planned, occasion, measured=measured, settings=settings, prices=prices))
+        report.write(run_page(outcome, proposed_plan, occasion, measured=measured, settings=settings, prices=prices))
     return _exit_code(stop, well=outcome.clean)
 
 
 def _names(outcome: Outcome) -> Sequence[str]:
     """Return the names of the plans of a cycle, in their order."""
-    return [one.plan for one in (*outcome.replanned, outcome.plan) if one is not None]
+    return [plan_outcome.plan for plan_outcome in (*outcome.replanned, outcome.plan) if plan_outcome is not None]
 
 
 def _exit_code(stop: threading.Event, *, well: bool) -> int:
@@ -171,10 +171,12 @@ def say_what_stays(outcome: Outcome, console: Console) -> None:
     """Say what an interrupted run has left as it was."""
     if outcome.plan is None:
         return
-    left = sum(one.state is MoveState.SKIPPED for one in outcome.plan.statuses)
-    stays = "1 pod stays where it was" if left == 1 else f"{count(left, 'pod')} stay where they were"
-    line = f"interrupted: {stays}; berth show {outcome.plan.plan} says what became of each move, berth run goes on"
-    console.print(line, highlight=False, soft_wrap=True)
+    skipped_pods = sum(status.state is MoveState.SKIPPED for status in outcome.plan.statuses)
+    stays_text = (
+        "1 pod stays where it was" if skipped_pods == 1 else f"{count(skipped_pods, 'pod')} stay where they were"
+    )
+    hint = f"interrupted: {stays_text}; berth show {outcome.plan.plan} says what became of each move, berth run goes on"
+    console.print(hint, highlight=False, soft_wrap=True)
 
 
 def _look_again(client: KubeClient, planned: Plan | None, outcome: Outcome) -> Fragmentation | None:
@@ -196,20 +198,20 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     if outcome.plan is None:
         return
     plans = (*outcome.replanned, outcome.plan)
-    freed = {node for plan in plans for node in plan.freed_nodes}
-    if freed:
-        console.print(f"freed: {', '.join(sorted(freed))}", highlight=False)
-    if freeing := {node for plan in plans for node in plan.freeing_nodes} - freed:
-        console.print(f"to be freed once their pods have ended: {', '.join(sorted(freeing))}", highlight=False)
-    others = [status for status in outcome.plan.statuses if not status.state.succeeded or status.reason]
-    if not others:
+    freed_nodes = {node for plan in plans for node in plan.freed_nodes}
+    if freed_nodes:
+        console.print(f"freed: {', '.join(sorted(freed_nodes))}", highlight=False)
+    if freeing_nodes := {node for plan in plans for node in plan.freeing_nodes} - freed_nodes:
+        console.print(f"to be freed once their pods have ended: {', '.join(sorted(freeing_nodes))}", highlight=False)
+    noteworthy_statuses = [status for status in outcome.plan.statuses if not status.state.succeeded or status.reason]
+    if not noteworthy_statuses:
         return
     table = Table("pod", "state", "reason", "message", box=None, padding=(0, 2, 0, 0))
-    for status in others[:_LISTED_FAILURES]:
+    for status in noteworthy_statuses[:_LISTED_FAILURES]:
         table.add_row(f"{status.namespace}/{status.pod}", status.state.value, status.reason, status.message)
     console.print(table)
-    if len(others) > _LISTED_FAILURES:
-        console.print(f"... and {len(others) - _LISTED_FAILURES} more: kubectl get migrationplan -o yaml")
+    if len(noteworthy_statuses) > _LISTED_FAILURES:
+        console.print(f"... and {len(noteworthy_statuses) - _LISTED_FAILURES} more: kubectl get migrationplan -o yaml")
 
 
 # --- berth drain -----------------------------------------------------------------------------------------------------
@@ -254,8 +256,8 @@ def drain_command(
     All places are planned first: if a pod cannot go, it is named with the reason, and nothing is moved. DaemonSet and
     mirror pods stay. Exit code 1 if anything else is left on the nodes.
     """
-    wanted = _Wanted(nodes, options["selector"], options["pool"])
-    wanted.check()
+    wanted_nodes = _Wanted(nodes, options["selector"], options["pool"])
+    wanted_nodes.check()
     defaults = settings_to_drain(options, dry_run=dry_run)
     configure_logs("info" if verbose else "error", as_json=False)
     with (
@@ -263,22 +265,22 @@ def drain_command(
         stop_on_signals() as stop,
         DrainProgress(Terminal(stderr=True), asks_for_approval=False, stop=stop) as progress,
     ):
-        chosen = choose_nodes(client.list(NODES, type=Node).items, wanted)
+        chosen_nodes = choose_nodes(client.list(NODES, type=Node).items, wanted_nodes)
         plugin = NodeDrain(
-            nodes=frozenset(chosen),
+            nodes=frozenset(chosen_nodes),
             delete_empty_dirs=options["delete_emptydir_data"],
             skip_refused=options["skip_refused"],
         )
         drain = _Drain(client, stop, progress, defaults, plugin)
-        done = drain.try_out() if dry_run else drain.carry_out(uncordon_on_failure=uncordon_on_failure)
+        drained = drain.try_out() if dry_run else drain.carry_out(uncordon_on_failure=uncordon_on_failure)
     if output.for_people:
-        _print_drained(done, progress.found, Terminal())
+        _print_drained(drained, progress.found, Terminal())
     elif output is Output.NAME:
-        names = dict.fromkeys(name for one in done.outcomes for name in _names(one))
+        names = dict.fromkeys(plan_name for outcome in drained.outcomes for plan_name in _names(outcome))
         write_names(MIGRATION_PLANS.name_for_kubectl, names)
     else:
-        write_described(_describe_drain(done, progress.found), output)
-    return _exit_code(stop, well=done.complete)
+        write_described(_describe_drain(drained, progress.found), output)
+    return _exit_code(stop, well=drained.complete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +298,9 @@ class _Wanted:
         if self.names and (self.selector is not None or self.pool is not None):
             option = "--pool" if self.selector is None else "--selector"
             raise InputError(option, self.selector or self.pool, "no names of nodes beside it")
-        twice = next((name for index, name in enumerate(self.names) if name in self.names[:index]), None)
-        if twice is not None:
-            raise InputError("NODE", twice, "each node once")
+        repeated_node = next((node for index, node in enumerate(self.names) if node in self.names[:index]), None)
+        if repeated_node is not None:
+            raise InputError("NODE", repeated_node, "each node once")
         self.selects(Node())
 
     def selects(self, node: Node) -> bool:
@@ -316,20 +318,20 @@ def choose_nodes(nodes: Iterable[Node], wanted: _Wanted) -> tuple[str, ...]:
 
     Raises `InputError` for a node that is not there, for options that select none, and if none would be left.
     """
-    of_name = {node.metadata.name: node for node in nodes}
-    some = first_few(sorted(of_name), _NODES_SHOWN)
-    if unknown := next((name for name in wanted.names if name not in of_name), None):
-        raise InputError("NODE", unknown, f"a node of the cluster, such as {some}")
-    chosen = wanted.names or [name for name, node in of_name.items() if wanted.selects(node)]
-    if not chosen and wanted.selector is not None:
-        both = "" if wanted.pool is None else f" and belongs to the pool {wanted.pool}"
-        raise InputError("--selector", wanted.selector, f"labels that a node has{both}")
-    if not chosen:
+    node_by_name = {node.metadata.name: node for node in nodes}
+    example_nodes = first_few(sorted(node_by_name), _NODES_SHOWN)
+    if unknown := next((node for node in wanted.names if node not in node_by_name), None):
+        raise InputError("NODE", unknown, f"a node of the cluster, such as {example_nodes}")
+    chosen_names = wanted.names or [node_name for node_name, node in node_by_name.items() if wanted.selects(node)]
+    if not chosen_names and wanted.selector is not None:
+        and_pool = "" if wanted.pool is None else f" and belongs to the pool {wanted.pool}"
+        raise InputError("--selector", wanted.selector, f"labels that a node has{and_pool}")
+    if not chosen_names:
         raise InputError("--pool", wanted.pool, f"a pool that a node names in one of {', '.join(_POOL_LABELS)}")
-    if len(chosen) == len(of_name):
+    if len(chosen_names) == len(node_by_name):
         field_name = "NODE" if wanted.names else "--pool" if wanted.selector is None else "--selector"
-        raise InputError(field_name, " ".join(sorted(chosen)), "at least one node less: these are all there are")
-    return tuple(sorted(chosen))
+        raise InputError(field_name, " ".join(sorted(chosen_names)), "at least one node less: these are all there are")
+    return tuple(sorted(chosen_names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,28 +376,34 @@ class _Drain:
     def try_out(self) -> _Drained:
         """Return what would be done."""
         outcome = self._cycle()
-        found = self.progress.found
-        return _Drained(self._nodes, (outcome,), complete=found is None or not found.pods_staying_on(self._nodes))
+        proposed_plan = self.progress.found
+        return _Drained(
+            self._nodes, (outcome,), complete=proposed_plan is None or not proposed_plan.pods_staying_on(self._nodes)
+        )
 
     def carry_out(self, *, uncordon_on_failure: bool) -> _Drained:
         """Cordon the nodes and move their pods; take back the cordon on failure if asked to.
 
         Cordons nothing where pods would have to move and no operator is there to hold places for them.
         """
-        if (left := read_pods_to_drain(self.client, self._nodes)) and (why := self._why_no_operator()):
+        if (remaining := read_pods_to_drain(self.client, self._nodes)) and (why := self._why_no_operator()):
             outcome = Outcome(Verdict.NO_OPERATOR, why=f"Not begun, and nothing was cordoned: {why}.")
-            return _Drained(self._nodes, (outcome,), complete=False, remaining=left)
-        closed: list[str] = []
-        opened: tuple[str, ...] = ()
+            return _Drained(self._nodes, (outcome,), complete=False, remaining=remaining)
+        cordoned_nodes: list[str] = []
+        uncordoned_nodes: tuple[str, ...] = ()
         complete = False
         try:
-            closed.extend(cordon_nodes(self.client, self._nodes))
-            done = self._empty()
-            complete = done.complete
+            cordoned_nodes.extend(cordon_nodes(self.client, self._nodes))
+            drained = self._empty()
+            complete = drained.complete
         finally:
             if uncordon_on_failure and not complete:
-                opened = self._uncordon(closed)
-        return replace(done, closed=tuple(node for node in closed if node not in opened), opened=opened)
+                uncordoned_nodes = self._uncordon(cordoned_nodes)
+        return replace(
+            drained,
+            closed=tuple(node for node in cordoned_nodes if node not in uncordoned_nodes),
+            opened=uncordoned_nodes,
+        )
 
     def _why_no_operator(self) -> str:
         namespace = self.defaults.cycle.namespace
@@ -406,28 +414,28 @@ class _Drain:
         return tuple(sorted(self.plugin.nodes))
 
     def _uncordon(self, nodes: Sequence[str]) -> tuple[str, ...]:
-        failed = uncordon_nodes(self.client, nodes)
-        opened = tuple(node for node in nodes if node not in failed)
-        self.progress.uncordoned(opened, failed)
-        return opened
+        failed_nodes = uncordon_nodes(self.client, nodes)
+        uncordoned_nodes = tuple(node for node in nodes if node not in failed_nodes)
+        self.progress.uncordoned(uncordoned_nodes, failed_nodes)
+        return uncordoned_nodes
 
     def _empty(self) -> _Drained:
         """Make cycles as long as each brings pods away."""
         self._deadline = self._clock.monotonic() + (self.defaults.cycle.execution.max_seconds or 0.0)
         outcomes: list[Outcome] = []
         while True:
-            left = max(_LOOK_SECONDS, self._deadline - self._clock.monotonic())
-            outcome = self._cycle(max_seconds=left)
+            seconds_left = max(_LOOK_SECONDS, self._deadline - self._clock.monotonic())
+            outcome = self._cycle(max_seconds=seconds_left)
             remaining = self._await_the_end()
             goes_on = self._goes_on(outcome, remaining)
             if not goes_on or outcome.verdict is not Verdict.LEASE_HELD:
                 outcomes.append(outcome)
             if not goes_on:
-                well = outcome.verdict in _WELL and (outcome.plan is None or outcome.plan.clean)
+                went_well = outcome.verdict in _WELL and (outcome.plan is None or outcome.plan.clean)
                 return _Drained(
                     self._nodes,
                     tuple(outcomes),
-                    complete=well and not remaining,
+                    complete=went_well and not remaining,
                     remaining=remaining,
                     stuck=self._find_stuck(remaining),
                 )
@@ -435,25 +443,28 @@ class _Drain:
     def _find_stuck(self, pods: Iterable[Pod]) -> dict[str, str]:
         """Return the pods that are being deleted and do not end, with what keeps each."""
         now = self._clock.now()
-        stuck = [pod for pod in pods if is_overdue(pod, now, self._end_seconds)]
-        reasons = why_they_stay(self.client, stuck)
-        return {pod.key: reasons[pod.metadata.uid] for pod in stuck}
+        stuck_pods = [pod for pod in pods if is_overdue(pod, now, self._end_seconds)]
+        reasons = why_they_stay(self.client, stuck_pods)
+        return {pod.key: reasons[pod.metadata.uid] for pod in stuck_pods}
 
     def _goes_on(self, outcome: Outcome, remaining: tuple[Pod, ...]) -> bool:
         if outcome.verdict is Verdict.LEASE_HELD:
             return not self._is_over
-        found, moved = self.progress.found, outcome.plan.landed_on_target if outcome.plan is not None else 0
-        staying = found.pods_staying_on(self._nodes) if found is not None else ()
-        known = {f"{one.namespace}/{one.name}" for one in staying}
-        return moved > 0 and not self._is_over and any(pod.key not in known for pod in remaining)
+        proposed_plan, moved_pods = (
+            self.progress.found,
+            outcome.plan.landed_on_target if outcome.plan is not None else 0,
+        )
+        staying_pods = proposed_plan.pods_staying_on(self._nodes) if proposed_plan is not None else ()
+        staying_names = {f"{staying_pod.namespace}/{staying_pod.name}" for staying_pod in staying_pods}
+        return moved_pods > 0 and not self._is_over and any(pod.key not in staying_names for pod in remaining)
 
     def _await_the_end(self) -> tuple[Pod, ...]:
         """Wait until no pod on the nodes is being deleted, but for pods that do not end; return what is left."""
         while True:
-            found, now = read_pods_to_drain(self.client, self._nodes), self._clock.now()
-            ending = (pod for pod in found if pod.is_terminating)
-            if self._is_over or all(is_overdue(pod, now, self._end_seconds) for pod in ending):
-                return found
+            remaining, now = read_pods_to_drain(self.client, self._nodes), self._clock.now()
+            ending_pods = (pod for pod in remaining if pod.is_terminating)
+            if self._is_over or all(is_overdue(pod, now, self._end_seconds) for pod in ending_pods):
+                return remaining
             self.stop.wait(_LOOK_SECONDS)
 
     @property
@@ -521,9 +532,9 @@ def _print_drained(done: _Drained, found: Plan | None, console: Console) -> None
     names = ", ".join(done.nodes)
     pods = [f"{pod.key} on {pod.spec.node_name}{_why_stuck(done, pod)}" for pod in done.remaining]
     if done.complete:
-        said = f"drained: {names}"
+        summary = f"drained: {names}"
     elif pods:
-        said = f"not drained: {count(len(pods), 'pod')} left: {first_few(pods, _LISTED_FAILURES)}"
+        summary = f"not drained: {count(len(pods), 'pod')} left: {first_few(pods, _LISTED_FAILURES)}"
     else:
-        said = f"nothing is left on {names}, but not everything went as planned"
-    console.print(said, highlight=False)
+        summary = f"nothing is left on {names}, but not everything went as planned"
+    console.print(summary, highlight=False)

@@ -124,7 +124,7 @@ def status(output: Output) -> None:
 
     Each with its nodes, its components and where its kubeconfig is.
     """
-    described = [_describe(Sandbox.find(name)) for name in Sandbox.names()]
+    described = [_describe(Sandbox.find(sandbox_name)) for sandbox_name in Sandbox.names()]
     if not output.for_people:
         write_described(described, output)
     elif not described:
@@ -134,8 +134,8 @@ def status(output: Output) -> None:
         kinds = f"Kubernetes {entry['kubernetes']}, scoring {entry['scoring']}, pace {entry['pace']}"
         write_line(f"  started     {entry['started']}, {kinds}")
         write_line(f"  kubeconfig  {entry['kubeconfig']}")
-        running = _join_processes(entry["components"])
-        write_line(f"  components  {running or 'none is running'}")
+        components_text = _join_processes(entry["components"])
+        write_line(f"  components  {components_text or 'none is running'}")
         if entry["nodePrograms"]:
             write_line(f"  real nodes  {_join_processes(entry['nodePrograms'])}")
 
@@ -152,8 +152,10 @@ def kubeconfig(name: str, service_account: str | None) -> None:
 
     For `export KUBECONFIG=$(berth sandbox kubeconfig)`.
     """
-    found = Sandbox.find(name)
-    write_line(str(found.service_account_kubeconfig(service_account) if service_account else found.kubeconfig))
+    named_sandbox = Sandbox.find(name)
+    write_line(
+        str(named_sandbox.service_account_kubeconfig(service_account) if service_account else named_sandbox.kubeconfig)
+    )
 
 
 @sandbox.command("exec", context_settings={"ignore_unknown_options": True})
@@ -164,12 +166,12 @@ def exec_command(name: str, command: tuple[str, ...]) -> None:
 
     Pods of real nodes are reached by their addresses only from there.
     """
-    running = Sandbox.find(name)
-    if running.settings.real_nodes:
-        command = running.real_nodes.build_command(command)
+    running_sandbox = Sandbox.find(name)
+    if running_sandbox.settings.real_nodes:
+        command = running_sandbox.real_nodes.build_command(command)
     give_output_back()
     try:
-        os.execvpe(command[0], command, {**os.environ, "KUBECONFIG": str(running.kubeconfig)})  # noqa: S606 - the user's
+        os.execvpe(command[0], command, {**os.environ, "KUBECONFIG": str(running_sandbox.kubeconfig)})  # noqa: S606 - the user's
     except OSError as error:
         raise click.ClickException(f"{command[0]}: {error.strerror}") from error
 

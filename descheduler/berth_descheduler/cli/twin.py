@@ -50,7 +50,7 @@ OWNER_LABEL: Final = "rehearsal.berth.volcano.sh/owner"
 """On the pods of the twin, by which its owners select them, and on the nodes of a DaemonSet."""
 
 _OWNERS: Final = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, DAEMON_SETS)
-_KINDS: Final[Mapping[str, Resource]] = {one.kind: one for one in _OWNERS}
+_KINDS: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in _OWNERS}
 _NODE_LIFECYCLE: Final = "node.kubernetes.io/"
 _SECURITY_LABELS: Final = "pod-security.kubernetes.io/"
 _PER_POD_LABELS: Final = frozenset(
@@ -108,30 +108,35 @@ def build_twin(snapshot: Snapshot, deployments: Iterable[Mapping[str, Any]] = ()
 
     Without its Deployment a ReplicaSet stands alone in the twin, and its pods do not surge.
     """
-    living = [pod for pod in snapshot.pods if not pod.is_terminal and not pod.is_terminating]
-    members: defaultdict[OwnerKey, list[Pod]] = defaultdict(list)
-    for pod in living:
+    living_pods = [pod for pod in snapshot.pods if not pod.is_terminal and not pod.is_terminating]
+    pods_by_owner: defaultdict[OwnerKey, list[Pod]] = defaultdict(list)
+    for pod in living_pods:
         if (key := _owner_key(pod)) is not None:
-            members[key].append(pod)
-    names = {key: f"owner-{number}" for number, key in enumerate(members)}
-    labels_of_nodes = _labels_of_daemons(members, names)
-    owners = {key: TwinObject(_build_owner(key, pods, names[key])) for key, pods in members.items()}
-    behind = dict(_find_deployments(snapshot, members, deployments))
-    made = {
-        OwnerKey(DEPLOYMENTS.kind, key.namespace, raw["metadata"]["name"]): TwinObject(
-            _build_deployment(raw, owners[key].body)
+            pods_by_owner[key].append(pod)
+    names = {key: f"owner-{number}" for number, key in enumerate(pods_by_owner)}
+    labels_of_nodes = _labels_of_daemons(pods_by_owner, names)
+    owners = {key: TwinObject(_build_owner(key, pods, names[key])) for key, pods in pods_by_owner.items()}
+    deployments_of_owners = dict(_find_deployments(snapshot, pods_by_owner, deployments))
+    uids_of_owners = {
+        OwnerKey(DEPLOYMENTS.kind, key.namespace, raw_deployment["metadata"]["name"]): TwinObject(
+            _build_deployment(raw_deployment, owners[key].body)
         )
-        for key, raw in behind.items()
+        for key, raw_deployment in deployments_of_owners.items()
     }
-    owners |= {key: _build_replica_set(owners[key].body, key, raw) for key, raw in behind.items()}
+    owners |= {
+        key: _build_replica_set(owners[key].body, key, raw_deployment)
+        for key, raw_deployment in deployments_of_owners.items()
+    }
     return Twin(
-        namespaces=tuple(_build_namespaces(snapshot, living)),
-        priority_classes=tuple(_build_priority_classes(snapshot, living)),
+        namespaces=tuple(_build_namespaces(snapshot, living_pods)),
+        priority_classes=tuple(_build_priority_classes(snapshot, living_pods)),
         nodes=tuple(_build_node(node, labels_of_nodes.get(node.metadata.name, {})) for node in snapshot.nodes),
-        owners={**made, **owners},
-        pods=tuple(_build_pod(pod, names, behind) for pod in living),
-        budgets=tuple(_build_budget(one) for one in snapshot.disruption_budgets if not _is_own(one.metadata.namespace)),
-        left_out=tuple(_say_left_out(snapshot, living)),
+        owners={**uids_of_owners, **owners},
+        pods=tuple(_build_pod(pod, names, deployments_of_owners) for pod in living_pods),
+        budgets=tuple(
+            _build_budget(budget) for budget in snapshot.disruption_budgets if not _is_own(budget.metadata.namespace)
+        ),
+        left_out=tuple(_say_left_out(snapshot, living_pods)),
     )
 
 
@@ -140,8 +145,8 @@ def _owner_key(pod: Pod) -> OwnerKey | None:
     owner = pod.controller
     if owner is None or owner.kind == "Node" or _is_kept_apart(pod):
         return None
-    plays = _KINDS.get(owner.kind)
-    if plays is not None and plays.api_version == owner.api_version:
+    owner_resource = _KINDS.get(owner.kind)
+    if owner_resource is not None and owner_resource.api_version == owner.api_version:
         return OwnerKey(owner.kind, pod.metadata.namespace, owner.name)
     return OwnerKey(REPLICA_SETS.kind, pod.metadata.namespace, f"{owner.kind.lower()}-{owner.name}")
 
@@ -159,12 +164,12 @@ def _labels_of_daemons(
     members: Mapping[OwnerKey, Sequence[Pod]], names: Mapping[OwnerKey, str]
 ) -> Mapping[str, dict[str, str]]:
     """Return the labels by which the DaemonSets of the twin select the nodes that have their pods."""
-    found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    labels_by_node: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for key, pods in members.items():
         if key.kind == DAEMON_SETS.kind:
             for pod in pods:
-                found[pod.spec.node_name][_daemon_label(names[key])] = ""
-    return found
+                labels_by_node[pod.spec.node_name][_daemon_label(names[key])] = ""
+    return labels_by_node
 
 
 def _daemon_label(name: str) -> str:
@@ -173,11 +178,13 @@ def _daemon_label(name: str) -> str:
 
 def _build_namespaces(snapshot: Snapshot, living: Iterable[Pod]) -> Iterator[dict[str, Any]]:
     """Yield the namespaces with their labels, but for those that would refuse plain pods."""
-    labels = {one.metadata.name: one.metadata.labels for one in snapshot.namespaces}
+    labels = {namespace.metadata.name: namespace.metadata.labels for namespace in snapshot.namespaces}
     for name in sorted({_namespace_in_twin(pod) for pod in living} | labels.keys()):
-        kept = {key: value for key, value in labels.get(name, {}).items() if not key.startswith(_SECURITY_LABELS)}
+        namespace_labels = {
+            key: value for key, value in labels.get(name, {}).items() if not key.startswith(_SECURITY_LABELS)
+        }
         if not _is_own(name):
-            yield {"metadata": {"name": name, "labels": kept}}
+            yield {"metadata": {"name": name, "labels": namespace_labels}}
 
 
 def _namespace_in_twin(pod: Pod) -> str:
@@ -185,15 +192,17 @@ def _namespace_in_twin(pod: Pod) -> str:
 
 
 def _build_priority_classes(snapshot: Snapshot, living: Iterable[Pod]) -> Iterator[dict[str, Any]]:
-    known = {one.metadata.name for one in snapshot.priority_classes}
-    for one in snapshot.priority_classes:
-        if not one.metadata.name.startswith(_SYSTEM_CLASSES):
-            built = _plain(one)
-            yield {**built, "value": one.value, "metadata": {"name": one.metadata.name}}
-    lacking = {_priority_class(pod): pod.spec.priority or 0 for pod in living if _priority_class(pod) not in known}
-    for name, value in lacking.items():
-        if name and not name.startswith(_SYSTEM_CLASSES):
-            yield {"metadata": {"name": name}, "value": min(value, _HIGHEST_PRIORITY)}
+    known_names = {priority_class.metadata.name for priority_class in snapshot.priority_classes}
+    for known_class in snapshot.priority_classes:
+        if not known_class.metadata.name.startswith(_SYSTEM_CLASSES):
+            built = _plain(known_class)
+            yield {**built, "value": known_class.value, "metadata": {"name": known_class.metadata.name}}
+    lacking_classes = {
+        _priority_class(pod): pod.spec.priority or 0 for pod in living if _priority_class(pod) not in known_names
+    }
+    for class_name, priority in lacking_classes.items():
+        if class_name and not class_name.startswith(_SYSTEM_CLASSES):
+            yield {"metadata": {"name": class_name}, "value": min(priority, _HIGHEST_PRIORITY)}
 
 
 def _priority_class(pod: Pod) -> str:
@@ -205,7 +214,7 @@ def _priority_class(pod: Pod) -> str:
 
 def _build_node(node: Node, labels: Mapping[str, str]) -> dict[str, Any]:
     """Return a node; one that is not ready takes no pods in the twin."""
-    taints = [_plain(one) for one in node.taints if not one.key.startswith(_NODE_LIFECYCLE)]
+    taints = [_plain(taint) for taint in node.taints if not taint.key.startswith(_NODE_LIFECYCLE)]
     return {
         "metadata": {"name": node.metadata.name, "labels": {**node.metadata.labels, **labels}},
         "spec": {"taints": taints, "unschedulable": node.spec.unschedulable or not node.ready},
@@ -220,24 +229,30 @@ def _find_deployments(
     snapshot: Snapshot, members: Mapping[OwnerKey, Sequence[Pod]], deployments: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[OwnerKey, Mapping[str, Any]]]:
     """Yield the ReplicaSets that are the only ones of their Deployment to have pods, with the Deployment."""
-    known = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in deployments}
-    found: defaultdict[tuple[str, str], list[OwnerKey]] = defaultdict(list)
-    for one in snapshot.workloads:
-        key = OwnerKey(one.kind, one.metadata.namespace, one.metadata.name)
-        owner = next((reference for reference in one.metadata.owner_references if reference.controller), None)
+    deployments_by_name = {
+        (deployment["metadata"]["namespace"], deployment["metadata"]["name"]): deployment for deployment in deployments
+    }
+    replica_sets: defaultdict[tuple[str, str], list[OwnerKey]] = defaultdict(list)
+    for workload in snapshot.workloads:
+        key = OwnerKey(workload.kind, workload.metadata.namespace, workload.metadata.name)
+        owner = next((reference for reference in workload.metadata.owner_references if reference.controller), None)
         if owner is not None and owner.kind == DEPLOYMENTS.kind and key in members:
-            found[one.metadata.namespace, owner.name].append(key)
-    for identity, keys in found.items():
-        if len(keys) == 1 and identity in known:
-            yield keys[0], known[identity]
+            replica_sets[workload.metadata.namespace, owner.name].append(key)
+    for identity, keys in replica_sets.items():
+        if len(keys) == 1 and identity in deployments_by_name:
+            yield keys[0], deployments_by_name[identity]
 
 
 def _build_deployment(raw: Mapping[str, Any], replica_set: Mapping[str, Any]) -> dict[str, Any]:
     """Return a Deployment whose ReplicaSet is up to date, with the strategy that it has in the snapshot."""
-    given = raw.get("spec") or {}
-    kept = {name: given[name] for name in ("strategy", "paused") if name in given}
+    deployment_spec = raw.get("spec") or {}
+    strategy_fields = {
+        field_name: deployment_spec[field_name]
+        for field_name in ("strategy", "paused")
+        if field_name in deployment_spec
+    }
     metadata = {"name": raw["metadata"]["name"], "namespace": raw["metadata"]["namespace"]}
-    return {"metadata": metadata, "spec": {**replica_set["spec"], **kept}}
+    return {"metadata": metadata, "spec": {**replica_set["spec"], **strategy_fields}}
 
 
 def _build_replica_set(body: Mapping[str, Any], key: OwnerKey, raw: Mapping[str, Any]) -> TwinObject:
@@ -276,11 +291,11 @@ def _build_pod(pod: Pod, names: Mapping[OwnerKey, str], behind: Collection[Owner
 
 def _build_owner(key: OwnerKey, pods: Sequence[Pod], name: str) -> dict[str, Any]:
     """Return an owner that makes pods like its first one, as many as there are."""
-    first = pods[0]
-    given = {label: value for label, value in first.metadata.labels.items() if label not in _PER_POD_LABELS}
-    template_spec = _build_spec(first)
+    first_pod = pods[0]
+    pod_labels = {label: value for label, value in first_pod.metadata.labels.items() if label not in _PER_POD_LABELS}
+    template_spec = _build_spec(first_pod)
     template = {
-        "metadata": {"labels": {**given, OWNER_LABEL: name}, "annotations": dict(first.metadata.annotations)},
+        "metadata": {"labels": {**pod_labels, OWNER_LABEL: name}, "annotations": dict(first_pod.metadata.annotations)},
         "spec": template_spec,
     }
     spec: dict[str, Any] = {"selector": {"matchLabels": {OWNER_LABEL: name}}, "template": template}
@@ -295,8 +310,8 @@ def _build_owner(key: OwnerKey, pods: Sequence[Pod], name: str) -> dict[str, Any
             spec["updateStrategy"] = {"type": "OnDelete"}
         case STATEFUL_SETS.kind:
             ordinals = (pod.metadata.name.rpartition("-")[2] for pod in pods)
-            highest = max((int(ordinal) for ordinal in ordinals if ordinal.isdecimal()), default=0)
-            spec |= {"replicas": max(len(pods), highest + 1), "serviceName": key.name}
+            highest_ordinal = max((int(ordinal) for ordinal in ordinals if ordinal.isdecimal()), default=0)
+            spec |= {"replicas": max(len(pods), highest_ordinal + 1), "serviceName": key.name}
             spec |= {"podManagementPolicy": "Parallel", "updateStrategy": {"type": "OnDelete"}}
         case _:
             spec["replicas"] = len(pods)
@@ -314,7 +329,7 @@ def _build_spec(pod: Pod) -> dict[str, Any]:
         "affinity": spec.affinity,
         "tolerations": spec.tolerations,
         "containers": [*map(_build_container, spec.containers), *_overhead(pod)],
-        "initContainers": [_build_container(one) for one in spec.init_containers],
+        "initContainers": [_build_container(container) for container in spec.init_containers],
         "resources": spec.resources,
         "priorityClassName": _priority_class(pod),
         "topologySpreadConstraints": spec.topology_spread_constraints,
@@ -323,7 +338,7 @@ def _build_spec(pod: Pod) -> dict[str, Any]:
         "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
         "schedulingGates": spec.scheduling_gates,
     }
-    return {name: value for name, value in _plain(built).items() if value not in (None, "", [], {}, False)}
+    return {field_name: value for field_name, value in _plain(built).items() if value not in (None, "", [], {}, False)}
 
 
 def _overhead(pod: Pod) -> Iterator[dict[str, Any]]:
@@ -349,8 +364,12 @@ def _build_container(one: Any) -> dict[str, Any]:  # noqa: ANN401 - a container 
 
 def _resources(requests: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
     """Return resources with limits where the API server asks for them: extended ones and huge pages."""
-    whole = {name: amount for name, amount in requests.items() if "/" in name or name.startswith("hugepages-")}
-    return {"requests": dict(requests), "limits": {**limits, **whole}}
+    resources_with_limits = {
+        resource: amount
+        for resource, amount in requests.items()
+        if "/" in resource or resource.startswith("hugepages-")
+    }
+    return {"requests": dict(requests), "limits": {**limits, **resources_with_limits}}
 
 
 def _build_budget(budget: PodDisruptionBudget) -> dict[str, Any]:
@@ -366,17 +385,17 @@ def _say_left_out(snapshot: Snapshot, living: Sequence[Pod]) -> Iterator[str]:
     """Yield what the twin lacks or has otherwise."""
     yield f"not rehearsed: {_NEVER_THERE}"
     kinds = Counter(owner.kind for pod in living if (owner := pod.controller) and _is_played(pod))
-    for kind, number in sorted(kinds.items()):
-        yield f"{count(number, 'pod')} of {kind} objects made again by ReplicaSets"
-    others = sum(pod.spec.scheduler_name not in {"", _SCHEDULER} for pod in living)
-    if others:
-        yield f"{count(others, 'pod')} of other schedulers placed by kube-scheduler"
-    claims = sum(any(one.persistent_volume_claim for one in pod.spec.volumes) for pod in living)
+    for kind, pod_count in sorted(kinds.items()):
+        yield f"{count(pod_count, 'pod')} of {kind} objects made again by ReplicaSets"
+    pods_of_other_schedulers = sum(pod.spec.scheduler_name not in {"", _SCHEDULER} for pod in living)
+    if pods_of_other_schedulers:
+        yield f"{count(pods_of_other_schedulers, 'pod')} of other schedulers placed by kube-scheduler"
+    claims = sum(any(volume.persistent_volume_claim for volume in pod.spec.volumes) for pod in living)
     if claims:
         yield f"{count(claims, 'pod')} with claims made without them"
-    devices = sum(bool(pod.spec.resource_claims) for pod in living)
-    if devices:
-        yield f"{count(devices, 'pod')} with resourceClaims made without them"
+    pods_with_claims = sum(bool(pod.spec.resource_claims) for pod in living)
+    if pods_with_claims:
+        yield f"{count(pods_with_claims, 'pod')} with resourceClaims made without them"
     gangs = sum(bool(pod.spec.scheduling_group or pod.spec.workload_ref) for pod in living)
     if gangs:
         yield f"{count(gangs, 'pod')} of groups scheduled one by one"
@@ -402,25 +421,27 @@ def fill_sandbox(sandbox: Sandbox, twin: Twin, say: Progress) -> tuple[Mapping[O
         for namespace in twin.namespaces:
             with suppress(AlreadyExistsError):
                 client.create(NAMESPACES, namespace)
-        names = [one["metadata"]["name"] for one in twin.namespaces]
+        names = [raw_namespace["metadata"]["name"] for raw_namespace in twin.namespaces]
         _await(lambda: all(takes_pods(client, name) for name in names), "service accounts")
         sandbox.kill(Component.CONTROLLER_MANAGER)
-        made_of = f"{count(len(twin.nodes), 'node')} and {count(len(twin.pods), 'pod')}"
-        say(f"making {made_of} with their owners")
+        objects_text = f"{count(len(twin.nodes), 'node')} and {count(len(twin.pods), 'pod')}"
+        say(f"making {objects_text} with their owners")
         for body in twin.priority_classes:
             client.create(PRIORITY_CLASSES, body)
         list(pool.map(lambda body: client.create(NODES, body), twin.nodes))
-        above = _create_owned(client, pool, twin.owners, {}, of=(DEPLOYMENTS.kind,))
-        below = _create_owned(client, pool, twin.owners, above, of=_KINDS.keys() - {DEPLOYMENTS.kind})
-        owners = {**above, **below}
-        made = pool.map(lambda one: _create(client, PODS, one, owners), twin.pods)
-        pods = {_key(one.body): uid for one, uid in zip(twin.pods, made, strict=True)}
+        deployments_made = _create_owned(client, pool, twin.owners, {}, of=(DEPLOYMENTS.kind,))
+        other_owners_made = _create_owned(
+            client, pool, twin.owners, deployments_made, of=_KINDS.keys() - {DEPLOYMENTS.kind}
+        )
+        owners = {**deployments_made, **other_owners_made}
+        uids_of_pods = pool.map(lambda pod: _create(client, PODS, pod, owners), twin.pods)
+        pods = {_key(pod.body): uid for pod, uid in zip(twin.pods, uids_of_pods, strict=True)}
         for body in twin.budgets:
             client.create(PDBS, body, namespace=body["metadata"]["namespace"])
         sandbox.restart(Component.CONTROLLER_MANAGER)
         say("waiting until all pods are ready")
-        bound = sum("nodeName" in one.body["spec"] for one in twin.pods)
-        _await(lambda: _is_settled(client, bound), "pods and disruption budgets")
+        bound_pods = sum("nodeName" in pod.body["spec"] for pod in twin.pods)
+        _await(lambda: _is_settled(client, bound_pods), "pods and disruption budgets")
     return owners, pods
 
 
@@ -464,16 +485,16 @@ def _is_settled(client: KubeClient, bound: int) -> bool:
     ready = [pod for pod in client.list(PODS, type=Pod).items if pod.is_ready and not pod.is_terminating]
     if len(ready) < bound:
         return False
-    return all(_counts_all(one, ready) for one in client.list(PDBS, type=PodDisruptionBudget).items)
+    return all(_counts_all(budget, ready) for budget in client.list(PDBS, type=PodDisruptionBudget).items)
 
 
 def _counts_all(budget: PodDisruptionBudget, ready: Iterable[Pod]) -> bool:
     """Return whether a budget's status counts the pods that are ready."""
     namespace, selector = budget.metadata.namespace, budget.spec.selector
-    covered = sum(
-        one.metadata.namespace == namespace and matches_labels(selector, one.metadata.labels) for one in ready
+    covered_pods = sum(
+        pod.metadata.namespace == namespace and matches_labels(selector, pod.metadata.labels) for pod in ready
     )
-    return budget.status.observed_generation is not None and budget.status.current_healthy >= covered
+    return budget.status.observed_generation is not None and budget.status.current_healthy >= covered_pods
 
 
 def _await(is_done: Callable[[], bool], what: str) -> None:
@@ -489,7 +510,7 @@ def in_twin(
 ) -> PlannedMove:
     """Return a move with the uids that its pod and owner have in the twin."""
     key = f"{move.namespace}/{move.pod}"
-    pod = next((one for one in snapshot.pods if one.key == key), None)
+    pod = next((snapshot_pod for snapshot_pod in snapshot.pods if snapshot_pod.key == key), None)
     owner = _owner_key(pod) if pod is not None else None
     reference = None
     if owner is not None:

@@ -100,16 +100,22 @@ def choose_task(
     are the uids of plans and policies that failed recently: they come later, and nothing waits for them.
     """
     ordered = sorted(plans, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name))
-    able = [plan for plan in ordered if plan.metadata.uid not in waiting]
-    running = [plan for plan in able if plan.phase is PlanPhase.RUNNING]
-    approved = [plan for plan in able if may_begin(plan)]
-    asked_for = [plan for plan in able if may_be_filled(plan)]
-    if running or approved:
-        return ResumePlan([*running, *approved][0])
-    if asked_for:
-        return ComputePlan(asked_for[0])
-    others = {name: one for name, one in known.items() if one.policy.metadata.uid not in waiting}
-    due = [(timing.due, name) for name, one in others.items() if (timing := read_due(one, ordered, now)) and timing.due]
+    plans_not_waiting = [plan for plan in ordered if plan.metadata.uid not in waiting]
+    running_plans = [plan for plan in plans_not_waiting if plan.phase is PlanPhase.RUNNING]
+    approved_plans = [plan for plan in plans_not_waiting if may_begin(plan)]
+    requested_plans = [plan for plan in plans_not_waiting if may_be_filled(plan)]
+    if running_plans or approved_plans:
+        return ResumePlan([*running_plans, *approved_plans][0])
+    if requested_plans:
+        return ComputePlan(requested_plans[0])
+    policies_not_waiting = {
+        policy_name: parsed for policy_name, parsed in known.items() if parsed.policy.metadata.uid not in waiting
+    }
+    due = [
+        (timing.due, name)
+        for name, parsed in policies_not_waiting.items()
+        if (timing := read_due(parsed, ordered, now)) and timing.due
+    ]
     return RunPolicy(policy=min(due)[1], scheduled=min(due)[0]) if due else None
 
 
@@ -133,8 +139,8 @@ def read_due(known: ParsedPolicy, plans: Iterable[MigrationPlan], now: datetime)
     if schedule is None:
         return None
     timing = read_timing(schedule, schedule_base(known.policy, schedule, now), now)
-    own = [plan for plan in plans if plan.spec.policy == known.name]
-    if timing.due is not None and any(is_open(plan) for plan in own):
+    plans_of_policy = [plan for plan in plans if plan.spec.policy == known.name]
+    if timing.due is not None and any(is_open(plan) for plan in plans_of_policy):
         return Timing(None, timing.next_run)
     return timing
 
@@ -166,18 +172,18 @@ def schedule_base(policy: DeschedulerPolicy, schedule: Schedule, now: datetime) 
     Times before the present schedule was noted on the policy do not count: it did not hold then. An interval counts
     from the last run, and the first one is due when the policy is made.
     """
-    last, created = policy.status.last_scheduled_time, policy.metadata.creation_timestamp
-    ran_at = read_timestamp(last)
+    last_scheduled, created = policy.status.last_scheduled_time, policy.metadata.creation_timestamp
+    ran_at = read_timestamp(last_scheduled)
     created_at = read_timestamp(created) or now
     if isinstance(schedule, IntervalSchedule):
         return ran_at or created_at - schedule.interval
-    noted = policy.condition(SCHEDULED)
-    if noted is None:
+    condition = policy.condition(SCHEDULED)
+    if condition is None:
         return created_at
-    since = read_timestamp(noted.last_transition_time)
-    if noted.status != _TRUE or noted.message != schedule.text or since is None:
+    scheduled_since = read_timestamp(condition.last_transition_time)
+    if condition.status != _TRUE or condition.message != schedule.text or scheduled_since is None:
         return now
-    return since if ran_at is None else max(since, ran_at)
+    return scheduled_since if ran_at is None else max(scheduled_since, ran_at)
 
 
 def plans_to_end(
@@ -188,13 +194,13 @@ def plans_to_end(
     Those that can never be carried out have Failed; those that were aborted, were not approved in time, or are of no
     valid policy, are Aborted.
     """
-    waiting = [plan for plan in plans if plan.spec.mode is not None and is_unbegun(plan)]
-    faults = ((plan, plan.fault) for plan in waiting)
-    faulty = (
+    unbegun_plans = [plan for plan in plans if plan.spec.mode is not None and is_unbegun(plan)]
+    faults = ((plan, plan.fault) for plan in unbegun_plans)
+    faulty_plans = (
         PlanTermination(plan, f"Failed: {fault}", PlanPhase.FAILED) for plan, fault in faults if fault is not None
     )
-    found = ((plan, _why_ended(known, plan, now)) for plan in waiting if plan.fault is None)
-    return (*faulty, *(PlanTermination(plan, message) for plan, message in found if message))
+    endings = ((plan, _why_ended(known, plan, now)) for plan in unbegun_plans if plan.fault is None)
+    return (*faulty_plans, *(PlanTermination(plan, message) for plan, message in endings if message))
 
 
 def is_unbegun(plan: MigrationPlan) -> bool:
@@ -214,15 +220,15 @@ def _why_ended(known: Mapping[str, ParsedPolicy], plan: MigrationPlan, now: date
 
 def _why_not_run(known: ParsedPolicy | None, plan: MigrationPlan) -> str:
     """Return why nothing can be made of a plan of a policy, or of a drain that was asked for, else ""."""
-    name = plan.spec.policy
+    policy_name = plan.spec.policy
     try:
         if asked_drain(plan) is not None:
             return ""
     except InputError as error:
         return f"aborted: {error}"
     if known is None:
-        return f"aborted: there is no policy {name}"
-    return f"aborted: the policy {name} cannot be run: {known.run}" if isinstance(known.run, PolicyError) else ""
+        return f"aborted: there is no policy {policy_name}"
+    return f"aborted: the policy {policy_name} cannot be run: {known.run}" if isinstance(known.run, PolicyError) else ""
 
 
 def pause_until(
@@ -236,7 +242,7 @@ def pause_until(
 
     `also` are further such times.
     """
-    times = [timing.next_run for one in known if (timing := read_due(one, plans, now)) is not None]
+    times = [timing.next_run for parsed in known if (timing := read_due(parsed, plans, now)) is not None]
     times += [time for plan in plans if _waits(plan) and (time := read_timestamp(plan.spec.approve_before)) is not None]
     ahead = [(time - now) / timedelta(seconds=1) for time in (*times, *also) if time > now]
     return min([longest, *ahead])

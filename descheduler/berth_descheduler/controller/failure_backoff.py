@@ -42,16 +42,16 @@ class FailureBackoff:
 
     def note(self, uid: str, error: Exception, now: datetime) -> bool:
         """Record a failure and return whether a retry would repeat it."""
-        self._known = {key: one for key, one in self._known.items() if one.again_at > now - _REMEMBERED}
-        before, text = self._known.get(uid), f"{type(error).__name__}: {error}"
-        times = 1 if before is None else before.times + 1
+        self._known = {key: failure for key, failure in self._known.items() if failure.again_at > now - _REMEMBERED}
+        failure_before, text = self._known.get(uid), f"{type(error).__name__}: {error}"
+        times = 1 if failure_before is None else failure_before.times + 1
         # 401 and 403 are about the program's rights, which an administrator may mend, not about the plan.
-        passing = isinstance(error, RetryableError | ForbiddenError | UnauthorizedError)
-        permanent = 0 if passing else 1 + (before.permanent if before else 0)
+        may_pass = isinstance(error, RetryableError | ForbiddenError | UnauthorizedError)
+        permanent_failures = 0 if may_pass else 1 + (failure_before.permanent if failure_before else 0)
         pause = min(_FIRST_PAUSE * 2 ** min(times - 1, _LONGEST_DOUBLING), _LONGEST_PAUSE)
-        self._known[uid] = _Failure(text, now + pause, times, permanent)
-        same = before is not None and before.permanent > 0 and before.error == text
-        return permanent > 0 and (same or permanent >= _MOST_PERMANENT)
+        self._known[uid] = _Failure(text, now + pause, times, permanent_failures)
+        is_repeated = failure_before is not None and failure_before.permanent > 0 and failure_before.error == text
+        return permanent_failures > 0 and (is_repeated or permanent_failures >= _MOST_PERMANENT)
 
     def forget(self, uid: str) -> None:
         """Forget the failures of a plan or policy whose work went on."""
@@ -62,4 +62,4 @@ class FailureBackoff:
 
         The keys are uids.
         """
-        return {uid: one.again_at for uid, one in self._known.items() if one.again_at > now}
+        return {uid: failure.again_at for uid, failure in self._known.items() if failure.again_at > now}

@@ -102,11 +102,11 @@ class LeaderElector:
 
     def _serve(self, store: PolicyStore, wake_up: WakeUp) -> None:
         status_controller = StatusController(self._context, store, self._metrics, wake_up.event())
-        client, own = self._context.client, self._context.defaults.cycle.namespace
+        client, own_namespace = self._context.client, self._context.defaults.cycle.namespace
         leading = Leading(
             client=client,
             clock=self._context.clock,
-            picture=Picture(client, own),
+            picture=Picture(client, own_namespace),
             known_policies=store.known,
             known_plans=store.plans,
             show_kept_nodes=self._metrics.keep_nodes,
@@ -118,8 +118,8 @@ class LeaderElector:
                 target=status_controller.work_until, args=(self._is_over,), name="status_controller", daemon=True
             ),
             *(
-                threading.Thread(target=work.work_until, args=(self._is_over,), name=name, daemon=True)
-                for name, work in works
+                threading.Thread(target=work.work_until, args=(self._is_over,), name=thread_name, daemon=True)
+                for thread_name, work in works
                 if work is not None
             ),
             threading.Thread(target=_wake_at_end, args=(self._is_over, wake_up.wake), name="end", daemon=True),

@@ -16,13 +16,13 @@ def plans_over_history_limit(
     These are the oldest. Those from which a cool-down of pods still counts are kept.
     """
     surplus: list[MigrationPlan] = []
-    for name, one in known.items():
-        if isinstance(one.run, PolicyError):
+    for policy_name, parsed in known.items():
+        if isinstance(parsed.run, PolicyError):
             continue
-        rest = one.run.cycle.pod_cool_down
-        over = [plan for plan in plans if plan.spec.policy == name and not is_open(plan)]
-        over.sort(key=_age, reverse=True)
-        surplus += [plan for plan in over[one.run.plans_kept :] if _ended_before(plan, now - rest)]
+        cool_down = parsed.run.cycle.pod_cool_down
+        ended_plans = [plan for plan in plans if plan.spec.policy == policy_name and not is_open(plan)]
+        ended_plans.sort(key=_age, reverse=True)
+        surplus += [plan for plan in ended_plans[parsed.run.plans_kept :] if _ended_before(plan, now - cool_down)]
     return tuple(surplus)
 
 
@@ -36,10 +36,12 @@ def expired_plans(
     """
     if retention is None:
         return ()
-    rests = (one.run.cycle.pod_cool_down for one in known.values() if not isinstance(one.run, PolicyError))
-    before = now - max([retention, *rests])
-    over = (plan for plan in plans if plan.spec.policy not in known and not is_open(plan))
-    return tuple(plan for plan in over if _ended_before(plan, before))
+    cool_downs = (
+        parsed.run.cycle.pod_cool_down for parsed in known.values() if not isinstance(parsed.run, PolicyError)
+    )
+    oldest_kept = now - max([retention, *cool_downs])
+    ended_plans = (plan for plan in plans if plan.spec.policy not in known and not is_open(plan))
+    return tuple(plan for plan in ended_plans if _ended_before(plan, oldest_kept))
 
 
 def _age(plan: MigrationPlan) -> tuple[str, int]:
@@ -52,5 +54,5 @@ def _age(plan: MigrationPlan) -> tuple[str, int]:
 
 
 def _ended_before(plan: MigrationPlan, time: datetime) -> bool:
-    ended = read_timestamp(plan.status.completion_time) or read_timestamp(plan.metadata.creation_timestamp)
-    return ended is None or ended <= time
+    ended_at = read_timestamp(plan.status.completion_time) or read_timestamp(plan.metadata.creation_timestamp)
+    return ended_at is None or ended_at <= time

@@ -62,7 +62,7 @@ def build_observed_patch(status: DeschedulerPolicyStatus) -> dict[str, Any]:
     """
     body = msgspec.to_builtins(status)
     names = ("observedGeneration", "nextRunTime", "warnings", "conditions")
-    return {"status": {name: body.get(name) for name in names}}
+    return {"status": {field_name: body.get(field_name) for field_name in names}}
 
 
 def build_conditions(known: ParsedPolicy, now: datetime) -> tuple[Condition, ...]:
@@ -70,8 +70,8 @@ def build_conditions(known: ParsedPolicy, now: datetime) -> tuple[Condition, ...
 
     The time of a condition stays while it says the same.
     """
-    said = {VALID: _valid(known), SCHEDULED: _scheduled(known), EFFECTIVE: _effective(known)}
-    return tuple(_condition(known, type_, *parts, now) for type_, parts in said.items() if parts is not None)
+    condition_parts = {VALID: _valid(known), SCHEDULED: _scheduled(known), EFFECTIVE: _effective(known)}
+    return tuple(_condition(known, type_, *parts, now) for type_, parts in condition_parts.items() if parts is not None)
 
 
 def _effective(known: ParsedPolicy) -> tuple[bool | None, str, str] | None:
@@ -82,11 +82,11 @@ def _effective(known: ParsedPolicy) -> tuple[bool | None, str, str] | None:
     if status.last_verdict == FAILED:
         return None, EffectiveReason.RUN_FAILED.value, "the last run failed"
     reasons = [_why_hindered(restriction.reason) for restriction in status.restrictions]
-    first = next((reason for reason in reasons if reason is not None), None)
-    if status.last_verdict != Verdict.NOTHING_TO_MOVE.value or first is None:
+    first_reason = next((reason for reason in reasons if reason is not None), None)
+    if status.last_verdict != Verdict.NOTHING_TO_MOVE.value or first_reason is None:
         return True, EffectiveReason.UNHINDERED.value, "no limit and no name kept the last run from moving pods"
     messages = (restriction.message for restriction in status.restrictions if _why_hindered(restriction.reason))
-    return False, first.value, " ".join(messages)
+    return False, first_reason.value, " ".join(messages)
 
 
 def _why_hindered(reason: RestrictionReason) -> EffectiveReason | None:
@@ -137,18 +137,22 @@ def _condition(
 
     A schedule noted for the first time holds since the policy was made.
     """
-    metadata, before = known.policy.metadata, known.policy.condition(type_)
-    since, status = format_timestamp(now), "Unknown" if truth is None else str(truth)
-    if before is None and type_ == SCHEDULED:
-        since = metadata.creation_timestamp or since
-    elif before is not None and (before.status, before.reason) == (status, reason) and _holds(before, message):
-        since = before.last_transition_time
+    metadata, condition_before = known.policy.metadata, known.policy.condition(type_)
+    transition_time, status = format_timestamp(now), "Unknown" if truth is None else str(truth)
+    if condition_before is None and type_ == SCHEDULED:
+        transition_time = metadata.creation_timestamp or transition_time
+    elif (
+        condition_before is not None
+        and (condition_before.status, condition_before.reason) == (status, reason)
+        and _holds(condition_before, message)
+    ):
+        transition_time = condition_before.last_transition_time
     return Condition(
         type=type_,
         status=status,
         reason=reason,
         message=message,
-        last_transition_time=since,
+        last_transition_time=transition_time,
         observed_generation=metadata.generation,
     )
 
@@ -200,23 +204,26 @@ def build_failure_patch(message: str, *, begun: datetime, scheduled: datetime | 
 
 def fragmentation_status(found: Plan, at: datetime) -> FragmentationStatus:
     """Return how the pods lay over the nodes before a plan."""
-    before = found.before
+    fragmentation_before = found.before
     return FragmentationStatus(
         measured_at=format_timestamp(at),
-        nodes=len(before.nodes),
-        empty_nodes=len(before.empty_nodes),
-        resources=_resource_uses(before),
-        shapes=tuple(ShapeRoom(shape=write_shape(shape), room=before.fits(shape)) for shape in before.usual_shapes),
+        nodes=len(fragmentation_before.nodes),
+        empty_nodes=len(fragmentation_before.empty_nodes),
+        resources=_resource_uses(fragmentation_before),
+        shapes=tuple(
+            ShapeRoom(shape=write_shape(shape), room=fragmentation_before.fits(shape))
+            for shape in fragmentation_before.usual_shapes
+        ),
     )
 
 
 def _resource_uses(before: Fragmentation) -> tuple[ResourceUse, ...]:
     return tuple(
         ResourceUse(
-            resource=name,
-            requested_ratio=f"{float(before.utilisation(name)):.4f}",
-            largest_free=format_amount(name, max(0, before.largest_free(name))),
-            free=format_amount(name, before.free(name)),
+            resource=resource,
+            requested_ratio=f"{float(before.utilisation(resource)):.4f}",
+            largest_free=format_amount(resource, max(0, before.largest_free(resource))),
+            free=format_amount(resource, before.free(resource)),
         )
-        for name in before.resources
+        for resource in before.resources
     )

@@ -117,15 +117,15 @@ class Runner:
         """
         self._sweep_when_due(frozenset(self._store.known()))
         now = self._context.clock.now()
-        known, plans, waiting = self._store.known(), self._store.plans(), self._backoff.waiting(now)
-        work = choose_task(known, plans, now, waiting)
+        policies, plans, retry_times = self._store.known(), self._store.plans(), self._backoff.waiting(now)
+        work = choose_task(policies, plans, now, retry_times)
         if work is None:
-            return pause_until(known.values(), plans, now, _LONGEST_PAUSE_SECONDS, also=waiting.values())
+            return pause_until(policies.values(), plans, now, _LONGEST_PAUSE_SECONDS, also=retry_times.values())
         try:
             assignment = self._assign(work)
         except Exception as error:
             # What cannot even be read is no reason to keep the others waiting.
-            self._backoff.note(_uid_of(work, known), error, now)
+            self._backoff.note(_uid_of(work, policies), error, now)
             raise
         if assignment is None:
             # What was seen is not what is there any more; the change is on its way to us.
@@ -156,8 +156,8 @@ class Runner:
         """
         if plan.phase is not PlanPhase.RUNNING and not may_begin(plan):
             return None
-        known = self._policy_of(plan)
-        run = None if known is None else known.run
+        parsed_policy = self._policy_of(plan)
+        run = None if parsed_policy is None else parsed_policy.run
         if not isinstance(run, PolicyRun) and plan.phase is not PlanPhase.RUNNING and asked_drain(plan) is None:
             return None
         plan_settings = choose_plan_settings(plan, run, self._context.defaults, self._context.clock.now())
@@ -165,40 +165,47 @@ class Runner:
             settings=plan_settings.settings,
             planner=plan_settings.planner,
             perform=lambda cycle: cycle.resume(plan, plan_settings.blocked_reason),
-            policy=None if known is None else known.policy,
+            policy=None if parsed_policy is None else parsed_policy.policy,
             plan=plan,
         )
 
     def _assign_request(self, plan: MigrationPlan) -> Assignment | None:
-        known = self._policy_of(plan)
+        parsed_policy = self._policy_of(plan)
         if not may_be_filled(plan) or plan.spec.mode is None:
             return None
         if (drain := asked_drain(plan)) is not None:
-            chosen = requested_drain_settings(plan, drain, self._context.defaults, self._context.clock.now())
-            return Assignment(chosen.settings, chosen.planner, perform=lambda cycle: cycle.run(plan), plan=plan)
-        if known is None or isinstance(known.run, PolicyError):
+            drain_settings = requested_drain_settings(plan, drain, self._context.defaults, self._context.clock.now())
+            return Assignment(
+                drain_settings.settings, drain_settings.planner, perform=lambda cycle: cycle.run(plan), plan=plan
+            )
+        if parsed_policy is None or isinstance(parsed_policy.run, PolicyError):
             return None
         return Assignment(
-            settings=known.run.settings(plan.spec.mode, plan.spec.trigger),
-            planner=known.run.planner_at(self._context.clock.now()),
+            settings=parsed_policy.run.settings(plan.spec.mode, plan.spec.trigger),
+            planner=parsed_policy.run.planner_at(self._context.clock.now()),
             perform=lambda cycle: cycle.run(plan),
-            policy=known.policy,
+            policy=parsed_policy.policy,
             plan=plan,
         )
 
     def _assign_policy(self, policy: DeschedulerPolicy) -> Assignment | None:
-        known, now, plans = self._context.read(policy), self._context.clock.now(), self._store.plans()
-        timing = read_due(known, plans, now)
-        if timing is None or timing.due is None or isinstance(known.run, PolicyError) or known.schedule is None:
+        parsed_policy, now, plans = self._context.read(policy), self._context.clock.now(), self._store.plans()
+        timing = read_due(parsed_policy, plans, now)
+        if (
+            timing is None
+            or timing.due is None
+            or isinstance(parsed_policy.run, PolicyError)
+            or parsed_policy.schedule is None
+        ):
             return None
         if was_made(policy, timing.due, plans):
             self._write(policy, {"status": {"lastScheduledTime": format_timestamp(timing.due)}})
             return None
-        settings = known.run.settings(known.run.mode, known.schedule.reason.value)
+        settings = parsed_policy.run.settings(parsed_policy.run.mode, parsed_policy.schedule.reason.value)
         started, scheduled = now.strftime("%Y%m%d-%H%M%S"), format_timestamp(timing.due)
         return Assignment(
             settings=replace(settings, plan_name=scheduled_plan_name(started, policy.metadata.uid, scheduled)),
-            planner=known.run.planner_at(now),
+            planner=parsed_policy.run.planner_at(now),
             perform=lambda cycle: cycle.run(),
             policy=policy,
             scheduled=timing.due,
@@ -225,7 +232,7 @@ class Runner:
 
         None where the run failed, which is reported, or where another run holds the Lease.
         """
-        begun, settings = self._context.clock.now(), assignment.settings
+        begun_at, settings = self._context.clock.now(), assignment.settings
         if not self._lease.acquire(0):  # a run by hand, or of a leader that is no more; the Lease tells when it is over
             return None
         keys = {telemetry.KEY_POLICY: settings.policy, telemetry.KEY_TRIGGER: settings.trigger}
@@ -241,25 +248,25 @@ class Runner:
                 outcome = assignment.perform(cycle)
         except BerthError as error:
             _LOG.error(telemetry.WORK_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
-            self._record_failure(assignment, begun, error, str(error))
+            self._record_failure(assignment, begun_at, error, str(error))
             return None
         except Exception as error:  # noqa: BLE001 - a mistake with one policy must not end the service of the others
             _LOG.exception(telemetry.WORK_FAILED, **keys)
-            self._record_failure(assignment, begun, error, f"{type(error).__name__}: {error}")
+            self._record_failure(assignment, begun_at, error, f"{type(error).__name__}: {error}")
             return None
         finally:
             self._lease.release()
         self._backoff.forget(assignment.uid)
         if outcome.verdict is not Verdict.LEASE_HELD and not _is_unbegun(outcome):
-            self._report_outcome(assignment, begun, outcome)
+            self._report_outcome(assignment, begun_at, outcome)
         return outcome
 
     def _report_outcome(self, assignment: Assignment, begun: datetime, outcome: Outcome) -> None:
         self._metrics.run_ended(assignment.settings.policy, outcome.verdict.value)
         if assignment.policy is None:
             return
-        found = self._metrics.found
-        patch = build_outcome_patch(outcome, begun=begun, scheduled=assignment.scheduled, found=found)
+        proposed_plan = self._metrics.found
+        patch = build_outcome_patch(outcome, begun=begun, scheduled=assignment.scheduled, found=proposed_plan)
         self._write(assignment.policy, patch)
         self._context.record_event(
             assignment.policy, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean
@@ -315,28 +322,28 @@ class Runner:
 
     def _sweep(self) -> None:
         """Remove taints and marks that no run needs any more, and give released pods back."""
-        running = {plan.metadata.name for plan in self._store.plans() if plan.phase is PlanPhase.RUNNING}
-        stray = left_over_nodes(self._context.client, running)
-        released = any(released_pods(self._context.client, running, self._context.clock.now()))
-        if (stray or released or self._swept_at is None) and self._lease.acquire(0):
+        running_plans = {plan.metadata.name for plan in self._store.plans() if plan.phase is PlanPhase.RUNNING}
+        stray_nodes = left_over_nodes(self._context.client, running_plans)
+        released = any(released_pods(self._context.client, running_plans, self._context.clock.now()))
+        if (stray_nodes or released or self._swept_at is None) and self._lease.acquire(0):
             try:
                 seconds = self._context.defaults.cycle.adoption_seconds
                 recover_plans(self._context.client, self._context.clock, seconds)
             finally:
                 self._lease.release()
-        client, known = self._context.client, self._store.known()
-        own = self._context.defaults.cycle.namespace
+        client, policies = self._context.client, self._store.known()
+        own_namespace = self._context.defaults.cycle.namespace
         sweep_cooling_nodes(client, self._context.clock)
 
         def wanted(mark: FreedMark) -> FreedNodes:
-            return wanted_marks(known.get(mark.policy), mark)
+            return wanted_marks(policies.get(mark.policy), mark)
 
         waits = self._context.defaults.cycle.execution.timeouts
-        if freed := settle_freed_nodes(
+        if freed_nodes := settle_freed_nodes(
             client, self._context.clock, self._store.plans(), end_seconds=waits.end_seconds, wanted=wanted
         ):
-            self._metrics.nodes_freed(freed)
-        sweep_freed_nodes(client, Picture(client, own).snapshot, wanted)
+            self._metrics.nodes_freed(freed_nodes)
+        sweep_freed_nodes(client, Picture(client, own_namespace).snapshot, wanted)
 
 
 def wanted_marks(known: ParsedPolicy | None, mark: FreedMark) -> FreedNodes:

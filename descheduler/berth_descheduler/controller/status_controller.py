@@ -62,16 +62,20 @@ class StatusController:
 
     def pass_once(self) -> bool:
         """Reconcile everything once; return whether all of it worked."""
-        known, plans, now = self._store.known(), self._store.plans(), self._context.clock.now()
-        invalid = sum(isinstance(one.run, PolicyError) for one in known.values())
-        self._metrics.show({name: one.policy.status for name, one in known.items()}, invalid=invalid)
-        chores = [partial(self._write_status, one, plans) for one in known.values()]
-        chores += [partial(self._end, ending) for ending in plans_to_end(known, plans, now)]
+        policies, plans, now = self._store.known(), self._store.plans(), self._context.clock.now()
+        invalid = sum(isinstance(parsed.run, PolicyError) for parsed in policies.values())
+        self._metrics.show(
+            {policy_name: parsed.policy.status for policy_name, parsed in policies.items()}, invalid=invalid
+        )
+        chores = [partial(self._write_status, parsed, plans) for parsed in policies.values()]
+        chores += [partial(self._end, ending) for ending in plans_to_end(policies, plans, now)]
         chores += [partial(self._fail, plan) for plan in unreadable_plans(plans)]
-        forgotten = expired_plans(known, plans, now, self._context.plan_retention)
-        chores += [partial(self._delete, plan) for plan in (*plans_over_history_limit(known, plans, now), *forgotten)]
-        failed = [chore for chore in chores if not _attempt(chore)]
-        return not failed
+        forgotten = expired_plans(policies, plans, now, self._context.plan_retention)
+        chores += [
+            partial(self._delete, plan) for plan in (*plans_over_history_limit(policies, plans, now), *forgotten)
+        ]
+        failed_chores = [chore for chore in chores if not _attempt(chore)]
+        return not failed_chores
 
     def _write_status(self, known: ParsedPolicy, plans: tuple[MigrationPlan, ...]) -> None:
         """Write a policy's status where it changed.
@@ -84,16 +88,19 @@ class StatusController:
             return
         body = build_observed_patch(status)
         self._context.client.merge_patch(DESCHEDULER_POLICIES, policy.metadata.name, body, subresource="status")
-        before = policy.condition(VALID)
-        after = next(condition for condition in status.conditions if condition.type == VALID)
-        if before is not None and (before.status, before.message) == (after.status, after.message):
+        valid_before = policy.condition(VALID)
+        valid_after = next(condition for condition in status.conditions if condition.type == VALID)
+        if valid_before is not None and (valid_before.status, valid_before.message) == (
+            valid_after.status,
+            valid_after.message,
+        ):
             return
-        if after.status == "True" and before is not None:
-            self._context.record_event(policy, PolicyEventReason.VALID, after.message, bad=False)
-        elif after.status != "True":
-            keys = {telemetry.KEY_POLICY: policy.metadata.name, telemetry.KEY_MESSAGE: after.message}
+        if valid_after.status == "True" and valid_before is not None:
+            self._context.record_event(policy, PolicyEventReason.VALID, valid_after.message, bad=False)
+        elif valid_after.status != "True":
+            keys = {telemetry.KEY_POLICY: policy.metadata.name, telemetry.KEY_MESSAGE: valid_after.message}
             _LOG.warning(telemetry.POLICY_INVALID, **keys)
-            self._context.record_event(policy, PolicyEventReason.INVALID, after.message, bad=True)
+            self._context.record_event(policy, PolicyEventReason.INVALID, valid_after.message, bad=True)
 
     def _end(self, ending: PlanTermination) -> None:
         if not self._store.is_in_progress(ending.plan.metadata.name):

@@ -49,18 +49,18 @@ class ServiceContext:
 
     def read(self, policy: DeschedulerPolicy) -> ParsedPolicy:
         """Return a policy with its run or what is wrong with it."""
-        found: PolicyRun | PolicyError
+        run: PolicyRun | PolicyError
         try:
             refuse_unreadable("DeschedulerPolicy", policy.metadata)
-            found = read_policy(policy, self.defaults, self.registry)
+            run = read_policy(policy, self.defaults, self.registry)
         except PolicyError as error:
-            found = error
+            run = error
         except InputError as error:
-            found = PolicyError([error])
+            run = PolicyError([error])
         except Exception as error:  # noqa: BLE001 - a plugin that fails at one policy must not stop the others
-            said = f"not readable: {type(error).__name__}: {error}"
-            found = PolicyError([InputError("spec", None, "a policy that its plugins can read", said=said)])
-        return ParsedPolicy(policy, found)
+            text = f"not readable: {type(error).__name__}: {error}"
+            run = PolicyError([InputError("spec", None, "a policy that its plugins can read", said=text)])
+        return ParsedPolicy(policy, run)
 
     def record_event(self, policy: DeschedulerPolicy, reason: PolicyEventReason, message: str, *, bad: bool) -> None:
         """Record an event on a policy."""
@@ -144,13 +144,13 @@ class PolicyStore:
 
     def known(self) -> dict[str, ParsedPolicy]:
         """Return the policies by name; each generation is read once."""
-        found = _by_name(self._policies)
+        policies = _by_name(self._policies)
         with self._lock:
-            reads = {key: self._read[key] for policy in found if (key := _key(policy)) in self._read}
-            for policy in found:
+            reads = {key: self._read[key] for policy in policies if (key := _key(policy)) in self._read}
+            for policy in policies:
                 reads.setdefault(_key(policy), self._context.read(policy))
             self._read = reads
-            return {policy.metadata.name: ParsedPolicy(policy, reads[_key(policy)].run) for policy in found}
+            return {policy.metadata.name: ParsedPolicy(policy, reads[_key(policy)].run) for policy in policies}
 
     def plans(self) -> tuple[MigrationPlan, ...]:
         """Return the plans in the order of their names."""
@@ -174,7 +174,7 @@ class PolicyStore:
 
 
 def _by_name(store: Store[T]) -> tuple[T, ...]:
-    return tuple(sorted(store.objects(), key=lambda one: one.metadata.name))
+    return tuple(sorted(store.objects(), key=lambda stored_object: stored_object.metadata.name))
 
 
 def _key(policy: DeschedulerPolicy) -> tuple[str, int]:

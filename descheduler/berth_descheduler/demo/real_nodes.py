@@ -67,39 +67,39 @@ class RealDemoResult:
 def run_real_demo(sandbox: Sandbox, narrator: Narrator) -> RealDemoResult:
     """Run applications on the real nodes of a sandbox, consolidate them, and return what their client has seen."""
     with connect(kubeconfig=str(sandbox.kubeconfig), user_agent="berth-demo") as client:
-        wanted = sum(_APPLICATIONS.values())
+        wanted_pods = sum(_APPLICATIONS.values())
         _create_applications(client)
-        _wait(f"{wanted} pods are ready", lambda: len(_ready_pods(client)) == wanted)
-        before = measure_cluster(read_live_snapshot(client), PLANNER_SETTINGS)
+        _wait(f"{wanted_pods} pods are ready", lambda: len(_ready_pods(client)) == wanted_pods)
+        fragmentation_before = measure_cluster(read_live_snapshot(client), PLANNER_SETTINGS)
         applications = " and ".join(_APPLICATIONS)
-        narrator.say(f"{wanted} pods of {applications} run in containers on {_spread(client)}, behind one Service")
+        narrator.say(f"{wanted_pods} pods of {applications} run in containers on {_spread(client)}, behind one Service")
         with ServiceCaller(client, sandbox.real_nodes, namespace=_NAMESPACE, service=_SERVICE) as caller:
-            _wait("the client asks every pod", lambda: caller.report().requests > wanted)
+            _wait("the client asks every pod", lambda: caller.report().requests > wanted_pods)
             narrator.say("a client asks every ready endpoint, all the time")
             started = time.monotonic()
-            planned = plan(read_live_snapshot(client), PLANNER_SETTINGS)
-            freed, moves = len(planned.freed_nodes), len(planned.moves)
-            narrator.say(f"{moves} moves free {freed} of {len(before.nodes)} nodes")
-            found = run_services(sandbox, client, narrator)
+            proposed_plan = plan(read_live_snapshot(client), PLANNER_SETTINGS)
+            freed_nodes, move_count = len(proposed_plan.freed_nodes), len(proposed_plan.moves)
+            narrator.say(f"{move_count} moves free {freed_nodes} of {len(fragmentation_before.nodes)} nodes")
+            carried_out_plan = run_services(sandbox, client, narrator)
             seconds = time.monotonic() - started
-            _wait(f"{wanted} pods are ready, and none is ending", lambda: len(_pods(client)) == wanted)
+            _wait(f"{wanted_pods} pods are ready, and none is ending", lambda: len(_pods(client)) == wanted_pods)
             after = measure_cluster(read_live_snapshot(client), PLANNER_SETTINGS)
             narrator.say(f"now they run on {_spread(client)}")
         report = caller.report()
-    states = [move.state for move in found.status.moves] if found else []
+    states = [move.state for move in carried_out_plan.status.moves] if carried_out_plan else []
     return RealDemoResult(
         nodes=len(after.nodes),
-        freed_nodes=len(set(after.empty_nodes) - set(before.empty_nodes)),
+        freed_nodes=len(set(after.empty_nodes) - set(fragmentation_before.empty_nodes)),
         moves=len(states),
         landed_on_target=sum(state is MoveState.LANDED for state in states),
-        pods=wanted,
+        pods=wanted_pods,
         requests=report.requests,
         failed=len(report.failures),
         failures=report.failures[:_SHOWN_FAILURES],
         fewest_endpoints=report.fewest_endpoints,
         seconds=round(seconds, 1),
-        plan=found.metadata.name if found else "",
-        outcome=found.status.message if found else "nothing to move",
+        plan=carried_out_plan.metadata.name if carried_out_plan else "",
+        outcome=carried_out_plan.status.message if carried_out_plan else "nothing to move",
     )
 
 
@@ -131,9 +131,9 @@ def _create_applications(client: KubeClient) -> None:
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
     _wait(f"pods can be made in {_NAMESPACE}", lambda: _has_account(client))
     client.create(SERVICES, build_service(), namespace=_NAMESPACE)
-    for name, replicas in _APPLICATIONS.items():
-        client.create(PDBS, build_budget(name), namespace=_NAMESPACE)
-        client.create(DEPLOYMENTS, build_deployment(name, replicas), namespace=_NAMESPACE)
+    for application, replicas in _APPLICATIONS.items():
+        client.create(PDBS, build_budget(application), namespace=_NAMESPACE)
+        client.create(DEPLOYMENTS, build_deployment(application, replicas), namespace=_NAMESPACE)
 
 
 def _has_account(client: KubeClient) -> bool:

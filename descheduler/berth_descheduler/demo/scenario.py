@@ -53,7 +53,7 @@ _SETTLE_SECONDS: Final = 30.0
 
 
 class Narrator(Protocol):
-    """Who tells people how the demo goes."""
+    """Tells people how the demo goes."""
 
     def say(self, line: str) -> None:
         """Tell that a step has begun or ended."""
@@ -116,22 +116,33 @@ def run_demo(sandbox: Sandbox, *, seed: int, narrator: Narrator) -> DemoRun:
     with connect(kubeconfig=str(sandbox.kubeconfig), user_agent="berth-demo") as client:
         filled = fill_cluster(client, seed=seed, progress=narrator.say)
         started = time.monotonic()
-        planned = plan(read_live_snapshot(client), PLANNER_SETTINGS)
-        before = planned.before
-        narrator.show_nodes(f"before: {len(before.empty_nodes)} of {len(before.nodes)} nodes are empty", before)
-        _show_plan(planned, narrator)
-        found = run_services(sandbox, client, narrator)
+        proposed_plan = plan(read_live_snapshot(client), PLANNER_SETTINGS)
+        fragmentation_before = proposed_plan.before
+        narrator.show_nodes(
+            f"before: {len(fragmentation_before.empty_nodes)} of {len(fragmentation_before.nodes)} nodes are empty",
+            fragmentation_before,
+        )
+        _show_plan(proposed_plan, narrator)
+        carried_out_plan = run_services(sandbox, client, narrator)
         seconds = time.monotonic() - started
-        running, pending = _wait_for_pods(client, filled.pods)
+        running_pods, pending_pods = _wait_for_pods(client, filled.pods)
         after = measure_cluster(read_live_snapshot(client), PLANNER_SETTINGS)
         narrator.show_nodes(f"after: {len(after.empty_nodes)} of {len(after.nodes)} nodes are empty", after)
-    result = _result(planned, after, found, wanted=filled.pods, running=running, pending=pending, seconds=seconds)
-    return DemoRun(result, planned, found, after)
+    result = _result(
+        proposed_plan,
+        after,
+        carried_out_plan,
+        wanted=filled.pods,
+        running=running_pods,
+        pending=pending_pods,
+        seconds=seconds,
+    )
+    return DemoRun(result, proposed_plan, carried_out_plan, after)
 
 
 def _show_plan(planned: Plan, narrator: Narrator) -> None:
-    freed, moves = len(planned.freed_nodes), len(planned.moves)
-    narrator.say(f"{_GOAL.name} finds {moves} moves in {planned.waves} waves that free {freed} nodes")
+    freed_count, moves = len(planned.freed_nodes), len(planned.moves)
+    narrator.say(f"{_GOAL.name} finds {moves} moves in {planned.waves} waves that free {freed_count} nodes")
     if planned.quality is not None:
         narrator.say(judge_plan(planned))
 
@@ -146,18 +157,18 @@ def run_services(sandbox: Sandbox, client: KubeClient, narrator: Narrator) -> Mi
         deadline = time.monotonic() + _LONGEST_RUN_SECONDS
         while descheduler.exit_code is None:
             operator.require_running()
-            found = _latest_plan(client)
-            if found is not None:
-                narrator.show_moves(found)
+            latest_plan = _latest_plan(client)
+            if latest_plan is not None:
+                narrator.show_moves(latest_plan)
             if time.monotonic() > deadline:
                 break
             time.sleep(_POLL_SECONDS)
-        found = _latest_plan(client)
-        if found is None and descheduler.exit_code:
+        latest_plan = _latest_plan(client)
+        if latest_plan is None and descheduler.exit_code:
             descheduler.require_running()
-        if found is not None:
-            narrator.show_moves(found)
-        return found
+        if latest_plan is not None:
+            narrator.show_moves(latest_plan)
+        return latest_plan
 
 
 @contextmanager
@@ -198,7 +209,7 @@ def _program(module: str) -> list[str]:
 
 def _latest_plan(client: KubeClient) -> MigrationPlan | None:
     plans = client.list(MIGRATION_PLANS, type=MigrationPlan).items
-    return max(plans, key=lambda found: found.metadata.creation_timestamp or "", default=None)
+    return max(plans, key=lambda migration_plan: migration_plan.metadata.creation_timestamp or "", default=None)
 
 
 def _wait_for_pods(client: KubeClient, wanted: int) -> tuple[int, int]:
@@ -208,12 +219,12 @@ def _wait_for_pods(client: KubeClient, wanted: int) -> tuple[int, int]:
     """
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
-        pods = [p for p in client.list(PODS, type=Pod).items if p.metadata.namespace in NAMESPACE_NAMES]
-        living = [pod for pod in pods if not pod.is_terminating]
-        running = sum(pod.is_ready for pod in living)
-        pending = len(living) - running
-        if (running, pending) == (wanted, 0) or time.monotonic() > deadline:
-            return running, pending
+        pods = [pod for pod in client.list(PODS, type=Pod).items if pod.metadata.namespace in NAMESPACE_NAMES]
+        living_pods = [pod for pod in pods if not pod.is_terminating]
+        running_pods = sum(pod.is_ready for pod in living_pods)
+        pending_pods = len(living_pods) - running_pods
+        if (running_pods, pending_pods) == (wanted, 0) or time.monotonic() > deadline:
+            return running_pods, pending_pods
         time.sleep(_POLL_SECONDS)
 
 
@@ -306,10 +317,10 @@ class ConsoleNarrator:
             self._task = self._progress.add_task("moving pods", total=len(moves))
         states = [move.state for move in found.status.moves]
         self._progress.update(self._task, completed=sum(state is MoveState.LANDED for state in states))
-        begun = [m.wave for m, state in zip(moves, states, strict=False) if state is not MoveState.PENDING]
-        wave = max(begun, default=-1)
+        begun_waves = [move.wave for move, state in zip(moves, states, strict=False) if state is not MoveState.PENDING]
+        wave = max(begun_waves, default=-1)
         if wave > self._waves_told:
             size = sum(move.wave == wave for move in moves)
             places = f"{size} place{'' if size == 1 else 's'}"
-            self.say(f"wave {wave} of {max(m.wave for m in moves)}: {places} reserved before any eviction")
+            self.say(f"wave {wave} of {max(move.wave for move in moves)}: {places} reserved before any eviction")
             self._waves_told = wave

@@ -132,15 +132,15 @@ class Stage:
         **spec: Any,  # noqa: ANN401 - fields of a pod
     ) -> None:
         """Create pods without a controller that request the same."""
-        for name in names:
-            self.client.create(PODS, _pod(name, requests, annotations, **spec), namespace=namespace)
+        for pod_name in names:
+            self.client.create(PODS, _pod(pod_name, requests, annotations, **spec), namespace=namespace)
 
     def wait_for_gate(self, namespace: str) -> None:
         """Wait until the API server gates new pods, which it does a moment after a webhook was registered."""
 
         def is_gated() -> bool:
-            made = self.client.create(PODS, _pod("dry", _PART), namespace=namespace, dry_run=True, type=Pod)
-            return any(gate.name == QUEUE_GATE for gate in made.spec.scheduling_gates)
+            created_pod = self.client.create(PODS, _pod("dry", _PART), namespace=namespace, dry_run=True, type=Pod)
+            return any(gate.name == QUEUE_GATE for gate in created_pod.spec.scheduling_gates)
 
         self.wait(f"new pods in {namespace} are gated", is_gated)
 
@@ -151,14 +151,14 @@ class Stage:
             fences = self.client.list(
                 PODS, namespace=DEFAULT_NAMESPACE, label_selector=STANDING_FENCE_LABEL, type=Pod
             ).items
-            return any(one.spec.node_name == node and not one.is_terminating for one in fences)
+            return any(fence.spec.node_name == node and not fence.is_terminating for fence in fences)
 
         self.wait(f"a fence stands on {node}", stands)
 
     def end_pods(self, namespace: str, names: Sequence[str]) -> None:
         """Let pods end, as if their work were done."""
-        for name in names:
-            self.client.delete(PODS, name, namespace=namespace, grace_seconds=0)
+        for pod_name in names:
+            self.client.delete(PODS, pod_name, namespace=namespace, grace_seconds=0)
 
     def running(self, namespace: str, prefix: str) -> tuple[Pod, ...]:
         """Return the running pods whose names begin so."""
@@ -202,7 +202,7 @@ def play_scene(name: str, sandbox: Sandbox, narrator: Narrator) -> SceneResult:
 
 
 def _names(prefix: str, count: int) -> tuple[str, ...]:
-    return tuple(f"{prefix}{number}" for number in range(count))
+    return tuple(f"{prefix}{pod_number}" for pod_number in range(count))
 
 
 # --- window ----------------------------------------------------------------------------------------------------------
@@ -219,29 +219,29 @@ _HUNGRY: Final = 8
 
 def play_window(stage: Stage) -> str:
     """A ReservationWindow has ten places ready before its start, while everything else is full."""
-    idle, ending, *others = (f"node-{number:03d}" for number in range(SCENES["window"].nodes))
+    idle_node, ending_node, *other_nodes = (f"node-{node_number:03d}" for node_number in range(SCENES["window"].nodes))
     stage.make_namespace(_BATCH)
-    short = _names("short-", _LOW_PER_NODE)
+    short_names = _names("short-", _LOW_PER_NODE)
     runtime = {"volcano.sh/maximum-runtime": f"{_RUNTIME_SECONDS}s"}
-    stage.create_pods(_BATCH, short, _LOW, runtime, nodeName=ending)
-    for node in others:
+    stage.create_pods(_BATCH, short_names, _LOW, runtime, nodeName=ending_node)
+    for node in other_nodes:
         stage.create_pods(_BATCH, _names(f"long-{node}-", _LOW_PER_NODE), _LOW, nodeName=node)
-    stage.wait("the low pods run", lambda: len(stage.running(_BATCH, "")) == _LOW_PER_NODE * (1 + len(others)))
+    stage.wait("the low pods run", lambda: len(stage.running(_BATCH, "")) == _LOW_PER_NODE * (1 + len(other_nodes)))
     ends_at = time.monotonic() + _RUNTIME_SECONDS
-    stage.say(f"{idle} is idle; {ending} is full of pods that say they run for {_RUNTIME_SECONDS} s at most;")
-    stage.say(f"{len(others)} more nodes are full of pods that run for days and must not be preempted")
+    stage.say(f"{idle_node} is idle; {ending_node} is full of pods that say they run for {_RUNTIME_SECONDS} s at most;")
+    stage.say(f"{len(other_nodes)} more nodes are full of pods that run for days and must not be preempted")
 
     start = _create_window(stage)
     stage.say(f"a ReservationWindow is to have 32 cpu for {_PLACES} pods at {format_timestamp(start)},")
     stage.say("and reserves up to 2h before; so it does now")
     stage.wait("the window holds what is idle", lambda: _held(stage) >= _PLACES // 2)
-    stage.wait_for_fence(ending)
-    stage.say(f"{_held(stage)} places are held on {idle}; the others wait for {ending}, which is fenced")
+    stage.wait_for_fence(ending_node)
+    stage.say(f"{_held(stage)} places are held on {idle_node}; the others wait for {ending_node}, which is fenced")
     stage.create_pods(_BATCH, _names("hungry-", _HUNGRY), _LOW)
     stage.say(f"{_HUNGRY} hungry pods come, which want whatever becomes free")
     stage.wait("the short pods have done their work", lambda: time.monotonic() >= ends_at)
-    stage.end_pods(_BATCH, short)
-    stage.say(f"the pods on {ending} have ended")
+    stage.end_pods(_BATCH, short_names)
+    stage.say(f"the pods on {ending_node} have ended")
     stage.wait("all places are held", lambda: _held(stage) == _PLACES)
     stage.require("the window has not begun", _read_window(stage).status.state == WindowState.RESERVING)
     stage.say(f"all {_PLACES} places are held before the start; the pods come, and may be early")
@@ -250,13 +250,13 @@ def play_window(stage: Stage) -> str:
     stage.create_pods(_BATCH, _names("nightly-", _PLACES), {"cpu": "3200m", "memory": "6Gi"}, reserveable)
     seconds = stage.wait("the ten pods run", lambda: len(stage.running(_BATCH, "nightly-")) == _PLACES)
     nodes = {pod.spec.node_name for pod in stage.running(_BATCH, "nightly-")}
-    stage.require(f"they run on {idle} and {ending}", nodes == {idle, ending})
+    stage.require(f"they run on {idle_node} and {ending_node}", nodes == {idle_node, ending_node})
     stage.require("no hungry pod got in", not stage.running(_BATCH, "hungry-"))
-    kept = len(stage.running(_BATCH, "long-"))
-    stage.require("no pod was preempted or moved", kept == _LOW_PER_NODE * len(others))
+    running_pods = len(stage.running(_BATCH, "long-"))
+    stage.require("no pod was preempted or moved", running_pods == _LOW_PER_NODE * len(other_nodes))
     return (
         f"{_PLACES} pods ran {seconds:.1f} s after they came in a full cluster: their places were held by the clock, "
-        f"{_HUNGRY} hungry pods got none of them, and none of {kept} other pods was preempted or moved."
+        f"{_HUNGRY} hungry pods got none of them, and none of {running_pods} other pods was preempted or moved."
     )
 
 
@@ -270,8 +270,12 @@ def _create_window(stage: Stage) -> datetime:
         "podNumToReserve": _PLACES,
         "resources": {"cpu": "32", "memory": "64Gi"},
     }
-    head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "ReservationWindow", "metadata": {"name": "nightly"}}
-    stage.client.create(RESERVATION_WINDOWS, {**head, "spec": spec}, namespace=_BATCH)
+    manifest_head = {
+        "apiVersion": "berth.volcano.sh/v1alpha1",
+        "kind": "ReservationWindow",
+        "metadata": {"name": "nightly"},
+    }
+    stage.client.create(RESERVATION_WINDOWS, {**manifest_head, "spec": spec}, namespace=_BATCH)
     return start
 
 
@@ -280,7 +284,7 @@ def _read_window(stage: Stage) -> ReservationWindow:
 
 
 def _held(stage: Stage) -> int:
-    return sum(one.held for one in _read_window(stage).status.active)
+    return sum(occurrence.held for occurrence in _read_window(stage).status.active)
 
 
 # --- starving --------------------------------------------------------------------------------------------------------
@@ -294,7 +298,7 @@ _WAITS_SECONDS: Final = 5.0
 
 def play_starving(stage: Stage) -> str:
     """A pod that wants a whole node gets one beside small pods that come and go."""
-    (node,) = (f"node-{number:03d}" for number in range(SCENES["starving"].nodes))
+    (node,) = (f"node-{node_number:03d}" for node_number in range(SCENES["starving"].nodes))
     stage.make_namespace(_TEAM)
     _run_small(stage, "pod-1", "pod-2", "pod-3")
     stage.create_pods(_TEAM, ["pod-4"], _LARGE)
@@ -309,7 +313,9 @@ def play_starving(stage: Stage) -> str:
     stage.wait_for_fence(node)
     stage.say(f"a policy with StarvingJobs keeps {node} for pod-4 until pods there have ended")
     stage.create_pods(_TEAM, ["pod-6", "pod-7"], _SMALL)
-    stage.wait("pod-6 and pod-7 fit nowhere", lambda: all(_is_refused(stage, f"pod-{n}") for n in (6, 7)))
+    stage.wait(
+        "pod-6 and pod-7 fit nowhere", lambda: all(_is_refused(stage, f"pod-{pod_number}") for pod_number in (6, 7))
+    )
     stage.end_pods(_TEAM, ["pod-2", "pod-3"])
     stage.say("pod-6 and pod-7 come, pod-2 and pod-3 end: there is room for both, and the fence keeps them off")
     until = time.monotonic() + _WAITS_SECONDS
@@ -341,8 +347,8 @@ def _is_refused(stage: Stage, name: str) -> bool:
 
 
 def _phases(stage: Stage) -> list[ReservationPhase]:
-    listed = stage.client.list(RESERVATIONS, namespace=_TEAM, label_selector=STARVING_JOB_LABEL).items
-    return [Reservation.read(one).phase for one in listed]
+    raw_reservations = stage.client.list(RESERVATIONS, namespace=_TEAM, label_selector=STARVING_JOB_LABEL).items
+    return [Reservation.read(raw_reservation).phase for raw_reservation in raw_reservations]
 
 
 def _policy_for_starving_jobs() -> dict[str, Any]:
@@ -368,29 +374,32 @@ _PARTS: Final = 8
 
 def play_queues(stage: Stage) -> str:
     """A queue keeps its guarantee though another one asks for everything."""
-    for name, spec in ((_WEB, {}), (_ML, {"guarantee": {"resource": {"memory": _GUARANTEED}}})):
-        stage.make_namespace(name)
-        selector = {"matchLabels": {"kubernetes.io/metadata.name": name}}
-        head = {"apiVersion": QUEUE_API_VERSION, "kind": QUEUE_KIND, "metadata": {"name": name}}
-        stage.client.create(QUEUES, {**head, "spec": {"namespaceSelector": selector, **spec}})
+    for queue_name, spec in ((_WEB, {}), (_ML, {"guarantee": {"resource": {"memory": _GUARANTEED}}})):
+        stage.make_namespace(queue_name)
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": queue_name}}
+        manifest_head = {"apiVersion": QUEUE_API_VERSION, "kind": QUEUE_KIND, "metadata": {"name": queue_name}}
+        stage.client.create(QUEUES, {**manifest_head, "spec": {"namespaceSelector": selector, **spec}})
     stage.wait("both queues are enforced", lambda: all(_is_enforced(stage, name) for name in (_WEB, _ML)))
     stage.say(f"queue {_ML} is guaranteed {_GUARANTEED} of the memory, queue {_WEB} nothing")
-    for name in (_WEB, _ML):
-        stage.wait_for_gate(name)
-    kept = _PARTS // 4
+    for queue_name in (_WEB, _ML):
+        stage.wait_for_gate(queue_name)
+    quota = _PARTS // 4
     stage.create_pods(_WEB, _names("web-", _PARTS), _PART)
-    stage.wait(f"all but {kept} of {_PARTS} run", lambda: len(stage.running(_WEB, "web-")) == _PARTS - kept)
-    stage.wait("the queue says what waits", lambda: _queue(stage, _WEB).status.waiting == kept)
-    stage.say(f"{_WEB} asks for everything: {_PARTS - kept} pods run, and {kept} wait behind the gate")
-    stage.create_pods(_ML, _names("ml-", kept), _PART)
-    seconds = stage.wait(f"the pods of {_ML} run", lambda: len(stage.running(_ML, "ml-")) == kept)
-    stage.require(f"{kept} of {_WEB} wait", len(stage.running(_WEB, "web-")) == _PARTS - kept)
-    stage.say(f"{kept} pods of {_ML} come and run {seconds:.1f} s later")
-    stage.end_pods(_ML, _names("ml-", kept))
+    stage.wait(
+        f"all but {quota} of {_PARTS} run",
+        lambda: len(stage.running(_WEB, "web-")) == _PARTS - quota,
+    )
+    stage.wait("the queue says what waits", lambda: _queue(stage, _WEB).status.waiting == quota)
+    stage.say(f"{_WEB} asks for everything: {_PARTS - quota} pods run, and {quota} wait behind the gate")
+    stage.create_pods(_ML, _names("ml-", quota), _PART)
+    seconds = stage.wait(f"the pods of {_ML} run", lambda: len(stage.running(_ML, "ml-")) == quota)
+    stage.require(f"{quota} of {_WEB} wait", len(stage.running(_WEB, "web-")) == _PARTS - quota)
+    stage.say(f"{quota} pods of {_ML} come and run {seconds:.1f} s later")
+    stage.end_pods(_ML, _names("ml-", quota))
     stage.client.merge_patch(QUEUES, _ML, {"spec": {"suspend": True}})
     stage.wait(f"all of {_WEB} run", lambda: len(stage.running(_WEB, "web-")) == _PARTS)
     return (
-        f"{kept} pods of queue {_ML} ran {seconds:.1f} s after they were created, on what is guaranteed to it, though "
+        f"{quota} pods of queue {_ML} ran {seconds:.1f} s after they were created, on what is guaranteed to it, though "
         f"queue {_WEB} had asked for all; once {_ML} was switched off, the rest of {_WEB} ran, too."
     )
 
@@ -400,8 +409,8 @@ def _queue(stage: Stage, name: str) -> GatedQueue:
 
 
 def _is_enforced(stage: Stage, name: str) -> bool:
-    found = _queue(stage, name).condition(QueueCondition.ENFORCED)
-    return found is not None and found.status == "True"
+    condition = _queue(stage, name).condition(QueueCondition.ENFORCED)
+    return condition is not None and condition.status == "True"
 
 
 # --- lent ------------------------------------------------------------------------------------------------------------
@@ -416,7 +425,7 @@ _MOVED_SECONDS: Final = 180.0
 
 def play_lent(stage: Stage) -> str:
     """A lent node opens to preemptable pods, these make room for others by it, and it is empty after it has closed."""
-    usual, lent = (f"node-{number:03d}" for number in range(SCENES["lent"].nodes))
+    usual, lent = (f"node-{node_number:03d}" for node_number in range(SCENES["lent"].nodes))
     stage.make_namespace(_NIGHT)
     _lend(stage, lent)
     _deploy_preemptable(stage, "batch", 2)
@@ -431,18 +440,18 @@ def play_lent(stage: Stage) -> str:
     stage.wait("nightly runs on the lent node", lambda: _nodes_of(stage, "nightly") == {lent: 1})
     stage.require("urgent waits", not stage.running(_NIGHT, "urgent"))
     stage.say(f"the zone opens: nightly runs on {lent}, and urgent waits on, as it is not preemptable")
-    kept = {pod.metadata.uid for pod in stage.running(_NIGHT, "api")}
+    uids_before = {pod.metadata.uid for pod in stage.running(_NIGHT, "api")}
     stage.client.create(DESCHEDULER_POLICIES, _policy_for_lent_nodes())
     stage.wait("urgent runs", lambda: _nodes_of(stage, "urgent") == {usual: 1}, seconds=_MOVED_SECONDS)
     stage.wait("batch runs again", lambda: _nodes_of(stage, "batch") == {lent: 2}, seconds=_MOVED_SECONDS)
-    stage.require("no other pod was touched", kept == {pod.metadata.uid for pod in stage.running(_NIGHT, "api")})
+    stage.require("no other pod was touched", uids_before == {pod.metadata.uid for pod in stage.running(_NIGHT, "api")})
     stage.say(f"a policy with LentNodes moves batch from {usual} to {lent}, and urgent runs in its place")
 
     stage.end_pods(_NIGHT, ["api-1", "api-2", "urgent"])
     _switch(stage, ZoneState.SUSPENDED, suspend=True)
     stage.say("the work of the others is done, and the zone closes")
-    back = {usual: 3}
-    stage.wait("all have left", lambda: _nodes_of(stage, "batch", "nightly") == back, seconds=_MOVED_SECONDS)
+    expected_counts = {usual: 3}
+    stage.wait("all have left", lambda: _nodes_of(stage, "batch", "nightly") == expected_counts, seconds=_MOVED_SECONDS)
     stage.wait("the zone says that its node is empty", lambda: _zone(stage).status.pods == 0)
     return (
         f"{lent} took preemptable pods only while it was open: one that waited, and two that made room for another pod "
@@ -454,8 +463,8 @@ def _lend(stage: Stage, node: str) -> None:
     """Put a node into a zone that is closed, and wait for its fence."""
     stage.client.merge_patch(NODES, node, {"metadata": {"labels": {REVOCABLE_ZONE_LABEL: _YARN}}})
     spec = {"windows": ["0:00-24:00"], "suspend": True}
-    head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "RevocableZone", "metadata": {"name": _YARN}}
-    stage.client.create(REVOCABLE_ZONES, {**head, "spec": spec})
+    manifest_head = {"apiVersion": "berth.volcano.sh/v1alpha1", "kind": "RevocableZone", "metadata": {"name": _YARN}}
+    stage.client.create(REVOCABLE_ZONES, {**manifest_head, "spec": spec})
     _wait_for_zone(stage, ZoneState.SUSPENDED)
 
 
@@ -469,7 +478,10 @@ def _wait_for_zone(stage: Stage, want: ZoneState) -> None:
 
     def is_reached() -> bool:
         status = _zone(stage).status
-        return status.state == want and {one.type: one.status for one in status.conditions}.get("Fenced") == "True"
+        return (
+            status.state == want
+            and {condition.type: condition.status for condition in status.conditions}.get("Fenced") == "True"
+        )
 
     stage.wait(f"the zone is {want} and fenced", is_reached)
 
@@ -490,15 +502,15 @@ def _deploy_preemptable(stage: Stage, name: str, replicas: int) -> None:
 
 def _nodes_of(stage: Stage, *prefixes: str) -> dict[str, int]:
     """Return how many pods with these names run and stay on each node."""
-    running = (pod for prefix in prefixes for pod in stage.running(_NIGHT, prefix))
-    return dict(Counter(pod.spec.node_name for pod in running if not pod.is_terminating))
+    running_pods = (pod for prefix in prefixes for pod in stage.running(_NIGHT, prefix))
+    return dict(Counter(pod.spec.node_name for pod in running_pods if not pod.is_terminating))
 
 
 def _refused(stage: Stage, prefix: str) -> bool:
     """Return whether a scheduler has refused all pods whose names begin so."""
     pods = stage.client.list(PODS, namespace=_NIGHT, type=Pod).items
-    found = [pod.condition("PodScheduled") for pod in pods if pod.metadata.name.startswith(prefix)]
-    return bool(found) and set(found) == {"False"}
+    statuses = [pod.condition("PodScheduled") for pod in pods if pod.metadata.name.startswith(prefix)]
+    return bool(statuses) and set(statuses) == {"False"}
 
 
 def _policy_for_lent_nodes() -> dict[str, Any]:

@@ -72,10 +72,10 @@ def make_demo_snapshot(nodes: int = NODES, seed: int = SEED) -> Snapshot:
     chance = random.Random(seed)  # noqa: S311 - makes an example, guards nothing
     names = tuple(f"node-{index:02}" for index in range(nodes))
     apps = tuple(_draw_apps(chance, nodes))
-    placed = _place(chance, apps, names)
+    placements = _place(chance, apps, names)
     return Snapshot(
-        nodes=tuple(_build_node(name) for name in names),
-        pods=tuple(_build_pod(app, index, node) for app, index, node in placed if index < app.kept),
+        nodes=tuple(_build_node(node_name) for node_name in names),
+        pods=tuple(_build_pod(app, index, node) for app, index, node in placements if index < app.kept),
         workloads=tuple(_build_replica_set(app) for app in apps),
         namespaces=(Namespace(metadata=ObjectMeta(name=NAMESPACE, uid=_uid("namespace", NAMESPACE))),),
     )
@@ -86,14 +86,16 @@ def _draw_apps(chance: random.Random, nodes: int) -> Iterator[_App]:
 
     It is then as full as it was before some of them shrank.
     """
-    left = nodes * ResourceAmounts.from_quantities(_NODE).get("cpu") * _FILLED_PERCENT // 100
-    number = 0
-    while left > 0:
+    cpu_left = nodes * ResourceAmounts.from_quantities(_NODE).get("cpu") * _FILLED_PERCENT // 100
+    app_number = 0
+    while cpu_left > 0:
         requests, replicas = chance.choice(_SIZES), chance.randint(2, _MOST_REPLICAS)
         shrinks = chance.randrange(_SCALED_DOWN_EVERY) == 0
-        app = _App(f"app-{number:03}", requests, replicas, max(1, replicas // _SCALED_DOWN_TO) if shrinks else replicas)
-        left -= app.amounts.get("cpu") * replicas
-        number += 1
+        app = _App(
+            f"app-{app_number:03}", requests, replicas, max(1, replicas // _SCALED_DOWN_TO) if shrinks else replicas
+        )
+        cpu_left -= app.amounts.get("cpu") * replicas
+        app_number += 1
         yield app
 
 
@@ -102,15 +104,17 @@ def _place(chance: random.Random, apps: tuple[_App, ...], names: tuple[str, ...]
 
     A stock scheduler chooses so in a large cluster.
     """
-    whole = ResourceAmounts.from_quantities(_NODE)
-    free = dict.fromkeys(names, whole)
+    node_capacity = ResourceAmounts.from_quantities(_NODE)
+    free_amounts = dict.fromkeys(names, node_capacity)
     pods = [(app, index) for app in apps for index in range(app.replicas)]
     chance.shuffle(pods)
     for app, index in pods:
-        seen = (*chance.sample(names, min(_SEEN_NODES, len(names))), *names)
-        roomy = [name for name in seen if app.amounts.fits_within(free[name])][:_SEEN_NODES]
-        node = max(roomy, key=lambda name: (_room(free[name], whole), name))
-        free[node] = free[node].minus(app.amounts)
+        candidate_nodes = (*chance.sample(names, min(_SEEN_NODES, len(names))), *names)
+        roomy_nodes = [node_name for node_name in candidate_nodes if app.amounts.fits_within(free_amounts[node_name])][
+            :_SEEN_NODES
+        ]
+        node = max(roomy_nodes, key=lambda node_name: (_room(free_amounts[node_name], node_capacity), node_name))
+        free_amounts[node] = free_amounts[node].minus(app.amounts)
         yield app, index, node
 
 
@@ -119,7 +123,7 @@ def _room(free: ResourceAmounts, whole: ResourceAmounts) -> Fraction:
 
     LeastAllocated scores it so.
     """
-    return sum((Fraction(free.get(name), whole.get(name)) for name in ("cpu", "memory")), Fraction(0)) / 2
+    return sum((Fraction(free.get(resource), whole.get(resource)) for resource in ("cpu", "memory")), Fraction(0)) / 2
 
 
 def _build_node(name: str) -> Node:
@@ -140,16 +144,16 @@ def _build_replica_set(app: _App) -> Workload:
 
 
 def _build_pod(app: _App, index: int, node: str) -> Pod:
-    name = f"{app.name}-{index:02}"
+    pod_name = f"{app.name}-{index:02}"
     owner = OwnerReference(
         api_version="apps/v1", kind="ReplicaSet", name=app.name, uid=_uid("replicaset", app.name), controller=True
     )
     requests = ResourceRequirements(requests=app.amounts.to_quantities())
     return Pod(
         metadata=ObjectMeta(
-            name=name,
+            name=pod_name,
             namespace=NAMESPACE,
-            uid=_uid("pod", name),
+            uid=_uid("pod", pod_name),
             labels={"app": app.name},
             owner_references=(owner,),
         ),

@@ -234,30 +234,40 @@ class PluginSet:
     def reads(self) -> tuple[ObjectKind, ...]:
         """Return the kinds that the plugins read beside those of a snapshot, sorted."""
         enabled = (self.balance, *self.filters, *self.pre_eviction_filters, *self.deschedule)
-        return tuple(sorted({kind for one in enabled for kind in reads_of(one.plugin)}))
+        return tuple(sorted({kind for enabled_plugin in enabled for kind in reads_of(enabled_plugin.plugin)}))
 
     def refusing(self, view: ClusterView) -> Refusing:
         """Return what asks all filters about a pod.
 
         Raises `InputError` where their arguments do not fit the cluster.
         """
-        return _all_of([(one.name, _made(one.name, one.plugin.filter, view)) for one in self.filters])
+        return _all_of(
+            [
+                (enabled_plugin.name, _made(enabled_plugin.name, enabled_plugin.plugin.filter, view))
+                for enabled_plugin in self.filters
+            ]
+        )
 
     def refusing_eviction(self, view: ClusterView) -> Refusing:
         """Return what asks all pre-eviction filters; raises `InputError` as `refusing` does."""
         filters = self.pre_eviction_filters
-        return _all_of([(one.name, _made(one.name, one.plugin.pre_eviction_filter, view)) for one in filters])
+        return _all_of(
+            [
+                (enabled_plugin.name, _made(enabled_plugin.name, enabled_plugin.plugin.pre_eviction_filter, view))
+                for enabled_plugin in filters
+            ]
+        )
 
     def candidates(self, view: ClusterView) -> tuple[Enabled[Candidate], ...]:
         """Return the pods that deschedule plugins name, each once.
 
         Each comes with its plugin. Raises `PluginError`.
         """
-        found: dict[tuple[str, str], Enabled[Candidate]] = {}
-        for one in self.deschedule:
-            for candidate in _named_by(one, view):
-                found.setdefault((candidate.namespace, candidate.name), Enabled(one.name, candidate))
-        return tuple(found.values())
+        candidates: dict[tuple[str, str], Enabled[Candidate]] = {}
+        for enabled_plugin in self.deschedule:
+            for candidate in _named_by(enabled_plugin, view):
+                candidates.setdefault((candidate.namespace, candidate.name), Enabled(enabled_plugin.name, candidate))
+        return tuple(candidates.values())
 
 
 def _made(name: str, make: Callable[[ClusterView], PodFilter], view: ClusterView) -> PodFilter:
@@ -267,8 +277,8 @@ def _made(name: str, make: Callable[[ClusterView], PodFilter], view: ClusterView
     except (InputError, RetryableError):
         raise
     except Exception as error:  # noqa: BLE001 - code of others
-        failed = failure_of(name, error)
-        return lambda _: (failed,)
+        failure = failure_of(name, error)
+        return lambda _: (failure,)
 
 
 def _all_of(filters: list[tuple[str, PodFilter]]) -> Refusing:
@@ -277,16 +287,16 @@ def _all_of(filters: list[tuple[str, PodFilter]]) -> Refusing:
 
         That is mostly nothing, of very many pods.
         """
-        found: tuple[Refusal, ...] = ()
-        for name, ask in filters:
+        refusals_of_pod: tuple[Refusal, ...] = ()
+        for plugin_name, ask in filters:
             try:
-                if said := ask(pod):
-                    found = (*found, *[_typed(name, objection) for objection in said])
+                if objections := ask(pod):
+                    refusals_of_pod = (*refusals_of_pod, *[_typed(plugin_name, objection) for objection in objections])
             except RetryableError:
                 raise
             except Exception as error:  # noqa: BLE001 - code of others
-                found = (*found, failure_of(name, error))
-        return found
+                refusals_of_pod = (*refusals_of_pod, failure_of(plugin_name, error))
+        return refusals_of_pod
 
     return refusals
 
@@ -306,12 +316,12 @@ def failure_of(name: str, error: Exception) -> Refusal:
 
 def _named_by(one: Enabled[DeschedulePlugin], view: ClusterView) -> tuple[Candidate, ...]:
     try:
-        found = tuple(one.plugin.deschedule(view))
+        candidates = tuple(one.plugin.deschedule(view))
     except InputError:
         raise
     except Exception as error:
         raise PluginError(f"the plugin {one.name} failed: {type(error).__name__}: {error}") from error
-    for candidate in found:
+    for candidate in candidates:
         if not isinstance(candidate, Candidate):
             raise PluginError(f"the plugin {one.name} named a {type(candidate).__name__}, not a Candidate")
-    return found
+    return candidates

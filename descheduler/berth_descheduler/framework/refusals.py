@@ -263,7 +263,7 @@ class Refusal:
     @property
     def sentences(self) -> str:
         """Return all that is said, for people."""
-        return "; ".join((self.message, *(one.message for one in self.also)))
+        return "; ".join((self.message, *(refusal.message for refusal in self.also)))
 
 
 class RefusedKind(StrEnum):
@@ -296,7 +296,7 @@ class Refused:
     @property
     def sentences(self) -> str:
         """Return all that is said, for people."""
-        return "; ".join((self.message, *(one.message for one in self.also)))
+        return "; ".join((self.message, *(refusal.message for refusal in self.also)))
 
     @classmethod
     def of_node(cls, node: str, refusal: Refusal) -> "Refused":

@@ -218,10 +218,10 @@ def _check_budget(budget: object) -> None:
     """Raise `TypeError` or `ValueError` for what is no budget."""
     if not isinstance(budget, Budget) or not isinstance(budget.refusal, Refusal):
         raise TypeError(f"budgets are of the type Budget with a Refusal, not {type(budget).__name__}")
-    for node, left in budget.left.items():
-        if type(left) is not int or abs(left) > MOST_OF_BUDGET:
+    for node, budget_left in budget.left.items():
+        if type(budget_left) is not int or abs(budget_left) > MOST_OF_BUDGET:
             raise ValueError(
-                f"what {node} has left of {budget.name} is {left!r}, not a whole number up to {MOST_OF_BUDGET}"
+                f"what {node} has left of {budget.name} is {budget_left!r}, not a whole number up to {MOST_OF_BUDGET}"
             )
 
 
@@ -248,5 +248,5 @@ def rules_of(plugins: PluginSet) -> tuple[Rule, ...]:
     """Return the rules that plugins hand over; a plugin that is enabled in several places is asked once."""
     enabled = (plugins.balance, *plugins.filters, *plugins.pre_eviction_filters, *plugins.deschedule)
     by_name = {plugin.name: plugin.plugin for plugin in enabled}
-    handing_over = ((name, plugin) for name, plugin in by_name.items() if isinstance(plugin, RulePlugin))
-    return tuple(GuardedRule(name, rule) for name, plugin in handing_over for rule in plugin.rules)
+    handing_over = ((plugin_name, plugin) for plugin_name, plugin in by_name.items() if isinstance(plugin, RulePlugin))
+    return tuple(GuardedRule(plugin_name, rule) for plugin_name, plugin in handing_over for rule in plugin.rules)

@@ -88,21 +88,21 @@ class _Watch:
             self._clock.sleep(_LOOK_SECONDS)
 
     def _read(self) -> Sequence[Lease]:
-        name = self._program.lease
+        lease_name = self._program.lease
         if self._namespace is None:
-            return self._client.list(LEASES, field_selector=f"metadata.name={name}", type=Lease).items
+            return self._client.list(LEASES, field_selector=f"metadata.name={lease_name}", type=Lease).items
         try:
-            return (self._client.get(LEASES, name, namespace=self._namespace, type=Lease),)
+            return (self._client.get(LEASES, lease_name, namespace=self._namespace, type=Lease),)
         except NotFoundError:
             return ()
 
     def _is_alive(self, lease: Lease) -> bool:
         renewed = lease.spec.renew_time
-        known = self._first.setdefault(lease.metadata.namespace, renewed)
+        first_renewal = self._first.setdefault(lease.metadata.namespace, renewed)
         if not lease.spec.holder_identity:
             return False
         age = self._age_seconds(lease)
-        return known != renewed or (age is not None and 0 <= age <= (lease.spec.lease_duration_seconds or 0))
+        return first_renewal != renewed or (age is not None and 0 <= age <= (lease.spec.lease_duration_seconds or 0))
 
     def _age_seconds(self, lease: Lease) -> float | None:
         """Return how long ago a Lease was renewed, by two clocks; None if it does not say it."""
@@ -132,16 +132,18 @@ class _Watch:
 
     def _in_words(self, leases: Sequence[Lease]) -> str:
         name, home = self._program.name, self._namespace
-        where = f" in the namespace {home}" if home else ""
+        namespace_text = f" in the namespace {home}" if home else ""
         if pods := [f"{pod.metadata.name} is {pod.status.phase}" for pod in self._pods()]:
             return (
-                f"no {name} is at work{where}, though its pod {first_few(pods, _NAMED)}: "
+                f"no {name} is at work{namespace_text}, though its pod {first_few(pods, _NAMED)}: "
                 f"kubectl --namespace {home} describe pods --selector {_COMPONENT}={self._program.component} says why"
             )
         if not leases:
             otherwise = ", or name Berth's namespace" if home else ""
-            return f"no {name} has ever run{where}: install Berth's chart{otherwise}"
+            return f"no {name} has ever run{namespace_text}: install Berth's chart{otherwise}"
         latest = max(lease.spec.renew_time or "" for lease in leases)
-        since = f" since {latest}" if latest else ""
+        since_text = f" since {latest}" if latest else ""
         homes = first_few(sorted({lease.metadata.namespace for lease in leases}), _NAMED)
-        return f"no {name} has been at work in the namespace {homes}{since}: see its Deployment there, and start it"
+        return (
+            f"no {name} has been at work in the namespace {homes}{since_text}: see its Deployment there, and start it"
+        )

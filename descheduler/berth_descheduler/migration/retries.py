@@ -13,8 +13,8 @@ def backoff_seconds(attempts: int, asked_for: float | None = None) -> float:
 
     It is at least what the server asks for.
     """
-    doubled = FIRST_BACKOFF_SECONDS * float(2 ** min(attempts, _LONGEST_DOUBLING))
-    return max(min(doubled, LONGEST_BACKOFF_SECONDS), asked_for or 0.0)
+    doubled_seconds = FIRST_BACKOFF_SECONDS * float(2 ** min(attempts, _LONGEST_DOUBLING))
+    return max(min(doubled_seconds, LONGEST_BACKOFF_SECONDS), asked_for or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,8 +88,8 @@ def _by_option(error: InputError, options: Mapping[str, Any]) -> InputError:
     option = _OPTIONS.get(field) or _OPTIONS.get(field.split(".")[0])
     if option is None:
         return error
-    given = options.get(_parameter(option))
-    value = given if option in _QUOTED_WHOLE else _typed(given, resource, error.value)
+    option_value = options.get(_parameter(option))
+    value = option_value if option in _QUOTED_WHOLE else _typed(option_value, resource, error.value)
     return InputError(option, value, _THRESHOLD.sub(_threshold_option, error.expected), said=error.said)
 
 
@@ -101,8 +101,8 @@ def _namespace_error(error: InputError, options: Mapping[str, Any]) -> InputErro
     for option, parameter in _NAMESPACE_OPTIONS.items():
         if error.value in options.get(parameter, ()):
             return InputError(option, error.value, error.expected)
-    excluded = ", ".join(options.get("exclude_namespace", ()))
-    return InputError("--exclude-namespace", excluded, "to be left out where --include-namespace is given")
+    excluded_namespaces = ", ".join(options.get("exclude_namespace", ()))
+    return InputError("--exclude-namespace", excluded_namespaces, "to be left out where --include-namespace is given")
 
 
 def _split_threshold(field: str) -> tuple[str, str]:
@@ -110,8 +110,8 @@ def _split_threshold(field: str) -> tuple[str, str]:
 
     Returns another field as it is, with "" for the resource.
     """
-    found = _THRESHOLD.fullmatch(field)
-    return (found[1], found[2]) if found else (field, "")
+    match = _THRESHOLD.fullmatch(field)
+    return (match[1], match[2]) if match else (field, "")
 
 
 def _threshold_option(found: re.Match[str]) -> str:
@@ -125,9 +125,9 @@ def _typed(given: object, resource: str, value: object) -> object:
     """
     if not resource or not isinstance(given, tuple):
         return value
-    named = [text for text in given if text.startswith(f"{resource}=")]
-    plain = [text for text in given if "=" not in text]
-    return next(iter((*named[-1:], *plain[-1:])), value)
+    texts_for_resource = [text for text in given if text.startswith(f"{resource}=")]
+    texts_for_all = [text for text in given if "=" not in text]
+    return next(iter((*texts_for_resource[-1:], *texts_for_all[-1:])), value)
 
 
 def option_of(parameter: str) -> str:
@@ -210,13 +210,13 @@ class GroupedCommand(OwnCommand):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, a section for each heading."""
-        found: dict[str, list[tuple[str, str]]] = {}
+        records: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
-                found.setdefault(getattr(parameter, "heading", _OTHERS), []).append(record)
-        for heading in sorted(found, key=_OTHERS.__eq__):
+                records.setdefault(getattr(parameter, "heading", _OTHERS), []).append(record)
+        for heading in sorted(records, key=_OTHERS.__eq__):
             with formatter.section(heading):
-                formatter.write_dl(found[heading])
+                formatter.write_dl(records[heading])
 
 
 def with_options(command: F, options: Sequence[Callable[[F], F]], heading: str = _OTHERS) -> F:
@@ -435,30 +435,34 @@ def _goal(options: dict[str, Any]) -> Goal[Any, Any]:
 
     Raises `InputError` for one that does not exist and for options of another one.
     """
-    implied = [needed for name, needed in _GOAL_OF_PARAMETER.items() if options[name]]
+    implied_goals = [needed_goal for name, needed_goal in _GOAL_OF_PARAMETER.items() if options[name]]
     if options["whole_nodes"] is False:
-        implied.append(_EITHER)
+        implied_goals.append(_EITHER)
     try:
-        default = next(iter(implied), DEFAULT_GOAL_OF_COMMANDS)
+        default = next(iter(implied_goals), DEFAULT_GOAL_OF_COMMANDS)
         goal = default if options["strategy"] is None else read_goal(options["strategy"])
     except InputError as error:
         raise InputError("--strategy", options["strategy"], f"one of {_OFFERED}") from error
-    for name, needed in _GOAL_OF_PARAMETER.items():
-        if options[name] and goal is not needed:
-            value = options[name][0] if isinstance(options[name], tuple) else options[name]
-            expected = f"--strategy {needed.option} beside it, not {goal.option}"
-            raise InputError(option_of(name), value, expected)
+    for parameter, goal_needed in _GOAL_OF_PARAMETER.items():
+        if options[parameter] and goal is not goal_needed:
+            value = options[parameter][0] if isinstance(options[parameter], tuple) else options[parameter]
+            expected = f"--strategy {goal_needed.option} beside it, not {goal.option}"
+            raise InputError(option_of(parameter), value, expected)
     if goal.whole_nodes not in {None, options["whole_nodes"]} and options["whole_nodes"] is not None:
-        given = "--whole-nodes" if options["whole_nodes"] else "--single-pods"
+        given_option = "--whole-nodes" if options["whole_nodes"] else "--single-pods"
         expected = f"--strategy {_EITHER.option} beside it, not {goal.option}"
-        raise InputError(given, None, expected, said="given")
+        raise InputError(given_option, None, expected, said="given")
     return goal
 
 
 def _args(options: dict[str, Any], goal: Goal[Any, Any]) -> dict[str, Any]:
     """Return the plugin's arguments as a policy has them."""
     resource = options["resource_type"]
-    own = {name: value for other in reversed(OFFERED_GOALS) for name, value in other.read_options(options).items()}
+    goal_options = {
+        field_name: value
+        for goal_offered in reversed(OFFERED_GOALS)
+        for field_name, value in goal_offered.read_options(options).items()
+    }
     return {
         "strategy": goal.name,
         "wholeNodes": options["whole_nodes"],
@@ -466,7 +470,7 @@ def _args(options: dict[str, Any], goal: Goal[Any, Any]) -> dict[str, Any]:
         "numberOfNodes": options["number_of_nodes"],
         "coolDownTime": options["cool_down"],
         "evictableNamespaces": _namespaces(options),
-        **own,
+        **goal_options,
         **_threshold_args(options, resource),
     }
 
@@ -512,11 +516,11 @@ def _threshold_args(options: dict[str, Any], resource: str) -> dict[str, dict[st
 
 def _thresholds(given: tuple[str, ...], resource: str, default: int) -> dict[str, str | int]:
     """Return thresholds given as `PERCENT` (of the resource type) or `RESOURCE=PERCENT`."""
-    found: dict[str, str | int] = {resource: default}
+    percentages: dict[str, str | int] = {resource: default}
     for text in given:
         name, separator, percentage = text.rpartition("=")
-        found[name if separator else resource] = percentage
-    return found
+        percentages[name if separator else resource] = percentage
+    return percentages
 
 
 def _namespaces(options: dict[str, Any]) -> dict[str, list[str]]:

@@ -35,13 +35,15 @@ def names_of(resource: Resource, read_as: type[Any] = _Named, takes: Callable[[A
     """Return the completion of the name of an object that a command takes; `read_as` has its metadata."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        found: list[str] = []
-        asking = threading.Thread(target=_ask, args=(context, resource, read_as, takes, found), daemon=True)
-        asking.start()
-        asking.join(LONGEST_SECONDS)
-        given = context.params.get(parameter.name or "") or ()
-        named = frozenset(given if isinstance(given, tuple) else ())
-        return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete) and name not in named]
+        names: list[str] = []
+        asking_thread = threading.Thread(target=_ask, args=(context, resource, read_as, takes, names), daemon=True)
+        asking_thread.start()
+        asking_thread.join(LONGEST_SECONDS)
+        given_names = context.params.get(parameter.name or "") or ()
+        names_given = frozenset(given_names if isinstance(given_names, tuple) else ())
+        return [
+            CompletionItem(name) for name in sorted(names) if name.startswith(incomplete) and name not in names_given
+        ]
 
     return complete
 
@@ -67,10 +69,10 @@ def _ask(
 
     Suppresses errors: a shell has no use for what went wrong.
     """
-    which = {name: context.params.get(name) for name in ("kubeconfig", "context")}
+    connection = {name: context.params.get(name) for name in ("kubeconfig", "context")}
     with (
         suppress(Exception),
-        connect(**which, user_agent="berth-completion", request_timeout=LONGEST_SECONDS) as client,
+        connect(**connection, user_agent="berth-completion", request_timeout=LONGEST_SECONDS) as client,
     ):
-        listed = client.within(LONGEST_SECONDS).list(resource, type=read_as)
-        found.extend(one.metadata.name for one in listed.items if takes(one))
+        object_list = client.within(LONGEST_SECONDS).list(resource, type=read_as)
+        found.extend(listed_object.metadata.name for listed_object in object_list.items if takes(listed_object))

@@ -59,7 +59,7 @@ def all_namespaces_option(command: F) -> F:
 
 def output_option(command: F) -> F:
     """Add `--output`, whose value is an `Output` for people or for documents."""
-    return _output_option(*(one for one in Output if one is not Output.NAME))(command)
+    return _output_option(*(output for output in Output if output is not Output.NAME))(command)
 
 
 def objects_output_option(command: F) -> F:
@@ -71,7 +71,7 @@ def _output_option(*outputs: Output) -> Callable[[F], F]:
     return click.option(
         "-o",
         "--output",
-        type=click.Choice([one.value for one in outputs]),
+        type=click.Choice([output.value for output in outputs]),
         default=Output.TABLE.value,
         show_default=True,
         callback=lambda _context, _parameter, value: Output(value),
@@ -106,7 +106,7 @@ def _escaped(text: str) -> str:
 
     These are delete and the second 32.
     """
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def to_yaml(described: object) -> str:

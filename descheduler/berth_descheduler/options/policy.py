@@ -47,7 +47,7 @@ _REPLANS: Final = Limits().max_replans
 
 moves_option: Final = click.option(
     "--moves",
-    type=click.Choice([one.value for one in MoveMethod]),
+    type=click.Choice([method.value for method in MoveMethod]),
     default=CycleSettings().moves.value,
     show_default=True,
     help="Surge: evict a Deployment's pod only once its replacement is available, where that is possible.",
@@ -119,13 +119,13 @@ def with_safety(settings: CycleSettings, options: dict[str, Any]) -> CycleSettin
 
 
 def _annotations(given: tuple[str, ...]) -> dict[str, str]:
-    found = {}
+    annotations = {}
     for text in given:
         key, separator, value = text.partition("=")
         if not key or not separator:
             raise InputError("--annotate-freed", text, "KEY=VALUE")
-        found[key] = value
-    return found
+        annotations[key] = value
+    return annotations
 
 
 # --- run options -----------------------------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ def run_options(command: F) -> F:
         click.option("--wait-for-approval", is_flag=True, help="Publish the plan and wait for `berth approve`."),
         click.option("--approval-timeout", default="10m", **duration, help="How long to wait for that."),
         *(
-            click.option(f"--{name}-timeout", default=_default_timeout(name), **duration, help=text)
-            for name, text in _TIMEOUTS.items()
+            click.option(f"--{timeout}-timeout", default=_default_timeout(timeout), **duration, help=text)
+            for timeout, text in _TIMEOUTS.items()
         ),
         click.option(
             "--max-duration",
@@ -187,7 +187,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
 
     Raises `InputError` naming the option.
     """
-    timeouts = {f"{name}_seconds": duration_option(options, f"{name}_timeout") for name in _TIMEOUTS}
+    timeouts = {f"{timeout}_seconds": duration_option(options, f"{timeout}_timeout") for timeout in _TIMEOUTS}
     settings = CycleSettings(
         execution=ExecutionSettings(
             timeouts=MoveTimeouts(**timeouts),
@@ -224,8 +224,10 @@ def drain_options(command: F) -> F:
     def run() -> None:
         """Carry the options of `berth run`."""
 
-    shared = [one for one in getattr(run_options(planner_options(run)), PARAMETERS) if one.name in _SHARED_WITH_RUN]
-    setattr(command, PARAMETERS, [*getattr(command, PARAMETERS, ()), *shared])
+    shared_options = [
+        option for option in getattr(run_options(planner_options(run)), PARAMETERS) if option.name in _SHARED_WITH_RUN
+    ]
+    setattr(command, PARAMETERS, [*getattr(command, PARAMETERS, ()), *shared_options])
     limits = [
         click.option(
             "--per-wave",
@@ -254,7 +256,7 @@ def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
 
     Raises `InputError` naming the option.
     """
-    evict_seconds, end_seconds = (duration_option(options, name) for name in ("evict_timeout", "end_timeout"))
+    evict_seconds, end_seconds = (duration_option(options, option) for option in ("evict_timeout", "end_timeout"))
     cycle = CycleSettings(
         execution=ExecutionSettings(
             timeouts=replace(MoveTimeouts(), evict_seconds=evict_seconds, end_seconds=end_seconds),
@@ -432,9 +434,9 @@ def capacity_settings(options: dict[str, Any]) -> "CapacitySettings":
     """Return what the options ask for; raises `InputError` naming the option."""
     from berth_descheduler.metrics import CapacitySettings  # noqa: PLC0415 - needs what only a service's extra brings
 
-    every = duration_option_or_none(options, "fragmentation_interval")
+    seconds_between = duration_option_or_none(options, "fragmentation_interval")
     try:
         shapes = tuple(map(read_shape, options["fragmentation_shape"]))
     except InputError as error:
         raise InputError(_SHAPE_OPTION, error.value, error.expected) from error
-    return CapacitySettings(every_seconds=every, shapes=shapes, namespace=options["namespace"])
+    return CapacitySettings(every_seconds=seconds_between, shapes=shapes, namespace=options["namespace"])

@@ -51,16 +51,16 @@ class _CoolDownOfNodes(Rule):
         return replace(self, _now=view.now, _run_began=run_began)
 
     def node_refusal(self, node: Node, use: NodeRole) -> Refusal | None:
-        last = node.metadata.annotations.get(self.annotation)
-        if use not in self.roles or self._now is None or last is None or self.span <= _NO_TIME:
+        moved_at_text = node.metadata.annotations.get(self.annotation)
+        if use not in self.roles or self._now is None or moved_at_text is None or self.span <= _NO_TIME:
             return None
         try:
-            moved_at = parse_timestamp(last)
+            moved_at = parse_timestamp(moved_at_text)
         except InputError:
-            return Refusal(RefusalReason.COOLING_DOWN, f"{self.annotation} is {last!r}, which is no time")
+            return Refusal(RefusalReason.COOLING_DOWN, f"{self.annotation} is {moved_at_text!r}, which is no time")
         is_over = self._now - moved_at >= self.span  # this way round no time is too late to be added to
         is_own = self._run_began is not None and moved_at >= self._run_began
-        return None if is_over or is_own else Refusal(RefusalReason.COOLING_DOWN, f"{self.moved} at {last}")
+        return None if is_over or is_own else Refusal(RefusalReason.COOLING_DOWN, f"{self.moved} at {moved_at_text}")
 
     def limits(self, snapshot: Snapshot) -> Iterator[RuleLimit]:
         if self.span and any(self.annotation in node.metadata.annotations for node in snapshot.nodes):

@@ -35,13 +35,13 @@ class DisruptionBudgets:
     def covering(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets whose selector selects a pod."""
         namespace, labels, asking = pod.metadata.namespace, pod.metadata.labels, self._asking
-        listed = [*asking.get((namespace,), ())]
+        budget_indices = [*asking.get((namespace,), ())]
         for pair in labels.items():
-            listed += asking.get((namespace, *pair), ())
-        if not listed:
+            budget_indices += asking.get((namespace, *pair), ())
+        if not budget_indices:
             return ()
-        found = (self._budgets[index] for index in sorted(listed))
-        return tuple(budget for budget in found if matches_labels(budget.spec.selector, labels))
+        asking_budgets = (self._budgets[index] for index in sorted(budget_indices))
+        return tuple(budget for budget in asking_budgets if matches_labels(budget.spec.selector, labels))
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Return why the API server would refuse to evict a pod now.
@@ -68,29 +68,35 @@ def with_surges(snapshot: Snapshot, but: Collection[str] = ()) -> Snapshot:
     budgets = snapshot.disruption_budgets
     if not budgets:
         return snapshot
-    known = DisruptionBudgets(budgets)
-    staying = (pod for pod in snapshot.pods if not has_deployment(pod) or pod.key in but)
-    kept = {budget_key(one) for pod in staying for one in known.covering(pod)}
+    budgets_by_label = DisruptionBudgets(budgets)
+    staying_pods = (pod for pod in snapshot.pods if not has_deployment(pod) or pod.key in but)
+    kept = {budget_key(covering_budget) for pod in staying_pods for covering_budget in budgets_by_label.covering(pod)}
     return dataclasses.replace(
-        snapshot, disruption_budgets=tuple(one if budget_key(one) in kept else _allowing_one(one) for one in budgets)
+        snapshot,
+        disruption_budgets=tuple(budget if budget_key(budget) in kept else _allowing_one(budget) for budget in budgets),
     )
 
 
 def pods_needing_surge(snapshot: Snapshot, moves: Iterable[PlannedMove]) -> tuple[Pod, ...]:
     """Return the moved pods that their budgets keep from being evicted first."""
-    known, named = DisruptionBudgets(snapshot.disruption_budgets), {f"{move.namespace}/{move.pod}" for move in moves}
-    refusals = ((pod, known.refusal(pod)) for pod in snapshot.pods if pod.key in named)
-    return tuple(pod for pod, why in refusals if why is not None and why.reason is RefusalReason.BUDGET_EXHAUSTED)
+    budgets, moved_keys = (
+        DisruptionBudgets(snapshot.disruption_budgets),
+        {f"{move.namespace}/{move.pod}" for move in moves},
+    )
+    refusals = ((pod, budgets.refusal(pod)) for pod in snapshot.pods if pod.key in moved_keys)
+    return tuple(
+        pod for pod, refusal in refusals if refusal is not None and refusal.reason is RefusalReason.BUDGET_EXHAUSTED
+    )
 
 
 def with_reasons_not_to_surge(refused: Iterable[Refused], reasons: Mapping[str, str]) -> tuple[Refused, ...]:
     """Return refusals that say of pods kept by their budgets why they do not surge instead."""
 
     def said(one: Refused) -> Refused:
-        why = reasons.get(f"{one.namespace}/{one.name}")
-        if why is None or one.reason is not RefusalReason.BUDGET_EXHAUSTED:
+        why_no_surge = reasons.get(f"{one.namespace}/{one.name}")
+        if why_no_surge is None or one.reason is not RefusalReason.BUDGET_EXHAUSTED:
             return one
-        return dataclasses.replace(one, message=f"{one.message}, and it cannot surge: {why}")
+        return dataclasses.replace(one, message=f"{one.message}, and it cannot surge: {why_no_surge}")
 
     return tuple(map(said, refused))
 
@@ -115,7 +121,7 @@ def _allowing_one(budget: PodDisruptionBudget) -> PodDisruptionBudget:
 def disruptions_allowed(budget: PodDisruptionBudget) -> int:
     """Return how many disruptions a budget allows now.
 
-    0 while its status is older than its spec.
+    It allows none while its status is older than its spec.
     """
     return 0 if _is_stale(budget) else max(0, budget.status.disruptions_allowed)
 

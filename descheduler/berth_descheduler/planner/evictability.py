@@ -75,9 +75,9 @@ def failing_refusal(job: Workload | None, active_pods: int) -> Refusal | None:
         return _refusal(f"the podFailurePolicy of its {name} does not ignore an eviction first of all")
     if spec.backoff_limit_per_index is not None or spec.backoff_limit is None:
         return _refusal(f"it is not known how many evictions its {name} outlives")
-    left = spec.backoff_limit - (job.status.failed or 0)
-    if left < _MOVES_OF_A_POD * active_pods:
-        text = f"its {name} outlives {max(0, left)} more failures, an eviction is one, and it has {active_pods} pods"
+    retries = spec.backoff_limit - (job.status.failed or 0)
+    if retries < _MOVES_OF_A_POD * active_pods:
+        text = f"its {name} outlives {max(0, retries)} more failures, an eviction is one, and it has {active_pods} pods"
         return _refusal(text)
     return None
 
@@ -88,7 +88,10 @@ def _ignores_evictions(rules: tuple[PodFailurePolicyRule, ...]) -> bool:
     The rule has to match the condition `DisruptionTarget`; rules before it that ignore something else do no harm.
     """
     for rule in rules:
-        if any(one.type == _DISRUPTION and one.status in {"", "True"} for one in rule.on_pod_conditions):
+        if any(
+            pod_condition.type == _DISRUPTION and pod_condition.status in {"", "True"}
+            for pod_condition in rule.on_pod_conditions
+        ):
             return rule.action == _IGNORE
         if rule.action != _IGNORE:
             return False
@@ -133,7 +136,7 @@ class Evictability:
         self._max_grace = max_grace
         self.budgets = DisruptionBudgets(snapshot.disruption_budgets)
         self._workloads = {_workload_key(workload): workload for workload in snapshot.workloads}
-        self._known_kinds = {(api_group(one.api_version), one.kind) for one in snapshot.workloads}
+        self._known_kinds = {(api_group(workload.api_version), workload.kind) for workload in snapshot.workloads}
         self._active = Counter(_maker_uid(pod) for pod in snapshot.pods if _is_active(pod))
         self._checks: tuple[Callable[[Pod], Refusals], ...] = (
             _kind_refusals,
@@ -153,13 +156,13 @@ class Evictability:
     def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
         """Return why a pod may not be moved, the main reason first.
 
-        Empty if it may.
+        The result is empty if it may be moved.
         """
-        found: tuple[Refusal, ...] = ()
+        refusals: tuple[Refusal, ...] = ()
         for check in self._checks:  # called for every pod, and mostly there is no refusal
-            if said := check(pod):
-                found = (*found, *said)
-        return found
+            if check_refusals := check(pod):
+                refusals = (*refusals, *check_refusals)
+        return refusals
 
     def _namespace_refusals(self, pod: Pod) -> Refusals:
         namespace = pod.metadata.namespace
@@ -197,9 +200,11 @@ class Evictability:
         name = f"{workload.kind} {workload.metadata.name}"
         if workload.metadata.deletion_timestamp is not None or workload.spec.suspend:
             return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, f"its {name} is being deleted or is suspended")
-        wanted = workload.spec.replicas
-        if wanted is not None and wanted < self._active[_maker_uid(pod)]:
-            text = f"its {name} wants {wanted} pods and has {self._active[_maker_uid(pod)]}, it would not make it again"
+        replicas = workload.spec.replicas
+        if replicas is not None and replicas < self._active[_maker_uid(pod)]:
+            text = (
+                f"its {name} wants {replicas} pods and has {self._active[_maker_uid(pod)]}, it would not make it again"
+            )
             return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
         return None
 
@@ -207,8 +212,8 @@ class Evictability:
         seconds = pod.spec.termination_grace_period_seconds
         if seconds is None or seconds <= self._max_grace.total_seconds():
             return ()
-        most = format_duration(self._max_grace)
-        text = f"its grace period is {seconds} s, and a plan waits for {most} at most (maxGracePeriod)"
+        longest_grace = format_duration(self._max_grace)
+        text = f"its grace period is {seconds} s, and a plan waits for {longest_grace} at most (maxGracePeriod)"
         return (Refusal(RefusalReason.GRACE_TOO_LONG, text),)
 
     def _budget_refusals(self, pod: Pod) -> Refusals:
@@ -272,14 +277,14 @@ def wish_refusals(pod: Pod) -> Refusals:
     annotations = pod.metadata.annotations
     if not annotations:
         return ()
-    found: Refusals = ()
+    refusals: Refusals = ()
     if annotations.get(SAFE_TO_EVICT_ANNOTATION) == "false":
         text = f"its annotation {SAFE_TO_EVICT_ANNOTATION} is false"
-        found = (Refusal(RefusalReason.NOT_SAFE_TO_EVICT, text),)
+        refusals = (Refusal(RefusalReason.NOT_SAFE_TO_EVICT, text),)
     if annotations.get(DO_NOT_DISRUPT_ANNOTATION) == "true":
         text = f"its annotation {DO_NOT_DISRUPT_ANNOTATION} is true"
-        found = (*found, Refusal(RefusalReason.DO_NOT_DISRUPT, text))
-    return found
+        refusals = (*refusals, Refusal(RefusalReason.DO_NOT_DISRUPT, text))
+    return refusals
 
 
 def _storage_refusals(pod: Pod) -> Refusals:

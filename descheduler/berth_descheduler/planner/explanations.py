@@ -44,31 +44,35 @@ class Blockers:
 
     def _first_in(self, counts: DomainCounts) -> dict[Domain, PodIndex]:
         if id(counts) not in self._first:
-            found = self._first[id(counts)] = {}
-            counted = self._state.pod_affinity.counted_in(counts)
+            first_pods = self._first[id(counts)] = {}
+            counted_classes = self._state.pod_affinity.counted_in(counts)
             for index, node in enumerate(self._state.node_of):
                 domain = counts.domain(node)
-                if domain is not None and self._class_of(PodIndex(index)) in counted:
-                    found.setdefault(domain, PodIndex(index))
+                if domain is not None and self._class_of(PodIndex(index)) in counted_classes:
+                    first_pods.setdefault(domain, PodIndex(index))
         return self._first[id(counts)]
 
     def _port_holder(self, pod: PodIndex, target: NodeIndex) -> PodIndex | None:
         classes = self._state.cluster.classes
-        wanted = classes[self._class_of(pod)].host_ports
-        for other in self._with_ports.get(target, ()):
-            if any(one.conflicts(taken) for one in wanted for taken in classes[self._class_of(other)].host_ports):
-                return other
+        wanted_ports = classes[self._class_of(pod)].host_ports
+        for other_pod in self._with_ports.get(target, ()):
+            if any(
+                wanted_port.conflicts(taken_port)
+                for wanted_port in wanted_ports
+                for taken_port in classes[self._class_of(other_pod)].host_ports
+            ):
+                return other_pod
         return None
 
     @cached_property
     def _with_ports(self) -> dict[NodeIndex, list[PodIndex]]:
         """Return the pods with host ports by their current node."""
-        found: defaultdict[NodeIndex, list[PodIndex]] = defaultdict(list)
+        pods_by_node: defaultdict[NodeIndex, list[PodIndex]] = defaultdict(list)
         classes = self._state.cluster.classes
         for index, node in enumerate(self._state.node_of):
             if classes[self._class_of(PodIndex(index))].host_ports:
-                found[node].append(PodIndex(index))
-        return found
+                pods_by_node[node].append(PodIndex(index))
+        return pods_by_node
 
 
 # --- refusing nodes --------------------------------------------------------------------------------------------------
@@ -85,11 +89,11 @@ class NodeRefusalSummary:
 
     def count(self, node: NodeIndex, refusal: Refusal) -> None:
         """Count a node."""
-        known = self._nodes.get(id(refusal))
-        if known is None:
+        counted_nodes = self._nodes.get(id(refusal))
+        if counted_nodes is None:
             self._nodes[id(refusal)] = refusal, [node]
         else:
-            known[1].append(node)
+            counted_nodes[1].append(node)
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -110,7 +114,7 @@ class NodeRefusalSummary:
         texts: Counter[str] = Counter()
         for refusal, number in self._counts.items():
             texts[refusal.message] += number
-        ordered = sorted(texts.items(), key=lambda one: (-one[1], one[0]))
+        ordered = sorted(texts.items(), key=lambda text_and_number: (-text_and_number[1], text_and_number[0]))
         return "; ".join(f"{number} x {text}" for text, number in ordered)
 
     def summary(self, text: str, blockers: Blockers) -> Refusal:
@@ -124,8 +128,14 @@ class NodeRefusalSummary:
         for refusal, nodes in self._nodes.values():
             kinds[refusal.reason, refusal.resource] += len(nodes)
         usual = min(kinds, key=lambda kind: (-kinds[kind], kind))
-        alike = [one for one in self._nodes.values() if (one[0].reason, one[0].resource) == usual]
-        example = min(refusal for refusal, _ in alike)
-        first = next(nodes[0] for refusal, nodes in alike if refusal == example)  # in the order in which they came
-        named = blockers.name(example, self.pod, first)
-        return replace(named, reason=RefusalReason.NO_TARGET, message=text, constraint=example.reason)
+        usual_refusals = [
+            refusal_and_nodes
+            for refusal_and_nodes in self._nodes.values()
+            if (refusal_and_nodes[0].reason, refusal_and_nodes[0].resource) == usual
+        ]
+        example = min(refusal for refusal, _ in usual_refusals)
+        first_node = next(
+            nodes[0] for refusal, nodes in usual_refusals if refusal == example
+        )  # in the order in which they came
+        named_refusal = blockers.name(example, self.pod, first_node)
+        return replace(named_refusal, reason=RefusalReason.NO_TARGET, message=text, constraint=example.reason)

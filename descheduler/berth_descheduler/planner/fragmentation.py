@@ -69,10 +69,10 @@ class Fragmentation:
     def utilisation(self, resource: str) -> Fraction:
         """Return the requested share of a resource.
 
-        0 where there is none of it.
+        It is 0 where there is none of it.
         """
-        have = self.allocatable.get(resource)
-        return Fraction(self.requested.get(resource), have) if have else Fraction(0)
+        allocatable = self.allocatable.get(resource)
+        return Fraction(self.requested.get(resource), allocatable) if allocatable else Fraction(0)
 
     def largest_free(self, resource: str) -> int:
         """Return the largest free piece of a resource on one node."""
@@ -80,11 +80,11 @@ class Fragmentation:
 
     def fits(self, amounts: ResourceAmounts) -> int:
         """Return how many pods of these requests fit, each on one node."""
-        asked = [(name, amount) for name, amount in amounts.items() if amount > 0]
-        if not asked:
+        requested = [(name, amount) for name, amount in amounts.items() if amount > 0]
+        if not requested:
             return 0
         frees = (node.allocatable.minus(node.requested) for node in self.nodes)
-        return sum(min(max(0, free.get(name)) // amount for name, amount in asked) for free in frees)
+        return sum(min(max(0, free.get(name)) // amount for name, amount in requested) for free in frees)
 
     @property
     def usual_shapes(self) -> tuple[ResourceAmounts, ...]:
@@ -112,10 +112,10 @@ def measure(problem: Problem, steps: Sequence[Step]) -> Fragmentation:
     cluster = problem.cluster
     totals = [list(row) for row in cluster.taken]
     pods = Counter({node: len(problem.pods_to_move(NodeIndex(node))) for node in range(len(totals))})
-    for placed in cluster.pods:
-        if placed.presence is PodPresence.EXPECTED:
-            _shift(totals[placed.node], cluster.requests[placed.class_index], -1)
-            pods[placed.node] -= placed.pod.occupies_node
+    for placed_pod in cluster.pods:
+        if placed_pod.presence is PodPresence.EXPECTED:
+            _shift(totals[placed_pod.node], cluster.requests[placed_pod.class_index], -1)
+            pods[placed_pod.node] -= placed_pod.pod.occupies_node
     for step in steps:
         row = cluster.requests[cluster.pods[step.pod].class_index]
         _shift(totals[step.source], row, -1)
@@ -123,8 +123,8 @@ def measure(problem: Problem, steps: Sequence[Step]) -> Fragmentation:
         if step.target != step.source:  # else the pod is evicted and goes nowhere
             _shift(totals[step.target], row, 1)
             pods[step.target] += 1
-    real = (node for node in range(len(totals)) if node != cluster.waiting_node)
-    usages = (_usage(cluster, NodeIndex(node), totals[node], pods[NodeIndex(node)]) for node in real)
+    real_nodes = (node for node in range(len(totals)) if node != cluster.waiting_node)
+    usages = (_usage(cluster, NodeIndex(node), totals[node], pods[NodeIndex(node)]) for node in real_nodes)
     return Fragmentation(tuple(usages))
 
 
@@ -141,11 +141,15 @@ def _usage(cluster: Cluster, node: NodeIndex, total: list[int], pods: int) -> No
 def requested_share(nodes: Iterable[NodeUsage], resource: str) -> Fraction:
     """Return the requested share of a resource of some nodes.
 
-    0 if they have none of it.
+    It is 0 if they have none of it.
     """
-    listed = tuple(nodes)
-    have = sum(node.allocatable.get(resource) for node in listed)
-    return Fraction(sum(node.requested.get(resource) for node in listed), have) if have else Fraction(0)
+    listed_nodes = tuple(nodes)
+    allocatable = sum(node.allocatable.get(resource) for node in listed_nodes)
+    return (
+        Fraction(sum(node.requested.get(resource) for node in listed_nodes), allocatable)
+        if allocatable
+        else Fraction(0)
+    )
 
 
 # --- what a plan records ----------------------------------------------------------------------------------------------
@@ -156,8 +160,8 @@ MOST_NODES: Final = 400
 
 def resource_type_of(objective: Objective) -> str:
     """Return the resource type of an objective, of any plugin."""
-    found = objective.args.get("resourceType")
-    return found if isinstance(found, str) and found else CPU
+    resource_type = objective.args.get("resourceType")
+    return resource_type if isinstance(resource_type, str) and resource_type else CPU
 
 
 def record_nodes(
@@ -170,20 +174,20 @@ def record_nodes(
     if not before.nodes:
         return None
     freed_names = set(freed)
-    touched = {name for move in moves for name in (move.source, move.target) if name}
+    moved_nodes = {name for move in moves for name in (move.source, move.target) if name}
     ordered = sorted(
         before.nodes,
-        key=lambda one: (
-            one.name not in freed_names,
-            one.name not in touched,
-            -requested_share([one], resource),
-            one.name,
+        key=lambda node_usage: (
+            node_usage.name not in freed_names,
+            node_usage.name not in moved_nodes,
+            -requested_share([node_usage], resource),
+            node_usage.name,
         ),
     )
-    recorded = sorted(ordered[:MOST_NODES], key=lambda one: one.name)
+    recorded = sorted(ordered[:MOST_NODES], key=lambda node_usage: node_usage.name)
     return NodesBefore(
         resource=resource,
-        nodes=tuple(_record(one, resource) for one in recorded),
+        nodes=tuple(_record(node_usage, resource) for node_usage in recorded),
         left_out=len(ordered) - len(recorded),
     )
 
@@ -191,10 +195,10 @@ def record_nodes(
 def read_record(record: NodesBefore) -> Fragmentation | None:
     """Return the recorded nodes, with the recorded resource only.
 
-    None if the record is invalid.
+    The result is None if the record is invalid.
     """
     try:
-        return Fragmentation(tuple(_read(one, record.resource) for one in record.nodes))
+        return Fragmentation(tuple(_read(node_record, record.resource) for node_record in record.nodes))
     except InputError:
         return None
 
@@ -204,10 +208,13 @@ def matches_record(record: NodesBefore, now: Fragmentation) -> bool:
 
     If the record was complete, there may be no further nodes.
     """
-    nodes = {one.name: one for one in now.nodes}
+    nodes = {node_usage.name: node_usage for node_usage in now.nodes}
     if not record.left_out and len(nodes) != len(record.nodes):
         return False
-    return all(one.name in nodes and _record(nodes[one.name], record.resource) == one for one in record.nodes)
+    return all(
+        node_record.name in nodes and _record(nodes[node_record.name], record.resource) == node_record
+        for node_record in record.nodes
+    )
 
 
 def _read(one: NodeBefore, resource: str) -> NodeUsage:

@@ -98,26 +98,26 @@ class Gangs:
 
         Names each reason once.
         """
-        found: dict[RefusalReason, Refusal] = {}
+        refusals: dict[RefusalReason, Refusal] = {}
         for gang in gangs_of(pod):  # nearly no pod has a gang
             for refusal in self._refusals(gang, pod):
-                found.setdefault(refusal.reason, refusal)
-        return tuple(found.values())
+                refusals.setdefault(refusal.reason, refusal)
+        return tuple(refusals.values())
 
     def spare(self, pod: Pod) -> Mapping[str, int]:
         """Return how many pods each of a pod's gangs can spare.
 
-        By gang and task, at once.
+        The keys name a gang and a task of it.
         """
-        found: dict[str, int] = {}
+        spare_by_task: dict[str, int] = {}
         for gang in gangs_of(pod):
             needs = self._needs.get(gang)
             if needs is None or not self._others(gang, pod):
                 continue
             for task, minimum in _minima(needs, pod):
                 key = f"{gang.namespace}/{gang} {task}".rstrip()
-                found[key] = max(1, self._running[gang, task] - minimum)
-        return found
+                spare_by_task[key] = max(1, self._running[gang, task] - minimum)
+        return spare_by_task
 
     def minimum(self, gang: Gang) -> tuple[int, Mapping[str, int]] | None:
         """Return how many pods a gang needs, in all and of each task.
@@ -154,17 +154,17 @@ class Gangs:
 def gangs_of(pod: Pod) -> tuple[Gang, ...]:
     """Return the gangs that a pod names, in a fixed order."""
     namespace = pod.metadata.namespace
-    found: tuple[Gang, ...] = ()
+    gangs: tuple[Gang, ...] = ()
     owner = pod.controller
     if owner is not None and (api_group(owner.api_version), owner.kind) == VOLCANO_JOB_KIND:
-        found = (Gang(GangKind.VOLCANO_JOB, namespace, owner.name),)
+        gangs = (Gang(GangKind.VOLCANO_JOB, namespace, owner.name),)
     if name := volcano_group_of(pod):
-        found = (*found, Gang(GangKind.VOLCANO_POD_GROUP, namespace, name))
+        gangs = (*gangs, Gang(GangKind.VOLCANO_POD_GROUP, namespace, name))
     if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name:
-        found = (*found, Gang(GangKind.POD_GROUP, namespace, pod.spec.scheduling_group.pod_group_name))
+        gangs = (*gangs, Gang(GangKind.POD_GROUP, namespace, pod.spec.scheduling_group.pod_group_name))
     if (ref := pod.spec.workload_ref) is not None:
-        found = (*found, Gang(GangKind.WORKLOAD, namespace, ref.name, ref.pod_group, ref.pod_group_replica_key))
-    return found
+        gangs = (*gangs, Gang(GangKind.WORKLOAD, namespace, ref.name, ref.pod_group, ref.pod_group_replica_key))
+    return gangs
 
 
 def _all_needs(snapshot: Snapshot) -> Iterator[tuple[Gang, _Needs]]:
@@ -173,8 +173,11 @@ def _all_needs(snapshot: Snapshot) -> Iterator[tuple[Gang, _Needs]]:
     for group in snapshot.pod_groups:
         kind = GangKind.VOLCANO_POD_GROUP if group.api_group == _VOLCANO_GROUP else GangKind.POD_GROUP
         yield Gang(kind, group.metadata.namespace, group.metadata.name), _needs_of_group(group)
-    workloads = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.pod_group_workloads}
-    for gang in {one for pod in snapshot.pods if pod.spec.workload_ref for one in gangs_of(pod)}:
+    workloads = {
+        (group_workload.metadata.namespace, group_workload.metadata.name): group_workload
+        for group_workload in snapshot.pod_group_workloads
+    }
+    for gang in {pod_gang for pod in snapshot.pods if pod.spec.workload_ref for pod_gang in gangs_of(pod)}:
         workload = workloads.get((gang.namespace, gang.name)) if gang.kind is GangKind.WORKLOAD else None
         for part in workload.spec.pod_groups if workload is not None else ():
             if part.name == gang.group:
@@ -221,15 +224,15 @@ def _task_of(pod: Pod) -> str:
 def _answer_refusals(gang: Gang, job: VolcanoJob, task_name: str) -> Iterator[Refusal]:
     if job.metadata.deletion_timestamp is not None:
         yield Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, f"its {gang} is being deleted")
-    task = next((one for one in job.spec.tasks if one.name == task_name), None)
+    task = next((job_task for job_task in job.spec.tasks if job_task.name == task_name), None)
     if task is None:
         text = f"its {gang} has no task {task_name or 'that it names'}, so it is not known what answers its eviction"
         yield Refusal(RefusalReason.GANG_UNKNOWN, text)
         return
     policies = (*task.policies, *job.spec.policies)
     for event in _EVENTS:
-        for said, action in _first_answer(policies, event):
-            text = f"its {gang} answers {said} with {action}, which takes away more than this pod"
+        for event_answered, action in _first_answer(policies, event):
+            text = f"its {gang} answers {event_answered} with {action}, which takes away more than this pod"
             yield Refusal(RefusalReason.GANG_WOULD_RESTART, text)
             return
 

@@ -50,19 +50,24 @@ def find_pods_to_fit(request: RoomRequest, snapshot: Snapshot) -> tuple[Pod, ...
     if request.names_nothing:
         return _without_places_in_view(pending)
     by_key = {(pod.metadata.namespace, pod.metadata.name): pod for pod in pending}
-    named = []
+    named_pods = []
     for key in request.pods:
         if key in by_key:
-            named.append(by_key[key])
+            named_pods.append(by_key[key])
         elif request.names_must_exist:
             raise not_waiting(key, snapshot)
-    gangs = {gang for pod in named if (gang := gang_of(pod)) is not None}
+    gangs = {gang for pod in named_pods if (gang := gang_of(pod)) is not None}
     members = (pod for pod in pending if gang_of(pod) in gangs)
-    found = {pod.key: pod for pod in (*named, *members)}
-    if request.names_must_exist and (odd := next(filter(odd_requests, found.values()), None)) is not None:
+    pods_to_fit = {pod.key: pod for pod in (*named_pods, *members)}
+    if (
+        request.names_must_exist
+        and (unreadable_pod := next(filter(odd_requests, pods_to_fit.values()), None)) is not None
+    ):
         expected = "a pod whose requests can be read"
-        raise InputError("pod", odd.key, expected, said=f"{odd.key}, of which {odd_requests(odd)}")
-    return (*(pod_of_shape(shape) for shape in request.shapes), *_with_known_requests(list(found.values())))
+        raise InputError(
+            "pod", unreadable_pod.key, expected, said=f"{unreadable_pod.key}, of which {odd_requests(unreadable_pod)}"
+        )
+    return (*(pod_of_shape(shape) for shape in request.shapes), *_with_known_requests(list(pods_to_fit.values())))
 
 
 def not_waiting(key: tuple[str, str], snapshot: Snapshot) -> InputError:
@@ -71,9 +76,9 @@ def not_waiting(key: tuple[str, str], snapshot: Snapshot) -> InputError:
     It says in which state the pod is.
     """
     name = "/".join(key)
-    found = next((pod for pod in snapshot.pods if (pod.metadata.namespace, pod.metadata.name) == key), None)
+    named_pod = next((pod for pod in snapshot.pods if (pod.metadata.namespace, pod.metadata.name) == key), None)
     expected = "a pending pod that no gate holds back"
-    return InputError("pod", name, expected, said=f"{name}, {_instead_of_waiting(found)}")
+    return InputError("pod", name, expected, said=f"{name}, {_instead_of_waiting(named_pod)}")
 
 
 def _instead_of_waiting(pod: Pod | None) -> str:
@@ -99,8 +104,8 @@ def _without_places_in_view(pending: Sequence[Pod]) -> tuple[Pod, ...]:
 
 def _with_known_requests(pods: Sequence[Pod]) -> tuple[Pod, ...]:
     """Return the pods but for those with unreadable requests, and their gangs."""
-    odd = [pod for pod in pods if odd_requests(pod)]
-    keys, gangs = {pod.key for pod in odd}, {gang_of(pod) for pod in odd} - {None}
+    unreadable_pods = [pod for pod in pods if odd_requests(pod)]
+    keys, gangs = {pod.key for pod in unreadable_pods}, {gang_of(pod) for pod in unreadable_pods} - {None}
     return tuple(pod for pod in pods if pod.key not in keys and gang_of(pod) not in gangs)
 
 
@@ -142,9 +147,9 @@ def room_on(pod: Pod, node: str) -> RoomMade:
 def without_served(rooms: Iterable[RoomMade], served: Collection[str]) -> Iterator[RoomMade]:
     """Yield rooms without the pods that did not fit and are served by now, by uid."""
     for room in rooms:
-        left = tuple(pod for pod in room.pods[room.fitted :] if pod.uid not in served)
-        if wanted := room.fitted + len(left):
-            yield replace(room, wanted=wanted, pods=(*room.pods[: room.fitted], *left))
+        pods_left = tuple(pod for pod in room.pods[room.fitted :] if pod.uid not in served)
+        if pods_wanted := room.fitted + len(pods_left):
+            yield replace(room, wanted=pods_wanted, pods=(*room.pods[: room.fitted], *pods_left))
 
 
 _KEPT: Final = Taint(key=ROOM_TAINT, value="of another pod", effect="NoSchedule")
@@ -163,8 +168,10 @@ def starved_pods(snapshot: Snapshot, moves: Sequence[PlannedMove], closed: Itera
     with_room = _Placing(cluster, frozenset()).place()
     shut = {*closed, *(move.source for move in moves)}
     nodes = frozenset(cluster.node_numbers[name] for name in shut if name in cluster.node_numbers)
-    left = with_room - _Placing(cluster, nodes, moves).place()
-    return tuple(pod for pod in waiting if cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name] in left)
+    pods_losing_room = with_room - _Placing(cluster, nodes, moves).place()
+    return tuple(
+        pod for pod in waiting if cluster.pod_numbers[pod.metadata.namespace, pod.metadata.name] in pods_losing_room
+    )
 
 
 def nodes_for_waiting_pods(snapshot: Snapshot, nodes: Iterable[str]) -> frozenset[str]:
@@ -176,10 +183,10 @@ def nodes_for_waiting_pods(snapshot: Snapshot, nodes: Iterable[str]) -> frozense
     if not waiting:
         return frozenset()
     cluster = Cluster.from_snapshot(snapshot, waiting)
-    named = [cluster.node_numbers[name] for name in nodes if name in cluster.node_numbers]
+    named_nodes = [cluster.node_numbers[name] for name in nodes if name in cluster.node_numbers]
     placing = _Placing(cluster, frozenset())
-    placing.place(last=named)
-    return frozenset(cluster.node_name(node) for node in named if placing.filled(node))
+    placing.place(last=named_nodes)
+    return frozenset(cluster.node_name(node) for node in named_nodes if placing.filled(node))
 
 
 def pods_competing_for_room(
@@ -191,13 +198,13 @@ def pods_competing_for_room(
     """
     if not moves or not room:
         return ()
-    seekers = {one.uid for made in room for one in made.pods}
-    others = (pod for pod in waiting_pods(snapshot) if pod.metadata.uid not in seekers)
-    waiting = [pod for pod in others if untolerated_taint(pod.spec.tolerations, [_KEPT]) is None]
+    seekers = {waiting_pod.uid for room_made in room for waiting_pod in room_made.pods}
+    other_pods = (pod for pod in waiting_pods(snapshot) if pod.metadata.uid not in seekers)
+    waiting = [pod for pod in other_pods if untolerated_taint(pod.spec.tolerations, [_KEPT]) is None]
     if not waiting:
         return ()
     cluster = Cluster.from_snapshot(snapshot, waiting)
-    nodes = [cluster.node_numbers[name] for name in sorted({name for made in room for name in made.nodes})]
+    nodes = [cluster.node_numbers[name] for name in sorted({name for room_made in room for name in room_made.nodes})]
     placing = _Placing(cluster, frozenset(), moves)
     return tuple(
         pod
@@ -211,8 +218,8 @@ def waiting_pods(snapshot: Snapshot) -> tuple[Pod, ...]:
 
     Leaves out pods in a hand-over and pods with a nominated node: their place is counted already.
     """
-    found = (pod for pod in snapshot.pods if is_pending(pod) and not pod.status.nominated_node_name)
-    return tuple(sorted((pod for pod in found if _is_on_its_own(pod)), key=_rank))
+    not_nominated = (pod for pod in snapshot.pods if is_pending(pod) and not pod.status.nominated_node_name)
+    return tuple(sorted((pod for pod in not_nominated if _is_on_its_own(pod)), key=_rank))
 
 
 def _is_on_its_own(pod: Pod) -> bool:
@@ -251,7 +258,7 @@ class _Placing:
     def fits_any(self, pod: PodIndex, nodes: Iterable[NodeIndex]) -> bool:
         """Return whether a waiting pod would fit on one of the nodes.
 
-        As if it came before the other waiting pods.
+        The pod is tried as if it came before the other waiting pods.
         """
         class_index = self._cluster.pods[pod].class_index
         return any(self._state.fits(class_index, node) and self._state.refusal(pod, node) is None for node in nodes)
@@ -267,8 +274,8 @@ class _Placing:
 
     def _place(self, pod: PodIndex, nodes: Sequence[NodeIndex]) -> bool:
         class_index = self._cluster.pods[pod].class_index
-        alone = self._state.is_independent(class_index)
-        for position in range(self._first_node.get(class_index, 0) if alone else 0, len(nodes)):
+        is_independent = self._state.is_independent(class_index)
+        for position in range(self._first_node.get(class_index, 0) if is_independent else 0, len(nodes)):
             node = nodes[position]
             if self._state.fits(class_index, node) and self._state.refusal(pod, node) is None:
                 self._state.move(pod, node)

@@ -77,21 +77,21 @@ class _SearchDeadline:
         self._earlier_seconds = _AFTER_SEARCH * (whole.remaining_seconds() or 0.0)
 
     def remaining_seconds(self) -> float | None:
-        left = self._whole.remaining_seconds()
-        return None if left is None else max(0.0, left - self._earlier_seconds)
+        seconds_left = self._whole.remaining_seconds()
+        return None if seconds_left is None else max(0.0, seconds_left - self._earlier_seconds)
 
 
 def propose_within(problem: Problem, propose: Propose) -> tuple[Problem, State, Proposal]:
     """Return a proposal within the limits, with its problem and state."""
     proposal, state = propose(problem)
-    first = proposal.quality
+    first_quality = proposal.quality
     rounds = 0
     while surplus := _find_surplus(problem, proposal, thorough=rounds >= _GENTLE_ROUNDS):
         problem = problem.keeping(surplus)
         proposal, state = propose(problem)
         rounds += 1
-    if rounds and first is not None and proposal.quality is not None:
-        proposal = replace(proposal, quality=_as_far_as_known(proposal.quality, first))
+    if rounds and first_quality is not None and proposal.quality is not None:
+        proposal = replace(proposal, quality=_as_far_as_known(proposal.quality, first_quality))
     return problem, state, proposal
 
 
@@ -101,10 +101,10 @@ def _as_far_as_known(found: Quality, first: Quality) -> Quality:
     Only that bound holds for all plans.
     """
     out_of_time = found.out_of_time or first.out_of_time
-    known = replace(found, upper_bound=first.upper_bound, prover=first.prover, out_of_time=out_of_time)
+    quality = replace(found, upper_bound=first.upper_bound, prover=first.prover, out_of_time=out_of_time)
     if found.weight is not None and first.weight is not None:
-        known = replace(known, weight=replace(found.weight, upper_bound=first.weight.upper_bound))
-    return replace(known, fewest_moves=min(1, found.moves))
+        quality = replace(quality, weight=replace(found.weight, upper_bound=first.weight.upper_bound))
+    return replace(quality, fewest_moves=min(1, found.moves))
 
 
 @dataclass(slots=True)
@@ -118,10 +118,10 @@ class _Accepted:
 
     def over(self, of_namespace: Mapping[str, int]) -> set[str]:
         """Return the namespaces that these further moves would take over their limit."""
-        most = self.settings.limits.max_moves_per_namespace
-        if most is None:
+        max_moves = self.settings.limits.max_moves_per_namespace
+        if max_moves is None:
             return set()
-        return {name for name, count in of_namespace.items() if self.of_namespace[name] + count > most}
+        return {name for name, count in of_namespace.items() if self.of_namespace[name] + count > max_moves}
 
 
 def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> dict[PodIndex, Refusal]:
@@ -144,10 +144,10 @@ def _find_surplus(problem: Problem, proposal: Proposal, *, thorough: bool) -> di
     )
     surplus: dict[PodIndex, Refusal] = {}
     for source, group in groups.items():
-        alone = any(step.pod in proposal.reasons for step in group)
-        together = not alone and {step.pod for step in group}.issuperset(problem.pods_to_move(source))
-        for several in [group] if together else [[step] for step in group]:
-            surplus |= _judge(problem, accepted, several)
+        stands_alone = any(step.pod in proposal.reasons for step in group)
+        together = not stands_alone and {step.pod for step in group}.issuperset(problem.pods_to_move(source))
+        for judged_steps in [group] if together else [[step] for step in group]:
+            surplus |= _judge(problem, accepted, judged_steps)
     if thorough and surplus:
         surplus = _all_but_accepted(problem, surplus, accepted)
     return surplus
@@ -159,14 +159,14 @@ def _judge(problem: Problem, accepted: _Accepted, several: Sequence[Step]) -> di
     Returns the pods that have to stay, each with the reason; empty if the moves are accepted.
     """
     namespaces = Counter(_namespace(problem, step.pod) for step in several)
-    source, most = several[0].source, accepted.settings.limits.max_moves_per_node
-    over = accepted.over(namespaces)
-    if over:
-        refusals = {name: _namespace_refusal(problem, name) for name in over}
+    source, max_moves = several[0].source, accepted.settings.limits.max_moves_per_node
+    full_namespaces = accepted.over(namespaces)
+    if full_namespaces:
+        refusals = {name: _namespace_refusal(problem, name) for name in full_namespaces}
         pods = ((step.pod, _namespace(problem, step.pod)) for step in several)
-        return {pod: refusals[name] for pod, name in pods if name in over}
-    if most is not None and accepted.of_node[source] + len(several) > most:
-        text = f"{most} pods are moved off {problem.cluster.node_name(source)}, and no more may be"
+        return {pod: refusals[name] for pod, name in pods if name in full_namespaces}
+    if max_moves is not None and accepted.of_node[source] + len(several) > max_moves:
+        text = f"{max_moves} pods are moved off {problem.cluster.node_name(source)}, and no more may be"
         return {step.pod: Refusal(RefusalReason.NODE_LIMIT, text) for step in several}
     accepted.of_namespace.update(namespaces)
     accepted.of_node[source] += len(several)
@@ -183,18 +183,19 @@ def _all_but_accepted(
     """
     namespaces = {_namespace(problem, pod) for pod in surplus}
     nodes = {problem.cluster.pods[pod].node for pod in surplus}
-    alike = {
-        PodIndex(index): _namespace_refusal(problem, placed.pod.metadata.namespace)
-        for index, placed in enumerate(problem.cluster.pods)
-        if (placed.pod.metadata.namespace in namespaces or placed.node in nodes) and index not in problem.pod_refusals
+    refusals_alike = {
+        PodIndex(index): _namespace_refusal(problem, placed_pod.pod.metadata.namespace)
+        for index, placed_pod in enumerate(problem.cluster.pods)
+        if (placed_pod.pod.metadata.namespace in namespaces or placed_pod.node in nodes)
+        and index not in problem.pod_refusals
     }
-    others = {pod: refusal for pod, refusal in alike.items() if pod not in accepted.pods}
-    return {**(others or alike), **surplus}
+    not_accepted = {pod: refusal for pod, refusal in refusals_alike.items() if pod not in accepted.pods}
+    return {**(not_accepted or refusals_alike), **surplus}
 
 
 def _namespace_refusal(problem: Problem, name: str) -> Refusal:
-    most = problem.settings.limits.max_moves_per_namespace
-    text = f"at most {most} pods of the namespace {name} may be moved, and this one would be one more"
+    max_moves = problem.settings.limits.max_moves_per_namespace
+    text = f"at most {max_moves} pods of the namespace {name} may be moved, and this one would be one more"
     return Refusal(RefusalReason.NAMESPACE_LIMIT, text)
 
 
@@ -306,8 +307,12 @@ class Plan:
 
         Those beyond the limit of one plan are left to the next.
         """
-        pods = (one for one in self.refused if one.kind is RefusedKind.POD and one.node in nodes)
-        return tuple(one for one in pods if one.reason is not RefusalReason.MOVE_LIMIT)
+        pods = (
+            refused_pod
+            for refused_pod in self.refused
+            if refused_pod.kind is RefusedKind.POD and refused_pod.node in nodes
+        )
+        return tuple(refused_pod for refused_pod in pods if refused_pod.reason is not RefusalReason.MOVE_LIMIT)
 
     @property
     def least_fragmented(self) -> Fraction | None:
@@ -330,9 +335,9 @@ class Plan:
         if not self.moves:
             return self.waits
         emptied = {move.source for move in self.moves}
-        own = self.settings.scope.own_namespace
-        made = planned_rooms(self.room, emptied, own_namespace=own, owners=self.room_owners)
-        return (*made, *self.waits[: MOST_ROOMS - len(made)])
+        own_namespace = self.settings.scope.own_namespace
+        planned = planned_rooms(self.room, emptied, own_namespace=own_namespace, owners=self.room_owners)
+        return (*planned, *self.waits[: MOST_ROOMS - len(planned)])
 
     @property
     def predicted(self) -> Predicted:
@@ -371,11 +376,11 @@ def plan(snapshot: Snapshot, settings: PlannerSettings, deadline: Deadline | Non
     searching = _SearchDeadline(deadline or NoDeadline())
     strategy: Strategy = balance.strategy(searching)
     snapshot = snapshot.within(settings.scope.own_namespace)
-    named = name_pods(snapshot, settings)
+    named_pods = name_pods(snapshot, settings)
     problem = Problem.from_snapshot(snapshot, settings, strategy.waiting_pods(snapshot))
 
     def propose(kept: Problem) -> tuple[Proposal, State]:
-        return propose_as_wished(kept, lambda wishing: _propose(strategy, wishing, named), searching)
+        return propose_as_wished(kept, lambda wishing: _propose(strategy, wishing, named_pods), searching)
 
     problem, state, proposal = propose_within(problem, propose)
     steps = (*proposal.steps, *proposal.evictions)
@@ -418,11 +423,11 @@ def plan_surges(snapshot: Snapshot, make: Callable[[Snapshot], Plan], why_not: W
 
     `make` plans on a snapshot. It is asked again where the plan needs surges that are not possible.
     """
-    found = make(with_surges(snapshot))
-    if stuck := why_not(pods_needing_surge(snapshot, found.moves)):
-        found = make(with_surges(snapshot, stuck))
-        found = replace(found, refused=with_reasons_not_to_surge(found.refused, stuck))
-    return found
+    surging_plan = make(with_surges(snapshot))
+    if stuck := why_not(pods_needing_surge(snapshot, surging_plan.moves)):
+        surging_plan = make(with_surges(snapshot, stuck))
+        surging_plan = replace(surging_plan, refused=with_reasons_not_to_surge(surging_plan.refused, stuck))
+    return surging_plan
 
 
 def with_evictions_first(found: Plan) -> Plan:
@@ -437,14 +442,17 @@ def without_surges(snapshot: Snapshot, make: Callable[[Snapshot], Plan], lacking
     """
     if with_surges(snapshot) != snapshot:
         snapshot = replace(snapshot, missing=(*snapshot.missing, *lacking))
-    found, unknown = make(snapshot), MoveWay(reason=f"not known: the snapshot lacks {', '.join(lacking)}")
-    return replace(found, ways=tuple(MoveWay(MoveMethod.EVICT) if one.is_eviction else unknown for one in found.moves))
+    evicting_plan, unknown_way = make(snapshot), MoveWay(reason=f"not known: the snapshot lacks {', '.join(lacking)}")
+    return replace(
+        evicting_plan,
+        ways=tuple(MoveWay(MoveMethod.EVICT) if move.is_eviction else unknown_way for move in evicting_plan.moves),
+    )
 
 
 def with_ways(found: Plan, snapshot: Snapshot, why_not: WhyNotSurge) -> Plan:
     """Return a plan that says which of its pods surge, and of the others why not."""
-    moved = {f"{move.namespace}/{move.pod}" for move in found.moves if not move.is_eviction}
-    reasons = dict(why_not(pod for pod in snapshot.pods if pod.key in moved))
+    moved_keys = {f"{move.namespace}/{move.pod}" for move in found.moves if not move.is_eviction}
+    reasons = dict(why_not(pod for pod in snapshot.pods if pod.key in moved_keys))
     ways = []
     for move in found.moves:
         key = f"{move.namespace}/{move.pod}"
@@ -462,10 +470,12 @@ def _propose(strategy: Strategy, problem: Problem, named: Named) -> tuple[Propos
     if not named:
         state = State(problem.cluster, strategy.possible_sources(problem))
         return strategy.propose(problem, state), state
-    first, state = propose_for_named(problem, named)
-    after = problem_after(problem, first, strategy.waiting_pods(problem.cluster.snapshot))
-    second = strategy.propose(after, State(after.cluster, strategy.possible_sources(after)))
-    return joined(first, second), state
+    named_proposal, state = propose_for_named(problem, named)
+    later_problem = problem_after(problem, named_proposal, strategy.waiting_pods(problem.cluster.snapshot))
+    cluster_proposal = strategy.propose(
+        later_problem, State(later_problem.cluster, strategy.possible_sources(later_problem))
+    )
+    return joined(named_proposal, cluster_proposal), state
 
 
 def measure_cluster(snapshot: Snapshot, settings: PlannerSettings) -> Fragmentation:
@@ -483,18 +493,20 @@ def _weights(problem: Problem) -> NodeWeights | None:
         return None
     nodes = map(NodeIndex, range(len(problem.cluster.nodes)))
     weights = {problem.cluster.node_name(node): problem.node_weight(node) for node in nodes}
-    known = {name: weight for name, weight in weights.items() if weight is not None}
-    return NodeWeights(known, tuple(sorted(weights.keys() - known.keys())))
+    known_weights = {name: weight for name, weight in weights.items() if weight is not None}
+    return NodeWeights(known_weights, tuple(sorted(weights.keys() - known_weights.keys())))
 
 
 def _cost(problem: Problem, steps: Sequence[Step], waves: Sequence[int]) -> PlanCost:
     pods = [problem.cluster.pods[pod].pod for pod in dict.fromkeys(step.pod for step in steps)]
-    siblings = Counter((one.pod.metadata.namespace, one.pod.controller) for one in problem.cluster.pods)
+    siblings = Counter(
+        (placed_pod.pod.metadata.namespace, placed_pod.pod.controller) for placed_pod in problem.cluster.pods
+    )
     longest: dict[int, int] = {}
     for step, wave in zip(steps, waves, strict=True):
         longest[wave] = max(longest.get(wave, 0), _seconds_to_move(problem.cluster.pods[step.pod].pod))
     owners = ((pod.metadata.namespace, pod.controller) for pod in pods)
-    controllers = {(namespace, one.kind, one.uid or one.name) for namespace, one in owners if one is not None}
+    controllers = {(namespace, owner.kind, owner.uid or owner.name) for namespace, owner in owners if owner is not None}
     priorities = Counter(pod.spec.priority or 0 for pod in pods)
     return PlanCost(
         len(pods),
@@ -511,7 +523,14 @@ def _cost(problem: Problem, steps: Sequence[Step], waves: Sequence[int]) -> Plan
 def _seconds_to_move(pod: Pod) -> int:
     """Return how long a pod may take to end, and took to become ready."""
     grace = pod.spec.termination_grace_period_seconds
-    ready = next((one.last_transition_time for one in pod.status.conditions if one.type == "Ready"), None)
+    ready = next(
+        (
+            pod_condition.last_transition_time
+            for pod_condition in pod.status.conditions
+            if pod_condition.type == "Ready"
+        ),
+        None,
+    )
     began, became = read_timestamp(pod.status.start_time), read_timestamp(ready)
     start = (became - began).total_seconds() if began is not None and became is not None else 0.0
     return (_USUAL_GRACE_SECONDS if grace is None else grace) + int(min(max(start, 0.0), _LONGEST_START_SECONDS))
@@ -526,8 +545,8 @@ def _left_out(problem: Problem) -> Iterator[Refused]:
         text = f"its node {pod.spec.node_name} is not in the snapshot"
         yield _refused(pod, Refusal(RefusalReason.UNKNOWN_NODE, text))
     for pod in filter(is_pending, problem.cluster.elsewhere):
-        if odd := odd_requests(pod):
-            yield _refused(pod, Refusal(RefusalReason.POD_DATA_ODD, odd))
+        if why_unreadable := odd_requests(pod):
+            yield _refused(pod, Refusal(RefusalReason.POD_DATA_ODD, why_unreadable))
 
 
 def _refused(pod: Pod, refusal: Refusal) -> Refused:
@@ -579,10 +598,16 @@ def explain_kept_pods(snapshot: Snapshot, plan: Plan) -> tuple[Refused, ...]:
     `plan` was made from the snapshot.
     """
     problem = Problem.from_snapshot(snapshot, plan.settings)
-    named = {(one.namespace, one.name): one for one in plan.refused if one.kind is RefusedKind.POD and one.node}
-    of_nodes = {one.node: one for one in plan.refused if one.kind is RefusedKind.NODE}
-    moved = {(move.namespace, move.pod) for move in plan.moves}
-    return tuple(sorted(_reasons(problem, moved, named, of_nodes)))
+    pod_refusals = {
+        (refused_pod.namespace, refused_pod.name): refused_pod
+        for refused_pod in plan.refused
+        if refused_pod.kind is RefusedKind.POD and refused_pod.node
+    }
+    of_nodes = {
+        refused_node.node: refused_node for refused_node in plan.refused if refused_node.kind is RefusedKind.NODE
+    }
+    moved_keys = {(move.namespace, move.pod) for move in plan.moves}
+    return tuple(sorted(_reasons(problem, moved_keys, pod_refusals, of_nodes)))
 
 
 def _reasons(
@@ -592,16 +617,16 @@ def _reasons(
     of_nodes: Mapping[str, Refused],
 ) -> Iterator[Refused]:
     in_snapshot = {pod.key for pod in problem.cluster.snapshot.pods}
-    for index, placed in enumerate(problem.cluster.pods):
-        meta, node = placed.pod.metadata, problem.cluster.node_name(placed.node)
+    for index, placed_pod in enumerate(problem.cluster.pods):
+        meta, node = placed_pod.pod.metadata, problem.cluster.node_name(placed_pod.node)
         key = meta.namespace, meta.name
-        if key in moved or placed.pod.key not in in_snapshot:
+        if key in moved or placed_pod.pod.key not in in_snapshot:
             continue
-        own = problem.pod_refusals.get(PodIndex(index))
-        if key in named and own is None:
+        pod_refusal = problem.pod_refusals.get(PodIndex(index))
+        if key in named and pod_refusal is None:
             yield named[key]
         else:
-            yield Refused.of_pod(node, *key, own or _with_its_node(of_nodes.get(node)))
+            yield Refused.of_pod(node, *key, pod_refusal or _with_its_node(of_nodes.get(node)))
     yield from (named[pod.metadata.namespace, pod.metadata.name] for pod in problem.cluster.on_unknown_nodes)
 
 

@@ -113,12 +113,12 @@ class FragmentationChange:
 
     @property
     def share_before(self) -> Fraction:
-        """Return the fragmented share of what is free; 0 where nothing is."""
+        """Return the fragmented share of what is free; it is 0 where nothing is."""
         return self.fragmented_before / self.free_before if self.free_before else Fraction(0)
 
     @property
     def share_after(self) -> Fraction:
-        """Return the fragmented share of what is free then; 0 where nothing is."""
+        """Return the fragmented share of what is free then; it is 0 where nothing is."""
         return self.fragmented_after / self.free_after if self.free_after else Fraction(0)
 
 
@@ -215,17 +215,17 @@ class Problem:
         budgets = tuple(budget for rule in rules for budget in rule.budgets())
         cluster = Cluster.from_snapshot(snapshot, waiting, settings.node_selectors, budgets)
         closed = frozenset() if settings.scope.control_plane_nodes else _control_plane(cluster)
-        refused = _nodes_refused_by(rules, snapshot.nodes)
+        refused_nodes = _nodes_refused_by(rules, snapshot.nodes)
         cluster = replace(
             cluster,
-            held_back=refused.whole,
-            shut=refused.as_targets,
+            held_back=refused_nodes.whole,
+            shut=refused_nodes.as_targets,
             closed_to_plans=closed,
         )
-        allowed = Evictability(
+        evictability = Evictability(
             snapshot, settings.scope.evictable_namespaces, settings.scope.own_namespace, settings.limits.max_grace
         )
-        return cls(cluster, settings, allowed, rules=rules, no_sources=refused.as_sources)
+        return cls(cluster, settings, evictability, rules=rules, no_sources=refused_nodes.as_sources)
 
     def keeping(self, pods: Mapping[PodIndex, Refusal]) -> "Problem":
         """Return the problem with further immovable pods, each with the reason."""
@@ -238,10 +238,10 @@ class Problem:
     @cached_property
     def target_ranks(self) -> tuple[int, ...]:  # (nodes,)
         """Return how late each node is filled, from 0 on without gaps; all 0 where wishes do not count."""
-        asked = [rule for rule in self.rules if type(rule).target_rank is not Rule.target_rank]
-        if not asked or not self.wishes.are_heeded:
+        ranking_rules = [rule for rule in self.rules if type(rule).target_rank is not Rule.target_rank]
+        if not ranking_rules or not self.wishes.are_heeded:
             return (0,) * len(self.cluster.nodes)
-        ranks = [sum(rule.target_rank(node) for rule in asked) for node in self.cluster.snapshot.nodes]
+        ranks = [sum(rule.target_rank(node) for rule in ranking_rules) for node in self.cluster.snapshot.nodes]
         positions = {rank: position for position, rank in enumerate(sorted(set(ranks)))}
         virtual = len(self.cluster.nodes) - len(ranks)  # it takes no pods
         return (*(positions[rank] for rank in ranks), *(0,) * virtual)
@@ -264,26 +264,28 @@ class Problem:
     def node_weight(self, node: NodeIndex) -> int | None:
         """Return what a node costs an hour, in millionths; None if no rule knows."""
         weights = [rule.node_weight(self.cluster.nodes[node]) for rule in self.rules if rule.weighs_nodes]
-        known = [weight for weight in weights if weight is not None]
-        return sum(known) if known else None
+        known_weights = [weight for weight in weights if weight is not None]
+        return sum(known_weights) if known_weights else None
 
     @cached_property
     def pod_refusals(self) -> Mapping[PodIndex, Refusal]:
         """Return the immovable pods, each with the reason."""
-        found: dict[PodIndex, Refusal] = {}
+        refusals: dict[PodIndex, Refusal] = {}
         cluster = self.cluster
         volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
-        of_class = [_class_refusals(one, volume_index) for one in cluster.classes]
+        of_class = [_class_refusals(pod_class, volume_index) for pod_class in cluster.classes]
         refusing = self.settings.plugins.refusing(ClusterView.of(cluster.snapshot, self.settings.run.now))
-        asked = [rule for rule in self.rules if type(rule).pod_refusal is not Rule.pod_refusal]  # of very many pods
-        for index, placed in enumerate(cluster.pods):
-            pod = placed.pod
-            of_pod = (*self._evictability.refusals(pod), *refusing(pod), *of_class[placed.class_index])
-            is_asked = self.kept or asked or cluster.budgets
-            passing = self._passing_refusals(PodIndex(index), pod, asked) if is_asked else ()
+        refusing_rules = [
+            rule for rule in self.rules if type(rule).pod_refusal is not Rule.pod_refusal
+        ]  # of very many pods
+        for index, placed_pod in enumerate(cluster.pods):
+            pod = placed_pod.pod
+            of_pod = (*self._evictability.refusals(pod), *refusing(pod), *of_class[placed_pod.class_index])
+            is_asked = self.kept or refusing_rules or cluster.budgets
+            passing = self._passing_refusals(PodIndex(index), pod, refusing_rules) if is_asked else ()
             if of_pod or passing:
-                found[PodIndex(index)] = Refusal.in_one((*of_pod, *passing))
-        return found
+                refusals[PodIndex(index)] = Refusal.in_one((*of_pod, *passing))
+        return refusals
 
     def _passing_refusals(self, index: PodIndex, pod: Pod, rules: Sequence[Rule]) -> tuple[Refusal, ...]:
         """Return why a pod stays in this plan."""
@@ -301,13 +303,13 @@ class Problem:
 
     @cached_property
     def _to_move(self) -> tuple[tuple[PodIndex, ...], ...]:
-        occupying = [one.pod.occupies_node for one in self.cluster.pods]
+        occupying = [placed_pod.pod.occupies_node for placed_pod in self.cluster.pods]
         return tuple(tuple(pod for pod in pods if occupying[pod]) for pods in self.cluster.pods_on)
 
 
 def _control_plane(cluster: Cluster) -> frozenset[NodeIndex]:
     numbered = enumerate(cluster.nodes)
-    return frozenset(NodeIndex(index) for index, one in numbered if is_control_plane_node(one.metadata, one.spec))
+    return frozenset(NodeIndex(index) for index, node in numbered if is_control_plane_node(node.metadata, node.spec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,19 +322,23 @@ class _RefusedNodes:
 
 
 def _nodes_refused_by(rules: Sequence[Rule], nodes: Sequence[Node]) -> _RefusedNodes:
-    whole, as_sources, as_targets = dict[NodeIndex, Refusal](), dict[NodeIndex, Refusal](), dict[NodeIndex, Refusal]()
+    both_ways, as_sources, as_targets = (
+        dict[NodeIndex, Refusal](),
+        dict[NodeIndex, Refusal](),
+        dict[NodeIndex, Refusal](),
+    )
     for rule in rules:
         if type(rule).node_refusal is Rule.node_refusal:
             continue
         for number, node in enumerate(nodes):
             source, target = rule.node_refusal(node, NodeRole.SOURCE), rule.node_refusal(node, NodeRole.TARGET)
             if source is not None and target is not None:
-                whole.setdefault(NodeIndex(number), source)
+                both_ways.setdefault(NodeIndex(number), source)
             elif source is not None:
                 as_sources.setdefault(NodeIndex(number), source)
             elif target is not None:
                 as_targets.setdefault(NodeIndex(number), target)
-    return _RefusedNodes(whole, as_sources, as_targets)
+    return _RefusedNodes(both_ways, as_sources, as_targets)
 
 
 def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal, ...]:
@@ -340,32 +346,36 @@ def _class_refusals(pods: PodClass, volume_index: VolumeIndex) -> tuple[Refusal,
 
     Their requests are unreadable, or their volumes unknown.
     """
-    odd = (Refusal(RefusalReason.POD_DATA_ODD, pods.odd),) if pods.odd else ()
+    unreadable_requests = (Refusal(RefusalReason.POD_DATA_ODD, pods.odd),) if pods.odd else ()
     volumes = volume_index.volumes_of(pods)
-    return (*odd, volumes) if isinstance(volumes, Refusal) else odd
+    return (*unreadable_requests, volumes) if isinstance(volumes, Refusal) else unreadable_requests
 
 
 def known_namespaces(snapshot: Snapshot) -> frozenset[str]:
     """Return the namespaces that there are, or that have pods where the snapshot lacks namespaces."""
     unreadable = (item for item in snapshot.unreadable if isinstance(item, Namespace))
-    named = {namespace.metadata.name for namespace in (*snapshot.namespaces, *unreadable)}
-    return frozenset(named | {pod.metadata.namespace for pod in snapshot.pods})
+    namespaces = {namespace.metadata.name for namespace in (*snapshot.namespaces, *unreadable)}
+    return frozenset(namespaces | {pod.metadata.namespace for pod in snapshot.pods})
 
 
 def _check_namespaces(snapshot: Snapshot, named: frozenset[str]) -> None:
     """Raise `InputError` for a named namespace that does not exist."""
-    known = known_namespaces(snapshot)
-    unknown = sorted(named - known)
-    if unknown:
-        raise InputError("evictableNamespaces", unknown[0], f"a namespace of the cluster, such as {_some(known)}")
+    existing = known_namespaces(snapshot)
+    unknown_namespaces = sorted(named - existing)
+    if unknown_namespaces:
+        raise InputError(
+            "evictableNamespaces", unknown_namespaces[0], f"a namespace of the cluster, such as {_some(existing)}"
+        )
 
 
 def _check_resources(cluster: Cluster, named: Mapping[str, str]) -> None:
     """Raise `InputError` for a field whose resource no node has."""
-    known = {name for name, column in cluster.column.items() if any(row[column] > 0 for row in cluster.capacity)}
+    known_resources = {
+        name for name, column in cluster.column.items() if any(row[column] > 0 for row in cluster.capacity)
+    }
     for field_name, resource in named.items():
-        if known and resource not in known:
-            raise InputError(field_name, resource, f"a resource that a node has: {_some(known)}")
+        if known_resources and resource not in known_resources:
+            raise InputError(field_name, resource, f"a resource that a node has: {_some(known_resources)}")
 
 
 def _some(names: Iterable[str]) -> str:
@@ -428,7 +438,7 @@ def find_sources(problem: Problem) -> Sources:
     """Return which nodes may be drained, and why not the others."""
     refusals: dict[NodeIndex, Refusal] = {}
     pods_of: dict[NodeIndex, tuple[PodIndex, ...]] = {}
-    to_take_from, empty = [], []
+    to_take_from, empty_nodes = [], []
     for number in map(NodeIndex, range(len(problem.cluster.nodes))):
         unusable = node_refusal(problem.cluster, number)
         untouchable = unusable or source_refusal(problem, number)
@@ -436,22 +446,22 @@ def find_sources(problem: Problem) -> Sources:
         if untouchable is None:
             to_take_from.append(number)
         if not pods and unusable is None:
-            empty.append(number)
+            empty_nodes.append(number)
         refusal = untouchable or _emptying_refusal(problem, number)
         if refusal is None:
             pods_of[number] = pods
         else:
             refusals[number] = refusal
-    return Sources(tuple(pods_of), pods_of, tuple(to_take_from), tuple(empty), refusals)
+    return Sources(tuple(pods_of), pods_of, tuple(to_take_from), tuple(empty_nodes), refusals)
 
 
 def source_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
     """Return why no pod may leave a usable node.
 
-    It is critical, or a rule keeps it; else None.
+    The node is critical, or a rule keeps it; the result is None if neither is so.
     """
-    found = problem.cluster.nodes[node]
-    if found.metadata.labels.get(CRITICAL_NODE_LABEL) == "true":
+    source_node = problem.cluster.nodes[node]
+    if source_node.metadata.labels.get(CRITICAL_NODE_LABEL) == "true":
         return Refusal(RefusalReason.CRITICAL_NODE, f"the node is labelled {CRITICAL_NODE_LABEL}=true")
     return SPARED if node in problem.wishes.spared else problem.no_sources.get(node)
 
@@ -468,7 +478,7 @@ def drain_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
 def holding_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
     """Return which pod must stay on a node or will come.
 
-    The first one, as a refusal; None if there is none.
+    The refusal names the first such pod; it is None if there is none.
     """
     cluster, pods = problem.cluster, problem.pods_to_move(node)
     expected = [pod for pod in pods if cluster.pods[pod].presence is PodPresence.EXPECTED]
@@ -478,13 +488,13 @@ def holding_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
     blocked = [pod for pod in pods if pod in problem.pod_refusals]
     if not blocked:
         return None
-    first = problem.pod_refusals[blocked[0]]
+    first_refusal = problem.pod_refusals[blocked[0]]
     count = f"{len(blocked)} pod{'s' if len(blocked) > 1 else ''} may not be moved"
     name = cluster.pods[blocked[0]].pod.key
     return Refusal(
         RefusalReason.HOLDS_IMMOVABLE_PODS,
-        f"{count}, such as {name}: {first.sentences}",
-        constraint=first.reason,
+        f"{count}, such as {name}: {first_refusal.sentences}",
+        constraint=first_refusal.reason,
         blocking_pod=name,
     )
 
@@ -496,10 +506,10 @@ def _emptying_refusal(problem: Problem, node: NodeIndex) -> Refusal | None:
 
 
 def _limit_refusal(problem: Problem, pods: int) -> Refusal | None:
-    most = problem.settings.limits.max_moves_per_node
-    if most is None or pods <= most:
+    max_moves = problem.settings.limits.max_moves_per_node
+    if max_moves is None or pods <= max_moves:
         return None
-    return Refusal(RefusalReason.NODE_LIMIT, f"{pods} moves are needed, and at most {most} are allowed off a node")
+    return Refusal(RefusalReason.NODE_LIMIT, f"{pods} moves are needed, and at most {max_moves} are allowed off a node")
 
 
 # --- cost of a move --------------------------------------------------------------------------------------------------
@@ -541,11 +551,11 @@ class DisruptionCost:
     def __init__(self, problem: Problem) -> None:
         self._cluster = cluster = problem.cluster
         self._budgets = problem.budgets
-        born = (read_timestamp(one.pod.metadata.creation_timestamp) for one in cluster.pods)
-        self._born = [0 if one is None else int(one.timestamp()) // 60 for one in born]  # minutes
+        born = (read_timestamp(placed_pod.pod.metadata.creation_timestamp) for placed_pod in cluster.pods)
+        self._born = [0 if created_at is None else int(created_at.timestamp()) // 60 for created_at in born]  # minutes
         now = problem.settings.run.now
         self._now = max(self._born, default=0) if now is None else int(now.timestamp()) // 60
-        sizes = Counter(placed.class_index for placed in cluster.pods)
+        sizes = Counter(placed_pod.class_index for placed_pod in cluster.pods)
         self._pods_of_controller: Counter[tuple[str, str]] = Counter()
         for pods in cluster.classes:
             self._pods_of_controller[_controller_key(pods.example)] += sizes[pods.index]
@@ -566,10 +576,10 @@ class DisruptionCost:
 
         Restarts of a container count up to a limit, age by its doublings; the annotation asks for no eviction.
         """
-        placed = self._cluster.pods[pod].pod
-        wish = _LEFT_IN_PEACE if NO_EVICTION_ANNOTATION in placed.metadata.annotations else 0
+        weighed_pod = self._cluster.pods[pod].pod
+        wish = _LEFT_IN_PEACE if NO_EVICTION_ANNOTATION in weighed_pod.metadata.annotations else 0
         age = min(_MOST_AGE, max(0, self._now - self._born[pod]).bit_length()) if self._born[pod] else 0
-        statuses = placed.status.container_statuses
+        statuses = weighed_pod.status.container_statuses
         restarts = sum(min(_MOST_RESTARTS, status.restart_count) for status in statuses) if statuses else 0
         return wish + age + restarts
 
@@ -580,11 +590,11 @@ class DisruptionCost:
     def _weigh_class(self, example: Pod) -> int:
         priority = max(0, example.spec.priority or 0).bit_length() << _PRIORITY_BITS
         evicted = 0 if has_deployment(example) else _EVICTED
-        alone = _ONLY // max(1, self._pods_of_controller[_controller_key(example)])
-        slow = (example.spec.termination_grace_period_seconds or 0) // _LONG_GRACE_SECONDS
+        cost_alone = _ONLY // max(1, self._pods_of_controller[_controller_key(example)])
+        cost_of_grace = (example.spec.termination_grace_period_seconds or 0) // _LONG_GRACE_SECONDS
         budget = _BUDGET if self._budgets.covering(example) else 0
         claims = sum(volume.persistent_volume_claim is not None for volume in example.spec.volumes)
-        return priority + evicted + alone + min(_MOST_GRACE, slow) + budget + _CLAIM * claims
+        return priority + evicted + cost_alone + min(_MOST_GRACE, cost_of_grace) + budget + _CLAIM * claims
 
 
 def _controller_key(pod: Pod) -> tuple[str, str]:

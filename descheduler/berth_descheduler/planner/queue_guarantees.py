@@ -69,22 +69,24 @@ class QueueMembers:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._of_group = {
-            (one.metadata.namespace, one.metadata.name): one.spec.queue or DEFAULT_QUEUE
-            for one in snapshot.pod_groups
-            if one.api_version == VOLCANO_POD_GROUP_API_VERSION
+            (pod_group.metadata.namespace, pod_group.metadata.name): pod_group.spec.queue or DEFAULT_QUEUE
+            for pod_group in snapshot.pod_groups
+            if pod_group.api_version == VOLCANO_POD_GROUP_API_VERSION
         }
-        self._of_job = {one.metadata.uid: one.spec.queue or DEFAULT_QUEUE for one in snapshot.volcano_jobs}
-        self._of_reservation = {one.metadata.uid: one for one in snapshot.reservations}
-        labels = {one.metadata.name: one.metadata.labels for one in snapshot.namespaces}
-        of_kueue = {one.metadata.namespace: one.metadata.name for one in snapshot.local_queues}
+        self._of_job = {
+            volcano_job.metadata.uid: volcano_job.spec.queue or DEFAULT_QUEUE for volcano_job in snapshot.volcano_jobs
+        }
+        self._of_reservation = {reservation.metadata.uid: reservation for reservation in snapshot.reservations}
+        labels = {namespace.metadata.name: namespace.metadata.labels for namespace in snapshot.namespaces}
+        of_kueue = {local_queue.metadata.namespace: local_queue.metadata.name for local_queue in snapshot.local_queues}
         choice = choose_namespaces(snapshot.gated_queues, labels, of_kueue, snapshot.own_namespace)
         self._of_namespace = choice.queue_of
-        self._uids = {one.metadata.name: one.metadata.uid for one in snapshot.gated_queues}
+        self._uids = {gated_queue.metadata.name: gated_queue.metadata.uid for gated_queue in snapshot.gated_queues}
 
     def queues_of(self, pod: Pod) -> tuple[QueueKey, ...]:
         """Return the keys of a pod's queues."""
-        found = ((QueueSource.VOLCANO, self._of_volcano(pod)), (QueueSource.BERTH, self._of_berth(pod)))
-        return tuple(key for key in found if key[1])
+        queue_keys = ((QueueSource.VOLCANO, self._of_volcano(pod)), (QueueSource.BERTH, self._of_berth(pod)))
+        return tuple(key for key in queue_keys if key[1])
 
     def namespaces_of(self, queue: Queue) -> tuple[str, ...]:
         """Return the namespaces of a queue of Berth in order."""
@@ -94,31 +96,31 @@ class QueueMembers:
         """Return whether a pod is for a slot that Berth's queue holds, or is to, and no pod is about to take."""
         if PLACEHOLDER_LABEL not in pod.metadata.labels or queue[0] is not QueueSource.BERTH:
             return False
-        held = self._of_reservation.get(pod.metadata.labels.get(RESERVATION_LABEL, ""))
-        if held is None or queue_of_slot(held) != self._uids.get(queue[1], ""):
+        reservation = self._of_reservation.get(pod.metadata.labels.get(RESERVATION_LABEL, ""))
+        if reservation is None or queue_of_slot(reservation) != self._uids.get(queue[1], ""):
             return False
-        return not any(slot.state in _ON_THE_WAY for slot in held.status.slots)
+        return not any(slot.state in _ON_THE_WAY for slot in reservation.status.slots)
 
     def _of_berth(self, pod: Pod) -> str:
         """Return the queue of a pod's namespace; a placeholder is in that of its Reservation."""
         if pod.belongs_to_node:
             return ""
         labels, home = pod.metadata.labels, pod.metadata.namespace
-        if PLACEHOLDER_LABEL in labels and (held := self._of_reservation.get(labels.get(RESERVATION_LABEL, ""))):
-            home = held.metadata.namespace
+        if PLACEHOLDER_LABEL in labels and (reservation := self._of_reservation.get(labels.get(RESERVATION_LABEL, ""))):
+            home = reservation.metadata.namespace
         return self._of_namespace.get(home, "")
 
     def _of_volcano(self, pod: Pod) -> str:
         meta = pod.metadata
-        named = meta.annotations.get(QUEUE_ANNOTATION) or meta.annotations.get(_JOB_QUEUE, "")
+        annotated_queue = meta.annotations.get(QUEUE_ANNOTATION) or meta.annotations.get(_JOB_QUEUE, "")
         if PLACEHOLDER_LABEL in meta.labels:
-            holds = self._of_reservation.get(meta.labels.get(RESERVATION_LABEL, ""))
-            return named if holds is None else holds.spec.queue
+            reservation = self._of_reservation.get(meta.labels.get(RESERVATION_LABEL, ""))
+            return annotated_queue if reservation is None else reservation.spec.queue
         controller = pod.controller.uid if pod.controller else ""
         by_default = DEFAULT_QUEUE if pod.spec.scheduler_name == VOLCANO_SCHEDULER else ""
         return (
             self._of_group.get((meta.namespace, volcano_group_of(pod)), "")
-            or named
+            or annotated_queue
             or self._of_job.get(controller, by_default)
         )
 
@@ -140,11 +142,11 @@ def find_queue(snapshot: Snapshot, text: str) -> Queue:
 
     Raises `InputError` for one that is not known.
     """
-    found = [one for one in snapshot.queues if text in {one.name, one.full_name}]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        expected = f"one of the two: {' or '.join(one.full_name for one in found)}"
+    queues = [queue for queue in snapshot.queues if text in {queue.name, queue.full_name}]
+    if len(queues) == 1:
+        return queues[0]
+    if queues:
+        expected = f"one of the two: {' or '.join(queue.full_name for queue in queues)}"
         raise InputError("room.queue", text, expected)
     unread = [source.resource for source in QueueSource if SnapshotKind(source.resource) in snapshot.unread]
     if unread:
@@ -155,8 +157,8 @@ def find_queue(snapshot: Snapshot, text: str) -> Queue:
 
 def label_queues(queues: Iterable[Queue]) -> Mapping[QueueKey, str]:
     """Return what people call each queue: its name, with the kind before it where both kinds have one of that name."""
-    several = Counter(one.name for one in queues)
-    return {one.key: one.name if several[one.name] == 1 else one.full_name for one in queues}
+    name_counts = Counter(queue.name for queue in queues)
+    return {queue.key: queue.name if name_counts[queue.name] == 1 else queue.full_name for queue in queues}
 
 
 # --- what is left, and what of it can be used -------------------------------------------------------------------------
@@ -195,19 +197,23 @@ class QueueCapacity:
     @property
     def left(self) -> ResourceAmounts:
         """Return what of the guarantee is neither allocated nor held."""
-        have = self.allocated.plus(self.held)
-        rest = {name: amount - have.get(name) for name, amount in self.queue.guarantee.items()}
-        return ResourceAmounts({name: max(0, amount) for name, amount in rest.items()})
+        used_amounts = self.allocated.plus(self.held)
+        amounts_left = {name: amount - used_amounts.get(name) for name, amount in self.queue.guarantee.items()}
+        return ResourceAmounts({name: max(0, amount) for name, amount in amounts_left.items()})
 
     @property
     def usable(self) -> ResourceAmounts:
         """Return what whole pods of the shapes would use of what is left, had every node room."""
-        return self._of_guarantee(one.shape.amounts.plus(ONE_POD).times(one.wanted) for one in self.shapes)
+        return self._of_guarantee(
+            queue_shape.shape.amounts.plus(ONE_POD).times(queue_shape.wanted) for queue_shape in self.shapes
+        )
 
     @property
     def placeable(self) -> ResourceAmounts:
         """Return what the pods that the nodes have room for would use of what is left."""
-        return self._of_guarantee(one.shape.amounts.plus(ONE_POD).times(one.placeable) for one in self.shapes)
+        return self._of_guarantee(
+            queue_shape.shape.amounts.plus(ONE_POD).times(queue_shape.placeable) for queue_shape in self.shapes
+        )
 
     def share(self, resource: str) -> Fraction | None:
         """Return the placeable share of what is usable.
@@ -221,15 +227,15 @@ class QueueCapacity:
 
     @property
     def wanted(self) -> int:
-        return sum(one.wanted for one in self.shapes)
+        return sum(queue_shape.wanted for queue_shape in self.shapes)
 
     @property
     def placed(self) -> int:
-        return sum(one.placeable for one in self.shapes)
+        return sum(queue_shape.placeable for queue_shape in self.shapes)
 
     def _of_guarantee(self, several: Iterable[ResourceAmounts]) -> ResourceAmounts:
-        found = ResourceAmounts.total(several)
-        return ResourceAmounts({name: found.get(name) for name, _ in self.queue.guarantee.items()})
+        total = ResourceAmounts.total(several)
+        return ResourceAmounts({name: total.get(name) for name, _ in self.queue.guarantee.items()})
 
 
 _Key: TypeAlias = tuple[ResourceAmounts, bytes]
@@ -268,7 +274,7 @@ class _Use:
     def describe(self, key: _Key) -> str:
         waiting = len(self.waiting.get(key, ())) + self.lacking[key]
         numbers = {"waiting": waiting, "placed": self.placed[key], "held": self.slots[key]}
-        return " and ".join(f"{number} {what}" for what, number in numbers.items() if number)
+        return " and ".join(f"{number} {state}" for state, number in numbers.items() if number)
 
     def _number(self, key: _Key) -> int:
         return self.placed[key] + self.slots[key] + self.lacking[key] + len(self.waiting.get(key, ()))
@@ -284,17 +290,22 @@ def measure_queues(snapshot: Snapshot, only: Queue | None = None) -> tuple[Queue
     Of the snapshot nodes, pods, namespaces, reservations and groups are looked at. Costs nothing without such queues.
     """
     queues = snapshot.queues
-    asked = [one for one in queues if one.guarantee or one.unreadable or one.refused]
-    asked = [one for one in asked if only is None or one.key == only.key]
-    if not asked:
+    asked_queues = [queue for queue in queues if queue.guarantee or queue.unreadable or queue.refused]
+    asked_queues = [queue for queue in asked_queues if only is None or queue.key == only.key]
+    if not asked_queues:
         return ()
     cluster = Cluster.from_snapshot(snapshot)
-    free = [list(map(int.__sub__, have, used)) for have, used in zip(cluster.capacity, cluster.taken, strict=True)]
-    closed = [node_refusal(cluster, NodeIndex(node)) is not None for node in range(len(free))]
-    uses = _uses(cluster, _families(queues), frozenset(one.key for one in asked))
+    free_rows = [
+        list(map(int.__sub__, capacity, used)) for capacity, used in zip(cluster.capacity, cluster.taken, strict=True)
+    ]
+    is_closed = [node_refusal(cluster, NodeIndex(node)) is not None for node in range(len(free_rows))]
+    use_of_queue = _uses(cluster, _families(queues), frozenset(queue.key for queue in asked_queues))
     labels = label_queues(queues)
-    begun = ((QueueCapacity(one, labels[one.key], *uses[one.key].amounts, ()), uses[one.key]) for one in asked)
-    return tuple(_measure(cluster, free, closed, one, use) for one, use in begun)
+    capacities = (
+        (QueueCapacity(queue, labels[queue.key], *use_of_queue[queue.key].amounts, ()), use_of_queue[queue.key])
+        for queue in asked_queues
+    )
+    return tuple(_measure(cluster, free_rows, is_closed, queue_capacity, use) for queue_capacity, use in capacities)
 
 
 def room_of_guarantee(snapshot: Snapshot, request: RoomRequest) -> RoomRequest:
@@ -306,8 +317,8 @@ def room_of_guarantee(snapshot: Snapshot, request: RoomRequest) -> RoomRequest:
     """
     queue = find_queue(snapshot, request.queue)
     if queue.unreadable or not queue.guarantee:
-        refused = f"a guarantee that counts: {queue.refused}" if queue.refused else "a queue with a guarantee"
-        raise InputError("room.queue", request.queue, queue.unreadable or refused)
+        wanted_guarantee = f"a guarantee that counts: {queue.refused}" if queue.refused else "a queue with a guarantee"
+        raise InputError("room.queue", request.queue, queue.unreadable or wanted_guarantee)
     if request.owners is not None and queue.source is QueueSource.BERTH:
         namespaces = QueueMembers(snapshot).namespaces_of(queue)
         if request.owners.namespace not in namespaces:
@@ -315,12 +326,14 @@ def room_of_guarantee(snapshot: Snapshot, request: RoomRequest) -> RoomRequest:
             raise InputError("room.owners.namespace", request.owners.namespace, expected)
     pods: list[tuple[str, str]] = []
     shapes: list[Shape] = []
-    for one in measure_queues(snapshot, queue)[0].shapes:
-        waiting = [pod for pod in one.waiting if is_pending(pod) and not pod.status.nominated_node_name][: one.wanted]
+    for queue_shape in measure_queues(snapshot, queue)[0].shapes:
+        waiting = [pod for pod in queue_shape.waiting if is_pending(pod) and not pod.status.nominated_node_name][
+            : queue_shape.wanted
+        ]
         pods += ((pod.metadata.namespace, pod.metadata.name) for pod in waiting)
-        rest = one.wanted - max(len(waiting), min(one.wanted, len(one.waiting)))
-        if rest and one.shape.ties == node_part(PodSpec()):
-            shapes.append(Shape(one.shape.amounts, rest, one.shape.name))
+        shapes_left = queue_shape.wanted - max(len(waiting), min(queue_shape.wanted, len(queue_shape.waiting)))
+        if shapes_left and queue_shape.shape.ties == node_part(PodSpec()):
+            shapes.append(Shape(queue_shape.shape.amounts, shapes_left, queue_shape.shape.name))
     return replace(request, pods=tuple(pods), shapes=tuple(shapes))
 
 
@@ -340,27 +353,29 @@ def _uses(
 ) -> Mapping[QueueKey, _Use]:
     members = QueueMembers(cluster.snapshot)
     templates = _templates(cluster.snapshot)
-    uses = {key: _Use() for key in asked}
+    use_of_queue = {key: _Use() for key in asked}
     for pod, node in _pods(cluster):
         for queue in members.queues_of(pod):
             # Of what pods use elsewhere Berth's queues are guaranteed nothing.
             counts = queue[0] is QueueSource.VOLCANO or pod.spec.node_name in cluster.snapshot.offered_to_queues
             is_held = members.is_held(pod, queue)
             for key in asked.intersection(families.get(queue, (queue,))):
-                _add(uses[key], pod, node, templates, counts=counts, is_held=is_held)
-    return uses
+                _add(use_of_queue[key], pod, node, templates, counts=counts, is_held=is_held)
+    return use_of_queue
 
 
 def _pods(cluster: Cluster) -> Iterator[tuple[Pod, NodeIndex | None]]:
     """Yield the pods that have or want a place, with the node that is theirs or promised to them."""
-    yield from ((one.pod, one.node) for one in cluster.pods)
+    yield from ((placed_pod.pod, placed_pod.node) for placed_pod in cluster.pods)
     yield from ((pod, None) for pod in cluster.elsewhere if not pod.spec.node_name and not pod.is_terminating)
 
 
 def _templates(snapshot: Snapshot) -> Mapping[tuple[str, str], PodSpec]:
     """Return the specs of all slots: placeholders themselves are pinned to their nodes."""
     return {
-        (one.metadata.uid, task.name): task.template.spec for one in snapshot.reservations for task in one.spec.tasks
+        (reservation.metadata.uid, task.name): task.template.spec
+        for reservation in snapshot.reservations
+        for task in reservation.spec.tasks
     }
 
 
@@ -405,18 +420,18 @@ def _measure(
     rows = [list(row) for row in free]
     for node, amounts in use.promised:
         _give_back(cluster, rows[node], amounts)
-    placed = {}
+    pods_placed = {}
     for key in sorted(keys, key=lambda key: (-_size(cluster, key[0]), _name_of(key))):
         open_to = NodeTies(use.ties[key], ())
         nodes = [not shut and open_to.refusal(node) is None for shut, node in zip(closed, cluster.nodes, strict=True)]
-        placed[key] = _pack(cluster, rows, nodes, key[0], wanted[key])
+        pods_placed[key] = _pack(cluster, rows, nodes, key[0], wanted[key])
     shapes = (
         QueueShape(
             shape=CapacityShape(write_shape(key[0]), key[0], use.ties[key], use.describe(key)),
             waiting=tuple(sorted(use.waiting.get(key, ()), key=_rank)),
             wanted=wanted[key],
-            placeable=sum(placed[key]),
-            nodes=len(placed[key]),
+            placeable=sum(pods_placed[key]),
+            nodes=len(pods_placed[key]),
         )
         for key in keys
     )
@@ -431,8 +446,8 @@ def _wanted(queue: Queue, left: ResourceAmounts, keys: Sequence[_Key], use: _Use
     wanted: Counter[_Key] = Counter()
     for of_waiting in (True, False):
         for key in keys:
-            holds = _holds(queue.guarantee, left, key[0])
-            number = min(holds, len(use.waiting.get(key, ()))) if of_waiting else holds
+            pods_held = _holds(queue.guarantee, left, key[0])
+            number = min(pods_held, len(use.waiting.get(key, ()))) if of_waiting else pods_held
             wanted[key] += number
             left = left.minus(key[0].plus(ONE_POD).times(number))
     return wanted
@@ -442,13 +457,16 @@ def _holds(guarantee: ResourceAmounts, left: ResourceAmounts, amounts: ResourceA
     """Return how many pods of a shape the rest holds, 0 for a shape without a guaranteed resource."""
     amounts = amounts.plus(ONE_POD)
     pairs = ((left.get(name), amounts.get(name)) for name, _ in guarantee.items())
-    return min((max(0, have) // need for have, need in pairs if need > 0), default=0)
+    return min((max(0, left_amount) // need for left_amount, need in pairs if need > 0), default=0)
 
 
 def _size(cluster: Cluster, amounts: ResourceAmounts) -> Fraction:
     """Return the largest share of the cluster's resources that a shape takes; larger ones are placed first."""
-    whole = {name: sum(row[column] for row in cluster.capacity) for name, column in cluster.column.items()}
-    return max((Fraction(amount, whole[name]) for name, amount in amounts.items() if whole.get(name)), default=_NONE)
+    total_amounts = {name: sum(row[column] for row in cluster.capacity) for name, column in cluster.column.items()}
+    return max(
+        (Fraction(amount, total_amounts[name]) for name, amount in amounts.items() if total_amounts.get(name)),
+        default=_NONE,
+    )
 
 
 def _pack(
@@ -460,15 +478,15 @@ def _pack(
         return []
     columns = [(column, need) for column, need in needs if column is not None]
     columns.append((cluster.column[PODS], 1))
-    placed = []
+    pods_per_node = []
     for row, is_open in zip(rows, takes, strict=True):
         number = min(wanted, *(max(0, row[column]) // need for column, need in columns)) if is_open else 0
         if number:
-            placed.append(number)
+            pods_per_node.append(number)
             wanted -= number
             for column, need in columns:
                 row[column] -= need * number
-    return placed
+    return pods_per_node
 
 
 def _give_back(cluster: Cluster, row: list[int], amounts: ResourceAmounts) -> None:

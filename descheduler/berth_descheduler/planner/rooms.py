@@ -51,19 +51,19 @@ class Shape:
     def parse(cls, text: object) -> "Shape":
         """Return the shape that a text such as `cpu=12,memory=48Gi,count=3` means; raises `InputError`."""
         pairs = [part.partition("=") for part in text.split(",")] if isinstance(text, str) else []
-        found = {name.strip(): amount.strip() for name, equals, amount in pairs if equals}
-        if not found or len(found) != len(pairs) or PODS in found or not all(found.keys()):
+        quantities = {name.strip(): amount.strip() for name, equals, amount in pairs if equals}
+        if not quantities or len(quantities) != len(pairs) or PODS in quantities or not all(quantities.keys()):
             raise InputError("shape", text, _SHAPE_EXPECTED)
-        count = _read_count(text, found.pop(_COUNT, None))
+        count = _read_count(text, quantities.pop(_COUNT, None))
         try:
-            amounts = ResourceAmounts.from_quantities(found)
+            amounts = ResourceAmounts.from_quantities(quantities)
         except InputError as error:
             raise InputError("shape", text, _SHAPE_EXPECTED) from error
         if not amounts:
             raise InputError("shape", text, _SHAPE_EXPECTED)
         if excess := amounts.why_too_large():
             raise InputError("shape", text, f"amounts that a node can have: {excess}")
-        return cls(amounts, count, ",".join(f"{name}={amount}" for name, amount in found.items()))
+        return cls(amounts, count, ",".join(f"{name}={amount}" for name, amount in quantities.items()))
 
     def written(self) -> str:
         """Return what `parse` reads."""
@@ -249,10 +249,10 @@ def _pod_key(text: object) -> tuple[str, str]:
 
 
 def _listed(raw: Mapping[str, Any], key: str) -> Iterable[object]:
-    found = raw.get(key) or []
-    if not isinstance(found, list | tuple):
-        raise InputError(f"room.{key}", found, "a list")
-    return found
+    raw_list = raw.get(key) or []
+    if not isinstance(raw_list, list | tuple):
+        raise InputError(f"room.{key}", raw_list, "a list")
+    return raw_list
 
 
 def planned_rooms(
@@ -266,21 +266,21 @@ def planned_rooms(
     """
     gangs: dict[tuple[str, str], list[RoomSlot]] = {}
     rooms: list[Room] = []
-    for one in made:
-        if not one.pods:
-            rooms += _of_shape(one, emptied, own_namespace, owners)
+    for room_made in made:
+        if not room_made.pods:
+            rooms += _of_shape(room_made, emptied, own_namespace, owners)
             continue
-        for waiting, node in zip(one.pods, one.nodes, strict=False):  # the first ones have the room
-            slot = RoomSlot(node=node, pod=waiting.name, pod_uid=waiting.uid)
-            if one.gang:
-                gangs.setdefault((waiting.namespace, one.gang), []).append(slot)
+        for waiting_pod, node in zip(room_made.pods, room_made.nodes, strict=False):  # the first ones have the room
+            slot = RoomSlot(node=node, pod=waiting_pod.name, pod_uid=waiting_pod.uid)
+            if room_made.gang:
+                gangs.setdefault((waiting_pod.namespace, room_made.gang), []).append(slot)
             else:
-                key = f"{waiting.namespace}/{waiting.name}"
-                rooms.append(Room(name=key, namespace=waiting.namespace, slots=(slot,), queue=one.queue))
+                key = f"{waiting_pod.namespace}/{waiting_pod.name}"
+                rooms.append(Room(name=key, namespace=waiting_pod.namespace, slots=(slot,), queue=room_made.queue))
     queue = made[0].queue if made else ""
     for (namespace, gang), slots in gangs.items():
-        whole = Room(name=f"{namespace}/{gang}", namespace=namespace, gang=gang, slots=tuple(slots), queue=queue)
-        rooms += _in_parts(whole, _MOST_OWNERS)
+        gang_room = Room(name=f"{namespace}/{gang}", namespace=namespace, gang=gang, slots=tuple(slots), queue=queue)
+        rooms += _in_parts(gang_room, _MOST_OWNERS)
     return tuple(rooms[:MOST_ROOMS])
 
 
@@ -292,7 +292,7 @@ def _of_shape(
         nodes = [node for node in nodes if node in emptied] if owners else ()
     if not nodes:
         return ()
-    whole = Room(
+    shape_room = Room(
         name=made.name,
         namespace=owners.namespace if owners else made.namespace or own_namespace,
         requests=dict(made.requests),
@@ -300,7 +300,7 @@ def _of_shape(
         slots=tuple(RoomSlot(node=node) for node in nodes),
         queue=made.queue,
     )
-    return _in_parts(whole, _MOST_SLOTS)
+    return _in_parts(shape_room, _MOST_SLOTS)
 
 
 def _in_parts(whole: Room, most: int) -> Iterator[Room]:

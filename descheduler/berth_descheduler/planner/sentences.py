@@ -47,15 +47,15 @@ def judge(quality: Quality, *, what: str) -> str:
         return "How far it is from the best is not known: the snapshot lacks kinds of objects."
     by = "the exact solver" if quality.prover is Prover.EXACT else "a bound that holds for any plan"
     bound, gap = bound_and_gap(quality)
-    most = f"{bound} {what}" if quality.weight is None else f"{bound} an hour"
+    upper_bound = f"{bound} {what}" if quality.weight is None else f"{bound} an hour"
     if quality.proven_optimal and quality.proven_fewest_moves:
-        text = f"Proven optimal: no plan reaches more than {most}, nor this with fewer moves ({by})."
+        text = f"Proven optimal: no plan reaches more than {upper_bound}, nor this with fewer moves ({by})."
     elif quality.proven_optimal:
-        so_much = "this many need" if quality.weight is None else "this much needs"
-        least = f"{so_much} at least {count(quality.fewest_moves, 'move')}"
-        text = f"Proven optimal: no plan reaches more than {most} ({by}); {least}."
+        need_phrase = "this many need" if quality.weight is None else "this much needs"
+        moves_phrase = f"{need_phrase} at least {count(quality.fewest_moves, 'move')}"
+        text = f"Proven optimal: no plan reaches more than {upper_bound} ({by}); {moves_phrase}."
     else:
-        text = f"No plan reaches more than {most} ({by}): at most {gap} more than this one."
+        text = f"No plan reaches more than {upper_bound} ({by}): at most {gap} more than this one."
     return f"{text} The time limit ended the search." if quality.out_of_time else text
 
 
@@ -69,7 +69,7 @@ def bound_and_gap(quality: Quality) -> tuple[str, str]:
 def bound_figures(quality: Quality, what: str) -> Iterator[Figure]:
     """Yield what any plan could reach, and how far this one is from it; `what` is what it counts."""
     bound, gap = bound_and_gap(quality)
-    counted = what if quality.weight is None else "freed an hour"
-    yield Figure("upper bound", bound, f"{counted}, for any plan")
+    unit_phrase = what if quality.weight is None else "freed an hour"
+    yield Figure("upper bound", bound, f"{unit_phrase}, for any plan")
     proof = "proven optimal" if quality.proven_optimal else "not proven optimal"
     yield Figure("gap to the bound", gap, f"{proof} ({_PROVERS[quality.prover]})")

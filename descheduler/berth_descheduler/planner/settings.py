@@ -306,12 +306,14 @@ class PlannerSettings:
 
     def with_rule(self, rule: Rule) -> "PlannerSettings":
         """Return the settings with a rule in the place of the one of its type, or as the last."""
-        if any(type(known) is type(rule) for known in self.rules):
-            return replace(self, rules=tuple(rule if type(known) is type(rule) else known for known in self.rules))
+        if any(type(other_rule) is type(rule) for other_rule in self.rules):
+            return replace(
+                self, rules=tuple(rule if type(other_rule) is type(rule) else other_rule for other_rule in self.rules)
+            )
         return replace(self, rules=(*self.rules, rule))
 
     def without_rule(self, rule: Rule) -> "PlannerSettings":
-        return replace(self, rules=tuple(known for known in self.rules if known is not rule))
+        return replace(self, rules=tuple(other_rule for other_rule in self.rules if other_rule is not rule))
 
     @property
     def node_selectors(self) -> tuple[LabelSelector, ...]:

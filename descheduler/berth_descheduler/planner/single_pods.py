@@ -43,24 +43,24 @@ def propose_for_named(problem: Problem, named: Named) -> tuple[Proposal, State]:
 def problem_after(problem: Problem, proposal: Proposal, waiting: Sequence[Pod]) -> Problem:
     """Return the problem after some moves and evictions, whose pods then stay."""
     cluster, steps = problem.cluster, proposal.steps
-    taken = len(steps) + len(proposal.evictions)
+    moves_taken = len(steps) + len(proposal.evictions)
     targets = {cluster.pods[step.pod].pod.key: cluster.node_name(step.target) for step in steps}
     pods = tuple(_on_node(pod, targets.get(pod.key)) for pod in cluster.snapshot.pods)
-    left = problem.settings.limits.max_moves
-    settings = problem.settings if left is None else problem.settings.within(max(0, left - taken))
-    after = Problem.from_snapshot(replace(cluster.snapshot, pods=pods), settings, waiting)
-    moved = Refusal(RefusalReason.MOVED_ALREADY, "this plan brings it to its node")
+    max_moves = problem.settings.limits.max_moves
+    settings = problem.settings if max_moves is None else problem.settings.within(max(0, max_moves - moves_taken))
+    later_problem = Problem.from_snapshot(replace(cluster.snapshot, pods=pods), settings, waiting)
+    moved_already = Refusal(RefusalReason.MOVED_ALREADY, "this plan brings it to its node")
     evicted = Refusal(RefusalReason.MOVED_ALREADY, "this plan evicts it")
-    kept = {**{step.pod: moved for step in steps}, **{step.pod: evicted for step in proposal.evictions}}
-    return after.keeping({**problem.kept, **kept}).wishing(problem.wishes)
+    kept = {**{step.pod: moved_already for step in steps}, **{step.pod: evicted for step in proposal.evictions}}
+    return later_problem.keeping({**problem.kept, **kept}).wishing(problem.wishes)
 
 
 def for_single_pods(problem: Problem) -> Problem:
     """Return the problem without what its balance plugin asks of namespaces."""
     scope = replace(problem.settings.scope, evictable_namespaces=EvictableNamespaces())
     settings = replace(problem.settings, scope=scope)
-    after = Problem.from_snapshot(problem.cluster.snapshot, settings).keeping(problem.kept)
-    return after.wishing(Wishes(problem.wishes.are_heeded))  # a pod that a plugin names leaves every node
+    problem_of_pods = Problem.from_snapshot(problem.cluster.snapshot, settings).keeping(problem.kept)
+    return problem_of_pods.wishing(Wishes(problem.wishes.are_heeded))  # a pod that a plugin names leaves every node
 
 
 def _on_node(pod: Pod, node: str | None) -> Pod:
@@ -80,22 +80,22 @@ class _SinglePodsRun:
 
     def propose(self) -> Proposal:
         """Return the moves, and why other named pods do not move."""
-        for one in self._named:
-            candidate = one.plugin
+        for named_pod in self._named:
+            candidate = named_pod.plugin
             pod = self._problem.cluster.pod_numbers.get((candidate.namespace, candidate.name))
-            refusal = self._unknown(one) if pod is None else self._refusal(pod)
+            refusal = self._unknown(named_pod) if pod is None else self._refusal(pod)
             if pod is not None and refusal is None:
                 refusal = self._move(pod, candidate)
                 if refusal is not None and candidate.or_evict:
                     refusal = self._evict(pod, refusal)
             if refusal is None and pod is not None:
                 is_tried = candidate.nodes is None and pod in {step.pod for step in self._evictions}
-                why = "; no other node takes it" if is_tried else ""
-                self._reasons[pod] = f"{one.name}: {candidate.reason}{why}"
+                no_target_note = "; no other node takes it" if is_tried else ""
+                self._reasons[pod] = f"{named_pod.name}: {candidate.reason}{no_target_note}"
             elif refusal is not None:
-                self._refuse(one, pod, refusal)
-        refused = tuple(sorted(self._refused))
-        return Proposal(self.state.steps, refused, evictions=tuple(self._evictions), reasons=self._reasons)
+                self._refuse(named_pod, pod, refusal)
+        refusals = tuple(sorted(self._refused))
+        return Proposal(self.state.steps, refusals, evictions=tuple(self._evictions), reasons=self._reasons)
 
     def _move(self, pod: PodIndex, candidate: Candidate) -> Refusal | None:
         """Move a pod to the fullest node that takes it.
@@ -121,13 +121,15 @@ class _SinglePodsRun:
         Its replacement would take the place of a pod of the same controller that is moved: that one goes first.
         """
         cluster = self._problem.cluster
-        placed = cluster.pods[pod]
+        placed_pod = cluster.pods[pod]
         if not self._problem.may_lose_its_place(pod):
             return no_target
         siblings = (cluster.pods[step.pod].pod for step in self.state.steps)
-        if any(one.controller == placed.pod.controller for one in siblings if one.key != placed.pod.key):
+        if any(
+            sibling.controller == placed_pod.pod.controller for sibling in siblings if sibling.key != placed_pod.pod.key
+        ):
             return no_target
-        self._evictions.append(Step(pod, placed.node, placed.node))
+        self._evictions.append(Step(pod, placed_pod.node, placed_pod.node))
         return None
 
     @cached_property
@@ -149,18 +151,18 @@ class _SinglePodsRun:
         )
 
     def _refusal(self, pod: PodIndex) -> Refusal | None:
-        settings, placed = self._problem.settings, self._problem.cluster.pods[pod]
-        if (own := self._problem.pod_refusals.get(pod)) is not None:
-            return own
-        of_node = self.state.node_fit.of_node(placed.node)
-        held_back = self._problem.cluster.held_back.get(placed.node)
+        settings, placed_pod = self._problem.settings, self._problem.cluster.pods[pod]
+        if (pod_refusal := self._problem.pod_refusals.get(pod)) is not None:
+            return pod_refusal
+        of_node = self.state.node_fit.of_node(placed_pod.node)
+        held_back = self._problem.cluster.held_back.get(placed_pod.node)
         if of_node is not None and (of_node.reason is RefusalReason.NODE_NOT_SELECTED or of_node is held_back):
             return of_node
-        if (untouchable := source_refusal(self._problem, placed.node)) is not None:
+        if (untouchable := source_refusal(self._problem, placed_pod.node)) is not None:
             return untouchable
-        most = settings.limits.max_moves
-        if most is not None and self.state.mark() + len(self._evictions) >= most:
-            return Refusal(RefusalReason.MOVE_LIMIT, f"no more than {most} moves are allowed")
+        max_moves = settings.limits.max_moves
+        if max_moves is not None and self.state.mark() + len(self._evictions) >= max_moves:
+            return Refusal(RefusalReason.MOVE_LIMIT, f"no more than {max_moves} moves are allowed")
         return None
 
     @staticmethod
@@ -176,9 +178,15 @@ class _SinglePodsRun:
 
 def joined(first: Proposal, second: Proposal) -> Proposal:
     """Return the proposals for single pods and the cluster as one."""
-    seen = {(one.kind, one.namespace, one.name) for one in first.refused}
-    others = tuple(one for one in second.refused if (one.kind, one.namespace, one.name) not in seen)
+    refused_keys = {
+        (refused_first.kind, refused_first.namespace, refused_first.name) for refused_first in first.refused
+    }
+    new_refusals = tuple(
+        refused_second
+        for refused_second in second.refused
+        if (refused_second.kind, refused_second.namespace, refused_second.name) not in refused_keys
+    )
     steps = (*first.steps, *second.steps)
     reasons = {**first.reasons, **second.reasons}
-    refused, evictions = (*first.refused, *others), (*first.evictions, *second.evictions)
+    refused, evictions = (*first.refused, *new_refusals), (*first.evictions, *second.evictions)
     return replace(second, steps=steps, refused=refused, evictions=evictions, reasons=reasons)

@@ -65,12 +65,12 @@ class CapacityShape:
 def read_shape(text: object) -> CapacityShape:
     """Return the shape that a text such as `cpu=4,memory=8Gi` means; raises `InputError`."""
     try:
-        found = Shape.parse(text)
+        shape = Shape.parse(text)
     except InputError as error:
         raise InputError("shape", text, _EXPECTED) from error
-    if found.count is not None:
+    if shape.count is not None:
         raise InputError("shape", text, f"{_EXPECTED} without a count: how many fit is the answer")
-    return CapacityShape(found.text, found.amounts)
+    return CapacityShape(shape.text, shape.amounts)
 
 
 def usual_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
@@ -91,10 +91,10 @@ def node_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
     if not all(usual):
         return ()
     parts = (ResourceAmounts({CPU: usual[0] // part, MEMORY: usual[1] // part}) for part in _PARTS)
-    whats = ("half", "a quarter", "an eighth")
+    part_names = ("half", "a quarter", "an eighth")
     return tuple(
-        CapacityShape(write_shape(amounts), amounts, asked_by=f"{what} of a node")
-        for what, amounts in zip(whats, parts, strict=True)
+        CapacityShape(write_shape(amounts), amounts, asked_by=f"{part_name} of a node")
+        for part_name, amounts in zip(part_names, parts, strict=True)
     )
 
 
@@ -102,8 +102,8 @@ def _pending_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
     """Return what most of the pods that wait for room ask for."""
     pod_classes = PodClasses()
     numbers = Counter(pod_classes.class_of(pod) for pod in cluster.elsewhere if is_pending(pod))
-    counted = [(one, numbers[one.index]) for one in pod_classes.classes]
-    return _most(counted, "pending pod", lambda _, number: -number)
+    class_counts = [(pod_class, numbers[pod_class.index]) for pod_class in pod_classes.classes]
+    return _most(class_counts, "pending pod", lambda _, number: -number)
 
 
 def _largest_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
@@ -111,20 +111,26 @@ def _largest_shapes(cluster: Cluster) -> tuple[CapacityShape, ...]:
 
     A controller makes them again, and they may go to any node.
     """
-    numbers = Counter(placed.class_index for placed in cluster.pods)
-    counted = [(one, numbers[one.index]) for one in cluster.classes if _is_replaceable(one.example)]
-    whole = {name: sum(row[column] for row in cluster.capacity) for name, column in cluster.column.items()}
+    numbers = Counter(placed_pod.class_index for placed_pod in cluster.pods)
+    class_counts = [
+        (pod_class, numbers[pod_class.index]) for pod_class in cluster.classes if _is_replaceable(pod_class.example)
+    ]
+    total_amounts = {name: sum(row[column] for row in cluster.capacity) for name, column in cluster.column.items()}
 
     def by_size(amounts: ResourceAmounts, _: int) -> int:
-        shares = (Fraction(amount * _WEIGHED, whole[name]) for name, amount in amounts.items() if whole.get(name))
+        shares = (
+            Fraction(amount * _WEIGHED, total_amounts[name])
+            for name, amount in amounts.items()
+            if total_amounts.get(name)
+        )
         return -int(max(shares, default=Fraction(0)))
 
-    return _most(counted, "running pod", by_size)
+    return _most(class_counts, "running pod", by_size)
 
 
 def _is_replaceable(pod: Pod) -> bool:
-    ours = PLACEHOLDER_LABEL in pod.metadata.labels
-    return pod.controller is not None and pod.occupies_node and not ours
+    is_placeholder = PLACEHOLDER_LABEL in pod.metadata.labels
+    return pod.controller is not None and pod.occupies_node and not is_placeholder
 
 
 def _most(counted: Iterable[tuple[PodClass, int]], what: str, rank: _Rank) -> tuple[CapacityShape, ...]:
@@ -134,11 +140,11 @@ def _most(counted: Iterable[tuple[PodClass, int]], what: str, rank: _Rank) -> tu
     """
     numbers: _ShapeCounts = Counter()
     examples: dict[tuple[ResourceAmounts, bytes], PodClass] = {}
-    for one, number in counted:
-        if one.amounts and not one.odd:
-            key = _shape_key(one)
+    for pod_class, number in counted:
+        if pod_class.amounts and not pod_class.odd:
+            key = _shape_key(pod_class)
             numbers[key] += number
-            examples.setdefault(key, one)
+            examples.setdefault(key, pod_class)
     ordered = sorted(numbers, key=lambda key: (rank(key[0], numbers[key]), write_shape(key[0]), key[1]))
     firsts = list(dict.fromkeys(amounts for amounts, _ in ordered))[:MOST_SHAPES]
     chosen = tuple(max((key for key in ordered if key[0] == amounts), key=numbers.__getitem__) for amounts in firsts)
@@ -150,10 +156,13 @@ def _shape_key(one: PodClass) -> tuple[ResourceAmounts, bytes]:
 
 
 def _shapes(found: Iterable[tuple[PodClass, int]], what: str) -> Iterator[CapacityShape]:
-    for one, number in found:
-        ties = node_part(one.example.spec)
+    for pod_class, number in found:
+        ties = node_part(pod_class.example.spec)
         yield CapacityShape(
-            write_shape(one.amounts), one.amounts, ties, f"{count(number, what)} such as {one.example.key}"
+            write_shape(pod_class.amounts),
+            pod_class.amounts,
+            ties,
+            f"{count(number, what)} such as {pod_class.example.key}",
         )
 
 
@@ -204,7 +213,7 @@ class ShapeFit:
     def share(self, resource: str) -> Fraction:
         """Return the share of a free resource that the shape cannot use.
 
-        0 where nothing is free.
+        It is 0 where nothing is free.
         """
         free = self.free.get(resource)
         return Fraction(self.stranded.get(resource), free) if free else Fraction(0)
@@ -225,7 +234,7 @@ class ResourceState:
 
     @property
     def utilisation(self) -> Fraction:
-        """Return the share that is requested; 0 where there is none."""
+        """Return the share that is requested; it is 0 where there is none."""
         return Fraction(self.requested, self.allocatable) if self.allocatable else Fraction(0)
 
 
@@ -270,7 +279,7 @@ class WorkloadFit:
     def share(self, resource: str) -> Fraction | None:
         """Return the share of a free resource that is fragmented; None if no counted pod asks for it.
 
-        0 where nothing is free.
+        It is 0 where nothing is free.
         """
         if resource not in self.fragmented:
             return None
@@ -301,18 +310,20 @@ def report_capacity(
     for, or `sizes_of_nodes`, which change less. Places that are reserved or promised are not free.
     """
     cluster = Cluster.from_snapshot(snapshot)
-    free = [tuple(map(int.__sub__, have, used)) for have, used in zip(cluster.capacity, cluster.taken, strict=True)]
+    free = [
+        tuple(map(int.__sub__, capacity, used)) for capacity, used in zip(cluster.capacity, cluster.taken, strict=True)
+    ]
     refusals = [node_refusal(cluster, NodeIndex(node)) for node in range(len(cluster.nodes))]
-    asked = tuple({one.amounts: one for one in shapes}.values()) or (
+    asked_shapes = tuple({shape.amounts: shape for shape in shapes}.values()) or (
         node_shapes(cluster) if sizes_of_nodes else usual_shapes(cluster)
     )
-    counting = [_counts(placed) for placed in cluster.pods]
+    counting = [_counts(placed_pod) for placed_pod in cluster.pods]
     return CapacityReport(
         nodes=len(cluster.nodes),
         empty_nodes=sum(not any(counting[pod] for pod in pods) for pods in cluster.pods_on),
-        pods=sum(placed.presence is not PodPresence.EXPECTED for placed in cluster.pods),
+        pods=sum(placed_pod.presence is not PodPresence.EXPECTED for placed_pod in cluster.pods),
         resources=tuple(_resource_states(cluster, free)),
-        shapes=tuple(_measure(cluster, free, refusals, shape) for shape in asked),
+        shapes=tuple(_measure(cluster, free, refusals, shape) for shape in asked_shapes),
         workload=_measure_workload(cluster, free, refusals),
     )
 
@@ -324,16 +335,16 @@ def measure_nodes(snapshot: Snapshot) -> Fragmentation:
 
 
 def _usage(cluster: Cluster, node: NodeIndex) -> NodeUsage:
-    placed = [
+    placed_pods = [
         cluster.pods[pod] for pod in cluster.pods_on[node] if cluster.pods[pod].presence is not PodPresence.EXPECTED
     ]
-    rows = [cluster.requests[one.class_index] for one in placed]
+    rows = [cluster.requests[placed_pod.class_index] for placed_pod in placed_pods]
     sums = tuple(map(sum, zip(*rows, strict=True))) if rows else (0,) * cluster.columns
     return NodeUsage(
         cluster.node_name(node),
         cluster.resource_amounts(cluster.capacity[node]),
         cluster.resource_amounts(sums),
-        sum(map(_counts, placed)),
+        sum(map(_counts, placed_pods)),
     )
 
 
@@ -380,12 +391,12 @@ class _StrandedSum:
 
     def parts(self, free: ResourceAmounts) -> tuple[StrandedPart, ...]:
         """Return the sums, the largest share of free capacity first."""
-        found = [
+        stranded_parts = [
             StrandedPart(*key, self._nodes[key], self._named(sums), *self._first[key])
             for key, sums in self._amounts.items()
         ]
-        found.sort(key=lambda part: (-_largest_share(part.amounts, free), part.reason, part.resource))
-        return tuple(found)
+        stranded_parts.sort(key=lambda part: (-_largest_share(part.amounts, free), part.reason, part.resource))
+        return tuple(stranded_parts)
 
     def total(self) -> ResourceAmounts:
         """Return what is stranded in all."""
@@ -413,10 +424,18 @@ def _measure(
     for node, row, closed in zip(cluster.nodes, free, refusals, strict=True):
         pieces = [0 if column is None else max(0, row[column]) for column in columns]
         totals = [total + piece for total, piece in zip(totals, pieces, strict=True)]
-        why = closed or profile.refusal(node)
-        count = 0 if why else min(max(0, row[slots]), *(have // need for have, need in zip(pieces, needs, strict=True)))
-        rest = [have - count * need for have, need in zip(pieces, needs, strict=True)]
-        stranded_sum.add(node.metadata.name, why or _shortage(names, needs, rest, max(0, row[slots]) - count), rest)
+        refusal = closed or profile.refusal(node)
+        count = (
+            0
+            if refusal
+            else min(
+                max(0, row[slots]), *(free_amount // need for free_amount, need in zip(pieces, needs, strict=True))
+            )
+        )
+        rests = [free_amount - count * need for free_amount, need in zip(pieces, needs, strict=True)]
+        stranded_sum.add(
+            node.metadata.name, refusal or _shortage(names, needs, rests, max(0, row[slots]) - count), rests
+        )
         fits, nodes = fits + count, nodes + (count > 0)
     all_free = ResourceAmounts(dict(zip(names, totals, strict=True)))
     absent = tuple(name for name, column in zip(names, columns, strict=True) if not _is_there(cluster, column))
@@ -433,14 +452,16 @@ def _shortage(names: Sequence[str], needs: Sequence[int], rest: Sequence[int], s
 
     That is the resource that is missing most, in proportion.
     """
-    lacking = [
-        (have * _FINENESS // need, name) for name, need, have in zip(names, needs, rest, strict=True) if have < need
+    lacking_shares = [
+        (free_amount * _FINENESS // need, name)
+        for name, need, free_amount in zip(names, needs, rest, strict=True)
+        if free_amount < need
     ]
     if slots == 0:
-        lacking.append((0, PODS))
-    _, worst = min(lacking)
-    what = "pod slots" if worst == PODS else worst
-    return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, f"not enough {what}", resource=worst)
+        lacking_shares.append((0, PODS))
+    _, worst = min(lacking_shares)
+    lacking_name = "pod slots" if worst == PODS else worst
+    return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, f"not enough {lacking_name}", resource=worst)
 
 
 def _largest_share(amounts: ResourceAmounts, whole: ResourceAmounts) -> Fraction:
@@ -476,7 +497,7 @@ class WorkloadMix:
     @property
     def pods(self) -> int:
         """Return how many pods have one of the shapes."""
-        return sum(one.pods for one in self.shapes)
+        return sum(mix_shape.pods for mix_shape in self.shapes)
 
 
 def read_mix(cluster: Cluster) -> WorkloadMix:
@@ -484,28 +505,28 @@ def read_mix(cluster: Cluster) -> WorkloadMix:
 
     Nodes that a plan leaves out or lets rest take pods all the same.
     """
-    counted = replace(cluster, left_out=frozenset(), held_back={})
+    open_cluster = replace(cluster, left_out=frozenset(), held_back={})
     numbers = map(NodeIndex, range(len(cluster.nodes)))
-    return _read_mix(cluster, [node for node in numbers if node_refusal(counted, node) is None])
+    return _read_mix(cluster, [node for node in numbers if node_refusal(open_cluster, node) is None])
 
 
 def _read_mix(cluster: Cluster, open_nodes: Sequence[NodeIndex]) -> WorkloadMix:
-    found = _workload_shapes(cluster)
+    shape_counts = _workload_shapes(cluster)
     taking: dict[bytes, tuple[NodeIndex, ...]] = {}
     shapes = []
-    for (amounts, ties), pods in _most_frequent(found).items():
+    for (amounts, ties), pods in _most_frequent(shape_counts).items():
         if ties not in taking:
             profile = NodeTies(decode_json(ties, PodSpec), ())
             taking[ties] = tuple(node for node in open_nodes if profile.refusal(cluster.nodes[node]) is None)
         shapes.append(MixShape(amounts, pods, taking[ties]))
-    return WorkloadMix(tuple(shapes), found.total())
+    return WorkloadMix(tuple(shapes), shape_counts.total())
 
 
 def _measure_workload(
     cluster: Cluster, free: Sequence[Sequence[int]], refusals: Sequence[Refusal | None]
 ) -> WorkloadFit:
     """Return how much of the free capacity the pods of a cluster could not use."""
-    mix = _read_mix(cluster, [NodeIndex(node) for node, why in enumerate(refusals) if why is None])
+    mix = _read_mix(cluster, [NodeIndex(node) for node, refusal in enumerate(refusals) if refusal is None])
     slots = cluster.column[PODS]
     usable: dict[str, Counter[NodeIndex]] = {}
     for shape in mix.shapes:
@@ -515,15 +536,15 @@ def _measure_workload(
             sums = usable.setdefault(name, Counter())
             for node in fitting:
                 sums[node] += free[node][cluster.column[name]] * shape.pods
-    known = sorted(name for name in usable if name in cluster.column)
-    nodes = {name: _fragmented_nodes(cluster, free, name, usable[name], mix.pods) for name in known}
-    totals = {name: sum(max(0, row[cluster.column[name]]) for row in free) for name in known}
+    known_names = sorted(name for name in usable if name in cluster.column)
+    nodes = {name: _fragmented_nodes(cluster, free, name, usable[name], mix.pods) for name in known_names}
+    totals = {name: sum(max(0, row[cluster.column[name]]) for row in free) for name in known_names}
     return WorkloadFit(
         pods=mix.pods,
         all_pods=mix.all_pods,
         shapes=len(mix.shapes),
         free=ResourceAmounts(totals),
-        fragmented={name: totals[name] - Fraction(usable[name].total(), mix.pods) for name in known},
+        fragmented={name: totals[name] - Fraction(usable[name].total(), mix.pods) for name in known_names},
         nodes=nodes,
     )
 
@@ -538,29 +559,36 @@ def _fragmented_nodes(
     """Return the nodes where a resource is fragmented, those with the most of it first."""
     amounts = ((NodeIndex(node), max(0, row[cluster.column[name]])) for node, row in enumerate(free))
     wasted = [(amount * pods - usable[node], node, amount) for node, amount in amounts]
-    worst = sorted((one for one in wasted if one[0] > 0), key=lambda one: (-one[0], one[1]))[:MOST_FRAGMENTED_NODES]
+    worst = sorted(
+        (node_and_waste for node_and_waste in wasted if node_and_waste[0] > 0),
+        key=lambda node_and_waste: (-node_and_waste[0], node_and_waste[1]),
+    )[:MOST_FRAGMENTED_NODES]
     return tuple(FragmentedNode(cluster.node_name(node), amount, Fraction(part, pods)) for part, node, amount in worst)
 
 
 def _most_frequent(shapes: _ShapeCounts) -> _ShapeCounts:
     """Return the most frequent shapes that together have the counted share of the pods."""
-    found: _ShapeCounts = Counter()
+    frequent_shapes: _ShapeCounts = Counter()
     for key in sorted(shapes, key=lambda key: (-shapes[key], write_shape(key[0]), key[1]))[:_MOST_WORKLOAD_SHAPES]:
-        if found.total() >= _COUNTED_SHARE * shapes.total():
+        if frequent_shapes.total() >= _COUNTED_SHARE * shapes.total():
             break
-        found[key] = shapes[key]
-    return found
+        frequent_shapes[key] = shapes[key]
+    return frequent_shapes
 
 
 def _workload_shapes(cluster: Cluster) -> _ShapeCounts:
     """Return the running and pending pods that controllers make again, by what they ask for."""
     pod_classes = PodClasses()
     pending = (pod_classes.class_of(pod) for pod in cluster.elsewhere if is_pending(pod) and _is_replaceable(pod))
-    placed = (one for one in cluster.pods if one.presence is not PodPresence.EXPECTED and _is_replaceable(one.pod))
-    pending_counts, placed_counts = Counter(pending), Counter(one.class_index for one in placed)
-    found: _ShapeCounts = Counter()
+    replaceable_pods = (
+        placed_pod
+        for placed_pod in cluster.pods
+        if placed_pod.presence is not PodPresence.EXPECTED and _is_replaceable(placed_pod.pod)
+    )
+    pending_counts, placed_counts = Counter(pending), Counter(placed_pod.class_index for placed_pod in replaceable_pods)
+    shape_counts: _ShapeCounts = Counter()
     for classes, counts in ((cluster.classes, placed_counts), (pod_classes.classes, pending_counts)):
-        for one in classes:
-            if counts[one.index] and one.amounts and not one.odd:
-                found[_shape_key(one)] += counts[one.index]
-    return found
+        for pod_class in classes:
+            if counts[pod_class.index] and pod_class.amounts and not pod_class.odd:
+                shape_counts[_shape_key(pod_class)] += counts[pod_class.index]
+    return shape_counts

@@ -117,8 +117,8 @@ class _Reader:
         """Return whether an object controls a pod, or the controller of its controller."""
         owner, namespace = pod.controller, pod.metadata.namespace
         above = None if owner is None else self._behind.get((_kind_of_owner(owner), namespace, owner.name))
-        named = [maker.name for maker in (owner, above) if maker is not None and _kind_of_owner(maker) == kind]
-        return _is_within(meta.namespace, pod) and _is_any(meta.name, named)
+        owner_names = [maker.name for maker in (owner, above) if maker is not None and _kind_of_owner(maker) == kind]
+        return _is_within(meta.namespace, pod) and _is_any(meta.name, owner_names)
 
     def _claims_of(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
         claims = (self._claims.get((pod.metadata.namespace, name)) for name in _claim_names(pod))
@@ -141,7 +141,7 @@ def _is_within(namespace: str, pod: Pod) -> bool:
 
 def _is_any(name: str, named: Iterable[str]) -> bool:
     """Return whether a name is among others; one that cannot be read may be any of them."""
-    return any(other and name in {"", other} for other in named)
+    return any(other_name and name in {"", other_name} for other_name in named)
 
 
 def _claim_names(pod: Pod) -> Iterator[str]:
@@ -152,9 +152,9 @@ def _claim_names(pod: Pod) -> Iterator[str]:
 def _is_of_group(pod: Pod, meta: ObjectMeta) -> bool:
     """Return whether a pod names a group."""
     spec = pod.spec
-    named = (
+    group_names = (
         volcano_group_of(pod),
         spec.scheduling_group.pod_group_name if spec.scheduling_group else "",
         spec.workload_ref.name if spec.workload_ref else "",
     )
-    return _is_within(meta.namespace, pod) and _is_any(meta.name, named)
+    return _is_within(meta.namespace, pod) and _is_any(meta.name, group_names)

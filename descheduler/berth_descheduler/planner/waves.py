@@ -57,12 +57,12 @@ def assign_waves(problem: Problem, state: State, steps: Sequence[Step]) -> tuple
 
     The fewer waves of two tries: the steps as they come, and those first that hold most others up.
     """
-    known, limits = _constrained_groups(problem, state, steps), _Limits(problem)
-    groups = [known.get(_class_of(problem, step)) for step in steps]
-    limited = [limits.of(step.pod) for step in steps]
-    as_they_come = _fill_waves(steps, groups, limited, range(len(steps)))
-    urgent_first = _fill_waves(steps, groups, limited, _by_urgency(steps, groups, limited))
-    return min(as_they_come, urgent_first, key=lambda waves: max(waves, default=0))
+    group_of_class, limits = _constrained_groups(problem, state, steps), _Limits(problem)
+    groups = [group_of_class.get(_class_of(problem, step)) for step in steps]
+    limits_of_steps = [limits.of(step.pod) for step in steps]
+    in_given_order = _fill_waves(steps, groups, limits_of_steps, range(len(steps)))
+    urgent_first = _fill_waves(steps, groups, limits_of_steps, _by_urgency(steps, groups, limits_of_steps))
+    return min(in_given_order, urgent_first, key=lambda waves: max(waves, default=0))
 
 
 def _fill_waves(
@@ -85,52 +85,59 @@ def _by_urgency(
 
     That is as many as wait for one another, or share a limit: the pods of a large controller have to begin at once.
     """
-    before = [set(one) for one in _steps_before(steps, groups)]
-    after: list[list[int]] = [[] for _ in steps]
-    total = Counter(one for limits in limited for one in limits)
-    waiting: list[int] = [0] * len(steps)
+    steps_before = [set(earlier_steps) for earlier_steps in _steps_before(steps, groups)]
+    steps_after: list[list[int]] = [[] for _ in steps]
+    steps_per_limit = Counter(limited_by for limits in limited for limited_by in limits)
+    waves_needed: list[int] = [0] * len(steps)
     for index in reversed(range(len(steps))):
-        longest = max((waiting[one] for one in after[index]), default=0)
-        shared = max((-(-total[one] // most) for one, most in limited[index].items() if one != _OF_WAVE), default=1)
-        waiting[index] = max(longest + 1, shared)
-        for one in before[index]:
-            after[one].append(index)
-    left = [len(one) for one in before]
-    ready = [(-waiting[index], index) for index in range(len(steps)) if not left[index]]
+        longest = max((waves_needed[step_after] for step_after in steps_after[index]), default=0)
+        shared = max(
+            (
+                -(-steps_per_limit[limited_by] // at_most)
+                for limited_by, at_most in limited[index].items()
+                if limited_by != _OF_WAVE
+            ),
+            default=1,
+        )
+        waves_needed[index] = max(longest + 1, shared)
+        for other_index in steps_before[index]:
+            steps_after[other_index].append(index)
+    steps_awaited = [len(earlier_steps) for earlier_steps in steps_before]
+    ready = [(-waves_needed[index], index) for index in range(len(steps)) if not steps_awaited[index]]
     heapify(ready)
     while ready:
         _, index = heappop(ready)
         yield index
-        for one in after[index]:
-            left[one] -= 1
-            if not left[one]:
-                heappush(ready, (-waiting[one], one))
+        for other_index in steps_after[index]:
+            steps_awaited[other_index] -= 1
+            if not steps_awaited[other_index]:
+                heappush(ready, (-waves_needed[other_index], other_index))
 
 
 def _steps_before(steps: Sequence[Step], groups: Sequence[ClassIndex | None]) -> Iterator[list[int]]:
     """Yield for each step those before it that make room for it, move its pod, or constrain it."""
     leaving: defaultdict[NodeIndex, list[int]] = defaultdict(list)
-    moved: dict[PodIndex, int] = {}
+    step_of_pod: dict[PodIndex, int] = {}
     constrained: dict[ClassIndex, int] = {}
     for index, (step, group) in enumerate(zip(steps, groups, strict=True)):
-        found = [moved[step.pod]] if step.pod in moved else []
+        earlier_steps = [step_of_pod[step.pod]] if step.pod in step_of_pod else []
         if step.target != step.source:
-            found += leaving[step.target]
+            earlier_steps += leaving[step.target]
         if group is not None:
-            found += [constrained[group]] if group in constrained else []
+            earlier_steps += [constrained[group]] if group in constrained else []
             constrained[group] = index
-        yield found
-        moved[step.pod] = index
+        yield earlier_steps
+        step_of_pod[step.pod] = index
         leaving[step.source].append(index)
 
 
 def _place(step: Step, table: _Timetable, group: ClassIndex | None, limits: dict[Limited, int]) -> int:
-    after = [table.moved_pod.get(step.pod, -1)]
+    waves_awaited = [table.moved_pod.get(step.pod, -1)]
     if step.target != step.source:  # else the pod is evicted and goes nowhere
-        after.append(table.left_node.get(step.target, -1))
+        waves_awaited.append(table.left_node.get(step.target, -1))
     if group is not None:
-        after.append(table.moved_group.get(group, -1))
-    wave = max(max(after) + 1, *(table.first_open.get(limited, 0) for limited in limits))
+        waves_awaited.append(table.moved_group.get(group, -1))
+    wave = max(max(waves_awaited) + 1, *(table.first_open.get(limited_by, 0) for limited_by in limits))
     while wave < len(table.in_flight) and _is_full(table.in_flight[wave], limits):
         wave += 1
     _note(table, wave, step, group, limits)
@@ -138,18 +145,18 @@ def _place(step: Step, table: _Timetable, group: ClassIndex | None, limits: dict
 
 
 def _is_full(in_flight: Counter[Limited], limits: dict[Limited, int]) -> bool:
-    return any(in_flight[limited] >= most for limited, most in limits.items())
+    return any(in_flight[limited_by] >= at_most for limited_by, at_most in limits.items())
 
 
 def _note(table: _Timetable, wave: int, step: Step, group: ClassIndex | None, limits: dict[Limited, int]) -> None:
     while len(table.in_flight) <= wave:
         table.in_flight.append(Counter())
-    for limited, most in limits.items():
-        table.in_flight[wave][limited] += 1
-        open_from = table.first_open.get(limited, 0)
-        while open_from < len(table.in_flight) and table.in_flight[open_from][limited] >= most:
+    for limited_by, at_most in limits.items():
+        table.in_flight[wave][limited_by] += 1
+        open_from = table.first_open.get(limited_by, 0)
+        while open_from < len(table.in_flight) and table.in_flight[open_from][limited_by] >= at_most:
             open_from += 1
-        table.first_open[limited] = open_from
+        table.first_open[limited_by] = open_from
     table.moved_pod[step.pod] = wave
     table.left_node[step.source] = max(wave, table.left_node.get(step.source, -1))
     if group is not None:
@@ -173,27 +180,27 @@ def find_predecessors(
     direct = _Predecessors(problem, state, steps, waves).all()
     below = _steps_below(waves)
     ancestors = [0] * len(steps)
-    found: list[tuple[int, ...] | None] = [None] * len(steps)
+    predecessors: list[tuple[int, ...] | None] = [None] * len(steps)
     for index in sorted(range(len(steps)), key=waves.__getitem__):
-        needed, known = [], 0
-        for one in sorted(direct[index], key=waves.__getitem__, reverse=True):
-            if not known >> one & 1:
-                needed.append(one)
-                known |= ancestors[one] | 1 << one
+        needed, covered = [], 0
+        for earlier_step in sorted(direct[index], key=waves.__getitem__, reverse=True):
+            if not covered >> earlier_step & 1:
+                needed.append(earlier_step)
+                covered |= ancestors[earlier_step] | 1 << earlier_step
         is_named = len(needed) <= MOST_NAMED
-        found[index] = tuple(sorted(needed)) if is_named else None
-        ancestors[index] = known if is_named else below[waves[index]]
-    return tuple(found)
+        predecessors[index] = tuple(sorted(needed)) if is_named else None
+        ancestors[index] = covered if is_named else below[waves[index]]
+    return tuple(predecessors)
 
 
 def _steps_below(waves: Sequence[int]) -> list[int]:
     """Return the steps of lower waves than each wave, as the bits of a number."""
-    own = [0] * (max(waves, default=0) + 2)
+    steps_below = [0] * (max(waves, default=0) + 2)
     for index, wave in enumerate(waves):
-        own[wave + 1] |= 1 << index
-    for wave in range(1, len(own)):
-        own[wave] |= own[wave - 1]
-    return own
+        steps_below[wave + 1] |= 1 << index
+    for wave in range(1, len(steps_below)):
+        steps_below[wave] |= steps_below[wave - 1]
+    return steps_below
 
 
 class _Predecessors:
@@ -208,17 +215,17 @@ class _Predecessors:
 
     def all(self) -> list[set[int]]:
         """Return them for all steps."""
-        found = [set(one) for one in _steps_before(self._steps, self._groups)]
+        predecessors = [set(earlier_steps) for earlier_steps in _steps_before(self._steps, self._groups)]
         members: defaultdict[Limited, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         for index, limited in enumerate(self._limited):
-            for one in limited:
-                members[one][self._waves[index]].append(index)
+            for limited_by in limited:
+                members[limited_by][self._waves[index]].append(index)
         for by_wave in members.values():
             waves = sorted(by_wave)
-            for before, wave in pairwise(waves):
+            for wave_before, wave in pairwise(waves):
                 for index in by_wave[wave]:
-                    found[index].update(by_wave[before])
-        return found
+                    predecessors[index].update(by_wave[wave_before])
+        return predecessors
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------
@@ -237,16 +244,16 @@ class _Limits:
 
     def of(self, pod: PodIndex) -> dict[Limited, int]:
         """Return the limits on moves in flight that a pod counts for."""
-        placed = self._problem.cluster.pods[pod].pod
+        moved_pod = self._problem.cluster.pods[pod].pod
         waves = self._problem.settings.limits.waves
         limits: dict[Limited, int] = {_OF_WAVE: waves.per_wave}
-        owner = placed.controller
+        owner = moved_pod.controller
         if owner is not None:
-            key = owner.uid or f"{placed.metadata.namespace}/{owner.kind}/{owner.name}"
+            key = owner.uid or f"{moved_pod.metadata.namespace}/{owner.kind}/{owner.name}"
             limits["controller", key] = waves.per_controller
-        for budget in self._budgets.covering(placed):
+        for budget in self._budgets.covering(moved_pod):
             limits["budget", budget_key(budget)] = max(1, disruptions_allowed(budget))
-        limits.update({("gang", gang): spare for gang, spare in self._gangs.spare(placed).items()})
+        limits.update({("gang", gang): spare for gang, spare in self._gangs.spare(moved_pod).items()})
         return limits
 
 
@@ -257,11 +264,11 @@ def _class_of(problem: Problem, step: Step) -> ClassIndex:
 def _constrained_groups(problem: Problem, state: State, steps: Iterable[Step]) -> dict[ClassIndex, ClassIndex]:
     """Return the groups of moved classes that constrain one another.
 
-    By class, with the group of each.
+    The result has the group of each class.
     """
-    moved = {_class_of(problem, step) for step in steps}
-    links = [*state.pod_affinity.links.among(moved), *state.topology_spread.links.among(moved)]
-    parent = {one: one for link in links for one in link}
+    moved_classes = {_class_of(problem, step) for step in steps}
+    links = [*state.pod_affinity.links.among(moved_classes), *state.topology_spread.links.among(moved_classes)]
+    parent = {linked: linked for link in links for linked in link}
 
     def root(one: ClassIndex) -> ClassIndex:
         """Return the representative of a class's group, halving the way to it."""
@@ -270,6 +277,6 @@ def _constrained_groups(problem: Problem, state: State, steps: Iterable[Step]) -
             one = parent[one]
         return one
 
-    for one, other in links:
-        parent[root(one)] = root(other)
-    return {one: root(one) for one in parent}
+    for first_class, second_class in links:
+        parent[root(first_class)] = root(second_class)
+    return {linked: root(linked) for linked in parent}

@@ -37,8 +37,8 @@ def parse_weight(field: str, raw: object) -> int:
 
 def format_weight(micro: int) -> str:
     """Return a weight as `parse_weight` reads it, without idle zeros."""
-    whole, rest = divmod(micro, MICRO)
-    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".")
+    whole_units, millionths = divmod(micro, MICRO)
+    return f"{whole_units}.{millionths:06d}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,21 +38,21 @@ def propose_as_wished(problem: Problem, propose: Propose, deadline: Deadline) ->
     plain = propose(problem.wishing(_IGNORED))
     if not plain[0].steps:
         return plain
-    best, wanted = plain, _Merit.of(problem, plain[0])
+    best, wanted_merit = plain, _Merit.of(problem, plain[0])
     in_order = _lowest_rank_first(problem)
     spared, too_many = -1, len(in_order) + 1
     """So many nodes can keep their pods, -1 where even the order of filling costs something; so many cannot."""
-    tried = len(in_order)
+    nodes_tried = len(in_order)
     for _ in range(_MOST_TRIED):
         if is_over(deadline) or too_many - spared <= 1:
             break
-        proposal, state = propose(problem.wishing(Wishes(spared=frozenset(in_order[:tried]))))
-        if _Merit.of(problem, proposal).is_as_good_as(wanted):
+        proposal, state = propose(problem.wishing(Wishes(spared=frozenset(in_order[:nodes_tried]))))
+        if _Merit.of(problem, proposal).is_as_good_as(wanted_merit):
             proposal = _with_reasons_of(plain[0], _with_bounds_of(plain[0], proposal))
-            best, spared = (proposal, state), tried
+            best, spared = (proposal, state), nodes_tried
         else:
-            too_many = tried
-        tried = (spared + too_many) // 2
+            too_many = nodes_tried
+        nodes_tried = (spared + too_many) // 2
     return best
 
 
@@ -96,10 +96,10 @@ class _Merit:
 
     def is_as_good_as(self, other: "_Merit") -> bool:
         """Return whether nothing of what another proposal brings is lost, for few moves more."""
-        more = max(_FEW_MOVES, int(other.moves * _MORE_MOVES))
+        further_moves = max(_FEW_MOVES, int(other.moves * _MORE_MOVES))
         return (
-            all(mine >= its for mine, its in zip(self.brings, other.brings, strict=True))
-            and self.moves <= other.moves + more
+            all(own_value >= other_value for own_value, other_value in zip(self.brings, other.brings, strict=True))
+            and self.moves <= other.moves + further_moves
             and self.evictions <= other.evictions
             and self.is_late <= other.is_late
         )
@@ -107,16 +107,18 @@ class _Merit:
 
 def _with_bounds_of(plain: Proposal, proposal: Proposal) -> Proposal:
     """Return a proposal with what is proven of all plans; its own bounds hold while some nodes keep their pods."""
-    known, found = plain.quality, proposal.quality
-    if known is None or found is None:
+    plain_quality, quality_found = plain.quality, proposal.quality
+    if plain_quality is None or quality_found is None:
         return proposal
     quality = replace(
-        found,
-        upper_bound=max(known.upper_bound, found.reached),
-        fewest_moves=min(known.fewest_moves, found.moves),
-        prover=known.prover,
-        out_of_time=found.out_of_time or known.out_of_time,
-        weight=known.weight and found.weight and replace(found.weight, upper_bound=known.weight.upper_bound),
+        quality_found,
+        upper_bound=max(plain_quality.upper_bound, quality_found.reached),
+        fewest_moves=min(plain_quality.fewest_moves, quality_found.moves),
+        prover=plain_quality.prover,
+        out_of_time=quality_found.out_of_time or plain_quality.out_of_time,
+        weight=plain_quality.weight
+        and quality_found.weight
+        and replace(quality_found.weight, upper_bound=plain_quality.weight.upper_bound),
     )
     return replace(proposal, quality=quality, refused=_without_claims(proposal.refused, quality))
 

@@ -46,14 +46,14 @@ class DefaultEvictor:
     def filter(self, view: ClusterView) -> PodFilter:
         """Return the filter that gives every reason against moving a pod."""
         scope = tuple(_scope_checks(self.args, view))
-        every = (*scope, *_single_checks(self.args, view))
+        all_checks = (*scope, *_single_checks(self.args, view))
 
         def objections(pod: Pod) -> list[Refusal]:
             """Return every reason.
 
             A pod with the annotation is asked for the scope alone.
             """
-            checks = scope if EVICT_ANNOTATION in pod.metadata.annotations else every
+            checks = scope if EVICT_ANNOTATION in pod.metadata.annotations else all_checks
             return [refusal for check in checks for refusal in check(pod)]
 
         return objections
@@ -68,8 +68,10 @@ class DefaultEvictor:
 
 def label_selectors(plugins: PluginSet) -> tuple[LabelSelector, ...]:
     """Return the selectors, all of which a movable pod has to satisfy."""
-    evictors = (one.plugin for one in plugins.filters if isinstance(one.plugin, DefaultEvictor))
-    return tuple(one.args.label_selector for one in evictors if one.args.label_selector is not None)
+    evictors = (
+        enabled_plugin.plugin for enabled_plugin in plugins.filters if isinstance(enabled_plugin.plugin, DefaultEvictor)
+    )
+    return tuple(evictor.args.label_selector for evictor in evictors if evictor.args.label_selector is not None)
 
 
 def _scope_checks(args: DefaultEvictorArgs, view: ClusterView) -> Iterator[_Check]:
@@ -107,7 +109,9 @@ def _single_checks(args: DefaultEvictorArgs, view: ClusterView) -> Iterator[_Che
 
 def _node_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
     nodes = view.snapshot.nodes
-    selected = frozenset(one.metadata.name for one in nodes if matches_labels(args.node_selector, one.metadata.labels))
+    selected = frozenset(
+        node.metadata.name for node in nodes if matches_labels(args.node_selector, node.metadata.labels)
+    )
 
     def check(pod: Pod) -> Iterator[Refusal]:
         if pod.spec.node_name not in selected:
@@ -129,7 +133,9 @@ def _name_check(args: DefaultEvictorArgs) -> _Check:
 def _namespace_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
     selector = args.namespace_label_selector
     namespaces = view.snapshot.namespaces
-    selected = frozenset(one.metadata.name for one in namespaces if matches_labels(selector, one.metadata.labels))
+    selected = frozenset(
+        namespace.metadata.name for namespace in namespaces if matches_labels(selector, namespace.metadata.labels)
+    )
 
     def check(pod: Pod) -> Iterator[Refusal]:
         namespace = pod.metadata.namespace
@@ -154,15 +160,15 @@ def _label_check(args: DefaultEvictorArgs) -> _Check:
 
 
 def _priority_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
-    least = _least_priority(args, view)
-    if least is None:
+    least_priority = _least_priority(args, view)
+    if least_priority is None:
         unknown = _without_least_priority(args, view)
         return lambda _: iter((unknown,))
 
     def check(pod: Pod) -> Iterator[Refusal]:
         priority = pod.spec.priority
-        if priority is not None and priority >= least:
-            text = f"its priority {priority} is not below the priorityThreshold, which is {least}"
+        if priority is not None and priority >= least_priority:
+            text = f"its priority {priority} is not below the priorityThreshold, which is {least_priority}"
             yield Refusal(RefusalReason.PRIORITY_TOO_HIGH, text)
 
     return check
@@ -173,15 +179,17 @@ def _least_priority(args: DefaultEvictorArgs, view: ClusterView) -> int | None:
     threshold = args.priority_threshold
     if threshold is None or threshold.value is not None:
         return 0 if threshold is None or threshold.value is None else threshold.value
-    found = {one.metadata.name: one.value for one in view.snapshot.priority_classes}
-    return found.get(threshold.name)
+    priority_by_class = {
+        priority_class.metadata.name: priority_class.value for priority_class in view.snapshot.priority_classes
+    }
+    return priority_by_class.get(threshold.name)
 
 
 def _without_least_priority(args: DefaultEvictorArgs, view: ClusterView) -> Refusal:
     """Return why every pod stays where the value of the named class is not known."""
     name = args.priority_threshold.name if args.priority_threshold else ""
-    if why := unreadable_of(view.snapshot, PriorityClass, name):
-        return Refusal(RefusalReason.UNREADABLE_OBJECT, f"priorityThreshold is not known, as {why}")
+    if why_unreadable := unreadable_of(view.snapshot, PriorityClass, name):
+        return Refusal(RefusalReason.UNREADABLE_OBJECT, f"priorityThreshold is not known, as {why_unreadable}")
     text = f"the PriorityClass {name} of priorityThreshold does not exist, so no pod is known to be below it"
     return Refusal(RefusalReason.PRIORITY_TOO_HIGH, text)
 
@@ -210,8 +218,8 @@ def _age_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
     def check(pod: Pod) -> Iterator[Refusal]:
         if not _is_old(pod, args, view):
             started = pod.status.start_time
-            since = f"it was started at {started}" if started else "it is not known when it was started"
-            yield Refusal(RefusalReason.TOO_YOUNG, f"{since}, and minPodAge is {args.age_in_words}")
+            started_text = f"it was started at {started}" if started else "it is not known when it was started"
+            yield Refusal(RefusalReason.TOO_YOUNG, f"{started_text}, and minPodAge is {args.age_in_words}")
 
     return check
 
@@ -239,7 +247,7 @@ def _local_storage_refusals(pod: Pod) -> tuple[Refusal, ...]:
 def _claim_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
     protected = args.protected_storage_classes
     claims = view.snapshot.persistent_volume_claims if protected else ()
-    classes = {(one.metadata.namespace, one.metadata.name): one.spec.storage_class_name for one in claims}
+    classes = {(claim.metadata.namespace, claim.metadata.name): claim.spec.storage_class_name for claim in claims}
 
     def check(pod: Pod) -> Iterator[Refusal]:
         for volume in pod.spec.volumes:
@@ -247,8 +255,8 @@ def _claim_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
                 continue
             storage_class = classes.get((pod.metadata.namespace, claim.claim_name), "")
             if not protected or not storage_class or storage_class in protected:
-                of_class = f" of the class {storage_class or '(not known)'}" if protected else ""
-                text = f"it has the claim {claim.claim_name}{of_class}"
+                class_text = f" of the class {storage_class or '(not known)'}" if protected else ""
+                text = f"it has the claim {claim.claim_name}{class_text}"
                 yield Refusal(RefusalReason.PERSISTENT_STORAGE, text)
                 return
 

@@ -146,8 +146,10 @@ class DefaultEvictorArgs:
         classes = _storage_classes(raw.get("podProtections"))
         protections = _protections(raw)
         if classes and Protection.CLAIM not in protections:
-            where = "podProtections.config.PodsWithPVC"
-            raise InputError(where, sorted(classes), f"{Protection.CLAIM} in podProtections.extraEnabled beside it")
+            field_path = "podProtections.config.PodsWithPVC"
+            raise InputError(
+                field_path, sorted(classes), f"{Protection.CLAIM} in podProtections.extraEnabled beside it"
+            )
         return cls(
             node_selector=_optional(raw, "nodeSelector", parse_selector),
             label_selector=_optional(raw, "labelSelector", read_selector),
@@ -210,10 +212,10 @@ def _age(raw: object) -> timedelta:
 def _no_eviction_policy(raw: object) -> NoEvictionPolicy:
     if raw in {None, ""}:
         return NoEvictionPolicy.PREFERRED
-    known = {one.value: one for one in NoEvictionPolicy}
-    if not isinstance(raw, str) or raw not in known:
-        raise InputError("noEvictionPolicy", raw, " or ".join(known))
-    return known[raw]
+    policies_by_value = {policy.value: policy for policy in NoEvictionPolicy}
+    if not isinstance(raw, str) or raw not in policies_by_value:
+        raise InputError("noEvictionPolicy", raw, " or ".join(policies_by_value))
+    return policies_by_value[raw]
 
 
 def _whole_number(raw: Mapping[str, Any], name: str) -> int:
@@ -232,32 +234,38 @@ def _flag(raw: Mapping[str, Any], name: str) -> bool:
 
 def _protections(raw: Mapping[str, Any]) -> frozenset[Protection]:
     """Return the protections that hold, from either spelling of the arguments."""
-    old_off = {one for name, one in _OLD_OFF.items() if _flag(raw, name) and _may_be_off(name, one)}
-    old_on = {one for name, one in _OLD_ON.items() if _flag(raw, name)}
-    given = raw.get("podProtections") or {}
-    if not isinstance(given, Mapping) or not set(given) <= {"defaultDisabled", "extraEnabled", "config"}:
-        raise InputError("podProtections", given, "a mapping with defaultDisabled, extraEnabled and config")
-    disabled = _listed(given, "defaultDisabled", _DEFAULT)
-    extra = _listed(given, "extraEnabled", _EXTRA)
-    if (disabled or extra) and (old_off or old_on):
+    old_off = {
+        protection for name, protection in _OLD_OFF.items() if _flag(raw, name) and _may_be_off(name, protection)
+    }
+    old_on = {protection for name, protection in _OLD_ON.items() if _flag(raw, name)}
+    pod_protections = raw.get("podProtections") or {}
+    if not isinstance(pod_protections, Mapping) or not set(pod_protections) <= {
+        "defaultDisabled",
+        "extraEnabled",
+        "config",
+    }:
+        raise InputError("podProtections", pod_protections, "a mapping with defaultDisabled, extraEnabled and config")
+    disabled = _listed(pod_protections, "defaultDisabled", _DEFAULT)
+    extra_enabled = _listed(pod_protections, "extraEnabled", _EXTRA)
+    if (disabled or extra_enabled) and (old_off or old_on):
         older = next(name for name in (*_OLD_OFF, *_OLD_ON) if raw.get(name))
         raise InputError(older, value=True, expected="nothing beside podProtections, which says the same")
-    return (_DEFAULT - disabled - old_off) | extra | old_on
+    return (_DEFAULT - disabled - old_off) | extra_enabled | old_on
 
 
 def _listed(given: Mapping[str, Any], name: str, known: frozenset[Protection]) -> frozenset[Protection]:
     raw = given.get(name) or []
     if not isinstance(raw, list | tuple):
         raise InputError(f"podProtections.{name}", raw, "a list")
-    values = {one.value: one for one in known}
-    found = set()
-    for index, one in enumerate(raw):
-        place = f"podProtections.{name}[{index}]"
-        if not isinstance(one, str) or one not in values:
-            raise InputError(place, one, f"one of {', '.join(sorted(values))}")
-        if name == "extraEnabled" or _may_be_off(place, values[one]):
-            found.add(values[one])
-    return frozenset(found)
+    values = {protection.value: protection for protection in known}
+    protections = set()
+    for index, value in enumerate(raw):
+        field_path = f"podProtections.{name}[{index}]"
+        if not isinstance(value, str) or value not in values:
+            raise InputError(field_path, value, f"one of {', '.join(sorted(values))}")
+        if name == "extraEnabled" or _may_be_off(field_path, values[value]):
+            protections.add(values[value])
+    return frozenset(protections)
 
 
 def _may_be_off(place: str, protection: Protection) -> bool:
@@ -272,18 +280,18 @@ def _may_be_off(place: str, protection: Protection) -> bool:
 def _storage_classes(raw: object) -> frozenset[str]:
     """Return the storage classes of `podProtections.config.PodsWithPVC.protectedStorageClasses`."""
     expected = "a list of mappings with the name of a StorageClass"
-    place, found = "podProtections", raw
+    field_path, config = "podProtections", raw
     for step in ("config", Protection.CLAIM.value, "protectedStorageClasses"):
-        if not found:
+        if not config:
             return frozenset()
-        if not isinstance(found, Mapping):
-            raise InputError(place, found, f"a mapping with {step}")
-        if place != "podProtections":
-            refuse_unknown(place, found, {step})
-        place, found = f"{place}.{step}", found.get(step)
-    if not isinstance(found, list | tuple):
-        raise InputError(place, found, expected)
-    names = [one.get("name") if isinstance(one, Mapping) else None for one in found]
+        if not isinstance(config, Mapping):
+            raise InputError(field_path, config, f"a mapping with {step}")
+        if field_path != "podProtections":
+            refuse_unknown(field_path, config, {step})
+        field_path, config = f"{field_path}.{step}", config.get(step)
+    if not isinstance(config, list | tuple):
+        raise InputError(field_path, config, expected)
+    names = [storage_class.get("name") if isinstance(storage_class, Mapping) else None for storage_class in config]
     if not all(isinstance(name, str) and name for name in names):
-        raise InputError(place, found, expected)
+        raise InputError(field_path, config, expected)
     return frozenset(str(name) for name in names)

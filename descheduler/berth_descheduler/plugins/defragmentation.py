@@ -41,7 +41,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "numberOfNodes": "`Threshold`: act only if more nodes than this are low; 0 by default.",
     "evictableNamespaces": "Namespaces whose pods may move: a list `include` or a list `exclude`; all by default.",
     "coolDownTime": "How long a node that pods were moved off is no source again; none by default.",
-    **{name: meaning for goal in GOALS for name, meaning in goal.arguments.items()},
+    **{argument: meaning for goal in GOALS for argument, meaning in goal.arguments.items()},
 }
 """Each argument with its meaning, as the reference page shows it."""
 
@@ -64,9 +64,13 @@ def find_double_names(raw: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
     Each comes with the name that is preferred.
     """
-    given = [(name, _ALIASES.get(name, name)) for name in raw]
-    names = [preferred for _, preferred in given]
-    return tuple((name, preferred) for name, preferred in given if name != preferred and names.count(preferred) > 1)
+    names_and_preferred = [(argument, _ALIASES.get(argument, argument)) for argument in raw]
+    names = [preferred for _, preferred in names_and_preferred]
+    return tuple(
+        (argument, preferred)
+        for argument, preferred in names_and_preferred
+        if argument != preferred and names.count(preferred) > 1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +122,9 @@ class DefragmentationArgs:
             raise InputError("numberOfNodes", self.number_of_nodes, "a whole number from 0 on")
         if self.cool_down < timedelta(0):
             raise InputError("coolDownTime", format_duration(self.cool_down), "a length of time from 0 on")
-        only = self.goal.whole_nodes
-        if only is not None and self.empties_whole_nodes is not only:
-            usual = f"{str(only).lower()} or nothing with the strategy {self.goal.name}"
+        required = self.goal.whole_nodes
+        if required is not None and self.empties_whole_nodes is not required:
+            usual = f"{str(required).lower()} or nothing with the strategy {self.goal.name}"
             raise InputError("wholeNodes", self.whole_nodes, usual)
         self.goal.check(self)
 
@@ -136,19 +140,19 @@ class DefragmentationArgs:
         Raises `InputError` that names the field. The names of the original proposal are read as well; two names of one
         argument have to say the same.
         """
-        names = {_ALIASES.get(name, name): name for name in reversed([*raw])}
-        names |= {name: name for name in raw if name in ARGUMENTS}
-        given = {preferred: raw[name] for preferred, name in names.items()}
+        names = {_ALIASES.get(argument, argument): argument for argument in reversed([*raw])}
+        names |= {argument: argument for argument in raw if argument in ARGUMENTS}
+        given_arguments = {preferred: raw[argument] for preferred, argument in names.items()}
         for alias, preferred in find_double_names(raw):
-            if raw[alias] != given[preferred]:
+            if raw[alias] != given_arguments[preferred]:
                 expected = f"what {names[preferred]} says, of which it is another name: give {preferred} alone"
                 raise InputError(alias, raw[alias], expected)
         try:
-            return cls._parse(given)
+            return cls._parse(given_arguments)
         except InputError as error:
-            field_name, dot, rest = error.field.partition(".")
-            typed = f"{names.get(field_name, field_name)}{dot}{rest}"
-            raise InputError(typed, error.value, error.expected, said=error.said) from error
+            field_name, dot, sub_field = error.field.partition(".")
+            typed_field = f"{names.get(field_name, field_name)}{dot}{sub_field}"
+            raise InputError(typed_field, error.value, error.expected, said=error.said) from error
 
     @classmethod
     def _parse(cls, raw: Mapping[str, Any]) -> "DefragmentationArgs":
@@ -159,8 +163,8 @@ class DefragmentationArgs:
             raise InputError("resourceType", resource, "a resource such as cpu, memory or nvidia.com/gpu")
         goal = read_goal(raw.get("strategy", DEFAULT_GOAL.name))
         # Newest first, as the help lists their options.
-        own = {other: other.read(raw) for other in reversed(OFFERED_GOALS)}
-        _check_own(own, goal)
+        own_arguments = {offered_goal: offered_goal.read(raw) for offered_goal in reversed(OFFERED_GOALS)}
+        _check_own(own_arguments, goal)
         return cls(
             resource_type=resource,
             low=_thresholds(raw, "lowThresholds", {resource: LOW_DEFAULT}),
@@ -171,7 +175,7 @@ class DefragmentationArgs:
             cool_down=_cool_down(raw.get("coolDownTime", 0)),
             goal=goal,
             whole_nodes=_flag(raw.get("wholeNodes")),
-            own=own[goal],
+            own=own_arguments[goal],
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -205,10 +209,10 @@ class DefragmentationArgs:
 
 def _check_own(own: Mapping[Goal[Any, Any], Any], wanted: Goal[Any, Any]) -> None:
     """Raise `InputError` for arguments that only another goal has than the one that is wanted."""
-    for goal, given in own.items():
-        goal.check_own(given)
-        if goal is not wanted and given != goal.read({}):
-            name, value = next(iter(goal.write(given).items()))
+    for goal, goal_arguments in own.items():
+        goal.check_own(goal_arguments)
+        if goal is not wanted and goal_arguments != goal.read({}):
+            name, value = next(iter(goal.write(goal_arguments).items()))
             raise InputError(name, value, f"nothing with a strategy other than {goal.name}")
 
 

@@ -28,12 +28,12 @@ class EndsSoon:
         if "within" not in args:
             return cls()
         try:
-            within = parse_duration(str(args["within"]))
+            ends_within = parse_duration(str(args["within"]))
         except InputError as error:
             raise InputError("within", args["within"], _EXPECTED) from error
-        if within <= timedelta(0):
+        if ends_within <= timedelta(0):
             raise InputError("within", args["within"], _EXPECTED)
-        return cls(within)
+        return cls(ends_within)
 
     def filter(self, view: ClusterView) -> PodFilter:
         """Return the filter that keeps pods by `volcano.sh/maximum-runtime` of theirs or their group, and deadlines.

@@ -38,12 +38,12 @@ class DrainNodesGoal(MovePodsGoal):
 
     def sentence(self, plan: Plan) -> str:
         nodes = NodeDrain.parse(plan.objective.args).nodes
-        stay = len(plan.pods_staying_on(nodes))
-        staying = f" {count(stay, 'pod')} cannot go." if stay else ""
+        staying_pods = len(plan.pods_staying_on(nodes))
+        staying_text = f" {count(staying_pods, 'pod')} cannot go." if staying_pods else ""
         if not plan.moves:
-            return f"Nothing to move off {count(len(nodes), 'node')}.{staying}"
+            return f"Nothing to move off {count(len(nodes), 'node')}.{staying_text}"
         moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
-        return f"{moves} in {waves} drain {count(len(nodes), 'node')}.{staying}"
+        return f"{moves} in {waves} drain {count(len(nodes), 'node')}.{staying_text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +65,31 @@ class NodeDrain(NoBalance):
         """Return the plugin with the arguments that a plan records; raises `InputError` that names the field."""
         refuse_unknown("args", args, (_NODES, _EMPTY_DIRS, _SKIP_REFUSED))
         nodes = args.get(_NODES)
-        if not isinstance(nodes, list | tuple) or not nodes or not all(isinstance(name, str) for name in nodes):
+        if not isinstance(nodes, list | tuple) or not nodes or not all(isinstance(node, str) for node in nodes):
             raise InputError(_NODES, nodes, "a list of names of nodes")
-        given = [args.get(name, False) for name in (_EMPTY_DIRS, _SKIP_REFUSED)]
-        for name, value in zip((_EMPTY_DIRS, _SKIP_REFUSED), given, strict=True):
+        flags_given = [args.get(argument, False) for argument in (_EMPTY_DIRS, _SKIP_REFUSED)]
+        for flag_name, value in zip((_EMPTY_DIRS, _SKIP_REFUSED), flags_given, strict=True):
             if not isinstance(value, bool):
-                raise InputError(name, value, "true or false")
-        return cls(nodes=frozenset(nodes), delete_empty_dirs=given[0], skip_refused=given[1])
+                raise InputError(flag_name, value, "true or false")
+        return cls(nodes=frozenset(nodes), delete_empty_dirs=flags_given[0], skip_refused=flags_given[1])
 
     @property
     def objective(self) -> Objective:
         """Return what is asked for, as a MigrationPlan records it."""
-        flags = {_EMPTY_DIRS: self.delete_empty_dirs, _SKIP_REFUSED: self.skip_refused}
-        args = {_NODES: sorted(self.nodes), **flags}
+        set_flags = {_EMPTY_DIRS: self.delete_empty_dirs, _SKIP_REFUSED: self.skip_refused}
+        args = {_NODES: sorted(self.nodes), **set_flags}
         return Objective(plugin=NODE_DRAIN, strategy=self.goal.name, args=args)
 
     def deschedule(self, view: ClusterView) -> Iterator[Candidate]:
         """Yield the pods that leave; small ones come last, since they find a place more easily."""
         snapshot = view.snapshot
-        others = frozenset(node.metadata.name for node in snapshot.nodes) - self.nodes
-        share_of = _Shares(snapshot)
-        on_them = (pod for pod in snapshot.pods if pod.spec.node_name in self.nodes)
-        leaving = (pod for pod in on_them if pod.occupies_node and not pod.is_terminating)
-        for pod in sorted(leaving, key=lambda one: (-share_of.largest(one), one.key)):
+        other_nodes = frozenset(node.metadata.name for node in snapshot.nodes) - self.nodes
+        shares = _Shares(snapshot)
+        pods_on_nodes = (pod for pod in snapshot.pods if pod.spec.node_name in self.nodes)
+        leaving_pods = (pod for pod in pods_on_nodes if pod.occupies_node and not pod.is_terminating)
+        for pod in sorted(leaving_pods, key=lambda candidate: (-shares.largest(candidate), candidate.key)):
             reason = f"{pod.spec.node_name} is drained"
-            yield Candidate(pod.metadata.namespace, pod.metadata.name, reason, nodes=others)
+            yield Candidate(pod.metadata.namespace, pod.metadata.name, reason, nodes=other_nodes)
 
 
 def drain_of(objective: Objective) -> NodeDrain | None:
@@ -105,8 +105,11 @@ class _Shares:
 
     def largest(self, pod: Pod) -> float:
         """Return the largest share of a resource that a pod asks for."""
-        asked = readable_requests(pod).items()
-        return max((amount / self._all.get(name) for name, amount in asked if self._all.get(name) > 0), default=0.0)
+        pod_requests = readable_requests(pod).items()
+        return max(
+            (amount / self._all.get(resource) for resource, amount in pod_requests if self._all.get(resource) > 0),
+            default=0.0,
+        )
 
 
 def _allocatable(node: Node) -> ResourceAmounts:

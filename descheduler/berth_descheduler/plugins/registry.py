@@ -48,15 +48,15 @@ class PluginRegistry:
 
     def __init__(self, registrations: Iterable[Registration]) -> None:
         self._of_name: dict[str, list[Registration]] = {}
-        for one in registrations:
-            self._of_name.setdefault(one.name, []).append(one)
+        for registration in registrations:
+            self._of_name.setdefault(registration.name, []).append(registration)
 
     @classmethod
     def discover(cls, own: Mapping[str, PluginType], found: Iterable[EntryPoint] | None = None) -> "PluginRegistry":
         """Return a registry of Berth's own and installed plugins; imports nothing."""
-        points = entry_points(group=ENTRY_POINT_GROUP) if found is None else found
-        ours = (Registration(name, _OWN, _already_loaded(plugin)) for name, plugin in own.items())
-        return cls((*ours, *map(_registration, points)))
+        plugin_entry_points = entry_points(group=ENTRY_POINT_GROUP) if found is None else found
+        ours = (Registration(plugin_name, _OWN, _already_loaded(plugin)) for plugin_name, plugin in own.items())
+        return cls((*ours, *map(_registration, plugin_entry_points)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class PluginRegistry:
 
     def origins(self, name: str) -> tuple[str, ...]:
         """Return the distributions that bring a plugin of this name."""
-        return tuple(sorted(one.origin for one in self._of_name.get(name, ())))
+        return tuple(sorted(registration.origin for registration in self._of_name.get(name, ())))
 
     def make(self, name: str, args: Mapping[str, Any]) -> object:
         """Return a plugin with its arguments.
@@ -96,14 +96,14 @@ class PluginRegistry:
             raise InputError("args", dict(args), f"what the plugin reads: {_blame(registration, error)}") from error
 
     def _the_one(self, name: str) -> Registration:
-        found = self._of_name.get(name, [])
-        if not found:
+        registrations = self._of_name.get(name, [])
+        if not registrations:
             raise InputError("name", name, f"one of the plugins there are: {', '.join(self.names)}")
-        if len(found) > 1:
+        if len(registrations) > 1:
             raise InputError(
                 "name", name, f"a name that one distribution brings, not {' and '.join(self.origins(name))}"
             )
-        return found[0]
+        return registrations[0]
 
 
 def _already_loaded(plugin: PluginType) -> Callable[[], PluginType]:
@@ -139,8 +139,8 @@ def goal_of(objective: Objective) -> Goal[Any, Any]:
     if objective.plugin == NODE_DRAIN:
         return NodeDrain.goal
     capability = capability_named(objective.strategy)
-    own = None if capability is None else capability.goal
-    return own or goal_named(objective.strategy)
+    own_goal = None if capability is None else capability.goal
+    return own_goal or goal_named(objective.strategy)
 
 
 def default_plugins(args: DefragmentationArgs | None = None, evictor: DefaultEvictor | None = None) -> PluginSet:

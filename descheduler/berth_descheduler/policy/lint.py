@@ -83,9 +83,11 @@ def lint_located(
 ) -> tuple[Linted, ...]:
     """Return as `lint_document` does, with the line of each finding."""
     linted = []
-    for one in lint_document(document.content, registry, snapshot):
-        found = (replace(finding, line=document.line_of(finding.field)) for finding in one.findings)
-        linted.append(replace(one, findings=tuple(sorted(found, key=lambda finding: finding.line or sys.maxsize))))
+    for linted_policy in lint_document(document.content, registry, snapshot):
+        findings = (replace(finding, line=document.line_of(finding.field)) for finding in linted_policy.findings)
+        linted.append(
+            replace(linted_policy, findings=tuple(sorted(findings, key=lambda finding: finding.line or sys.maxsize)))
+        )
     return tuple(linted)
 
 
@@ -105,12 +107,12 @@ def _lint_profile(index: int, profile: UpstreamProfile, registry: PluginRegistry
 
     Its fields are named as they would be in a policy.
     """
-    found = _lint_policy(profile.raw, registry, snapshot)
+    linted = _lint_policy(profile.raw, registry, snapshot)
     missing = (
         find_errors(not_installed(f"profiles[{index}]", profile.missing, registry.names)) if profile.missing else ()
     )
     left_out = tuple(_warning(field, "is not taken over: it means nothing here") for field in profile.left_out)
-    return Linted(found.name, (*missing, *left_out, *found.findings))
+    return Linted(linted.name, (*missing, *left_out, *linted.findings))
 
 
 def _lint_policy(raw: object, registry: PluginRegistry, snapshot: Snapshot | None) -> Linted:
@@ -118,19 +120,23 @@ def _lint_policy(raw: object, registry: PluginRegistry, snapshot: Snapshot | Non
 
     Reading ends at some errors. So what they are about is taken out, and the rest is read, until nothing new is found.
     """
-    rest, errors, gone = deepcopy(raw), dict[tuple[str, str], Finding](), set[str]()
+    raw_rest, errors, removed_fields = deepcopy(raw), dict[tuple[str, str], Finding](), set[str]()
     while True:
         try:
-            policy = decode_policy(rest)
+            policy = decode_policy(raw_rest)
             run = read_policy(policy, RunDefaults(), registry)
         except InputError as error:
-            found = {(one.field, one.message): one for one in find_errors(error) if one.field not in gone}
-            if found.keys() <= errors.keys():
+            new_errors = {
+                (finding.field, finding.message): finding
+                for finding in find_errors(error)
+                if finding.field not in removed_fields
+            }
+            if new_errors.keys() <= errors.keys():
                 return Linted(_name_of(raw), tuple(errors.values()))
-            errors = {**errors, **found}
-            for one in errors_in(error):
-                if _take_out(rest, field_steps(one.field), one.value):
-                    gone.add(one.field)
+            errors = {**errors, **new_errors}
+            for input_error in errors_in(error):
+                if _take_out(raw_rest, field_steps(input_error.field), input_error.value):
+                    removed_fields.add(input_error.field)
         else:
             return Linted(policy.metadata.name, tuple(errors.values()) or find_warnings(policy, run, snapshot))
 
@@ -145,54 +151,59 @@ def _take_out(raw: object, steps: Sequence[str], value: object) -> bool:
         return _take_out(raw[int(steps[0])], steps[1:], value)
     if not isinstance(raw, dict) or not steps or steps[-1] == "name":
         return False
-    below, is_whole = raw.get(steps[0]), True
+    inner_value, is_whole = raw.get(steps[0]), True
     if len(steps) > 1 and steps[1] not in _DECISIVE:
-        is_whole = _take_out(below, steps[1:], value)
-    elif isinstance(below, dict) and isinstance(value, str) and value in below:
-        del below[value]
+        is_whole = _take_out(inner_value, steps[1:], value)
+    elif isinstance(inner_value, dict) and isinstance(value, str) and value in inner_value:
+        del inner_value[value]
         is_whole = False
     else:
         raw.pop(steps[0], None)
-    if below == {}:
+    if inner_value == {}:
         raw.pop(steps[0], None)
     return is_whole
 
 
 def _name_of(raw: object) -> str:
     metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    return name if isinstance(name, str) else ""
+    policy_name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return policy_name if isinstance(policy_name, str) else ""
 
 
 def find_errors(error: InputError) -> tuple[Finding, ...]:
     """Return what keeps a policy from being run."""
-    return tuple(Finding(Severity.ERROR, one.field, str(one).removeprefix(f"{one.field} ")) for one in errors_in(error))
+    return tuple(
+        Finding(Severity.ERROR, input_error.field, str(input_error).removeprefix(f"{input_error.field} "))
+        for input_error in errors_in(error)
+    )
 
 
 def find_warnings(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snapshot | None = None) -> tuple[Finding, ...]:
     """Return what will not work well, in the policy's field order; with a snapshot, in that cluster."""
-    found = [finding for check in _CHECKS for finding in check(policy, run)]
-    found += _check_node_limits(policy, run, snapshot)
-    return (*found, *(_warning("spec.profiles[0]", text) for text in run.warnings))
+    findings = [finding for check in _CHECKS for finding in check(policy, run)]
+    findings += _check_node_limits(policy, run, snapshot)
+    return (*findings, *(_warning("spec.profiles[0]", text) for text in run.warnings))
 
 
 def _check_pace(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding]:
-    """Compare the distance of runs with what counts longer than it."""
+    """Compare the time between two runs with the cool-downs and waits that may last longer than that."""
     if run.schedule is None:
         return
     is_interval = isinstance(run.schedule, IntervalSchedule)
     interval, field = _shortest_distance(run.schedule), f"spec.trigger.{'interval' if is_interval else 'cron'}"
-    pods = run.cycle.pod_cool_down
+    pod_rest = run.cycle.pod_cool_down
     source = run.planner.rule(SourceCoolDown)
-    rests = {
+    node_rests = {
         "coolDownTime": timedelta(0) if source is None else source.span,
         "spec.limits.nodeCoolDown": run.cycle.node_cool_down,
     }
-    for name, nodes in rests.items():
-        if interval < nodes:
-            yield _warning(field, f"is shorter than {name}, {format_duration(nodes)}: runs find the same nodes resting")
-    if interval < pods:
-        text = f"is shorter than spec.limits.podCoolDown, {format_duration(pods)}: runs find the same pods resting"
+    for rest_field, node_rest in node_rests.items():
+        if interval < node_rest:
+            yield _warning(
+                field, f"is shorter than {rest_field}, {format_duration(node_rest)}: runs find the same nodes resting"
+            )
+    if interval < pod_rest:
+        text = f"is shorter than spec.limits.podCoolDown, {format_duration(pod_rest)}: runs find the same pods resting"
         yield _warning(field, text)
     waits = timedelta(seconds=run.cycle.approval_seconds)
     if policy.spec.mode is RunMode.APPROVE and interval < waits:
@@ -244,13 +255,13 @@ def _check_limits(policy: DeschedulerPolicy, run: PolicyRun) -> Iterator[Finding
     if limits.max_moves_per_controller > limits.max_moves_per_wave:
         text = f"is above maxMovesPerWave, {limits.max_moves_per_wave}, which is what counts"
         yield _warning("spec.limits.maxMovesPerController", text)
-    least = run.cycle.execution.ttl
-    if run.cycle.execution.reservation_ttl < least:
+    longest_move = run.cycle.execution.ttl
+    if run.cycle.execution.reservation_ttl < longest_move:
         yield _warning(
-            "spec.reservation.ttl", f"is shorter than a move may take: places are held {format_duration(least)}"
+            "spec.reservation.ttl", f"is shorter than a move may take: places are held {format_duration(longest_move)}"
         )
-    most, one_move = run.cycle.execution.max_seconds, run.cycle.execution.timeouts.ready_seconds
-    if most is not None and most < one_move:
+    max_seconds, one_move = run.cycle.execution.max_seconds, run.cycle.execution.timeouts.ready_seconds
+    if max_seconds is not None and max_seconds < one_move:
         yield _warning("spec.limits.maxDuration", "is shorter than a single move may take: most plans are stopped")
 
 
@@ -269,16 +280,18 @@ def _check_node_limits(policy: DeschedulerPolicy, run: PolicyRun, snapshot: Snap
             [max(load.values()) for load in loads],
         ),
     }
-    for name, (most, what, held) in numbers.items():
-        usual = sorted(held)[len(held) // 2] if held else _USUAL_PODS
-        if most is None or most >= usual:
+    for name, (limit, counted, per_node) in numbers.items():
+        usual = sorted(per_node)[len(per_node) // 2] if per_node else _USUAL_PODS
+        if limit is None or limit >= usual:
             continue
-        text = f"{most} is less than a usual node holds, and a node with more {what} is never emptied: {usual} or more"
-        if held:
-            enough = sum(number <= most for number in held)
+        text = (
+            f"{limit} is less than a usual node holds, and a node with more {counted} is never emptied: {usual} or more"
+        )
+        if per_node:
+            within = sum(pods_of_node <= limit for pods_of_node in per_node)
             text = (
-                f"{most} is enough for {enough} of {count(len(held), 'node')} in use, as a usual node there holds "
-                f"{usual} {what}, and one with more than {most} is never emptied: {usual} or more"
+                f"{limit} is enough for {within} of {count(len(per_node), 'node')} in use, as a usual node there holds "
+                f"{usual} {counted}, and one with more than {limit} is never emptied: {usual} or more"
             )
         yield _warning(f"spec.limits.{name}", text)
 

@@ -157,8 +157,8 @@ def read_policy(policy: DeschedulerPolicy, defaults: RunDefaults, registry: Plug
 
 
 def _may_not_wait(plugins: PluginSet) -> bool:
-    named = (capability_named(enabled.name) for enabled in plugins.deschedule)
-    return any(capability is not None and capability.may_not_wait for capability in named)
+    capabilities = (capability_named(enabled.name) for enabled in plugins.deschedule)
+    return any(capability is not None and capability.may_not_wait for capability in capabilities)
 
 
 def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettings) -> CycleSettings:
@@ -167,14 +167,14 @@ def _read_cycle(policy: DeschedulerPolicy, limits: Limits, defaults: CycleSettin
     Raises `InputError`.
     """
     spec = policy.spec
-    most = _read_duration("spec.limits.maxDuration", limits.max_duration) if limits.max_duration else None
+    max_duration = _read_duration("spec.limits.maxDuration", limits.max_duration) if limits.max_duration else None
     max_grace = _read_duration("spec.limits.maxGracePeriod", limits.max_grace_period)
     execution = replace(
         defaults.execution,
         max_failed_share=limits.max_failed_share,
         max_grace=max_grace,
         reservation_ttl=_read_duration("spec.reservation.ttl", spec.reservation.ttl),
-        max_seconds=defaults.execution.max_seconds if most is None else most.total_seconds(),
+        max_seconds=defaults.execution.max_seconds if max_duration is None else max_duration.total_seconds(),
     )
     return replace(
         defaults,
@@ -211,12 +211,12 @@ def _read_limits(limits: Limits, max_grace: timedelta, defaults: PlannerSettings
 
 def _checked_limits(limits: Limits) -> Limits:
     """Return limits that allow something and not too much; raises `InputError`."""
-    given: dict[str, Any] = msgspec.to_builtins(limits)
-    for name, (least, most) in _COUNTS.items():
-        value = given.get(name)
-        if value is not None and not least <= value <= (value if most is None else most):
-            upto = "on" if most is None else f"to {most}"
-            raise InputError(f"spec.limits.{name}", value, f"a whole number from {least} {upto}")
+    limit_values: dict[str, Any] = msgspec.to_builtins(limits)
+    for limit_name, (least, greatest) in _COUNTS.items():
+        value = limit_values.get(limit_name)
+        if value is not None and not least <= value <= (value if greatest is None else greatest):
+            upto = "on" if greatest is None else f"to {greatest}"
+            raise InputError(f"spec.limits.{limit_name}", value, f"a whole number from {least} {upto}")
     if not 0 <= limits.max_failed_share <= 1:
         raise InputError("spec.limits.maxFailedShare", limits.max_failed_share, "a share from 0 to 1")
     return limits
@@ -235,22 +235,26 @@ def _read_selector(text: str) -> LabelSelector | None:
 def _read_profiles(profiles: Sequence[Profile], registry: PluginRegistry) -> ProfilePlugins:
     """Return the plugins of the one profile; raises `InputError`."""
     if len(profiles) != 1:
-        said = f"a list of {len(profiles)} profiles"
-        raise InputError("spec.profiles", None, "exactly one profile: a policy for each further one", said=said)
-    raw: dict[str, Any] = msgspec.to_builtins(profiles[0])
-    return _within("spec.profiles[0]", lambda: read_profile(raw, registry))
+        text = f"a list of {len(profiles)} profiles"
+        raise InputError("spec.profiles", None, "exactly one profile: a policy for each further one", said=text)
+    raw_profile: dict[str, Any] = msgspec.to_builtins(profiles[0])
+    return _within("spec.profiles[0]", lambda: read_profile(raw_profile, registry))
 
 
 def _read_duration(path: str, text: str, *, least: timedelta | None = None) -> timedelta:
     """Return a duration, above zero where no least is given; raises `InputError`."""
     expected = f"a duration {'above zero' if least is None else 'from 0s on'} such as 90s or 1h30m"
     try:
-        found = parse_duration(text)
+        duration = parse_duration(text)
     except DurationError as error:
         raise InputError(path, text, expected) from error
-    if (least is None and found <= timedelta(0)) or (least is not None and found < least) or found > _LONGEST_CENTURY:
+    if (
+        (least is None and duration <= timedelta(0))
+        or (least is not None and duration < least)
+        or duration > _LONGEST_CENTURY
+    ):
         raise InputError(path, text, expected)
-    return found
+    return duration
 
 
 def _within(place: str, read: Callable[[], T]) -> T:
@@ -274,16 +278,16 @@ def decode_policy(raw: object) -> DeschedulerPolicy:
     """Return the policy of a document; raises `InputError` that names the field."""
     if not isinstance(raw, Mapping):
         raise InputError("the document", raw, "a DeschedulerPolicy")
-    for key, wanted in (("apiVersion", POLICY_API_VERSION), ("kind", POLICY_KIND)):
-        if raw.get(key) != wanted:
-            raise InputError(key, raw.get(key), wanted)
+    for key, wanted_value in (("apiVersion", POLICY_API_VERSION), ("kind", POLICY_KIND)):
+        if raw.get(key) != wanted_value:
+            raise InputError(key, raw.get(key), wanted_value)
     metadata = raw.get("metadata")
     if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
         raise InputError("metadata.name", None, "a name", said="missing")
     if not isinstance(raw.get("spec"), Mapping):
         raise InputError("spec", raw.get("spec"), "what the policy says, an object")
-    for path, known in unknown_fields(msgspec.inspect.type_info(DeschedulerPolicySpec), raw["spec"], "spec"):
-        raise InputError(path, None, f"one of {', '.join(known)}", said="no field of a policy")
+    for path, known_fields in unknown_fields(msgspec.inspect.type_info(DeschedulerPolicySpec), raw["spec"], "spec"):
+        raise InputError(path, None, f"one of {', '.join(known_fields)}", said="no field of a policy")
     try:
         return convert({"metadata": {"name": metadata["name"]}, "spec": raw["spec"]}, DeschedulerPolicy)
     except msgspec.ValidationError as error:
@@ -297,15 +301,15 @@ def unknown_fields(kind: msgspec.inspect.Type, raw: object, path: str) -> Iterat
     """
     match kind:
         case msgspec.inspect.UnionType(types=types):
-            for one in types:
-                yield from unknown_fields(one, raw, path)
+            for member in types:
+                yield from unknown_fields(member, raw, path)
         case msgspec.inspect.StructType(fields=fields) if isinstance(raw, Mapping):
-            known = {field.encode_name: field.type for field in fields}
-            for name, value in raw.items():
-                if name in known:
-                    yield from unknown_fields(known[name], value, f"{path}.{name}")
+            known_fields = {field.encode_name: field.type for field in fields}
+            for field_name, value in raw.items():
+                if field_name in known_fields:
+                    yield from unknown_fields(known_fields[field_name], value, f"{path}.{field_name}")
                 else:
-                    yield f"{path}.{name}", tuple(sorted(known))
+                    yield f"{path}.{field_name}", tuple(sorted(known_fields))
         case msgspec.inspect.VarTupleType(item_type=item) if isinstance(raw, list | tuple):
             for index, value in enumerate(raw):
                 yield from unknown_fields(item, value, f"{path}[{index}]")
@@ -318,16 +322,16 @@ def _as_input_error(raw: Mapping[str, Any], message: str) -> InputError:
 
     They are the field, what stands there, and what would be right.
     """
-    found = _PLACE.match(message)
-    what, path = (found["what"], found["path"] or "") if found else (message, "")
-    if missing := _MISSING.match(what):
+    match = _PLACE.match(message)
+    expectation, path = (match["what"], match["path"] or "") if match else (message, "")
+    if missing := _MISSING.match(expectation):
         field = f"{path}.{missing['field']}".lstrip(".")
         return InputError(field, None, "a value", said="missing")
     value = _value_at(raw, path)
-    if _ENUM.match(what):
+    if _ENUM.match(expectation):
         return InputError(path, value, f"one of {', '.join(_values_of(path))}")
-    kinds = _KIND.match(what)
-    return InputError(path, value, f"a value of the type {kinds['wanted']}" if kinds else what)
+    kinds = _KIND.match(expectation)
+    return InputError(path, value, f"a value of the type {kinds['wanted']}" if kinds else expectation)
 
 
 def _values_of(path: str) -> Iterator[str]:
@@ -337,7 +341,7 @@ def _values_of(path: str) -> Iterator[str]:
         if isinstance(kind, msgspec.inspect.StructType):
             kind = next(field.type for field in kind.fields if field.encode_name == step)
     if isinstance(kind, msgspec.inspect.EnumType):
-        yield from (str(one.value) for one in kind.cls)
+        yield from (str(member.value) for member in kind.cls)
 
 
 def _value_at(raw: object, path: str) -> object:
@@ -366,11 +370,11 @@ def read_policy_file(name: str) -> DeschedulerPolicy:
 
     Raises `InputError` that names file or field. Of a file of the upstream descheduler it is its one profile.
     """
-    raw = read_document(name)
-    if not isinstance(raw, Mapping) or not is_upstream(raw):
-        return decode_policy(raw)
+    raw_policy = read_document(name)
+    if not isinstance(raw_policy, Mapping) or not is_upstream(raw_policy):
+        return decode_policy(raw_policy)
     plugins = installed_plugins().names
-    profiles = read_upstream(raw, plugins)
+    profiles = read_upstream(raw_policy, plugins)
     if len(profiles) != 1:
         raise InputError("profiles", None, "one profile: a file for each", said=f"a list of {len(profiles)} profiles")
     if profiles[0].missing:
@@ -396,7 +400,7 @@ def read_documents(name: str, field: str) -> tuple[LocatedDocument, ...]:
     """
     try:
         text = read_bounded(sys.stdin.buffer if name == STANDARD_INPUT else Path(name))
-        return tuple(one for one in locate_documents(text) if one.content is not None)
+        return tuple(document for document in locate_documents(text) if document.content is not None)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(field, name, f"a file that can be read: {error}") from error
     except yaml.YAMLError as error:
@@ -439,14 +443,16 @@ def choose_plan_settings(
     if isinstance(policy, PolicyRun):
         mode = plan.spec.mode or policy.mode
         return PlanSettings(policy.settings(mode, plan.spec.trigger), policy.planner_at(now))
-    name = plan.spec.policy
+    policy_name = plan.spec.policy
     blocked_reason = ""
-    if name and plan.spec.mode is not None:
+    if policy_name and plan.spec.mode is not None:
         blocked_reason = (
-            f"there is no policy {name}" if policy is None else f"the policy {name} cannot be run: {policy}"
+            f"there is no policy {policy_name}"
+            if policy is None
+            else f"the policy {policy_name} cannot be run: {policy}"
         )
     planner = without_policy_limits(plan, defaults.planner).at(now)
-    cycle = replace(defaults.cycle, policy=name)
+    cycle = replace(defaults.cycle, policy=policy_name)
     drain = asked_drain(plan)
     if drain is not None:
         cycle = draining(cycle)
@@ -480,11 +486,14 @@ def requested_drain_settings(
         min_freed_nodes=0,
         max_replans=0,
     )
-    known = defaults.planner
+    default_planner = defaults.planner
     planner = replace(
         default_settings(),
-        scope=PlanScope(control_plane_nodes=known.scope.control_plane_nodes, own_namespace=known.scope.own_namespace),
-        limits=PlanLimits(max_grace=known.limits.max_grace, waves=WaveLimits(per_wave=DRAINED_AT_ONCE)),
+        scope=PlanScope(
+            control_plane_nodes=default_planner.scope.control_plane_nodes,
+            own_namespace=default_planner.scope.own_namespace,
+        ),
+        limits=PlanLimits(max_grace=default_planner.limits.max_grace, waves=WaveLimits(per_wave=DRAINED_AT_ONCE)),
         run=RunSoFar(now=now),
     )
     return PlanSettings(cycle, drain_settings(planner, drain))
@@ -528,9 +537,9 @@ def read_plan_settings(
     policy: PolicyRun | PolicyError | None = None
     try:
         if plan.spec.policy:
-            found = client.get(DESCHEDULER_POLICIES, plan.spec.policy, type=DeschedulerPolicy)
-            refuse_unreadable("DeschedulerPolicy", found.metadata)
-            policy = read_policy(found, defaults, registry)
+            stored_policy = client.get(DESCHEDULER_POLICIES, plan.spec.policy, type=DeschedulerPolicy)
+            refuse_unreadable("DeschedulerPolicy", stored_policy.metadata)
+            policy = read_policy(stored_policy, defaults, registry)
     except NotFoundError:
         policy = None
     except PolicyError as error:

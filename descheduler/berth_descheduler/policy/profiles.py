@@ -49,13 +49,13 @@ class PolicyError(InputError):
     """
 
     def __init__(self, errors: Sequence[InputError]) -> None:
-        first = errors[0]
-        super().__init__(first.field, first.value, first.expected, said=first.said)
+        first_error = errors[0]
+        super().__init__(first_error.field, first_error.value, first_error.expected, said=first_error.said)
         self.errors = tuple(errors)
 
     def within(self, place: str, *, joint: str = ".") -> "PolicyError":
         """Return the same errors with their fields named from further outside."""
-        return PolicyError([one.within(place, joint=joint) for one in self.errors])
+        return PolicyError([error.within(place, joint=joint) for error in self.errors])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to make it again.
@@ -104,7 +104,7 @@ def read_profile(raw: Mapping[str, Any], registry: PluginRegistry) -> ProfilePlu
 
 
 class _Reader:
-    """One reading of one profile."""
+    """Reads one profile once."""
 
     def __init__(self, raw: Mapping[str, Any], registry: PluginRegistry) -> None:
         self._registry = registry
@@ -116,18 +116,24 @@ class _Reader:
         """Return what the profile says."""
         if errors := [*self._unknown_names(), *self._wrong_arguments()]:
             raise PolicyError(errors)
-        deschedule = self._enabled(PluginKind.DESCHEDULE, _deschedules)
-        balances = self._enabled(PluginKind.BALANCE, _balances)
-        if len(balances) > 1:
-            place = self._uses[PluginKind.BALANCE][1].place
-            raise InputError(place, balances[1].name, f"one balance plugin in a profile, and {balances[0].name} is one")
-        if not balances and not deschedule:
+        deschedule_plugins = self._enabled(PluginKind.DESCHEDULE, _deschedules)
+        balance_plugins = self._enabled(PluginKind.BALANCE, _balances)
+        if len(balance_plugins) > 1:
+            field_path = self._uses[PluginKind.BALANCE][1].place
+            raise InputError(
+                field_path,
+                balance_plugins[1].name,
+                f"one balance plugin in a profile, and {balance_plugins[0].name} is one",
+            )
+        if not balance_plugins and not deschedule_plugins:
             raise InputError(
                 "plugins", None, "a plugin under balance or deschedule", said="without one that moves pods"
             )
         plugins = PluginSet(
-            deschedule=deschedule,
-            balance=balances[0] if balances else Enabled("", NoBalance(tuple(one.name for one in deschedule))),
+            deschedule=deschedule_plugins,
+            balance=balance_plugins[0]
+            if balance_plugins
+            else Enabled("", NoBalance(tuple(plugin.name for plugin in deschedule_plugins))),
             filters=self._enabled(PluginKind.FILTER, _filters),
             pre_eviction_filters=self._enabled(PluginKind.PRE_EVICTION_FILTER, _filters_before_eviction),
             node_selector=self._node_selector(),
@@ -136,24 +142,30 @@ class _Reader:
 
     def _unknown_names(self) -> Iterator[InputError]:
         """Yield what is wrong if there are not all plugins, in one sentence."""
-        named = [_Use(name, f"{config.place}.name") for name, config in self._configs.items()]
-        named += [use for uses in self._uses.values() for use in uses]
-        known = self._registry.names
-        unknown = [use for use in named if use.name not in known]
+        named_plugins = [_Use(plugin_name, f"{config.place}.name") for plugin_name, config in self._configs.items()]
+        named_plugins += [use for uses in self._uses.values() for use in uses]
+        known_plugins = self._registry.names
+        unknown = [use for use in named_plugins if use.name not in known_plugins]
         if unknown:
             names = sorted({use.name for use in unknown})
-            others = f"; not there either: {', '.join(names[1:])}" if len(names) > 1 else ""
-            first = next(use for use in unknown if use.name == names[0])
-            yield InputError(first.place, first.name, f"one of the plugins there are: {', '.join(known)}{others}")
+            others_text = f"; not there either: {', '.join(names[1:])}" if len(names) > 1 else ""
+            first_unknown = next(use for use in unknown if use.name == names[0])
+            yield InputError(
+                first_unknown.place,
+                first_unknown.name,
+                f"one of the plugins there are: {', '.join(known_plugins)}{others_text}",
+            )
 
     def _wrong_arguments(self) -> Iterator[InputError]:
         """Yield for each plugin that there is what is wrong with its arguments, also where it is not enabled."""
-        uses = {use.name: use for one in self._uses.values() for use in one}
-        named = {name: _Use(name, f"{config.place}.name") for name, config in self._configs.items()} | uses
+        uses = {use.name: use for point_uses in self._uses.values() for use in point_uses}
+        named_plugins = {
+            plugin_name: _Use(plugin_name, f"{config.place}.name") for plugin_name, config in self._configs.items()
+        } | uses
         for name in self._registry.names:
             try:
-                if name in named:
-                    self._make(named[name])
+                if name in named_plugins:
+                    self._make(named_plugins[name])
             except InputError as error:
                 yield error
 
@@ -194,9 +206,9 @@ class _Reader:
 
     def _warnings(self) -> Iterator[str]:
         used = {use.name for uses in self._uses.values() for use in uses}
-        for name, config in self._configs.items():
-            if name not in used:
-                yield f"{config.place}: {name} has arguments and is not enabled"
+        for plugin_name, config in self._configs.items():
+            if plugin_name not in used:
+                yield f"{config.place}: {plugin_name} has arguments and is not enabled"
         defragmentation = self._configs.get(PLUGIN_NAME)
         if defragmentation is not None:
             for alias, preferred in find_double_names(defragmentation.args):
@@ -225,19 +237,21 @@ def _filters_before_eviction(plugin: object) -> TypeGuard[PreEvictionFilterPlugi
 
 def _read_configs(raw: object) -> dict[str, _Config]:
     """Return the arguments by plugin; raises `InputError` for what has another shape."""
-    found: dict[str, _Config] = {}
-    for index, one in enumerate(_listed(raw, "pluginConfig")):
-        place = f"pluginConfig[{index}]"
-        _check_fields(one, place, {"name", "args"})
-        name, args = one.get("name"), one.get("args") or {}
-        if not isinstance(name, str) or not name:
-            raise InputError(f"{place}.name", name, "the name of a plugin")
+    configs: dict[str, _Config] = {}
+    for index, entry in enumerate(_listed(raw, "pluginConfig")):
+        field_path = f"pluginConfig[{index}]"
+        _check_fields(entry, field_path, {"name", "args"})
+        plugin_name, args = entry.get("name"), entry.get("args") or {}
+        if not isinstance(plugin_name, str) or not plugin_name:
+            raise InputError(f"{field_path}.name", plugin_name, "the name of a plugin")
         if not isinstance(args, Mapping):
-            raise InputError(f"{place}.args", args, "a mapping of the plugin's arguments")
-        if name in found:
-            raise InputError(f"{place}.name", name, f"each plugin once; {found[name].place} is about it, too")
-        found[name] = _Config(args, place)
-    return found
+            raise InputError(f"{field_path}.args", args, "a mapping of the plugin's arguments")
+        if plugin_name in configs:
+            raise InputError(
+                f"{field_path}.name", plugin_name, f"each plugin once; {configs[plugin_name].place} is about it, too"
+            )
+        configs[plugin_name] = _Config(args, field_path)
+    return configs
 
 
 def _read_uses(raw: object) -> dict[PluginKind, tuple[_Use, ...]]:
@@ -247,17 +261,17 @@ def _read_uses(raw: object) -> dict[PluginKind, tuple[_Use, ...]]:
 
 
 def _uses_of(raw: Any, kind: PluginKind) -> Iterator[_Use]:  # noqa: ANN401 - a part of unread input
-    place = f"plugins.{kind.value}"
-    given = raw.get(kind.value) or {}
-    _check_fields(given, place, {"enabled", "disabled"})
-    enabled, disabled = _names(given, place, "enabled"), _names(given, place, "disabled")
-    for index, name in enumerate(enabled):
-        if name in disabled or name in enabled[:index]:
-            expected = "a plugin that is not disabled as well" if name in disabled else "each plugin once"
-            raise InputError(f"{place}.enabled[{index}]", name, expected)
-        yield _Use(name, f"{place}.enabled[{index}]")
+    field_path = f"plugins.{kind.value}"
+    lists = raw.get(kind.value) or {}
+    _check_fields(lists, field_path, {"enabled", "disabled"})
+    enabled, disabled = _names(lists, field_path, "enabled"), _names(lists, field_path, "disabled")
+    for index, plugin_name in enumerate(enabled):
+        if plugin_name in disabled or plugin_name in enabled[:index]:
+            expected = "a plugin that is not disabled as well" if plugin_name in disabled else "each plugin once"
+            raise InputError(f"{field_path}.enabled[{index}]", plugin_name, expected)
+        yield _Use(plugin_name, f"{field_path}.enabled[{index}]")
     if kind in _ON_BY_DEFAULT and not {EVICTOR_NAME, _EVERYTHING} & {*enabled, *disabled}:
-        yield _Use(EVICTOR_NAME, place)
+        yield _Use(EVICTOR_NAME, field_path)
 
 
 def _names(given: Mapping[str, Any], place: str, field_name: str) -> tuple[str, ...]:
@@ -277,6 +291,6 @@ def _listed(raw: object, place: str) -> Sequence[Any]:
 def _check_fields(raw: object, place: str, known: set[str]) -> None:
     if not isinstance(raw, Mapping):
         raise InputError(place, raw, f"a mapping with {', '.join(sorted(known))}")
-    unknown = sorted(str(name) for name in set(raw) - known)
+    unknown = sorted(str(field_name) for field_name in set(raw) - known)
     if unknown:
         raise InputError(f"{place}.{unknown[0]}", raw[unknown[0]], f"nothing here but {', '.join(sorted(known))}")

@@ -119,22 +119,24 @@ class _BindingLimits:
         """Return the limits that bind by themselves, or else the fewest that bind together."""
         together = [limit for limit in limits if not limit.helps_only_alone]
         bind_together = bool(together) and self._better_without(together) is not None
-        asked = (limit for limit in limits if bind_together or limit.helps_only_alone)
-        alone = [(limit, better) for limit in asked if (better := self._better_without([limit])) is not None]
-        if alone:
-            return tuple(self._restriction([limit], better) for limit, better in alone)
-        fewest = self._fewest(together) if bind_together else []
-        better = self._better_without(fewest) if fewest else None
-        return () if better is None else (self._restriction(fewest, better),)
+        limits_asked = (limit for limit in limits if bind_together or limit.helps_only_alone)
+        single_limits = [
+            (limit, better_plan) for limit in limits_asked if (better_plan := self._better_without([limit])) is not None
+        ]
+        if single_limits:
+            return tuple(self._restriction([limit], plan_without_limit) for limit, plan_without_limit in single_limits)
+        fewest_limits = self._fewest(together) if bind_together else []
+        better_plan = self._better_without(fewest_limits) if fewest_limits else None
+        return () if better_plan is None else (self._restriction(fewest_limits, better_plan),)
 
     def _fewest(self, limits: Sequence[_Limit]) -> list[_Limit]:
         """Return limits that bind together, each of which is needed for that."""
-        needed = list(limits)
-        for limit in sorted(limits, key=lambda bound: not bound.is_for_safety):
-            others = [one for one in needed if one is not limit]
-            if others and self._better_without(others) is not None:
-                needed = others
-        return needed
+        needed_limits = list(limits)
+        for limit in sorted(limits, key=lambda any_limit: not any_limit.is_for_safety):
+            other_limits = [other for other in needed_limits if other is not limit]
+            if other_limits and self._better_without(other_limits) is not None:
+                needed_limits = other_limits
+        return needed_limits
 
     def _better_without(self, limits: Iterable[_Limit]) -> Plan | None:
         """Return the plan without some limits; None if it brings no more, or there is no time to make it."""
@@ -143,9 +145,9 @@ class _BindingLimits:
         lifted = self._given
         for limit in limits:
             lifted = limit.lift(lifted)
-        again = self._plan_again(lifted)
+        plan_again = self._plan_again(lifted)
         goal = goal_of(self._found.objective)
-        return again if goal.worth(again) > goal.worth(self._found) else None
+        return plan_again if goal.worth(plan_again) > goal.worth(self._found) else None
 
     def _restriction(self, limits: Sequence[_Limit], better: Plan) -> Restriction:
         conditions = " and ".join(limit.condition for limit in limits)
@@ -162,11 +164,11 @@ class _BindingLimits:
 
 def _limits(given: PlanInput) -> Iterator[_Limit]:
     """Yield the limits that are set and that could bind at all, in the order in which they are named."""
-    of_goal = tuple(_limits_of_goal(given))
+    limits_of_goal = tuple(_limits_of_goal(given))
     yield from _limits_of_moves(given.settings)
-    yield from (limit for limit, is_about_moves in of_goal if is_about_moves)
+    yield from (limit for limit, is_about_moves in limits_of_goal if is_about_moves)
     yield from _limits_of_targets(given.settings)
-    yield from (limit for limit, is_about_moves in of_goal if not is_about_moves)
+    yield from (limit for limit, is_about_moves in limits_of_goal if not is_about_moves)
     yield from _limits_of_scope(given.settings)
     yield from _limits_of_rules(given)
     yield from _limits_for_safety(given)
@@ -178,9 +180,9 @@ def _limits_of_moves(settings: PlannerSettings) -> Iterator[_Limit]:
         "maxMovesPerNode": ("max_moves_per_node", settings.limits.max_moves_per_node),
         "maxMovesPerNamespace": ("max_moves_per_namespace", settings.limits.max_moves_per_namespace),
     }
-    for field, (name, most) in numbers.items():
-        if most is not None:
-            yield _without(field, most, _with_limits(**{name: None}))
+    for field, (limit_name, limit) in numbers.items():
+        if limit is not None:
+            yield _without(field, limit, _with_limits(**{limit_name: None}))
 
 
 def _limits_of_targets(settings: PlannerSettings) -> Iterator[_Limit]:
@@ -220,9 +222,9 @@ def _scope_of_evictor(args: DefaultEvictorArgs) -> Iterator[tuple[str, str, Mapp
         "labelSelector": ("label_selector", args.label_selector),
         "namespaceLabelSelector": ("namespace_label_selector", args.namespace_label_selector),
     }
-    for field, (name, selector) in selectors.items():
+    for field, (scope_name, selector) in selectors.items():
         if selector is not None:
-            yield field, format_selector(selector), {name: None}
+            yield field, format_selector(selector), {scope_name: None}
     if args.namespaces != EvictableNamespaces():
         yield "namespaces", _written(args.namespaces), {"namespaces": EvictableNamespaces()}
     if args.priority_threshold is not None:
@@ -263,7 +265,7 @@ def _written(value: object) -> str:
         return value.written()
     if not isinstance(value, EvictableNamespaces):
         return str(value)
-    parts = (f"{name}: {_listed(part)}" for name, part in value.to_mapping().items())
+    parts = (f"{field_name}: {_listed(part)}" for field_name, part in value.to_mapping().items())
     return f"{{{', '.join(parts)}}}"
 
 
@@ -272,19 +274,19 @@ def _listed(part: object) -> str:
 
 
 def _with_settings(**lifted: Any) -> Lift:  # noqa: ANN401 - fields of the settings
-    return lambda given: replace(given, settings=replace(given.settings, **lifted))
+    return lambda plan_input: replace(plan_input, settings=replace(plan_input.settings, **lifted))
 
 
 def _with_limits(**lifted: Any) -> Lift:  # noqa: ANN401 - fields of the limits
-    return lambda given: _with_settings(limits=replace(given.settings.limits, **lifted))(given)
+    return lambda plan_input: _with_settings(limits=replace(plan_input.settings.limits, **lifted))(plan_input)
 
 
 def _with_scope(**lifted: Any) -> Lift:  # noqa: ANN401 - fields of the scope
-    return lambda given: _with_settings(scope=replace(given.settings.scope, **lifted))(given)
+    return lambda plan_input: _with_settings(scope=replace(plan_input.settings.scope, **lifted))(plan_input)
 
 
 def _without_rule(rule: Rule) -> Lift:
-    return lambda given: replace(given, settings=given.settings.without_rule(rule))
+    return lambda plan_input: replace(plan_input, settings=plan_input.settings.without_rule(rule))
 
 
 def _with_evictor(lifted: Mapping[str, Any]) -> Lift:
@@ -332,13 +334,13 @@ def _asking_otherwise(change: Callable[[Any], Any]) -> Lift:
         plugins = given.settings.plugins
         balance = plugins.balance.plugin
         if isinstance(balance, Defragmentation):
-            args, asked = balance.args, balance.args.goal.request(balance.args)
+            args, asked_objective = balance.args, balance.args.goal.request(balance.args)
         elif isinstance(balance, _AskingOtherwise):
-            args, asked = balance.args, balance.asked
+            args, asked_objective = balance.args, balance.asked
         else:
             return given
-        relaxed = Enabled(plugins.balance.name, _AskingOtherwise(args, change(asked)))
-        return replace(given, settings=replace(given.settings, plugins=replace(plugins, balance=relaxed)))
+        relaxed_balance = Enabled(plugins.balance.name, _AskingOtherwise(args, change(asked_objective)))
+        return replace(given, settings=replace(given.settings, plugins=replace(plugins, balance=relaxed_balance)))
 
     return lift
 
@@ -363,10 +365,10 @@ def _allowing_every_disruption(given: PlanInput) -> PlanInput:
 
 
 def _name_restrictions(given: PlanInput, found: Plan) -> Iterator[Restriction]:
-    for name in find_unknown_names(given.snapshot, given.settings):
-        is_idle = name.selects_nothing and not found.moves
+    for unknown_name in find_unknown_names(given.snapshot, given.settings):
+        is_idle = unknown_name.selects_nothing and not found.moves
         reason = RestrictionReason.SELECTS_NOTHING if is_idle else RestrictionReason.UNKNOWN_NAME
-        yield Restriction(reason=reason, fields=(name.field,), message=name.message)
+        yield Restriction(reason=reason, fields=(unknown_name.field,), message=unknown_name.message)
 
 
 # --- objects that cannot be read --------------------------------------------------------------------------------------
@@ -376,6 +378,8 @@ def _unreadable_restrictions(snapshot: Snapshot) -> Iterator[Restriction]:
     """Yield one restriction that names what cannot be read, also where nothing depends on it."""
     texts = sorted(map(describe_unreadable, snapshot.all_unreadable()))
     if texts:
-        more = (f"{len(texts) - _NAMED} more objects cannot be read",) if len(texts) > _NAMED else ()
-        message = f"{'; '.join((*texts[:_NAMED], *more))}. What depends on {'it' if len(texts) == 1 else 'one'} stays."
+        more_text = (f"{len(texts) - _NAMED} more objects cannot be read",) if len(texts) > _NAMED else ()
+        message = (
+            f"{'; '.join((*texts[:_NAMED], *more_text))}. What depends on {'it' if len(texts) == 1 else 'one'} stays."
+        )
         yield Restriction(reason=RestrictionReason.UNREADABLE_OBJECT, message=message)

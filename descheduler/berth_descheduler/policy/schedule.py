@@ -104,6 +104,6 @@ def read_timing(schedule: Schedule, base: datetime, now: datetime) -> Timing:
     What was missed since `base`, the last time that counted, is due once, as its last time. A base in the future, after
     the clock was put back, is now.
     """
-    since = min(base, now)
-    due = schedule.latest(since, now)
-    return Timing(due, due or schedule.next_after(since))
+    earliest_base = min(base, now)
+    due = schedule.latest(earliest_base, now)
+    return Timing(due, due or schedule.next_after(earliest_base))

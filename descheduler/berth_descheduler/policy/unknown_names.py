@@ -53,16 +53,16 @@ def find_unknown_names(snapshot: Snapshot, settings: PlannerSettings) -> Iterato
 def _namespaces_of_plugins(settings: PlannerSettings) -> Iterator[tuple[str, EvictableNamespaces]]:
     """Yield the argument `namespaces` of each plugin that has one."""
     enabled = (settings.plugins.balance, *settings.plugins.deschedule)
-    for name, plugin in {use.name: use.plugin for use in enabled}.items():
+    for plugin_name, plugin in {use.name: use.plugin for use in enabled}.items():
         namespaces = getattr(plugin, "namespaces", None)
         if isinstance(namespaces, EvictableNamespaces):
-            yield name, namespaces
+            yield plugin_name, namespaces
 
 
 def _unknown_namespaces(field: str, namespaces: EvictableNamespaces, snapshot: Snapshot) -> Iterator[UnknownName]:
-    known = known_namespaces(snapshot)
+    namespaces_known = known_namespaces(snapshot)
     for part, names in (("include", namespaces.include), ("exclude", namespaces.exclude)):
-        if unknown := sorted(names - known):
+        if unknown := sorted(names - namespaces_known):
             is_all = part == "include" and len(unknown) == len(names)
             consequence = "; no pod may be moved" if is_all else ""
             yield _named(f"{field}.{part}", unknown, _NO_NAMESPACE, consequence, selects_nothing=is_all)
@@ -76,16 +76,16 @@ def _unselected_nodes(field: str, selector: LabelSelector | None, snapshot: Snap
 
 def _unknown_resources(settings: PlannerSettings, snapshot: Snapshot) -> Iterator[UnknownName]:
     """Yield the resources that no node has."""
-    known = _resources(snapshot)
-    for field, resource in settings.named_resources.items() if known else ():
-        if resource not in known:
+    known_resources = _resources(snapshot)
+    for field, resource in settings.named_resources.items() if known_resources else ():
+        if resource not in known_resources:
             yield _named(field, [resource], _NO_RESOURCE, selects_nothing=True)
 
 
 def _resources(snapshot: Snapshot) -> frozenset[str]:
     """Return the resources of which a node has more than nothing; an amount that cannot be read counts."""
-    amounts = (item for node in snapshot.nodes for item in node.status.allocatable.items())
-    return frozenset(name for name, amount in amounts if str(amount).strip() != _NONE)
+    amounts = (resource_amount for node in snapshot.nodes for resource_amount in node.status.allocatable.items())
+    return frozenset(resource for resource, amount in amounts if str(amount).strip() != _NONE)
 
 
 def _unknown_to_evictor(args: DefaultEvictorArgs, snapshot: Snapshot) -> Iterator[UnknownName]:
@@ -104,11 +104,15 @@ def _unknown_to_evictor(args: DefaultEvictorArgs, snapshot: Snapshot) -> Iterato
         text = f"{plugin}.labelSelector selects no pod of the cluster: no pod may be moved."
         yield UnknownName(f"{plugin}.labelSelector", text, selects_nothing=True)
     classes = {priority_class.metadata.name for priority_class in snapshot.priority_classes}
-    if args.priority_threshold is not None and (name := args.priority_threshold.name) and name not in classes:
+    if (
+        args.priority_threshold is not None
+        and (class_name := args.priority_threshold.name)
+        and class_name not in classes
+    ):
         consequence = "; no pod is known to be below it, and none may be moved"
-        is_unreadable = unreadable_of(snapshot, PriorityClass, name)
-        why = _UNREADABLE_PRIORITY_CLASS if is_unreadable else _NO_PRIORITY_CLASS
-        yield _named(f"{plugin}.priorityThreshold", [name], why, consequence, selects_nothing=True)
+        is_unreadable = unreadable_of(snapshot, PriorityClass, class_name)
+        why_unknown = _UNREADABLE_PRIORITY_CLASS if is_unreadable else _NO_PRIORITY_CLASS
+        yield _named(f"{plugin}.priorityThreshold", [class_name], why_unknown, consequence, selects_nothing=True)
     if SnapshotKind.STORAGE_CLASSES not in (*snapshot.missing, *snapshot.unread):
         storage = {storage_class.metadata.name for storage_class in snapshot.storage_classes}
         unread = sorted(args.protected_storage_classes - storage)

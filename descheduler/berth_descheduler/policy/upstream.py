@@ -18,7 +18,7 @@ _POINTS: Final = ("balance", "deschedule", "filter", "preEvictionFilter")
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProfile:
-    """One profile of such a file, as a policy of ours."""
+    """One profile of an upstream policy file, written as a policy of Berth."""
 
     raw: dict[str, Any]
     """The document of the policy, with the plugins that there are."""
@@ -40,7 +40,7 @@ def read_upstream(raw: Mapping[str, Any], plugins: Collection[str]) -> tuple[Ups
     if raw.get("apiVersion") != UPSTREAM_VERSION:
         raise InputError("apiVersion", raw.get("apiVersion"), f"{UPSTREAM_VERSION}, or {POLICY_API_VERSION}")
     profiles = raw.get("profiles")
-    if not isinstance(profiles, list) or not profiles or not all(isinstance(one, Mapping) for one in profiles):
+    if not isinstance(profiles, list) or not profiles or not all(isinstance(profile, Mapping) for profile in profiles):
         raise InputError("profiles", profiles, "a list of profiles")
     left_out = tuple(sorted(set(raw) - _READ))
     return tuple(
@@ -51,19 +51,21 @@ def read_upstream(raw: Mapping[str, Any], plugins: Collection[str]) -> tuple[Ups
 
 def not_installed(place: str, missing: Collection[str], plugins: Collection[str]) -> InputError:
     """Return the error of named plugins that are not installed."""
-    said = f"with plugins that are not installed: {', '.join(missing)}"
-    return InputError(place, None, f"only {', '.join(sorted(plugins))}", said=said)
+    text = f"with plugins that are not installed: {', '.join(missing)}"
+    return InputError(place, None, f"only {', '.join(sorted(plugins))}", said=text)
 
 
 def _as_policy(raw: Mapping[str, Any], profile: Mapping[str, Any], plugins: Collection[str]) -> dict[str, Any]:
-    limits = {ours: raw[theirs] for theirs, ours in _LIMITS.items() if raw.get(theirs) is not None}
+    limits = {
+        our_field: raw[their_field] for their_field, our_field in _LIMITS.items() if raw.get(their_field) is not None
+    }
     selector = {"nodeSelector": raw["nodeSelector"]} if raw.get("nodeSelector") else {}
     spec = {**selector, "profiles": [_with_plugins(profile, plugins)], **({"limits": limits} if limits else {})}
-    name = profile.get("name") or "profile"
+    profile_name = profile.get("name") or "profile"
     return {
         "apiVersion": POLICY_API_VERSION,
         "kind": POLICY_KIND,
-        "metadata": {"name": str(name).lower()},
+        "metadata": {"name": str(profile_name).lower()},
         "spec": spec,
     }
 
@@ -73,15 +75,19 @@ def _with_plugins(profile: Mapping[str, Any], plugins: Collection[str]) -> dict[
 
     Leaves unreadable parts for the parser to refuse.
     """
-    configs, points = profile.get("pluginConfig"), profile.get("plugins")
-    found = dict(profile)
+    configs, extension_points = profile.get("pluginConfig"), profile.get("plugins")
+    filtered_profile = dict(profile)
     if isinstance(configs, list):
-        found["pluginConfig"] = [one for one in configs if _name_of(one) not in set(_missing(profile, plugins))]
-    if isinstance(points, Mapping):
-        found["plugins"] = {
-            point: _only(lists, plugins) for point, lists in points.items() if point in _POINTS or _only(lists, plugins)
+        filtered_profile["pluginConfig"] = [
+            config for config in configs if _name_of(config) not in set(_missing(profile, plugins))
+        ]
+    if isinstance(extension_points, Mapping):
+        filtered_profile["plugins"] = {
+            point: _only(lists, plugins)
+            for point, lists in extension_points.items()
+            if point in _POINTS or _only(lists, plugins)
         }
-    return found
+    return filtered_profile
 
 
 def _only(lists: object, plugins: Collection[str]) -> object:
@@ -91,30 +97,32 @@ def _only(lists: object, plugins: Collection[str]) -> object:
     """
     if not isinstance(lists, Mapping):
         return lists
-    kept = {
-        name: [one for one in listed if one in plugins or one == "*"] if isinstance(listed, list) else listed
+    kept_lists = {
+        name: [plugin for plugin in listed if plugin in plugins or plugin == "*"]
+        if isinstance(listed, list)
+        else listed
         for name, listed in lists.items()
     }
-    return {name: listed for name, listed in kept.items() if listed}
+    return {name: listed for name, listed in kept_lists.items() if listed}
 
 
 def _missing(profile: Mapping[str, Any], plugins: Collection[str]) -> Iterator[str]:
     """Yield the names of a profile's missing plugins, each once."""
     names = dict.fromkeys(_names(profile))
-    yield from (name for name in names if name not in plugins and name != "*")
+    yield from (plugin_name for plugin_name in names if plugin_name not in plugins and plugin_name != "*")
 
 
 def _names(profile: Mapping[str, Any]) -> Iterator[str]:
-    points = profile.get("plugins")
-    for lists in points.values() if isinstance(points, Mapping) else ():
+    extension_points = profile.get("plugins")
+    for lists in extension_points.values() if isinstance(extension_points, Mapping) else ():
         enabled = lists.get("enabled") if isinstance(lists, Mapping) else None
-        yield from (one for one in enabled if isinstance(one, str)) if isinstance(enabled, list) else ()
+        yield from (plugin for plugin in enabled if isinstance(plugin, str)) if isinstance(enabled, list) else ()
     configs = profile.get("pluginConfig")
     for config in configs if isinstance(configs, list) else ():
-        if name := _name_of(config):
-            yield name
+        if plugin_name := _name_of(config):
+            yield plugin_name
 
 
 def _name_of(config: object) -> str:
-    name = config.get("name") if isinstance(config, Mapping) else None
-    return name if isinstance(name, str) else ""
+    plugin_name = config.get("name") if isinstance(config, Mapping) else None
+    return plugin_name if isinstance(plugin_name, str) else ""

@@ -203,18 +203,22 @@ def describe_capacity_and_queues(
     measured_at: datetime | None = None,
 ) -> CapacityAndQueues:
     """Return the document of a report with the queues, whose kinds may be `unread`."""
-    whole = describe_capacity(report, measured_at)
-    items = None if unread >= _QUEUE_KINDS else tuple(map(_describe_queue, queues))
-    return CapacityAndQueues(**msgspec.structs.asdict(whole), queues=items, queues_unread=tuple(sorted(unread)))
+    capacity = describe_capacity(report, measured_at)
+    queue_documents = None if unread >= _QUEUE_KINDS else tuple(map(_describe_queue, queues))
+    return CapacityAndQueues(
+        **msgspec.structs.asdict(capacity), queues=queue_documents, queues_unread=tuple(sorted(unread))
+    )
 
 
 def describe_queues(
     queues: Sequence[QueueCapacity], unread: AbstractSet[SnapshotKind], measured_at: datetime
 ) -> QueueList:
     """Return the document of queues, whose kinds may be `unread`; leaves those of unread kinds out."""
-    shown = tuple(_describe_queue(one) for one in queues if one.queue.source.resource not in unread)
-    items = None if unread >= _QUEUE_KINDS else shown
-    return QueueList(measured_at=format_timestamp(measured_at), items=items, unread=tuple(sorted(unread)))
+    shown_queues = tuple(
+        _describe_queue(capacity) for capacity in queues if capacity.queue.source.resource not in unread
+    )
+    queue_documents = None if unread >= _QUEUE_KINDS else shown_queues
+    return QueueList(measured_at=format_timestamp(measured_at), items=queue_documents, unread=tuple(sorted(unread)))
 
 
 def render_queues(queues: Sequence[QueueCapacity], unread: AbstractSet[SnapshotKind]) -> RenderableType:
@@ -229,29 +233,36 @@ def _queue_table(queues: Sequence[QueueCapacity]) -> RenderableType:
     table = Table("queue", "resource", box=None, padding=(0, 2, 0, 0))
     for heading in ("guaranteed", "allocated", "held", "left", "usable", "placeable", ""):
         table.add_column(heading, justify="right", no_wrap=True)
-    for one in queues:
-        for name in one.queue.guarantee:
-            parts = (one.queue.guarantee, one.allocated, one.held, one.left, one.usable, one.placeable)
-            share = one.share(name)
-            amounts = (readable(name, part.get(name)) for part in parts)
-            table.add_row(one.label, name, *amounts, "not known" if share is None else percent(share))
+    for capacity in queues:
+        for resource in capacity.queue.guarantee:
+            amounts_of_queue = (
+                capacity.queue.guarantee,
+                capacity.allocated,
+                capacity.held,
+                capacity.left,
+                capacity.usable,
+                capacity.placeable,
+            )
+            share = capacity.share(resource)
+            amounts = (readable(resource, part.get(resource)) for part in amounts_of_queue)
+            table.add_row(capacity.label, resource, *amounts, "not known" if share is None else percent(share))
     return Group(Text("\nWhat queues are guaranteed:", style="bold"), table, *map(Text, _queue_lines(queues)))
 
 
 def _queue_lines(queues: Sequence[QueueCapacity]) -> Iterator[str]:
-    for one in queues:
-        if one.queue.unreadable:
-            yield f"{one.label}: cannot be read ({one.queue.unreadable})."
-        elif one.queue.refused:
-            yield f"{one.label}: its guarantee does not count ({one.queue.refused})."
-        elif one.left and not one.shapes:
-            yield f"{one.label}: no pod says in which pieces it needs what is left."
-        for shape in one.shapes:
+    for capacity in queues:
+        if capacity.queue.unreadable:
+            yield f"{capacity.label}: cannot be read ({capacity.queue.unreadable})."
+        elif capacity.queue.refused:
+            yield f"{capacity.label}: its guarantee does not count ({capacity.queue.refused})."
+        elif capacity.left and not capacity.shapes:
+            yield f"{capacity.label}: no pod says in which pieces it needs what is left."
+        for shape in capacity.shapes:
             if shape.wanted:
                 pods = f"{shape.placeable} of {count(shape.wanted, 'more pod')} can be placed"
-                yield f"{one.label}: {shape.shape.name} ({shape.shape.asked_by}): {pods}."
-            elif one.left:
-                yield f"{one.label}: {shape.shape.name} ({shape.shape.asked_by}): too large for what is left."
+                yield f"{capacity.label}: {shape.shape.name} ({shape.shape.asked_by}): {pods}."
+            elif capacity.left:
+                yield f"{capacity.label}: {shape.shape.name} ({shape.shape.asked_by}): too large for what is left."
 
 
 def render_capacity(report: CapacityReport) -> RenderableType:
@@ -295,12 +306,12 @@ def _describe_shape(room: ShapeFit) -> ShapeCapacity:
         absent_resources=tuple(room.absent),
         resources=tuple(
             ShapeResource(
-                resource=name,
-                free=format_amount(name, room.free.get(name)),
-                stranded=format_amount(name, room.stranded.get(name)),
-                stranded_ratio=rounded(room.share(name)),
+                resource=resource,
+                free=format_amount(resource, room.free.get(resource)),
+                stranded=format_amount(resource, room.stranded.get(resource)),
+                stranded_ratio=rounded(room.share(resource)),
             )
-            for name in room.shape.amounts
+            for resource in room.shape.amounts
         ),
         stranded_by=tuple(map(_describe_part, room.parts)),
     )
@@ -313,20 +324,20 @@ def _describe_workload(found: WorkloadFit) -> WorkloadCapacity:
         shapes=found.shapes,
         resources=tuple(
             WorkloadResource(
-                resource=name,
-                free=format_amount(name, found.free.get(name)),
-                fragmented=format_amount(name, round(amount)),
-                fragmented_ratio=rounded(found.share(name) or Fraction(0)),
+                resource=resource,
+                free=format_amount(resource, found.free.get(resource)),
+                fragmented=format_amount(resource, round(amount)),
+                fragmented_ratio=rounded(found.share(resource) or Fraction(0)),
                 nodes=tuple(
                     FragmentedNode(
-                        node=one.name,
-                        free=format_amount(name, one.free),
-                        fragmented=format_amount(name, round(one.fragmented)),
+                        node=fragmented_node.name,
+                        free=format_amount(resource, fragmented_node.free),
+                        fragmented=format_amount(resource, round(fragmented_node.fragmented)),
                     )
-                    for one in found.nodes[name]
+                    for fragmented_node in found.nodes[resource]
                 ),
             )
-            for name, amount in found.fragmented.items()
+            for resource, amount in found.fragmented.items()
         ),
     )
 
@@ -349,7 +360,7 @@ def _describe_queue(one: QueueCapacity) -> QueueDocument:
         state=one.queue.state.value,
         unreadable=one.queue.unreadable,
         refused=one.queue.refused,
-        resources=tuple(_describe_guarantee(one, name) for name in one.queue.guarantee),
+        resources=tuple(_describe_guarantee(one, resource) for resource in one.queue.guarantee),
         shapes=tuple(
             QueueShapeCapacity(
                 shape=shape.shape.name,
@@ -384,42 +395,46 @@ def _resources_table(report: CapacityReport) -> Table:
     table = Table("resource", box=None, padding=(0, 2, 0, 0))
     for heading in ("requested", "of", "", "free", "largest piece", "fragmented"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for one in report.resources:
-        amounts = (one.requested, one.allocatable, one.free, one.largest_free)
-        requested, allocatable, free, largest = (readable(one.name, amount) for amount in amounts)
-        share = report.workload.share(one.name)
+    for resource in report.resources:
+        amounts = (resource.requested, resource.allocatable, resource.free, resource.largest_free)
+        requested, allocatable, free, largest = (readable(resource.name, amount) for amount in amounts)
+        share = report.workload.share(resource.name)
         fragmented = "" if share is None else percent(share)
-        table.add_row(one.name, requested, allocatable, percent(one.utilisation), free, largest, fragmented)
+        table.add_row(resource.name, requested, allocatable, percent(resource.utilisation), free, largest, fragmented)
     return table
 
 
 def _workload_lines(report: CapacityReport) -> Iterator[Text]:
     """Yield what `fragmented` in the table means."""
-    found = report.workload
-    if found.fragmented:
-        rest = f" of {found.all_pods}" if found.pods < found.all_pods else ""
-        of = f"{count(found.pods, 'pod')}{rest} in {count(found.shapes, 'shape')}"
-        yield Text(f"Fragmented: what is free where a pod does not fit, on average over {of}.")
-    for name, nodes in found.nodes.items():
-        worst = (f"{one.name} ({readable(name, round(one.fragmented))})" for one in nodes[:_LISTED_NODES])
+    workload = report.workload
+    if workload.fragmented:
+        of_all_pods = f" of {workload.all_pods}" if workload.pods < workload.all_pods else ""
+        pods_in_shapes = f"{count(workload.pods, 'pod')}{of_all_pods} in {count(workload.shapes, 'shape')}"
+        yield Text(f"Fragmented: what is free where a pod does not fit, on average over {pods_in_shapes}.")
+    for resource_name, nodes in workload.nodes.items():
+        worst_nodes = (
+            f"{node.name} ({readable(resource_name, round(node.fragmented))})" for node in nodes[:_LISTED_NODES]
+        )
         if nodes:
-            yield Text(f"Most fragmented {name}: {', '.join(worst)}.")
+            yield Text(f"Most fragmented {resource_name}: {', '.join(worst_nodes)}.")
 
 
 def _render_shape(room: ShapeFit) -> Iterator[RenderableType]:
-    by = f" ({room.shape.asked_by})" if room.shape.asked_by else ""
-    fit = "fits" if room.fits == 1 else "fit"
-    yield Text(f"{room.shape.name}{by}: {room.fits} more {fit}, on {count(room.nodes, 'node')}.", style="bold")
-    stranded = [
-        f"{percent(room.share(name))} of the free {name} ({readable(name, room.stranded.get(name))})"
-        for name in room.shape.amounts
+    asked_by = f" ({room.shape.asked_by})" if room.shape.asked_by else ""
+    fit_verb = "fits" if room.fits == 1 else "fit"
+    yield Text(
+        f"{room.shape.name}{asked_by}: {room.fits} more {fit_verb}, on {count(room.nodes, 'node')}.", style="bold"
+    )
+    stranded_texts = [
+        f"{percent(room.share(resource))} of the free {resource} ({readable(resource, room.stranded.get(resource))})"
+        for resource in room.shape.amounts
     ]
     if room.absent:
         yield Text(f"No node has {' or '.join(room.absent)}.")
     if not room.parts:
         yield Text("Nothing that is free is stranded." if room.free else "Nothing of what it asks for is free.")
         return
-    yield Text(f"Stranded: {', '.join(stranded)}.")
+    yield Text(f"Stranded: {', '.join(stranded_texts)}.")
     yield _parts_table(room)
 
 
@@ -427,11 +442,11 @@ def _parts_table(room: ShapeFit) -> Table:
     names = tuple(room.shape.amounts)
     table = Table("because of", box=None, padding=(0, 2, 0, 0))
     table.add_column("nodes", justify="right", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    for resource in names:
+        table.add_column(resource, justify="right", no_wrap=True)
     table.add_column("for example", overflow="fold")
     for part in room.parts[:_LISTED_PARTS]:
-        amounts = (readable(name, part.amounts.get(name)) for name in names)
+        amounts = (readable(resource_name, part.amounts.get(resource_name)) for resource_name in names)
         table.add_row(say_why(part), str(part.nodes), *amounts, f"{part.example}: {part.message}")
     if len(room.parts) > _LISTED_PARTS:
         table.caption = f"and {len(room.parts) - _LISTED_PARTS} more reasons; {ALL_IN_JSON}"
@@ -443,6 +458,6 @@ def readable(name: str, amount: int) -> str:
     if name == CPU:
         return f"{amount / 1000:.1f}".removesuffix(".0")
     if name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(HUGE_PAGES_PREFIX):
-        unit, size = next((one for one in _BINARY_UNITS if amount >= one[1]), ("", 1))
+        unit, size = next((binary_unit for binary_unit in _BINARY_UNITS if amount >= binary_unit[1]), ("", 1))
         return f"{amount / size:.1f}".removesuffix(".0") + unit
     return str(amount)

@@ -389,31 +389,33 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def describe_plan(plan: Plan, kept_pods: Sequence[Refused] | None = None) -> PlanProposal:
     """Return a plan that was only made, always the same."""
     quality = plan.quality
-    known = None if quality is None or quality.is_snapshot_incomplete else quality
-    ways = plan.ways or [MoveWay()] * len(plan.moves)
+    known_quality = None if quality is None or quality.is_snapshot_incomplete else quality
+    move_ways = plan.ways or [MoveWay()] * len(plan.moves)
     return PlanProposal(
         summary=summarise_plan(plan),
         objective=describe_objective(plan.objective),
         settings=describe_settings(plan.settings),
         missing_kinds=tuple(MissingKind(kind=kind.value, assumed=kind.assumed) for kind in plan.missing_kinds),
         reached=quality.reached if quality else None,
-        upper_bound=known.upper_bound if known else None,
-        gap=known.gap if known else None,
+        upper_bound=known_quality.upper_bound if known_quality else None,
+        gap=known_quality.gap if known_quality else None,
         proven_optimal=quality.proven_optimal if quality else None,
-        upper_bound_price_per_hour=format_weight(known.weight.upper_bound) if known and known.weight else "",
-        fewest_moves=known.fewest_moves if known else None,
+        upper_bound_price_per_hour=format_weight(known_quality.weight.upper_bound)
+        if known_quality and known_quality.weight
+        else "",
+        fewest_moves=known_quality.fewest_moves if known_quality else None,
         proven_fewest_moves=quality.proven_fewest_moves if quality else None,
-        proven_by=known.prover if known else None,
+        proven_by=known_quality.prover if known_quality else None,
         out_of_time=quality.out_of_time if quality else None,
         cost=Cost(
             pods=plan.cost.pods,
             controllers=plan.cost.controllers,
-            priorities=tuple(PriorityCost(priority=one, pods=pods) for one, pods in plan.cost.priorities),
+            priorities=tuple(PriorityCost(priority=priority, pods=pods) for priority, pods in plan.cost.priorities),
             disruption=plan.cost.disruption,
             weights=dict(DISRUPTION_WEIGHTS),
         ),
         predicted=plan.predicted,
-        moves=tuple(map(_describe_proposed_move, range(len(plan.moves)), plan.moves, ways)),
+        moves=tuple(map(_describe_proposed_move, range(len(plan.moves)), plan.moves, move_ways)),
         rooms=tuple(map(_describe_room_made, plan.room)),
         fragmentation=None if plan.fragmentation is None else _describe_lowered(plan, plan.fragmentation),
         unpriced_nodes=plan.weights.unknown if plan.weights else (),
@@ -452,13 +454,13 @@ def _describe_plugins(settings: PlannerSettings) -> dict[str, Any]:
     plugins, selectors = settings.plugins, settings.node_selectors
     balance = plugins.balance.name
     return {
-        "nodeSelector": ",".join(format_selector(one) for one in selectors),
-        "labelSelector": ",".join(format_selector(one) for one in label_selectors(plugins)),
+        "nodeSelector": ",".join(format_selector(selector) for selector in selectors),
+        "labelSelector": ",".join(format_selector(selector) for selector in label_selectors(plugins)),
         "plugins": {
-            PluginKind.DESCHEDULE.value: [one.name for one in plugins.deschedule],
+            PluginKind.DESCHEDULE.value: [plugin.name for plugin in plugins.deschedule],
             PluginKind.BALANCE.value: [balance] if balance else [],
-            PluginKind.FILTER.value: [one.name for one in plugins.filters],
-            PluginKind.PRE_EVICTION_FILTER.value: [one.name for one in plugins.pre_eviction_filters],
+            PluginKind.FILTER.value: [plugin.name for plugin in plugins.filters],
+            PluginKind.PRE_EVICTION_FILTER.value: [plugin.name for plugin in plugins.pre_eviction_filters],
         },
     }
 
@@ -469,7 +471,7 @@ def describe_objective(objective: Objective) -> PlanObjective:
 
 def move_fields(index: int, move: PlannedMove) -> dict[str, Any]:
     names = ("namespace", "pod", "pod_uid", "owner", "source", "target", "requests", "wave")
-    return {"index": index, **{name: getattr(move, name) for name in names}, "why": move.reason}
+    return {"index": index, **{field: getattr(move, field) for field in names}, "why": move.reason}
 
 
 def _describe_proposed_move(index: int, move: PlannedMove, way: MoveWay) -> ProposedMove:
@@ -477,14 +479,14 @@ def _describe_proposed_move(index: int, move: PlannedMove, way: MoveWay) -> Prop
 
 
 def _describe_lowered(plan: Plan, change: FragmentationChange) -> FragmentationLowered:
-    least, name = plan.least_fragmented, change.resource
+    least_fragmented, resource = plan.least_fragmented, change.resource
     return FragmentationLowered(
-        resource=name,
-        fragmented_before=format_amount(name, round(change.fragmented_before)),
-        fragmented_after=format_amount(name, round(change.fragmented_after)),
+        resource=resource,
+        fragmented_before=format_amount(resource, round(change.fragmented_before)),
+        fragmented_after=format_amount(resource, round(change.fragmented_after)),
         fragmented_ratio_before=rounded(change.share_before),
         fragmented_ratio_after=rounded(change.share_after),
-        least_ratio=None if least is None else rounded(least),
+        least_ratio=None if least_fragmented is None else rounded(least_fragmented),
     )
 
 
@@ -496,8 +498,8 @@ def _describe_room_made(room: RoomMade) -> ProposedRoom:
         slots_per_node=dict(sorted(Counter(room.nodes).items())),
         fits_before=room.fits_before,
         fits_after=room.fits_after,
-        stranded_ratio_before={name: rounded(share) for name, share in room.unused_before},
-        stranded_ratio_after={name: rounded(share) for name, share in room.unused_after},
+        stranded_ratio_before={resource: rounded(share) for resource, share in room.unused_before},
+        stranded_ratio_after={resource: rounded(share) for resource, share in room.unused_after},
     )
 
 
@@ -506,7 +508,7 @@ def _describe_fragmentation(fragmentation: Fragmentation) -> ClusterCapacity:
         nodes=len(fragmentation.nodes),
         empty_nodes=len(fragmentation.empty_nodes),
         pods=sum(node.pods for node in fragmentation.nodes),
-        resources=tuple(_describe_resource(fragmentation, name) for name in fragmentation.resources),
+        resources=tuple(_describe_resource(fragmentation, resource) for resource in fragmentation.resources),
     )
 
 
@@ -532,7 +534,7 @@ def _describe_refused(refused: Refused) -> RefusedDocument:
         constraint=str(refused.constraint),
         resource=refused.resource,
         blocking_pod=refused.blocking_pod,
-        also=tuple(FurtherReason(reason=one.reason.value, message=one.message) for one in refused.also),
+        also=tuple(FurtherReason(reason=refusal.reason.value, message=refusal.message) for refusal in refused.also),
     )
 
 
@@ -546,38 +548,52 @@ def rounded(share: Fraction) -> float:
 
 def describe_run(outcome: Outcome) -> RunDocument:
     """Return what a run did."""
-    done, planned = outcome.plan, outcome.forecast
-    missed = [status for status in done.statuses if not status.state.succeeded] if done else []
+    outcome_of_plan, forecast = outcome.plan, outcome.forecast
+    missed_moves = (
+        [status for status in outcome_of_plan.statuses if not status.state.succeeded] if outcome_of_plan else []
+    )
     return RunDocument(
-        plan=done.plan if done else outcome.published,
-        phase=done.phase if done else None,
+        plan=outcome_of_plan.plan if outcome_of_plan else outcome.published,
+        phase=outcome_of_plan.phase if outcome_of_plan else None,
         verdict=outcome.verdict,
         message=outcome.sentence,
-        predicted=planned.predicted,
-        refused_count=planned.refused,
-        upper_bound=planned.upper_bound,
-        proven_optimal=planned.proven_optimal,
-        planned_rooms=tuple(WantedRoom(name=one.name, wanted=one.wanted, fitted=one.fitted) for one in planned.room),
-        achieved=done.achieved if done else None,
-        not_landed=tuple(
-            MoveResult(namespace=status.namespace, pod=status.pod, **result_fields(status)) for status in missed
+        predicted=forecast.predicted,
+        refused_count=forecast.refused,
+        upper_bound=forecast.upper_bound,
+        proven_optimal=forecast.proven_optimal,
+        planned_rooms=tuple(
+            WantedRoom(name=room.name, wanted=room.wanted, fitted=room.fitted) for room in forecast.room
         ),
-        rooms=tuple(RoomResult(**room_result_fields(status)) for status in done.rooms) if done else (),
-        ping_pong_moves=done.ping_pong if done else 0,
+        achieved=outcome_of_plan.achieved if outcome_of_plan else None,
+        not_landed=tuple(
+            MoveResult(namespace=status.namespace, pod=status.pod, **result_fields(status)) for status in missed_moves
+        ),
+        rooms=tuple(RoomResult(**room_result_fields(status)) for status in outcome_of_plan.rooms)
+        if outcome_of_plan
+        else (),
+        ping_pong_moves=outcome_of_plan.ping_pong if outcome_of_plan else 0,
         seconds=round(outcome.seconds, 3),
-        seconds_by_step={name: round(seconds, 3) for name, seconds in outcome.phases.items()},
-        resumed=tuple(ResumedPlan(plan=one.plan, phase=one.phase, message=one.sentence) for one in outcome.adopted),
-        replanned=tuple(ResumedPlan(plan=one.plan, phase=one.phase, message=one.sentence) for one in outcome.replanned),
+        seconds_by_step={step: round(seconds, 3) for step, seconds in outcome.phases.items()},
+        resumed=tuple(
+            ResumedPlan(plan=plan_outcome.plan, phase=plan_outcome.phase, message=plan_outcome.sentence)
+            for plan_outcome in outcome.adopted
+        ),
+        replanned=tuple(
+            ResumedPlan(plan=plan_outcome.plan, phase=plan_outcome.phase, message=plan_outcome.sentence)
+            for plan_outcome in outcome.replanned
+        ),
     )
 
 
 def result_fields(status: MoveStatus) -> dict[str, Any]:
-    return {one: getattr(status, one) for one in ("state", "reason", "message", "reservation", "replacement", "node")}
+    return {
+        field: getattr(status, field) for field in ("state", "reason", "message", "reservation", "replacement", "node")
+    }
 
 
 def room_result_fields(status: RoomStatus) -> dict[str, Any]:
     names = ("name", "state", "reason", "message", "reservation")
-    return {**{name: getattr(status, name) for name in names}, "taken": tuple(map(describe_slot, status.taken))}
+    return {**{field: getattr(status, field) for field in names}, "taken": tuple(map(describe_slot, status.taken))}
 
 
 def describe_slot(slot: RoomSlot) -> PlanSlot:

@@ -83,11 +83,11 @@ class ReportFile:
         try:
             if name in {"", "-"} or (path.exists() and not path.is_file()):
                 raise InputError(_OPTION, name, "a file to write to, such as report.html")
-            found = cls(path.resolve())
-            found.create_beside().unlink()
+            report_file = cls(path.resolve())
+            report_file.create_beside().unlink()
         except OSError as error:
             raise _unwritable(name, error) from error
-        return found
+        return report_file
 
     def write(self, page: Page) -> None:
         """Write a page, replacing the old file at once, and say where; raises `InputError`."""
@@ -129,23 +129,23 @@ def price_option(command: F) -> F:
 def refuse_second_prices(prices: Prices, *, is_priced: bool) -> None:
     """Raise `InputError` for `--price` with a plan that knows what its nodes cost: two answers would contradict."""
     if prices and is_priced:
-        text = ", ".join(f"{name}={amount:g}" for name, amount in prices.items())
+        text = ", ".join(f"{priced_name}={amount:g}" for priced_name, amount in prices.items())
         raise InputError("--price", text, "nothing with a plan by nodePrice, which says itself what it is worth")
 
 
 def _parse_prices(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
     """Return prices by name; raises `InputError` for what is none."""
-    found: dict[str, float] = {}
+    prices: dict[str, float] = {}
     for text in given:
-        name, _, amount = text.partition("=")
+        priced_name, _, amount = text.partition("=")
         try:
             price = float(amount)
         except ValueError:
             price = math.nan
-        if not name or not 0 <= price < math.inf:
+        if not priced_name or not 0 <= price < math.inf:
             raise InputError("--price", text, "a name and an amount from 0 on, such as node=0.40 or cpu=0.03")
-        found[name] = price
-    return found
+        prices[priced_name] = price
+    return prices
 
 
 def render_page(page: Page) -> str:
@@ -167,7 +167,7 @@ def _template() -> "Template":
         """
         return Markup("<wbr>").join(_WORD_START.split(reason))
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader(_PACKAGE),
         autoescape=True,
         undefined=StrictUndefined,
@@ -175,8 +175,8 @@ def _template() -> "Template":
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters["breakable"] = break_words
-    return made.get_template(_TEMPLATE)
+    environment.filters["breakable"] = break_words
+    return environment.get_template(_TEMPLATE)
 
 
 def _unwritable(name: str, error: OSError) -> InputError:
@@ -201,10 +201,10 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
 
     `snapshot` has the current nodes and pods.
     """
-    spec, over = plan.spec, plan.phase.terminal
+    spec, is_over = plan.spec, plan.phase.terminal
     achieved = plan.status.achieved
-    freed, freeing = (achieved.freed_nodes, achieved.freeing_nodes) if achieved else ((), ())
-    planned = spec.predicted.freed_nodes if spec.predicted else ()
+    freed_nodes, freeing_nodes = (achieved.freed_nodes, achieved.freeing_nodes) if achieved else ((), ())
+    planned_nodes = spec.predicted.freed_nodes if spec.predicted else ()
     stakes = stakes_in_words(spec.predicted, prices) if spec.predicted else ()
     statuses = plan.move_statuses
     return Page(
@@ -217,11 +217,11 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
         cluster=occasion.cluster,
         made_at=format_timestamp(occasion.made_at),
         figures=tuple(_figures(plan)),
-        promises=tuple(Promise(*row, kept=_is_kept(*row)) for row in promises(plan)) if over else (),
-        not_freed=tuple(sorted(set(planned) - {*freed, *freeing})) if over else (),
-        troubles=list_troubles(spec.moves, statuses) if over else (),
+        promises=tuple(Promise(*row, kept=_is_kept(*row)) for row in promises(plan)) if is_over else (),
+        not_freed=tuple(sorted(set(planned_nodes) - {*freed_nodes, *freeing_nodes})) if is_over else (),
+        troubles=list_troubles(spec.moves, statuses) if is_over else (),
         maps=_draw(plan, snapshot) if snapshot.nodes else None,
-        freed_nodes=freed if over else planned,
+        freed_nodes=freed_nodes if is_over else planned_nodes,
         room=_room_table(plan) if spec.rooms else None,
         waves=tuple(list_waves(spec.moves, statuses if plan.status.moves else ())),
         more_moves=max(0, len(spec.moves) - LISTED_MOVES),
@@ -231,21 +231,24 @@ def stored_plan_page(plan: MigrationPlan, snapshot: Snapshot, occasion: Occasion
 
 def forecast(now: Fragmentation, moves: Sequence[PlannedMove]) -> Fragmentation:
     """Return the use of nodes after some moves have landed."""
-    changes: defaultdict[str, ResourceAmounts] = defaultdict(ResourceAmounts.empty)
+    changes_by_node: defaultdict[str, ResourceAmounts] = defaultdict(ResourceAmounts.empty)
     pods: Counter[str] = Counter()
     for move in moves:
         amounts = ResourceAmounts.from_quantities(move.requests).plus(ResourceAmounts({"pods": 1}))
-        changes[move.source] = changes[move.source].minus(amounts)
+        changes_by_node[move.source] = changes_by_node[move.source].minus(amounts)
         pods[move.source] -= 1
         if move.target:
-            changes[move.target] = changes[move.target].plus(amounts)
+            changes_by_node[move.target] = changes_by_node[move.target].plus(amounts)
             pods[move.target] += 1
     return Fragmentation(
         tuple(
             NodeUsage(
-                one.name, one.allocatable, one.requested.plus(changes[one.name]), max(0, one.pods + pods[one.name])
+                node.name,
+                node.allocatable,
+                node.requested.plus(changes_by_node[node.name]),
+                max(0, node.pods + pods[node.name]),
             )
-            for one in now.nodes
+            for node in now.nodes
         )
     )
 
@@ -253,13 +256,17 @@ def forecast(now: Fragmentation, moves: Sequence[PlannedMove]) -> Fragmentation:
 def _draw(plan: MigrationPlan, snapshot: Snapshot) -> NodeMaps:
     """Return the nodes when planned, if changed since, now, and as planned."""
     states = _states(plan, snapshot)
-    before, resource = plan.spec.nodes_before, _resource(plan)
-    if before is None or matches_record(before, states[_NOW]) or (then := read_record(before)) is None:
+    nodes_before, resource = plan.spec.nodes_before, _resource(plan)
+    if (
+        nodes_before is None
+        or matches_record(nodes_before, states[_NOW])
+        or (state_then := read_record(nodes_before)) is None
+    ):
         return draw_maps(states, resource)
-    if before.left_out:
-        noted = {one.name for one in before.nodes}
-        states = {title: _only(state, noted) for title, state in states.items()}
-    return draw_maps({_THEN: then, **states}, resource, left_out=before.left_out)
+    if nodes_before.left_out:
+        noted_names = {usage.name for usage in nodes_before.nodes}
+        states = {title: _only(state, noted_names) for title, state in states.items()}
+    return draw_maps({_THEN: state_then, **states}, resource, left_out=nodes_before.left_out)
 
 
 def _states(plan: MigrationPlan, snapshot: Snapshot) -> dict[str, Fragmentation]:
@@ -267,13 +274,13 @@ def _states(plan: MigrationPlan, snapshot: Snapshot) -> dict[str, Fragmentation]
     now = measure_nodes(snapshot)
     if plan.phase.terminal:
         return {_NOW: now}
-    there = {(pod.metadata.uid, pod.spec.node_name) for pod in snapshot.pods if not pod.is_terminal}
-    left = [move for move in plan.spec.moves if (move.pod_uid, move.source) in there]
-    return {_NOW: now, _AFTER: forecast(now, left)} if left else {_NOW: now}
+    present_pods = {(pod.metadata.uid, pod.spec.node_name) for pod in snapshot.pods if not pod.is_terminal}
+    moves_left = [move for move in plan.spec.moves if (move.pod_uid, move.source) in present_pods]
+    return {_NOW: now, _AFTER: forecast(now, moves_left)} if moves_left else {_NOW: now}
 
 
 def _only(state: Fragmentation, names: Collection[str]) -> Fragmentation:
-    return Fragmentation(tuple(one for one in state.nodes if one.name in names))
+    return Fragmentation(tuple(node for node in state.nodes if node.name in names))
 
 
 def _resource(plan: MigrationPlan) -> str:
@@ -285,11 +292,13 @@ def _resource(plan: MigrationPlan) -> str:
 def _headline(plan: MigrationPlan) -> str:
     if plan.phase is PlanPhase.REQUESTED:
         return f"A run of policy {plan.spec.policy} was asked for; it is not planned yet."
-    planned, moves = plan.spec.predicted, PlannedMove.count_all(plan.spec.moves)
-    if planned is None:
+    predicted, moves = plan.spec.predicted, PlannedMove.count_all(plan.spec.moves)
+    if predicted is None:
         return f"{moves}."
-    freed = f" free {len(planned.freed_nodes)} of {count(planned.nodes, 'node')}" if planned.freed_nodes else ""
-    return f"{moves} in {count(planned.waves, 'wave')}{freed}."
+    freed_text = (
+        f" free {len(predicted.freed_nodes)} of {count(predicted.nodes, 'node')}" if predicted.freed_nodes else ""
+    )
+    return f"{moves} in {count(predicted.waves, 'wave')}{freed_text}."
 
 
 def _origin(plan: MigrationPlan) -> str:
@@ -299,24 +308,27 @@ def _origin(plan: MigrationPlan) -> str:
 
 
 def _figures(plan: MigrationPlan) -> Iterator[Figure]:
-    planned, done = plan.spec.predicted, plan.status.achieved
-    landed = sum(status.state is MoveState.LANDED for status in plan.move_statuses)
+    predicted, achieved = plan.spec.predicted, plan.status.achieved
+    landed_pods = sum(status.state is MoveState.LANDED for status in plan.move_statuses)
     evictions = sum(move.is_eviction for move in plan.spec.moves)
-    yield Figure("landed on target", str(landed), f"of {count(len(plan.spec.moves) - evictions, 'pod')}")
+    yield Figure("landed on target", str(landed_pods), f"of {count(len(plan.spec.moves) - evictions, 'pod')}")
     if evictions:
-        evicted = sum(status.state is MoveState.REMOVED for status in plan.move_statuses)
-        yield Figure("evicted without a place", str(evicted), f"of {count(evictions, 'pod')}")
-    if planned is not None and planned.freed_nodes:
-        freed, later = (len(done.freed_nodes), freed_later(done)) if done else (0, "")
-        yield Figure("nodes freed", str(freed), f"of {len(planned.freed_nodes)} planned{later}")
-    if done is not None:
-        yield Figure("pods without a node", str(done.pending_pods), "at the end")
-        yield Figure("took", f"{done.seconds:.1f} s", f"in {count(planned.waves, 'wave')}" if planned else "")
+        evicted_pods = sum(status.state is MoveState.REMOVED for status in plan.move_statuses)
+        yield Figure("evicted without a place", str(evicted_pods), f"of {count(evictions, 'pod')}")
+    if predicted is not None and predicted.freed_nodes:
+        freed_nodes, freed_later_text = (len(achieved.freed_nodes), freed_later(achieved)) if achieved else (0, "")
+        yield Figure("nodes freed", str(freed_nodes), f"of {len(predicted.freed_nodes)} planned{freed_later_text}")
+    if achieved is not None:
+        yield Figure("pods without a node", str(achieved.pending_pods), "at the end")
+        yield Figure("took", f"{achieved.seconds:.1f} s", f"in {count(predicted.waves, 'wave')}" if predicted else "")
 
 
 def _room_table(plan: MigrationPlan) -> Table:
     pairs = zip(plan.spec.rooms, plan.room_statuses, strict=True)
-    rows = ((room.name, ", ".join(room.nodes), how.state.value, how.reason, how.message) for room, how in pairs)
+    rows = (
+        (room.name, ", ".join(room.nodes), room_status.state.value, room_status.reason, room_status.message)
+        for room, room_status in pairs
+    )
     return Table(("for", "on", "state", "reason", "message"), tuple(rows))
 
 
@@ -325,8 +337,8 @@ def _is_kept(label: str, planned: str, achieved: str) -> bool:
 
     Its texts start with numbers.
     """
-    wanted, found = (int(text.split()[0]) if text else 0 for text in (planned, achieved))
-    return found >= wanted if label in WISHED else found <= wanted
+    wanted_number, reached_number = (int(text.split()[0]) if text else 0 for text in (planned, achieved))
+    return reached_number >= wanted_number if label in WISHED else reached_number <= wanted_number
 
 
 def _settings(plan: MigrationPlan) -> dict[str, Any]:

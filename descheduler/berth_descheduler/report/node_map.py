@@ -96,17 +96,25 @@ def draw_maps(states: Mapping[str, Fragmentation], resource: str, *, left_out: i
     """
     titles, fragmentations = list(states), list(states.values())
     names = _ordered_names(fragmentations, resource)
-    each = max(1, -(-len(names) // _MOST_CELLS))
-    groups = [names[first : first + each] for first in range(0, len(names), each)]
+    nodes_per_cell = max(1, -(-len(names) // _MOST_CELLS))
+    groups = [names[first_index : first_index + nodes_per_cell] for first_index in range(0, len(names), nodes_per_cell)]
     had_pods = {node.name for node in fragmentations[0].nodes if node.pods}
-    maps = [_draw(title, one, groups, had_pods, resource) for title, one in zip(titles, fragmentations, strict=True)]
-    return NodeMaps(resource, each, tuple(maps), _count_bands(fragmentations, resource), left_out)
+    maps = [
+        _draw(title, state, groups, had_pods, resource) for title, state in zip(titles, fragmentations, strict=True)
+    ]
+    return NodeMaps(resource, nodes_per_cell, tuple(maps), _count_bands(fragmentations, resource), left_out)
 
 
 def _ordered_names(states: Sequence[Fragmentation], resource: str) -> list[str]:
     """Return all nodes, the fullest of the first state first."""
-    first = sorted(states[0].nodes, key=lambda node: (node.pods == 0, -requested_share([node], resource), node.name))
-    return list(dict.fromkeys(node.name for state in ([*first], *(one.nodes for one in states[1:])) for node in state))
+    fullest_first = sorted(
+        states[0].nodes, key=lambda node: (node.pods == 0, -requested_share([node], resource), node.name)
+    )
+    return list(
+        dict.fromkeys(
+            node.name for state in ([*fullest_first], *(state.nodes for state in states[1:])) for node in state
+        )
+    )
 
 
 def _draw(
@@ -120,30 +128,45 @@ def _draw(
 
 
 def _cell(group: Sequence[str], by_name: Mapping[str, NodeUsage], had_pods: set[str], resource: str) -> Cell:
-    nodes = [by_name[name] for name in group if name in by_name]
-    freed = sum(node.pods == 0 and node.name in had_pods for node in nodes)
+    nodes = [by_name[node_name] for node_name in group if node_name in by_name]
+    freed_nodes = sum(node.pods == 0 and node.name in had_pods for node in nodes)
     band, share = _band(nodes, resource), requested_share(nodes, resource)
     level = 0 if band in {Band.EMPTY, Band.GONE} else max(1, min(_LEVELS, -(-share * _LEVELS // 1)))
-    return Cell(band, int(level), bool(freed) and 2 * freed >= len(group), _title(group, nodes, freed, resource))
+    return Cell(
+        band,
+        int(level),
+        bool(freed_nodes) and 2 * freed_nodes >= len(group),
+        _title(group, nodes, freed_nodes, resource),
+    )
 
 
 def _title(group: Sequence[str], nodes: Sequence[NodeUsage], freed: int, resource: str) -> str:
-    name = group[0] if len(group) == 1 else f"{len(group)} nodes such as {group[0]}"
+    cell_name = group[0] if len(group) == 1 else f"{len(group)} nodes such as {group[0]}"
     if not nodes:
-        return f"{name}: not there"
+        return f"{cell_name}: not there"
     used = f"{_percent(requested_share(nodes, resource))} {resource}, {count(sum(node.pods for node in nodes), 'pod')}"
-    said = f", {freed} freed" if len(group) > 1 else ", freed"
-    return f"{name}: {used}{said if freed else ''}"
+    freed_text = f", {freed} freed" if len(group) > 1 else ", freed"
+    return f"{cell_name}: {used}{freed_text if freed else ''}"
 
 
 def _count_bands(states: Sequence[Fragmentation], resource: str) -> tuple[BandCount, ...]:
     """Return the six ordinary bands, and the others if used."""
-    counts = [Counter(_band([node], resource) for node in state.nodes) for state in states]
-    most = max((number for one in counts for number in one.values()), default=0) or 1
-    shown = [band for band in Band if band not in {Band.OVER, Band.GONE} or any(one[band] for one in counts)]
+    nodes_per_band = [Counter(_band([node], resource) for node in state.nodes) for state in states]
+    highest_count = (
+        max((node_count for band_counts in nodes_per_band for node_count in band_counts.values()), default=0) or 1
+    )
+    shown_bands = [
+        band
+        for band in Band
+        if band not in {Band.OVER, Band.GONE} or any(band_counts[band] for band_counts in nodes_per_band)
+    ]
     return tuple(
-        BandCount(band, tuple(one[band] for one in counts), tuple(100 * one[band] // most for one in counts))
-        for band in shown
+        BandCount(
+            band,
+            tuple(band_counts[band] for band_counts in nodes_per_band),
+            tuple(100 * band_counts[band] // highest_count for band_counts in nodes_per_band),
+        )
+        for band in shown_bands
     )
 
 
@@ -178,8 +201,8 @@ def draw_nodes(fragmentation: Fragmentation, resource: str, most: int = MOST_SIG
     in a row.
     """
     text = Text()
-    each = nodes_per_sign(len(fragmentation.nodes), most)
-    for index, nodes in enumerate(_batched(fragmentation.nodes, each)):
+    nodes_per_sign_drawn = nodes_per_sign(len(fragmentation.nodes), most)
+    for index, nodes in enumerate(_batched(fragmentation.nodes, nodes_per_sign_drawn)):
         if index and index % PER_LINE == 0:
             text.append("\n")
         _draw_nodes(text, nodes, resource)
@@ -192,7 +215,7 @@ def nodes_per_sign(nodes: int, most: int = MOST_SIGNS) -> int:
 
 
 def _batched(nodes: Sequence[NodeUsage], each: int) -> Iterator[Sequence[NodeUsage]]:
-    return (nodes[first : first + each] for first in range(0, len(nodes), each))
+    return (nodes[first_index : first_index + each] for first_index in range(0, len(nodes), each))
 
 
 def _draw_nodes(text: Text, nodes: Sequence[NodeUsage], resource: str) -> None:

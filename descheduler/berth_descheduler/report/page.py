@@ -173,33 +173,35 @@ def run_page(
     prices: Prices = NO_PRICES,
 ) -> Page:
     """Return the page of a run; `measured` is the cluster after it."""
-    done = outcome.plan
+    plan_outcome = outcome.plan
     described = {} if plan is None else describe_settings(plan.settings)
     return Page(
         tone=_tone(outcome),
-        kind=f"Run, {done.phase.value}" if done else f"Run, {outcome.verdict.value}",
+        kind=f"Run, {plan_outcome.phase.value}" if plan_outcome else f"Run, {outcome.verdict.value}",
         headline=outcome.sentence,
         notes=_run_notes(outcome, plan, prices),
         cluster=occasion.cluster,
         made_at=format_timestamp(occasion.made_at),
         figures=_figures_of_run(outcome, plan),
-        promises=_promises(plan, done, measured) if plan and done else (),
-        not_freed=_not_freed(plan, done) if plan and done else (),
-        troubles=list_troubles(plan.moves, done.statuses) if plan and done else (),
+        promises=_promises(plan, plan_outcome, measured) if plan and plan_outcome else (),
+        not_freed=_not_freed(plan, plan_outcome) if plan and plan_outcome else (),
+        troubles=list_troubles(plan.moves, plan_outcome.statuses) if plan and plan_outcome else (),
         settings=settings_table(described | ({} if settings is None else _describe_run(settings))),
         seconds=_seconds_table(outcome),
-        **({} if plan is None else _plan_parts(plan, _states(plan, measured), done)),
+        **({} if plan is None else _plan_parts(plan, _states(plan, measured), plan_outcome)),
     )
 
 
 def _plan_parts(plan: Plan, states: Mapping[str, Fragmentation], done: PlanOutcome | None) -> dict[str, Any]:
     """Return what pages of plans and runs share."""
-    *_, (title, last) = states.items()
-    changed = _changed_nodes(plan, last)
+    *_, (title, last_state) = states.items()
+    changed_nodes = _changed_nodes(plan, last_state)
     return {
         "maps": draw_maps(states, plan.settings.resource_type) if plan.before.nodes else None,
-        "changed_nodes": Table(("node", "before", title, "pods"), changed[:LISTED_NODES]) if changed else None,
-        "more_changed_nodes": max(0, len(changed) - LISTED_NODES),
+        "changed_nodes": Table(("node", "before", title, "pods"), changed_nodes[:LISTED_NODES])
+        if changed_nodes
+        else None,
+        "more_changed_nodes": max(0, len(changed_nodes) - LISTED_NODES),
         "freed_nodes": done.freed_nodes if done else plan.freed_nodes,
         "fragmentation": _fragmentation_table(plan, states),
         "room": _room_table(plan.room) if plan.room else None,
@@ -228,27 +230,27 @@ def _tone(outcome: Outcome) -> Tone:
 
 
 def _judgement(plan: Plan) -> tuple[str, ...]:
-    judged = (one,) if (one := judge_plan(plan)) else ()
-    said = (*missing_in_words(plan), *plan.notes, *unpriced_in_words(plan), *judged)
-    return (*said, cost_in_words(plan)) if plan.moves else said
+    judgements = (verdict,) if (verdict := judge_plan(plan)) else ()
+    sentences = (*missing_in_words(plan), *plan.notes, *unpriced_in_words(plan), *judgements)
+    return (*sentences, cost_in_words(plan)) if plan.moves else sentences
 
 
 def _run_notes(outcome: Outcome, plan: Plan | None, prices: Prices) -> tuple[str, ...]:
     if plan is None:
         return ()
     summary = summarise_plan(plan)
-    planned = () if summary in outcome.sentence else (f"Planned: {summary}",)
-    return (*planned, *stakes_in_words(plan.predicted, prices), *_judgement(plan))
+    planned_notes = () if summary in outcome.sentence else (f"Planned: {summary}",)
+    return (*planned_notes, *stakes_in_words(plan.predicted, prices), *_judgement(plan))
 
 
 def _plan_figures(plan: Plan) -> Iterator[Figure]:
-    before, after = len(plan.before.empty_nodes), len(plan.after.empty_nodes)
+    empty_before, empty_after = len(plan.before.empty_nodes), len(plan.after.empty_nodes)
     yield from goal_of(plan.objective).figures(plan)
     yield Figure("nodes freed", str(len(plan.freed_nodes)), f"of {len(plan.before.nodes)}")
     if plan.weights is not None:
         total = format_weight(plan.weights.total(node.name for node in plan.before.nodes))
         yield Figure("worth an hour", plan.predicted.freed_price_per_hour, f"of {total}, what all nodes cost")
-    yield Figure("empty nodes", f"{before} → {after}", f"of {len(plan.before.nodes)}")
+    yield Figure("empty nodes", f"{empty_before} → {empty_after}", f"of {len(plan.before.nodes)}")
     yield Figure("moves", str(len(plan.moves)), f"in {count(plan.waves, 'wave')}")
     yield Figure("restarted", count(plan.cost.pods, "pod"), f"of {count(plan.cost.controllers, 'controller')}")
 
@@ -262,8 +264,8 @@ def _quality_figures(plan: Plan) -> Iterator[Figure]:
 def _figures_of_run(outcome: Outcome, plan: Plan | None) -> tuple[Figure, ...]:
     if plan is None:
         return ()
-    first = _plan_figures(plan) if outcome.plan is None else _done_figures(outcome.plan, plan)
-    return (*first, *_quality_figures(plan))
+    first_figures = _plan_figures(plan) if outcome.plan is None else _done_figures(outcome.plan, plan)
+    return (*first_figures, *_quality_figures(plan))
 
 
 def _done_figures(done: PlanOutcome, plan: Plan) -> Iterator[Figure]:
@@ -271,8 +273,8 @@ def _done_figures(done: PlanOutcome, plan: Plan) -> Iterator[Figure]:
     if done.evictions:
         yield Figure("evicted without a place", str(done.evicted), f"of {count(done.evictions, 'pod')}")
     if done.frees_nodes or done.freed_nodes:
-        later = freed_later(done.achieved)
-        yield Figure("nodes freed", str(len(done.freed_nodes)), f"of {len(plan.freed_nodes)} planned{later}")
+        freed_later_text = freed_later(done.achieved)
+        yield Figure("nodes freed", str(len(done.freed_nodes)), f"of {len(plan.freed_nodes)} planned{freed_later_text}")
     yield Figure("pods without a node", str(done.pending), "at the end")
     yield Figure("took", f"{done.seconds:.1f} s", f"in {count(plan.waves, 'wave')}")
 
@@ -281,31 +283,41 @@ def _done_figures(done: PlanOutcome, plan: Plan) -> Iterator[Figure]:
 
 
 def _promises(plan: Plan, done: PlanOutcome, measured: Fragmentation | None) -> tuple[Promise, ...]:
-    moves, freed = len(plan.moves) - plan.evictions, len(plan.freed_nodes)
+    planned_landings, planned_nodes = len(plan.moves) - plan.evictions, len(plan.freed_nodes)
     none_wanted = (
         ("ran elsewhere", done.count(MoveState.ELSEWHERE)),
         ("skipped", done.count(MoveState.SKIPPED)),
         ("failed", done.count(MoveState.FAILED)),
         ("pods without a node", done.pending),
     )
-    landed = done.landed_on_target
-    rows = [Promise("pods landed on their target", str(moves), str(landed), landed >= moves)]
+    landed_pods = done.landed_on_target
+    rows = [
+        Promise("pods landed on their target", str(planned_landings), str(landed_pods), landed_pods >= planned_landings)
+    ]
     if plan.evictions:
-        wanted, evicted = str(plan.evictions), str(done.evicted)
-        rows.append(Promise("pods evicted without a place", wanted, evicted, done.evicted >= plan.evictions))
+        planned_evictions, evicted_pods = str(plan.evictions), str(done.evicted)
+        rows.append(
+            Promise("pods evicted without a place", planned_evictions, evicted_pods, done.evicted >= plan.evictions)
+        )
     if done.frees_nodes or done.freed_nodes:
-        rows.append(Promise("nodes freed", str(freed), str(len(done.freed_nodes)), len(done.freed_nodes) >= freed))
-    rows += [Promise(label, "0", str(number), number == 0) for label, number in none_wanted]
+        rows.append(
+            Promise(
+                "nodes freed", str(planned_nodes), str(len(done.freed_nodes)), len(done.freed_nodes) >= planned_nodes
+            )
+        )
+    rows += [Promise(label, "0", str(pod_count), pod_count == 0) for label, pod_count in none_wanted]
     if measured is not None and done.frees_nodes:  # room that is made is taken, so its nodes need not be empty
-        planned, found = len(plan.after.empty_nodes), len(measured.empty_nodes)
-        rows.append(Promise("empty nodes at the end", str(planned), str(found), found >= planned))
+        planned_empty, empty_nodes = len(plan.after.empty_nodes), len(measured.empty_nodes)
+        rows.append(
+            Promise("empty nodes at the end", str(planned_empty), str(empty_nodes), empty_nodes >= planned_empty)
+        )
     return tuple(rows)
 
 
 def _not_freed(plan: Plan, done: PlanOutcome) -> tuple[str, ...]:
     """Return the nodes that should be free and are not."""
-    free = {*done.freed_nodes, *done.freeing_nodes}
-    return tuple(sorted(set(plan.freed_nodes) - free)) if done.frees_nodes else ()
+    free_nodes = {*done.freed_nodes, *done.freeing_nodes}
+    return tuple(sorted(set(plan.freed_nodes) - free_nodes)) if done.frees_nodes else ()
 
 
 def list_troubles(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> tuple[MoveRow, ...]:
@@ -322,10 +334,16 @@ def _changed_nodes(plan: Plan, last: Fragmentation) -> tuple[tuple[str, ...], ..
     resource = plan.settings.resource_type
     after = {node.name: node for node in last.nodes}
     pairs = [(node, after[node.name]) for node in plan.before.nodes if node.name in after]
-    changed = [(one, other) for one, other in pairs if one != other]
-    changed.sort(key=lambda pair: (pair[1].pods != 0, pair[0].name))
+    changed_usages = [(usage_before, usage_after) for usage_before, usage_after in pairs if usage_before != usage_after]
+    changed_usages.sort(key=lambda pair: (pair[1].pods != 0, pair[0].name))
     return tuple(
-        (one.name, _used(one, resource), _used(other, resource), f"{one.pods} → {other.pods}") for one, other in changed
+        (
+            usage_before.name,
+            _used(usage_before, resource),
+            _used(usage_after, resource),
+            f"{usage_before.pods} → {usage_after.pods}",
+        )
+        for usage_before, usage_after in changed_usages
     )
 
 
@@ -335,18 +353,20 @@ def _used(node: NodeUsage, resource: str) -> str:
 
 def _fragmentation_table(plan: Plan, states: Mapping[str, Fragmentation]) -> Table:
     rows = [(label, *texts) for label, texts in compare_states(plan, tuple(states.values()))]
-    blanks = ("",) * (len(states) - 2)
-    rows += [(label, *texts, *blanks) for label, texts in goal_of(plan.objective).unused_rows(plan)]
+    blank_cells = ("",) * (len(states) - 2)
+    rows += [(label, *texts, *blank_cells) for label, texts in goal_of(plan.objective).unused_rows(plan)]
     return Table(("measure", *states), tuple(rows))
 
 
 def _room_table(room: Sequence[RoomMade]) -> Table:
     rows = []
-    for one in room[:LISTED_NODES]:
-        places = (f"{name} x {times}" if times > 1 else name for name, times in sorted(Counter(one.nodes).items()))
-        wanted = "most" if one.wanted is None else str(one.wanted)
-        alone = (str(one.fits_before), str(one.fits_after))
-        rows.append((one.name, wanted, str(one.fitted), *alone, ", ".join(places)))
+    for room_made in room[:LISTED_NODES]:
+        places = (
+            f"{node} x {times}" if times > 1 else node for node, times in sorted(Counter(room_made.nodes).items())
+        )
+        wanted_times = "most" if room_made.wanted is None else str(room_made.wanted)
+        fits_alone = (str(room_made.fits_before), str(room_made.fits_after))
+        rows.append((room_made.name, wanted_times, str(room_made.fitted), *fits_alone, ", ".join(places)))
     return Table(("for", "wanted", "fit", "alone before", "alone after", "on"), tuple(rows))
 
 
@@ -357,9 +377,9 @@ def list_waves(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]) -> 
     """Yield the moves by waves, up to the limit of a page."""
     pairs = [(move, status) for move, status in zip_longest(moves, statuses[: len(moves)]) if move is not None]
     pairs.sort(key=lambda pair: pair[0].wave)
-    for number, (wave, group) in enumerate(groupby(pairs[:LISTED_MOVES], key=lambda pair: pair[0].wave)):
+    for wave_index, (wave, group) in enumerate(groupby(pairs[:LISTED_MOVES], key=lambda pair: pair[0].wave)):
         rows = tuple(_row(move, status) for move, status in group)
-        yield Wave(f"Wave {wave}: {_counted(rows)}", rows, unfolded=number == 0)
+        yield Wave(f"Wave {wave}: {_counted(rows)}", rows, unfolded=wave_index == 0)
 
 
 def _counted(rows: Sequence[MoveRow]) -> str:
@@ -372,7 +392,7 @@ def _row(move: PlannedMove, status: MoveStatus | None) -> MoveRow:
     node = status.node if status is not None and move.target and status.node != move.target else ""
     return MoveRow(
         pod=f"{move.namespace}/{move.pod}",
-        requests=", ".join(f"{name} {amount}" for name, amount in move.requests.items()),
+        requests=", ".join(f"{resource} {amount}" for resource, amount in move.requests.items()),
         source=move.source,
         target=move.destination,
         state=status.state if status is not None else None,
@@ -385,7 +405,7 @@ def _row(move: PlannedMove, status: MoveStatus | None) -> MoveRow:
 
 def _refusals(plan: Plan) -> Iterator[RefusalSection]:
     for group in group_refusals(plan.refused):
-        rows = [RefusalRow(name_refused(one), one.sentences) for one in group.refused[:LISTED_PER_REASON]]
+        rows = [RefusalRow(name_refused(refused), refused.sentences) for refused in group.refused[:LISTED_PER_REASON]]
         title = count(len(group.refused), group.kind.value.lower())
         yield RefusalSection(title, group.reason.value, tuple(rows), len(group.refused) - len(rows))
 
@@ -406,7 +426,7 @@ def _describe_run(settings: CycleSettings) -> dict[str, Any]:
         "maxOpenMoves": execution.max_open_moves,
         "reservationTTL": format_duration(execution.ttl),
         "timeouts": {
-            name.removesuffix("_seconds"): f"{value:g}s" for name, value in asdict(execution.timeouts).items()
+            timeout.removesuffix("_seconds"): f"{value:g}s" for timeout, value in asdict(execution.timeouts).items()
         },
     }
 
@@ -420,8 +440,8 @@ def settings_table(settings: Mapping[str, Any]) -> Table | None:
 def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
     """Yield settings by dotted names, with words for empty values."""
     if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flat(f"{name}.{key}".lstrip("."), inner)
+        for key, inner_value in value.items():
+            yield from _flat(f"{name}.{key}".lstrip("."), inner_value)
     elif name:
         yield name, _in_words(value)
 
@@ -441,5 +461,5 @@ def _in_words(value: object) -> str:
 
 
 def _seconds_table(outcome: Outcome) -> Table | None:
-    rows = tuple((name, f"{seconds:.2f} s") for name, seconds in outcome.phases.items())
+    rows = tuple((phase, f"{seconds:.2f} s") for phase, seconds in outcome.phases.items())
     return Table(("step", "time"), (*rows, ("in all", f"{outcome.seconds:.2f} s"))) if rows else None

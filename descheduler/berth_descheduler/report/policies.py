@@ -82,7 +82,9 @@ def describe_policy(policy: DeschedulerPolicy) -> PolicyDocument:
 
 def list_policies(policies: Iterable[DeschedulerPolicy]) -> PolicyList:
     """Return policies by name."""
-    return PolicyList(items=tuple(describe_policy(one) for one in sorted(policies, key=lambda one: one.metadata.name)))
+    return PolicyList(
+        items=tuple(describe_policy(policy) for policy in sorted(policies, key=lambda policy: policy.metadata.name))
+    )
 
 
 def render_policies(policies: Sequence[DeschedulerPolicy], now: datetime, *, wide: bool = False) -> RenderableType:
@@ -96,20 +98,20 @@ def render_policies(policies: Sequence[DeschedulerPolicy], now: datetime, *, wid
         table.add_column(heading, overflow="fold")
     table.add_column("last plan", overflow="fold")
     table.add_column("outcome", overflow="fold")
-    for policy in sorted(policies, key=lambda one: one.metadata.name):
+    for policy in sorted(policies, key=lambda listed_policy: listed_policy.metadata.name):
         spec, status = policy.spec, policy.status
         trigger = f"{trigger_in_words(spec.trigger)}{' (suspended)' if spec.suspend else ''}"
         times = _since(status.last_run_time, now), _until(status.next_run_time, now)
         row = (policy.metadata.name, trigger, spec.mode.value, _validity(policy), *times)
-        more = (spec.node_selector or "all", str(spec.limits.max_moves or ""), spec.moves.value) if wide else ()
-        table.add_row(*row, *more, status.last_plan, _message(policy) or status.last_outcome)
+        wide_cells = (spec.node_selector or "all", str(spec.limits.max_moves or ""), spec.moves.value) if wide else ()
+        table.add_row(*row, *wide_cells, status.last_plan, _message(policy) or status.last_outcome)
     return table
 
 
 def _message(policy: DeschedulerPolicy) -> str:
     """Return why a policy is invalid, "" if it is not."""
-    found = policy.condition(VALID)
-    return found.message if found is not None and found.status == _FALSE else ""
+    condition = policy.condition(VALID)
+    return condition.message if condition is not None and condition.status == _FALSE else ""
 
 
 def _validity(policy: DeschedulerPolicy) -> Text:
@@ -134,5 +136,5 @@ def _since(text: str | None, now: datetime) -> str:
 def _until(text: str | None, now: datetime) -> str:
     if not text:
         return ""
-    left = parse_timestamp(text) - now
-    return f"in {span_in_words(left)}" if left.total_seconds() > 0 else "now"
+    time_left = parse_timestamp(text) - now
+    return f"in {span_in_words(time_left)}" if time_left.total_seconds() > 0 else "now"

@@ -50,7 +50,9 @@ class RunProgress(SilentObserver):
         self._told_to_stop = False
         self._will_ask = asks
         self._shown: Mapping[Phase, str] = (
-            _STEPS if asks_for_approval else {p: s for p, s in _STEPS.items() if p is not Phase.APPROVAL}
+            _STEPS
+            if asks_for_approval
+            else {phase: step for phase, step in _STEPS.items() if phase is not Phase.APPROVAL}
         )
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         self._bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
@@ -82,8 +84,8 @@ class RunProgress(SilentObserver):
         if self._will_ask:
             return  # the question shows all of it
         self._console.print(f"planned: {summarise_plan(plan)}", highlight=False, markup=False)
-        if judged := judge_plan(plan):
-            self._console.print(judged, highlight=False, markup=False)
+        if judgement := judge_plan(plan):
+            self._console.print(judgement, highlight=False, markup=False)
 
     def ask(self, plan: Plan, read_answer: Callable[[], str], prices: Prices = NO_PRICES) -> bool:
         """Show a plan and return whether the answer is to carry it out."""
@@ -114,15 +116,15 @@ class RunProgress(SilentObserver):
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
         """Show the moves by state; without a terminal, only when one ends."""
         counts = Counter(status.state for status in statuses)
-        over = sum(status.state.terminal for status in statuses)
+        moves_over = sum(status.state.terminal for status in statuses)
         if self._stop.is_set() and not self._told_to_stop:
             self._told_to_stop = True
             line = "stopping: nothing new begins, and the pods that were evicted are waited for for a while"
             self._console.print(f"{line}; Ctrl-C again ends at once, and the next run cleans up", highlight=False)
-        if not self._console.is_terminal and over == self._over:
+        if not self._console.is_terminal and moves_over == self._over:
             return
-        self._over = over
-        self._bar.update(self._task, completed=over)
+        self._over = moves_over
+        self._bar.update(self._task, completed=moves_over)
         states = ", ".join(f"{counts[state]} {state.value.lower()}" for state in _SHOWN if counts[state])
         self._show(f"wave {wave}{f' of {self._waves}' if self._waves else ''}: {states or 'starting'}")
 
@@ -149,16 +151,17 @@ class DrainProgress(RunProgress):
             return
         self._told = text
         super().planned(plan)
-        staying = plan.pods_staying_on({one.node for one in plan.refused})
-        for one in staying[:_LISTED_STAYING]:
+        staying_pods = plan.pods_staying_on({refused.node for refused in plan.refused})
+        for staying_pod in staying_pods[:_LISTED_STAYING]:
             self._console.print(
-                f"cannot go: {one.namespace}/{one.name} on {one.node}: {one.sentences}", highlight=False
+                f"cannot go: {staying_pod.namespace}/{staying_pod.name} on {staying_pod.node}: {staying_pod.sentences}",
+                highlight=False,
             )
-        if len(staying) > _LISTED_STAYING:
-            self._console.print(f"... and {len(staying) - _LISTED_STAYING} more", highlight=False)
+        if len(staying_pods) > _LISTED_STAYING:
+            self._console.print(f"... and {len(staying_pods) - _LISTED_STAYING} more", highlight=False)
 
     def uncordoned(self, nodes: Sequence[str], failed: Sequence[str]) -> None:
         """Print which nodes take pods again."""
-        for what, names in (("uncordoned", nodes), ("could not uncordon", failed)):
+        for action, names in (("uncordoned", nodes), ("could not uncordon", failed)):
             if names:
-                self._console.print(f"{what}: {', '.join(names)}", highlight=False)
+                self._console.print(f"{action}: {', '.join(names)}", highlight=False)

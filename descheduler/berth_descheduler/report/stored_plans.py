@@ -72,7 +72,7 @@ _STATE_STYLES: Final = {
 
 def newest_first(plans: Iterable[MigrationPlan]) -> tuple[MigrationPlan, ...]:
     """Return plans, the newest first, and by name within a second."""
-    return tuple(sorted(plans, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name))[::-1])
+    return tuple(sorted(plans, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name))[::-1])
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------
@@ -161,9 +161,9 @@ def describe_rooms(plan: MigrationPlan) -> tuple[PlanRoom, ...]:
 def _head_fields(plan: PlanHead | MigrationPlan) -> dict[str, Any]:
     spec, status = plan.spec, plan.status
     achieved = status.achieved
-    planned, evictions = (spec.predicted.moves, spec.predicted.evictions) if spec.predicted else (0, 0)
+    planned_moves, evictions = (spec.predicted.moves, spec.predicted.evictions) if spec.predicted else (0, 0)
     states = Counter(move.state for move in status.moves)
-    states[MoveState.PENDING] += max(0, planned + evictions - len(status.moves))
+    states[MoveState.PENDING] += max(0, planned_moves + evictions - len(status.moves))
     return {
         "name": plan.metadata.name,
         "created": plan.metadata.creation_timestamp,
@@ -180,7 +180,7 @@ def _head_fields(plan: PlanHead | MigrationPlan) -> dict[str, Any]:
         "message": status.message,
         "start_time": status.start_time,
         "completion_time": status.completion_time,
-        "planned_moves": planned,
+        "planned_moves": planned_moves,
         "planned_evictions": evictions,
         "states": {state: states[state] for state in MoveState if states[state]},
         "landed_on_target": achieved.landed_on_target if achieved else 0,
@@ -217,14 +217,14 @@ def render_plan_list(plans: Sequence[MigrationPlan], now: datetime, *, wide: boo
         table.add_column(heading, no_wrap=True)
     table.add_column("outcome", overflow="fold")
     for plan in newest_first(plans):
-        landed = sum(status.state is MoveState.LANDED for status in plan.status.moves)
+        landed_pods = sum(status.state is MoveState.LANDED for status in plan.status.moves)
         mode = plan.spec.mode.value if plan.spec.mode else plan.spec.trigger
-        evicted = sum(status.state is MoveState.REMOVED for status in plan.status.moves)
+        evicted_pods = sum(status.state is MoveState.REMOVED for status in plan.status.moves)
         moves = sum(not move.is_eviction for move in plan.spec.moves)
-        numbers = ("" if plan.phase is PlanPhase.REQUESTED else str(moves), str(landed), str(evicted or ""))
+        numbers = ("" if plan.phase is PlanPhase.REQUESTED else str(moves), str(landed_pods), str(evicted_pods or ""))
         row = (plan.metadata.name, plan.spec.policy, mode, phase_in_words(plan), *numbers)
-        more = _wide_cells(plan) if wide else ()
-        table.add_row(*row, _age(plan.metadata.creation_timestamp, now), *more, plan.status.message)
+        wide_cells = _wide_cells(plan) if wide else ()
+        table.add_row(*row, _age(plan.metadata.creation_timestamp, now), *wide_cells, plan.status.message)
     return table
 
 
@@ -232,9 +232,9 @@ def _wide_cells(plan: MigrationPlan) -> tuple[str, ...]:
     """Return the cells of `_WIDE_COLUMNS`, "" for what is not known yet."""
     predicted, achieved = plan.spec.predicted, plan.status.achieved
     to_free = str(len(predicted.freed_nodes)) if predicted is not None else ""
-    freed = str(achieved.freed_node_count) if achieved is not None else ""
-    took = span_in_words(timedelta(seconds=achieved.seconds)) if achieved is not None else ""
-    return plan.spec.trigger, plan.spec.objective.strategy, to_free, freed, took
+    freed_nodes = str(achieved.freed_node_count) if achieved is not None else ""
+    duration_text = span_in_words(timedelta(seconds=achieved.seconds)) if achieved is not None else ""
+    return plan.spec.trigger, plan.spec.objective.strategy, to_free, freed_nodes, duration_text
 
 
 def render_stored_plan(plan: MigrationPlan, now: datetime, prices: Prices = NO_PRICES) -> RenderableType:
@@ -258,28 +258,37 @@ def held_back_by(plan: MigrationPlan) -> Iterator[str]:
     """Yield what holds a plan back, unless its outcome says it already, and what the policy's rules noted."""
     if (predicted := plan.spec.predicted) is None:
         return
-    held = (restriction.message for restriction in predicted.restrictions)
-    yield from (message for message in held if message not in plan.status.message)
+    restriction_messages = (restriction.message for restriction in predicted.restrictions)
+    yield from (message for message in restriction_messages if message not in plan.status.message)
     yield from predicted.notes or ()
 
 
 def render_waiting_rooms(reservations: Iterable[Reservation], now: datetime) -> RenderableType | None:
     """Return a table of the live Reservations for starving jobs; None if there is none."""
-    rows = sorted((one for one in reservations if one.is_live), key=lambda one: one.metadata.creation_timestamp or "")
+    rows = sorted(
+        (reservation for reservation in reservations if reservation.is_live),
+        key=lambda reservation: reservation.metadata.creation_timestamp or "",
+    )
     if not rows:
         return None
     table = Table(title="Jobs that nodes are kept for", title_justify="left", title_style="bold")
     for heading in ("job", "nodes", "held", "expected in", "gives up in", "state"):
         table.add_column(heading, overflow="fold")
-    for one in rows:
-        state, slots = one.status.state, one.status.slots
+    for waiting_room in rows:
+        state, slots = waiting_room.status.state, waiting_room.status.slots
         nodes = sorted(
-            {slot.node for slot in slots if slot.node} or {name for t in one.spec.tasks for name in t.node_names}
+            {slot.node for slot in slots if slot.node}
+            or {node for task in waiting_room.spec.tasks for node in task.node_names}
         )
-        held = f"{sum(slot.state.is_occupied for slot in slots)} of {one.spec.replicas}"
-        said = f"{state.phase}, {state.reason}" if state is not None else "not seen by the operator yet"
+        held_slots = f"{sum(slot.state.is_occupied for slot in slots)} of {waiting_room.spec.replicas}"
+        state_text = f"{state.phase}, {state.reason}" if state is not None else "not seen by the operator yet"
         table.add_row(
-            _job_of(one), ", ".join(nodes), held, _expected(one, now), _until(one.status.expires_at, now), said
+            _job_of(waiting_room),
+            ", ".join(nodes),
+            held_slots,
+            _expected(waiting_room, now),
+            _until(waiting_room.status.expires_at, now),
+            state_text,
         )
     return table
 
@@ -293,27 +302,27 @@ def _job_of(reservation: Reservation) -> str:
 
 def _expected(reservation: Reservation, now: datetime) -> str:
     """Return when the last of the awaited slots gets its room; "" if its pods do not say so."""
-    awaited = [slot.expected_at for slot in reservation.status.slots if not slot.state.is_occupied]
-    return _until(max(filter(None, awaited)), now) if awaited and all(awaited) else ""
+    expected_times = [slot.expected_at for slot in reservation.status.slots if not slot.state.is_occupied]
+    return _until(max(filter(None, expected_times)), now) if expected_times and all(expected_times) else ""
 
 
 def _until(time: str | None, now: datetime) -> str:
-    found = read_timestamp(time)
-    return span_in_words(max(found - now, timedelta(0))) if found is not None else ""
+    moment = read_timestamp(time)
+    return span_in_words(max(moment - now, timedelta(0))) if moment is not None else ""
 
 
 def phase_in_words(plan: MigrationPlan) -> Text:
     """Return the phase in its colour, with an abort under way."""
     asked_to_stop = plan.spec.aborted and not plan.phase.terminal
-    said = f"{plan.phase.value}, aborting" if asked_to_stop else plan.phase.value
-    return Text(said, style=_PHASE_STYLES.get(plan.phase, ""))
+    phase_text = f"{plan.phase.value}, aborting" if asked_to_stop else plan.phase.value
+    return Text(phase_text, style=_PHASE_STYLES.get(plan.phase, ""))
 
 
 def terms_in_words(spec: MigrationPlanSpec) -> str:
     """Return a plan's mode, and who requested, approved and aborted it."""
     mode = f" in the mode {spec.mode.value}" if spec.mode else ""
-    people = (("asked for", spec.requested_by), ("approved", spec.approved_by), ("aborted", spec.aborted_by))
-    return mode + "".join(f", {what} by {who}" for what, who in people if who)
+    people_by_action = (("asked for", spec.requested_by), ("approved", spec.approved_by), ("aborted", spec.aborted_by))
+    return mode + "".join(f", {action} by {person}" for action, person in people_by_action if person)
 
 
 def methods_in_words(plan: MigrationPlan) -> str:
@@ -322,10 +331,10 @@ def methods_in_words(plan: MigrationPlan) -> str:
         return ""
     pairs = zip(plan.spec.moves, plan.move_statuses, strict=True)
     surges = sum(
-        how.method is MoveMethod.SURGE
-        if how.method
+        move_status.method is MoveMethod.SURGE
+        if move_status.method
         else move.method is MoveMethod.SURGE and move.owner is not None and move.owner.kind == _MAKES_PODS_THAT_SURGE
-        for move, how in pairs
+        for move, move_status in pairs
     )
     return f"{surges} by surge, {len(plan.spec.moves) - surges} by eviction"
 
@@ -372,17 +381,17 @@ def _promises_table(plan: MigrationPlan) -> Table:
 
 def promises(plan: MigrationPlan) -> Iterator[tuple[str, str, str]]:
     """Yield labels with what was predicted and what is achieved so far."""
-    planned, done = plan.spec.predicted, plan.status.achieved
-    if planned is None:
+    predicted, achieved = plan.spec.predicted, plan.status.achieved
+    if predicted is None:
         return
     states = Counter(status.state for status in plan.move_statuses)
-    if planned.moves or not planned.evictions:
-        yield _LANDED, str(planned.moves), str(states[MoveState.LANDED])
-    if planned.evictions:
-        yield _EVICTED, str(planned.evictions), str(states[MoveState.REMOVED])
-    if planned.freed_nodes or (done and done.freed_nodes):
-        freed = "" if done is None else f"{len(done.freed_nodes)}{freed_later(done)}"
-        yield _FREED, f"{len(planned.freed_nodes)} of {planned.nodes}", freed
+    if predicted.moves or not predicted.evictions:
+        yield _LANDED, str(predicted.moves), str(states[MoveState.LANDED])
+    if predicted.evictions:
+        yield _EVICTED, str(predicted.evictions), str(states[MoveState.REMOVED])
+    if predicted.freed_nodes or (achieved and achieved.freed_nodes):
+        freed_text = "" if achieved is None else f"{len(achieved.freed_nodes)}{freed_later(achieved)}"
+        yield _FREED, f"{len(predicted.freed_nodes)} of {predicted.nodes}", freed_text
     for state, label in (
         (MoveState.ELSEWHERE, "ran elsewhere"),
         (MoveState.SKIPPED, "skipped"),
@@ -390,16 +399,18 @@ def promises(plan: MigrationPlan) -> Iterator[tuple[str, str, str]]:
     ):
         if states[state]:
             yield label, "0", str(states[state])
-    if done is not None:
-        yield "pods without a node", "0", str(done.pending_pods)
+    if achieved is not None:
+        yield "pods without a node", "0", str(achieved.pending_pods)
 
 
 def _rooms_table(plan: MigrationPlan) -> Table:
     table = Table(title="Room", title_justify="left", title_style="bold")
     for heading in ("for", "on", "state", "reason", "message"):
         table.add_column(heading, overflow="fold")
-    for room, how in zip(plan.spec.rooms, plan.room_statuses, strict=True):
-        table.add_row(room.name, ", ".join(room.nodes), how.state.value, how.reason, how.message)
+    for room, room_status in zip(plan.spec.rooms, plan.room_statuses, strict=True):
+        table.add_row(
+            room.name, ", ".join(room.nodes), room_status.state.value, room_status.reason, room_status.message
+        )
     return table
 
 
@@ -412,17 +423,17 @@ def _moves_table(plan: MigrationPlan) -> Table:
     moves = plan.spec.moves
     table = Table(title=PlannedMove.count_all(moves), title_justify="left", title_style="bold")
     table.add_column("wave", justify="right", no_wrap=True)
-    methods = ["method"] if any(how.method for how in plan.move_statuses) else []
+    methods = ["method"] if any(move_status.method for move_status in plan.move_statuses) else []
     for heading in ("pod", "from", "to", *methods, "state", "reason", "message"):
         table.add_column(heading, overflow="fold")
     pairs = sorted(zip(moves, plan.move_statuses, strict=True), key=lambda pair: pair[0].wave)
-    for move, how in pairs[:_LISTED_MOVES]:
-        state = Text(how.state.value, style=_STATE_STYLES.get(how.state, ""))
-        elsewhere = f" (on {how.node})" if how.state is MoveState.ELSEWHERE and how.node else ""
-        name = f"{move.namespace}/{move.pod}"
-        said = "; ".join(filter(None, (how.method_reason, how.message or move.reason)))
-        where = (move.destination + elsewhere, *(how.method or "" for _ in methods))
-        table.add_row(str(move.wave), name, move.source, *where, state, how.reason, said)
+    for move, status in pairs[:_LISTED_MOVES]:
+        state = Text(status.state.value, style=_STATE_STYLES.get(status.state, ""))
+        elsewhere = f" (on {status.node})" if status.state is MoveState.ELSEWHERE and status.node else ""
+        pod_name = f"{move.namespace}/{move.pod}"
+        message = "; ".join(filter(None, (status.method_reason, status.message or move.reason)))
+        place_and_method = (move.destination + elsewhere, *(status.method or "" for _ in methods))
+        table.add_row(str(move.wave), pod_name, move.source, *place_and_method, state, status.reason, message)
     if len(moves) > _LISTED_MOVES:
         table.caption = f"and {len(moves) - _LISTED_MOVES} more; {ALL_IN_JSON}"
     return table

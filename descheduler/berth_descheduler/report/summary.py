@@ -41,8 +41,8 @@ def missing_in_words(plan: Plan) -> tuple[str, ...]:
     """Return what the snapshot lacks, what was assumed, and the remedy."""
     if not plan.missing_kinds:
         return ()
-    lacking = (f"The snapshot lacks {kind.value}; assumed: {kind.assumed}." for kind in plan.missing_kinds)
-    return (*lacking, f"To get all: {kubectl_command(plan.missing_kinds)}")
+    lacking_kinds = (f"The snapshot lacks {kind.value}; assumed: {kind.assumed}." for kind in plan.missing_kinds)
+    return (*lacking_kinds, f"To get all: {kubectl_command(plan.missing_kinds)}")
 
 
 def judge_plan(plan: Plan) -> str:
@@ -57,8 +57,11 @@ def unpriced_in_words(plan: Plan) -> tuple[str, ...]:
     """Return which nodes have no price, in a sentence; nothing if all have one, or none needs it."""
     if plan.weights is None or not plan.weights.unknown:
         return ()
-    named, number = first_few(list(plan.weights.unknown), _LISTED_PODS), count(len(plan.weights.unknown), "node")
-    return (f"nodePrice says no price that can be read of {number}, counted 0: {named}.",)
+    named_nodes, node_count = (
+        first_few(list(plan.weights.unknown), _LISTED_PODS),
+        count(len(plan.weights.unknown), "node"),
+    )
+    return (f"nodePrice says no price that can be read of {node_count}, counted 0: {named_nodes}.",)
 
 
 def cost_in_words(plan: Plan) -> str:
@@ -66,16 +69,22 @@ def cost_in_words(plan: Plan) -> str:
     cost = plan.cost
     if not cost.priorities:
         return "Nothing is disturbed."
-    lowest, highest = cost.priorities[-1][0], cost.priorities[0][0]
-    span = f"priority {highest}" if lowest == highest else f"priorities {lowest} to {highest}"
+    lowest_priority, highest_priority = cost.priorities[-1][0], cost.priorities[0][0]
+    span = (
+        f"priority {highest_priority}"
+        if lowest_priority == highest_priority
+        else f"priorities {lowest_priority} to {highest_priority}"
+    )
     pods, controllers = count(cost.pods, "pod"), count(cost.controllers, "controller")
     return f"It restarts {pods} of {controllers}, of {span}, in {count(plan.waves, 'wave')}."
 
 
 def competing_pods_in_words(plan: Plan) -> str:
     """Return which pods could take the room of others, in a sentence."""
-    named = first_few(list(plan.competing_pods), _LISTED_PODS)
-    return f"No taint keeps these waiting pods off the room while it is made, for they tolerate every one: {named}."
+    named_pods = first_few(list(plan.competing_pods), _LISTED_PODS)
+    return (
+        f"No taint keeps these waiting pods off the room while it is made, for they tolerate every one: {named_pods}."
+    )
 
 
 # --- gain and risk ----------------------------------------------------------------------------------------------------
@@ -100,17 +109,24 @@ def gain_in_words(predicted: Predicted, prices: Prices = NO_PRICES) -> str:
     """Return what the freed nodes have, and what that costs; "" without any."""
     if not predicted.freed_nodes:
         return ""
-    freed = predicted.freed_resources
-    amounts = ", ".join(f"{name} {freed[name]}" for name in sorted(freed, key=lambda name: (name != CPU, name)))
-    said = f"Gain: {count(len(predicted.freed_nodes), 'node')}{f' with {amounts}' if amounts else ''}"
+    freed_resources = predicted.freed_resources
+    amounts = ", ".join(
+        f"{resource} {freed_resources[resource]}"
+        for resource in sorted(freed_resources, key=lambda resource: (resource != CPU, resource))
+    )
+    gain = f"Gain: {count(len(predicted.freed_nodes), 'node')}{f' with {amounts}' if amounts else ''}"
     if predicted.freed_price_per_hour:
-        hourly = Decimal(predicted.freed_price_per_hour)
-        return f"{said}, worth {hourly:,} an hour, {hourly * _HOURS_OF_A_MONTH:,.0f} a month."
+        hourly_price = Decimal(predicted.freed_price_per_hour)
+        return f"{gain}, worth {hourly_price:,} an hour, {hourly_price * _HOURS_OF_A_MONTH:,.0f} a month."
     if not prices:
-        return f"{said}."
-    guessed = prices.get(NODE, 0.0) * len(predicted.freed_nodes)
-    guessed += sum(_units(name, freed[name]) * price for name, price in prices.items() if name in freed)
-    return f"{said}, worth {guessed:,.2f} an hour, {guessed * _HOURS_OF_A_MONTH:,.0f} a month."
+        return f"{gain}."
+    price_per_hour = prices.get(NODE, 0.0) * len(predicted.freed_nodes)
+    price_per_hour += sum(
+        _units(resource, freed_resources[resource]) * price
+        for resource, price in prices.items()
+        if resource in freed_resources
+    )
+    return f"{gain}, worth {price_per_hour:,.2f} an hour, {price_per_hour * _HOURS_OF_A_MONTH:,.0f} a month."
 
 
 def _units(name: str, amount: str) -> float:
@@ -126,13 +142,13 @@ def risk_in_words(predicted: Predicted) -> str:
         (predicted.only_pods, "with no sibling"),
         (predicted.stateful_set_pods, "of StatefulSets"),
     )
-    if not (predicted.expected_seconds or any(number for number, _ in parts)):
+    if not (predicted.expected_seconds or any(risk_count for risk_count, _ in parts)):
         return ""  # without moves, or of a plan that does not say it
-    said = [f"{number} {what}" for number, what in parts if number]
+    risks = [f"{risk_count} {risk}" for risk_count, risk in parts if risk_count]
     total = count(predicted.moves + predicted.evictions, "pod")
-    of = f", {', '.join(said)}" if said else ", all with a disruption budget and siblings"
-    took = span_in_words(timedelta(seconds=predicted.expected_seconds))
-    return f"Risk: {total} restarted{of}; about {took} by grace periods and earlier starts."
+    with_risks = f", {', '.join(risks)}" if risks else ", all with a disruption budget and siblings"
+    duration_text = span_in_words(timedelta(seconds=predicted.expected_seconds))
+    return f"Risk: {total} restarted{with_risks}; about {duration_text} by grace periods and earlier starts."
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -153,28 +169,35 @@ def compare_states(plan: Plan, states: Sequence[Fragmentation]) -> tuple[tuple[s
         ("nodes with pods", [str(_used_nodes(state)) for state in states]),
         ("empty nodes", [str(len(state.empty_nodes)) for state in states]),
     ]
-    for name in shown_resources(plan):
-        rows.append((f"{name} requested of nodes in use", [_used_share(state, name) for state in states]))
-        rows.append((f"largest free {name}", [format_amount(name, max(0, one.largest_free(name))) for one in states]))
+    for resource in shown_resources(plan):
+        rows.append((f"{resource} requested of nodes in use", [_used_share(state, resource) for state in states]))
+        rows.append(
+            (
+                f"largest free {resource}",
+                [format_amount(resource, max(0, state.largest_free(resource))) for state in states],
+            )
+        )
     for shape in plan.before.usual_shapes:
-        asked = ", ".join(f"{name} {amount}" for name, amount in shape.to_quantities().items())
-        rows.append((f"room for pods of {asked}", [str(state.fits(shape)) for state in states]))
+        shape_text = ", ".join(f"{name} {amount}" for name, amount in shape.to_quantities().items())
+        rows.append((f"room for pods of {shape_text}", [str(state.fits(shape)) for state in states]))
     return tuple((label, tuple(texts)) for label, texts in rows)
 
 
 def shown_resources(plan: Plan) -> tuple[str, ...]:
     """Return the resources shown first: that of the plan, cores, memory."""
     shown = dict.fromkeys((plan.settings.resource_type, CPU, MEMORY))
-    return tuple(name for name in shown if name in plan.before.resources)
+    return tuple(resource for resource in shown if resource in plan.before.resources)
 
 
 def group_refusals(refused: Iterable[Refused]) -> tuple[RefusalGroup, ...]:
     """Return what stays, by kind and reason, the most frequent first."""
     groups: dict[tuple[RefusedKind, RefusalReason], list[Refused]] = {}
-    for one in refused:
-        groups.setdefault((one.kind, one.reason), []).append(one)
-    ranked = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    return tuple(RefusalGroup(kind, reason, tuple(found)) for (kind, reason), found in ranked)
+    for refusal in refused:
+        groups.setdefault((refusal.kind, refusal.reason), []).append(refusal)
+    ranked_groups = sorted(
+        groups.items(), key=lambda key_and_refusals: (-len(key_and_refusals[1]), key_and_refusals[0])
+    )
+    return tuple(RefusalGroup(kind, reason, tuple(refusals)) for (kind, reason), refusals in ranked_groups)
 
 
 def name_refused(refused: Refused) -> str:

@@ -98,7 +98,7 @@ def render_plan(plan: Plan, prices: Prices = NO_PRICES, *, wide: bool = False) -
     """Return all that people see of a plan, `wide` with all its moves."""
     parts: list[RenderableType] = [
         Text(summarise_plan(plan), style="bold"),
-        *(Text(one) for one in stakes_in_words(plan.predicted, prices)),
+        *(Text(stake) for stake in stakes_in_words(plan.predicted, prices)),
         *_judgement(plan),
         Text(),
         _fragmentation_table(plan),
@@ -123,8 +123,8 @@ def print_drain(plan: Plan, staying: Sequence[Refused], console: Console) -> Non
         console.print(_moves_table(plan))
     if staying:
         table = Table("pod", "on", "reason", "why", title="Cannot go", title_justify="left", title_style="bold")
-        for one in staying[:_LISTED_MOVES]:
-            table.add_row(name_refused(one), one.node, one.reason.value, one.sentences)
+        for refused in staying[:_LISTED_MOVES]:
+            table.add_row(name_refused(refused), refused.node, refused.reason.value, refused.sentences)
         if len(staying) > _LISTED_MOVES:
             table.caption = f"and {len(staying) - _LISTED_MOVES} more; {ALL_IN_JSON}"
         console.print(table)
@@ -135,18 +135,18 @@ def _judgement(plan: Plan) -> list[Text]:
 
     Leaves out quality where the strategy proves none.
     """
-    said = [*plan.notes, *unpriced_in_words(plan), *([judged] if (judged := judge_plan(plan)) else [])]
+    sentences = [*plan.notes, *unpriced_in_words(plan), *([judgement] if (judgement := judge_plan(plan)) else [])]
     if plan.moves:
-        said.append(cost_in_words(plan))
+        sentences.append(cost_in_words(plan))
     if plan.freed_nodes:
-        said.append(f"Freed: {first_few(plan.freed_nodes, _LISTED_FREED)}.")
-    return [Text(one) for one in said]
+        sentences.append(f"Freed: {first_few(plan.freed_nodes, _LISTED_FREED)}.")
+    return [Text(sentence) for sentence in sentences]
 
 
 def _node_maps(plan: Plan) -> list[Text]:
     resource = plan.settings.resource_type
-    each = nodes_per_sign(len(plan.before.nodes))
-    scale = "" if each == 1 else f", {each} nodes to a sign"
+    nodes_per_sign_drawn = nodes_per_sign(len(plan.before.nodes))
+    scale = "" if nodes_per_sign_drawn == 1 else f", {nodes_per_sign_drawn} nodes to a sign"
     return [
         Text(f"Nodes by {resource} requested (· is empty{scale})"),
         Text("before"),
@@ -171,15 +171,17 @@ def _moves_table(plan: Plan, most: int = _LISTED_MOVES) -> Table:
     moves, ways = plan.moves, plan.ways or [MoveWay()] * len(plan.moves)
     table = Table(title=PlannedMove.count_all(moves), title_justify="left", title_style="bold")
     table.add_column("wave", justify="right", no_wrap=True)
-    why = ("why",) if any(move.reason for move in moves) else ()
-    by = ("by",) if any(way.method for way in ways) else ()
-    for heading in ("pod", "requests", "from", "to", *by, *why):
+    why_heading = ("why",) if any(move.reason for move in moves) else ()
+    by_heading = ("by",) if any(way.method for way in ways) else ()
+    for heading in ("pod", "requests", "from", "to", *by_heading, *why_heading):
         table.add_column(heading, overflow="fold")
-    for move, way in sorted(zip(moves, ways, strict=True), key=lambda one: one[0].wave)[:most]:
-        requests = " ".join(f"{name}={amount}" for name, amount in move.requests.items())
-        how = (": ".join(filter(None, (way.method, way.reason))),) if by else ()
-        further = (*how, move.reason) if why else how
-        table.add_row(str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, move.destination, *further)
+    for move, way in sorted(zip(moves, ways, strict=True), key=lambda move_and_way: move_and_way[0].wave)[:most]:
+        requests = " ".join(f"{resource}={amount}" for resource, amount in move.requests.items())
+        method_cell = (": ".join(filter(None, (way.method, way.reason))),) if by_heading else ()
+        method_and_reason = (*method_cell, move.reason) if why_heading else method_cell
+        table.add_row(
+            str(move.wave), f"{move.namespace}/{move.pod}", requests, move.source, move.destination, *method_and_reason
+        )
     if len(moves) > most:
         table.caption = f"and {len(moves) - most} more; {ALL_IN_JSON}"
     return table
@@ -192,10 +194,12 @@ def _room_table(plan: Plan) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("on", overflow="fold")
     for room in plan.room[:_LISTED_ROOMS]:
-        wanted = "most" if room.wanted is None else str(room.wanted)
-        places = [f"{name} x {n}" if n > 1 else name for name, n in sorted(Counter(room.nodes).items())]
-        on = first_few(places, _LISTED_PLACES)
-        table.add_row(room.name, wanted, str(room.fitted), str(room.fits_before), str(room.fits_after), on)
+        wanted_times = "most" if room.wanted is None else str(room.wanted)
+        places = [f"{node} x {times}" if times > 1 else node for node, times in sorted(Counter(room.nodes).items())]
+        nodes_text = first_few(places, _LISTED_PLACES)
+        table.add_row(
+            room.name, wanted_times, str(room.fitted), str(room.fits_before), str(room.fits_after), nodes_text
+        )
     if len(plan.room) > _LISTED_ROOMS:
         table.caption = f"and {len(plan.room) - _LISTED_ROOMS} more; {ALL_IN_JSON}"
     return table
@@ -208,9 +212,9 @@ def _refusals_table(refused: Sequence[Refused]) -> Table:
     for heading in ("", "reason", "for example"):
         table.add_column(heading, overflow="fold")
     for group in groups[:_LISTED_REFUSALS]:
-        example = group.refused[0]
-        said = f"{name_refused(example)}: {example.sentences}"
-        table.add_row(count(len(group.refused), group.kind.value.lower()), group.reason.value, said)
+        refused_example = group.refused[0]
+        example_text = f"{name_refused(refused_example)}: {refused_example.sentences}"
+        table.add_row(count(len(group.refused), group.kind.value.lower()), group.reason.value, example_text)
     if len(groups) > _LISTED_REFUSALS:
         table.caption = f"and {len(groups) - _LISTED_REFUSALS} more reasons; {ALL_IN_JSON}"
     return table

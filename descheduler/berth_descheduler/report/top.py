@@ -98,11 +98,11 @@ def view_cluster(snapshot: Snapshot, plans: Sequence[MigrationPlan], selector: s
     """Return what to show of the nodes that a selector matches, of pods and Reservations."""
     snapshot = _select(snapshot, selector) if selector else snapshot
     placeholders = [pod for pod in snapshot.pods if _holds_a_place(pod)]
-    held = Counter(pod.spec.node_name for pod in placeholders)
+    placeholders_per_node = Counter(pod.spec.node_name for pod in placeholders)
     marks = {node.metadata.name: mark_of(node) for node in snapshot.nodes}
     usages = measure_nodes(snapshot).nodes
     return TopView(
-        nodes=tuple(NodeLine(usage, marks[usage.name], held[usage.name]) for usage in usages),
+        nodes=tuple(NodeLine(usage, marks[usage.name], placeholders_per_node[usage.name]) for usage in usages),
         pods=sum(bool(pod.spec.node_name) and not pod.is_terminal for pod in snapshot.pods),
         waiting=sum(map(is_pending, snapshot.pods)),
         held=len(placeholders),
@@ -112,15 +112,15 @@ def view_cluster(snapshot: Snapshot, plans: Sequence[MigrationPlan], selector: s
 
 def _select(snapshot: Snapshot, selector: str) -> Snapshot:
     """Return some nodes with their pods, and the pods that wait."""
-    wanted = parse_selector(selector)
-    nodes = tuple(node for node in snapshot.nodes if matches_labels(wanted, node.metadata.labels))
+    wanted_labels = parse_selector(selector)
+    nodes = tuple(node for node in snapshot.nodes if matches_labels(wanted_labels, node.metadata.labels))
     names = {"", *(node.metadata.name for node in nodes)}
     return replace(snapshot, nodes=nodes, pods=tuple(pod for pod in snapshot.pods if pod.spec.node_name in names))
 
 
 def mark_of(node: Node) -> NodeMark:
     keys = {taint.key for taint in node.taints}
-    truths = (
+    mark_conditions = (
         (NodeMark.NOT_READY, not node.ready),
         (NodeMark.DRAINING, DRAINING_TAINT in keys),
         (NodeMark.ROOM, ROOM_TAINT in keys),
@@ -128,7 +128,7 @@ def mark_of(node: Node) -> NodeMark:
         (NodeMark.CORDONED, node.spec.unschedulable),
         (NodeMark.FREED, is_marked_as_freed(node)),
     )
-    return next((mark for mark, is_true in truths if is_true), NodeMark.NONE)
+    return next((mark for mark, is_true in mark_conditions if is_true), NodeMark.NONE)
 
 
 class NodeDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -167,7 +167,7 @@ def describe_view(view: TopView) -> TopDocument:
                 state=line.mark,
                 pods=line.usage.pods,
                 held_places=line.held,
-                requested_ratio={name: rounded(line.share(name)) for name in SHOWN_RESOURCES},
+                requested_ratio={resource: rounded(line.share(resource)) for resource in SHOWN_RESOURCES},
             )
             for line in view.nodes
         ),
@@ -175,15 +175,15 @@ def describe_view(view: TopView) -> TopDocument:
 
 
 def _holds_a_place(pod: Pod) -> bool:
-    bound = bool(pod.spec.node_name) and not pod.is_terminal
-    return bound and PLACEHOLDER_LABEL in pod.metadata.labels
+    is_bound = bool(pod.spec.node_name) and not pod.is_terminal
+    return is_bound and PLACEHOLDER_LABEL in pod.metadata.labels
 
 
 def _under_way(plans: Sequence[MigrationPlan]) -> Iterator[MigrationPlan]:
     """Yield the plans that are not over, the most important first."""
-    listed = newest_first(plans)
+    plans_by_age = newest_first(plans)
     for phase in _UNDER_WAY:
-        yield from (plan for plan in listed if plan.phase is phase)
+        yield from (plan for plan in plans_by_age if plan.phase is phase)
 
 
 # --- the frame --------------------------------------------------------------------------------------------------------
@@ -231,10 +231,10 @@ class Scroll:
 
     def press(self, key: str) -> None:
         """Move as the sequence of a key says; others do nothing."""
-        page, last = max(1, self.rows - 1), max(0, self.nodes - self.rows)
-        wanted = {"up": self.first - 1, "down": self.first + 1, "home": 0, "end": last}
-        wanted |= {"page up": self.first - page, "page down": self.first + page}
-        self.first = max(0, min(last, wanted.get(_KEYS.get(key, ""), self.first)))
+        page_rows, last_row = max(1, self.rows - 1), max(0, self.nodes - self.rows)
+        first_by_key = {"up": self.first - 1, "down": self.first + 1, "home": 0, "end": last_row}
+        first_by_key |= {"page up": self.first - page_rows, "page down": self.first + page_rows}
+        self.first = max(0, min(last_row, first_by_key.get(_KEYS.get(key, ""), self.first)))
 
     def fit(self, nodes: int, rows: int) -> None:
         """Note what is there and how much of it can be shown."""
@@ -247,11 +247,11 @@ def render_frame(
 ) -> RenderableType:
     """Return a frame of at most `height` lines, None for no limit, `wide` with all nodes."""
     is_low = height is not None and height < _LOW
-    most = MOST_SIGNS if height is None else min(MOST_SIGNS, max(_LEAST_MAP, height // 4) * PER_LINE)
+    max_signs = MOST_SIGNS if height is None else min(MOST_SIGNS, max(_LEAST_MAP, height // 4) * PER_LINE)
     parts: list[RenderableType] = [_headline(view, at), Text()]
     if view.plan is not None:
         parts += [*_render_plan(view.plan, _LISTED_IF_LOW if is_low else _LISTED_MOVES), Text()]
-    parts += [_legend(view, most), _draw_map(view, most), Text()]
+    parts += [_legend(view, max_signs), _draw_map(view, max_signs), Text()]
     return _Frame(Group(*parts), view, height, len(view.nodes) if wide else _PLAIN_ROWS, scroll)
 
 
@@ -281,7 +281,7 @@ class _Frame:
 
 def _headline(view: TopView, at: datetime) -> Text:
     cluster = view.fragmentation
-    shares = ", ".join(f"{name} {percent(cluster.utilisation(name))}" for name in SHOWN_RESOURCES)
+    shares = ", ".join(f"{resource} {percent(cluster.utilisation(resource))}" for resource in SHOWN_RESOURCES)
     empty = len(cluster.empty_nodes)
     return Text.assemble(
         (f"{at:%H:%M:%S}Z  ", "dim"),
@@ -292,16 +292,16 @@ def _headline(view: TopView, at: datetime) -> Text:
 
 def _legend(view: TopView, most: int) -> Text:
     """Return the meaning of the signs in use."""
-    each = nodes_per_sign(len(view.nodes), most)
-    scale = "" if each == 1 else f", {each} nodes to a sign"
-    said = Text(f"Nodes by {SHOWN_RESOURCES[0]} requested (· is empty{scale}")
+    nodes_per_sign_drawn = nodes_per_sign(len(view.nodes), most)
+    scale = "" if nodes_per_sign_drawn == 1 else f", {nodes_per_sign_drawn} nodes to a sign"
+    legend = Text(f"Nodes by {SHOWN_RESOURCES[0]} requested (· is empty{scale}")
     for mark, (sign, style) in _MARKS.items():
-        if number := view.marked(mark):
-            said.append(", ")
-            said.append(sign, style=style)
-            said.append(f" {mark.value}: {number}")
-    said.append(")")
-    return said
+        if node_count := view.marked(mark):
+            legend.append(", ")
+            legend.append(sign, style=style)
+            legend.append(f" {mark.value}: {node_count}")
+    legend.append(")")
+    return legend
 
 
 def _draw_map(view: TopView, most: int) -> Text:
@@ -309,39 +309,41 @@ def _draw_map(view: TopView, most: int) -> Text:
     picture = draw_nodes(view.fragmentation, SHOWN_RESOURCES[0], most)
     if nodes_per_sign(len(view.nodes), most) > 1:
         return picture
-    drawn = Text()
+    node_map = Text()
     signs = [sign for sign in picture.divide(range(1, len(picture.plain) + 1)) if sign.plain != "\n"]
     for index, (line, sign) in enumerate(zip(view.nodes, signs, strict=False)):
         if index and index % PER_LINE == 0:
-            drawn.append("\n")
-        marked = _MARKS.get(line.mark)
-        drawn.append(sign if marked is None else Text(marked[0], style=marked[1]))
-    return drawn
+            node_map.append("\n")
+        sign_and_style = _MARKS.get(line.mark)
+        node_map.append(sign if sign_and_style is None else Text(sign_and_style[0], style=sign_and_style[1]))
+    return node_map
 
 
 def _nodes_table(view: TopView, rows: int, scroll: Scroll | None, *, narrow: bool) -> Table:
     """Return the most important nodes, at most `rows`, or those that are scrolled to."""
     table = Table(box=None, padding=(0, 2, 0, 0), caption_justify="left")
     table.add_column("node", no_wrap=True, overflow="ellipsis")
-    width, first = _NARROW_BAR if narrow else _BAR_WIDTH, 0 if scroll is None else scroll.first
-    for name in SHOWN_RESOURCES:
-        table.add_column(name, no_wrap=True)
+    width, first_row = _NARROW_BAR if narrow else _BAR_WIDTH, 0 if scroll is None else scroll.first
+    for resource in SHOWN_RESOURCES:
+        table.add_column(resource, no_wrap=True)
         table.add_column("", justify="right", no_wrap=True)
     for heading in ("pods", "held"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     ordered = sorted(view.nodes, key=_weight)
-    for line in ordered[first : first + rows]:
+    for line in ordered[first_row : first_row + rows]:
         bars: list[RenderableType] = []
-        for name in SHOWN_RESOURCES:
-            share = line.share(name)
-            bars += [_bar(line, name, width), percent(share)]
+        for resource in SHOWN_RESOURCES:
+            share = line.share(resource)
+            bars += [_bar(line, resource, width), percent(share)]
         style = _MARKS[line.mark][1] if line.mark in _MARKS else ""
-        held = str(line.held) if line.held else ""
-        table.add_row(line.usage.name, *bars, str(line.usage.pods), held, Text(line.mark.value, style=style))
+        held_text = str(line.held) if line.held else ""
+        table.add_row(line.usage.name, *bars, str(line.usage.pods), held_text, Text(line.mark.value, style=style))
     if len(ordered) > rows:
-        seen = f"nodes {first + 1} to {first + rows} of {len(ordered)}; arrows, PgUp and PgDn scroll, q ends"
-        table.caption = f"and {len(ordered) - rows} more" if scroll is None else seen
+        rows_in_words = (
+            f"nodes {first_row + 1} to {first_row + rows} of {len(ordered)}; arrows, PgUp and PgDn scroll, q ends"
+        )
+        table.caption = f"and {len(ordered) - rows} more" if scroll is None else rows_in_words
     return table
 
 
@@ -362,22 +364,24 @@ def _render_plan(plan: MigrationPlan, most: int) -> Sequence[RenderableType]:
     """Return the plan, its progress and the moves in progress, at most so many."""
     statuses = plan.move_statuses
     states = Counter(status.state for status in statuses)
-    over = sum(status.state.terminal for status in statuses)
-    of = f" of policy {plan.spec.policy}" if plan.spec.policy else ""
-    counts = ", ".join(f"{states[state]} {state.value.lower()}" for state in MoveState if states[state])
-    head = Text.assemble((plan.metadata.name, "bold"), f"{of}: ", phase_in_words(plan))
+    moves_over = sum(status.state.terminal for status in statuses)
+    of_policy = f" of policy {plan.spec.policy}" if plan.spec.policy else ""
+    counts_text = ", ".join(f"{states[state]} {state.value.lower()}" for state in MoveState if states[state])
+    headline = Text.assemble((plan.metadata.name, "bold"), f"{of_policy}: ", phase_in_words(plan))
     if not statuses:
-        return [head]
+        return [headline]
     progress = Table.grid(padding=(0, 2, 0, 0))
-    progress.add_row(ProgressBar(total=len(statuses), completed=over, width=40), f"{over} of {len(statuses)} over")
-    parts: list[RenderableType] = [head, progress, Text(counts)]
+    progress.add_row(
+        ProgressBar(total=len(statuses), completed=moves_over, width=40), f"{moves_over} of {len(statuses)} over"
+    )
+    parts: list[RenderableType] = [headline, progress, Text(counts_text)]
     if advice := what_to_do(plan):
         parts.append(Text(advice))
     pairs = zip(plan.spec.moves, statuses, strict=True)
     in_progress = [pair for pair in pairs if pair[1].state in _OPEN_STATES]
     in_progress.sort(key=lambda pair: _OPEN_STATES.index(pair[1].state))
-    for move, how in in_progress[:most]:
-        where = move.destination
-        line = f"  {how.state.value:9} {move.namespace}/{move.pod}  {move.source} -> {where}"
+    for move, move_status in in_progress[:most]:
+        destination = move.destination
+        line = f"  {move_status.state.value:9} {move.namespace}/{move.pod}  {move.source} -> {destination}"
         parts.append(Text(line, no_wrap=True, overflow="ellipsis"))
     return parts

@@ -178,8 +178,12 @@ class _Parts:
 
     def is_trusted(self, now: datetime) -> bool:
         """Return whether valid certificates lead from the server's to an authority."""
-        linked = all(_signed_by(one, above) and _is_current(above, now) for one, above in pairwise(self.chain))
-        return linked and any(_signed_by(self.chain[-1], one) and _is_current(one, now) for one in self.authorities)
+        linked = all(
+            _signed_by(certificate, issuer) and _is_current(issuer, now) for certificate, issuer in pairwise(self.chain)
+        )
+        return linked and any(
+            _signed_by(self.chain[-1], authority) and _is_current(authority, now) for authority in self.authorities
+        )
 
     def lasts(self, seconds: timedelta, now: datetime) -> bool:
         """Return whether the server certificate is valid for more than some time from now on."""
@@ -206,16 +210,20 @@ def _renew_readable(
     bundle: CertificateBundle, parts: _Parts, terms: CertificateTerms, now: datetime
 ) -> CertificateBundle:
     """Return the replacement of a readable bundle."""
-    leaf, first = parts.leaf, parts.first
-    signed_by_first = _signed_by(leaf, first)
+    leaf, first_authority = parts.leaf, parts.first
+    signed_by_first = _signed_by(leaf, first_authority)
     hosts = terms.hosts if parts.is_own and signed_by_first else terms.hosts[:1]
     serves = parts.is_trusted(now) and parts.lasts(terms.spare, now) and _names_all(leaf, hosts)
-    if not parts.is_own or first.not_valid_after_utc - now < 2 * terms.life or not _is_current(first, now):
+    if (
+        not parts.is_own
+        or first_authority.not_valid_after_utc - now < 2 * terms.life
+        or not _is_current(first_authority, now)
+    ):
         announced = _announce(bundle, parts, terms, now)
         return announced if serves else _issue(announced, terms, now)
-    settled = now - (first.not_valid_before_utc + BACKDATE) >= terms.settling
+    is_settled = now - (first_authority.not_valid_before_utc + BACKDATE) >= terms.settling
     old = leaf.not_valid_after_utc - now <= terms.renew_before or not signed_by_first
-    return _issue(bundle, terms, now) if not serves or (old and settled) else bundle
+    return _issue(bundle, terms, now) if not serves or (old and is_settled) else bundle
 
 
 def _signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
@@ -243,8 +251,10 @@ def _announce(bundle: CertificateBundle, parts: _Parts, terms: CertificateTerms,
 
 def _join(first: list[x509.Certificate], parts: _Parts, now: datetime) -> bytes:
     """Return authorities, and after them those of a bundle that are still valid."""
-    kept = [one for one in parts.authorities if one.not_valid_after_utc > now and one not in first]
-    return b"".join(map(to_pem, [*first, *kept]))
+    other_authorities = [
+        authority for authority in parts.authorities if authority.not_valid_after_utc > now and authority not in first
+    ]
+    return b"".join(map(to_pem, [*first, *other_authorities]))
 
 
 def _issue_anew(terms: CertificateTerms, now: datetime, *, path: str) -> CertificateBundle:
@@ -302,8 +312,8 @@ def take_issued(
     parts = _read(bundle) if bundle is not None else None
     offered = _read(issued) if issued is not None and not why_not_served(issued, terms, now) else None
     if bundle is None or parts is None:
-        made = renew(bundle, terms, now)
-        return made if issued is None or offered is None else replace(issued, path=made.path)
+        renewed = renew(bundle, terms, now)
+        return renewed if issued is None or offered is None else replace(issued, path=renewed.path)
     good = parts.is_trusted(now) and _names_all(parts.leaf, terms.hosts[:1])
     serves = good and parts.lasts(terms.spare, now)
     if issued is None or offered is None:
@@ -312,7 +322,7 @@ def take_issued(
     if serves and not parts.is_own and offered.leaf.not_valid_before_utc <= parts.leaf.not_valid_before_utc:
         is_same = issued.certificate == bundle.certificate
         return replace(issued, path=bundle.path) if settled and is_same else bundle
-    unknown = [one for one in offered.authorities if one not in parts.authorities]
+    unknown = [authority for authority in offered.authorities if authority not in parts.authorities]
     if serves and unknown:
         return replace(bundle, authorities=_join(parts.authorities, offered, now))
     if serves and not settled:
@@ -351,35 +361,37 @@ class CertificateManager:
 
         Returns whether the bundle changed. A deleted or damaged Secret is restored from what this process has.
         """
-        before = self.bundle
+        bundle_before = self.bundle
         body = self._read()
-        held = CertificateBundle.from_secret(body) if body is not None else None
-        wanted = self._choose(held or before, now)
-        self.bundle = held if wanted == held else self._write(wanted, body)
-        if self.bundle != before:
+        held_bundle = CertificateBundle.from_secret(body) if body is not None else None
+        wanted_bundle = self._choose(held_bundle or bundle_before, now)
+        self.bundle = held_bundle if wanted_bundle == held_bundle else self._write(wanted_bundle, body)
+        if self.bundle != bundle_before:
             self._changed = now
-        return self.bundle != before
+        return self.bundle != bundle_before
 
     def _choose(self, bundle: CertificateBundle | None, now: datetime) -> CertificateBundle:
         """Return the bundle to serve from now on."""
         if not self._folder:
             return renew(bundle, self._terms, now)
-        settled = self._changed is not None and bundle == self.bundle and now - self._changed >= self._terms.settling
-        return take_issued(bundle, self._read_issued(now), self._terms, now, settled=settled)
+        is_settled = self._changed is not None and bundle == self.bundle and now - self._changed >= self._terms.settling
+        return take_issued(bundle, self._read_issued(now), self._terms, now, settled=is_settled)
 
     def _read_issued(self, now: datetime) -> CertificateBundle | None:
         """Read the issuer's files; while they are being replaced they count as what they were."""
         try:
-            authorities, certificate, key = (Path(self._folder, name).read_bytes() for name in _FILES_OF_ISSUER)
+            authorities, certificate, key = (
+                Path(self._folder, file_name).read_bytes() for file_name in _FILES_OF_ISSUER
+            )
         except OSError as error:
-            refused = f"{error.filename}: {error.strerror}"
+            refusal = f"{error.filename}: {error.strerror}"
         else:
-            found = CertificateBundle(authorities, b"", certificate, key, "")
-            refused = why_not_served(found, self._terms, now)
-            self._issued = self._issued if refused else found
-        if refused and refused != self._refused:
-            _LOG.warning(telemetry.CERTIFICATE_REFUSED, **{telemetry.KEY_REASON: refused})
-        self._refused = refused
+            bundle = CertificateBundle(authorities, b"", certificate, key, "")
+            refusal = why_not_served(bundle, self._terms, now)
+            self._issued = self._issued if refusal else bundle
+        if refusal and refusal != self._refused:
+            _LOG.warning(telemetry.CERTIFICATE_REFUSED, **{telemetry.KEY_REASON: refusal})
+        self._refused = refusal
         return self._issued
 
     def _read(self) -> dict[str, Any] | None:
@@ -402,10 +414,10 @@ class CertificateManager:
                 patch = {"metadata": version, "data": secret["data"]}
                 self._client.merge_patch(SECRETS, WEBHOOK_SECRET, patch, namespace=self._namespace)
         except (AlreadyExistsError, ConflictError):
-            theirs = CertificateBundle.from_secret(self._read() or {})
-            if theirs is None:
+            other_bundle = CertificateBundle.from_secret(self._read() or {})
+            if other_bundle is None:
                 raise
-            return theirs
+            return other_bundle
         _LOG.info(telemetry.CERTIFICATE_ISSUED)
         return bundle
 

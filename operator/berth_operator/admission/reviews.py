@@ -81,12 +81,12 @@ class BodyReader:
 
         Raises `BodyRefusedError` if it is too long, too slow, or one too many.
         """
-        expected = LARGEST_BODY_BYTES if request.content_length is None else request.content_length
-        if expected > LARGEST_BODY_BYTES:
+        body_bytes = LARGEST_BODY_BYTES if request.content_length is None else request.content_length
+        if body_bytes > LARGEST_BODY_BYTES:
             raise BodyRefusedError(413, f"a body may have {LARGEST_BODY_BYTES} bytes")
-        if self._reading_bytes + expected > _MOST_BODY_BYTES:
+        if self._reading_bytes + body_bytes > _MOST_BODY_BYTES:
             raise BodyRefusedError(503, "too many bodies at once")
-        self._reading_bytes += expected
+        self._reading_bytes += body_bytes
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 return await request.read()
@@ -95,7 +95,7 @@ class BodyReader:
         except web.HTTPRequestEntityTooLarge:
             raise BodyRefusedError(413, f"a body may have {LARGEST_BODY_BYTES} bytes") from None
         finally:
-            self._reading_bytes -= expected
+            self._reading_bytes -= body_bytes
 
 
 class SearchBudget:
@@ -133,11 +133,11 @@ class SearchBudget:
 
     def _counted(self, namespace: str) -> float:
         """Return the seconds that count against a namespace now."""
-        seconds, since = self._spent.pop(namespace, (0.0, 0.0))
-        left = max(0.0, seconds - _SHARE * (self._now() - since))
-        if left:
-            self._spent[namespace] = (seconds, since)
-        return left
+        seconds, counted_at = self._spent.pop(namespace, (0.0, 0.0))
+        seconds_left = max(0.0, seconds - _SHARE * (self._now() - counted_at))
+        if seconds_left:
+            self._spent[namespace] = (seconds, counted_at)
+        return seconds_left
 
 
 class _Refusal(asyncio.Protocol):
@@ -177,7 +177,7 @@ class ConnectionLimit:
     def _new_connection(self) -> asyncio.Protocol:
         connections = self._server.connections  # in the order in which they were opened
         if len(connections) >= _MOST_CONNECTIONS:
-            oldest = next((one for one in connections if one in self._silent), None)
+            oldest = next((connection for connection in connections if connection in self._silent), None)
             if oldest is None:
                 return _Refusal()
             if oldest.transport is not None:
@@ -352,16 +352,16 @@ class Admission:
             return allow(request.uid)
         probed = pod.metadata.labels.get(PROBE_LABEL)
         if probed:
-            known = self._knows(probed, pod.metadata.annotations.get(VERSION_ANNOTATION, ""))
-            return _gate(request.uid, pod, probed) if known else allow(request.uid)
+            is_known = self._knows(probed, pod.metadata.annotations.get(VERSION_ANNOTATION, ""))
+            return _gate(request.uid, pod, probed) if is_known else allow(request.uid)
         if holds_our_gate(pod) or RESERVATION_LABEL in pod.metadata.labels:
             return allow(request.uid)
         by_group = False
         if self._groups is not None and self._may_own_by_group(pod):
-            said = self._groups.say(pod)
-            if said is None and not is_last:
+            group_answer = self._groups.say(pod)
+            if group_answer is None and not is_last:
                 return Answer(_response(request.uid), pod=name_of(pod), asks_group=pod)
-            by_group = bool(said)
+            by_group = bool(group_answer)
         is_last = is_last or self._refetch is None
         return self._gate_if_owner(request, pod, is_last=is_last, by_group=by_group)
 
@@ -370,7 +370,10 @@ class Admission:
         if not takes_word_of_group(pod):
             return False
         allowed = as_reserveable(pod)
-        return any(may_own(one, allowed) and not may_own(one, pod) for one in self._cache.candidates(allowed))
+        return any(
+            may_own(reservation, allowed) and not may_own(reservation, pod)
+            for reservation in self._cache.candidates(allowed)
+        )
 
     def refetch_unsure(self, answer: Answer) -> None:
         """Read what an answer that is not final asks for; raises the API server's error."""
@@ -388,10 +391,10 @@ class Admission:
     def _gate_if_owner(self, request: AdmissionRequest, pod: Pod, *, is_last: bool, by_group: bool) -> Answer:
         """Search within the namespace's budget, and promise the slot found."""
         pod = as_reserveable(pod) if by_group else pod
-        begun, is_over = self._search_time.busy_seconds(), self._search_time.begin(pod.metadata.namespace)
+        busy_before, is_over = self._search_time.busy_seconds(), self._search_time.begin(pod.metadata.namespace)
         try:
             while True:
-                promised = self._promised
+                promised_before = self._promised
                 reservation = self._slots.find(pod, is_over=is_over)
                 if reservation is None:
                     unsure = () if is_last else tuple(self._slots.unsure(pod, is_over=is_over))
@@ -401,11 +404,11 @@ class Admission:
                 with self._lock:
                     if request.dry_run:
                         break
-                    if promised == self._promised:
+                    if promised_before == self._promised:
                         self._promise(reservation.metadata.uid, pod)
                         break
         finally:
-            self._search_time.spend(pod.metadata.namespace, self._search_time.busy_seconds() - begun)
+            self._search_time.spend(pod.metadata.namespace, self._search_time.busy_seconds() - busy_before)
         return _gate(request.uid, pod, reservation.metadata.uid, by_group=by_group)
 
     def _promised_pods(self, uid: str) -> list[Pod]:
@@ -419,26 +422,28 @@ class Admission:
         now = time.monotonic()
         if now - self._pruned > _PROMISE_SECONDS:
             self._pruned = now
-            for other in list(self._promises):
-                self._fresh_promises(other)
-        others = [one for one in self._promises.get(uid, ()) if not has_name_of(one.pod.metadata, pod)]
-        self._promises[uid] = [*others, _Promise(now, pod)]
+            for promised_uid in list(self._promises):
+                self._fresh_promises(promised_uid)
+        other_promises = [
+            promise for promise in self._promises.get(uid, ()) if not has_name_of(promise.pod.metadata, pod)
+        ]
+        self._promises[uid] = [*other_promises, _Promise(now, pod)]
 
     def _fresh_promises(self, uid: str) -> list[_Promise]:
         """Return the promises that still count, and forget the others."""
         oldest = time.monotonic() - _PROMISE_SECONDS
-        fresh = [promise for promise in self._promises.pop(uid, ()) if promise.since > oldest]
-        if fresh:
-            self._promises[uid] = fresh
-        return fresh
+        fresh_promises = [promise for promise in self._promises.pop(uid, ()) if promise.since > oldest]
+        if fresh_promises:
+            self._promises[uid] = fresh_promises
+        return fresh_promises
 
     def _keep_promise(self, pod: Pod) -> None:
         """Drop the promise of a pod that the cache has now."""
         with self._lock:
             promises = self._promises.get(pod.metadata.labels[RESERVATION_LABEL], [])
-            kept = next((one for one in promises if _may_be(one.pod, pod)), None)
-            if kept is not None:
-                promises.remove(kept)
+            kept_promise = next((promise for promise in promises if _may_be(promise.pod, pod)), None)
+            if kept_promise is not None:
+                promises.remove(kept_promise)
 
 
 def _may_be(promised: Pod, created: Pod) -> bool:

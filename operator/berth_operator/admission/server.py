@@ -158,8 +158,8 @@ class WebhookServer:
     async def _read(self, request: web.Request) -> AdmissionReview:
         """Return the review in a request; raises BodyRefusedError if there is none."""
         bundle = self._certificates.bundle
-        asked = request.match_info["path"].encode()
-        if bundle is None or not hmac.compare_digest(asked, bundle.path.encode()):
+        asked_path = request.match_info["path"].encode()
+        if bundle is None or not hmac.compare_digest(asked_path, bundle.path.encode()):
             raise BodyRefusedError(404, "no such path")
         if request.content_type != "application/json":
             raise BodyRefusedError(415, "expected application/json")
@@ -172,9 +172,11 @@ class WebhookServer:
     async def _answer(self, review: AdmissionReview, path: str) -> Answer:
         """Return the answer to a review; any failure allows what is asked for."""
         try:
-            further = next((answer for end, answer in self._reviews.items() if path.endswith(end)), None)
-            if further is not None:
-                return await further(review)
+            further_review = next(
+                (answer for path_end, answer in self._reviews.items() if path.endswith(path_end)), None
+            )
+            if further_review is not None:
+                return await further_review(review)
             answer = self._admission.answer(review)
             if not answer.is_final:
                 answer = await self._read_and_answer(review, answer)
@@ -203,7 +205,7 @@ class WebhookServer:
                     await asyncio.to_thread(self._admission.refetch_unsure, answer)
                     answer = self._admission.answer(review, is_last=bool(answer.unsure))
         except (BerthError, TimeoutError) as error:
-            told = {telemetry.KEY_ACTION: "read anew", telemetry.KEY_POD: answer.pod, telemetry.KEY_ERROR: str(error)}
-            _LOG.warning(telemetry.ACTION_FAILED, **told)
+            fields = {telemetry.KEY_ACTION: "read anew", telemetry.KEY_POD: answer.pod, telemetry.KEY_ERROR: str(error)}
+            _LOG.warning(telemetry.ACTION_FAILED, **fields)
             return self._admission.answer(review, is_last=True)
         return answer

@@ -56,12 +56,12 @@ def why_out_of_range(ranges: Iterable[LimitRange], spec: PodSpec) -> str:
 
     Raises InputError for unreadable quantities of the spec.
     """
-    known = sorted(ranges, key=lambda limit_range: limit_range.metadata.name)
-    for limit_range in known:
+    ordered = sorted(ranges, key=lambda limit_range: limit_range.metadata.name)
+    for limit_range in ordered:
         spec = _with_defaults(spec, limit_range)
     refusals = (
         f"{refusal} (LimitRange {limit_range.metadata.name})"
-        for limit_range in known
+        for limit_range in ordered
         for item in limit_range.spec.limits
         for refusal in _refusals(item, spec)
     )
@@ -88,10 +88,10 @@ def _fill_in(container: Container, item: LimitRangeItem) -> Container:
 
     Its own limit becomes its request before a default does.
     """
-    own = container.resources
+    stated = container.resources
     resources = ResourceRequirements(
-        requests={**item.default_request, **own.limits, **own.requests},
-        limits={**item.default, **own.limits},
+        requests={**item.default_request, **stated.limits, **stated.requests},
+        limits={**item.default, **stated.limits},
     )
     return msgspec.structs.replace(container, resources=resources)
 
@@ -102,13 +102,13 @@ def _fill_in(container: Container, item: LimitRangeItem) -> Container:
 def _refusals(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
     if item.type == _CONTAINER:
         for container in (*spec.containers, *spec.init_containers):
-            named = ResourceRequirements(
+            requirements = ResourceRequirements(
                 requests={**container.resources.limits, **container.resources.requests},
                 limits=container.resources.limits,
             )
-            yield from _breaches(item, named)
+            yield from _breaches(item, requirements)
     if item.type == _POD:
-        totals = (effective_requests(one).to_quantities() for one in (spec, with_limits_as_requests(spec)))
+        totals = (effective_requests(pod_spec).to_quantities() for pod_spec in (spec, with_limits_as_requests(spec)))
         yield from _breaches(item, ResourceRequirements(requests=next(totals), limits=next(totals)))
 
 

@@ -118,8 +118,8 @@ class LimitSettings:
     def tolerable(self, namespace: str) -> frozenset[str]:
         """Return the taint keys a namespace may tolerate without a dry run."""
         empty: frozenset[str] = frozenset()
-        given = self.tolerations.get(_EVERY_NAMESPACE, empty) | self.tolerations.get(namespace, empty)
-        return given | _TOLERATED_BY_ALL
+        tolerated = self.tolerations.get(_EVERY_NAMESPACE, empty) | self.tolerations.get(namespace, empty)
+        return tolerated | _TOLERATED_BY_ALL
 
 
 def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -> NamespaceLimit:
@@ -136,13 +136,16 @@ def parse_limit(option: str, text: str, default: NamespaceLimit | None = None) -
         parts[name] = value
     slots, share, fenced = (parts.pop(name, None) for name in (SLOTS, SHARE, MAX_FENCED_NODES))
     try:
-        most, percent = _parse_fenced(fenced, default)
+        max_nodes, percent = _parse_fenced(fenced, default)
         return NamespaceLimit(
-            max_fenced_nodes=most,
+            max_fenced_nodes=max_nodes,
             max_fenced_percent=percent,
             slots=default.slots if slots is None else _parse_count(slots),
             share_percent=default.share_percent if share is None else _parse_percent(share),
-            amounts={name: ResourceAmounts.from_quantities({name: raw}).get(name) for name, raw in parts.items()},
+            amounts={
+                resource: ResourceAmounts.from_quantities({resource: raw}).get(resource)
+                for resource, raw in parts.items()
+            },
         )
     except (InputError, ValueError) as error:
         raise InputError(option, text, _FORM) from error
@@ -164,10 +167,10 @@ def parse_namespace_tolerations(option: str, texts: Iterable[str]) -> dict[str, 
     keys_by_namespace: dict[str, frozenset[str]] = {}
     for text in texts:
         namespace, colon, keys = text.partition(":")
-        named = frozenset(filter(None, (key.strip() for key in keys.split(","))))
-        if not colon or not namespace.strip() or not named or namespace.strip() in keys_by_namespace:
+        tolerated_keys = frozenset(filter(None, (key.strip() for key in keys.split(","))))
+        if not colon or not namespace.strip() or not tolerated_keys or namespace.strip() in keys_by_namespace:
             raise InputError(option, text, "each namespace (or *) once with keys of taints, as in team-a:gpu,spot")
-        keys_by_namespace[namespace.strip()] = named
+        keys_by_namespace[namespace.strip()] = tolerated_keys
     return keys_by_namespace
 
 
@@ -227,10 +230,10 @@ def open_slots(reservation: Reservation) -> dict[str, int]:
 
     Slots that owners take do not count.
     """
-    closed: dict[str, int] = {}
+    closed_by_task: dict[str, int] = {}
     for slot in reservation.status.slots:
-        closed[slot.task] = closed.get(slot.task, 0) + _is_closed(slot)
-    return {task.name: max(0, task.replicas - closed.get(task.name, 0)) for task in reservation.spec.tasks}
+        closed_by_task[slot.task] = closed_by_task.get(slot.task, 0) + _is_closed(slot)
+    return {task.name: max(0, task.replicas - closed_by_task.get(task.name, 0)) for task in reservation.spec.tasks}
 
 
 def _is_closed(slot: Slot) -> bool:
@@ -256,17 +259,17 @@ def why_over_limit(whose: str, limit: NamespaceLimit, held: Holding, asked: Hold
     """
     subject = f"{whose} may hold"
     if limit.slots is not None and held.slots + asked.slots > limit.slots:
-        left = max(0, limit.slots - held.slots)
-        return f"{subject} {limit.slots} slots together, {left} are left and {asked.slots} are asked for (limit slots)"
-    together = held.requests.plus(asked.requests)
-    for name, wanted in asked.requests.items():
-        for allowed, told in _bounds(name, limit, cluster):
-            if together.get(name) > allowed:
-                left = max(0, allowed - held.requests.get(name))
-                may_hold, is_left, is_asked = (format_amount(name, amount) for amount in (allowed, left, wanted))
+        spare = max(0, limit.slots - held.slots)
+        return f"{subject} {limit.slots} slots together, {spare} are left and {asked.slots} are asked for (limit slots)"
+    amounts_together = held.requests.plus(asked.requests)
+    for name, amount_asked in asked.requests.items():
+        for allowed, of_share in _bounds(name, limit, cluster):
+            if amounts_together.get(name) > allowed:
+                spare = max(0, allowed - held.requests.get(name))
+                may_hold, is_left, is_asked = (format_amount(name, amount) for amount in (allowed, spare, amount_asked))
                 return (
-                    f"{subject} {may_hold} of {name} together{told}, {is_left} is left and {is_asked} is asked for "
-                    f"(limit {SHARE if told else name})"
+                    f"{subject} {may_hold} of {name} together{of_share}, {is_left} is left and {is_asked} is asked for "
+                    f"(limit {SHARE if of_share else name})"
                 )
     return ""
 

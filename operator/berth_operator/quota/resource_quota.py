@@ -106,8 +106,10 @@ def _requirements(spec: PodSpec) -> Iterable[ResourceRequirements]:
 
 
 def _asks_for_compute(part: ResourceRequirements) -> bool:
-    named = {**part.requests, **part.limits}
-    return any(name in named and parse_quantity(str(named[name])).nano() > 0 for name in ("cpu", "memory"))
+    requested = {**part.requests, **part.limits}
+    return any(
+        resource in requested and parse_quantity(str(requested[resource])).nano() > 0 for resource in ("cpu", "memory")
+    )
 
 
 def _pod_affinities(spec: PodSpec) -> Iterable[PodAffinity]:
@@ -117,7 +119,8 @@ def _pod_affinities(spec: PodSpec) -> Iterable[PodAffinity]:
 
 def _crosses(affinity: PodAffinity) -> bool:
     preferred = (
-        weighted.pod_affinity_term for weighted in affinity.preferred_during_scheduling_ignored_during_execution
+        weighted_term.pod_affinity_term
+        for weighted_term in affinity.preferred_during_scheduling_ignored_during_execution
     )
     terms = (*affinity.required_during_scheduling_ignored_during_execution, *preferred)
     return any(term.namespaces or term.namespace_selector is not None for term in terms)
@@ -126,13 +129,13 @@ def _crosses(affinity: PodAffinity) -> bool:
 def usage_of(spec: PodSpec) -> dict[str, int]:
     """Return what one pod of this spec counts for in quotas."""
     usage = dict.fromkeys(_PODS, 1)
-    for name, amount in effective_requests(spec).items():
-        usage[f"requests.{name}"] = amount
-        if name in _SHORT_NAMES or name.startswith("hugepages-"):
-            usage[name] = amount
-    for name, amount in effective_requests(with_limits_as_requests(spec)).items():
-        if name in _LIMITED:
-            usage[f"limits.{name}"] = amount
+    for resource, amount in effective_requests(spec).items():
+        usage[f"requests.{resource}"] = amount
+        if resource in _SHORT_NAMES or resource.startswith("hugepages-"):
+            usage[resource] = amount
+    for resource, amount in effective_requests(with_limits_as_requests(spec)).items():
+        if resource in _LIMITED:
+            usage[f"limits.{resource}"] = amount
     return usage
 
 
@@ -162,7 +165,7 @@ def _holds(requirement: ScopeRequirement, traits: PodTraits) -> bool:
 
     No pod meets an unknown condition.
     """
-    met = {
+    met_by_scope = {
         "Terminating": traits.ends_by_itself,
         "NotTerminating": not traits.ends_by_itself,
         "BestEffort": traits.best_effort,
@@ -170,7 +173,7 @@ def _holds(requirement: ScopeRequirement, traits: PodTraits) -> bool:
         "CrossNamespacePodAffinity": traits.crosses_namespaces,
         "PriorityClass": _has_class(requirement, traits.priority_class),
     }
-    return met.get(requirement.scope_name, False)
+    return met_by_scope.get(requirement.scope_name, False)
 
 
 def _has_class(requirement: ScopeRequirement, name: str) -> bool:
@@ -187,8 +190,8 @@ def _has_class(requirement: ScopeRequirement, name: str) -> bool:
 
 def names_class(quota: ResourceQuota, traits: PodTraits) -> bool:
     """Return whether a quota scoped to priority classes counts such pods."""
-    scoped = any(requirement.scope_name == "PriorityClass" for requirement in quota.requirements)
-    return scoped and counts(quota, traits)
+    has_class_scope = any(requirement.scope_name == "PriorityClass" for requirement in quota.requirements)
+    return has_class_scope and counts(quota, traits)
 
 
 def why_refused(quota: ResourceQuota, spec: PodSpec, asked: Usage, held: Usage) -> str:
@@ -198,17 +201,17 @@ def why_refused(quota: ResourceQuota, spec: PodSpec, asked: Usage, held: Usage) 
     `held` what other Reservations hold.
     """
     hard = quota.status.hard or quota.spec.hard
-    missing = sorted(name for name in hard.keys() & _TO_BE_SPECIFIED if not _specifies(spec, name))
-    if missing:
-        return f"failed quota: {quota.metadata.name}: must specify {', '.join(missing)} for every container"
-    for name in sorted(hard.keys() & asked.keys()):
-        allowed = _amount(name, hard[name])
-        used = _amount(name, quota.status.used.get(name, "0")) + held.get(name, 0)
-        if asked[name] and used + asked[name] > allowed:
+    unspecified = sorted(name for name in hard.keys() & _TO_BE_SPECIFIED if not _specifies(spec, name))
+    if unspecified:
+        return f"failed quota: {quota.metadata.name}: must specify {', '.join(unspecified)} for every container"
+    for key in sorted(hard.keys() & asked.keys()):
+        allowed = _amount(key, hard[key])
+        used = _amount(key, quota.status.used.get(key, "0")) + held.get(key, 0)
+        if asked[key] and used + asked[key] > allowed:
             return (
-                f"exceeded quota: {quota.metadata.name}, requested: {name}={_show(name, asked[name])}, used with what "
-                f"is reserved: {name}={_show(name, used)}, limited: {name}={hard[name]}, "
-                f"left: {name}={_show(name, max(0, allowed - used))}"
+                f"exceeded quota: {quota.metadata.name}, requested: {key}={_show(key, asked[key])}, used with what "
+                f"is reserved: {key}={_show(key, used)}, limited: {key}={hard[key]}, "
+                f"left: {key}={_show(key, max(0, allowed - used))}"
             )
     return ""
 
@@ -218,7 +221,7 @@ def _specifies(spec: PodSpec, name: str) -> bool:
     side, _, resource = name.rpartition(".")
     if spec.resources is not None and _says(spec.resources, side, resource):
         return True
-    return all(_says(c.resources, side, resource) for c in (*spec.containers, *spec.init_containers))
+    return all(_says(container.resources, side, resource) for container in (*spec.containers, *spec.init_containers))
 
 
 def _says(part: ResourceRequirements, side: str, resource: str) -> bool:

@@ -53,7 +53,7 @@ def compute_conditions(
     An unchanged status keeps its time.
     """
     why = (state.reason, state.message)
-    found: tuple[tuple[ConditionType, bool, _Why], ...] = (
+    verdicts: tuple[tuple[ConditionType, bool, _Why], ...] = (
         (ConditionType.AVAILABLE, is_available, why),
         (ConditionType.HANDOVER_READY, *_proof(seen, state)),
         (ConditionType.SUCCEEDED, state.phase is ReservationPhase.SUCCEEDED, why),
@@ -61,7 +61,7 @@ def compute_conditions(
         (ConditionType.BOUNDED, *_bounds(seen.reservation, state.phase)),
     )
     return tuple(
-        _condition(seen.reservation, type_, is_true=is_true, why=why, now=now) for type_, is_true, why in found
+        _condition(seen.reservation, type_, is_true=is_true, why=why, now=now) for type_, is_true, why in verdicts
     )
 
 
@@ -112,7 +112,7 @@ def _bounds(reservation: Reservation, phase: ReservationPhase) -> tuple[bool, _W
 
 
 def _prior(reservation: Reservation, type_: ConditionType) -> Condition | None:
-    return next((c for c in reservation.status.conditions if c.type == type_), None)
+    return next((condition for condition in reservation.status.conditions if condition.type == type_), None)
 
 
 def _condition(reservation: Reservation, type_: ConditionType, *, is_true: bool, why: _Why, now: datetime) -> Condition:

@@ -190,5 +190,5 @@ def _retention_left(status: ReservationStatus, now: datetime, settings: Operator
     """Return the seconds for which a finished Reservation stays, None for ever."""
     if not settings.retention_seconds or status.state is None:
         return None
-    ended = parse_timestamp(status.state.last_transition_time)
-    return settings.retention_seconds - (now - ended).total_seconds()
+    ended_at = parse_timestamp(status.state.last_transition_time)
+    return settings.retention_seconds - (now - ended_at).total_seconds()

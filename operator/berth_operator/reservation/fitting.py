@@ -63,14 +63,14 @@ def trusted_assignment(reservation: Reservation, pod: Pod, slots: Mapping[tuple[
     None for a forged note. Anyone who may create pods may write any note: it counts only on a pod that could be given
     that slot, and only for the node that the status names (`slots`, from `slots_by_key`).
     """
-    given = Assignment.from_pod(pod)
-    if given is None or not may_own(reservation, pod):
+    assignment = Assignment.from_pod(pod)
+    if assignment is None or not may_own(reservation, pod):
         return None
-    task = next((task for task in reservation.spec.tasks if task.name == given.task), None)
-    slot = slots.get((given.task, given.index))
+    task = next((task for task in reservation.spec.tasks if task.name == assignment.task), None)
+    slot = slots.get((assignment.task, assignment.index))
     if task is None or slot is None or not slot.node or not _fits(reservation, task, pod):
         return None
-    return given if slot.node in {given.node, pod.spec.node_name} else None
+    return assignment if slot.node in {assignment.node, pod.spec.node_name} else None
 
 
 def _fits(reservation: Reservation, task: ReservationTask, pod: Pod) -> bool:

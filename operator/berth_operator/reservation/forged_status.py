@@ -34,12 +34,14 @@ def without_forged_claims(
     """
     if seen.reservation.phase is ReservationPhase.FAILED:
         return _without_end(seen, now, handover, is_there)
-    past = (slot for slot in seen.reservation.status.slots if slot.state in _PAST)
-    doubted = [slot for slot in past if slot.reason != _BEFORE_ITS_PLACEHOLDER]
-    if not doubted:
+    past_slots = (slot for slot in seen.reservation.status.slots if slot.state in _PAST)
+    doubted_slots = [slot for slot in past_slots if slot.reason != _BEFORE_ITS_PLACEHOLDER]
+    if not doubted_slots:
         return seen
-    running = {(v.slot.task, v.slot.index): _running(v) for v in view_slots(_forget_all(seen), handover)}
-    claims = ((slot, running.get((slot.task, slot.index))) for slot in doubted)
+    running_pods = {
+        (view.slot.task, view.slot.index): _running(view) for view in view_slots(_forget_all(seen), handover)
+    }
+    claims = ((slot, running_pods.get((slot.task, slot.index))) for slot in doubted_slots)
     denied = [slot for slot, placeholder in claims if placeholder is not None and is_there(placeholder)]
     return _forget(seen, denied) if denied else seen
 
@@ -81,7 +83,7 @@ def _forget(seen: Observation, denied: list[Slot]) -> Observation:
     Any end that followed is dropped, too.
     """
     status = seen.reservation.status
-    left = tuple(slot for slot in status.slots if slot not in denied)
+    slots_left = tuple(slot for slot in status.slots if slot not in denied)
     state = None if seen.reservation.phase.terminal else status.state
-    status = msgspec.structs.replace(status, slots=left, state=state)
+    status = msgspec.structs.replace(status, slots=slots_left, state=state)
     return replace(seen, reservation=msgspec.structs.replace(seen.reservation, status=status))

@@ -148,8 +148,8 @@ class Handover:
         """Return whether its note leaves a pod without a node too little time, or too much: the clock was set back."""
         if self.stage.has_node:
             return False
-        left = self.note.deadline - now.timestamp()
-        return not settings.timeout_seconds / 2 <= left <= settings.timeout_seconds + _CLOCK_SLACK_SECONDS
+        seconds_left = self.note.deadline - now.timestamp()
+        return not settings.timeout_seconds / 2 <= seconds_left <= settings.timeout_seconds + _CLOCK_SLACK_SECONDS
 
 
 def read_handover(

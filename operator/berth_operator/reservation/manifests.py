@@ -176,12 +176,12 @@ class FenceKind(StrEnum):
 
 def build_standing_fence(node: str, name: str, kind: FenceKind, *, seconds: int, settings: PlaceholderSettings) -> Body:
     """Return the pod that keeps others off a node while its capacity is awaited."""
-    term = {
+    kept_off = {
         FenceKind.PODS: (*_STRANGERS, (BEST_EFFORT_LABEL, "DoesNotExist")),
         FenceKind.PLACEHOLDERS: (*_PLACEHOLDERS, (AWAITS_CAPACITY_LABEL, "DoesNotExist")),
     }[kind]
     labels = {STANDING_FENCE_LABEL: kind.value}
-    return build_fence_against(node, name, labels, term, seconds=seconds, settings=settings)
+    return build_fence_against(node, name, labels, kept_off, seconds=seconds, settings=settings)
 
 
 Expressions = tuple[tuple[str, ...], ...]
@@ -228,16 +228,16 @@ def build_fence_against(
 
 def on_same_node(expressions: Expressions) -> Body:
     """Return the term of an affinity or anti-affinity to pods on the same node."""
-    selected = [
+    requirements = [
         {"key": key, "operator": operator, **({"values": values} if values else {})}
         for key, operator, *values in expressions
     ]
-    return {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": selected}}
+    return {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": requirements}}
 
 
 def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSettings) -> Body:
     """Return the spec of a pod with one idle container."""
-    extended = {name: amount for name, amount in requests.items() if name not in _COMPUTE}
+    extended_resources = {resource: amount for resource, amount in requests.items() if resource not in _COMPUTE}
     return {
         "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": False,
@@ -248,7 +248,7 @@ def _idle_spec(name: str, requests: Mapping[str, str], settings: PlaceholderSett
                 "name": name,
                 "image": settings.image,
                 "imagePullPolicy": "IfNotPresent",
-                "resources": {"requests": dict(requests), "limits": extended},
+                "resources": {"requests": dict(requests), "limits": extended_resources},
                 "securityContext": _restricted_container_security(),
             }
         ],
@@ -267,7 +267,11 @@ def _placeholder_spec(
     result = _idle_spec("placeholder", requests, settings) | {
         "schedulerName": scheduler_of(reservation, spec),
         "tolerations": [
-            *(msgspec.to_builtins(t) for t in spec.tolerations if t.key not in {HANDOVER_TAINT, ROOM_TAINT}),
+            *(
+                msgspec.to_builtins(toleration)
+                for toleration in spec.tolerations
+                if toleration.key not in {HANDOVER_TAINT, ROOM_TAINT}
+            ),
             *room_tolerations(reservation, task.node_names),
         ],
     }
@@ -296,32 +300,34 @@ def _node_terms(spec: PodSpec, node_names: Iterable[str]) -> list[Body]:
     `validation.refuse` bounds the product.
     """
     terms = [msgspec.to_builtins(term) for term in required_terms(spec)]
-    pins = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in node_names]
+    pins = [{"key": "metadata.name", "operator": "In", "values": [node_name]} for node_name in node_names]
     bases: list[Body] = [term for term in terms if term] if terms else [{}]
-    tied = [base | {"matchFields": [*base.get("matchFields", []), pin]} for base in bases for pin in pins]
-    return tied or terms
+    pinned_terms = [base | {"matchFields": [*base.get("matchFields", []), pin]} for base in bases for pin in pins]
+    return pinned_terms or terms
 
 
 def constraint_bytes(task: ReservationTask) -> int:
     """Return roughly how many bytes a placeholder's constraints take as JSON."""
     spec, names = task.template.spec, task.node_names
     terms = [len(msgspec.json.encode(term)) for term in required_terms(spec)]
-    tied = len(names) * sum(terms) + max(1, len(terms)) * sum(len(name) + _PIN_BYTES for name in names)
-    written = (spec.node_selector, spec.tolerations)
-    return (tied if names else sum(terms)) + sum(len(msgspec.json.encode(term)) for term in written)
+    pinned_bytes = len(names) * sum(terms) + max(1, len(terms)) * sum(
+        len(node_name) + _PIN_BYTES for node_name in names
+    )
+    encoded_fields = (spec.node_selector, spec.tolerations)
+    return (pinned_bytes if names else sum(terms)) + sum(len(msgspec.json.encode(term)) for term in encoded_fields)
 
 
 def _exclude_nodes(terms: list[Body], nodes: Iterable[str]) -> list[Body]:
     """Return node terms that exclude labelled control-plane nodes and these nodes."""
     if terms and not any(terms):
         return terms  # empty terms allow no node at all
-    labelled = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE_KEYS]
-    named = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in sorted(nodes)]
+    off_control_plane = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE_KEYS]
+    named_nodes = [{"key": "metadata.name", "operator": "NotIn", "values": [node_name]} for node_name in sorted(nodes)]
     bases: list[Body] = [term for term in terms if term] or [{}]
     return [
         term
-        | {"matchExpressions": [*term.get("matchExpressions", []), *labelled]}
-        | ({"matchFields": [*term.get("matchFields", []), *named]} if named else {})
+        | {"matchExpressions": [*term.get("matchExpressions", []), *off_control_plane]}
+        | ({"matchFields": [*term.get("matchFields", []), *named_nodes]} if named_nodes else {})
         for term in bases
     ]
 
@@ -395,7 +401,7 @@ def build_validation_pod(
         spec.pop(local, None)
     spec["automountServiceAccountToken"] = False
     metadata = raw_template.get("metadata") or {}
-    labels = {k: v for k, v in (metadata.get("labels") or {}).items() if not k.startswith(PROBE_LABEL)}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if not key.startswith(PROBE_LABEL)}
     return {key: value for key, value in raw_template.items() if key not in {"metadata", "status"}} | {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -446,8 +452,8 @@ def _not_ours(keyed: Mapping[str, Any]) -> Body:
 
 def _restricted_container(raw: Mapping[str, Any]) -> Body:
     """Return a container without volumes and host ports, with a placeholder's security."""
-    kept = {key: value for key, value in raw.items() if key not in {"volumeMounts", "volumeDevices", "ports"}}
-    return kept | {"securityContext": _restricted_container_security()}
+    kept_fields = {key: value for key, value in raw.items() if key not in {"volumeMounts", "volumeDevices", "ports"}}
+    return kept_fields | {"securityContext": _restricted_container_security()}
 
 
 def handover_toleration() -> Body:
@@ -506,11 +512,11 @@ def build_webhook_configuration(
         },
     }
     digest = hashlib.sha256(msgspec.json.encode(handover, order="deterministic")).hexdigest()[:32]
-    in_use = {"key": PROBE_REGISTRATION_LABEL, "operator": "In", "values": [digest, ANY_REGISTRATION]}
+    has_registration = {"key": PROBE_REGISTRATION_LABEL, "operator": "In", "values": [digest, ANY_REGISTRATION]}
     probe = common | {
         "name": "probe.berth.volcano.sh",
         "namespaceSelector": _in_namespaces([own_namespace]),
-        "objectSelector": {"matchExpressions": [{"key": PROBE_LABEL, "operator": "Exists"}, in_use]},
+        "objectSelector": {"matchExpressions": [{"key": PROBE_LABEL, "operator": "Exists"}, has_registration]},
     }
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",

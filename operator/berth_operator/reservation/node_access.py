@@ -37,7 +37,7 @@ class NodeAccess:
         A node without conditions counts as ready.
         """
         return cls(
-            is_ready=all(sign.status == "True" for sign in signs if sign.type == "Ready"),
+            is_ready=all(condition.status == "True" for condition in signs if condition.type == "Ready"),
             is_cordoned=spec.unschedulable,
             taints=tuple(taint for taint in spec.taints if taint.key != HANDOVER_TAINT),
         )

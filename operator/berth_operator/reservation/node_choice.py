@@ -114,11 +114,13 @@ def idle_score(idle: ResourceAmounts, requests: ResourceAmounts) -> float:
     """
 
     def covered(name: str) -> float:
-        wanted = requests.get(name)
-        return _HIGHEST_SCORE * min(1.0, max(0, idle.get(name)) / wanted) if wanted > 0 else _HIGHEST_SCORE
+        amount_wanted = requests.get(name)
+        return (
+            _HIGHEST_SCORE * min(1.0, max(0, idle.get(name)) / amount_wanted) if amount_wanted > 0 else _HIGHEST_SCORE
+        )
 
     common = (covered(CPU) + covered(MEMORY)) / 2
-    scalars = [covered(name) for name in requests if name not in {CPU, MEMORY, PODS}]
+    scalars = [covered(resource) for resource in requests if resource not in {CPU, MEMORY, PODS}]
     return (common + 2 * sum(scalars) / len(scalars)) / 3 if scalars else common
 
 
@@ -142,15 +144,20 @@ def choose_nodes(
     With `budget`, slots that have to wait go to nodes only that may be fenced.
     """
     progress = _Progress(candidates, budget)
-    without: list[TaskDemand] = []
+    unplaced: list[TaskDemand] = []
     for demand in sorted(
-        demands, key=lambda wanted: (-wanted.requests.get(CPU), -wanted.requests.get(MEMORY), wanted.slots)
+        demands,
+        key=lambda demand_to_sort: (
+            -demand_to_sort.requests.get(CPU),
+            -demand_to_sort.requests.get(MEMORY),
+            demand_to_sort.slots,
+        ),
     ):
-        left = progress.fill_free(demand)
-        left = progress.fill_waiting(demand, left)
-        if left:
-            without.append(TaskDemand(left, demand.requests, demand.nodes))
-    return NodeChoice(progress.chosen, *progress.why_without(without[0])) if without else NodeChoice(progress.chosen)
+        slots_left = progress.fill_free(demand)
+        slots_left = progress.fill_waiting(demand, slots_left)
+        if slots_left:
+            unplaced.append(TaskDemand(slots_left, demand.requests, demand.nodes))
+    return NodeChoice(progress.chosen, *progress.why_without(unplaced[0])) if unplaced else NodeChoice(progress.chosen)
 
 
 class _Progress:
@@ -160,29 +167,35 @@ class _Progress:
         self.chosen: dict[SlotId, str] = {}
         self._candidates = candidates
         self._budget = budget
-        self._now = {name: candidate.room_now() for name, candidate in candidates.items()}
-        self._at_the_end = {name: candidate.room_at_the_end() for name, candidate in candidates.items()}
+        self._now = {node_name: candidate.room_now() for node_name, candidate in candidates.items()}
+        self._at_the_end = {node_name: candidate.room_at_the_end() for node_name, candidate in candidates.items()}
         self._waited_for: set[str] = set()
 
     def fill_free(self, demand: TaskDemand) -> tuple[SlotId, ...]:
         """Give slots to nodes with room now; return the others."""
-        left = demand.slots
-        for name in sorted(demand.nodes, key=lambda name: (-demand.requests.times_within(self._now[name]), name)):
-            left = self._fill(demand, left, name, min(demand.requests.times_within(self._now[name]), len(left)))
-        return left
+        slots_left = demand.slots
+        for node_name in sorted(
+            demand.nodes, key=lambda node_name: (-demand.requests.times_within(self._now[node_name]), node_name)
+        ):
+            slots_left = self._fill(
+                demand, slots_left, node_name, min(demand.requests.times_within(self._now[node_name]), len(slots_left))
+            )
+        return slots_left
 
     def fill_waiting(self, demand: TaskDemand, left: tuple[SlotId, ...]) -> tuple[SlotId, ...]:
         """Give slots to nodes that will have room; return the others."""
         if not left:
             return left
-        able = [name for name in demand.nodes if demand.requests.fits_within(self._at_the_end[name])]
-        for name in sorted(able, key=lambda name: self._rank(name, demand)):
+        able_nodes = [name for name in demand.nodes if demand.requests.fits_within(self._at_the_end[name])]
+        for node_name in sorted(able_nodes, key=lambda node_name: self._rank(node_name, demand)):
             if self._budget is not None:
-                if not self._budget.allows(name):
+                if not self._budget.allows(node_name):
                     continue
-                self._budget = self._budget.with_node(name)
-            self._waited_for.add(name)
-            left = self._fill(demand, left, name, min(demand.requests.times_within(self._at_the_end[name]), len(left)))
+                self._budget = self._budget.with_node(node_name)
+            self._waited_for.add(node_name)
+            left = self._fill(
+                demand, left, node_name, min(demand.requests.times_within(self._at_the_end[node_name]), len(left))
+            )
             if not left:
                 break
         return left
@@ -190,14 +203,16 @@ class _Progress:
     def why_without(self, demand: TaskDemand) -> tuple[ReservationReason, str]:
         """Return why slots got no node."""
         slots = f"{len(demand.slots)} slots of task {demand.slots[0][0]}"
-        able = [name for name in demand.nodes if demand.requests.fits_within(self._at_the_end[name])]
-        if able and self._budget is not None:
-            return ReservationReason.FENCE_LIMIT, f"{slots} have no node: {self._budget.why_not(able[0])}"
-        which = (
+        able_nodes = [
+            node_name for node_name in demand.nodes if demand.requests.fits_within(self._at_the_end[node_name])
+        ]
+        if able_nodes and self._budget is not None:
+            return ReservationReason.FENCE_LIMIT, f"{slots} have no node: {self._budget.why_not(able_nodes[0])}"
+        nodes_text = (
             f"of {len(demand.nodes)} nodes that admit its pods none has" if demand.nodes else "no node admits its pods"
         )
-        what = " enough allocatable room besides what does not end there" if demand.nodes else ""
-        return ReservationReason.UNSCHEDULABLE_YET, f"{slots} have no node: {which}{what}"
+        room_text = " enough allocatable room besides what does not end there" if demand.nodes else ""
+        return ReservationReason.UNSCHEDULABLE_YET, f"{slots} have no node: {nodes_text}{room_text}"
 
     def _rank(self, name: str, demand: TaskDemand) -> tuple[bool, datetime, float, str]:
         now = self._now[name]
@@ -206,8 +221,8 @@ class _Progress:
 
     def _fill(self, demand: TaskDemand, left: tuple[SlotId, ...], node: str, count: int) -> tuple[SlotId, ...]:
         """Give a node its first `count` slots; return the others."""
-        taken = demand.requests.times(count)
-        self._now[node] = self._now[node].minus(taken)
-        self._at_the_end[node] = self._at_the_end[node].minus(taken)
+        amounts_taken = demand.requests.times(count)
+        self._now[node] = self._now[node].minus(amounts_taken)
+        self._at_the_end[node] = self._at_the_end[node].minus(amounts_taken)
         self.chosen |= dict.fromkeys(left[:count], node)
         return left[count:]

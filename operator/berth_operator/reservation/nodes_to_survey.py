@@ -43,13 +43,13 @@ def due_surveys(seen: Observation, views: tuple[SlotView, ...]) -> tuple[dict[st
 
     The nodes are in order.
     """
-    due: dict[str, None] = {}
+    due_nodes: dict[str, None] = {}
     later: list[float] = []
     for node, seconds in _surveys(seen, views):
         if seconds <= 0:
-            due[node] = None
+            due_nodes[node] = None
         later.append(seconds if seconds > 0 else _BUSY_SECONDS)
-    return due, min(later, default=None)
+    return due_nodes, min(later, default=None)
 
 
 def _surveys(seen: Observation, views: tuple[SlotView, ...]) -> Iterator[tuple[str, float]]:
@@ -68,10 +68,10 @@ def _chosen_nodes(view: SlotView) -> tuple[str, ...]:
 
     Empty if there are many nodes.
     """
-    awaited = awaited_node(view.placeholder) if view.placeholder is not None else ""
-    names = (awaited,) if awaited else view.task.node_names
-    refused = view.slot.state is SlotState.PENDING and is_refused(view)
-    return names if refused and len(names) <= _MOST_NODES else ()
+    node_awaited = awaited_node(view.placeholder) if view.placeholder is not None else ""
+    names = (node_awaited,) if node_awaited else view.task.node_names
+    is_refused_slot = view.slot.state is SlotState.PENDING and is_refused(view)
+    return names if is_refused_slot and len(names) <= _MOST_NODES else ()
 
 
 def _seconds_left(

@@ -117,9 +117,9 @@ class Observation:
         """
         node = awaited_node(placeholder)
         access = self.accesses.get(node, NodeAccess())
-        lasting = tuple(taint for taint in access.taints if taint.key not in {DRAINING_TAINT, ROOM_TAINT})
-        closed = replace(access, taints=lasting).why_closed(placeholder.spec.tolerations)
-        return bool(node) and (node in self.missing_nodes or bool(closed))
+        lasting_taints = tuple(taint for taint in access.taints if taint.key not in {DRAINING_TAINT, ROOM_TAINT})
+        why_closed = replace(access, taints=lasting_taints).why_closed(placeholder.spec.tolerations)
+        return bool(node) and (node in self.missing_nodes or bool(why_closed))
 
     def why_closed(self, placeholder: Pod) -> str:
         """Return why a placeholder's node would refuse its owner.

@@ -58,16 +58,16 @@ def slots_without_node(seen: Observation, views: tuple[SlotView, ...]) -> tuple[
     """Return the slots that need a chosen node."""
     if seen.reservation.spec.capacity is Capacity.FREE:
         return ()
-    lacking = (view for view in views if view.slot.state is SlotState.PENDING and view.placeholder is None)
-    return tuple(view.key for view in lacking if not _chosen_node(seen, view))
+    without_placeholder = (view for view in views if view.slot.state is SlotState.PENDING and view.placeholder is None)
+    return tuple(view.key for view in without_placeholder if not _chosen_node(seen, view))
 
 
 def choice_left(seen: Observation, views: tuple[SlotView, ...]) -> float | None:
     """Return the seconds until the next choice of nodes, None if none is needed."""
-    without = slots_without_node(seen, views)
-    if not without:
+    nodeless_slots = slots_without_node(seen, views)
+    if not nodeless_slots:
         return None
-    if seen.choice is None or any(seen.choice.nodes.get(slot) in seen.missing_nodes for slot in without):
+    if seen.choice is None or any(seen.choice.nodes.get(slot) in seen.missing_nodes for slot in nodeless_slots):
         return 0.0
     return max(0.0, CHOICE_SECONDS - seen.choice.age_seconds)
 
@@ -101,8 +101,8 @@ def renew(seen: Observation, view: SlotView, now: datetime, settings: OperatorSe
     seconds = _seconds_too_long(seen.reservation, view.placeholder, margin_seconds)
     if seconds is not None:
         return [ShortenPlaceholder(view.placeholder, seconds)]
-    left = _seconds_to_renewal(seen.reservation, view.placeholder, now, margin_seconds)
-    if left is None or left > 0:
+    seconds_left = _seconds_to_renewal(seen.reservation, view.placeholder, now, margin_seconds)
+    if seconds_left is None or seconds_left > 0:
         return []
     deadline = deadline_from(now, settings.handover)
     note = Assignment(task=view.slot.task, index=view.slot.index, node=view.slot.node, deadline=deadline)
@@ -111,32 +111,32 @@ def renew(seen: Observation, view: SlotView, now: datetime, settings: OperatorSe
 
 def renewals_left(seen: Observation, views: tuple[SlotView, ...], now: datetime, *, margin_seconds: int) -> list[float]:
     """Return the seconds until each placeholder that ends too early is renewed."""
-    held = (view for view in views if view.slot.state is SlotState.HELD and not view.is_renewed)
-    times = (
+    held_views = (view for view in views if view.slot.state is SlotState.HELD and not view.is_renewed)
+    seconds_to_renewal = (
         _seconds_to_renewal(seen.reservation, view.placeholder, now, margin_seconds)
-        for view in held
+        for view in held_views
         if view.placeholder
     )
-    return [seconds for seconds in times if seconds is not None]
+    return [seconds for seconds in seconds_to_renewal if seconds is not None]
 
 
 def _seconds_to_renewal(reservation: Reservation, placeholder: Pod, now: datetime, margin_seconds: int) -> float | None:
     """Return the seconds until a placeholder's renewal, None if it outlives its Reservation."""
-    ends, wanted = _ends_at(placeholder), _wanted_end(reservation, margin_seconds)
-    if ends is None or (wanted is not None and ends >= wanted - timedelta(seconds=margin_seconds / 2)):
+    ends, wanted_end = _ends_at(placeholder), _wanted_end(reservation, margin_seconds)
+    if ends is None or (wanted_end is not None and ends >= wanted_end - timedelta(seconds=margin_seconds / 2)):
         return None
     return (ends - now).total_seconds() - _RENEWAL_MARGINS * margin_seconds
 
 
 def _seconds_too_long(reservation: Reservation, placeholder: Pod, margin_seconds: int) -> int | None:
     """Return an earlier deadline for a placeholder that far outlives its Reservation."""
-    wanted, started = _wanted_end(reservation, margin_seconds), placeholder.status.start_time
-    if wanted is None or started is None:
+    wanted_end, started = _wanted_end(reservation, margin_seconds), placeholder.status.start_time
+    if wanted_end is None or started is None:
         return None
     ends = _ends_at(placeholder)
-    if ends is not None and ends <= wanted + timedelta(seconds=margin_seconds):
+    if ends is not None and ends <= wanted_end + timedelta(seconds=margin_seconds):
         return None
-    return max(1, int((wanted - parse_timestamp(started)).total_seconds()))
+    return max(1, int((wanted_end - parse_timestamp(started)).total_seconds()))
 
 
 def _ends_at(placeholder: Pod) -> datetime | None:

@@ -49,21 +49,25 @@ def build_assignment(
     meta, reservation_uid = pod.metadata, reservation.metadata.uid
     is_sent = meta.labels.get(RESERVATION_LABEL) == reservation_uid
     added = [handover_toleration(), *room_tolerations(reservation, [assignment.node])]
-    missing = [toleration for toleration in added if convert(toleration, Toleration) not in pod.spec.tolerations]
+    missing_tolerations = [
+        toleration for toleration in added if convert(toleration, Toleration) not in pod.spec.tolerations
+    ]
     operations = _is_pod(pod)
     if not (is_sent and meta.annotations and pod.spec.tolerations):
         operations += _is_as_read(pod)
     operations += _adding("labels", meta.labels, {RESERVATION_LABEL: reservation_uid, HANDOVER_LABEL: "true"})
     operations += [
-        {"op": "add", "path": _pointer("metadata", "labels", name), "value": value}
-        for name, value in labels.items()
-        if name not in meta.labels
+        {"op": "add", "path": _pointer("metadata", "labels", label), "value": value}
+        for label, value in labels.items()
+        if label not in meta.labels
     ]
     operations += _adding("annotations", meta.annotations, {SLOT_ANNOTATION: assignment.to_annotation()})
     # Of a pod's spec little may change: the API server allows more tolerations, never fewer, so they stay on a pod that
     # is released later.
     if pod.spec.tolerations:
-        operations += [{"op": "add", "path": "/spec/tolerations/-", "value": lacking} for lacking in missing]
+        operations += [
+            {"op": "add", "path": "/spec/tolerations/-", "value": toleration} for toleration in missing_tolerations
+        ]
     else:
         operations.append({"op": "add", "path": "/spec/tolerations", "value": added})
     return operations
@@ -72,10 +76,10 @@ def build_assignment(
 def build_extension(pod: Pod, assignment: Assignment) -> Operations:
     """Return the patch that notes a later deadline, or the slot that a pod took; fences admit the pod in any case."""
     path = _pointer("metadata", "annotations", SLOT_ANNOTATION)
-    known = {"op": "test", "path": path, "value": pod.metadata.annotations.get(SLOT_ANNOTATION, "")}
+    test = {"op": "test", "path": path, "value": pod.metadata.annotations.get(SLOT_ANNOTATION, "")}
     note = {"op": "add", "path": path, "value": assignment.to_annotation()}
     admitted = {"op": "add", "path": _pointer("metadata", "labels", HANDOVER_LABEL), "value": "true"}
-    return [*_is_pod(pod), known, note, admitted]
+    return [*_is_pod(pod), test, note, admitted]
 
 
 def build_move(pod: Pod, reservation_uid: str) -> Operations:

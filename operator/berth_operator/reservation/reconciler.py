@@ -67,28 +67,30 @@ class ReservationReconciler:
         if pause:
             self._enqueue(key, pause)
             return
-        seen = self._observe(key.name)
-        if seen is None:
+        observation = self._observe(key.name)
+        if observation is None:
             self._throttle.forget(key.name)
             self._fair_sharing.forget(key.name)
             self._freed.discard(key.name)
             self._orphans.release(key.name)
             return
-        seen = replace(seen, is_patient=self._rules.is_patient(seen.reservation))
-        decision = decide(seen, self._clock.now(), self._settings)
-        if self._lost_pods_changed(seen, decision):
+        observation = replace(observation, is_patient=self._rules.is_patient(observation.reservation))
+        decision = decide(observation, self._clock.now(), self._settings)
+        if self._lost_pods_changed(observation, decision):
             self._enqueue(key, 0.0)
             return
-        self._fair_sharing.observe(seen.reservation, decision.status)
-        if self._releases_first(key, seen, decision):
+        self._fair_sharing.observe(observation.reservation, decision.status)
+        if self._releases_first(key, observation, decision):
             return
-        waits = self._throttle.status_delay(key.name, seen.reservation.status, decision.status)
+        waits = self._throttle.status_delay(key.name, observation.reservation.status, decision.status)
         if waits:
             self._enqueue(key, waits)
         else:
             with self._cache.writing(key.name, decision.status):
-                self._executor.write_status(seen.reservation, decision.status)
-        self._executor.execute(seen.reservation, self._what_is_due(key, seen.reservation, decision.actions))
+                self._executor.write_status(observation.reservation, decision.status)
+        self._executor.execute(
+            observation.reservation, self._what_is_due(key, observation.reservation, decision.actions)
+        )
         if decision.seeks_owners:
             self._pending.request(key.name)
         if decision.wake_seconds is not None:
@@ -96,8 +98,8 @@ class ReservationReconciler:
 
     def _lost_pods_changed(self, seen: Observation, decision: Decision) -> bool:
         """Refetch owners of slots about to be lost, which is final; return whether any changed."""
-        lost = {slot.owner.uid for slot in newly_lost(seen.reservation.status, decision.status) if slot.owner}
-        return any(self._has_changed(pod) for pod in seen.owners if pod.metadata.uid in lost)
+        lost_owners = {slot.owner.uid for slot in newly_lost(seen.reservation.status, decision.status) if slot.owner}
+        return any(self._has_changed(pod) for pod in seen.owners if pod.metadata.uid in lost_owners)
 
     def _has_changed(self, pod: Pod) -> bool:
         """Refetch a pod; return whether its hand-over step changed."""
@@ -128,14 +130,14 @@ class ReservationReconciler:
 
     def _what_is_due(self, key: Key, reservation: Reservation, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         """Return the due actions; requeue the Reservation if any are deferred."""
-        due = actions
+        due_actions = actions
         if any(isinstance(action, Probe) for action in actions) and not self._throttle.may_probe(key.name):
-            due = tuple(action for action in actions if not isinstance(action, Probe))
-        if any(isinstance(action, AssignSlot) for action in due):
-            due = tuple(self._in_turn(reservation.metadata.namespace, due))
-        if due != actions:
+            due_actions = tuple(action for action in actions if not isinstance(action, Probe))
+        if any(isinstance(action, AssignSlot) for action in due_actions):
+            due_actions = tuple(self._in_turn(reservation.metadata.namespace, due_actions))
+        if due_actions != actions:
             self._enqueue(key, _LATER_SECONDS)
-        return due
+        return due_actions
 
     def _in_turn(self, namespace: str, actions: tuple[Action, ...]) -> Iterator[Action]:
         """Yield the actions whose turn it is.
@@ -157,12 +159,12 @@ class ReservationReconciler:
 
     def _observe(self, uid: str) -> Observation | None:
         """Return the observation, without claims of the status that placeholders disprove."""
-        seen = self._observe_with_nodes(uid)
-        if seen is None or self._cache.is_own(uid):
-            return seen
-        believed = without_forged_claims(seen, self._clock.now(), self._settings.handover, self._runs_on)
-        if believed is not seen:
-            _LOG.warning(telemetry.CLAIM_DENIED, **{telemetry.KEY_RESERVATION: seen.reservation.key})
+        observation = self._observe_with_nodes(uid)
+        if observation is None or self._cache.is_own(uid):
+            return observation
+        believed = without_forged_claims(observation, self._clock.now(), self._settings.handover, self._runs_on)
+        if believed is not observation:
+            _LOG.warning(telemetry.CLAIM_DENIED, **{telemetry.KEY_RESERVATION: observation.reservation.key})
         return believed
 
     def _runs_on(self, placeholder: Pod) -> bool:
@@ -180,12 +182,12 @@ class ReservationReconciler:
         A missing node counts only if the API server confirms it. Pods and nodes come through separate watches: a
         placeholder may arrive before the new node it is on.
         """
-        seen = self._cache.observe(uid)
-        if seen is None or seen.reservation.phase.terminal or not seen.missing_nodes:
-            return seen
-        for name in sorted(seen.missing_nodes):
+        observation = self._cache.observe(uid)
+        if observation is None or observation.reservation.phase.terminal or not observation.missing_nodes:
+            return observation
+        for node_name in sorted(observation.missing_nodes):
             try:
-                self._cache.put_node(self._client.get(NODES, name, type=GuardableNode))
+                self._cache.put_node(self._client.get(NODES, node_name, type=GuardableNode))
             except NotFoundError:
                 continue
         return self._cache.observe(uid)

@@ -63,11 +63,15 @@ class JoinedRules(ReservationRule):
 
     def slot_labels(self, reservation: Reservation, task: ReservationTask) -> Mapping[str, str]:
         labels = (rule.slot_labels(reservation, task) for rule in self._rules)
-        return {name: value for of_rule in labels for name, value in of_rule.items()}
+        return {label: value for labels_of_rule in labels for label, value in labels_of_rule.items()}
 
     def placeholder_annotations(self, reservation: Reservation) -> Mapping[str, str]:
         annotations = (rule.placeholder_annotations(reservation) for rule in self._rules)
-        return {name: value for of_rule in annotations for name, value in of_rule.items()}
+        return {
+            annotation: value
+            for annotations_of_rule in annotations
+            for annotation, value in annotations_of_rule.items()
+        }
 
     def may_hold(self, node: ObjectMeta) -> bool:
         return all(rule.may_hold(node) for rule in self._rules)

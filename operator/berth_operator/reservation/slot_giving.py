@@ -22,25 +22,25 @@ def give_slots(
     Gated pods without one are released. Pods that waited earlier get theirs once as many slots as the Reservation wants
     are held: they may be useful only together, and lose nothing by waiting.
     """
-    held = [view for view in views if view.slot.state is SlotState.HELD]
-    free = Counter(view.task.name for view in held)
+    held_views = [view for view in views if view.slot.state is SlotState.HELD]
+    free_by_task = Counter(view.task.name for view in held_views)
     deadline = deadline_from(now, settings)
     actions: list[Action] = []
     for pod in (*_unassigned(seen, views), *(seen.waiting if has_enough(seen, views) else ())):
         is_sent = pod.metadata.labels.get(RESERVATION_LABEL) == seen.reservation.metadata.uid
         # A pod that was sent and has lost its gate may be bound at any moment, wherever it likes.
         is_served = holds_our_gate(pod) or not is_sent
-        task = choose_task(seen.reservation, pod, free) if is_served else None
+        task = choose_task(seen.reservation, pod, free_by_task) if is_served else None
         if task is None:
             actions += [Release(pod, elsewhere=holds_our_gate(pod))] if is_sent else []
             continue
-        free[task.name] -= 1
+        free_by_task[task.name] -= 1
         if holds_other_gates(pod):
             continue  # its slot stays held until only our gate is left
-        slot = next((view.slot for view in held if view.task is task and not view.is_renewed), None)
+        slot = next((view.slot for view in held_views if view.task is task and not view.is_renewed), None)
         if slot is None:
             continue  # the placeholder hands its slot to its successor
-        held = [view for view in held if view.slot is not slot]
+        held_views = [view for view in held_views if view.slot is not slot]
         assignment = Assignment(task=slot.task, index=slot.index, node=slot.node, deadline=deadline)
         actions.append(AssignSlot(pod, assignment))
     return (
@@ -56,8 +56,8 @@ def _may_begin(seen: Observation, views: tuple[SlotView, ...], actions: list[Act
     """
     if not seen.reservation.spec.all_or_nothing:
         return True
-    begun = sum(view.slot.state in {SlotState.HANDING_OVER, SlotState.TAKEN} for view in views)
-    return begun + sum(isinstance(action, AssignSlot) for action in actions) >= seen.reservation.spec.wanted
+    slots_begun = sum(view.slot.state in {SlotState.HANDING_OVER, SlotState.TAKEN} for view in views)
+    return slots_begun + sum(isinstance(action, AssignSlot) for action in actions) >= seen.reservation.spec.wanted
 
 
 def has_enough(seen: Observation, views: tuple[SlotView, ...]) -> bool:
@@ -67,14 +67,14 @@ def has_enough(seen: Observation, views: tuple[SlotView, ...]) -> bool:
 
 def has_spare_slots(seen: Observation, views: tuple[SlotView, ...], actions: list[Action]) -> bool:
     """Return whether to search for pods that could take the slots that these actions leave."""
-    held = sum(view.slot.state is SlotState.HELD for view in views)
-    is_left = held > sum(isinstance(action, AssignSlot) for action in actions)
+    slots_held = sum(view.slot.state is SlotState.HELD for view in views)
+    is_left = slots_held > sum(isinstance(action, AssignSlot) for action in actions)
     return not seen.searched and is_left and has_enough(seen, views)
 
 
 def _unassigned(seen: Observation, views: tuple[SlotView, ...]) -> list[Pod]:
-    known = {view.owner.metadata.uid for view in views if view.owner is not None}
-    return [pod for pod in seen.owners if pod.metadata.uid not in known and not pod.is_terminating]
+    assigned_uids = {view.owner.metadata.uid for view in views if view.owner is not None}
+    return [pod for pod in seen.owners if pod.metadata.uid not in assigned_uids and not pod.is_terminating]
 
 
 def release_unassigned(seen: Observation, views: tuple[SlotView, ...]) -> list[Action]:

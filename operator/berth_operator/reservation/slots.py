@@ -82,15 +82,17 @@ class _Position:
 def view_slots(seen: Observation, settings: HandoverSettings) -> tuple[SlotView, ...]:
     """Return all slots in the order of tasks and indices."""
     prior = slots_by_key(seen.reservation)
-    given = _with_swaps(seen, _assigned_owners(seen), prior)
+    assigned_owners = _with_swaps(seen, _assigned_owners(seen), prior)
     places = (
         _Position(task, index, prior.get((task.name, index)))
         for task in seen.reservation.spec.tasks
         for index in range(task.replicas)
     )
-    views = tuple(_with_successor(seen, _view_slot(seen, place, given, settings), settings) for place in places)
-    left = sum(view.slot.state is not SlotState.LOST for view in views)
-    if left >= seen.reservation.spec.wanted:
+    views = tuple(
+        _with_successor(seen, _view_slot(seen, place, assigned_owners, settings), settings) for place in places
+    )
+    slots_left = sum(view.slot.state is not SlotState.LOST for view in views)
+    if slots_left >= seen.reservation.spec.wanted:
         views = tuple(_tolerate_loss(view) for view in views)
     return tuple(_with_expected_times(seen, views)) if seen.surveys else views
 
@@ -114,20 +116,20 @@ def _with_swaps(
     Pods that waited have no gate of ours: the first place that is freed may go to any of them. The other owner is left
     without a slot, and gets the one whose placeholder still stands.
     """
-    swapped = dict(given)
+    swapped_owners = dict(given)
     for key, (owner, note) in given.items():
         if not _needs_no_slot(owner, note, seen.placeholders.get(key)):
             continue
-        for other, slot in prior.items():
-            placeholder = seen.placeholders.get(other)
+        for other_key, slot in prior.items():
+            placeholder = seen.placeholders.get(other_key)
             is_freed = slot.state is SlotState.HANDING_OVER and (placeholder is None or placeholder.is_terminating)
-            its_owner = swapped.get(other)
+            its_owner = swapped_owners.get(other_key)
             is_used = its_owner is not None and bool(its_owner[0].spec.node_name)
             if is_freed and not is_used and slot.task == note.task and slot.node == owner.spec.node_name:
-                del swapped[key]
-                swapped[other] = owner, replace(note, index=slot.index, node=slot.node)
+                del swapped_owners[key]
+                swapped_owners[other_key] = owner, replace(note, index=slot.index, node=slot.node)
                 break
-    return swapped
+    return swapped_owners
 
 
 def _needs_no_slot(owner: Pod, note: Assignment, placeholder: Pod | None) -> bool:
@@ -153,16 +155,18 @@ def _with_expected_times(seen: Observation, views: Iterable[SlotView]) -> Iterat
 
     Of several slots of a Reservation on one node the later ones need the room of the earlier ones, too.
     """
-    wanted: dict[str, ResourceAmounts] = {}
+    requests_by_node: dict[str, ResourceAmounts] = {}
     for view in views:
         node = awaited_node(view.placeholder) if view.placeholder is not None else ""
         survey = seen.surveys.get(node)
         if survey is None or view.slot.state is not SlotState.PENDING:
             yield view
             continue
-        wanted[node] = wanted.get(node, ResourceAmounts.empty()).plus(slot_requests(view.task.template.spec))
-        expected = survey.expected_room(wanted[node])
-        text = format_timestamp(expected) if expected is not None else None
+        requests_by_node[node] = requests_by_node.get(node, ResourceAmounts.empty()).plus(
+            slot_requests(view.task.template.spec)
+        )
+        expected_at = survey.expected_room(requests_by_node[node])
+        text = format_timestamp(expected_at) if expected_at is not None else None
         yield replace(view, slot=msgspec.structs.replace(view.slot, expected_at=text))
 
 
@@ -275,27 +279,27 @@ def _view_placeholder(seen: Observation, place: _Position, placeholder: Pod | No
     slot = Slot(task=task.name, index=place.index, state=SlotState.PENDING)
     if placeholder is None:
         if prior is not None and prior.state is SlotState.HELD and prior.node in seen.missing_nodes:
-            lost = _lost(slot, ReservationReason.NODE_LOST, f"node {prior.node} is gone", prior.node)
-            return SlotView(lost, task, failure=ReservationReason.NODE_LOST)
+            lost_slot = _lost(slot, ReservationReason.NODE_LOST, f"node {prior.node} is gone", prior.node)
+            return SlotView(lost_slot, task, failure=ReservationReason.NODE_LOST)
         return SlotView(slot, task)
     node = placeholder.spec.node_name
     if SCHEDULER.was_preempted(placeholder):
         text = f"a pod of higher priority took the place on node {node}"
-        lost = _lost(slot, ReservationReason.PREEMPTED, text, node)
-        return SlotView(lost, task, placeholder, failure=ReservationReason.PREEMPTED)
+        lost_slot = _lost(slot, ReservationReason.PREEMPTED, text, node)
+        return SlotView(lost_slot, task, placeholder, failure=ReservationReason.PREEMPTED)
     if node in seen.missing_nodes:
-        lost = _lost(slot, ReservationReason.NODE_LOST, f"node {node} is gone", node)
-        return SlotView(lost, task, placeholder, failure=ReservationReason.NODE_LOST)
+        lost_slot = _lost(slot, ReservationReason.NODE_LOST, f"node {node} is gone", node)
+        return SlotView(lost_slot, task, placeholder, failure=ReservationReason.NODE_LOST)
     runs = placeholder.status.phase == "Running" and not placeholder.is_terminating and task.allows(node)
-    closed = seen.why_closed(placeholder) if runs else ""
-    is_held = runs and not closed
+    why_closed = seen.why_closed(placeholder) if runs else ""
+    is_held = runs and not why_closed
     described = msgspec.structs.replace(
         slot,
         state=SlotState.HELD if is_held else SlotState.PENDING,
         node=node or awaited_node(placeholder),
         placeholder=placeholder.metadata.name,
-        reason=ReservationReason.NODE_CLOSED.value if closed else "",
-        message=f"node {node} {closed}" if closed else "" if is_held else _why_pending(placeholder),
+        reason=ReservationReason.NODE_CLOSED.value if why_closed else "",
+        message=f"node {node} {why_closed}" if why_closed else "" if is_held else _why_pending(placeholder),
     )
     return SlotView(described, task, placeholder)
 

@@ -71,7 +71,7 @@ def compute_status(
         succeeded=counts[SlotState.TAKEN],
         failed=counts[SlotState.LOST],
         conditions=compute_conditions(seen, state, is_available=_is_available(seen, state, counts), now=now),
-        current_owner=next((s.owner for s in reversed(slots) if s.owner is not None), None),
+        current_owner=next((slot.owner for slot in reversed(slots) if slot.owner is not None), None),
         allocatable=_amounts(views, slots, frozenset(SlotState)).to_quantities(),
         held=_amounts(views, slots, _ON_OFFER).to_quantities(),
         allocated=_amounts(views, slots, {SlotState.TAKEN}).to_quantities(),
@@ -120,8 +120,8 @@ def _fail_when_unschedulable(state: _State, seen: Observation, now: datetime, pa
     prior = seen.reservation.status.state
     if prior is None or prior.reason != state.reason:
         return state
-    left = unschedulable_seconds_left(prior, now, patience_seconds)
-    if left is None or left > 0:
+    seconds_left = unschedulable_seconds_left(prior, now, patience_seconds)
+    if seconds_left is None or seconds_left > 0:
         return state
     text = f"no place was found within {patience_seconds:g} s: {state.message}"
     return _State(ReservationPhase.FAILED, ReservationReason.UNSCHEDULABLE, text)
@@ -132,8 +132,8 @@ def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -
     verdict = seen.verdict or refuse(seen.reservation)
     if verdict is not None:
         return _State(ReservationPhase.FAILED, verdict.reason, verdict.message)
-    taken = sum(view.slot.state is SlotState.TAKEN for view in views)
-    if taken == len(views):
+    slots_taken = sum(view.slot.state is SlotState.TAKEN for view in views)
+    if slots_taken == len(views):
         return _State(ReservationPhase.SUCCEEDED, ReservationReason.OWNERS_RUNNING, _taken_text(views))
     if seen.reservation.metadata.deletion_timestamp:
         return _State(ReservationPhase.FAILED, ReservationReason.DELETED, f"deleted: {_end_text(views)}")
@@ -151,12 +151,12 @@ def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
     It is neither complete, expired nor failed.
     """
     occupied = sum(view.slot.state.is_occupied for view in views)
-    lost = [view.slot for view in views if view.slot.state is SlotState.LOST]
+    lost_slots = [view.slot for view in views if view.slot.state is SlotState.LOST]
     on_the_way = [view.slot for view in views if view.slot.state is SlotState.HANDING_OVER]
-    settled = {SlotState.LOST, SlotState.TAKEN}
-    if lost and all(view.slot.state in settled for view in views):
-        text = f"slot {_slot_name(lost[0])}: {lost[0].message}"
-        return _State(ReservationPhase.FAILED, lost[0].reason or ReservationReason.HANDOVER_TIMEOUT, text)
+    settled_states = {SlotState.LOST, SlotState.TAKEN}
+    if lost_slots and all(view.slot.state in settled_states for view in views):
+        text = f"slot {_slot_name(lost_slots[0])}: {lost_slots[0].message}"
+        return _State(ReservationPhase.FAILED, lost_slots[0].reason or ReservationReason.HANDOVER_TIMEOUT, text)
     if occupied >= seen.reservation.spec.wanted:
         if on_the_way:
             are_starting = all(map(is_starting, on_the_way))
@@ -168,27 +168,29 @@ def _open_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
 
 def _pending_state(seen: Observation, views: tuple[SlotView, ...]) -> _State:
     """Return why fewer slots than wanted are held, with the scheduler's message."""
-    waiting = [view for view in views if view.slot.state is SlotState.PENDING]
-    begun = _slots_text(views)
-    if any(view.placeholder is None for view in waiting):
-        return _State(ReservationPhase.PENDING, *_why_not_created(seen, begun))
-    refused = [view for view in waiting if is_refused(view)]
-    if refused:
-        return _refused_state(seen, refused, begun)
-    closed = [view for view in waiting if is_closed(view)]
+    waiting_views = [view for view in views if view.slot.state is SlotState.PENDING]
+    slots_text = _slots_text(views)
+    if any(view.placeholder is None for view in waiting_views):
+        return _State(ReservationPhase.PENDING, *_why_not_created(seen, slots_text))
+    refused_views = [view for view in waiting_views if is_refused(view)]
+    if refused_views:
+        return _refused_state(seen, refused_views, slots_text)
+    closed = [view for view in waiting_views if is_closed(view)]
     if closed:
-        text = f"{begun}; {_reasons_text(view.slot.message for view in closed)}, so no pod could take its slot there"
+        text = (
+            f"{slots_text}; {_reasons_text(view.slot.message for view in closed)}, so no pod could take its slot there"
+        )
         return _State(ReservationPhase.PENDING, ReservationReason.NODE_CLOSED, text)
-    bound = [view for view in waiting if view.placeholder is not None and view.placeholder.spec.node_name]
-    starting = sum(not view.slot.message for view in bound)
+    bound_views = [view for view in waiting_views if view.placeholder is not None and view.placeholder.spec.node_name]
+    starting = sum(not view.slot.message for view in bound_views)
     if starting:
-        text = f"{begun}; {starting} more {'has' if starting == 1 else 'have'} a node and did not start yet"
+        text = f"{slots_text}; {starting} more {'has' if starting == 1 else 'have'} a node and did not start yet"
         return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_NODE, text)
-    going = sum(view.placeholder is not None and view.placeholder.is_terminating for view in waiting)
-    if bound or going == len(waiting):
-        return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, begun)
-    scheduler = scheduler_of(seen.reservation, waiting[0].task.template.spec)
-    text = f'{begun}; no scheduler named "{scheduler}" has looked at the placeholders yet'
+    ending = sum(view.placeholder is not None and view.placeholder.is_terminating for view in waiting_views)
+    if bound_views or ending == len(waiting_views):
+        return _State(ReservationPhase.PENDING, ReservationReason.CREATING_PLACEHOLDERS, slots_text)
+    scheduler = scheduler_of(seen.reservation, waiting_views[0].task.template.spec)
+    text = f'{slots_text}; no scheduler named "{scheduler}" has looked at the placeholders yet'
     return _State(ReservationPhase.PENDING, ReservationReason.AWAITING_SCHEDULER, text)
 
 
@@ -201,16 +203,16 @@ def _why_not_created(seen: Observation, begun: str) -> tuple[str, str]:
 
 def _refused_state(seen: Observation, refused: list[SlotView], begun: str) -> _State:
     """Return the state of refused placeholders: Waiting if room will come."""
-    coming = [node_to_come(seen, view) for view in refused]
-    if not all(coming):
-        hopeless = refused[coming.index("")]
+    coming_nodes = [node_to_come(seen, view) for view in refused]
+    if not all(coming_nodes):
+        hopeless = refused[coming_nodes.index("")]
         text = f"{begun}; {hopeless.slot.message}"
         return _State(ReservationPhase.PENDING, ReservationReason.UNSCHEDULABLE_YET, text)
-    first, *others = dict.fromkeys(coming)
-    more = f" (and {len(others)} more nodes are chosen)" if others else ""
-    text = f"{begun}; node {first} is chosen and gets room once {_what_is_awaited(seen, first)}{more}"
+    first_node, *other_nodes = dict.fromkeys(coming_nodes)
+    more_text = f" (and {len(other_nodes)} more nodes are chosen)" if other_nodes else ""
+    text = f"{begun}; node {first_node} is chosen and gets room once {_what_is_awaited(seen, first_node)}{more_text}"
     if seen.reservation.spec.capacity is Capacity.WHEN_FREE:
-        text += _expectation_text(refused) + _unfenced_text(seen, coming)
+        text += _expectation_text(refused) + _unfenced_text(seen, coming_nodes)
     return _State(ReservationPhase.WAITING, ReservationReason.AWAITING_CAPACITY, text)
 
 
@@ -220,17 +222,25 @@ def _what_is_awaited(seen: Observation, node: str) -> str:
         return f"plan {seen.reservation.plan} has moved pods away"
     if seen.reservation.spec.capacity is Capacity.WHEN_FREE:
         return "its pods have ended"
-    first, *others = seen.surveys[node].going()
-    return f"pod {first} and {len(others)} more have terminated" if others else f"pod {first} has terminated"
+    first_pod, *other_pods = seen.surveys[node].going()
+    return (
+        f"pod {first_pod} and {len(other_pods)} more have terminated"
+        if other_pods
+        else f"pod {first_pod} has terminated"
+    )
 
 
 def _expectation_text(waiting: list[SlotView]) -> str:
     """Return when the slots may all have their room."""
-    times = [view.slot.expected_at for view in waiting]
-    known = [time for time in times if time is not None]
-    if not known:
+    expected_times = [view.slot.expected_at for view in waiting]
+    known_times = [time for time in expected_times if time is not None]
+    if not known_times:
         return ""
-    return f", expected at {max(known)}" if len(known) == len(times) else f", expected at {min(known)} for the first"
+    return (
+        f", expected at {max(known_times)}"
+        if len(known_times) == len(expected_times)
+        else f", expected at {min(known_times)} for the first"
+    )
 
 
 def _unfenced_text(seen: Observation, nodes: Iterable[str]) -> str:
@@ -287,8 +297,8 @@ def _nodes_text(slots: Iterable[Slot]) -> str:
 
 def _reasons_text(reasons: Iterable[str]) -> str:
     """Return the first of several reasons and the number of others."""
-    first, *others = dict.fromkeys(reasons)
-    return f"{first} (and {len(others)} more)" if others else first
+    first_reason, *other_reasons = dict.fromkeys(reasons)
+    return f"{first_reason} (and {len(other_reasons)} more)" if other_reasons else first_reason
 
 
 def _slot_name(slot: Slot) -> str:
@@ -298,27 +308,27 @@ def _slot_name(slot: Slot) -> str:
 def _slots_text(views: tuple[SlotView, ...]) -> str:
     """Return how many slots are held, changing hands, taken and lost."""
     counts = Counter(view.slot.state for view in views)
-    others = ((SlotState.HANDING_OVER, "being handed over"), (SlotState.TAKEN, "taken"), (SlotState.LOST, "lost"))
-    more = [f", {counts[state]} {words}" for state, words in others if counts[state]]
-    return f"{counts[SlotState.HELD]} of {len(views)} slots are held{''.join(more)}"
+    states = ((SlotState.HANDING_OVER, "being handed over"), (SlotState.TAKEN, "taken"), (SlotState.LOST, "lost"))
+    more_texts = [f", {counts[state]} {words}" for state, words in states if counts[state]]
+    return f"{counts[SlotState.HELD]} of {len(views)} slots are held{''.join(more_texts)}"
 
 
 def _end_text(views: tuple[SlotView, ...]) -> str:
     """Return how many slots were taken at the end."""
     counts = Counter(view.slot.state for view in views)
     on_the_way = counts[SlotState.HANDING_OVER]
-    more = f" and {on_the_way} being handed over" if on_the_way else ""
-    return f"{counts[SlotState.TAKEN]} of {len(views)} slots were taken{more}; what was held is given back"
+    more_text = f" and {on_the_way} being handed over" if on_the_way else ""
+    return f"{counts[SlotState.TAKEN]} of {len(views)} slots were taken{more_text}; what was held is given back"
 
 
 def _handover_text(slots: list[Slot]) -> str:
-    first, *others = sorted(slots, key=is_starting)  # one that still waits for its place comes first
-    name = f"{first.owner.namespace}/{first.owner.name}" if first.owner else "a pod"
-    more = f"; {len(others)} more being handed over" if others else ""
-    if is_starting(first):
-        return f"{name} is bound to node {first.node} for slot {_slot_name(first)} and does not run yet{more}"
-    but = f", but {first.message}" if first.message else ""
-    return f"{name} is taking slot {_slot_name(first)} on node {first.node}{but}{more}"
+    slot, *other_slots = sorted(slots, key=is_starting)  # one that still waits for its place comes first
+    owner_name = f"{slot.owner.namespace}/{slot.owner.name}" if slot.owner else "a pod"
+    more_text = f"; {len(other_slots)} more being handed over" if other_slots else ""
+    if is_starting(slot):
+        return f"{owner_name} is bound to node {slot.node} for slot {_slot_name(slot)} and does not run yet{more_text}"
+    but_text = f", but {slot.message}" if slot.message else ""
+    return f"{owner_name} is taking slot {_slot_name(slot)} on node {slot.node}{but_text}{more_text}"
 
 
 def _taken_text(views: tuple[SlotView, ...]) -> str:
@@ -326,8 +336,8 @@ def _taken_text(views: tuple[SlotView, ...]) -> str:
     match views:
         case (only,):
             owner = only.slot.owner
-            name = f"{owner.namespace}/{owner.name}" if owner else "the owner"
-            return only.slot.message or f"{name} runs on node {only.slot.node}"
+            owner_name = f"{owner.namespace}/{owner.name}" if owner else "the owner"
+            return only.slot.message or f"{owner_name} runs on node {only.slot.node}"
         case _:
             return f"all {len(views)} slots were taken by their owners"
 
@@ -340,8 +350,10 @@ def has_just_expired(reservation: Reservation, status: ReservationStatus) -> boo
 
 def newly_lost(prior: ReservationStatus, status: ReservationStatus) -> list[Slot]:
     """Return the slots that a status is the first to report lost."""
-    known = {(slot.task, slot.index) for slot in prior.slots if slot.state is SlotState.LOST}
-    return [slot for slot in status.slots if slot.state is SlotState.LOST and (slot.task, slot.index) not in known]
+    lost_before = {(slot.task, slot.index) for slot in prior.slots if slot.state is SlotState.LOST}
+    return [
+        slot for slot in status.slots if slot.state is SlotState.LOST and (slot.task, slot.index) not in lost_before
+    ]
 
 
 def describe_transition(prior: ReservationState | None, state: ReservationState) -> tuple[EventType, str, str] | None:

@@ -52,10 +52,10 @@ class Survey:
 
     def takers(self, owner: Pod) -> tuple[Occupant, ...]:
         """Return the pods that are in an owner's way, latest first."""
-        others = tuple(occupant for occupant in self._staying() if occupant.uid != owner.metadata.uid)
-        if self._has_room(owner.spec, others):
+        other_occupants = tuple(occupant for occupant in self._staying() if occupant.uid != owner.metadata.uid)
+        if self._has_room(owner.spec, other_occupants):
             return ()
-        return tuple(sorted(others, key=lambda occupant: (occupant.since, occupant.key), reverse=True))
+        return tuple(sorted(other_occupants, key=lambda occupant: (occupant.since, occupant.key), reverse=True))
 
     def going(self) -> tuple[str, ...]:
         """Return the terminating pods by namespace and name."""
@@ -63,20 +63,24 @@ class Survey:
 
     def expected_room(self, requests: ResourceAmounts) -> datetime | None:
         """Return when the known ends of pods leave room; None if it is there, or no end is known."""
-        free = self.allocatable.minus(ResourceAmounts.total(occupant.requests for occupant in self.occupants))
-        if requests.fits_within(free):
+        free_amounts = self.allocatable.minus(ResourceAmounts.total(occupant.requests for occupant in self.occupants))
+        if requests.fits_within(free_amounts):
             return None
         return expected_room(
-            free, requests, (EndingPod(occupant.requests, occupant.ends_at) for occupant in self.occupants)
+            free_amounts, requests, (EndingPod(occupant.requests, occupant.ends_at) for occupant in self.occupants)
         )
 
     def _staying(self) -> tuple[Occupant, ...]:
         return tuple(occupant for occupant in self.occupants if not occupant.is_going)
 
     def _has_room(self, spec: PodSpec, occupants: Iterable[Occupant]) -> bool:
-        wanted = slot_requests(spec)
-        used = ResourceAmounts.total(occupant.requests for occupant in occupants)
-        return all(used.get(name) + amount <= self.allocatable.get(name) for name, amount in wanted.items() if amount)
+        requests = slot_requests(spec)
+        used_amounts = ResourceAmounts.total(occupant.requests for occupant in occupants)
+        return all(
+            used_amounts.get(resource) + amount <= self.allocatable.get(resource)
+            for resource, amount in requests.items()
+            if amount
+        )
 
 
 def build_survey(allocatable: Quantities, pods: Iterable[Pod], ends: Mapping[str, datetime] | None = None) -> Survey:
@@ -84,8 +88,8 @@ def build_survey(allocatable: Quantities, pods: Iterable[Pod], ends: Mapping[str
 
     `ends` has their expected ends by uid.
     """
-    known = ends or {}
-    occupants = tuple(_occupant(pod, known.get(pod.metadata.uid)) for pod in pods if not pod.is_terminal)
+    known_ends = ends or {}
+    occupants = tuple(_occupant(pod, known_ends.get(pod.metadata.uid)) for pod in pods if not pod.is_terminal)
     return Survey(ResourceAmounts.from_quantities(allocatable), occupants)
 
 
@@ -99,8 +103,8 @@ def _occupant(pod: Pod, ends_at: datetime | None) -> Occupant:
             notes.get(TASK_ANNOTATION, ""),
             notes.get(INDEX_ANNOTATION, ""),
         )
-    since = SCHEDULER.bound_at(pod) or meta.creation_timestamp or ""
-    return Occupant(meta.uid, pod.key, slot_requests(pod.spec), pod.is_terminating, since, holds, ends_at)
+    bound_since = SCHEDULER.bound_at(pod) or meta.creation_timestamp or ""
+    return Occupant(meta.uid, pod.key, slot_requests(pod.spec), pod.is_terminating, bound_since, holds, ends_at)
 
 
 def slot_requests(spec: PodSpec) -> ResourceAmounts:

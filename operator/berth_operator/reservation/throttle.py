@@ -51,10 +51,10 @@ def only_starts(reservation: Reservation, placeholders: Collection[Pod]) -> bool
     """Return whether a Reservation without owners only waits for placeholders to start."""
     if len(placeholders) != reservation.spec.replicas or not reservation.is_live:
         return False
-    undisturbed = all(
+    are_undisturbed = all(
         not pod.is_terminating and not pod.is_terminal and not SCHEDULER.is_refused(pod) for pod in placeholders
     )
-    return undisturbed and sum(map(has_started, placeholders)) < reservation.spec.wanted
+    return are_undisturbed and sum(map(has_started, placeholders)) < reservation.spec.wanted
 
 
 class Throttle:
@@ -79,10 +79,10 @@ class Throttle:
             if prior == status or not may_wait(prior, status):
                 self._learn(now - self._since.pop(uid, now), status)
                 return 0.0
-            left = self._since.setdefault(uid, now) + self._patience() - now
-            if left <= 0:
+            seconds_left = self._since.setdefault(uid, now) + self._patience() - now
+            if seconds_left <= 0:
                 del self._since[uid]
-            return max(0.0, left)
+            return max(0.0, seconds_left)
 
     def reconcile_delay(self, uid: str, *, only_starts: bool) -> float:
         """Return how many seconds a reconcile may still wait.
@@ -94,10 +94,10 @@ class Throttle:
             if not only_starts:
                 self._reconciled_at.pop(uid, None)
                 return 0.0
-            left = self._reconciled_at.get(uid, -_START_SECONDS) + _START_SECONDS - now
-            if left <= 0:
+            seconds_left = self._reconciled_at.get(uid, -_START_SECONDS) + _START_SECONDS - now
+            if seconds_left <= 0:
                 self._reconciled_at[uid] = now
-            return max(0.0, left)
+            return max(0.0, seconds_left)
 
     def _learn(self, took_seconds: float, status: ReservationStatus) -> None:
         """Record how long a Reservation took to become Available."""
@@ -111,9 +111,9 @@ class Throttle:
         """
         usual = _PATIENCE_PER_USUAL_TIME * self._usual_seconds
         load = _PATIENCE_PER_LATENESS * self._late_seconds() + _PATIENCE_PER_OTHER * (len(self._since) - 1)
-        many = _PATIENCE_PER_OF_MANY * max(0, len(self._since) - 1 - _MANY_ON_THE_WAY)
+        extra_seconds = _PATIENCE_PER_OF_MANY * max(0, len(self._since) - 1 - _MANY_ON_THE_WAY)
         patience = min(LONGEST_PATIENCE_SECONDS, max(PATIENCE_SECONDS, usual) + load)
-        return patience + min(LONGEST_PATIENCE_OF_MANY_SECONDS, many)
+        return patience + min(LONGEST_PATIENCE_OF_MANY_SECONDS, extra_seconds)
 
     @property
     def is_busy(self) -> bool:
@@ -126,9 +126,9 @@ class Throttle:
 
         None waits more than 30 seconds.
         """
-        now, late = time.monotonic(), self._late_seconds() > _BEHIND_SECONDS
+        now, is_behind = time.monotonic(), self._late_seconds() > _BEHIND_SECONDS
         with self._lock:
-            if late or len(self._since) > _MANY_ON_THE_WAY:
+            if is_behind or len(self._since) > _MANY_ON_THE_WAY:
                 ready = now - self._unproven_since.setdefault(uid, now) >= _LONGEST_UNPROVEN_SECONDS
             else:
                 ready = True
@@ -138,8 +138,8 @@ class Throttle:
 
     def forget(self, uid: str) -> None:
         with self._lock:
-            for times in (self._since, self._unproven_since, self._reconciled_at):
-                times.pop(uid, None)
+            for times_by_uid in (self._since, self._unproven_since, self._reconciled_at):
+                times_by_uid.pop(uid, None)
 
 
 # --- fair sharing ----------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class FairSharing:
         free_from = max(now + pause, record.free_from if record is not None else 0.0)
         self._failures[begun.namespace] = _Failures(max(1, in_a_row), now, free_from)
         node_pause = min(seconds * _NODE_PAUSE_PER_GUARD, _LONGEST_NODE_PAUSE_SECONDS)
-        self._nodes = {name: until for name, until in self._nodes.items() if until > now}
+        self._nodes = {node_name: paused_until for node_name, paused_until in self._nodes.items() if paused_until > now}
         self._nodes[begun.node] = max(now + node_pause, self._nodes.get(begun.node, now))
 
     def _failures_of(self, namespace: str, now: float) -> _Failures | None:

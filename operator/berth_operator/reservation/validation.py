@@ -23,11 +23,11 @@ def refuse(reservation: Reservation) -> Verdict | None:
     if not reservation.spec.owners:
         text = "spec.owners is empty: without an owner no pod could take its place"
         return Verdict(ReservationReason.INVALID, text)
-    own = reservation.metadata.namespace
+    home = reservation.metadata.namespace
     for number, owner in enumerate(reservation.spec.owners):
         foreign = owner.object.namespace if owner.object else ""
-        if foreign not in {"", own}:
-            text = f'spec.owners[{number}].object is in namespace "{foreign}", but its pods can only be in "{own}"'
+        if foreign not in {"", home}:
+            text = f'spec.owners[{number}].object is in namespace "{foreign}", but its pods can only be in "{home}"'
             return Verdict(ReservationReason.INVALID, text)
     return refuse_size(reservation)
 
@@ -74,11 +74,11 @@ def _refuse_first(reservation: Reservation, why: Callable[[str, ReservationTask]
 
 
 def _why_requests_are_odd(path: str, task: ReservationTask) -> str:
-    asked = effective_requests(task.template.spec)
-    named = ", ".join(f"{name} {amount}" for name, amount in asked.to_quantities().items())
-    if named and task.requests_nothing:
-        return f"{path}.requestsNothing is true, but the template of task {task.name} requests {named}: drop either"
-    if named or task.requests_nothing:
+    requests = effective_requests(task.template.spec)
+    requested = ", ".join(f"{resource} {amount}" for resource, amount in requests.to_quantities().items())
+    if requested and task.requests_nothing:
+        return f"{path}.requestsNothing is true, but the template of task {task.name} requests {requested}: drop either"
+    if requested or task.requests_nothing:
         return ""
     return (
         f"{path}.template.spec.containers[].resources.requests of task {task.name} name no amount, so nothing would be "

@@ -19,8 +19,8 @@ class ClockWatch:
 
     def was_set(self) -> bool:
         """Return whether the clock was set since the last call."""
-        before, self._offset = self._offset, self._read_offset()
-        return abs(self._offset - before) > _SET_SECONDS
+        offset_before, self._offset = self._offset, self._read_offset()
+        return abs(self._offset - offset_before) > _SET_SECONDS
 
     def _read_offset(self) -> float:
         """Return the wall clock's lead over the monotonic clock.

@@ -75,9 +75,9 @@ class App:
         self._renewal = threading.Thread(target=self._renew_certificates, name="certificates", daemon=True)
         self._stopping = threading.Event()
         self._tasks = [
-            threading.Thread(target=run, args=(self._stopping,), name=name, daemon=True)
+            threading.Thread(target=run, args=(self._stopping,), name=task_name, daemon=True)
             for capability in self._engine.capabilities
-            for name, run in capability.tasks().items()
+            for task_name, run in capability.tasks().items()
         ]
         self.has_started = False
         self.failure: BerthError | None = None
@@ -208,10 +208,10 @@ class App:
         """Refresh the shared certificate regularly; serve and register a new one."""
         while not self._stopping.wait(self._keeper.check_seconds):
             try:
-                changed = self._keeper.refresh(self._clock.now())
+                is_changed = self._keeper.refresh(self._clock.now())
             except Exception:  # noqa: BLE001 - logged; the present certificate still serves
                 _LOG.exception(telemetry.ACTION_FAILED, **{telemetry.KEY_ACTION: "renew certificate"})
                 continue
-            if changed:
+            if is_changed:
                 self._webhook_loop.call_soon(self._webhook.reload_certificate)
                 self._queue.add(SCOPE_KEY)

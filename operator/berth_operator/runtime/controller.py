@@ -170,9 +170,9 @@ class Controller:
         self._list_reservations()
         self._informers.start()
         self._informers.wait_for_lists(_SYNC_SECONDS)
-        missing = self._informers.missing()
-        if missing:
-            raise RetryableError(f"could not be listed within {_SYNC_SECONDS:g} s: {', '.join(missing)}")
+        missing_kinds = self._informers.missing()
+        if missing_kinds:
+            raise RetryableError(f"could not be listed within {_SYNC_SECONDS:g} s: {', '.join(missing_kinds)}")
         if self._failure is not None:
             raise self._failure
         self._spawn("leader", self._lead)
@@ -250,13 +250,13 @@ class Controller:
         """Return why the cache is not complete and current, or ""."""
         if self._retired.is_set() or self._stop.is_set():
             return "the operator is about to stop"
-        ended = self._ended_threads()
-        if ended:
-            return f"a thread has ended: {', '.join(ended)}{f' ({self._failure})' if self._failure else ''}"
+        ended_threads = self._ended_threads()
+        if ended_threads:
+            return f"a thread has ended: {', '.join(ended_threads)}{f' ({self._failure})' if self._failure else ''}"
         heard = self._reservations_listed.is_set()
-        missing = (*(() if heard else ("Reservations",)), *self._informers.missing())
-        if not self._started.is_set() or missing:
-            return f"the cache is not complete: {', '.join(missing)}"
+        missing_kinds = (*(() if heard else ("Reservations",)), *self._informers.missing())
+        if not self._started.is_set() or missing_kinds:
+            return f"the cache is not complete: {', '.join(missing_kinds)}"
         return ""
 
     def _ended_threads(self) -> tuple[str, ...]:

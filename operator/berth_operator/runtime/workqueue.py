@@ -67,11 +67,11 @@ class WorkQueue:
 
     def add(self, key: Key, delay_seconds: float = 0.0) -> None:
         """Queue a key; the earliest of several times counts."""
-        due = time.monotonic() + max(0.0, delay_seconds)
+        due_at = time.monotonic() + max(0.0, delay_seconds)
         with self._condition:
-            if self._due.get(key, float("inf")) <= due:
+            if self._due.get(key, float("inf")) <= due_at:
                 return
-            self._due[key] = due
+            self._due[key] = due_at
             self._push(key)
             self._notify_next()
 
@@ -144,9 +144,9 @@ class WorkQueue:
     def _next_due(self, heap: Heap) -> float | None:
         """Return when a heap's first free key is due; drops stale entries."""
         while heap:
-            due, _, key = heap[0]
-            if self._due.get(key) == due and key not in self._working:
-                return due
+            due_at, _, key = heap[0]
+            if self._due.get(key) == due_at and key not in self._working:
+                return due_at
             heapq.heappop(heap)
         return None
 
@@ -154,12 +154,12 @@ class WorkQueue:
         """Remove and return a due key, a node's before any other."""
         now = time.monotonic()
         for heap in (self._guards, self._others):
-            due = self._next_due(heap)
-            if due is None or due > now:
+            due_at = self._next_due(heap)
+            if due_at is None or due_at > now:
                 continue
             _, _, key = heapq.heappop(heap)
             del self._due[key]
             if heap is self._others:  # guards are never late, however long the queue is
-                self._late_seconds = now - due
+                self._late_seconds = now - due_at
             return key
         return None

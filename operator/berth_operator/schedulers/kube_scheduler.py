@@ -23,16 +23,28 @@ class KubeScheduler:
         return pod.condition(_SCHEDULED) == "False"
 
     def why_refused(self, pod: Pod) -> str:
-        return next((c.message for c in pod.status.conditions if c.type == _SCHEDULED and c.message), "")
+        return next(
+            (
+                condition.message
+                for condition in pod.status.conditions
+                if condition.type == _SCHEDULED and condition.message
+            ),
+            "",
+        )
 
     def was_preempted(self, pod: Pod) -> bool:
         return any(
-            c.type == _DISRUPTED and c.status == "True" and c.reason == _PREEMPTED_REASON for c in pod.status.conditions
+            condition.type == _DISRUPTED and condition.status == "True" and condition.reason == _PREEMPTED_REASON
+            for condition in pod.status.conditions
         )
 
     def bound_at(self, pod: Pod) -> str | None:
-        bound = (c.last_transition_time for c in pod.status.conditions if c.type == _SCHEDULED and c.status == "True")
-        return next(bound, None)
+        bound_times = (
+            condition.last_transition_time
+            for condition in pod.status.conditions
+            if condition.type == _SCHEDULED and condition.status == "True"
+        )
+        return next(bound_times, None)
 
     def steer(self, node: str | None) -> dict[str, Any]:
         return {"nominatedNodeName": node}

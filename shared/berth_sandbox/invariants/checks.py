@@ -67,19 +67,19 @@ from berth_sandbox.invariants.state import BOUND_SECONDS, ClusterState, Invarian
 def find_leftovers(state: ClusterState, now: datetime) -> Iterator[Violation]:
     """Yield all objects and marks of Berth that are not needed."""
     by_uid = {reservation.metadata.uid: reservation for reservation in state.reservations}
-    waiting: defaultdict[str, list[Pod]] = defaultdict(list)
+    waiting_by_uid: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in state.pods:
         reservation = by_uid.get(_reservation_uid(pod))
         if PLACEHOLDER_LABEL in pod.metadata.labels:
             yield from _placeholder_left(pod, reservation)
             continue
         if _is_gated(pod) and not pod.is_terminating and not _is_taking_a_slot(pod, reservation):
-            waiting[_reservation_uid(pod)].append(pod)
+            waiting_by_uid[_reservation_uid(pod)].append(pod)
         else:
             yield from _label_left(pod, reservation)
         yield from _late_hand_over(pod, now)
         yield from _nomination_left(pod, reservation)
-    for uid, pods in waiting.items():
+    for uid, pods in waiting_by_uid.items():
         yield from _gates_left(pods, uid, by_uid.get(uid))
     yield from _guards_left(state, now)
     yield from _taints_of_plans_left(state)
@@ -115,11 +115,11 @@ def _gates_left(pods: list[Pod], uid: str, reservation: Reservation | None) -> I
     The oldest pods get the held slots first.
     """
     if reservation is None or not reservation.is_live:
-        free, why = 0, f"Reservation {uid or '(none named)'} is not live"
+        free_slots, why = 0, f"Reservation {uid or '(none named)'} is not live"
     else:
-        free = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
+        free_slots = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
         why = f"Reservation {reservation.key} has no slot for it"
-    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid))[free:]:
+    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid))[free_slots:]:
         yield Violation(Invariant.GATE_LEFT, f"pod {pod.key}", why)
 
 
@@ -134,16 +134,16 @@ def _label_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation
 
 def _late_hand_over(pod: Pod, now: datetime) -> Iterator[Violation]:
     """Yield a gated pod whose hand-over is past its deadline."""
-    noted = pod.metadata.annotations.get(SLOT_ANNOTATION, "").rpartition("/")[2]
-    deadline = read_whole_number(noted, most=LATEST_UNIX_SECONDS)
+    deadline_note = pod.metadata.annotations.get(SLOT_ANNOTATION, "").rpartition("/")[2]
+    deadline = read_whole_number(deadline_note, most=LATEST_UNIX_SECONDS)
     if _is_gated(pod) and not pod.is_terminating and deadline is not None and deadline < now.timestamp():
         yield Violation(Invariant.GATE_LEFT, f"pod {pod.key}", "its hand-over should be over")
 
 
 def _nomination_left(pod: Pod, reservation: Reservation | None) -> Iterator[Violation]:
     """Yield a waiting pod whose nomination belongs to no hand-over."""
-    _, _, rest = pod.metadata.annotations.get(SLOT_ANNOTATION, "").partition("/")
-    node = rest.split("/")[1] if rest.count("/") > 1 else ""
+    _, _, task_and_node = pod.metadata.annotations.get(SLOT_ANNOTATION, "").partition("/")
+    node = task_and_node.split("/")[1] if task_and_node.count("/") > 1 else ""
     if not node or pod.spec.node_name or pod.status.nominated_node_name != node or pod.is_terminating:
         return
     if not _is_taking_a_slot(pod, reservation):
@@ -167,9 +167,9 @@ def _placeholder_left(pod: Pod, reservation: Reservation | None) -> Iterator[Vio
 def _slot_of(placeholder: Pod, reservation: Reservation | None) -> Slot | None:
     """Return the slot that a placeholder claims to hold."""
     notes = placeholder.metadata.annotations
-    wanted = notes.get(TASK_ANNOTATION), notes.get(INDEX_ANNOTATION)
+    noted_slot = notes.get(TASK_ANNOTATION), notes.get(INDEX_ANNOTATION)
     slots = reservation.status.slots if reservation is not None else ()
-    return next((slot for slot in slots if (slot.task, str(slot.index)) == wanted), None)
+    return next((slot for slot in slots if (slot.task, str(slot.index)) == noted_slot), None)
 
 
 def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
@@ -183,8 +183,8 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
         for slot in reservation.status.slots
         if slot.state is SlotState.HANDING_OVER
     } | _nodes_of_successions(state)
-    awaited = _awaited_nodes(state)
-    lent = {node.metadata.name for node in state.nodes if REVOCABLE_ZONE_LABEL in node.metadata.labels}
+    awaited_nodes = _awaited_nodes(state)
+    lent_nodes = {node.metadata.name for node in state.nodes if REVOCABLE_ZONE_LABEL in node.metadata.labels}
     for node in state.nodes:
         for taint in node.spec.taints:
             if taint.key != HANDOVER_TAINT:
@@ -199,19 +199,21 @@ def _guards_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
         if FENCE_LABEL not in pod.metadata.labels or pod.metadata.namespace != state.own_namespace:
             continue
         stands = STANDING_FENCE_LABEL in pod.metadata.labels
-        if is_lent_fence(pod) and pod.spec.node_name in lent:
+        if is_lent_fence(pod) and pod.spec.node_name in lent_nodes:
             continue
-        if pod.spec.node_name not in (awaited if stands else changing_hands):
-            what = "awaited" if stands else "being handed over"
-            detail = f"no slot on node {pod.spec.node_name} is {what}"
+        if pod.spec.node_name not in (awaited_nodes if stands else changing_hands):
+            missing_state = "awaited" if stands else "being handed over"
+            detail = f"no slot on node {pod.spec.node_name} is {missing_state}"
             yield Violation(Invariant.FENCE_LEFT, f"pod {pod.key}", detail)
 
 
 def _awaited_nodes(state: ClusterState) -> set[str]:
     """Return the nodes whose capacity a placeholder awaits, or that a queue keeps."""
-    waiting = (pod for pod in state.pods if AWAITS_CAPACITY_LABEL in pod.metadata.labels and not pod.spec.node_name)
-    kept = {node for queue in state.queues for node in queue.status.fenced_nodes}
-    return kept | {pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "") for pod in waiting}
+    waiting_pods = (
+        pod for pod in state.pods if AWAITS_CAPACITY_LABEL in pod.metadata.labels and not pod.spec.node_name
+    )
+    kept_nodes = {node for queue in state.queues for node in queue.status.fenced_nodes}
+    return kept_nodes | {pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "") for pod in waiting_pods}
 
 
 def _nodes_of_successions(state: ClusterState) -> set[str]:
@@ -230,13 +232,13 @@ def _nodes_of_successions(state: ClusterState) -> set[str]:
 
 def _released_pods_left(state: ClusterState, now: datetime) -> Iterator[Violation]:
     """Yield the pods that were taken out of their ReplicaSets for no plan that runs, and no eviction that waits."""
-    running = {plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING}
+    running_plans = {plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING}
     for pod in state.pods:
         metadata = pod.metadata
         if metadata.labels.get(TEMPLATE_HASH_LABEL) != RELEASED_HASH or pod.is_terminating:
             continue
         note = _read_note(metadata.annotations.get(RELEASED_ANNOTATION, ""))
-        if note.get("plan") not in running and not is_awaited(str(note.get("until", "")), now):
+        if note.get("plan") not in running_plans and not is_awaited(str(note.get("until", "")), now):
             value = str(note.get("hash", ""))
             value = value if value.isalnum() and value.isascii() else "unknown"
             detail = f"no plan that runs moves it; its label {TEMPLATE_HASH_LABEL} was {value}"
@@ -245,21 +247,21 @@ def _released_pods_left(state: ClusterState, now: datetime) -> Iterator[Violatio
 
 def _read_note(text: str) -> Mapping[str, object]:
     try:
-        found = json.loads(text)
+        note = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return note if isinstance(note, dict) else {}
 
 
 def _taints_of_plans_left(state: ClusterState) -> Iterator[Violation]:
     """Yield the nodes with taints of a plan that is not running."""
-    running = [plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING]
+    running_plans = [plan.metadata.name for plan in state.plans if plan.phase is PlanPhase.RUNNING]
     for node in state.nodes:
         for taint in node.spec.taints:
             detail = f"plan {taint.value.partition('.')[0]!r} is not running"
-            if taint.key == DRAINING_TAINT and taint.value not in running:
+            if taint.key == DRAINING_TAINT and taint.value not in running_plans:
                 yield Violation(Invariant.DRAINING_LEFT, f"node {node.metadata.name}", detail)
-            if taint.key == ROOM_TAINT and not any(is_room_taint_of(plan, taint.value) for plan in running):
+            if taint.key == ROOM_TAINT and not any(is_room_taint_of(plan, taint.value) for plan in running_plans):
                 yield Violation(Invariant.ROOM_GUARD_LEFT, f"node {node.metadata.name}", detail)
 
 
@@ -268,11 +270,11 @@ def _freed_marks_left(state: ClusterState) -> Iterator[Violation]:
 
     Also yields nodes with the taint but without the mark.
     """
-    in_use = {pod.spec.node_name for pod in state.pods if _uses_its_node(pod)}
+    nodes_in_use = {pod.spec.node_name for pod in state.pods if _uses_its_node(pod)}
     for node in state.nodes:
         name, marked = node.metadata.name, FREED_ANNOTATION in node.metadata.annotations
         tainted = any(taint.key == FREED_TAINT for taint in node.spec.taints)
-        if (marked or tainted) and name in in_use:
+        if (marked or tainted) and name in nodes_in_use:
             yield Violation(Invariant.FREED_LEFT, f"node {name}", "pods are on it")
         elif tainted and not marked:
             yield Violation(Invariant.FREED_LEFT, f"node {name}", "no mark says which plan freed it")
@@ -300,11 +302,15 @@ def _uses_its_node(pod: Pod) -> bool:
 
 def _queues_left(state: ClusterState) -> Iterator[Violation]:
     """Yield the pods with the gate of queues in namespaces that no queue chooses, and a webhook without any queue."""
-    labels = {one.metadata.name: one.metadata.labels for one in state.namespaces}
+    labels = {namespace.metadata.name: namespace.metadata.labels for namespace in state.namespaces}
     selectors = [queue.spec.namespace_selector for queue in state.active_queues]
     for pod in state.pods:
         home = labels.get(pod.metadata.namespace, {})
-        if is_queued(pod) and not pod.is_terminating and not any(matches_labels(one, home) for one in selectors):
+        if (
+            is_queued(pod)
+            and not pod.is_terminating
+            and not any(matches_labels(selector, home) for selector in selectors)
+        ):
             yield Violation(Invariant.QUEUE_GATE_LEFT, f"pod {pod.key}", "no queue has its namespace")
     for webhook in state.webhooks:
         if webhook.metadata.name == QUEUE_WEBHOOK_CONFIGURATION and not state.active_queues:
@@ -345,10 +351,17 @@ def absent_services(state: ClusterState, now: datetime) -> Iterator[Violation]:
     for reservation in state.live_reservations:
         ready = reservation.condition(ConditionType.HANDOVER_READY)
         if reservation.phase is ReservationPhase.AVAILABLE and not ready:
-            told = next(
-                (c.message for c in reservation.status.conditions if c.type == ConditionType.HANDOVER_READY), ""
+            message = next(
+                (
+                    condition.message
+                    for condition in reservation.status.conditions
+                    if condition.type == ConditionType.HANDOVER_READY
+                ),
+                "",
             )
-            yield Violation(Invariant.HANDOVER_UNPROVEN, f"reservation {reservation.key}", told or "it was not tried")
+            yield Violation(
+                Invariant.HANDOVER_UNPROVEN, f"reservation {reservation.key}", message or "it was not tried"
+            )
 
 
 def _why_not_held(state: ClusterState, name: str, now: datetime) -> str:
@@ -357,7 +370,7 @@ def _why_not_held(state: ClusterState, name: str, now: datetime) -> str:
     The text contains the time of the last renewal: if clocks differ and the Lease is renewed all the same, the text
     changes with it and never stands for long.
     """
-    lease = next((found for found in state.leases if found.metadata.name == name), None)
+    lease = next((candidate for candidate in state.leases if candidate.metadata.name == name), None)
     if lease is None:
         return "there is no such Lease"
     if not lease.spec.holder_identity:
@@ -398,9 +411,9 @@ def overbooked_nodes(state: ClusterState) -> Iterator[Violation]:
             requested[pod.spec.node_name].append(effective_requests(pod.spec).plus(ResourceAmounts({"pods": 1})))
     for node in state.nodes:
         total = ResourceAmounts.total(requested[node.metadata.name])
-        lacking = total.lacking(ResourceAmounts.from_quantities(node.status.allocatable))
-        if lacking:
-            detail = f"its pods request too much {', '.join(lacking)}"
+        short_resources = total.lacking(ResourceAmounts.from_quantities(node.status.allocatable))
+        if short_resources:
+            detail = f"its pods request too much {', '.join(short_resources)}"
             yield Violation(Invariant.NODE_OVERBOOKED, f"node {node.metadata.name}", detail)
 
 
@@ -410,13 +423,13 @@ def short_workloads(state: ClusterState) -> Iterator[Violation]:
     for pod in state.pods:
         if pod.controller is not None and _counts(pod):
             counted[pod.controller.uid] += 1
-    concerned = _controllers_of_owner_pods(state)
+    concerned_controllers = _controllers_of_owner_pods(state)
     for workload in state.workloads:
-        wanted, running = _wanted(workload), counted[workload.metadata.uid]
-        if running < wanted and (workload.metadata.uid in concerned or _is_named(workload, state)):
+        replicas, running = _wanted(workload), counted[workload.metadata.uid]
+        if running < replicas and (workload.metadata.uid in concerned_controllers or _is_named(workload, state)):
             kind = workload.kind.lower()
             target = f"{kind} {workload.metadata.namespace}/{workload.metadata.name}"
-            yield Violation(Invariant.WORKLOAD_SHORT, target, f"{running} of its {wanted} pods run")
+            yield Violation(Invariant.WORKLOAD_SHORT, target, f"{running} of its {replicas} pods run")
 
 
 def _counts(pod: Pod) -> bool:
@@ -505,8 +518,10 @@ def find_troubles(state: ClusterState, *, now: datetime) -> tuple[Violation, ...
 
     A pod that merely waits for a place is no trouble of Berth's.
     """
-    found = {v for v in find_violations(state, now=now) if v.invariant is not Invariant.POD_PENDING}
-    return tuple(sorted(found | set(absent_services(state, now))))
+    violations = {
+        violation for violation in find_violations(state, now=now) if violation.invariant is not Invariant.POD_PENDING
+    }
+    return tuple(sorted(violations | set(absent_services(state, now))))
 
 
 # --- monitor ----------------------------------------------------------------------------------------------------------
@@ -562,11 +577,11 @@ def monitor_invariants(
     monitor = InvariantMonitor(bounds)
     end = clock.monotonic() + 2 * max(bounds.values())
     while True:
-        at = clock.monotonic()
-        monitor.look(look(), at)
+        looked_at = clock.monotonic()
+        monitor.look(look(), looked_at)
         tell(monitor)
-        left = monitor.seconds_left()
-        if left <= 0 or at >= end:
+        seconds_left = monitor.seconds_left()
+        if seconds_left <= 0 or looked_at >= end:
             return monitor.breaches()
-        took = clock.monotonic() - at
-        clock.sleep(min(max(_PAUSE_SECONDS, took), left))
+        took = clock.monotonic() - looked_at
+        clock.sleep(min(max(_PAUSE_SECONDS, took), seconds_left))

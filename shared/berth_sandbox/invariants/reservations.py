@@ -63,8 +63,8 @@ def untrue_statuses(state: ClusterState, now: datetime) -> Iterator[Violation]:
         if not reservation.spec.tasks:
             continue  # its spec cannot be read: nothing can be worked out from it
         facts = _gather(reservation, pods.get(reservation.metadata.uid, []), nodes, now)
-        for wrong in _find_untrue(facts):
-            yield Violation(Invariant.STATUS_UNTRUE, f"reservation {reservation.key}", wrong)
+        for untruth in _find_untrue(facts):
+            yield Violation(Invariant.STATUS_UNTRUE, f"reservation {reservation.key}", untruth)
 
 
 def _gather(reservation: Reservation, pods: list[Pod], nodes: dict[str, Node], now: datetime) -> _Facts:
@@ -89,9 +89,9 @@ def _find_untrue(facts: _Facts) -> Iterator[str]:
     if reservation.status.state is None:
         yield "it has no status"
         return
-    wanted = {(task.name, index) for task in reservation.spec.tasks for index in range(task.replicas)}
+    wanted_slots = {(task.name, index) for task in reservation.spec.tasks for index in range(task.replicas)}
     slots = reservation.status.slots
-    if Counter((slot.task, slot.index) for slot in slots) != Counter(wanted):
+    if Counter((slot.task, slot.index) for slot in slots) != Counter(wanted_slots):
         yield "its slots are not those of its tasks"
         return
     yield from _wrong_phase(facts)
@@ -115,8 +115,12 @@ def _occupied(reservation: Reservation) -> int:
     After the end only taken ones count.
     """
     counts = _count(reservation)
-    taken = counts[SlotState.TAKEN]
-    return taken if reservation.phase.terminal else taken + counts[SlotState.HELD] + counts[SlotState.HANDING_OVER]
+    slots_taken = counts[SlotState.TAKEN]
+    return (
+        slots_taken
+        if reservation.phase.terminal
+        else slots_taken + counts[SlotState.HELD] + counts[SlotState.HANDING_OVER]
+    )
 
 
 def _wrong_phase(facts: _Facts) -> Iterator[str]:
@@ -150,15 +154,15 @@ def _expiry(reservation: Reservation) -> datetime | None:
 
 def _wrong_numbers(reservation: Reservation) -> Iterator[str]:
     """Yield the numbers and names that do not follow from the slots."""
-    status, counts, over = reservation.status, _count(reservation), reservation.phase.terminal
+    status, counts, is_over = reservation.status, _count(reservation), reservation.phase.terminal
     by_task: dict[str, Counter[str]] = {}
     for slot in status.slots:
         by_task.setdefault(slot.task, Counter())[slot.state.value] += 1
     expiry = _expiry(reservation)
     nodes = {slot.node for slot in status.slots if slot.node}
     claims = {
-        "pending": (status.pending, 0 if over else counts[SlotState.PENDING]),
-        "available": (status.available, (0 if over else counts[SlotState.HELD]) + counts[SlotState.HANDING_OVER]),
+        "pending": (status.pending, 0 if is_over else counts[SlotState.PENDING]),
+        "available": (status.available, (0 if is_over else counts[SlotState.HELD]) + counts[SlotState.HANDING_OVER]),
         "succeeded": (status.succeeded, counts[SlotState.TAKEN]),
         "failed": (status.failed, counts[SlotState.LOST]),
         "desired": (status.desired, reservation.spec.replicas),
@@ -167,13 +171,13 @@ def _wrong_numbers(reservation: Reservation) -> Iterator[str]:
         "observedGeneration": (status.observed_generation, reservation.metadata.generation),
         "node": (status.node, f"{len(nodes)} nodes" if len(nodes) > 1 else "".join(nodes)),
         "taskStatusCount": (
-            {name: found.phase for name, found in status.task_status_count.items()},
-            {name: dict(found) for name, found in by_task.items()},
+            {name: count.phase for name, count in status.task_status_count.items()},
+            {name: dict(by_phase) for name, by_phase in by_task.items()},
         ),
     }
-    for field, (said, worked_out) in claims.items():
-        if said != worked_out:
-            yield f"{field} is {said!r}, not {worked_out!r}"
+    for field, (claimed, worked_out) in claims.items():
+        if claimed != worked_out:
+            yield f"{field} is {claimed!r}, not {worked_out!r}"
     owners = {slot.owner for slot in status.slots} - {None}
     if status.current_owner not in (owners or {None}):
         yield "currentOwner is none of the slots' owners"
@@ -181,15 +185,15 @@ def _wrong_numbers(reservation: Reservation) -> Iterator[str]:
 
 def _wrong_amounts(reservation: Reservation) -> Iterator[str]:
     requests = {task.name: effective_requests(task.template.spec) for task in reservation.spec.tasks}
-    for field, said, states in (
+    for field, claimed, states in (
         ("allocatable", reservation.status.allocatable, set(SlotState)),
         ("held", reservation.status.held, _ON_OFFER),
         ("allocated", reservation.status.allocated, {SlotState.TAKEN}),
     ):
         slots = (slot for slot in reservation.status.slots if slot.state in states)
         total = ResourceAmounts.total([requests[slot.task] for slot in slots]).to_quantities()
-        if said != total:
-            yield f"{field} is {said}, not {total}"
+        if claimed != total:
+            yield f"{field} is {claimed}, not {total}"
 
 
 def _wrong_conditions(reservation: Reservation) -> Iterator[str]:
@@ -210,9 +214,11 @@ def _wrong_slot(facts: _Facts, slot: Slot) -> Iterator[str]:
     """Yield the faults of one slot's state."""
     key, name = (slot.task, str(slot.index)), f"slot {slot.task}/{slot.index}"
     placeholder, owner = facts.placeholders.get(key), facts.owners.get(key)
-    over = facts.reservation.phase.terminal
+    is_over = facts.reservation.phase.terminal
     match slot.state:
-        case SlotState.HELD | SlotState.PENDING | SlotState.RELEASED if over is not (slot.state is SlotState.RELEASED):
+        case SlotState.HELD | SlotState.PENDING | SlotState.RELEASED if is_over is not (
+            slot.state is SlotState.RELEASED
+        ):
             yield f"{name} is {slot.state} though the Reservation is {facts.reservation.phase}"
         case SlotState.HELD if not _holds(facts, slot, placeholder):
             yield f"{name} is Held though no placeholder runs on node {slot.node}"

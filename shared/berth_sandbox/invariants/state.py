@@ -78,7 +78,7 @@ class ClusterState:
     @property
     def live_reservations(self) -> tuple[Reservation, ...]:
         """Return the Reservations that are neither finished nor being deleted."""
-        return tuple(r for r in self.reservations if r.is_live)
+        return tuple(reservation for reservation in self.reservations if reservation.is_live)
 
 
 def read_state(client: KubeClient, *, own_namespace: str = DEFAULT_NAMESPACE) -> ClusterState:
@@ -137,14 +137,14 @@ def _reservation(body: dict[str, Any]) -> Reservation:
 
     An unreadable one loses its tasks, and its status if that is the fault.
     """
-    found = Reservation.read(body)
+    reservation = Reservation.read(body)
     try:
-        expires_at(found.spec, parse_timestamp(found.metadata.creation_timestamp or ""))
-        for task in found.spec.tasks:
+        expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
+        for task in reservation.spec.tasks:
             effective_requests(task.template.spec)
     except InputError:
-        return msgspec.structs.replace(found, spec=ReservationSpec(tasks=()))
-    return found
+        return msgspec.structs.replace(reservation, spec=ReservationSpec(tasks=()))
+    return reservation
 
 
 # --- violations ------------------------------------------------------------------------------------------------------

@@ -54,11 +54,11 @@ class SandboxCgroups:
             if self._is_unified:
                 enable_controllers(self.root)
             for hierarchy in self._hierarchies():
-                own = hierarchy / self.name
-                self._make_cgroup(own, inherits=True)
+                own_cgroup = hierarchy / self.name
+                self._make_cgroup(own_cgroup, inherits=True)
                 for name in nodes:
-                    self._make_cgroup(own / name, inherits=True)
-                self._make_cgroup(own / _DAEMONS, inherits=False)
+                    self._make_cgroup(own_cgroup / name, inherits=True)
+                self._make_cgroup(own_cgroup / _DAEMONS, inherits=False)
         except OSError as error:
             raise SandboxError(f"the cgroups of the real nodes cannot be made: {error}") from error
 
@@ -109,21 +109,21 @@ class SandboxCgroups:
 
         Raises `SandboxError` if a process does not end.
         """
-        own = self._own()
+        own_cgroups = self._own()
         deadline = time.monotonic() + _GONE_WITHIN_SECONDS
-        while own:
+        while own_cgroups:
             pids = self.pids()
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
-            for cgroup in () if pids else own:
+            for cgroup in () if pids else own_cgroups:
                 _remove_tree(cgroup)
-            own = self._own()
-            if own and time.monotonic() > deadline:
-                raise SandboxError(f"processes {sorted(self.pids())} of {own[0]} do not end")
-            if own:
+            own_cgroups = self._own()
+            if own_cgroups and time.monotonic() > deadline:
+                raise SandboxError(f"processes {sorted(self.pids())} of {own_cgroups[0]} do not end")
+            if own_cgroups:
                 time.sleep(_POLL_SECONDS)
 
     def _own(self) -> list[Path]:
@@ -133,11 +133,11 @@ class SandboxCgroups:
 def missing_controllers(root: Path = CGROUP_ROOT) -> list[str]:
     """Return the controllers that kubelets need and this machine does not have."""
     if (root / _CONTROLLERS).exists():
-        present = set((root / _CONTROLLERS).read_text(encoding="ascii").split())
+        controllers = set((root / _CONTROLLERS).read_text(encoding="ascii").split())
     else:
-        present = {path.name for path in root.iterdir() if (path / _PROCESSES).exists()} if root.is_dir() else set()
-        present |= {name for entry in present for name in entry.split(",")}
-    return [name for name in _NEEDED if name not in present]
+        controllers = {path.name for path in root.iterdir() if (path / _PROCESSES).exists()} if root.is_dir() else set()
+        controllers |= {name for entry in controllers for name in entry.split(",")}
+    return [name for name in _NEEDED if name not in controllers]
 
 
 def enable_controllers(cgroup: Path) -> None:
@@ -161,7 +161,7 @@ def _read_lines(file: Path) -> list[str]:
 
 def _remove_tree(cgroup: Path) -> None:
     """Remove a cgroup and those below it, as far as they are empty."""
-    below = sorted((path for path in cgroup.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts))
-    for path in (*below, cgroup):
+    cgroups_below = sorted((path for path in cgroup.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts))
+    for path in (*cgroups_below, cgroup):
         with suppress(OSError):  # a process that is just ending, or another one that removes it, too
             path.rmdir()

@@ -62,8 +62,11 @@ def build_node_holder(ready: Path, program: Path, network: int) -> tuple[str, ..
 
 def _hold(steps: Sequence[str], ready: Path, program: Path) -> tuple[str, ...]:
     """Return a shell that does all steps, reports with a file that it has, and becomes the pause program."""
-    last = (f"touch {shlex.quote(str(ready))}", f"exec {shlex.quote(str(program))} pause {shlex.quote(str(ready))}")
-    return ("/bin/sh", "-c", "\n".join(("set -e", *steps, *last)))
+    last_steps = (
+        f"touch {shlex.quote(str(ready))}",
+        f"exec {shlex.quote(str(program))} pause {shlex.quote(str(ready))}",
+    )
+    return ("/bin/sh", "-c", "\n".join(("set -e", *steps, *last_steps)))
 
 
 def build_node_command(holder: int, command: Sequence[str]) -> tuple[str, ...]:
@@ -87,7 +90,7 @@ def open_socket(holder: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> so
     Raises OSError when the network is gone.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    own_namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         network = os.open(f"/proc/{holder}/ns/net", os.O_RDONLY)
         try:
@@ -97,9 +100,9 @@ def open_socket(holder: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> so
         try:
             return socket.socket(socket.AF_INET, kind)
         finally:
-            _enter(libc, own)
+            _enter(libc, own_namespace)
     finally:
-        os.close(own)
+        os.close(own_namespace)
 
 
 def _enter(libc: ctypes.CDLL, network: int) -> None:

@@ -152,8 +152,12 @@ def _refusal_of_cgroups(machine: Machine) -> str:
     if missing:
         return f"the cgroup controllers {', '.join(missing)} are missing at {machine.cgroups}"
     hierarchies = [path.parent for path in machine.cgroups.glob("*/cgroup.procs")] or [machine.cgroups]
-    closed = [str(path) for path in hierarchies if not os.access(path, os.W_OK)]
-    return f"{', '.join(sorted(closed))} cannot be written, as in a container that is not privileged" if closed else ""
+    closed_paths = [str(path) for path in hierarchies if not os.access(path, os.W_OK)]
+    return (
+        f"{', '.join(sorted(closed_paths))} cannot be written, as in a container that is not privileged"
+        if closed_paths
+        else ""
+    )
 
 
 def _refusal_of_runtime(machine: Machine, kubernetes: str) -> str:

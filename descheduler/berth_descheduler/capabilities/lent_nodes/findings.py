@@ -50,8 +50,8 @@ _OF_PLANS: Final = {DRAINING_TAINT, HANDOVER_TAINT, ROOM_TAINT}
 
 _NODE_CONDITIONS: Final = ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure")
 _ALWAYS_TOLERATED: Final = tuple(
-    Toleration(key=f"node.kubernetes.io/{one}", operator="Exists")
-    for one in (*_NODE_CONDITIONS, "unschedulable", "network-unavailable")
+    Toleration(key=f"node.kubernetes.io/{condition_name}", operator="Exists")
+    for condition_name in (*_NODE_CONDITIONS, "unschedulable", "network-unavailable")
 )
 """What the controller of DaemonSets adds to their pods; the last only with `hostNetwork`, and it passes by itself."""
 
@@ -100,11 +100,11 @@ def _unknown_zones(zones: Iterable[RevocableZone], lent: Iterable[Node]) -> Iter
 
 def _said_by_itself(zone: RevocableZone) -> Iterator[Violation]:
     """Yield what the conditions of a zone say; one that is switched off needs no nodes."""
-    for type_, reason, invariant in _BY_CONDITION:
-        found = zone.condition(type_)
+    for condition_type, reason, invariant in _BY_CONDITION:
+        condition = zone.condition(condition_type)
         is_off = zone.status.state == ZoneState.SUSPENDED and invariant is Invariant.ZONE_WITHOUT_NODES
-        if found is not None and found.reason == reason and not is_off:
-            yield Violation(invariant, f"revocablezone {zone.metadata.name}", found.message)
+        if condition is not None and condition.reason == reason and not is_off:
+            yield Violation(invariant, f"revocablezone {zone.metadata.name}", condition.message)
 
 
 def _has_to_be_emptied(zone: RevocableZone) -> bool:
@@ -119,7 +119,7 @@ def _empties(policy: DeschedulerPolicy, zone: RevocableZone) -> bool:
     Whoever writes cron lines is trusted with their times.
     """
     trigger, is_active = policy.spec.trigger, policy.spec.mode is RunMode.AUTO and not policy.spec.suspend
-    if not is_active or not any(LENT_NODES in one.plugins.deschedule.enabled for one in policy.spec.profiles):
+    if not is_active or not any(LENT_NODES in profile.plugins.deschedule.enabled for profile in policy.spec.profiles):
         return False
     try:
         return bool(trigger.cron) or parse_duration(trigger.interval) <= parse_duration(zone.spec.evict_period)
@@ -129,18 +129,22 @@ def _empties(policy: DeschedulerPolicy, zone: RevocableZone) -> bool:
 
 def _daemons_kept_off(daemon_sets: Iterable[_DaemonSet], lent: Iterable[Node]) -> Iterator[Violation]:
     """Yield the DaemonSets that select lent nodes and do not tolerate their taints."""
-    for one in daemon_sets:
-        template = one.spec.template.spec
+    for daemon_set in daemon_sets:
+        template = daemon_set.spec.template.spec
         tolerations = (*template.tolerations, *_ALWAYS_TOLERATED)
         kept_off: defaultdict[str, list[str]] = defaultdict(list)
         for node in lent:
-            taint = untolerated_taint(tolerations, [one for one in node.spec.taints if one.key not in _OF_PLANS])
+            taint = untolerated_taint(
+                tolerations, [node_taint for node_taint in node.spec.taints if node_taint.key not in _OF_PLANS]
+            )
             if taint is not None and matches_node_affinity(template, node):
                 kept_off[_in_words(taint)].append(node.metadata.name)
         if kept_off:
-            told = (f"{taint} of {first_few(nodes, _NODES_NAMED)}" for taint, nodes in sorted(kept_off.items()))
-            target = f"daemonset {one.metadata.namespace}/{one.metadata.name}"
-            yield Violation(Invariant.DAEMON_KEPT_OFF, target, f"it does not tolerate {', nor '.join(told)}")
+            taints_of_nodes = (
+                f"{taint} of {first_few(nodes, _NODES_NAMED)}" for taint, nodes in sorted(kept_off.items())
+            )
+            target = f"daemonset {daemon_set.metadata.namespace}/{daemon_set.metadata.name}"
+            yield Violation(Invariant.DAEMON_KEPT_OFF, target, f"it does not tolerate {', nor '.join(taints_of_nodes)}")
 
 
 def _in_words(taint: Taint) -> str:

@@ -99,10 +99,10 @@ class LentNodes:
     def parse(cls, args: Mapping[str, Any]) -> "LentNodes":
         """Return the plugin with a policy's `args`; raises `InputError` that names the field."""
         refuse_unknown("args", args, ARGUMENTS)
-        raw = args.get("evictions", Evictions.NEVER.value)
-        if raw not in set(Evictions):
-            raise InputError("evictions", raw, f"one of {', '.join(Evictions)}")
-        return cls(EvictableNamespaces.of_argument(args.get("namespaces")), Evictions(raw))
+        raw_evictions = args.get("evictions", Evictions.NEVER.value)
+        if raw_evictions not in set(Evictions):
+            raise InputError("evictions", raw_evictions, f"one of {', '.join(Evictions)}")
+        return cls(EvictableNamespaces.of_argument(args.get("namespaces")), Evictions(raw_evictions))
 
     def strategy(self, deadline: Deadline) -> Strategy:
         """Return the strategy that makes room."""
@@ -229,7 +229,9 @@ def _jobs(snapshot: Snapshot) -> Mapping[str, list[Pod]]:
 
 
 def _groups_by_key(snapshot: Snapshot) -> Mapping[tuple[str, str], ObjectMeta]:
-    return {(one.metadata.namespace, one.metadata.name): one.metadata for one in snapshot.pod_groups}
+    return {
+        (pod_group.metadata.namespace, pod_group.metadata.name): pod_group.metadata for pod_group in snapshot.pod_groups
+    }
 
 
 def why_not_evicted(
@@ -242,7 +244,9 @@ def why_not_evicted(
     """
     closed = closed_fences(own.pods, own_namespace)
     fence = closed.get(pod.spec.node_name)
-    is_lent = any(is_lent_fence(one) and one.spec.node_name == pod.spec.node_name for one in own.pods)
+    is_lent = any(
+        is_lent_fence(placeholder) and placeholder.spec.node_name == pod.spec.node_name for placeholder in own.pods
+    )
     if fence is None and (is_lent or not for_room):
         return f"the lent node {pod.spec.node_name} is not closed any more"
     if not may_lose_its_place(pod, _groups(neighbours)):
@@ -274,9 +278,11 @@ class _Job:
 
         Others are first in each period, so that one that has to stay keeps no other.
         """
-        ordered = sorted(self.leaving, key=lambda one: one.key)
+        ordered = sorted(self.leaving, key=lambda job_pod: job_pod.key)
         turn = 0 if self.now is None else int(self.now.timestamp() // self._period.total_seconds()) % len(ordered)
-        return sorted((*ordered[turn:], *ordered[:turn]), key=lambda one: (self._hour_of(one), one.is_ready))
+        return sorted(
+            (*ordered[turn:], *ordered[:turn]), key=lambda job_pod: (self._hour_of(job_pod), job_pod.is_ready)
+        )
 
     def spare(self) -> int:
         """Return how many pods may leave now; those that are not Ready on closed nodes are not waited for.
@@ -288,10 +294,12 @@ class _Job:
         stated = stated_spare(self.members, self.group)
         if stated is not None:
             return stated
-        if any(self._time_to_spare(self.closed[one.spec.node_name]) <= self._period / 2 for one in self.leaving):
+        if any(
+            self._time_to_spare(self.closed[job_pod.spec.node_name]) <= self._period / 2 for job_pod in self.leaving
+        ):
             return 1
-        others = (pod for pod in self.members if pod.is_terminating or pod.spec.node_name not in self.closed)
-        return 0 if any(map(self._is_awaited, others)) else 1
+        maybe_awaited = (pod for pod in self.members if pod.is_terminating or pod.spec.node_name not in self.closed)
+        return 0 if any(map(self._is_awaited, maybe_awaited)) else 1
 
     def is_late(self, fence: Pod) -> bool:
         """Return whether a node has to be empty before another period may be lost to moves that fail.
@@ -330,7 +338,7 @@ class _Job:
     @property
     def _period(self) -> timedelta:
         """Return how long apart its evictions are: as the zone says whose nodes have to be empty first."""
-        fences = [self.closed[one.spec.node_name] for one in self.leaving]
+        fences = [self.closed[job_pod.spec.node_name] for job_pod in self.leaving]
         return _period(min(fences, key=_hour)) if fences else _DEFAULT_PERIOD
 
     def _hour_of(self, pod: Pod) -> datetime:
@@ -341,11 +349,11 @@ def stated_spare(members: Sequence[Pod], group: ObjectMeta | None) -> int | None
     """Return how many pods of a job may leave now as the job says, None if it says nothing."""
     available = sum(pod.is_ready and not pod.is_terminating for pod in members)
     missing = len(members) - available
-    most = budget_of(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
-    least = budget_of(JDB_MIN_AVAILABLE_ANNOTATION, members, group)
-    if most is not None:
-        return max(0, most - missing)
-    return None if least is None else max(0, available - least)
+    max_unavailable = budget_of(JDB_MAX_UNAVAILABLE_ANNOTATION, members, group)
+    min_available = budget_of(JDB_MIN_AVAILABLE_ANNOTATION, members, group)
+    if max_unavailable is not None:
+        return max(0, max_unavailable - missing)
+    return None if min_available is None else max(0, available - min_available)
 
 
 def _period(fence: Pod) -> timedelta:
@@ -358,8 +366,8 @@ def _period(fence: Pod) -> timedelta:
 def _hour(fence: Pod) -> datetime:
     """Return when the node of a fence has to be empty; without a window some minutes after it was closed."""
     hour = read_timestamp(fence.metadata.annotations.get(EMPTY_BY_ANNOTATION))
-    begun = read_timestamp(fence.metadata.creation_timestamp)
-    return hour or (datetime.max.replace(tzinfo=UTC) if begun is None else begun + _WITHOUT_HOUR)
+    closed_at = read_timestamp(fence.metadata.creation_timestamp)
+    return hour or (datetime.max.replace(tzinfo=UTC) if closed_at is None else closed_at + _WITHOUT_HOUR)
 
 
 # --- room for others -------------------------------------------------------------------------------------------------
@@ -403,20 +411,20 @@ class _RoomForOthers:
         if problem.cluster.waiting_node is None:
             return Proposal((), ())
         groups = _groups(problem.cluster.snapshot)
-        staying = {
+        staying_pods = {
             PodIndex(index): _LENT_ALREADY if placed.node in problem.cluster.lent else _NOT_PREEMPTABLE
             for index, placed in enumerate(problem.cluster.pods)
             if placed.node in problem.cluster.lent or not is_preemptable(placed.pod, groups)
             if placed.node != problem.cluster.waiting_node
         }
         before = state.mark()
-        problem = problem.keeping(staying)
-        found = self.make_room.propose(problem, state)
+        problem = problem.keeping(staying_pods)
+        room_proposal = self.make_room.propose(problem, state)
         state.undo_to(before)
-        moved = replace(found, steps=_to_lent_nodes(state, found.steps))
+        moves_only = replace(room_proposal, steps=_to_lent_nodes(state, room_proposal.steps))
         if not self.evicts:
-            return moved
-        return with_evictions(problem, state, moved, _spare_by_job(problem))
+            return moves_only
+        return with_evictions(problem, state, moves_only, _spare_by_job(problem))
 
 
 def _spare_by_job(problem: Problem) -> dict[str, int]:
@@ -431,7 +439,7 @@ def _spare_by_job(problem: Problem) -> dict[str, int]:
 
 
 def _groups(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
-    return preemptable_groups(one.metadata for one in snapshot.pod_groups)
+    return preemptable_groups(pod_group.metadata for pod_group in snapshot.pod_groups)
 
 
 def _to_lent_nodes(state: State, steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -441,14 +449,17 @@ def _to_lent_nodes(state: State, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """
     lent = [node for node, is_open in state.cluster.lent.items() if is_open]
     moves = Counter(step.pod for step in steps)
-    before = state.mark()
+    steps_before = state.mark()
     for step in steps:
-        others = lent if moves[step.pod] == 1 else []
-        target = next((one for one in (*others, step.target) if state.refusal(step.pod, one) is None), None)
+        open_nodes = lent if moves[step.pod] == 1 else []
+        target = next(
+            (target_node for target_node in (*open_nodes, step.target) if state.refusal(step.pod, target_node) is None),
+            None,
+        )
         if target is None:
-            state.undo_to(before)
-            for one in steps:
-                state.move(one.pod, one.target)
+            state.undo_to(steps_before)
+            for planned_step in steps:
+                state.move(planned_step.pod, planned_step.target)
             break
         state.move(step.pod, target)
-    return state.steps[before:]
+    return state.steps[steps_before:]

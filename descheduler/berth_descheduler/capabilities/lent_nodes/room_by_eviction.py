@@ -26,12 +26,12 @@ def with_evictions(problem: Problem, state: State, moved: Proposal, spare: Mappi
     those that are added.
     """
     run = _Evictions(problem, moved, spare)
-    placed = tuple(run.place_all())
-    if not placed:
+    placements = tuple(run.place_all())
+    if not placements:
         return moved
     before, cluster = state.mark(), problem.cluster
     run.move_where_possible(state)
-    metas = [cluster.pods[pod].pod.metadata for pod, _ in placed]
+    metas = [cluster.pods[pod].pod.metadata for pod, _ in placements]
     served, names = {meta.uid for meta in metas}, {(meta.namespace, meta.name) for meta in metas}
     return replace(
         moved,
@@ -40,9 +40,11 @@ def with_evictions(problem: Problem, state: State, moved: Proposal, spare: Mappi
         reasons={**moved.reasons, **run.reasons},
         room=(
             *without_served(moved.room, served),
-            *(room_on(cluster.pods[p].pod, cluster.node_name(n)) for p, n in placed),
+            *(room_on(cluster.pods[pod].pod, cluster.node_name(node)) for pod, node in placements),
         ),
-        refused=tuple(one for one in moved.refused if one.node or (one.namespace, one.name) not in names),
+        refused=tuple(
+            refusal for refusal in moved.refused if refusal.node or (refusal.namespace, refusal.name) not in names
+        ),
         quality=None,
     )
 
@@ -75,8 +77,8 @@ class _Evictions:
             self._state.move(step.pod, step.target)
         uids = {cluster.pods[pod].pod.metadata.uid: pod for pod in self._waiting()}
         for room in self.moved.room:
-            for one, node in zip(room.pods, room.nodes, strict=False):
-                self._state.move(uids.pop(one.uid), cluster.node_numbers[node])
+            for waiting_pod, node in zip(room.pods, room.nodes, strict=False):
+                self._state.move(uids.pop(waiting_pod.uid), cluster.node_numbers[node])
         self._left = sorted(uids.values())
 
     def place_all(self) -> Iterator[Placed]:
@@ -85,23 +87,26 @@ class _Evictions:
         for pod in self._left:
             units[gang_of(self._pod(pod)) or pod].append(pod)
         for unit in sorted(units.values(), key=lambda pods: (-max(map(self._priority, pods)), pods)):
-            mark, gone, victims = self._state.mark(), self._gone.copy(), dict(self._victims)
-            placed = [(pod, node) for pod in unit if (node := self._place(pod)) is not None]
-            if len(placed) == len(unit):
-                yield from placed
+            mark, gone_before, victims_before = self._state.mark(), self._gone.copy(), dict(self._victims)
+            placements = [(pod, node) for pod in unit if (node := self._place(pod)) is not None]
+            if len(placements) == len(unit):
+                yield from placements
             else:
                 self._state.undo_to(mark)
-                self._gone, self._victims = gone, victims
+                self._gone, self._victims = gone_before, victims_before
 
     def move_where_possible(self, state: State) -> None:
         """Move the pods that go to nodes that take them, lent ones first, and evict the others."""
         cluster = self.problem.cluster
         sources = {cluster.pods[pod].node for pod in self._victims}
-        open_ = [node for node, takes in cluster.lent.items() if takes]
-        others = [*open_, *(node for node in self._nodes() if node not in cluster.lent and node not in sources)]
-        others.sort(key=lambda node: self.problem.target_ranks[node])
+        open_nodes = [node for node, takes in cluster.lent.items() if takes]
+        possible_nodes = [
+            *open_nodes,
+            *(node for node in self._nodes() if node not in cluster.lent and node not in sources),
+        ]
+        possible_nodes.sort(key=lambda node: self.problem.target_ranks[node])
         for pod, waiting in sorted(self._victims.items()):
-            target = next((node for node in others if self._state.refusal(pod, node) is None), None)
+            target = next((node for node in possible_nodes if self._state.refusal(pod, node) is None), None)
             if target is None or state.refusal(pod, target) is not None:
                 source = cluster.pods[pod].node
                 self.evictions.append(Step(pod, source, source))
@@ -115,19 +120,19 @@ class _Evictions:
         class_index = self.problem.cluster.pods[pod].class_index
         if class_index in self._hopeless:
             return None
-        best: tuple[int, int, int, NodeIndex, list[PodIndex]] | None = None
+        cheapest: tuple[int, int, int, NodeIndex, list[PodIndex]] | None = None
         for node in self._nodes():
             if self._state.node_fit.refusal(class_index, node) is not None:
                 continue
             victims = self._victims_on(node, pod)
             if victims is not None:
                 rank = self.problem.target_ranks[node]
-                found = (len(victims), sum(map(self._cost.weight, victims)), rank, node, victims)
-                best = found if best is None else min(best, found)
-        if best is None:
+                choice = (len(victims), sum(map(self._cost.weight, victims)), rank, node, victims)
+                cheapest = choice if cheapest is None else min(cheapest, choice)
+        if cheapest is None:
             self._hopeless.add(class_index)
             return None
-        *_, node, victims = best
+        *_, node, victims = cheapest
         for victim in victims:
             self._remove(victim)
             self._gone[job_of(self._pod(victim))] += 1
@@ -137,36 +142,36 @@ class _Evictions:
 
     def _victims_on(self, node: NodeIndex, pod: PodIndex) -> list[PodIndex] | None:
         """Return the pods that have to go from a node for a waiting one, None if that is not enough."""
-        mark, found = self._state.mark(), list[PodIndex]()
+        mark, victims = self._state.mark(), list[PodIndex]()
         jobs = self._gone.copy()
         refusal = self._state.refusal(pod, node)
         for victim in self._candidates(node, pod) if refusal is not None else ():
             job = job_of(self._pod(victim))
-            if len(self._victims) + len(found) >= self._most or jobs[job] >= self.spare.get(job, 0):
+            if len(self._victims) + len(victims) >= self._most or jobs[job] >= self.spare.get(job, 0):
                 continue
             jobs[job] += 1
-            found.append(victim)
+            victims.append(victim)
             self._remove(victim)
             refusal = self._state.refusal(pod, node)
             if refusal is None:
                 break
         self._state.undo_to(mark)
-        return found if refusal is None else None
+        return victims if refusal is None else None
 
     def _candidates(self, node: NodeIndex, pod: PodIndex) -> list[PodIndex]:
         """Return the pods on a node that may go for a waiting one, the cheapest first."""
         if node in self.problem.cluster.lent:
             return []
-        there = [
-            one
-            for one in self.problem.cluster.pods_on[node]
-            if one not in self._kept
-            and one not in self._victims
-            and one not in self._moved
-            and self._pod(one).controller is not None
-            and self._priority(one) <= self._priority(pod)
+        candidates = [
+            candidate
+            for candidate in self.problem.cluster.pods_on[node]
+            if candidate not in self._kept
+            and candidate not in self._victims
+            and candidate not in self._moved
+            and self._pod(candidate).controller is not None
+            and self._priority(candidate) <= self._priority(pod)
         ]
-        return self._cost.cheapest_first(there)
+        return self._cost.cheapest_first(candidates)
 
     def _remove(self, pod: PodIndex) -> None:
         waiting = self.problem.cluster.waiting_node

@@ -40,23 +40,28 @@ def _starvation_args(policy: DeschedulerPolicy) -> StarvingJobsArgs | None:
     """Return the arguments of `StarvingJobs`; None where it is not enabled or they cannot be read."""
     for profile in policy.spec.profiles:
         if STARVING_JOBS in profile.plugins.balance.enabled:
-            given = next((one.args for one in profile.plugin_config if one.name == STARVING_JOBS), {})
+            raw_args = next(
+                (plugin_config.args for plugin_config in profile.plugin_config if plugin_config.name == STARVING_JOBS),
+                {},
+            )
             with suppress(InputError):
-                return StarvingJobsArgs.parse(given)
+                return StarvingJobsArgs.parse(raw_args)
     return None
 
 
 def _unmet_limits(policies: Iterable[DeschedulerPolicy], state: ClusterState) -> Iterator[Violation]:
-    lease = next((one for one in state.leases if one.metadata.name == OPERATOR_LEASE), None)
+    lease = next((candidate for candidate in state.leases if candidate.metadata.name == OPERATOR_LEASE), None)
     limits = lease.metadata.annotations.get(FENCE_LIMITS_ANNOTATION, "") if lease is not None else ""
     nodes = len(state.nodes)
     for policy in policies:
         args = _starvation_args(policy)
-        wanted = args.most_fenced(nodes) if args is not None else 0
-        for of, text in zip(("a namespace", "all namespaces together"), limits.split(","), strict=False):
-            most = _most_fenced(text, nodes)
-            if most is not None and most < wanted:
-                detail = f"it keeps up to {wanted} of {nodes} nodes, and the operator fences {most} for {of}"
+        nodes_wanted = args.most_fenced(nodes) if args is not None else 0
+        for scope, text in zip(("a namespace", "all namespaces together"), limits.split(","), strict=False):
+            fence_limit = _most_fenced(text, nodes)
+            if fence_limit is not None and fence_limit < nodes_wanted:
+                detail = (
+                    f"it keeps up to {nodes_wanted} of {nodes} nodes, and the operator fences {fence_limit} for {scope}"
+                )
                 yield Violation(Invariant.STARVING_LIMIT, f"deschedulerpolicy {policy.metadata.name}", detail)
                 break
 
@@ -91,8 +96,8 @@ def _refused_jobs(client: KubeClient, state: ClusterState) -> Iterator[Violation
     """Yield the waiting pods of which an event says that nothing is reserved for their job, for a lasting reason."""
     waiting = {pod.metadata.uid: pod for pod in state.pods if pod.status.phase == "Pending" and not pod.spec.node_name}
     events = client.list(EVENTS, field_selector=_NOTHING_RESERVED).items
-    by_time = sorted(events, key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
-    last = {event["involvedObject"].get("uid") or "": event for event in by_time}
-    for uid, event in last.items():
+    by_time = sorted(events, key=lambda raw_event: raw_event.get("lastTimestamp") or raw_event.get("eventTime") or "")
+    last_event_of_pod = {event["involvedObject"].get("uid") or "": event for event in by_time}
+    for uid, event in last_event_of_pod.items():
         if uid in waiting and event.get("type") == "Warning":
             yield Violation(Invariant.STARVES_FOR_GOOD, f"pod {waiting[uid].key}", event.get("message") or "")

@@ -95,16 +95,16 @@ class KeptNodes:
         if not is_used and plans == self._seen_plans:
             return
         self._seen_plans = plans
-        raw = self._client.list(RESERVATIONS, label_selector=STARVING_JOB_LABEL).items
-        found = [Reservation.read(one) for one in raw]
-        self._known_left = bool(found)
+        raw_reservations = self._client.list(RESERVATIONS, label_selector=STARVING_JOB_LABEL).items
+        reservations = [Reservation.read(raw_reservation) for raw_reservation in raw_reservations]
+        self._known_left = bool(reservations)
         self._show_kept_nodes(0)
-        if not found:
+        if not reservations:
             self._passes, self._told = {}, frozenset()
             return
         snapshot = self._picture.snapshot()
         self._show_kept_nodes(len(standing_fences(snapshot)))
-        self._release(found, snapshot, policies)
+        self._release(reservations, snapshot, policies)
         self._tell(snapshot)
 
     # --- Reservations -------------------------------------------------------------------------------------------------
@@ -112,18 +112,24 @@ class KeptNodes:
     def _release(self, found: Iterable[Reservation], snapshot: Snapshot, policies: Mapping[str, KnownPolicy]) -> None:
         jobs = find_pending_jobs(snapshot, on_their_way=True)
         counts: dict[str, int] = {}
-        for one in found:
-            uid = one.metadata.uid
-            if one.metadata.deletion_timestamp is not None:
+        for reservation in found:
+            uid = reservation.metadata.uid
+            if reservation.metadata.deletion_timestamp is not None:
                 continue
-            if one.phase is ReservationPhase.FAILED and one.status.state and one.status.state.reason in _TRIED_AGAIN:
-                self._delete(one, f"it failed ({one.status.state.reason}), and the next run tries again")
-            elif one.is_live and (why := _why_switched_off(one, policies)):
-                self._delete(one, why)
-            elif one.is_live and (need := slots_needed(one, snapshot, jobs)) != SlotNeed():
+            if (
+                reservation.phase is ReservationPhase.FAILED
+                and reservation.status.state
+                and reservation.status.state.reason in _TRIED_AGAIN
+            ):
+                self._delete(
+                    reservation, f"it failed ({reservation.status.state.reason}), and the next run tries again"
+                )
+            elif reservation.is_live and (why_off := _why_switched_off(reservation, policies)):
+                self._delete(reservation, why_off)
+            elif reservation.is_live and (need := slots_needed(reservation, snapshot, jobs)) != SlotNeed():
                 counts[uid] = self._passes.get(uid, 0) + 1
                 if counts[uid] >= _PASSES:
-                    self._adapt(one, need)
+                    self._adapt(reservation, need)
         self._passes = counts
 
     def _adapt(self, reservation: Reservation, need: SlotNeed) -> None:
@@ -161,8 +167,10 @@ class KeptNodes:
     def _tell(self, snapshot: Snapshot) -> None:
         """Record an event on the pods that a fence keeps off, once for each pod and node."""
         kept_off = pods_kept_off(snapshot)
-        new = [(pod, node) for pod, node in kept_off if (pod.metadata.uid, node) not in self._told][:_MOST_EVENTS]
-        for pod, node in new:
+        new_events = [(pod, node) for pod, node in kept_off if (pod.metadata.uid, node) not in self._told][
+            :_MOST_EVENTS
+        ]
+        for pod, node in new_events:
             text = f"node(s) resource was(were) reserved: {node} is kept for a starving job"
             record_event(
                 self._client,
@@ -173,8 +181,8 @@ class KeptNodes:
                 clock=self._clock,
             )
         waiting = {pod.metadata.uid for pod, _ in kept_off}
-        told = {(pod.metadata.uid, node) for pod, node in new}
-        self._told = frozenset(told | {one for one in self._told if one[0] in waiting})
+        newly_told = {(pod.metadata.uid, node) for pod, node in new_events}
+        self._told = frozenset(newly_told | {pod_and_node for pod_and_node in self._told if pod_and_node[0] in waiting})
 
 
 def _why_switched_off(reservation: Reservation, policies: Mapping[str, KnownPolicy]) -> str:

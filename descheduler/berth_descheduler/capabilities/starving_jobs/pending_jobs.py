@@ -101,10 +101,10 @@ class PendingJob:
 
     def lacks_pods(self) -> Refusal | None:
         """Return why the job waits for pods rather than for capacity."""
-        there = self.placed + len(self.missing)
-        if there >= self.minimum:
+        known_pods = self.placed + len(self.missing)
+        if known_pods >= self.minimum:
             return None
-        return Refusal(RefusalReason.TOO_FEW_PODS, f"it has {there} of the {self.minimum} pods that it needs")
+        return Refusal(RefusalReason.TOO_FEW_PODS, f"it has {known_pods} of the {self.minimum} pods that it needs")
 
 
 def order_of(job: PendingJob) -> tuple[int, bool, datetime | str, str]:
@@ -143,12 +143,16 @@ def find_pending_jobs(snapshot: Snapshot, *, on_their_way: bool = False) -> tupl
         if key not in members:
             members[key] = directory.describe(key, pod)
         _add(members[key], pod)
-    live = [one for one in snapshot.reservations if one.is_live]
+    live_reservations = [any_reservation for any_reservation in snapshot.reservations if any_reservation.is_live]
     by_namespace: defaultdict[str, list[Reservation]] = defaultdict(list)
-    for one in live:
-        by_namespace[one.metadata.namespace].append(one)
-    found = (one for one in members.values() if one.waiting or on_their_way)
-    return tuple(sorted((_job(one, by_namespace[one.reference.namespace]) for one in found), key=order_of))
+    for reservation in live_reservations:
+        by_namespace[reservation.metadata.namespace].append(reservation)
+    pending = (job_members for job_members in members.values() if job_members.waiting or on_their_way)
+    return tuple(
+        sorted(
+            (_job(job_members, by_namespace[job_members.reference.namespace]) for job_members in pending), key=order_of
+        )
+    )
 
 
 def _add(job: _Members, pod: Pod) -> None:
@@ -174,19 +178,19 @@ def _has_place(pod: Pod) -> bool:
 
 def _job(members: _Members, reservations: Sequence[Reservation]) -> PendingJob:
     waiting = tuple(sorted(members.waiting, key=lambda pod: (-(pod.spec.priority or 0), _created(pod), pod.key)))
-    placed = members.placed[""]
-    minimum = placed + len(waiting) if members.minimum is None else members.minimum
+    placed_count = members.placed[""]
+    minimum = placed_count + len(waiting) if members.minimum is None else members.minimum
     missing = _missing(members, waiting, minimum)
     reference = members.reference
-    first = min(map(_created, waiting), default="")
-    since = max((text for text in (first, members.created) if text), default=None)
+    first_created = min(map(_created, waiting), default="")
+    since = max((text for text in (first_created, members.created) if text), default=None)
     return PendingJob(
         reference=reference,
         uid=job_uid(reference),
         priority=max((pod.spec.priority or 0 for pod in waiting), default=0),
         since=parse_timestamp(since) if since else None,
         minimum=minimum,
-        placed=placed,
+        placed=placed_count,
         reserved=_reserved(job_uid(reference), waiting, reservations),
         waiting=waiting,
         missing=missing,
@@ -198,27 +202,27 @@ def _job(members: _Members, reservations: Sequence[Reservation]) -> PendingJob:
 
 def _missing(members: _Members, waiting: Sequence[Pod], minimum: int) -> tuple[Pod, ...]:
     """Return the pods to place: first what each task needs, then as many of any task as the job does."""
-    chosen: dict[str, Pod] = {}
+    chosen_pods: dict[str, Pod] = {}
     for task, needed in members.of_task.items():
-        lacking = max(0, needed - members.placed[task])
+        pods_lacking = max(0, needed - members.placed[task])
         of_task = [pod for pod in waiting if pod.metadata.annotations.get(VOLCANO_TASK_ANNOTATION, "") == task]
-        chosen |= {pod.key: pod for pod in of_task[:lacking]}
+        chosen_pods |= {pod.key: pod for pod in of_task[:pods_lacking]}
     for pod in waiting:
-        if len(chosen) >= minimum - members.placed[""]:
+        if len(chosen_pods) >= minimum - members.placed[""]:
             break
-        chosen.setdefault(pod.key, pod)
-    return tuple(pod for pod in waiting if pod.key in chosen)
+        chosen_pods.setdefault(pod.key, pod)
+    return tuple(pod for pod in waiting if pod.key in chosen_pods)
 
 
 def _reserved(uid: str, waiting: Sequence[Pod], reservations: Iterable[Reservation]) -> int:
     """Return how many slots of live Reservations the waiting pods may still take."""
-    found = 0
-    for one in reservations:
-        if one.metadata.labels.get(STARVING_JOB_LABEL, uid) != uid:
+    open_slots = 0
+    for reservation in reservations:
+        if reservation.metadata.labels.get(STARVING_JOB_LABEL, uid) != uid:
             continue
-        if any(owner_matches(owner, pod) for owner in one.spec.owners for pod in waiting):
-            found += one.spec.replicas - sum(slot.state in _OVER for slot in one.status.slots)
-    return found
+        if any(owner_matches(owner, pod) for owner in reservation.spec.owners for pod in waiting):
+            open_slots += reservation.spec.replicas - sum(slot.state in _OVER for slot in reservation.status.slots)
+    return open_slots
 
 
 def _created(pod: Pod) -> str:
@@ -230,18 +234,23 @@ class _Directory:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._gangs = Gangs(snapshot)
-        self._volcano_jobs = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.volcano_jobs}
-        self._groups = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.pod_groups}
-        self._workloads = {one.metadata.uid: one for one in snapshot.workloads}
+        self._volcano_jobs = {
+            (volcano_job.metadata.namespace, volcano_job.metadata.name): volcano_job
+            for volcano_job in snapshot.volcano_jobs
+        }
+        self._groups = {
+            (pod_group.metadata.namespace, pod_group.metadata.name): pod_group for pod_group in snapshot.pod_groups
+        }
+        self._workloads = {workload.metadata.uid: workload for workload in snapshot.workloads}
 
     def key_of(self, pod: Pod) -> object:
         """Return what the pods of one job share: the gang, the controller's uid, or the pod's own name."""
         gangs = gangs_of(pod)
         if gangs:
             return next((gang for gang in gangs if self._gangs.minimum(gang) is not None), gangs[0])
-        named = gang_of(pod)
-        if named is not None:
-            return Gang(GangKind.POD_GROUP, *named)
+        group_name = gang_of(pod)
+        if group_name is not None:
+            return Gang(GangKind.POD_GROUP, *group_name)
         controller = pod.controller
         return (pod.metadata.namespace, controller.uid or controller.name) if controller else pod.key
 
@@ -253,7 +262,7 @@ class _Directory:
         if controller is None:
             reference = ObjectReference.of("v1", "Pod", pod.metadata)
             return _Members(reference, pod.metadata.creation_timestamp, 1)
-        known = self._workloads.get(controller.uid)
+        workload = self._workloads.get(controller.uid)
         reference = ObjectReference(
             api_version=controller.api_version,
             kind=controller.kind,
@@ -261,7 +270,7 @@ class _Directory:
             name=controller.name,
             uid=controller.uid,
         )
-        return _Members(reference, known.metadata.creation_timestamp if known else None, 1)
+        return _Members(reference, workload.metadata.creation_timestamp if workload else None, 1)
 
     def _describe_gang(self, gang: Gang) -> _Members:
         needs = self._gangs.minimum(gang)
@@ -273,13 +282,13 @@ class _Directory:
     def _reference(self, gang: Gang) -> tuple[ObjectReference, str | None]:
         key = gang.namespace, gang.name
         if gang.kind is GangKind.VOLCANO_JOB and (job := self._volcano_jobs.get(key)) is not None:
-            found, api_version, kind = job.metadata, VOLCANO_JOB_API_VERSION, VOLCANO_JOB_KIND
+            metadata, api_version, kind = job.metadata, VOLCANO_JOB_API_VERSION, VOLCANO_JOB_KIND
         elif gang.kind in {GangKind.POD_GROUP, GangKind.VOLCANO_POD_GROUP} and (group := self._groups.get(key)):
-            found, api_version, kind = group.metadata, group.api_version, group.kind
+            metadata, api_version, kind = group.metadata, group.api_version, group.kind
         else:
             name = "/".join(filter(None, (gang.name, gang.group, gang.replica)))
             return ObjectReference(kind=POD_GROUP_KIND, namespace=gang.namespace, name=name), None
-        return ObjectReference.of(api_version, kind, found), found.creation_timestamp
+        return ObjectReference.of(api_version, kind, metadata), metadata.creation_timestamp
 
 
 # --- what may be reserved --------------------------------------------------------------------------------------------
@@ -345,40 +354,47 @@ def slots_needed(reservation: Reservation, snapshot: Snapshot, jobs: Iterable[Pe
     states = Counter(slot.state for slot in reservation.status.slots)
     if states[SlotState.HANDING_OVER]:
         return SlotNeed()
-    coming = [pod for pod in snapshot.pods if is_coming(pod) and _is_sent_to(reservation, pod)]
-    job = next((one for one in jobs if one.uid == reservation.metadata.labels.get(STARVING_JOB_LABEL)), None)
-    if job is None or (job.is_ready and not coming):
-        return SlotNeed() if coming else SlotNeed("the job is gone, runs, or has no pod that waits")
-    needed = max(len(job.missing), job.minimum - job.placed) + len(coming)
-    left = reservation.spec.replicas - sum(states[one] for one in _OVER)
-    wanted = states[SlotState.TAKEN] + needed
-    if needed > left or wanted > reservation.spec.wanted:
-        if coming:
+    coming_pods = [pod for pod in snapshot.pods if is_coming(pod) and _is_sent_to(reservation, pod)]
+    job = next(
+        (pending_job for pending_job in jobs if pending_job.uid == reservation.metadata.labels.get(STARVING_JOB_LABEL)),
+        None,
+    )
+    if job is None or (job.is_ready and not coming_pods):
+        return SlotNeed() if coming_pods else SlotNeed("the job is gone, runs, or has no pod that waits")
+    needed = max(len(job.missing), job.minimum - job.placed) + len(coming_pods)
+    slots_left = reservation.spec.replicas - sum(states[over_state] for over_state in _OVER)
+    slots_wanted = states[SlotState.TAKEN] + needed
+    if needed > slots_left or slots_wanted > reservation.spec.wanted:
+        if coming_pods:
             return SlotNeed()
-    elif wanted == reservation.spec.wanted:
-        return SlotNeed("" if coming else _why_in_vain(reservation, job, snapshot, jobs))
-    elif _may_want_fewer(reservation, (*coming, *job.missing)):
-        return SlotNeed(wanted=wanted)
-    return SlotNeed(f"the job needs {needed} slots by now, and {left} are kept for it")
+    elif slots_wanted == reservation.spec.wanted:
+        return SlotNeed("" if coming_pods else _why_in_vain(reservation, job, snapshot, jobs))
+    elif _may_want_fewer(reservation, (*coming_pods, *job.missing)):
+        return SlotNeed(wanted=slots_wanted)
+    return SlotNeed(f"the job needs {needed} slots by now, and {slots_left} are kept for it")
 
 
 def _why_in_vain(reservation: Reservation, job: PendingJob, snapshot: Snapshot, jobs: Iterable[PendingJob]) -> str:
     """Return which node cannot hold a slot before another gang has its other pods, for which nothing is kept."""
-    stuck = [one for one in jobs if one is not job and not one.is_ready and not one.is_condition_ready]
-    gang_of_pod = {uid: one.name for one in stuck for uid in one.placed_uids}
+    stuck = [
+        other_job
+        for other_job in jobs
+        if other_job is not job and not other_job.is_ready and not other_job.is_condition_ready
+    ]
+    gang_of_pod = {uid: stuck_job.name for stuck_job in stuck for uid in stuck_job.placed_uids}
     waiting = [slot for slot in reservation.status.slots if slot.state is SlotState.PENDING and slot.node]
     specs = {task.name: task.template.spec for task in reservation.spec.tasks}
     for slot in waiting if gang_of_pod else ():
-        there = [pod for pod in snapshot.pods if pod.spec.node_name == slot.node and pod.metadata.uid in gang_of_pod]
+        users = [pod for pod in snapshot.pods if pod.spec.node_name == slot.node and pod.metadata.uid in gang_of_pod]
         try:
-            taken = ResourceAmounts.total(readable_requests(pod) for pod in there)
+            taken_amounts = ResourceAmounts.total(readable_requests(pod) for pod in users)
             allocatable = ResourceAmounts.from_quantities(snapshot.nodes_by_name[slot.node].status.allocatable)
-            is_in_vain = not effective_requests(specs[slot.task]).fits_within(allocatable.minus(taken))
+            is_in_vain = not effective_requests(specs[slot.task]).fits_within(allocatable.minus(taken_amounts))
         except (InputError, KeyError):
             continue
-        if there and is_in_vain:
+        if users and is_in_vain:
             return (
-                f"{slot.node} is in use by pods of {gang_of_pod[there[0].metadata.uid]}, which waits for others itself"
+                f"{slot.node} is in use by pods of {gang_of_pod[users[0].metadata.uid]}, which waits for others itself"
             )
     return ""
 
@@ -393,14 +409,18 @@ def _may_want_fewer(reservation: Reservation, pods: Sequence[Pod]) -> bool:
     spec = reservation.spec
     if not spec.all_or_nothing:
         return False
-    over = Counter(slot.task for slot in reservation.status.slots if slot.state in _OVER)
-    free = {task.name: task.replicas - over[task.name] for task in spec.tasks}
+    slots_over = Counter(slot.task for slot in reservation.status.slots if slot.state in _OVER)
+    slots_free = {task.name: task.replicas - slots_over[task.name] for task in spec.tasks}
     for pod in pods:
-        fitting = (one for one in spec.tasks if free[one.name] > 0 and _fits(one, pod, spec.scheduler_name))
+        fitting = (
+            reserved_task
+            for reserved_task in spec.tasks
+            if slots_free[reserved_task.name] > 0 and _fits(reserved_task, pod, spec.scheduler_name)
+        )
         task = next(fitting, None)
         if task is None:
             return False
-        free[task.name] -= 1
+        slots_free[task.name] -= 1
     return True
 
 
@@ -417,7 +437,9 @@ def pods_kept_off(snapshot: Snapshot) -> tuple[tuple[Pod, str], ...]:
     Leaves out pods that the fences let in, and those for which something is kept or that are on their way to a place.
     """
     fenced = standing_fences(snapshot)
-    owners = [owner for one in snapshot.reservations if one.is_live for owner in one.spec.owners]
+    owners = [
+        owner for reservation in snapshot.reservations if reservation.is_live for owner in reservation.spec.owners
+    ]
     vain = (pod for pod in snapshot.pods if _waits_in_vain(pod) and not odd_requests(pod))
     waiting = [
         pod for pod in vain if not is_best_effort(pod.spec) and not any(owner_matches(owner, pod) for owner in owners)
@@ -425,18 +447,27 @@ def pods_kept_off(snapshot: Snapshot) -> tuple[tuple[Pod, str], ...]:
     if not fenced or not waiting:
         return ()
     opened = without_fences(snapshot)
-    here = tuple(pod for pod in opened.pods if pod.spec.node_name or PLACEHOLDER_LABEL not in pod.metadata.labels)
-    cluster = Cluster.from_snapshot(replace(opened, pods=here, reservations=()), waiting)
+    pods_to_keep = tuple(
+        pod for pod in opened.pods if pod.spec.node_name or PLACEHOLDER_LABEL not in pod.metadata.labels
+    )
+    cluster = Cluster.from_snapshot(replace(opened, pods=pods_to_keep, reservations=()), waiting)
     state = State(cluster)
     nodes = [cluster.node_numbers[name] for name in sorted(fenced) if name in cluster.node_numbers]
-    found = []
+    kept_off = []
     for pod in waiting:
         index = pod_index(cluster, pod)
-        fits = cluster.pods[index].class_index
-        node = next((one for one in nodes if state.fits(fits, one) and state.refusal(index, one) is None), None)
+        class_index = cluster.pods[index].class_index
+        node = next(
+            (
+                node_index
+                for node_index in nodes
+                if state.fits(class_index, node_index) and state.refusal(index, node_index) is None
+            ),
+            None,
+        )
         if node is not None:
-            found.append((pod, cluster.node_name(node)))
-    return tuple(found)
+            kept_off.append((pod, cluster.node_name(node)))
+    return tuple(kept_off)
 
 
 def _waits_in_vain(pod: Pod) -> bool:

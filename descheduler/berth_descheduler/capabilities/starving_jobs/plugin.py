@@ -95,32 +95,32 @@ class StarvingJobsArgs:
 
 
 def _percentage(raw: Mapping[str, Any], name: str, default: Fraction) -> Fraction:
-    found = parse_percentage(name, raw[name]) if name in raw else default
-    if not found:
+    percentage = parse_percentage(name, raw[name]) if name in raw else default
+    if not percentage:
         raise InputError(name, raw[name], "a percentage above 0, at most 100")
-    return found
+    return percentage
 
 
 def _duration(raw: Mapping[str, Any], name: str, default: timedelta, least: timedelta) -> timedelta:
-    given = raw.get(name)
-    if given is None:
+    raw_duration = raw.get(name)
+    if raw_duration is None:
         return default
-    if isinstance(given, bool) or not isinstance(given, int | str):
-        raise InputError(name, given, _DURATION)
+    if isinstance(raw_duration, bool) or not isinstance(raw_duration, int | str):
+        raise InputError(name, raw_duration, _DURATION)
     try:
-        found = timedelta(seconds=given) if isinstance(given, int) else parse_duration(given)
+        duration = timedelta(seconds=raw_duration) if isinstance(raw_duration, int) else parse_duration(raw_duration)
     except (InputError, OverflowError) as error:
-        raise InputError(name, given, _DURATION) from error
-    if not least <= found <= _LONGEST:
-        raise InputError(name, given, f"{_DURATION}, at least {format_duration(least)}")
-    return found
+        raise InputError(name, raw_duration, _DURATION) from error
+    if not least <= duration <= _LONGEST:
+        raise InputError(name, raw_duration, f"{_DURATION}, at least {format_duration(least)}")
+    return duration
 
 
 def _moves(raw: object) -> Moves:
     try:
         return Moves(str(raw))
     except ValueError as error:
-        raise InputError("moves", raw, f"one of {', '.join(one.value for one in Moves)}") from error
+        raise InputError("moves", raw, f"one of {', '.join(choice.value for choice in Moves)}") from error
 
 
 _LISTED_ROOMS: Final = 3
@@ -140,10 +140,10 @@ class StarvingJobsGoal(MakeRoomGoal):
             parts.append(f"Nodes are kept for {first_few(kept, _LISTED_ROOMS)} until pods there have ended.")
         reasons = Counter(refused.reason.value for refused in plan.refused)
         if reasons:
-            listed = ", ".join(f"{reason} {number}" for reason, number in sorted(reasons.items()))
+            reasons_counted = ", ".join(f"{reason} {number}" for reason, number in sorted(reasons.items()))
             total = reasons.total()
             starve = "starves" if total == 1 else "starve"
-            parts.append(f"Nothing is reserved for {count(total, 'job')} that {starve} ({listed}).")
+            parts.append(f"Nothing is reserved for {count(total, 'job')} that {starve} ({reasons_counted}).")
         return " ".join(parts) or "No job starves."
 
 

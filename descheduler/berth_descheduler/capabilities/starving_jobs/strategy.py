@@ -109,23 +109,27 @@ class StarvingJobsStrategy:
             raise InputError("now", None, "the time of the plan, from which jobs have waited")
         snapshot = problem.cluster.snapshot
         jobs = _readable(find_pending_jobs(snapshot))
-        allowed = self._rules.namespaces.allows
-        starving = [job for job in jobs if allowed(job.reference.namespace) and job.starves(now, self._rules.threshold)]
+        is_allowed = self._rules.namespaces.allows
+        starving = [
+            job for job in jobs if is_allowed(job.reference.namespace) and job.starves(now, self._rules.threshold)
+        ]
         if not starving:
             return Proposal((), (), starving={"Waits": 0, "RoomMade": 0})
-        able, refused = _sort_out(snapshot, jobs, starving)
-        made = self._moves(problem, state, able)
-        served = {pod.uid for room in made.room for pod in room.pods[: room.fitted]}
+        able, refusals = _sort_out(snapshot, jobs, starving)
+        move_proposal = self._moves(problem, state, able)
+        served = {pod.uid for room in move_proposal.room for pod in room.pods[: room.fitted]}
         waiting = [job for job in able if not served.issuperset(pod.metadata.uid for pod in job.missing)]
-        moved = {problem.cluster.node_name(node) for step in made.steps for node in (step.source, step.target)}
-        closed = moved.union(*(room.nodes for room in made.room))
-        waits, unserved = self._choose_nodes(problem, waiting, closed)
-        rooms = tuple(room for room in made.room if room.fitted)
-        left_out = (*refused, *unserved)
-        outcomes = Counter(one.reason.value for one in left_out)
-        done = {"Waits": len(waits), "RoomMade": len(able) - len(waiting), **outcomes}
-        quality = made.quality if rooms else None
-        return Proposal(made.steps, left_out, quality, rooms, waits=waits, starving=done)
+        moved_nodes = {
+            problem.cluster.node_name(node) for step in move_proposal.steps for node in (step.source, step.target)
+        }
+        closed_nodes = moved_nodes.union(*(room.nodes for room in move_proposal.room))
+        waits, unserved = self._choose_nodes(problem, waiting, closed_nodes)
+        rooms = tuple(room for room in move_proposal.room if room.fitted)
+        left_out = (*refusals, *unserved)
+        outcomes = Counter(refusal.reason.value for refusal in left_out)
+        outcome_counts = {"Waits": len(waits), "RoomMade": len(able) - len(waiting), **outcomes}
+        quality = move_proposal.quality if rooms else None
+        return Proposal(move_proposal.steps, left_out, quality, rooms, waits=waits, starving=outcome_counts)
 
     def _moves(self, problem: Problem, state: State, jobs: Sequence[PendingJob]) -> Proposal:
         """Return what moves can do for the jobs, and make these moves in the state."""
@@ -139,13 +143,13 @@ class StarvingJobsStrategy:
         }
         strategy = self._make_room(lambda pod: gangs.get(pod.key))
         pods = [pod for job in jobs for pod in job.missing]
-        asked = Problem.to_review(problem.cluster.snapshot, problem.settings, pods).keeping(problem.kept)
-        asked = asked.wishing(problem.wishes)
-        found = strategy.propose(asked, State(asked.cluster, strategy.possible_sources(asked)))
+        review = Problem.to_review(problem.cluster.snapshot, problem.settings, pods).keeping(problem.kept)
+        review = review.wishing(problem.wishes)
+        proposal = strategy.propose(review, State(review.cluster, strategy.possible_sources(review)))
         # The pods that have a node have the same numbers in both clusters: only those that wait differ.
-        for step in found.steps:
+        for step in proposal.steps:
             state.move(step.pod, step.target)
-        return found
+        return proposal
 
     def _choose_nodes(
         self, problem: Problem, jobs: Sequence[PendingJob], closed: set[str]
@@ -156,20 +160,20 @@ class StarvingJobsStrategy:
         """
         if not jobs:
             return (), ()
-        rooms, refused, first = [], [], ""
+        rooms, refusals, first_job = [], [], ""
         choice = NodeChoice(problem, jobs, closed, self._rules)
         for job in jobs:
-            if first:
-                refused.append(_refuse(job, Refusal(RefusalReason.BEHIND_ANOTHER_JOB, f"{first} waits for nodes")))
+            if first_job:
+                refusals.append(_refuse(job, Refusal(RefusalReason.BEHIND_ANOTHER_JOB, f"{first_job} waits for nodes")))
                 continue
-            found = choice.choose(job)
-            if isinstance(found, Refusal):
-                refused.append(_refuse(job, found))
-                if found.reason is RefusalReason.RESERVED_NODE_PERCENT and choice.could_later(job):
-                    first = job.name
+            slots = choice.choose(job)
+            if isinstance(slots, Refusal):
+                refusals.append(_refuse(job, slots))
+                if slots.reason is RefusalReason.RESERVED_NODE_PERCENT and choice.could_later(job):
+                    first_job = job.name
             else:
-                rooms.append(self._room(job, found))
-        return tuple(rooms), tuple(refused)
+                rooms.append(self._room(job, slots))
+        return tuple(rooms), tuple(refusals)
 
     def _room(self, job: PendingJob, slots: tuple[RoomSlot, ...]) -> Room:
         return Room(
@@ -193,8 +197,8 @@ def _readable(jobs: Sequence[PendingJob]) -> tuple[PendingJob, ...]:
 
 def _refuse(job: PendingJob, refusal: Refusal) -> Refused:
     text = f"{job.reference.kind} {job.name} starves, and nothing is reserved for it: {refusal.message}"
-    found = Refusal(refusal.reason, text, constraint=refusal.constraint, resource=refusal.resource)
-    return Refused.of_pod("", job.reference.namespace, job.missing[0].metadata.name, found)
+    job_refusal = Refusal(refusal.reason, text, constraint=refusal.constraint, resource=refusal.resource)
+    return Refused.of_pod("", job.reference.namespace, job.missing[0].metadata.name, job_refusal)
 
 
 def _sort_out(
@@ -210,9 +214,11 @@ def _sort_out(
             placeable[job.uid] = job.lacks_pods() is None and placement.fits(job)
         return placeable[job.uid]
 
-    able, refused = [], []
+    able, refusals = [], []
     for job in starving:
-        higher = next((one for one in jobs if one.priority > job.priority and fits(one)), None)
+        higher = next(
+            (higher_job for higher_job in jobs if higher_job.priority > job.priority and fits(higher_job)), None
+        )
         refusal = job.lacks_pods() or _why_gave_up(snapshot, job) or _why_unfit_for_one(job)
         if refusal is None and fits(job):
             refusal = Refusal(RefusalReason.FITS_NOW, "its pods fit as the cluster is, so its scheduler can place them")
@@ -222,18 +228,20 @@ def _sort_out(
         if refusal is None:
             able.append(job)
         else:
-            refused.append(_refuse(job, refusal))
-    return tuple(able), tuple(refused)
+            refusals.append(_refuse(job, refusal))
+    return tuple(able), tuple(refusals)
 
 
 def _why_gave_up(snapshot: Snapshot, job: PendingJob) -> Refusal | None:
     """Return how the last Reservation for a job ended, as long as it is there: others have their turn first."""
-    last = reservation_for(job.uid, job.reference.namespace, snapshot.reservations)
-    if last is None or last.is_live:
+    last_reservation = reservation_for(job.uid, job.reference.namespace, snapshot.reservations)
+    if last_reservation is None or last_reservation.is_live:
         return None
-    state = last.status.state
-    how = ": ".join(filter(None, (state.reason, state.message))) if state else "it is being deleted"
-    return Refusal(RefusalReason.GAVE_UP, f"its Reservation {last.key} ended ({how}) and has not been deleted yet")
+    state = last_reservation.status.state
+    ending = ": ".join(filter(None, (state.reason, state.message))) if state else "it is being deleted"
+    return Refusal(
+        RefusalReason.GAVE_UP, f"its Reservation {last_reservation.key} ended ({ending}) and has not been deleted yet"
+    )
 
 
 def _why_unfit_for_one(job: PendingJob) -> Refusal | None:
@@ -258,27 +266,34 @@ class NodeChoice:
     def __init__(self, problem: Problem, jobs: Sequence[PendingJob], closed: set[str], rules: StarvationRules) -> None:
         snapshot = without_fences(problem.cluster.snapshot)
         pods = [pod for job in jobs for pod in job.missing]
-        asked = Problem.to_review(snapshot, problem.settings, pods).wishing(problem.wishes)
-        self._cluster, self._target_ranks = asked.cluster, asked.target_ranks
+        review = Problem.to_review(snapshot, problem.settings, pods).wishing(problem.wishes)
+        self._cluster, self._target_ranks = review.cluster, review.target_ranks
         self._state = State(self._cluster)
         self._most = most_fenced_nodes(rules.node_percent, len(snapshot.nodes))
         self._most_of_namespace = most_fenced_nodes(rules.namespace_percent, len(snapshot.nodes))
         self._fenced = set(fenced_nodes(snapshot.reservations))
         self._fenced_for = {
-            one: set(fenced_nodes(r for r in snapshot.reservations if r.metadata.namespace == one))
-            for one in {job.reference.namespace for job in jobs}
+            namespace: set(
+                fenced_nodes(
+                    reservation for reservation in snapshot.reservations if reservation.metadata.namespace == namespace
+                )
+            )
+            for namespace in {job.reference.namespace for job in jobs}
         }
         """By namespace: the nodes that its Reservations fence."""
         self._closed = {self._cluster.node_numbers[name] for name in closed if name in self._cluster.node_numbers}
         self._end_of = PodEnds(snapshot.pod_groups).of
         self._stuck = frozenset(
-            uid for one in find_pending_jobs(snapshot) if not one.is_ready for uid in one.placed_uids
+            uid
+            for pending_job in find_pending_jobs(snapshot)
+            if not pending_job.is_ready
+            for uid in pending_job.placed_uids
         )
         """Pods of gangs that wait for the rest of their pods: they end no sooner than these come."""
         self._nodes = [NodeIndex(node) for node in range(len(snapshot.nodes))]
         self._fence_slots = [0] * self._cluster.columns
         self._fence_slots[self._cluster.column[PODS]] = _SLOTS_OF_A_FENCE
-        self._beside = [self._left(node, lambda one: not self._stays(one)) for node in self._nodes]
+        self._beside = [self._left(node, lambda placed_pod: not self._stays(placed_pod)) for node in self._nodes]
         """Per node what its allocatable amounts leave beside pods that stay and what is promised."""
         self._coming = [self._left(node, self._ends) for node in self._nodes]
         """The same with only what is free by itself: pods that never end count as staying."""
@@ -288,19 +303,19 @@ class NodeChoice:
         """Return a place for every missing pod of a job, or why there is none for all of them."""
         for rank in (self._rank, self._capacity_rank):
             mark = self._state.mark()
-            taken: dict[PodIndex, NodeIndex] = {}
+            taken_nodes: dict[PodIndex, NodeIndex] = {}
             for pod in self._larger_first(job):
-                node = self._best(pod, rank, set(taken.values()), self._fenced_for[job.reference.namespace])
+                node = self._best(pod, rank, set(taken_nodes.values()), self._fenced_for[job.reference.namespace])
                 if node is None:
                     break
                 self._take(pod, node, 1)
-                taken[pod] = node
-            if len(taken) == len(job.missing):
-                names = {self._cluster.node_name(node) for node in taken.values()}
+                taken_nodes[pod] = node
+            if len(taken_nodes) == len(job.missing):
+                names = {self._cluster.node_name(node) for node in taken_nodes.values()}
                 self._fenced |= names
                 self._fenced_for[job.reference.namespace] |= names
-                return tuple(self._slot(pod, taken[pod_index(self._cluster, pod)]) for pod in job.missing)
-            for pod, node in taken.items():
+                return tuple(self._slot(pod, taken_nodes[pod_index(self._cluster, pod)]) for pod in job.missing)
+            for pod, node in taken_nodes.items():
                 self._give_back(pod, node)
             self._state.undo_to(mark)
         return self._why_none(job)
@@ -310,32 +325,39 @@ class NodeChoice:
 
         Where a namespace may have fewer nodes than all together, others need not wait for what it has.
         """
-        before, mark, own = self._fenced, self._state.mark(), self._fenced_for[job.reference.namespace]
+        fenced_before, mark, fenced_for_namespace = (
+            self._fenced,
+            self._state.mark(),
+            self._fenced_for[job.reference.namespace],
+        )
         is_shared = self._most_of_namespace < self._most
-        self._fenced, self._fenced_for[job.reference.namespace] = set(), set(own) if is_shared else set()
+        self._fenced, self._fenced_for[job.reference.namespace] = (
+            set(),
+            set(fenced_for_namespace) if is_shared else set(),
+        )
         try:
-            found = self.choose(job)
-            if isinstance(found, Refusal):
+            slots = self.choose(job)
+            if isinstance(slots, Refusal):
                 return False
-            for slot, pod in zip(found, job.missing, strict=True):
+            for slot, pod in zip(slots, job.missing, strict=True):
                 self._give_back(pod_index(self._cluster, pod), self._cluster.node_numbers[slot.node])
             self._state.undo_to(mark)
             return True
         finally:
-            self._fenced, self._fenced_for[job.reference.namespace] = before, own
+            self._fenced, self._fenced_for[job.reference.namespace] = fenced_before, fenced_for_namespace
 
     def _slot(self, pod: Pod, node: NodeIndex) -> RoomSlot:
         return RoomSlot(node=self._cluster.node_name(node), pod=pod.metadata.name, pod_uid=pod.metadata.uid)
 
     def _larger_first(self, job: PendingJob) -> list[PodIndex]:
-        found = [pod_index(self._cluster, pod) for pod in job.missing]
-        return sorted(found, key=lambda pod: [-amount for amount in self._needs(pod)])
+        pod_indices = [pod_index(self._cluster, pod) for pod in job.missing]
+        return sorted(pod_indices, key=lambda pod: [-amount for amount in self._needs(pod)])
 
     def _take(self, pod: PodIndex, node: NodeIndex, times: int) -> None:
         if times > 0:
             self._state.move(pod, node)
         for rows in (self._beside, self._coming):
-            row = [have - need * times for have, need in zip(rows[node], self._needs(pod), strict=True)]
+            row = [free_amount - need * times for free_amount, need in zip(rows[node], self._needs(pod), strict=True)]
             rows[node] = tuple(row)
         self._ranks = {key: rank for key, rank in self._ranks.items() if key[1] != node}
 
@@ -352,24 +374,24 @@ class NodeChoice:
         of_namespace: set[str],
     ) -> NodeIndex | None:
         class_index = self._cluster.pods[pod].class_index
-        chosen = set(map(self._cluster.node_name, mine))
-        by_all, by_own = self._fenced | chosen, of_namespace | chosen
-        full, is_own_full = len(by_all) >= self._most, len(by_own) >= self._most_of_namespace
-        found = (
+        chosen_names = set(map(self._cluster.node_name, mine))
+        by_all, by_own = self._fenced | chosen_names, of_namespace | chosen_names
+        is_full, is_own_full = len(by_all) >= self._most, len(by_own) >= self._most_of_namespace
+        open_nodes = (
             node
             for node in self._candidates(class_index)
-            if (not full or self._cluster.node_name(node) in by_all)
+            if (not is_full or self._cluster.node_name(node) in by_all)
             and (not is_own_full or self._cluster.node_name(node) in by_own)
             and self._holds(self._beside[node], class_index)
             and self._state.refusal_by_others(pod, node) is None
         )
-        return min(found, key=lambda node: rank(class_index, node), default=None)
+        return min(open_nodes, key=lambda node: rank(class_index, node), default=None)
 
     def _candidates(self, class_index: ClassIndex) -> Sequence[NodeIndex]:
         if class_index not in self._passing:
-            fit = self._state.node_fit
+            node_fit = self._state.node_fit
             self._passing[class_index] = [
-                node for node in self._nodes if node not in self._closed and fit.refusal(class_index, node) is None
+                node for node in self._nodes if node not in self._closed and node_fit.refusal(class_index, node) is None
             ]
         return self._passing[class_index]
 
@@ -380,7 +402,7 @@ class NodeChoice:
 
     def _holds(self, row: Sequence[int], class_index: ClassIndex) -> bool:
         needs = self._cluster.requests[class_index]
-        return all(need <= have for need, have in zip(needs, row, strict=True) if need)
+        return all(need <= free_amount for need, free_amount in zip(needs, row, strict=True) if need)
 
     def _needs(self, pod: PodIndex) -> tuple[int, ...]:
         return self._cluster.requests[self._cluster.pods[pod].class_index]
@@ -403,17 +425,21 @@ class NodeChoice:
     def _capacity_rank(self, class_index: ClassIndex, node: NodeIndex) -> Rank:
         """Return a key that is lowest for the node that holds most such pods, so that few nodes do."""
         row, needs = self._beside[node], self._cluster.requests[class_index]
-        number = min(have // need for have, need in zip(row, needs, strict=True) if need)
+        number = min(free_amount // need for free_amount, need in zip(row, needs, strict=True) if need)
         comes = self._holds(self._coming[node], class_index)
         return (not comes, self._target_ranks[node], -number, _LONGEST_WAIT, self._cluster.node_name(node))
 
     def _expected_at(self, class_index: ClassIndex, node: NodeIndex) -> datetime:
         """Return when enough of the node's pods will have ended, as far as these say."""
         free = list(self._state.free[node])
-        ends = [(end, one) for one in self._pods_on(node) if not self._stays(one) and (end := self._end_of(one.pod))]
-        for end, one in sorted(ends, key=lambda item: (item[0], item[1].pod.key)):
-            needs = self._cluster.requests[one.class_index]
-            free = [have + more for have, more in zip(free, needs, strict=True)]
+        ends = [
+            (end, placed_pod)
+            for placed_pod in self._pods_on(node)
+            if not self._stays(placed_pod) and (end := self._end_of(placed_pod.pod))
+        ]
+        for end, ending_pod in sorted(ends, key=lambda item: (item[0], item[1].pod.key)):
+            needs = self._cluster.requests[ending_pod.class_index]
+            free = [free_amount + freed_amount for free_amount, freed_amount in zip(free, needs, strict=True)]
             if self._holds(free, class_index):
                 return end
         return _LONGEST_WAIT
@@ -426,10 +452,13 @@ class NodeChoice:
     def _left(self, node: NodeIndex, leaves: Callable[[PlacedPod], bool]) -> tuple[int, ...]:
         """Return what a node has beside the pods that do not leave."""
         capacity = self._cluster.capacity[node]
-        row = [have - need for have, need in zip(capacity, self._fence_slots, strict=True)]
-        for one in self._pods_on(node):
-            if not leaves(one):
-                row = [have - need for have, need in zip(row, self._cluster.requests[one.class_index], strict=True)]
+        row = [capacity_amount - need for capacity_amount, need in zip(capacity, self._fence_slots, strict=True)]
+        for placed_pod in self._pods_on(node):
+            if not leaves(placed_pod):
+                row = [
+                    left_amount - need
+                    for left_amount, need in zip(row, self._cluster.requests[placed_pod.class_index], strict=True)
+                ]
         return tuple(row)
 
     def _ends(self, one: PlacedPod) -> bool:
@@ -454,54 +483,56 @@ class NodeChoice:
         for pod in self._larger_first(job):
             if (refusal := self._why_pod(pod)) is not None:
                 return refusal
-        others = len(self._fenced)
-        if others or len(job.missing) > 1:
-            nodes = f"{count(others, 'node')} of at most {self._most} {'is' if others == 1 else 'are'} fenced already"
-            own = len(self._fenced_for[job.reference.namespace])
-            if own and self._most_of_namespace < self._most:
-                nodes += f", {own} of at most {self._most_of_namespace} for its namespace"
+        fenced = len(self._fenced)
+        if fenced or len(job.missing) > 1:
+            nodes = f"{count(fenced, 'node')} of at most {self._most} {'is' if fenced == 1 else 'are'} fenced already"
+            own_fenced = len(self._fenced_for[job.reference.namespace])
+            if own_fenced and self._most_of_namespace < self._most:
+                nodes += f", {own_fenced} of at most {self._most_of_namespace} for its namespace"
             text = f"there are too few nodes for its {count(len(job.missing), 'pod')} together: {nodes}"
             return Refusal(RefusalReason.RESERVED_NODE_PERCENT, text)
         return Refusal(RefusalReason.NODES_PROMISED, "no node can hold it beside what is promised to others")
 
     def _why_pod(self, pod: PodIndex) -> Refusal | None:
-        class_index, placed = self._cluster.pods[pod].class_index, self._cluster.pods[pod].pod
+        class_index, job_pod = self._cluster.pods[pod].class_index, self._cluster.pods[pod].pod
         large = [node for node in self._nodes if self._holds(self._daemons_aside[node], class_index)]
         if not large:
-            return self._too_large(placed, class_index)
+            return self._too_large(job_pod, class_index)
         passing = {*self._candidates(class_index)}
         if not any(node in passing or node in self._closed for node in large):
-            why = self._state.node_fit.refusal(class_index, large[0])
-            return self._by_rules(placed, large, why)
-        allowed = [node for node in large if node in passing and self._state.refusal_by_others(pod, node) is None]
-        if not allowed:
-            first = next((node for node in large if node in passing), large[0])
-            return self._by_rules(placed, large, self._state.refusal_by_others(pod, first))
-        if not any(self._holds(self._beside[node], class_index) for node in allowed):
-            text = f"what the nodes that could hold pod {placed.key} have is promised to others, or held by half a gang"
+            refusal = self._state.node_fit.refusal(class_index, large[0])
+            return self._by_rules(job_pod, large, refusal)
+        allowed_nodes = [node for node in large if node in passing and self._state.refusal_by_others(pod, node) is None]
+        if not allowed_nodes:
+            first_passing = next((node for node in large if node in passing), large[0])
+            return self._by_rules(job_pod, large, self._state.refusal_by_others(pod, first_passing))
+        if not any(self._holds(self._beside[node], class_index) for node in allowed_nodes):
+            text = (
+                f"what the nodes that could hold pod {job_pod.key} have is promised to others, or held by half a gang"
+            )
             return Refusal(RefusalReason.NODES_PROMISED, text)
         return None
 
     @cached_property
     def _daemons_aside(self) -> list[tuple[int, ...]]:
-        return [self._left(node, lambda one: not one.pod.belongs_to_node) for node in self._nodes]
+        return [self._left(node, lambda placed_pod: not placed_pod.pod.belongs_to_node) for node in self._nodes]
 
     def _too_large(self, pod: Pod, class_index: ClassIndex) -> Refusal:
         needs = self._cluster.requests[class_index]
         rows = self._daemons_aside
         for name, column in self._cluster.column.items():
-            most = max((row[column] for row in rows), default=0)
-            if needs[column] > most:
+            largest_amount = max((row[column] for row in rows), default=0)
+            if needs[column] > largest_amount:
                 amounts = f"{name} {format_amount(name, needs[column])}, and no node has more than"
-                text = f"pod {pod.key} requests {amounts} {format_amount(name, max(0, most))} for such pods"
+                text = f"pod {pod.key} requests {amounts} {format_amount(name, max(0, largest_amount))} for such pods"
                 return Refusal(RefusalReason.LARGER_THAN_ANY_NODE, text, resource=name)
         text = f"no node has all at once that pod {pod.key} requests"
         return Refusal(RefusalReason.LARGER_THAN_ANY_NODE, text)
 
     def _by_rules(self, pod: Pod, nodes: Sequence[NodeIndex], why: Refusal | None) -> Refusal:
         names = first_few([self._cluster.node_name(node) for node in nodes], _NODES_SHOWN)
-        said = f": {why.message}" if why is not None else ""
-        text = f"the nodes that could hold pod {pod.key} do not take it, whatever ends there ({names}){said}"
+        because = f": {why.message}" if why is not None else ""
+        text = f"the nodes that could hold pod {pod.key} do not take it, whatever ends there ({names}){because}"
         return Refusal(RefusalReason.STARVES_BY_RULES, text, constraint=why.reason if why is not None else "")
 
 
@@ -516,7 +547,9 @@ def node_score(cluster: Cluster, class_index: ClassIndex, free: Sequence[int]) -
     def single(column: int) -> int:
         return min(_FULL_SCORE, max(0, free[column]) * _FULL_SCORE // needs[column]) if needs[column] else _FULL_SCORE
 
-    others = [column for name, column in cluster.column.items() if name not in {CPU, MEMORY, PODS} and needs[column]]
-    scalar = sum(map(single, others)) // len(others) if others else _FULL_SCORE
+    other_columns = [
+        column for name, column in cluster.column.items() if name not in {CPU, MEMORY, PODS} and needs[column]
+    ]
+    scalar = sum(map(single, other_columns)) // len(other_columns) if other_columns else _FULL_SCORE
     cpu, memory = single(cluster.column[CPU]), single(cluster.column[MEMORY])
     return ((cpu + memory) + 4 * scalar) // 6

@@ -114,35 +114,37 @@ class _Consolidation:
         if not slots:
             return Proposal((), ())
         waiting = [_tolerating(slot.pod) for slot in slots]
-        asked = Problem.to_review(_as_asked(snapshot, slots, problem.settings.run.now), problem.settings, waiting)
-        numbers = asked.cluster.pod_numbers
-        kept = {_key(problem.cluster.pods[index].pod): why for index, why in problem.kept.items()}
-        asked = asked.keeping({numbers[key]: why for key, why in kept.items() if key in numbers})
-        asked = asked.wishing(problem.wishes)
-        found = self.make_room.propose(asked, State(asked.cluster, self.make_room.possible_sources(asked)))
+        review = Problem.to_review(_as_asked(snapshot, slots, problem.settings.run.now), problem.settings, waiting)
+        numbers = review.cluster.pod_numbers
+        kept = {_key(problem.cluster.pods[index].pod): refusal for index, refusal in problem.kept.items()}
+        review = review.keeping({numbers[key]: refusal for key, refusal in kept.items() if key in numbers})
+        review = review.wishing(problem.wishes)
+        proposal = self.make_room.propose(review, State(review.cluster, self.make_room.possible_sources(review)))
         windows = {slot.node: slot.reservation.key for slot in slots}
         reasons = {}
-        for step in found.steps:
-            pod = problem.cluster.pod_numbers[_key(asked.cluster.pods[step.pod].pod)]
+        for step in proposal.steps:
+            pod = problem.cluster.pod_numbers[_key(review.cluster.pods[step.pod].pod)]
             if problem.cluster.node_name(step.target) in windows:
                 continue  # of a pod that tolerates every taint: the fence will not let it in
             state.move(pod, step.target)
             window = windows.get(problem.cluster.node_name(step.source))
             reasons[pod] = f"{WINDOW_MOVES}: " + (f"{window} waits for the node" if window else "it is in the way")
-        return Proposal(state.steps, found.refused, reasons=reasons)
+        return Proposal(state.steps, proposal.refused, reasons=reasons)
 
     def _slots(self, problem: Problem) -> tuple[_Slot, ...]:
-        found = _slots(problem.cluster.snapshot, self.namespaces)
-        return tuple(slot for slot in found if slot.pod.metadata.namespace == problem.settings.scope.own_namespace)
+        waiting_slots = _slots(problem.cluster.snapshot, self.namespaces)
+        return tuple(
+            slot for slot in waiting_slots if slot.pod.metadata.namespace == problem.settings.scope.own_namespace
+        )
 
 
 def _slots(snapshot: Snapshot, namespaces: EvictableNamespaces) -> Iterator[_Slot]:
     """Yield the slots that wait on nodes with a fence: without one, others would take what moves free."""
     serving = {
-        one.metadata.uid: one
-        for one in snapshot.reservations
-        if one.is_live and namespaces.allows(one.metadata.namespace)
-        if one.metadata.annotations.get(MAY_MOVE_ANNOTATION) == MayMove.CONSOLIDATE
+        reserved.metadata.uid: reserved
+        for reserved in snapshot.reservations
+        if reserved.is_live and namespaces.allows(reserved.metadata.namespace)
+        if reserved.metadata.annotations.get(MAY_MOVE_ANNOTATION) == MayMove.CONSOLIDATE
     }
     fenced = standing_fences(snapshot) if serving else frozenset()
     for pod in snapshot.pods:

@@ -59,7 +59,7 @@ class PriceArguments:
         """Return what `parse` reads."""
         return {
             **({NODE_PRICE: self.node_prices.to_mapping()} if self.node_prices else {}),
-            **({MIN_SAVINGS: format_weight(least)} if (least := self.min_savings_per_move) else {}),
+            **({MIN_SAVINGS: format_weight(min_savings)} if (min_savings := self.min_savings_per_move) else {}),
         }
 
 

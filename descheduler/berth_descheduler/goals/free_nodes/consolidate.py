@@ -100,26 +100,26 @@ class _ConsolidateRun:
         )
         self._most_worth: int | None = None
         if self._candidates.differ:
-            found = self._candidates
-            self._most_worth = worth_by_volume(self._packing, found.nodes, found.empty, found.worth)
+            candidates = self._candidates
+            self._most_worth = worth_by_volume(self._packing, candidates.nodes, candidates.empty, candidates.worth)
         self._out_of_time = False
 
     def propose(self) -> Proposal:
         """Return the moves and why not more."""
-        done = self._search(FillLimits()) or self._search(_DIRECTLY)
+        draining = self._search(FillLimits()) or self._search(_DIRECTLY)
         if self._out_of_time:
-            done = self._improve(done, self._drain_simply(done))
-        exact = self._solve_exactly(done)
+            draining = self._improve(draining, self._drain_simply(draining))
+        exact = self._solve_exactly(draining)
         if exact is not None:
             self._out_of_time |= exact.out_of_time
-            done = self._improve(done, reversed(exact.found))
-        quality = self._quality(done, exact)
-        freed = frozenset(done.nodes if done else ())
+            draining = self._improve(draining, reversed(exact.found))
+        quality = self._quality(draining, exact)
+        freed = frozenset(draining.nodes if draining else ())
         outcome = freed, quality
-        refused = explain_unfreed_nodes(
+        refusals = explain_unfreed_nodes(
             self._problem, self._state, self._packing, self._sources, outcome, self._deadline
         )
-        return Proposal(self._state.steps, refused, quality)
+        return Proposal(self._state.steps, refusals, quality)
 
     # --- search -----------------------------------------------------------------------------------------------------
 
@@ -133,40 +133,44 @@ class _ConsolidateRun:
         self._out_of_time |= search.out_of_time
         self._most, self._most_worth, self._fewest_moves = search.most, search.most_worth, search.fewest_moves
         best_first = reversed(search.found)
-        done = next((found for found in best_first if self._apply(found)), None)
-        return done and self._improve(done, takewhile(lambda found: found.worth == done.worth, best_first))
+        feasible = next((draining for draining in best_first if self._apply(draining)), None)
+        return feasible and self._improve(
+            feasible, takewhile(lambda draining: draining.worth == feasible.worth, best_first)
+        )
 
     def _drain_simply(self, done: Draining | None) -> Iterable[Draining]:
         """Yield what a pass over some nodes frees, those with the fewest pods first.
 
-        For a search that had no time to find as much. It asks a bounded number of nodes, and puts nothing on them. What
-        is in the state by then is undone.
+        This is for a search that had no time to find as much. It asks a bounded number of nodes, and puts nothing on
+        them. What is in the state by then is undone.
         """
-        found = self._candidates
-        most = min(_SIMPLY, self._most, (len(found.nodes) + 1) // 2)
-        tried = found.nodes[np.lexsort((found.nodes, found.disruption, found.pod_counts))[:most]]
-        if done is not None and done.worth > found.worth_of(map(NodeIndex, tried.tolist())):
+        candidates = self._candidates
+        tried_count = min(_SIMPLY, self._most, (len(candidates.nodes) + 1) // 2)
+        tried_nodes = candidates.nodes[
+            np.lexsort((candidates.nodes, candidates.disruption, candidates.pod_counts))[:tried_count]
+        ]
+        if done is not None and done.worth > candidates.worth_of(map(NodeIndex, tried_nodes.tolist())):
             return
         self._state.undo_to(0)
         open_nodes = self._open.copy()
-        open_nodes[tried] = False
-        placing, freed = DependentPods(self._packing, self._state, open_nodes), []
-        for node in map(NodeIndex, tried.tolist()):
+        open_nodes[tried_nodes] = False
+        placing, freed_nodes = DependentPods(self._packing, self._state, open_nodes), []
+        for node in map(NodeIndex, tried_nodes.tolist()):
             pods = self._sources.pods_of[node]
             within = self._budget is None or len(placing.placements) + len(pods) <= self._budget
             if within and placing.place_together(pods):
-                freed.append(node)
+                freed_nodes.append(node)
         placing.withdraw()
-        nothing = np.empty((0, 3), dtype=np.int64)
-        filled = Filled.placed(self._packing, nothing, nothing)
-        worth = found.worth_of(freed)
+        no_cells = np.empty((0, 3), dtype=np.int64)
+        filled = Filled.placed(self._packing, no_cells, no_cells)
+        worth = candidates.worth_of(freed_nodes)
         placed = placing.placements
-        yield Draining.of(self._packing, tuple(sorted(freed)), placed, filled, moves=len(placed), worth=worth)
+        yield Draining.of(self._packing, tuple(sorted(freed_nodes)), placed, filled, moves=len(placed), worth=worth)
 
     def _solve_exactly(self, done: Draining | None) -> ExactDraining | None:
         """Return what the integer program proves and finds beyond the search.
 
-        None if it is not asked.
+        The result is None if the solver is not asked.
         """
         worth, moves = (done.worth, len(self._state.steps)) if done else (0, 0)
         least = self._fewest_moves(worth)
@@ -190,11 +194,11 @@ class _ConsolidateRun:
         them is better than one for a plan that looked shorter.
         """
         applied, best = done, (done.worth, *self._merit_of_moves()) if done else (0, 0, 0)
-        for found in others:
+        for draining in others:
             self._state.undo_to(0)
-            applied = found if self._apply(found) else None
-            if applied is not None and (found.worth, *self._merit_of_moves()) > best:
-                done, best = found, (found.worth, *self._merit_of_moves())
+            applied = draining if self._apply(draining) else None
+            if applied is not None and (draining.worth, *self._merit_of_moves()) > best:
+                done, best = draining, (draining.worth, *self._merit_of_moves())
         if done is not None and applied is not done:
             self._state.undo_to(0)
             self._apply(done)
@@ -224,14 +228,14 @@ class _ConsolidateRun:
 
         Returns whether there is an order that works.
         """
-        allowed = self._limits(_DIRECTLY).allowed_moves(draining.worth)
-        if allowed is not None and draining.moves > allowed:
+        allowed_moves = self._limits(_DIRECTLY).allowed_moves(draining.worth)
+        if allowed_moves is not None and draining.moves > allowed_moves:
             return False
-        for placed in draining.dependent:
-            self._state.move(placed.pod, placed.target)
-        spare = _DETOURS if allowed is None else min(_DETOURS, allowed - draining.moves)
+        for placement in draining.dependent:
+            self._state.move(placement.pod, placement.target)
+        detours = _DETOURS if allowed_moves is None else min(_DETOURS, allowed_moves - draining.moves)
         transition = Transition(self._leaving(draining), frozenset(draining.nodes), draining.filled.arrivals)
-        if apply_transition(self._packing, self._state, transition, detours=max(0, spare), open_nodes=self._open):
+        if apply_transition(self._packing, self._state, transition, detours=max(0, detours), open_nodes=self._open):
             return True
         self._state.undo_to(0)
         return False
@@ -239,16 +243,16 @@ class _ConsolidateRun:
     def _leaving(self, draining: Draining) -> dict[NodeIndex, tuple[PodIndex, ...]]:
         """Return which pods leave which node.
 
-        Of equal pods, those whose moving disturbs least.
+        Of equal pods, those leave whose moving disturbs least.
         """
-        moved = {placed.pod for placed in draining.dependent}
+        moved_pods = {placed.pod for placed in draining.dependent}
         leaving = {
-            node: tuple(pod for pod in self._sources.pods_of[node] if pod not in moved) for node in draining.nodes
+            node: tuple(pod for pod in self._sources.pods_of[node] if pod not in moved_pods) for node in draining.nodes
         }
         ejected: defaultdict[NodeIndex, list[PodIndex]] = defaultdict(list)
         for kind, node, count in draining.filled.ejections.tolist():
-            there = [pod for pod in self._problem.cluster.pods_on[node] if self._packing.pod_kind[pod] == kind]
-            ejected[NodeIndex(node)] += self._disruption.cheapest_first(there)[:count]
+            pods_of_kind = [pod for pod in self._problem.cluster.pods_on[node] if self._packing.pod_kind[pod] == kind]
+            ejected[NodeIndex(node)] += self._disruption.cheapest_first(pods_of_kind)[:count]
         return {**leaving, **{node: tuple(pods) for node, pods in ejected.items()}}
 
     # --- what is known ----------------------------------------------------------------------------------------------
@@ -257,8 +261,8 @@ class _ConsolidateRun:
         nodes = np.array(self._sources.to_empty, dtype=np.int64)
         pods_of = self._sources.pods_of
         counts = np.fromiter((len(pods_of[node]) for node in self._sources.to_empty), np.int64, len(nodes))
-        empty = np.array(self._sources.empty, dtype=np.int64)
-        return Candidates(nodes, pods_of, counts, self._weigh_nodes()[nodes], empty, self._read_worth())
+        empty_nodes = np.array(self._sources.empty, dtype=np.int64)
+        return Candidates(nodes, pods_of, counts, self._weigh_nodes()[nodes], empty_nodes, self._read_worth())
 
     def _read_worth(self) -> Ints:
         """Return what each candidate is worth, in units of the price that all prices are multiples of."""
@@ -271,7 +275,7 @@ class _ConsolidateRun:
     def _weigh_nodes(self) -> Ints:
         """Return the cost of emptying each node.
 
-        By the size of its largest pod, roughly, then by the disruption of all its pods.
+        It is first the size of its largest pod, roughly, and then the disruption of all its pods.
         """
         packing, disruption = self._packing, self._disruption
         movable = np.flatnonzero(packing.pod_kind >= 0)
@@ -282,8 +286,8 @@ class _ConsolidateRun:
         weigh = (
             disruption.of_class[pods[pod].class_index] + disruption.of_itself(PodIndex(pod)) for pod in movable.tolist()
         )
-        each = np.fromiter(weigh, np.float64, len(movable))  # whole numbers below 2**53 are exact
-        total = np.bincount(nodes, weights=each, minlength=packing.nodes).astype(np.int64)
+        disruption_of_pod = np.fromiter(weigh, np.float64, len(movable))  # whole numbers below 2**53 are exact
+        total = np.bincount(nodes, weights=disruption_of_pod, minlength=packing.nodes).astype(np.int64)
         return (largest >> _SIZE_BITS << _SIZE_BITS) + np.minimum(total, (1 << _SIZE_BITS) - 1)
 
     def _quality(self, done: Draining | None, exact: ExactDraining | None) -> Quality:
@@ -293,8 +297,8 @@ class _ConsolidateRun:
         proven = exact is not None and (exact.most < most_worth or exact.fewest_moves > 0)
         if exact is not None:
             most_worth = max(worth, exact.most)
-            asked = exact.found[-1].worth if exact.found else worth
-            least = exact.fewest_moves if asked == worth else least
+            worth_asked = exact.found[-1].worth if exact.found else worth
+            least = exact.fewest_moves if worth_asked == worth else least
         is_priced = self._problem.weighs_nodes
         return Quality(
             reached=freed,
@@ -312,9 +316,9 @@ def _without_unprofitable_nodes(problem: Problem, sources: Sources, min_savings:
     """Split off sources whose moves would not save enough, each with a refusal that says by how much."""
     if not problem.weighs_nodes:
         return sources
-    asked = ((node, len(sources.pods_of[node])) for node in sources.to_empty)
-    answers = {node: _why_unprofitable(problem, node, pods, min_savings) for node, pods in asked}
-    refusals = {node: why for node, why in answers.items() if why is not None}
+    pods_of_nodes = ((node, len(sources.pods_of[node])) for node in sources.to_empty)
+    answers = {node: _why_unprofitable(problem, node, pods, min_savings) for node, pods in pods_of_nodes}
+    refusals = {node: refusal for node, refusal in answers.items() if refusal is not None}
     return replace(
         sources,
         to_empty=tuple(node for node in sources.to_empty if node not in refusals),
@@ -329,9 +333,9 @@ def _why_unprofitable(problem: Problem, node: NodeIndex, pods: int, least: int) 
         return Refusal(RefusalReason.SAVES_TOO_LITTLE, "the node has no price, so that freeing it saves nothing")
     if price >= least * pods:
         return None
-    each = f"{format_weight(price // pods)} for each of {pods} moves"
+    rate = f"{format_weight(price // pods)} for each of {pods} moves"
     text = (
-        f"the node costs {format_weight(price)} an hour, which is {each}; minSavingsPerMove is {format_weight(least)}"
+        f"the node costs {format_weight(price)} an hour, which is {rate}; minSavingsPerMove is {format_weight(least)}"
     )
     return Refusal(RefusalReason.SAVES_TOO_LITTLE, text)
 
@@ -417,23 +421,23 @@ class _Reasons:
     def _left(self, node: NodeIndex) -> Iterable[Refused]:
         """Yield why a node that might have been emptied was not."""
         pods = self._sources.pods_of[node]
-        left = self._moves_left()
-        if left is not None and len(pods) > left:
-            text = f"{len(pods)} moves are needed and {left} are left"
+        moves_left = self._moves_left()
+        if moves_left is not None and len(pods) > moves_left:
+            text = f"{len(pods)} moves are needed and {moves_left} are left"
             yield self._of_node(node, Refusal(RefusalReason.MOVE_LIMIT, text))
             return
-        here = [pod for pod in pods if self._state.node_of[pod] == node]
+        pods_here = [pod for pod in pods if self._state.node_of[pod] == node]
         self._left_out = False
         blocked = self._blocked(node)
-        yield from blocked or (self._of_node(node, self._why_not_together(len(here))),)
+        yield from blocked or (self._of_node(node, self._why_not_together(len(pods_here))),)
 
     def _blocked(self, node: NodeIndex) -> tuple[Refused, ...]:
         """Return why the largest pod that fits nowhere blocks its node.
 
         The refusals of the pod and of the node; empty if every pod fits somewhere.
         """
-        here = [pod for pod in self._problem.pods_to_move(node) if self._state.node_of[pod] == node]
-        for pod in sorted(here, key=self._size, reverse=True):
+        pods_here = [pod for pod in self._problem.pods_to_move(node) if self._state.node_of[pod] == node]
+        for pod in sorted(pods_here, key=self._size, reverse=True):
             blocked = self._why_nowhere(pod)
             if blocked is not None:
                 key = self._problem.cluster.pods[pod].pod.key
@@ -445,12 +449,12 @@ class _Reasons:
         name = self._problem.cluster.resources[self._packing.binding]
         if self._quality.proven_optimal:
             weight = self._quality.weight
-            most = (
+            upper_bound = (
                 f"{self._quality.upper_bound} nodes"
                 if weight is None
                 else f"{format_weight(weight.upper_bound)} an hour"
             )
-            text = f"no plan frees more than {most}"
+            text = f"no plan frees more than {upper_bound}"
             return Refusal(RefusalReason.BOUND_REACHED, text)
         if self._left_out:
             text = "the time limit ended before it was asked where all of its pods fit"
@@ -492,13 +496,13 @@ class _Reasons:
     def _ask(self, pod: PodIndex) -> Refusal | None:
         home = self._state.node_of[pod]
         refusing = NodeRefusalSummary(pod)
-        empty = frozenset(self._sources.empty)
+        empty_nodes = frozenset(self._sources.empty)
         for target in self._targets:
             if target == home:
                 continue
             self._asks_left -= 1
             refusal = self._state.refusal(pod, NodeIndex(target))
-            if refusal is None and target not in empty:
+            if refusal is None and target not in empty_nodes:
                 return None
             refusing.count(NodeIndex(target), refusal or _STAYS_EMPTY)
         text = f"{self._asked(pod)} {refusing.in_words() or 'there is no other node'}"
@@ -506,13 +510,13 @@ class _Reasons:
 
     def _asked(self, pod: PodIndex) -> str:
         amounts = self._problem.cluster.amounts_of(pod).to_quantities()
-        asked = ", ".join(f"{name} {amount}" for name, amount in amounts.items() if name != PODS)
-        return f"asks for {asked or 'no resources'}:"
+        requested = ", ".join(f"{name} {amount}" for name, amount in amounts.items() if name != PODS)
+        return f"asks for {requested or 'no resources'}:"
 
     def _of_node(self, node: NodeIndex, refusal: Refusal) -> Refused:
         return Refused.of_node(self._problem.cluster.node_name(node), refusal)
 
     def _of_pod(self, pod: PodIndex, refusal: Refusal) -> Refused:
-        placed = self._problem.cluster.pods[pod]
-        meta = placed.pod.metadata
-        return Refused.of_pod(self._problem.cluster.node_name(placed.node), meta.namespace, meta.name, refusal)
+        placed_pod = self._problem.cluster.pods[pod]
+        meta = placed_pod.pod.metadata
+        return Refused.of_pod(self._problem.cluster.node_name(placed_pod.node), meta.namespace, meta.name, refusal)

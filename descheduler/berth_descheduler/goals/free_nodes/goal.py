@@ -95,7 +95,7 @@ class ThresholdGoal(FreeNodesGoal[None, ThresholdRules]):
 
     def named_resources(self, args: GoalArguments) -> dict[str, str]:
         maps = (("lowThresholds", args.low), ("defragmentThresholds", args.defragment))
-        return {f"{name}.{resource}": resource for name, given in maps for resource, _ in given.percentages}
+        return {f"{name}.{resource}": resource for name, thresholds in maps for resource, _ in thresholds.percentages}
 
     def request(self, args: GoalArguments) -> ThresholdRules:
         return ThresholdRules(args.low, args.defragment, args.number_of_nodes, args.empties_whole_nodes)
@@ -166,8 +166,8 @@ class ConsolidateGoal(FreeNodesGoal[PriceArguments, int]):
 
     def request(self, args: GoalArguments) -> int:
         """Return what each move has to save."""
-        own: PriceArguments = args.own
-        return own.min_savings_per_move
+        price_arguments: PriceArguments = args.own
+        return price_arguments.min_savings_per_move
 
     def strategy(self, asked: int, deadline: Deadline) -> Strategy:
         from berth_descheduler.goals.free_nodes.consolidate import Consolidate  # noqa: PLC0415 - numpy takes a while to import
@@ -179,17 +179,17 @@ class ConsolidateGoal(FreeNodesGoal[PriceArguments, int]):
     ) -> Iterator[ArgumentWarning]:
         """Look for savings that no node can reach."""
         del policy, planner, is_repeated
-        own: PriceArguments = args.own
-        prices, least = own.node_prices, own.min_savings_per_move
+        price_arguments: PriceArguments = args.own
+        prices, min_savings = price_arguments.node_prices, price_arguments.min_savings_per_move
         highest = max((*prices.instance_types.values(), prices.default or 0))
-        if least > highest and not (prices.annotation or prices.label):
-            text = f"{format_weight(least)} is above every price of nodePrice: no node is worth a move"
+        if min_savings > highest and not (prices.annotation or prices.label):
+            text = f"{format_weight(min_savings)} is above every price of nodePrice: no node is worth a move"
             yield ArgumentWarning(MIN_SAVINGS, text)
 
     def limits(self, args: GoalArguments) -> Iterator[GoalLimit[int]]:
-        own: PriceArguments = args.own
-        if least := own.min_savings_per_move:
-            condition = f"without {MIN_SAVINGS}: {format_weight(least)}"
+        price_arguments: PriceArguments = args.own
+        if min_savings := price_arguments.min_savings_per_move:
+            condition = f"without {MIN_SAVINGS}: {format_weight(min_savings)}"
             yield GoalLimit(MIN_SAVINGS, condition, lambda _: 0, is_about_moves=True)
 
 

@@ -84,7 +84,7 @@ class _NodeTable:
     def utilisation(self, node: NodeIndex) -> Fraction:
         """Return the requested percentage of a node's resource type.
 
-        0 where the node has none.
+        It is 0 where the node has none.
         """
         return self.percent(node, self._resource_type) or Fraction(0)
 
@@ -180,7 +180,7 @@ class _ThresholdRun:
     def _empty(self, source: NodeIndex) -> None:
         """Move every pod off a low node, or none of them.
 
-        Notes the reason if none.
+        If none is moved, the reason is noted.
         """
         pods = self._problem.pods_to_move(source)
         refusal = self._source_refusal(source, pods)
@@ -202,9 +202,9 @@ class _ThresholdRun:
         refusal = self._why_untouched(source, pods) or drain_refusal(self._problem, source)
         if refusal is not None:
             return refusal
-        left = self._moves_left()
-        if left is not None and len(pods) > left:
-            return Refusal(RefusalReason.MOVE_LIMIT, f"{len(pods)} moves are needed and {left} are left")
+        moves_left = self._moves_left()
+        if moves_left is not None and len(pods) > moves_left:
+            return Refusal(RefusalReason.MOVE_LIMIT, f"{len(pods)} moves are needed and {moves_left} are left")
         return None
 
     def _why_untouched(self, source: NodeIndex, pods: tuple[PodIndex, ...]) -> Refusal | None:
@@ -214,8 +214,8 @@ class _ThresholdRun:
         return source_refusal(self._problem, source)
 
     def _moves_left(self) -> int | None:
-        most = self._settings.limits.max_moves
-        return None if most is None else most - self._state.mark()
+        max_moves = self._settings.limits.max_moves
+        return None if max_moves is None else max_moves - self._state.mark()
 
     def _relieve(self, source: NodeIndex) -> None:
         """Move the pods off a low node that may move and fit.
@@ -232,11 +232,11 @@ class _ThresholdRun:
         movable = [pod for pod in pods if pod not in self._problem.pod_refusals]
         refusals = [self._take(pod, reason) for pod in sorted(movable, key=self._size, reverse=True)]
         holding = holding_refusal(self._problem, source)
-        refusal = next((one for one in (holding, *refusals) if one is not None), None)
+        refusal = next((pod_refusal for pod_refusal in (holding, *refusals) if pod_refusal is not None), None)
         if refusal is not None:
-            moved = self._state.mark() - begun_at
-            text = f"{moved} of its {count(len(pods), 'pod')} {'is' if moved == 1 else 'are'} moved; {refusal.message}"
-            self._refuse_node(source, replace(refusal, message=text) if moved else refusal)
+            moves = self._state.mark() - begun_at
+            text = f"{moves} of its {count(len(pods), 'pod')} {'is' if moves == 1 else 'are'} moved; {refusal.message}"
+            self._refuse_node(source, replace(refusal, message=text) if moves else refusal)
 
     def _take(self, pod: PodIndex, reason: str) -> Refusal | None:
         """Move one pod to the first target that takes it.
@@ -283,7 +283,7 @@ class _ThresholdRun:
         A target at a threshold is within it.
         """
         free, needs = self._state.free[target], self._problem.cluster.requests[class_index]
-        return all(free[column] - needs[column] >= least[target] for column, least in self._protected.items())
+        return all(free[column] - needs[column] >= least_free[target] for column, least_free in self._protected.items())
 
     def _size(self, pod: PodIndex) -> tuple[int, tuple[int, ...], PodIndex]:
         """Return the sort key of a pod's size.
@@ -305,8 +305,8 @@ class _ThresholdRun:
         if not refusing:
             return Refusal(RefusalReason.NO_TARGET, "no node lies between the defragment and the protection thresholds")
         request = self._problem.cluster.classes[class_index].amounts.to_quantities()
-        asked = ", ".join(f"{name} {amount}" for name, amount in request.items()) or "no resources"
-        text = f"no target takes a pod of {asked}: {refusing.in_words()}"
+        requested = ", ".join(f"{name} {amount}" for name, amount in request.items()) or "no resources"
+        text = f"no target takes a pod of {requested}: {refusing.in_words()}"
         self._why_kept[class_index] = refusing.summary(text, Blockers(self._state))
         return self._why_kept[class_index]
 
@@ -314,9 +314,9 @@ class _ThresholdRun:
         self._refused.append(Refused.of_node(self._problem.cluster.node_name(node), refusal))
 
     def _refuse_pod(self, pod: PodIndex, refusal: Refusal) -> None:
-        placed = self._problem.cluster.pods[pod]
-        meta = placed.pod.metadata
-        name = self._problem.cluster.node_name(placed.node)
+        placed_pod = self._problem.cluster.pods[pod]
+        meta = placed_pod.pod.metadata
+        name = self._problem.cluster.node_name(placed_pod.node)
         self._refused.append(Refused.of_pod(name, meta.namespace, meta.name, refusal))
 
     def _refuse_immovable(self, pods: Iterable[PodIndex]) -> None:
@@ -339,10 +339,19 @@ def _usage(problem: Problem, node: NodeIndex) -> _Usage:
     """
     cluster = problem.cluster
     pods = [cluster.pods[pod] for pod in cluster.pods_on[node]]
-    rows = [cluster.requests[one.class_index] for one in pods if one.presence is not PodPresence.EXPECTED]
+    rows = [
+        cluster.requests[placed_pod.class_index]
+        for placed_pod in pods
+        if placed_pod.presence is not PodPresence.EXPECTED
+    ]
     used = [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * cluster.columns
     capacity = cluster.capacity[node]
-    return _Usage(tuple(Fraction(WHOLE * u, c) if c > 0 else None for u, c in zip(used, capacity, strict=True)))
+    return _Usage(
+        tuple(
+            Fraction(WHOLE * used_amount, capacity_amount) if capacity_amount > 0 else None
+            for used_amount, capacity_amount in zip(used, capacity, strict=True)
+        )
+    )
 
 
 def _shown(percent: Fraction) -> str:

@@ -16,19 +16,25 @@ def describe_freed_nodes(plan: Plan) -> str:
     nodes = len(plan.before.nodes)
     single = moves_single_pods(plan)
     if not plan.moves:
-        what = f"no pod of the {nodes} nodes can be moved" if single else f"none of the {nodes} nodes can be emptied"
-        return f"Nothing to move: {what} by these rules."
+        why_empty = (
+            f"no pod of the {nodes} nodes can be moved" if single else f"none of the {nodes} nodes can be emptied"
+        )
+        return f"Nothing to move: {why_empty} by these rules."
     moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
     price = f", {plan.predicted.freed_price_per_hour} an hour" if plan.weights and plan.freed_nodes else ""
-    freed = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}{price}"
+    freed_phrase = f"{len(plan.freed_nodes)} of {count(nodes, 'node')}{price}"
     number = len(plan.after.empty_nodes)
-    empty = f"{number} {'is' if number == 1 else 'are'} empty then"
+    empty_phrase = f"{number} {'is' if number == 1 else 'are'} empty then"
     if single:
         sources = count(len({move.source for move in plan.moves}), "node")
-        return f"{moves} in {waves} take single pods off {sources} and free {freed}; {empty}."
-    alone = sum(move.stands_alone for move in plan.moves)
-    named = f" {alone} of the moves {'is' if alone == 1 else 'are'} for pods that plugins name." if alone else ""
-    return f"{moves} in {waves} free {freed}; {empty}.{named}"
+        return f"{moves} in {waves} take single pods off {sources} and free {freed_phrase}; {empty_phrase}."
+    moves_alone = sum(move.stands_alone for move in plan.moves)
+    plugin_moves = (
+        f" {moves_alone} of the moves {'is' if moves_alone == 1 else 'are'} for pods that plugins name."
+        if moves_alone
+        else ""
+    )
+    return f"{moves} in {waves} free {freed_phrase}; {empty_phrase}.{plugin_moves}"
 
 
 def freed_money(plan: Plan) -> int | None:
@@ -41,7 +47,7 @@ def nodes_freed_instead(better: Plan, plan: Plan) -> str:
     """Return what a plan brings that frees more nodes, or dearer ones."""
     if len(better.freed_nodes) > len(plan.freed_nodes):
         return f"{instead_of(len(better.freed_nodes), len(plan.freed_nodes), 'node')} could be freed"
-    more, less = freed_money(better), freed_money(plan)
-    if more is not None and more > (less or 0):
-        return f"nodes worth {format_weight(more)} an hour instead of {format_weight(less or 0)} could be freed"
+    new_price, price = freed_money(better), freed_money(plan)
+    if new_price is not None and new_price > (price or 0):
+        return f"nodes worth {format_weight(new_price)} an hour instead of {format_weight(price or 0)} could be freed"
     return pods_moved_instead(better, plan)

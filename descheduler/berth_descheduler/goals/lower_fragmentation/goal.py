@@ -43,25 +43,25 @@ class MinimizeFragmentationGoal(Goal[None, None]):
         return describe_fragmentation(plan)
 
     def advantage(self, better: Plan, plan: Plan) -> str:
-        more, less = _less_fragmented(better), _less_fragmented(plan)
-        if more > less:
-            return f"{percent(-more)} instead of {percent(-less)} would be fragmented"
+        better_gain, plan_gain = _less_fragmented(better), _less_fragmented(plan)
+        if better_gain > plan_gain:
+            return f"{percent(-better_gain)} instead of {percent(-plan_gain)} would be fragmented"
         return super().advantage(better, plan)
 
     def judgement(self, plan: Plan) -> str:
-        least = plan.least_fragmented
-        if plan.quality is None or least is None:
+        least_share = plan.least_fragmented
+        if plan.quality is None or least_share is None:
             return super().judgement(plan)
-        return judge_fragmentation(least, plan.quality)
+        return judge_fragmentation(least_share, plan.quality)
 
     def figures(self, plan: Plan) -> Iterator[Figure]:
         return fragmentation_figures(plan.fragmentation)
 
     def bound_figures(self, plan: Plan) -> Iterator[Figure]:
-        if (least := plan.least_fragmented) is None:
+        if (least_share := plan.least_fragmented) is None:
             yield from super().bound_figures(plan)
         else:
-            yield Figure("bound", percent(least), "fragmented at least, for any plan")
+            yield Figure("bound", percent(least_share), "fragmented at least, for any plan")
 
     def unused_rows(self, plan: Plan) -> Iterator[tuple[str, tuple[str, str]]]:
         return fragmented_rows(plan.fragmentation)

@@ -70,15 +70,17 @@ class _Measure:
         cluster = problem.cluster
         self.column = cluster.column[problem.settings.resource_type]
         resource = problem.settings.resource_type
-        asking = [one for one in mix.shapes if one.amounts.get(resource) > 0]
-        known = [one for one in asking if all(name in cluster.column for name in one.amounts)]
+        asking = [mix_shape for mix_shape in mix.shapes if mix_shape.amounts.get(resource) > 0]
+        shapes = [
+            asking_shape for asking_shape in asking if all(name in cluster.column for name in asking_shape.amounts)
+        ]
         self.pods = mix.pods
-        self.weights = np.array([one.pods for one in known], dtype=np.int64)
-        self.allowed = np.zeros((len(known), len(cluster.nodes)), dtype=bool)
-        self.needs: Ints = np.zeros((len(known), cluster.columns), dtype=np.int64)
-        for row, one in enumerate(known):
-            self.allowed[row, list(one.nodes)] = True
-            for name, amount in one.amounts.items():
+        self.weights = np.array([known_shape.pods for known_shape in shapes], dtype=np.int64)
+        self.allowed = np.zeros((len(shapes), len(cluster.nodes)), dtype=bool)
+        self.needs: Ints = np.zeros((len(shapes), cluster.columns), dtype=np.int64)
+        for row, shape in enumerate(shapes):
+            self.allowed[row, list(shape.nodes)] = True
+            for name, amount in shape.amounts.items():
                 self.needs[row, cluster.column[name]] = amount
             self.needs[row, cluster.column[PODS]] = 1
         self._asked = [
@@ -99,7 +101,7 @@ class _Measure:
         return self.weights @ fits
 
     def fragmented(self, free: Ints, nodes: Ints) -> Ints:
-        """Return the fragmentation of nodes that would have so much free; `free` as above."""
+        """Return the fragmentation of nodes that would have so much free; `free` is (resources, len(nodes))."""
         piece = np.maximum(free[self.column], 0).astype(self.dtype)
         return np.asarray(piece * (self.pods - self.popularity(free, nodes)))
 
@@ -138,8 +140,8 @@ class _Moves:
         self.before: Ints = measure.fragmented(self.free, np.arange(packing.nodes))
         self._now = self.before.copy()
         self.made: list[_Move] = []
-        allowed = [packing.allowed(kind) & packing.takes for kind in self.kinds]
-        self._allowed = np.array(allowed, dtype=bool).reshape(self._left.shape)
+        allowed_nodes = [packing.allowed(kind) & packing.takes for kind in self.kinds]
+        self._allowed = np.array(allowed_nodes, dtype=bool).reshape(self._left.shape)
         self._banned = np.zeros(self._left.shape, dtype=bool)
         self._off = np.full(self._left.shape, -measure.none, dtype=measure.dtype)
         self._cost = np.full(self._left.shape, measure.none, dtype=measure.dtype)
@@ -154,7 +156,7 @@ class _Moves:
     @property
     def gained(self) -> int:
         """Return by how much the moves lower the fragmentation."""
-        return sum(one.gain for one in self.made)
+        return sum(move.gain for move in self.made)
 
     @property
     def may_go_on(self) -> bool:
@@ -217,9 +219,9 @@ class _Moves:
         kinds = np.flatnonzero(self._left[:, node] > 0)
         if not len(kinds):
             return None
-        others = self._cost[kinds] < self._measure.none
-        others[:, node] = False
-        return bool(others.any())
+        other_kinds = self._cost[kinds] < self._measure.none
+        other_kinds[:, node] = False
+        return bool(other_kinds.any())
 
     def ceiling(self) -> Ints:
         """Return what each node has without the pods that may leave it; (resources, nodes)."""
@@ -241,8 +243,8 @@ class _Moves:
         off, cost = self._off[row].copy(), self._cost[row].copy()
         off[node], cost[node] = -self._measure.none, self._measure.none
         source, target = int(off.argmax()), int(self._cheapest(cost))
-        one, other = int(off[source] - self._cost[row, node]), int(self._off[row, node] - cost[target])
-        return (source, node, one) if one >= other else (node, target, other)
+        off_node, onto_node = int(off[source] - self._cost[row, node]), int(self._off[row, node] - cost[target])
+        return (source, node, off_node) if off_node >= onto_node else (node, target, onto_node)
 
     def _carry(self, kind: int, source: int, target: int, times: int) -> None:
         asks, need = times * self._asks[kind], times * self._packing.need[self.kinds[kind]]
@@ -281,15 +283,17 @@ def _movable_pods(problem: Problem, packing: PackingModel) -> dict[int, dict[int
     """Return the pods that may be moved, by kind and node, those whose moving disturbs least first."""
     may_leave = np.zeros(packing.nodes, dtype=bool)
     may_leave[list(find_sources(problem).to_take_from)] = True
-    found: dict[int, dict[int, list[PodIndex]]] = defaultdict(lambda: defaultdict(list))
-    for pod in DisruptionCost(problem).cheapest_first([PodIndex(one) for one in packing.movable_on(may_leave)]):
-        found[int(packing.pod_kind[pod])][int(packing.pod_node[pod])].append(pod)
-    return found
+    pods_by_kind: dict[int, dict[int, list[PodIndex]]] = defaultdict(lambda: defaultdict(list))
+    for pod in DisruptionCost(problem).cheapest_first(
+        [PodIndex(movable_pod) for movable_pod in packing.movable_on(may_leave)]
+    ):
+        pods_by_kind[int(packing.pod_kind[pod])][int(packing.pod_node[pod])].append(pod)
+    return pods_by_kind
 
 
 def _frequent_kinds(packing: PackingModel, pods: dict[int, dict[int, list[PodIndex]]]) -> list[int]:
-    most = max(1, _MOST_CELLS // max(1, packing.nodes))
-    return sorted(pods, key=lambda kind: (-sum(map(len, pods[kind].values())), kind))[:most]
+    most_kinds = max(1, _MOST_CELLS // max(1, packing.nodes))
+    return sorted(pods, key=lambda kind: (-sum(map(len, pods[kind].values())), kind))[:most_kinds]
 
 
 class _Run:
@@ -308,54 +312,54 @@ class _Run:
 
     def propose(self) -> Proposal:
         """Return the moves and why not more."""
-        before = self._moves.free[self._measure.column].copy()
+        free_before = self._moves.free[self._measure.column].copy()
         self._climb(None)
         self._improve()
-        quality, change = self._quality(before), self._change(before)
-        refused = tuple(sorted(self._refused(quality)))
-        return Proposal(self._state.steps, refused, quality, reasons=self._reasons(before), fragmentation=change)
+        quality, change = self._quality(free_before), self._change(free_before)
+        refusals = tuple(sorted(self._refused(quality)))
+        return Proposal(self._state.steps, refusals, quality, reasons=self._reasons(free_before), fragmentation=change)
 
     # --- search -----------------------------------------------------------------------------------------------------
 
     def _climb(self, chance: Random | None) -> int:
         """Make the best moves as long as there are such; return how many were tried."""
-        tried, since = 0, 0
+        moves_tried, since_gain = 0, 0
         while self._moves.may_go_on and not self._is_late():
             move = self._moves.best(chance)
             if move is not None:
-                tried, since = tried + 1, since + self._moves.make(move)
-            elif since and self._moves.allow_again():
-                since = 0
+                moves_tried, since_gain = moves_tried + 1, since_gain + self._moves.make(move)
+            elif since_gain and self._moves.allow_again():
+                since_gain = 0
             else:
                 break
-        return tried
+        return moves_tried
 
     def _improve(self) -> None:
         """Take some moves back and go on otherwise; keep what is no worse."""
         effort = 0
         while self._moves.made and effort < _EFFORT and not self._is_late():
-            known, gained = tuple(self._moves.made), self._moves.gained
+            moves_before, gained = tuple(self._moves.made), self._moves.gained
             if gained == self._bound.most:
                 return
-            dropped = set(self._draw(len(known)))
-            first = min(dropped)
-            self._moves.undo_to(first)
-            for number in range(first, len(known)):
+            dropped = set(self._draw(len(moves_before)))
+            first_dropped = min(dropped)
+            self._moves.undo_to(first_dropped)
+            for number in range(first_dropped, len(moves_before)):
                 if number not in dropped:
-                    self._moves.make(known[number])
-            effort += len(known) - first + self._climb(self._chance)
+                    self._moves.make(moves_before[number])
+            effort += len(moves_before) - first_dropped + self._climb(self._chance)
             if self._moves.gained < gained:
-                same = _same_beginning(known, self._moves.made)
+                same = _same_beginning(moves_before, self._moves.made)
                 self._moves.undo_to(same)
                 self._moves.allow_again()
-                made_again = [self._moves.make(move) for move in known[same:]]
+                made_again = [self._moves.make(move) for move in moves_before[same:]]
                 effort += len(made_again)
 
     def _draw(self, number: int) -> Sequence[int]:
         """Return which moves are dropped, those with a small gain more often."""
-        many = self._chance.randint(1, min(_MOST_DROPPED, max(1, number // 3)))
-        pairs = [self._chance.sample(range(number), min(2, number)) for _ in range(many)]
-        return [min(pair, key=lambda one: self._moves.made[one].gain) for pair in pairs]
+        draws = self._chance.randint(1, min(_MOST_DROPPED, max(1, number // 3)))
+        pairs = [self._chance.sample(range(number), min(2, number)) for _ in range(draws)]
+        return [min(pair, key=lambda number_drawn: self._moves.made[number_drawn].gain) for pair in pairs]
 
     def _is_late(self) -> bool:
         self._out_of_time = self._out_of_time or is_over(self._deadline)
@@ -364,25 +368,27 @@ class _Run:
     # --- what is known ----------------------------------------------------------------------------------------------
 
     def _change(self, before: Ints) -> FragmentationChange:
-        whole = sum(self._moves.before.tolist())
+        total_before = sum(self._moves.before.tolist())
         pods = max(1, self._measure.pods)
         return FragmentationChange(
             self._problem.settings.resource_type,
             _free(before),
-            Fraction(whole, pods),
+            Fraction(total_before, pods),
             _free(self._moves.free[self._measure.column]),
-            Fraction(whole - self._moves.gained, pods),
+            Fraction(total_before - self._moves.gained, pods),
         )
 
     def _quality(self, before: Ints) -> Quality:
         """Return the quality in millionths of what is free: the bound is rounded up, what is reached down."""
         gained, moves = self._moves.gained, len(self._moves.made)
-        whole = max(1, _free(before) * self._measure.pods)
-        reached = gained * MILLIONTHS // whole
-        most = reached if gained == self._bound.most else max(reached + 1, -(-self._bound.most * MILLIONTHS // whole))
+        total_free = max(1, _free(before) * self._measure.pods)
+        reached = gained * MILLIONTHS // total_free
+        upper_bound = (
+            reached if gained == self._bound.most else max(reached + 1, -(-self._bound.most * MILLIONTHS // total_free))
+        )
         return Quality(
             reached=reached,
-            upper_bound=most,
+            upper_bound=upper_bound,
             moves=moves,
             fewest_moves=min(moves, self._bound.fewest_moves(gained)),
             out_of_time=self._out_of_time,
@@ -390,20 +396,20 @@ class _Run:
         )
 
     def _reasons(self, before: Ints) -> dict[PodIndex, str]:
-        whole, resource = max(1, _free(before) * self._measure.pods), self._problem.settings.resource_type
+        total_free, resource = max(1, _free(before) * self._measure.pods), self._problem.settings.resource_type
         return {
-            step.pod: f"lowers the fragmented {resource} by {_in_percent(move.gain, whole)} of what is free"
+            step.pod: f"lowers the fragmented {resource} by {_in_percent(move.gain, total_free)} of what is free"
             for step, move in zip(self._state.steps, self._moves.made, strict=True)
         }
 
     def _refused(self, quality: Quality) -> Iterator[Refused]:
         """Yield for each node that is not emptied why no more pods leave it."""
-        pods = Counter(placed.node for placed in self._problem.cluster.pods if _counts(placed))
-        after = pods.copy()
+        pods = Counter(placed_pod.node for placed_pod in self._problem.cluster.pods if _counts(placed_pod))
+        pods_after = pods.copy()
         for step in self._state.steps:
-            after.update({step.source: -1, step.target: 1})
+            pods_after.update({step.source: -1, step.target: 1})
         for node in map(NodeIndex, range(self._packing.nodes)):
-            if after[node] or not pods[node]:
+            if pods_after[node] or not pods[node]:
                 yield Refused.of_node(self._problem.cluster.node_name(node), self._why_kept(node, quality))
 
     def _why_kept(self, node: NodeIndex, quality: Quality) -> Refusal:
@@ -412,8 +418,8 @@ class _Run:
             return refusal
         has_target = self._moves.has_target(node)
         if has_target is None:
-            others = Refusal(RefusalReason.NOT_NEEDED, "no other pod of it is looked at")
-            return holding_refusal(self._problem, node) or others
+            other_refusal = Refusal(RefusalReason.NOT_NEEDED, "no other pod of it is looked at")
+            return holding_refusal(self._problem, node) or other_refusal
         return self._why_no_more(quality, has_target=has_target)
 
     def _why_no_more(self, quality: Quality, *, has_target: bool) -> Refusal:
@@ -449,8 +455,8 @@ class _Bound:
         falls = (now - lowest * piece for now, piece in zip(before, free, strict=True))
         self._falls = sorted((fall for fall in falls if fall > 0), reverse=True)
         pieces = sorted(zip(least, ceiling[measure.column].tolist(), strict=True))
-        touched = self._falls if moves.budget is None else self._falls[: 2 * moves.budget]
-        self.most = max(0, min(sum(before) - _spread(sum(free), pieces), sum(touched)))
+        counted_falls = self._falls if moves.budget is None else self._falls[: 2 * moves.budget]
+        self.most = max(0, min(sum(before) - _spread(sum(free), pieces), sum(counted_falls)))
 
     def fewest_moves(self, gained: int) -> int:
         """Return how many moves it takes at least to gain as much."""
@@ -484,4 +490,6 @@ def _free(row: Ints) -> int:
 
 def _same_beginning(known: Sequence[_Move], made: Sequence[_Move]) -> int:
     pairs = enumerate(zip(known, made, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(known), len(made)))
+    return next(
+        (position for position, (known_move, made_move) in pairs if known_move != made_move), min(len(known), len(made))
+    )

@@ -13,11 +13,11 @@ def describe_fragmentation(plan: Plan) -> str:
     change = plan.fragmentation
     if change is None:
         return describe_named_pods(plan)
-    of = f"of the free {change.resource} is fragmented for the workload"
+    of_resource = f"of the free {change.resource} is fragmented for the workload"
     if not plan.moves:
-        return f"Nothing to move: {percent(change.share_before)} {of}, and no move lowers that by these rules."
+        return f"Nothing to move: {percent(change.share_before)} {of_resource}, and no move lowers that by these rules."
     moves, waves = PlannedMove.count_all(plan.moves), count(plan.waves, "wave")
-    return f"{moves} in {waves}: {percent(change.share_after)} {of} then, {percent(change.share_before)} now."
+    return f"{moves} in {waves}: {percent(change.share_after)} {of_resource} then, {percent(change.share_before)} now."
 
 
 def judge_fragmentation(least: Fraction, quality: Quality) -> str:

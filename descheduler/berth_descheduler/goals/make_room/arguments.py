@@ -72,9 +72,9 @@ def unknown_to_room(room: RoomRequest, snapshot: Snapshot) -> Iterator[UnknownNa
         except InputError as error:
             text = f"{error.field} is {error.said or room.queue}, and not {error.expected}: no room is made for it."
             yield UnknownName(error.field, text, selects_nothing=True)
-    named = find_pods_to_fit(room, snapshot) if room.pods else ()
-    waiting = {(pod.metadata.namespace, pod.metadata.name) for pod in named}
-    if unknown := ["/".join(key) for key in room.pods if key not in waiting]:
-        idle = len(unknown) == len(room.pods) and not room.shapes
-        text = f"room.pods names {first_few(unknown, _NAMED)}, and no such pod waits for room."
+    named_pods = find_pods_to_fit(room, snapshot) if room.pods else ()
+    waiting = {(pod.metadata.namespace, pod.metadata.name) for pod in named_pods}
+    if unknown_pods := ["/".join(key) for key in room.pods if key not in waiting]:
+        idle = len(unknown_pods) == len(room.pods) and not room.shapes
+        text = f"room.pods names {first_few(unknown_pods, _NAMED)}, and no such pod waits for room."
         yield UnknownName("room.pods", text, selects_nothing=idle)

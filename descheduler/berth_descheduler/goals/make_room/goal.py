@@ -59,9 +59,9 @@ class MakeRoomGoal(Goal[RoomRequest, RoomRequest]):
         return describe_room(plan)
 
     def advantage(self, better: Plan, plan: Plan) -> str:
-        more, less = (sum(room.fitted for room in made.room) for made in (better, plan))
-        if more > less:
-            return f"{instead_of(more, less, 'pod')} would have room"
+        better_fitted, plan_fitted = (sum(room.fitted for room in either_plan.room) for either_plan in (better, plan))
+        if better_fitted > plan_fitted:
+            return f"{instead_of(better_fitted, plan_fitted, 'pod')} would have room"
         return super().advantage(better, plan)
 
     def judgement(self, plan: Plan) -> str:

@@ -79,8 +79,8 @@ class RoomReports:
     def made(self, places: Sequence[Sequence[NodeIndex]]) -> tuple[RoomMade, ...]:
         """Return what became of each want."""
         return tuple(
-            self._made(want, found, before)
-            for want, found, before in zip(self._wants, places, self._before, strict=True)
+            self._made(want, want_places, fits_before)
+            for want, want_places, fits_before in zip(self._wants, places, self._before, strict=True)
         )
 
     def why_not_more(
@@ -91,14 +91,14 @@ class RoomReports:
         Says of each node, too, why it has no room for the first such want. `moves_needed`: with so many moves all would
         fit; None if that is not known. `limited`: what is proven holds within the limit on moves only.
         """
-        short = [
-            (want, made)
-            for want, made in zip(self._wants, room, strict=True)
-            if made.wanted is None or made.fitted < made.wanted
+        unfitted = [
+            (want, room_made)
+            for want, room_made in zip(self._wants, room, strict=True)
+            if room_made.wanted is None or room_made.fitted < room_made.wanted
         ]
         proof = quality, moves_needed, limited
-        refused = [self._of_want(want, made, proof) for want, made in short]
-        return tuple(sorted((*refused, *(self._of_nodes(short[0][0]) if short else ()))))
+        refusals = [self._of_want(want, room_made, proof) for want, room_made in unfitted]
+        return tuple(sorted((*refusals, *(self._of_nodes(unfitted[0][0]) if unfitted else ()))))
 
     def _made(self, want: Want, places: Sequence[NodeIndex], before: tuple[int, Unused]) -> RoomMade:
         fits_before, unused_before = before
@@ -139,15 +139,15 @@ class RoomReports:
         if self._packing.dependent[want.kind]:
             pod = want.pods[0]
             return int(any(self._state.refusal(pod, NodeIndex(int(node))) is None for node in nodes))
-        asked = np.flatnonzero(needs)
-        return int((free[:, asked] // needs[asked]).min(axis=1).sum()) if len(nodes) else 0
+        requested = np.flatnonzero(needs)
+        return int((free[:, requested] // needs[requested]).min(axis=1).sum()) if len(nodes) else 0
 
     def _class_of(self, want: Want) -> int:
         return self._problem.cluster.pods[want.pods[0]].class_index
 
     def _of_want(self, want: Want, made: RoomMade, proof: tuple[Quality, int | None, bool]) -> Refused:
-        more = "more of it" if made.wanted is None else f"{made.wanted - made.fitted} more of it"
-        refusal = self._why_no_more(more, *proof)
+        not_fitted = "more of it" if made.wanted is None else f"{made.wanted - made.fitted} more of it"
+        refusal = self._why_no_more(not_fitted, *proof)
         meta = self._problem.cluster.pods[want.pods[0]].pod.metadata
         namespace = "" if meta.namespace == SHAPE_NAMESPACE else meta.namespace
         return Refused.of_pod("", namespace, meta.name, refusal)
@@ -190,32 +190,34 @@ class RoomReports:
         needs = self._problem.cluster.requests[self._problem.cluster.pods[pod].class_index]
         free = list(self._state.free[node])
         blockers = []
-        for other in self._problem.cluster.pods_on[node]:
-            amounts = self._problem.cluster.requests[self._problem.cluster.pods[other].class_index]
-            if self._packing.pod_kind[other] >= 0:
-                free = [have + more for have, more in zip(free, amounts, strict=True)]
+        for other_pod in self._problem.cluster.pods_on[node]:
+            amounts = self._problem.cluster.requests[self._problem.cluster.pods[other_pod].class_index]
+            if self._packing.pod_kind[other_pod] >= 0:
+                free = [free_amount + pod_amount for free_amount, pod_amount in zip(free, amounts, strict=True)]
             else:
-                blockers.append(other)
-        lacking = [name for name, column in self._problem.cluster.column.items() if needs[column] > free[column]]
-        if not lacking:
+                blockers.append(other_pod)
+        lacking_resources = [
+            name for name, column in self._problem.cluster.column.items() if needs[column] > free[column]
+        ]
+        if not lacking_resources:
             node_itself = source_refusal(self._problem, node)
             return node_itself or refusal
-        return self._blocked(sorted(lacking), blockers)
+        return self._blocked(sorted(lacking_resources), blockers)
 
     def _blocked(self, lacking: Sequence[str], blockers: Sequence[PodIndex]) -> Refusal:
-        what = ", ".join(lacking)
+        lacking_names = ", ".join(lacking)
         if not blockers:
-            text = f"the node is too small: not enough {what}"
+            text = f"the node is too small: not enough {lacking_names}"
             return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=lacking[0])
-        first = self._problem.cluster.pods[blockers[0]].pod.key
-        why = self._problem.pod_refusals.get(blockers[0])
-        text = f"not enough {what} beside pods that may not be moved, such as {first}"
+        first_blocker = self._problem.cluster.pods[blockers[0]].pod.key
+        blocker_refusal = self._problem.pod_refusals.get(blockers[0])
+        text = f"not enough {lacking_names} beside pods that may not be moved, such as {first_blocker}"
         return Refusal(
             RefusalReason.HOLDS_IMMOVABLE_PODS,
-            f"{text}: {why.message}" if why else text,
-            constraint=why.reason if why else "",
+            f"{text}: {blocker_refusal.message}" if blocker_refusal else text,
+            constraint=blocker_refusal.reason if blocker_refusal else "",
             resource=lacking[0],
-            blocking_pod=first,
+            blocking_pod=first_blocker,
         )
 
 
@@ -324,17 +326,17 @@ class _MakeRoomRun:
     def propose(self) -> Proposal:
         """Return the moves, what they make room for, and why not more."""
         reports = RoomReports(self._problem, self._state, self._packing, self._wants, self._gang_of)
-        found = [self._search()]
-        found += self._improve(found[0])
-        exact = self._solve_exactly(found[-1])
-        chosen = self._apply_best(found, exact)
+        solutions = [self._search()]
+        solutions += self._improve(solutions[0])
+        exact = self._solve_exactly(solutions[-1])
+        chosen = self._apply_best(solutions, exact)
         quality = self._quality(chosen, exact)
         room = reports.made(chosen.places)
-        refused = reports.why_not_more(room, quality, self._moves_needed(quality), limited=self._needs_limit(quality))
+        refusals = reports.why_not_more(room, quality, self._moves_needed(quality), limited=self._needs_limit(quality))
         if self._request.queue:
             queue, home = reserved_queue(self._problem.cluster.snapshot, self._request.queue)
-            room = tuple(replace(one, queue=queue, namespace=home) for one in room)
-        return Proposal(self._state.steps, refused, quality, room, self._request.owners)
+            room = tuple(replace(room_made, queue=queue, namespace=home) for room_made in room)
+        return Proposal(self._state.steps, refusals, quality, room, self._request.owners)
 
     # --- what is wanted ---------------------------------------------------------------------------------------------
 
@@ -349,10 +351,12 @@ class _MakeRoomRun:
         for want in wants:
             pod = self._problem.cluster.pods[want.pods[0]].pod
             units[self._gang_of(pod) or want.kind].append(want)
-        found = (_Unit(tuple(several), self._priority(several)) for several in units.values())
+        groups_as_units = (
+            _Unit(tuple(wants_of_group), self._priority(wants_of_group)) for wants_of_group in units.values()
+        )
         if self._gang_of is not gang_of:
-            return tuple(sorted(found, key=lambda unit: (-unit.priority, unit.wants[0].pods)))
-        return tuple(sorted(found, key=lambda unit: (-unit.priority, self._size(unit), unit.wants[0].pods)))
+            return tuple(sorted(groups_as_units, key=lambda unit: (-unit.priority, unit.wants[0].pods)))
+        return tuple(sorted(groups_as_units, key=lambda unit: (-unit.priority, self._size(unit), unit.wants[0].pods)))
 
     def _priority(self, wants: Sequence[Want]) -> int:
         return max(self._problem.cluster.pods[want.pods[0]].pod.spec.priority or 0 for want in wants)
@@ -369,12 +373,12 @@ class _MakeRoomRun:
         groups: dict[object, list[PodIndex]] = {}
         open_counts: dict[object, int | None] = {}
         for pod, kind in self._packing.wanted.items():
-            found = self._problem.cluster.pods[pod].pod
-            if found.metadata.namespace == SHAPE_NAMESPACE:
+            wanted_pod = self._problem.cluster.pods[pod].pod
+            if wanted_pod.metadata.namespace == SHAPE_NAMESPACE:
                 open_counts["shape", pod] = next(shapes).count
                 groups["shape", pod] = [pod]
             else:
-                groups.setdefault((kind, self._gang_of(found)), []).append(pod)
+                groups.setdefault((kind, self._gang_of(wanted_pod)), []).append(pod)
         return [
             Want(self._name(pods), self._packing.wanted[pods[0]], tuple(pods), open_counts.get(key, len(pods)))
             for key, pods in groups.items()
@@ -402,13 +406,15 @@ class _MakeRoomRun:
 
     def _improve(self, found: _Found) -> tuple[_Found, ...]:
         """Return better room for what is of one kind, if there is any."""
-        known = self._known(found)
-        done = sum(known.each) == known.most and known.least_moves == known.moves
-        if done or len(self._wants) != 1 or self._packing.dependent[self._wants[0].kind]:
+        reached = self._known(found)
+        is_proven = sum(reached.each) == reached.most and reached.least_moves == reached.moves
+        if is_proven or len(self._wants) != 1 or self._packing.dependent[self._wants[0].kind]:
             return ()
         (want,) = self._wants
-        least = self._least_moves((known.most,))
-        goal = RoomGoal(want.kind, known.most, least, self._budget, self._deadline, self._problem.settings.search.seed)
+        least = self._least_moves((reached.most,))
+        goal = RoomGoal(
+            want.kind, reached.most, least, self._budget, self._deadline, self._problem.settings.search.seed
+        )
         improved = improve_room(self._packing, self._may_leave, goal)
         self._out_of_time |= improved.out_of_time
         places = tuple(map(NodeIndex, improved.places))
@@ -426,9 +432,9 @@ class _MakeRoomRun:
         if self._budget is None or not self._request.all_or_none or quality.reached:
             return None
         search = RoomSearch(self._packing, self._state, None, self._deadline)
-        found = search.add_together(self._wants)
+        is_placed = search.add_together(self._wants)
         search.withdraw()
-        return search.filled.ejected if found else None
+        return search.filled.ejected if is_placed else None
 
     def _is_whole(self, unit: _Unit) -> bool:
         """Return whether a unit is only useful as a whole.
@@ -441,49 +447,51 @@ class _MakeRoomRun:
 
     def _most_of(self, want: Want) -> int:
         """Return an upper bound on a want's pods that fit, within the limit on moves."""
-        most = self._most_ever(want)
+        most_ever = self._most_ever(want)
         if self._budget is None:
-            return most
-        return min([most, *(bound.most(self._budget) for bound in self._bounds_of(want))])
+            return most_ever
+        return min([most_ever, *(bound.most(self._budget) for bound in self._bounds_of(want))])
 
     def _bounds_of(self, want: Want) -> tuple[RoomBound, ...]:
         if want.kind not in self._bounds:
-            many = len(self._packing.wanted) * self._packing.nodes > _MOST_BOUNDED
-            self._bounds[want.kind] = () if many else bound_room(self._packing, self._may_leave, want.kind)
+            is_too_large = len(self._packing.wanted) * self._packing.nodes > _MOST_BOUNDED
+            self._bounds[want.kind] = () if is_too_large else bound_room(self._packing, self._may_leave, want.kind)
         return self._bounds[want.kind]
 
     def _most_ever(self, want: Want) -> int:
         """Return an upper bound on a want's pods that fit, whatever the moves."""
-        most = most_that_fit(self._packing, want.kind)
-        return most if want.count is None else min(want.count, most)
+        most_pods = most_that_fit(self._packing, want.kind)
+        return most_pods if want.count is None else min(want.count, most_pods)
 
     def _least_moves(self, each: Sequence[int]) -> int:
         """Return a lower bound on the moves for so many pods of each want."""
         wants = zip(self._wants, each, strict=True)
-        return max((bound.fewest_moves(n) for want, n in wants for bound in self._bounds_of(want)), default=0)
+        return max(
+            (bound.fewest_moves(pod_count) for want, pod_count in wants for bound in self._bounds_of(want)), default=0
+        )
 
     def _needs_limit(self, quality: Quality) -> bool:
         """Return whether the upper bound holds within the limit on moves only."""
-        more = quality.upper_bound < sum(self._most_ever(want) for want in self._wants)
-        return self._budget is not None and (quality.prover is Prover.EXACT or more)
+        may_fit_more = quality.upper_bound < sum(self._most_ever(want) for want in self._wants)
+        return self._budget is not None and (quality.prover is Prover.EXACT or may_fit_more)
 
     def _found(self, ejections: Ints, arrivals: Ints, places: tuple[tuple[NodeIndex, ...], ...]) -> _Found:
         """Return what was found, without the arrivals of the new pods."""
-        coming = np.isin(arrivals[:, 0], sorted(set(self._packing.wanted.values())))
-        return _Found(ejections, arrivals[~coming], self._dealt_out(places))
+        is_wanted = np.isin(arrivals[:, 0], sorted(set(self._packing.wanted.values())))
+        return _Found(ejections, arrivals[~is_wanted], self._dealt_out(places))
 
     def _dealt_out(self, places: tuple[tuple[NodeIndex, ...], ...]) -> tuple[tuple[NodeIndex, ...], ...]:
         """Return each want's own places where wants of a kind share them.
 
         Each want gets its own number, in order.
         """
-        left: dict[int, list[NodeIndex]] = {}
+        places_by_kind: dict[int, list[NodeIndex]] = {}
         dealt = []
-        for want, found in zip(self._wants, places, strict=True):
-            mine = left.setdefault(want.kind, list(found))
-            number = len(mine) if want.count is None else min(want.count, len(mine))
-            dealt.append(tuple(mine[:number]))
-            del mine[:number]
+        for want, kind_places in zip(self._wants, places, strict=True):
+            places_left = places_by_kind.setdefault(want.kind, list(kind_places))
+            number = len(places_left) if want.count is None else min(want.count, len(places_left))
+            dealt.append(tuple(places_left[:number]))
+            del places_left[:number]
         return tuple(dealt)
 
     # --- exactly ----------------------------------------------------------------------------------------------------
@@ -491,11 +499,11 @@ class _MakeRoomRun:
     def _solve_exactly(self, found: _Found) -> ExactRoom | None:
         """Return what the integer program proves and finds.
 
-        None if it is not asked.
+        The result is None if the solver is not asked.
         """
-        known = self._known(found)
-        done = sum(known.each) == known.most and known.least_moves == known.moves
-        if not self._problem.settings.search.exact or done:
+        reached = self._known(found)
+        is_proven = sum(reached.each) == reached.most and reached.least_moves == reached.moves
+        if not self._problem.settings.search.exact or is_proven:
             return None
         question = RoomQuestion(
             kinds=tuple(want.kind for want in self._wants),
@@ -504,14 +512,19 @@ class _MakeRoomRun:
             budget=self._budget,
             deadline=self._deadline,
         )
-        return solve_room(self._packing, self._may_leave, question, known)
+        return solve_room(self._packing, self._may_leave, question, reached)
 
     def _known(self, found: _Found) -> Reached:
-        each = tuple(len(places) for places in found.places)
-        most = sum(self._most_of(want) for want in self._wants)
-        if self._request.all_or_none and most < sum(want.count or 0 for want in self._wants):
-            most = 0
-        return Reached(each, found.moves, min(found.moves, self._least_moves(each)), max(most, sum(each)))
+        pods_per_want = tuple(len(places) for places in found.places)
+        upper_bound = sum(self._most_of(want) for want in self._wants)
+        if self._request.all_or_none and upper_bound < sum(want.count or 0 for want in self._wants):
+            upper_bound = 0
+        return Reached(
+            pods_per_want,
+            found.moves,
+            min(found.moves, self._least_moves(pods_per_want)),
+            max(upper_bound, sum(pods_per_want)),
+        )
 
     def _apply_best(self, found: Sequence[_Found], exact: ExactRoom | None) -> _Found:
         """Make the moves of the best feasible solution, and return it; the last that was found is the best."""
@@ -519,16 +532,18 @@ class _MakeRoomRun:
         if exact is not None and exact.solution is not None and not tied:
             self._out_of_time |= exact.out_of_time
             solution = exact.solution
-            places = tuple(tuple(NodeIndex(n) for n, count in cells for _ in range(count)) for cells in solution.aimed)
+            places = tuple(
+                tuple(NodeIndex(node) for node, count in cells for _ in range(count)) for cells in solution.aimed
+            )
             if solution.departures is not None and solution.arrivals is not None:
                 better = _Found(solution.departures, solution.arrivals, places)
                 if self._keeps_what_was_found(better, found[-1]) and self._apply(better):
                     return better
-        for one in reversed(found):
-            if self._apply(one):
-                return one
-        nothing = np.empty((0, 3), dtype=np.int64)
-        return _Found(nothing, nothing, tuple(() for _ in self._wants))
+        for solution_found in reversed(found):
+            if self._apply(solution_found):
+                return solution_found
+        no_cells = np.empty((0, 3), dtype=np.int64)
+        return _Found(no_cells, no_cells, tuple(() for _ in self._wants))
 
     def _keeps_what_was_found(self, better: _Found, found: _Found) -> bool:
         """Return whether a solution keeps all the room that was found.
@@ -538,16 +553,16 @@ class _MakeRoomRun:
         counts = {want: len(places) for want, places in zip(self._wants, better.places, strict=True)}
         if any(counts[want] < len(places) for want, places in zip(self._wants, found.places, strict=True)):
             return False
-        whole = [unit for unit in self._units if self._is_whole(unit)]
-        full = (all(counts[want] == want.count for want in unit.wants) for unit in whole)
-        none = (not any(counts[want] for want in unit.wants) for unit in whole)
-        return all(one or other for one, other in zip(full, none, strict=True))
+        whole_units = [unit for unit in self._units if self._is_whole(unit)]
+        full_units = (all(counts[want] == want.count for want in unit.wants) for unit in whole_units)
+        empty_units = (not any(counts[want] for want in unit.wants) for unit in whole_units)
+        return all(is_full or is_empty for is_full, is_empty in zip(full_units, empty_units, strict=True))
 
     def _apply(self, found: _Found) -> bool:
         leaving: defaultdict[NodeIndex, list[PodIndex]] = defaultdict(list)
         for kind, node, count in found.ejections.tolist():
-            there = [pod for pod in self._problem.cluster.pods_on[node] if self._packing.pod_kind[pod] == kind]
-            leaving[NodeIndex(node)] += self._disruption.cheapest_first(there)[:count]
+            pods_of_kind = [pod for pod in self._problem.cluster.pods_on[node] if self._packing.pod_kind[pod] == kind]
+            leaving[NodeIndex(node)] += self._disruption.cheapest_first(pods_of_kind)[:count]
         transition = Transition({node: tuple(pods) for node, pods in leaving.items()}, frozenset(), found.arrivals)
         spare = _DETOURS if self._budget is None else min(_DETOURS, self._budget - found.moves)
         return apply_transition(
@@ -557,16 +572,16 @@ class _MakeRoomRun:
     # --- what is known ----------------------------------------------------------------------------------------------
 
     def _quality(self, chosen: _Found, exact: ExactRoom | None) -> Quality:
-        known = self._known(chosen)
+        reached_now = self._known(chosen)
         moves = len(self._state.steps)
-        reached = sum(known.each)
-        most, least, prover = known.most, known.least_moves, Prover.BOUND
+        reached = sum(reached_now.each)
+        upper_bound, least, prover = reached_now.most, reached_now.least_moves, Prover.BOUND
         if exact is not None:
-            most, prover = max(reached, min(most, exact.reached.most)), Prover.EXACT
-            least = exact.reached.least_moves if exact.reached.each == known.each else least
+            upper_bound, prover = max(reached, min(upper_bound, exact.reached.most)), Prover.EXACT
+            least = exact.reached.least_moves if exact.reached.each == reached_now.each else least
         return Quality(
             reached=reached,
-            upper_bound=most,
+            upper_bound=upper_bound,
             moves=moves,
             fewest_moves=min(least, moves),
             prover=prover,

@@ -15,12 +15,12 @@ def describe_room(plan: Plan) -> str:
     if not plan.room:
         return describe_named_pods(plan) if plan.moves else "Nothing waits for room."
     fitted, wanted = sum(room.fitted for room in plan.room), [room.wanted for room in plan.room]
-    what = plan.room[0].name if len(plan.room) == 1 else count(len(plan.room), "kind") + " of pods"
-    of = "" if None in wanted else f" of {sum(number or 0 for number in wanted)}"
+    wanted_name = plan.room[0].name if len(plan.room) == 1 else count(len(plan.room), "kind") + " of pods"
+    of_wanted = "" if None in wanted else f" of {sum(number or 0 for number in wanted)}"
     if not plan.moves:
-        return f"Nothing to move: {fitted}{of} fit as it is ({what})."
+        return f"Nothing to move: {fitted}{of_wanted} fit as it is ({wanted_name})."
     waves = count(plan.waves, "wave")
-    return f"{PlannedMove.count_all(plan.moves)} in {waves} make room: {fitted}{of} fit then ({what})."
+    return f"{PlannedMove.count_all(plan.moves)} in {waves} make room: {fitted}{of_wanted} fit then ({wanted_name})."
 
 
 def room_figures(rooms: Sequence[RoomMade]) -> Iterator[Figure]:

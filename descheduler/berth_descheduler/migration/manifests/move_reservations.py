@@ -52,7 +52,9 @@ def build_reservation(
         "metadata": _reservation_metadata(plan, index, move),
         "spec": {
             "schedulerName": raw_pod["spec"].get("schedulerName") or "default-scheduler",
-            "owners": [{"object": msgspec.to_builtins(one)} for one in _move_owners(owner, raw_pod)],
+            "owners": [
+                {"object": msgspec.to_builtins(owner_reference)} for owner_reference in _move_owners(owner, raw_pod)
+            ],
             "ttl": format_duration(ttl),
             "tasks": [build_task(TASK_NAME, template, replicas=1, node=move.target)],
         },
@@ -68,8 +70,8 @@ def _move_owners(controller: ObjectReference, raw_pod: RawObject) -> list[Object
     if controller.kind == "StatefulSet":
         return [ObjectReference(api_version="v1", kind="Pod", namespace=controller.namespace, name=_name(raw_pod))]
     deployment = deployment_name(controller.kind, controller.name, raw_pod["metadata"].get("labels") or {})
-    behind = msgspec.structs.replace(controller, kind="Deployment", name=deployment, uid="")
-    return [controller, behind] if deployment else [controller]
+    deployment_reference = msgspec.structs.replace(controller, kind="Deployment", name=deployment, uid="")
+    return [controller, deployment_reference] if deployment else [controller]
 
 
 def _name(raw_pod: RawObject) -> str:

@@ -62,8 +62,8 @@ def build_plan_filling(spec: MigrationPlanSpec) -> dict[str, Any]:
     It sets all that was found at once.
     """
     body = build_plan("", spec)["spec"]
-    kept = ("approved", "approveBefore", "moves", "nodesBefore", "objective", "predicted", "rooms")
-    return {"spec": {name: body[name] for name in kept if name in body}}
+    field_names = ("approved", "approveBefore", "moves", "nodesBefore", "objective", "predicted", "rooms")
+    return {"spec": {field_name: body[field_name] for field_name in field_names if field_name in body}}
 
 
 def plan_labels(policy: str) -> dict[str, str]:
@@ -71,8 +71,8 @@ def plan_labels(policy: str) -> dict[str, str]:
 
     They name the policy where its name fits into a label.
     """
-    named = {POLICY_LABEL: policy} if 0 < len(policy) <= _LONGEST_LABEL else {}
-    return {MANAGED_LABEL: MANAGED_BY_DESCHEDULER, **named}
+    policy_label = {POLICY_LABEL: policy} if 0 < len(policy) <= _LONGEST_LABEL else {}
+    return {MANAGED_LABEL: MANAGED_BY_DESCHEDULER, **policy_label}
 
 
 def build_status_patch(status: MigrationPlanStatus) -> dict[str, Any]:
@@ -91,16 +91,16 @@ def build_status_patch(status: MigrationPlanStatus) -> dict[str, Any]:
 
 def _conditions(status: MigrationPlanStatus, phase: PlanPhase) -> tuple[Condition, ...]:
     """Return the conditions of a finished plan, for `kubectl wait --for=condition=Finished`."""
-    truths = {"Finished": True, "Succeeded": phase is PlanPhase.SUCCEEDED}
+    status_by_type = {"Finished": True, "Succeeded": phase is PlanPhase.SUCCEEDED}
     return tuple(
         Condition(
             type=type_,
-            status=str(truth),
+            status=str(is_true),
             reason=phase.value,
             message=status.message,
             last_transition_time=status.completion_time or "",
         )
-        for type_, truth in truths.items()
+        for type_, is_true in status_by_type.items()
     )
 
 

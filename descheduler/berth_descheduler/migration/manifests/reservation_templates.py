@@ -61,8 +61,8 @@ def build_task(name: str, template: RawObject, *, replicas: int, node: str) -> d
         "template": template,
         "reservationNodeNames": [node],
     }
-    asked = effective_requests(convert(template["spec"], PodSpec))
-    return task if asked.keys() else task | {"requestsNothing": True}
+    pod_requests = effective_requests(convert(template["spec"], PodSpec))
+    return task if pod_requests.keys() else task | {"requestsNothing": True}
 
 
 def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -73,15 +73,17 @@ def _spec(raw: RawObject, labels: Mapping[str, str]) -> dict[str, Any]:
     spec: dict[str, Any] = {key: raw[key] for key in _KEPT_AS_THEY_ARE if raw.get(key)}
     if not raw.get("priorityClassName"):
         spec |= {key: raw[key] for key in _KEPT_WITHOUT_A_CLASS if raw.get(key)}
-    if tolerations := [one for one in raw.get("tolerations") or () if not _was_added(one)]:
+    if tolerations := [toleration for toleration in raw.get("tolerations") or () if not _was_added(toleration)]:
         spec["tolerations"] = tolerations
     if "affinity" in spec:
         spec["affinity"] = _without_merged_labels(spec["affinity"], labels)
     if "topologySpreadConstraints" in spec:
-        spec["topologySpreadConstraints"] = [_unmerged(one, labels) for one in spec["topologySpreadConstraints"]]
+        spec["topologySpreadConstraints"] = [
+            _unmerged(constraint, labels) for constraint in spec["topologySpreadConstraints"]
+        ]
     if raw.get("initContainers"):
-        spec["initContainers"] = [_container(one) for one in raw["initContainers"]]
-    spec["containers"] = [_container(one) for one in raw["containers"]]
+        spec["initContainers"] = [_container(container) for container in raw["initContainers"]]
+    spec["containers"] = [_container(container) for container in raw["containers"]]
     return spec
 
 
@@ -133,7 +135,7 @@ def _unmerged(term: RawObject, labels: Mapping[str, str]) -> RawObject:
     merged = list(_merged_expressions(term, labels))
     if not selector or not merged:
         return term
-    expressions = [one for one in selector.get("matchExpressions") or () if one not in merged]
+    expressions = [expression for expression in selector.get("matchExpressions") or () if expression not in merged]
     cleaned = {key: value for key, value in selector.items() if key != "matchExpressions"}
     if expressions:
         cleaned["matchExpressions"] = expressions

@@ -83,9 +83,9 @@ def build_job_reservation(room: Room, job: ObjectReference, raw_pods: RawPods, p
 
     No plan controls it: it outlives the plan, and ends with the job, which owns it if it is an object.
     """
-    owned = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid}
+    owner_reference = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid}
     annotations = {"annotations": {POLICY_LABEL: policy}} if policy else {}
-    references = {"ownerReferences": [{**owned, "blockOwnerDeletion": False}]} if job.uid else {}
+    references = {"ownerReferences": [{**owner_reference, "blockOwnerDeletion": False}]} if job.uid else {}
     return {
         "apiVersion": RESERVATION_API_VERSION,
         "kind": RESERVATION_KIND,
@@ -110,17 +110,17 @@ def build_job_reservation(room: Room, job: ObjectReference, raw_pods: RawPods, p
 
 def _owners_of(raw_pods: RawPods) -> list[dict[str, Any]]:
     """Return the controllers of pods, and the pods that have none, each once."""
-    found: dict[str, dict[str, Any]] = {}
-    for uid, raw in raw_pods.items():
-        controller = controller_reference(raw)
-        pod = ObjectReference(api_version="v1", kind="Pod", name=_name(raw), uid=uid)
+    controllers: dict[str, dict[str, Any]] = {}
+    for uid, raw_pod in raw_pods.items():
+        controller = controller_reference(raw_pod)
+        pod = ObjectReference(api_version="v1", kind="Pod", name=_name(raw_pod), uid=uid)
         owner = msgspec.structs.replace(controller, namespace="") if controller is not None else pod
-        found.setdefault(owner.uid, msgspec.to_builtins(owner))
-    return list(found.values())
+        controllers.setdefault(owner.uid, msgspec.to_builtins(owner))
+    return list(controllers.values())
 
 
 def _scheduler(raw_pods: RawPods) -> str:
-    return next((raw["spec"].get("schedulerName") for raw in raw_pods.values()), "") or "default-scheduler"
+    return next((raw_pod["spec"].get("schedulerName") for raw_pod in raw_pods.values()), "") or "default-scheduler"
 
 
 def _room_owners(plan: PlanIdentity, room: Room) -> list[dict[str, Any]]:
@@ -129,7 +129,10 @@ def _room_owners(plan: PlanIdentity, room: Room) -> list[dict[str, Any]]:
     These are the room's pods or the pods that its selector selects. Otherwise it is only the plan, which means none.
     """
     if not room.is_shape:
-        return [{"object": {"apiVersion": "v1", "kind": "Pod", "name": s.pod, "uid": s.pod_uid}} for s in room.slots]
+        return [
+            {"object": {"apiVersion": "v1", "kind": "Pod", "name": slot.pod, "uid": slot.pod_uid}}
+            for slot in room.slots
+        ]
     if room.selector:
         return [{"labelSelector": msgspec.to_builtins(parse_selector(room.selector))}]
     no_pod = {"apiVersion": PLAN_API_VERSION, "kind": PLAN_KIND, "name": plan.name}
@@ -141,19 +144,19 @@ def _tasks(room: Room, raw_pods: RawPods) -> list[dict[str, Any]]:
 
     So no pod takes the room of another sort.
     """
-    found: list[tuple[str, dict[str, Any], int]] = []
+    tasks: list[tuple[str, dict[str, Any], int]] = []
     for slot in room.slots:
         template = build_template(raw_pods[slot.pod_uid]) if slot.pod_uid else _template_of_shape(room)
         template.pop("metadata", None)
-        for number, (node, known, count) in enumerate(found):
-            if node == slot.node and known == template:
-                found[number] = (node, known, count + 1)
+        for task_index, (node, known_template, count) in enumerate(tasks):
+            if node == slot.node and known_template == template:
+                tasks[task_index] = (node, known_template, count + 1)
                 break
         else:
-            found.append((slot.node, template, 1))
+            tasks.append((slot.node, template, 1))
     return [
-        build_task(f"room-{number}", template, replicas=count, node=node)
-        for number, (node, template, count) in enumerate(found)
+        build_task(f"room-{task_number}", template, replicas=count, node=node)
+        for task_number, (node, template, count) in enumerate(tasks)
     ]
 
 

@@ -41,15 +41,15 @@ def evict(
 
     A pod without a place needs none. Asks the rules and filters once more before, about the pod as it is now.
     """
-    silent = "" if move.is_eviction else operator.problem()
-    if silent:
-        return EvictAnswer(Eviction.BLOCKED, silent)
+    operator_problem = "" if move.is_eviction else operator.problem()
+    if operator_problem:
+        return EvictAnswer(Eviction.BLOCKED, operator_problem)
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
         if raw_pod["metadata"]["uid"] == move.pod_uid:
             with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction):
-                refused = ask_rules(raw_pod, move, pre_eviction_check)
-                return refused or replace(ask_for_eviction(client, move), grace_seconds=grace_seconds(raw_pod))
+                refused_answer = ask_rules(raw_pod, move, pre_eviction_check)
+                return refused_answer or replace(ask_for_eviction(client, move), grace_seconds=grace_seconds(raw_pod))
     except NotFoundError:
         pass  # the eviction reports what became of it
     except PermanentError as error:
@@ -64,12 +64,14 @@ def ask_rules(raw_pod: dict[str, Any], move: PlannedMove, pre_eviction_check: Pr
 
     Raises `BerthError` where that is unknown.
     """
-    if move.is_eviction and (changed := why_not_movable(raw_pod, move)) is not None:
-        return EvictAnswer(Eviction.NOT_SENT, changed.detail, refusal=changed.refusal)
-    found = pre_eviction_check.refusals(raw_pod, has_place=not move.is_eviction)
-    if not found:
+    if move.is_eviction and (why_changed := why_not_movable(raw_pod, move)) is not None:
+        return EvictAnswer(Eviction.NOT_SENT, why_changed.detail, refusal=why_changed.refusal)
+    refusals = pre_eviction_check.refusals(raw_pod, has_place=not move.is_eviction)
+    if not refusals:
         return None
-    return EvictAnswer(Eviction.NOT_SENT, "; ".join(one.message for one in found), refusal=MoveReason.FILTERED)
+    return EvictAnswer(
+        Eviction.NOT_SENT, "; ".join(refusal.message for refusal in refusals), refusal=MoveReason.FILTERED
+    )
 
 
 def ask_for_eviction(client: KubeClient, move: PlannedMove, *, resource_version: str | None = None) -> EvictAnswer:

@@ -13,8 +13,8 @@ from berth_descheduler.settings import MoveTimeouts
 
 def without_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     memory = facts.memory
-    if (blocked := blocked_for_long(facts, timeouts, now)) is not None:
-        return blocked
+    if (blocked_step := blocked_for_long(facts, timeouts, now)) is not None:
+        return blocked_step
     if memory.retry.is_too_early(now):
         return Wait(MoveState.PENDING, memory.pod.detail)
     return Evict()
@@ -30,10 +30,10 @@ def until_gone(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
 
 
 def _removed(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
-    seen = facts.seen.replacement
-    if seen is not None:
-        where = f"runs on {seen.node}" if seen.node else "waits for a node"
-        return Finish(MoveState.REMOVED, message=f"its replacement {seen.name} {where}")
+    replacement = facts.seen.replacement
+    if replacement is not None:
+        location = f"runs on {replacement.node}" if replacement.node else "waits for a node"
+        return Finish(MoveState.REMOVED, message=f"its replacement {replacement.name} {location}")
     if has_elapsed(facts.gone_since, timeouts.gap_seconds, now) or facts.others.stop is MoveReason.INTERRUPTED:
         return Finish(MoveState.REMOVED, message="its controller has made no other pod yet")
     return Wait(MoveState.EVICTED, "waits until its controller makes it again")

@@ -109,34 +109,36 @@ class MoveController:
         self._nodes = NodeQuestions(context.client, calls, self._settings.timeouts.gap_seconds)
         self._unanswered: set[int] = set()
         """Moves for whose eviction a request got no answer: it may have been carried out."""
-        self.lost_sources = {one.move.source for one in moves if one.finished and _keeps_its_node(one.status)}
+        self.lost_sources = {
+            memory.move.source for memory in moves if memory.finished and _keeps_its_node(memory.status)
+        }
         """Sources on which a planned pod has to stay."""
 
     @property
     def statuses(self) -> tuple[MoveStatus, ...]:
         """Return the moves' statuses, in the order of the plan."""
-        return tuple(one.status for one in self._moves)
+        return tuple(memory.status for memory in self._moves)
 
     def reconcile(self, wave: Sequence[MoveMemory], observed: ObservedPlan, wave_context: WaveContext) -> None:
         """Observe a wave once, then decide and act for each move."""
         now, timeouts = self._context.clock.monotonic(), self._settings.timeouts
-        horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
+        expiry_horizon = self._context.clock.now() + timedelta(seconds=timeouts.land_seconds)
         note_turns(wave, wave_context.waiting)
         for memory in wave:
             source, target = memory.move.source, memory.move.target
             memory.nodes = NodeProblems(self._nodes.problem_of(source), self._nodes.problem_of(target))
-        observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=horizon)
+        observed_wave = observe_wave(wave, observed, now, timeouts.gap_seconds, horizon=expiry_horizon)
         find_successors(wave, observed_wave, observed, self._begun)
         self._questions.ask(wave, observed_wave, observed, now)
         self._nodes.ask(find_doubtful_nodes(wave, observed_wave, now, timeouts.gap_seconds), now)
-        counts, placed = _count_open(wave), placed_pods(observed)
+        counts, placed_uids = _count_open(wave), placed_pods(observed)
         for memory in wave:
             if memory.finished or memory.in_flight:
                 continue
             note_unready_replicas(memory, wave_context.unready, now)
-            seen = observed_wave.observations[memory.index]
-            note_release(memory, seen, observed, now, placed)
-            others = observe_others(
+            observation = observed_wave.observations[memory.index]
+            note_release(memory, observation, observed, now, placed_uids)
+            sibling_facts = observe_others(
                 memory,
                 observed_wave,
                 stop=wave_context.stop,
@@ -144,7 +146,9 @@ class MoveController:
                 source_lost=memory.move.source in self.lost_sources and not memory.move.stands_alone,
                 holds_all=self._settings.holds_all,
             )
-            self._act(memory, next_step(MoveFacts(memory, seen, others), timeouts, now), observed_wave, counts)
+            self._act(
+                memory, next_step(MoveFacts(memory, observation, sibling_facts), timeouts, now), observed_wave, counts
+            )
 
     def skip(self, memory: MoveMemory, reason: MoveReason, message: str) -> None:
         """End a move for which nothing was begun."""
@@ -243,10 +247,10 @@ class MoveController:
         memory.pod = replace(memory.pod, answer=Eviction.SENT)
         client, move, rules = self._context.client, memory.move, self._context.pre_eviction_check
         if memory.surge.released:
-            asked = None if memory.surge.ownerless else rules
+            rules_to_ask = None if memory.surge.ownerless else rules
             self._calls.make_for(
                 memory,
-                lambda: evict_released(client, move, asked),
+                lambda: evict_released(client, move, rules_to_ask),
                 lambda answer: self._evicted(memory, answer),
             )
             return
@@ -372,8 +376,8 @@ class MoveController:
 
     def _finish(self, memory: MoveMemory, step: Finish, observed_wave: WaveObservation) -> None:
         """End a move and delete its Reservation if no longer needed."""
-        sight = observed_wave.observations[memory.index]
-        if keeps_its_node(step.state, step.reason, evicted=was_evicted(memory, sight)):
+        observation = observed_wave.observations[memory.index]
+        if keeps_its_node(step.state, step.reason, evicted=was_evicted(memory, observation)):
             self.lost_sources.add(memory.move.source)
         if step.reason is MoveReason.REPLACEMENT_GONE and step.release:  # no sibling has to wait for another any more
             observed_wave.replicas_by_owner[memory.replicas].awaiting_replacement -= 1
@@ -406,15 +410,15 @@ class MoveController:
         message: str = "",
     ) -> None:
         """Set a move's state and, where known, its replacement and node."""
-        seen = observed_wave.observations[memory.index].replacement
-        known = memory.status
+        replacement = observed_wave.observations[memory.index].replacement
+        status_before = memory.status
         self._set_status(
             memory,
             state,
             reason,
             message,
-            replacement=seen.name if seen else known.replacement,
-            node=seen.node if seen else known.node,
+            replacement=replacement.name if replacement else status_before.replacement,
+            node=replacement.node if replacement else status_before.node,
         )
 
     def _set_status(
@@ -427,10 +431,10 @@ class MoveController:
         replacement: str = "",
         node: str = "",
     ) -> None:
-        before = memory.status
+        status_before = memory.status
         memory.status = MoveStatus(
-            namespace=before.namespace,
-            pod=before.pod,
+            namespace=status_before.namespace,
+            pod=status_before.pod,
             state=state,
             reason=reason.value,
             message=message,
@@ -440,7 +444,7 @@ class MoveController:
             method=_method(memory),
             method_reason=memory.surge.reason,
         )
-        if before.state is not state:
+        if status_before.state is not state:
             keys = {
                 telemetry.KEY_STATE: state.value,
                 telemetry.KEY_REASON: reason.value,
@@ -468,10 +472,10 @@ def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopt
 
     A recorded end of an adopted plan stays.
     """
-    recorded = dict(enumerate(plan.move_statuses)) if adopted else {}
+    recorded_statuses = dict(enumerate(plan.move_statuses)) if adopted else {}
     moves = []
     for index, move in enumerate(plan.spec.moves):
-        status = skipped.get(index) or recorded.get(index)
+        status = skipped.get(index) or recorded_statuses.get(index)
         memory = remember(plan.metadata.name, index, move, status)
         memory.adopted = adopted
         moves.append(memory)
@@ -480,8 +484,8 @@ def start_moves(plan: MigrationPlan, skipped: Mapping[int, MoveStatus], *, adopt
 
 def _count_open(wave: Sequence[MoveMemory]) -> _Counts:
     """Count the moves of a wave under way, with their sources."""
-    under_way = [one for one in wave if not one.finished and one.is_open]
-    return _Counts(len(under_way), {one.move.source for one in under_way if not one.move.is_eviction})
+    open_moves = [memory for memory in wave if not memory.finished and memory.is_open]
+    return _Counts(len(open_moves), {memory.move.source for memory in open_moves if not memory.move.is_eviction})
 
 
 def keeps_its_node(state: MoveState, reason: MoveReason, *, evicted: bool) -> bool:
@@ -497,7 +501,7 @@ def _keeps_its_node(status: MoveStatus) -> bool:
     The move ended before this run.
     """
     late = {MoveReason.REPLACEMENT_TIMEOUT, MoveReason.REPLACEMENT_GONE, MoveReason.POD_STAYS}
-    evicted = status.reason in late or bool(status.replacement)
-    known = (MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED)
-    reason = next((one for one in known if one == status.reason), MoveReason.NONE)
-    return keeps_its_node(status.state, reason, evicted=evicted)
+    is_evicted = status.reason in late or bool(status.replacement)
+    reasons_to_keep = (MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED)
+    reason = next((known_reason for known_reason in reasons_to_keep if known_reason == status.reason), MoveReason.NONE)
+    return keeps_its_node(status.state, reason, evicted=is_evicted)

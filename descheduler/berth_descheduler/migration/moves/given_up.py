@@ -21,8 +21,8 @@ def blocked_for_long(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Fi
     if not memory.waits.lasts(Since.BLOCKED, timeouts.evict_seconds, now):
         return None
     message = joined(f"the eviction was refused for {timeouts.evict_seconds:g} s", memory.pod.detail)
-    webhook = memory.pod.answer is Eviction.INTERCEPTED
-    reason = MoveReason.EVICTION_INTERCEPTED if webhook else MoveReason.EVICTION_BLOCKED
+    is_intercepted = memory.pod.answer is Eviction.INTERCEPTED
+    reason = MoveReason.EVICTION_INTERCEPTED if is_intercepted else MoveReason.EVICTION_BLOCKED
     return Finish(MoveState.FAILED, reason, message, release=True)
 
 

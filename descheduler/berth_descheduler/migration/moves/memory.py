@@ -73,7 +73,7 @@ class Waits:
         """Return the waits without some."""
         if self.begun.keys().isdisjoint(events):
             return self
-        return Waits({event: at for event, at in self.begun.items() if event not in events})
+        return Waits({event: begun_at for event, begun_at in self.begun.items() if event not in events})
 
     def note(self, event: Since, now: float, *, holds: bool) -> "Waits":
         """Return the waits with one that lasts as long as something holds."""
@@ -277,13 +277,13 @@ class MoveMemory:
 
 def remember(plan: str, index: int, move: PlannedMove, status: MoveStatus | None = None) -> MoveMemory:
     """Return the memory of a move that begins, or of one whose status is recorded."""
-    known = status or MoveStatus(namespace=move.namespace, pod=move.pod)
-    surges = move.method is MoveMethod.SURGE and known.method is not MoveMethod.EVICT and not move.is_eviction
+    known_status = status or MoveStatus(namespace=move.namespace, pod=move.pod)
+    surges = move.method is MoveMethod.SURGE and known_status.method is not MoveMethod.EVICT and not move.is_eviction
     return MoveMemory(
         index=index,
         move=move,
         reservation=reservation_name(plan, move.pod_uid),
-        status=known,
+        status=known_status,
         turn=Turn(move.wave),
-        surge=Surge(wanted=surges, reason=known.method_reason),
+        surge=Surge(wanted=surges, reason=known_status.method_reason),
     )

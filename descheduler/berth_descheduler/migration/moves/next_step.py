@@ -152,17 +152,17 @@ def _await_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     if not facts.memory.waits.lasts(Since.RESERVING, timeouts.reserve_seconds, now):
         return Wait(MoveState.RESERVING, facts.seen.place_detail)
     if facts.seen.place is ReservationProgress.UNVERIFIED:
-        reason, what = MoveReason.HANDOVER_NOT_READY, "its hand-over was not proven"
+        reason, shortfall = MoveReason.HANDOVER_NOT_READY, "its hand-over was not proven"
     else:
-        reason, what = MoveReason.RESERVATION_TIMEOUT, "the place was not held"
-    message = joined(f"{what} within {timeouts.reserve_seconds:g} s", facts.seen.place_detail)
+        reason, shortfall = MoveReason.RESERVATION_TIMEOUT, "the place was not held"
+    message = joined(f"{shortfall} within {timeouts.reserve_seconds:g} s", facts.seen.place_detail)
     return Finish(MoveState.FAILED, reason, message, release=True)
 
 
 def _await_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     memory = facts.memory
-    if (blocked := blocked_for_long(facts, timeouts, now)) is not None:
-        return blocked
+    if (blocked_step := blocked_for_long(facts, timeouts, now)) is not None:
+        return blocked_step
     if not facts.others.source_ready:
         return Wait(MoveState.RESERVED, "waits until every pod that leaves with it has a place")
     # Whichever pod of its controller comes first takes the place, so the places of siblings count, not only its own.
@@ -217,7 +217,7 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     pod has long had its node has no operator that records anything.
     """
     memory = facts.memory
-    seen, trouble, unrecorded = (
+    replacement, trouble, unrecorded = (
         facts.seen.replacement,
         facts.seen.trouble,
         facts.seen.place is not ReservationProgress.BOUND,
@@ -225,17 +225,17 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     # The operator records a place as taken a moment after its pod has its node.
     is_settled = not unrecorded or memory.waits.lasts(Since.TAKEN, timeouts.gap_seconds, now)
     is_hopeless = trouble is not None and (trouble.has_ended or (trouble.is_final and memory.pod.was_ready))
-    if seen is not None and trouble is not None and is_hopeless:
-        return Finish(MoveState.FAILED, trouble.reason, troubled(seen, trouble), release=unrecorded)
-    if seen is not None and seen.node and is_settled and (seen.ready or not memory.pod.was_ready):
-        return _landed(facts.target, seen.node)
-    if seen is None and memory.waits.lasts(Since.TAKEN, _LATE_WATCHES * timeouts.gap_seconds, now):
+    if replacement is not None and trouble is not None and is_hopeless:
+        return Finish(MoveState.FAILED, trouble.reason, troubled(replacement, trouble), release=unrecorded)
+    if replacement is not None and replacement.node and is_settled and (replacement.ready or not memory.pod.was_ready):
+        return _landed(facts.target, replacement.node)
+    if replacement is None and memory.waits.lasts(Since.TAKEN, _LATE_WATCHES * timeouts.gap_seconds, now):
         message = f"the replacement was removed from {facts.target} by others before it was Ready"
         return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_GONE, message)
     limit = timeouts.ready_seconds + memory.pod.start_seconds
     if is_overdue(facts, limit, now):
         reason = MoveReason.REPLACEMENT_TIMEOUT if trouble is None else trouble.reason
-        message = joined(f"the replacement {_what_is_amiss(seen)} after {limit:g} s", readiness_detail(facts))
+        message = joined(f"the replacement {_what_is_amiss(replacement)} after {limit:g} s", readiness_detail(facts))
         return Finish(MoveState.FAILED, reason, message, release=unrecorded)
     if facts.others.is_interrupted_for(timeouts.shutdown_seconds, now):
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, "stopped before the replacement was Ready")

@@ -134,19 +134,19 @@ def _count_misplaced(
     The webhook missed them, so no pod will come for their places. A pod counts only after `gap_seconds`: the watches
     of pods and Reservations are not synchronous.
     """
-    known = {memory.move.pod_uid for memory in moves} | {memory.successor.uid for memory in moves}
-    known |= placed_pods(observed)
-    missed = _first_evictions(observed_wave, moves, observed)
-    earliest = min((created for _, created in missed.values()), default=None)
+    known_uids = {memory.move.pod_uid for memory in moves} | {memory.successor.uid for memory in moves}
+    known_uids |= placed_pods(observed)
+    first_evictions = _first_evictions(observed_wave, moves, observed)
+    earliest = min((created for _, created in first_evictions.values()), default=None)
     if earliest is None:
         return
     for uid, pod in observed.pods.items():
-        if (pod.metadata.creation_timestamp or "") < earliest or uid in known:
+        if (pod.metadata.creation_timestamp or "") < earliest or uid in known_uids:
             continue
         replicas = owner_key(pod)
-        if replicas not in missed or not runs_without_handover(pod):
+        if replicas not in first_evictions or not runs_without_handover(pod):
             continue
-        memory, created = missed[replicas]
+        memory, created = first_evictions[replicas]
         if (pod.metadata.creation_timestamp or "") >= created and (
             now - memory.misplaced.setdefault(uid, now) >= gap_seconds
         ):
@@ -157,13 +157,13 @@ def _first_evictions(
     observed_wave: WaveObservation, moves: Iterable[MoveMemory], observed: ObservedPlan
 ) -> dict[OwnerKey, tuple[MoveMemory, str]]:
     """Return each controller's first evicted move, and its Reservation's creation time."""
-    found: dict[OwnerKey, tuple[MoveMemory, str]] = {}
+    first_moves: dict[OwnerKey, tuple[MoveMemory, str]] = {}
     for memory in moves:
         reservation = observed.reservations.get(memory.key)
         created = reservation.metadata.creation_timestamp if reservation is not None else None
         if created and was_evicted(memory, observed_wave.observations[memory.index]):
-            found.setdefault(memory.replicas, (memory, created))
-    return found
+            first_moves.setdefault(memory.replicas, (memory, created))
+    return first_moves
 
 
 def placed_pods(observed: ObservedPlan) -> frozenset[str]:
@@ -227,21 +227,21 @@ def _is_source_ready(memory: MoveMemory, observed_wave: WaveObservation, *, hold
     """Return whether the places are held that have to be before a move's pod goes."""
     unready, wave = observed_wave.unready_sources, memory.turn.begins_with
     if holds_all:
-        return all(other != wave for other, _ in unready)
+        return all(other_wave != wave for other_wave, _ in unready)
     return memory.move.stands_alone or (wave, memory.move.source) not in unready
 
 
 def _observe_move(memory: MoveMemory, observed: ObservedPlan, now: float, gap_seconds: float) -> MoveObservation:
     reservation = observed.reservations.get(memory.key)
-    place, detail = _place(memory, reservation, now, gap_seconds)
+    progress, detail = _place(memory, reservation, now, gap_seconds)
     pod, successor = observed.pods.get(memory.move.pod_uid), _find_successor(memory, reservation, observed)
-    if place is ReservationProgress.LOST and successor is not None and successor.spec.node_name:
-        place = ReservationProgress.BOUND  # whatever became of the Reservation, its pod has the place
+    if progress is ReservationProgress.LOST and successor is not None and successor.spec.node_name:
+        progress = ReservationProgress.BOUND  # whatever became of the Reservation, its pod has the place
     trouble = None if successor is None else _find_trouble(memory, successor)
     _note_start(memory, pod, successor, trouble, now)
     return MoveObservation(
         presence=_presence(pod),
-        place=place,
+        place=progress,
         place_detail=detail,
         replacement=None if successor is None else _replacement(successor),
         trouble=trouble,
@@ -260,9 +260,9 @@ def _find_successor(memory: MoveMemory, reservation: Reservation | None, observe
             # Another pod in the place has its own time.
             memory.waits = memory.waits.end(Since.TAKEN, Since.STARTED)
         memory.successor = replace(memory.successor, uid=uid)
-    elif not memory.successor.uid and (name := memory.status.replacement) and not memory.move.is_eviction:
-        named = (pod for pod in observed.pods.values() if pod.metadata.name == name)
-        uid = next((pod.metadata.uid for pod in named if owner_key(pod) == memory.replicas), "")
+    elif not memory.successor.uid and (replacement_name := memory.status.replacement) and not memory.move.is_eviction:
+        pods_of_that_name = (pod for pod in observed.pods.values() if pod.metadata.name == replacement_name)
+        uid = next((pod.metadata.uid for pod in pods_of_that_name if owner_key(pod) == memory.replicas), "")
         memory.successor = replace(memory.successor, uid=uid)
     return observed.pods.get(memory.successor.uid)
 
@@ -275,10 +275,10 @@ def _replacement(pod: Pod) -> Replacement:
 
 def _find_trouble(memory: MoveMemory, successor: Pod) -> Trouble | None:
     """Return what keeps a replacement from becoming Ready; its node explains more than its containers do."""
-    own = find_trouble(successor)
-    if memory.nodes.target and not (own is not None and own.is_final) and not successor.is_ready:
+    trouble_of_pod = find_trouble(successor)
+    if memory.nodes.target and not (trouble_of_pod is not None and trouble_of_pod.is_final) and not successor.is_ready:
         return Trouble(MoveReason.NODE_NOT_READY, memory.nodes.target, NODE_SECONDS)
-    return own
+    return trouble_of_pod
 
 
 def _note_start(
@@ -289,8 +289,8 @@ def _note_start(
     if pod is not None and memory.adopted and pod.spec.termination_grace_period_seconds is not None:
         # The run that asked for the place knew the grace period, and has not recorded it.
         grace_seconds = float(pod.spec.termination_grace_period_seconds)
-    asked = [seconds_to_start(asked_pod) for asked_pod in (pod, successor) if asked_pod is not None]
-    start_seconds = max(asked, default=memory.pod.start_seconds)
+    seconds_of_pods = [seconds_to_start(asked_pod) for asked_pod in (pod, successor) if asked_pod is not None]
+    start_seconds = max(seconds_of_pods, default=memory.pod.start_seconds)
     memory.pod = replace(memory.pod, grace_seconds=grace_seconds, start_seconds=start_seconds)
     if successor is None or not successor.spec.node_name:
         memory.waits = memory.waits.end(Since.STARTED, Since.TROUBLED)
@@ -318,13 +318,13 @@ def _expire_before_horizon(
         or was_evicted(memory, observation)
     ):
         return observation
-    expires = observed.reservations[memory.key].status.expires_at
-    if expires is None or parse_timestamp(expires) > horizon:
+    expires_at = observed.reservations[memory.key].status.expires_at
+    if expires_at is None or parse_timestamp(expires_at) > horizon:
         return observation
     return replace(
         observation,
         place=ReservationProgress.LOST,
-        place_detail=f"it expires at {expires}, before the pod could have moved",
+        place_detail=f"it expires at {expires_at}, before the pod could have moved",
     )
 
 
@@ -341,23 +341,23 @@ def _place(
 
     A missing Reservation counts as deleted once it was seen or is long due.
     """
-    place = memory.place
-    if place.postponed:
-        memory.place = replace(place, postponed=reservation is not None)
+    place_memory = memory.place
+    if place_memory.postponed:
+        memory.place = replace(place_memory, postponed=reservation is not None)
         return ReservationProgress.NOT_CREATED, ""
     if reservation is not None:
-        memory.place = replace(place, seen=True)
+        memory.place = replace(place_memory, seen=True)
         return read_place(reservation)
-    if not place.asked and not place.seen:
+    if not place_memory.asked and not place_memory.seen:
         return ReservationProgress.NOT_CREATED, ""
     is_due = memory.waits.since(Since.CREATED) is None or memory.waits.lasts(Since.CREATED, gap_seconds, now)
-    if not place.seen and not is_due:
+    if not place_memory.seen and not is_due:
         return ReservationProgress.PENDING, "not seen yet"
     return ReservationProgress.LOST, "the Reservation was deleted"
 
 
 def read_place(reservation: Reservation) -> tuple[ReservationProgress, str]:
-    """Return the memory of a one-slot Reservation's place.
+    """Return the progress of a one-slot Reservation's place.
 
     With it come the Reservation's reason and message.
     """
@@ -374,10 +374,10 @@ def read_place(reservation: Reservation) -> tuple[ReservationProgress, str]:
     if slot_state is SlotState.HANDING_OVER:
         return ReservationProgress.HANDING_OVER, detail
     if reservation.phase is ReservationPhase.AVAILABLE and reservation.condition(ConditionType.AVAILABLE):
-        proven = reservation.condition(ConditionType.HANDOVER_READY)
+        handover_condition = reservation.condition(ConditionType.HANDOVER_READY)
         return (
             (ReservationProgress.READY, detail)
-            if proven
+            if handover_condition
             else (ReservationProgress.UNVERIFIED, _handover_detail(reservation))
         )
     return ReservationProgress.PENDING, detail if state else "no operator has looked at it; is berth-operator running?"
@@ -388,8 +388,14 @@ def _slot(reservation: Reservation) -> Slot | None:
 
 
 def _handover_detail(reservation: Reservation) -> str:
-    found = [one for one in reservation.status.conditions if one.type == ConditionType.HANDOVER_READY]
-    return ": ".join(filter(None, (found[0].reason, found[0].message))) if found else "the operator is silent; too old?"
+    conditions = [
+        condition for condition in reservation.status.conditions if condition.type == ConditionType.HANDOVER_READY
+    ]
+    return (
+        ": ".join(filter(None, (conditions[0].reason, conditions[0].message)))
+        if conditions
+        else "the operator is silent; too old?"
+    )
 
 
 def _note_times(memory: MoveMemory, observation: MoveObservation, pod: Pod | None, now: float) -> None:
@@ -415,20 +421,20 @@ def _count(observed_wave: WaveObservation, memory: MoveMemory, observation: Move
     counter = observed_wave.replicas_by_owner.setdefault(memory.replicas, ReplicaCounter())
     if memory.move.is_eviction:
         return  # no sibling waits for its place, and it takes none
-    claimed = observation.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}
-    left = was_evicted(memory, observation) or (observation.presence is not Presence.ON_SOURCE and claimed)
-    left = left or memory.surge.released  # its ReplicaSet makes another pod, as after an eviction
+    is_claimed = observation.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}
+    has_left = was_evicted(memory, observation) or (observation.presence is not Presence.ON_SOURCE and is_claimed)
+    has_left = has_left or memory.surge.released  # its ReplicaSet makes another pod, as after an eviction
     if memory.finished:
-        counter.awaiting_replacement += _left_unbalanced(memory, left=left, claimed=claimed)
+        counter.awaiting_replacement += _left_unbalanced(memory, left=has_left, claimed=is_claimed)
         return
     counter.held += observation.place is ReservationProgress.READY
-    counter.awaiting_replacement += left - claimed
-    counter.not_evicted += not left and memory.surge.in_turn
+    counter.awaiting_replacement += has_left - is_claimed
+    counter.not_evicted += not has_left and memory.surge.in_turn
     gone_since = memory.waits.since(Since.GONE)
-    if left and gone_since is not None:
+    if has_left and gone_since is not None:
         counter.last_gone = gone_since if counter.last_gone is None else max(counter.last_gone, gone_since)
     if (
-        not left
+        not has_left
         and (memory.surge.in_turn or memory.turn.ahead)
         and observation.place
         in {
@@ -459,10 +465,14 @@ def find_doubtful_nodes(
     """
     nodes: set[str] = set()
     for memory in (memory for memory in wave if not memory.finished):
-        sight, move = observed_wave.observations[memory.index], memory.move
-        if sight.replacement is not None and memory.waits.lasts(Since.TAKEN, gap_seconds, now):
-            nodes |= {move.target} if sight.replacement.node == move.target and not sight.replacement.ready else set()
+        observation, move = observed_wave.observations[memory.index], memory.move
+        if observation.replacement is not None and memory.waits.lasts(Since.TAKEN, gap_seconds, now):
+            nodes |= (
+                {move.target}
+                if observation.replacement.node == move.target and not observation.replacement.ready
+                else set()
+            )
         longest = memory.pod.grace_seconds + gap_seconds
-        if sight.presence is Presence.LEAVING and memory.waits.lasts(Since.EVICTED, longest, now):
+        if observation.presence is Presence.LEAVING and memory.waits.lasts(Since.EVICTED, longest, now):
             nodes.add(move.source)
     return frozenset(nodes)

@@ -66,7 +66,7 @@ class MoveOrder:
         """How many moves may be under way at once."""
 
         self._over: tuple[int, frozenset[int]] = (-1, frozenset())
-        found: dict[tuple[int, str | int, bool], MoveGroup] = {}
+        groups: dict[tuple[int, str | int, bool], MoveGroup] = {}
         for index in self._by_wave:
             memory = moves[index]
             key = (
@@ -74,12 +74,12 @@ class MoveOrder:
                 memory.index if memory.move.stands_alone else memory.move.source,
                 memory.turn.ahead,
             )
-            group = found.setdefault(key, MoveGroup(memory.move.wave, is_ahead=memory.turn.ahead))
+            group = groups.setdefault(key, MoveGroup(memory.move.wave, is_ahead=memory.turn.ahead))
             group.moves.append(memory)
             group.waits_for |= self._after[index]
             group.chain = max(group.chain, chains[index])
             group.was_begun |= not memory.finished and (memory.status.state in _BEGUN or str(index) in begun)
-        self.groups: Sequence[MoveGroup] = tuple(found.values())
+        self.groups: Sequence[MoveGroup] = tuple(groups.values())
         self._by_chain = sorted(self.groups, key=lambda group: -group.chain)
 
     @property
@@ -88,10 +88,10 @@ class MoveOrder:
 
         What began together counts as one wave.
         """
-        opened = [memory for group in self.groups if group.opened_at is not None for memory in group.moves]
-        live = {(memory.turn.begins_with, memory.replicas) for memory in opened if not memory.finished}
+        opened_moves = [memory for group in self.groups if group.opened_at is not None for memory in group.moves]
+        live = {(memory.turn.begins_with, memory.replicas) for memory in opened_moves if not memory.finished}
         return sorted(
-            (memory for memory in opened if (memory.turn.begins_with, memory.replicas) in live),
+            (memory for memory in opened_moves if (memory.turn.begins_with, memory.replicas) in live),
             key=lambda memory: memory.index,
         )
 
@@ -111,10 +111,10 @@ class MoveOrder:
 
         Before all others come those that an interrupted run began.
         """
-        over = self._moves_over()
-        closed = [group for group in self._by_chain if group.opened_at is None]
-        yield from (group for group in closed if group.was_begun)
-        yield from (group for group in closed if not group.was_begun and group.waits_for <= over)
+        moves_over = self._moves_over()
+        unopened_groups = [group for group in self._by_chain if group.opened_at is None]
+        yield from (group for group in unopened_groups if group.was_begun)
+        yield from (group for group in unopened_groups if not group.was_begun and group.waits_for <= moves_over)
 
     def fitting(self, *, beside: int) -> list[MoveGroup]:
         """Return the groups that may be under way beside so many moves: ready ones, then those held ahead of them.
@@ -122,65 +122,80 @@ class MoveOrder:
         The first ready one that does not fit keeps back those after it. One that a run has begun, or beside which no
         move is in its turn, always fits.
         """
-        found: list[MoveGroup] = []
-        held = len(self.not_in_turn())
+        chosen_groups: list[MoveGroup] = []
+        moves_waiting = len(self.not_in_turn())
         for group in self.ready():
-            fits = beside + len(group.left) <= self.most or beside == held
+            fits = beside + len(group.left) <= self.most or beside == moves_waiting
             if not fits and not group.was_begun:
-                return found
+                return chosen_groups
             beside += len(group.left)
-            found.append(group)
-        return [*found, *self._ahead_of(found, self.most - beside)]
+            chosen_groups.append(group)
+        return [*chosen_groups, *self._ahead_of(chosen_groups, self.most - beside)]
 
     def _ahead_of(self, opened: Collection[MoveGroup], room: int) -> Iterator[MoveGroup]:
         """Yield the groups to begin together with those that they wait for, as many moves as there is room for."""
-        chosen = {id(group) for group in opened}
-        begun = [group for group in self.groups if group.opened_at is not None or id(group) in chosen]
-        known = {memory.index for group in begun for memory in group.moves} | self._moves_over()
+        chosen_ids = {id(group) for group in opened}
+        begun_groups = [group for group in self.groups if group.opened_at is not None or id(group) in chosen_ids]
+        known_moves = {memory.index for group in begun_groups for memory in group.moves} | self._moves_over()
         for group in self.groups:
-            if group.opened_at is None and id(group) not in chosen and group.is_ahead and group.waits_for <= known:
+            if (
+                group.opened_at is None
+                and id(group) not in chosen_ids
+                and group.is_ahead
+                and group.waits_for <= known_moves
+            ):
                 if len(group.left) > room:
                     return
                 room -= len(group.left)
-                known |= {memory.index for memory in group.moves}
+                known_moves |= {memory.index for memory in group.moves}
                 yield group
 
     def not_in_turn(self, now: float | None = None) -> frozenset[int]:
         """Return the moves under way whose pods wait for other moves; at `now` their time has not begun."""
-        over = self._moves_over()
-        found: set[int] = set()
+        moves_over = self._moves_over()
+        indices: set[int] = set()
         for group in self.groups:
-            if group.opened_at is None or not group.is_ahead or group.waits_for <= over:
+            if group.opened_at is None or not group.is_ahead or group.waits_for <= moves_over:
                 continue
             group.opened_at = group.opened_at if now is None else now
-            found |= {memory.index for memory in group.left if not self._after[memory.index] <= over}
-        return frozenset(found)
+            indices |= {memory.index for memory in group.left if not self._after[memory.index] <= moves_over}
+        return frozenset(indices)
 
     def _find_chains(self) -> list[int]:
         """Return for each move how many come one after the other from it on, itself included."""
         chains = [1] * len(self._moves)
         for index in reversed(self._by_wave):
-            for before in self._after[index]:
-                chains[before] = max(chains[before], chains[index] + 1)
+            for predecessor in self._after[index]:
+                chains[predecessor] = max(chains[predecessor], chains[index] + 1)
         return chains
 
     def _note_ahead(self, free: Collection[int]) -> None:
         """Note which moves have their places held ahead, with which wave they begin, and how many come before them."""
-        last: dict[OwnerKey, int] = {}
-        mixed = set()
+        last_wave: dict[OwnerKey, int] = {}
+        mixed_controllers = set()
         for memory in self._moves:
-            if memory.move.wave < last.get(memory.replicas, 0):
-                mixed.add(memory.replicas)  # the order of moves, by which places are handed over, is not theirs
-            last[memory.replicas] = memory.move.wave
+            if memory.move.wave < last_wave.get(memory.replicas, 0):
+                # Places are handed over in the order of the moves, and the waves of this controller do not keep to it.
+                mixed_controllers.add(memory.replicas)
+            last_wave[memory.replicas] = memory.move.wave
         places: Counter[OwnerKey] = Counter()
         for index in self._by_wave:
-            memory, before = self._moves[index], [self._moves[other] for other in self._after[index]]
-            if index not in free or memory.replicas in mixed or not all(other.turn.ahead for other in before):
+            memory, predecessors = (
+                self._moves[index],
+                [self._moves[index_before] for index_before in self._after[index]],
+            )
+            if (
+                index not in free
+                or memory.replicas in mixed_controllers
+                or not all(predecessor.turn.ahead for predecessor in predecessors)
+            ):
                 memory.turn = replace(memory.turn, begins_with=memory.move.wave, ahead=False)
                 continue
             places[memory.replicas] += 1
-            begins_with = min((other.turn.begins_with for other in before), default=memory.move.wave)
-            number = max(places[memory.replicas], 1 + max((other.turn.number for other in before), default=0))
+            begins_with = min((predecessor.turn.begins_with for predecessor in predecessors), default=memory.move.wave)
+            number = max(
+                places[memory.replicas], 1 + max((predecessor.turn.number for predecessor in predecessors), default=0)
+            )
             memory.turn = Turn(begins_with, number, ahead=True)
 
     def open_waves(self) -> Iterator[tuple[int, float, list[MoveMemory]]]:
@@ -196,22 +211,22 @@ class MoveOrder:
 
     def waiting(self) -> set[int]:
         """Return the moves that wait for some under way, also those that wait for such moves."""
-        running = {memory.index for memory in self.under_way}
-        found = set(running)
+        running_indices = {memory.index for memory in self.under_way}
+        blocked_indices = set(running_indices)
         for index in self._by_wave:
-            if not self._after[index].isdisjoint(found):
-                found.add(index)
-        return found - running
+            if not self._after[index].isdisjoint(blocked_indices):
+                blocked_indices.add(index)
+        return blocked_indices - running_indices
 
     def _moves_over(self) -> frozenset[int]:
         """Return the moves that are over, and all that they waited for as well: one may be skipped early."""
         finished = sum(memory.finished for memory in self._moves)
         if self._over[0] != finished:
-            over: set[int] = set()
+            indices_over: set[int] = set()
             for index in self._by_wave:
-                if self._moves[index].finished and self._after[index] <= over:
-                    over.add(index)
-            self._over = finished, frozenset(over)
+                if self._moves[index].finished and self._after[index] <= indices_over:
+                    indices_over.add(index)
+            self._over = finished, frozenset(indices_over)
         return self._over[1]
 
 
@@ -225,22 +240,28 @@ def _find_predecessors(moves: Sequence[MoveMemory]) -> list[frozenset[int]]:
     for index, memory in enumerate(moves):
         for key in _keys(memory):
             by_key.setdefault(key, {}).setdefault(memory.move.wave, set()).add(index)
-    before = {
-        (key, late): frozenset(by_wave[early])
+    indices_before = {
+        (key, later_wave): frozenset(by_wave[earlier_wave])
         for key, by_wave in by_key.items()
-        for early, late in pairwise(sorted(by_wave))
+        for earlier_wave, later_wave in pairwise(sorted(by_wave))
     }
     waves = {memory.move.wave for memory in moves}
-    lower = {wave: frozenset(index for index, memory in enumerate(moves) if memory.move.wave < wave) for wave in waves}
-    nothing: frozenset[int] = frozenset()
-    found = []
+    indices_of_earlier_waves = {
+        wave: frozenset(index for index, memory in enumerate(moves) if memory.move.wave < wave) for wave in waves
+    }
+    no_indices: frozenset[int] = frozenset()
+    predecessors = []
     for memory in moves:
-        wave, named = memory.move.wave, memory.move.after
-        if named is None or not lower[wave].issuperset(named):
-            found.append(lower[wave])
+        wave, named_predecessors = memory.move.wave, memory.move.after
+        if named_predecessors is None or not indices_of_earlier_waves[wave].issuperset(named_predecessors):
+            predecessors.append(indices_of_earlier_waves[wave])
         else:
-            found.append(nothing.union(named, *(before.get((key, wave), nothing) for key in _keys(memory))))
-    return found
+            predecessors.append(
+                no_indices.union(
+                    named_predecessors, *(indices_before.get((key, wave), no_indices) for key in _keys(memory))
+                )
+            )
+    return predecessors
 
 
 def find_free(moves: Sequence[MoveMemory], observed: ObservedPlan) -> frozenset[int]:

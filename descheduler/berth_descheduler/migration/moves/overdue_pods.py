@@ -18,6 +18,8 @@ def is_overdue(pod: Pod, now: datetime, end_seconds: float) -> bool:
 def why_it_stays(pod: Pod, node_problem: str) -> str:
     """Return what keeps a pod that should have ended; `node_problem` says why its node is not Ready, "" if it is."""
     names = pod.metadata.finalizers
-    held = f"the finalizer{'s' if len(names) > 1 else ''} {', '.join(names)} hold{'s' if len(names) == 1 else ''} it"
-    reasons = [*([held] if names else []), *([node_problem] if node_problem else [])]
+    finalizers_text = (
+        f"the finalizer{'s' if len(names) > 1 else ''} {', '.join(names)} hold{'s' if len(names) == 1 else ''} it"
+    )
+    reasons = [*([finalizers_text] if names else []), *([node_problem] if node_problem else [])]
     return " and ".join(reasons) or f"the kubelet of node {pod.spec.node_name} has not ended it"

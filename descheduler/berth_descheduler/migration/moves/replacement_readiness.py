@@ -78,19 +78,19 @@ def find_trouble(pod: Pod) -> Trouble | None:
     """Return why a pod does not become Ready, the gravest first; None while it may just need time."""
     if pod.status.phase == "Failed":
         return _failure(pod)
-    troubles = [_trouble_of(*each) for each in _containers(pod)]
-    known = [trouble for trouble in troubles if trouble is not None]
-    return min(known, key=lambda trouble: (not trouble.is_final, trouble.patience_seconds), default=None)
+    troubles = [_trouble_of(*container) for container in _containers(pod)]
+    troubles_found = [trouble for trouble in troubles if trouble is not None]
+    return min(troubles_found, key=lambda trouble: (not trouble.is_final, trouble.patience_seconds), default=None)
 
 
 def describe_unready(pod: Pod) -> str:
     """Return what the kubelet says of a pod that is not Ready, "" if nothing."""
-    waiting = (
+    waiting_texts = (
         f"{label} waits: {status.state.waiting.reason}"
         for label, status in _containers(pod)
         if status.state is not None and status.state.waiting is not None and status.state.waiting.reason
     )
-    restarted = (
+    restart_texts = (
         f"{label} was started again {status.restart_count} times{_last_end(status)}"
         for label, status in _containers(pod)
         if status.restart_count
@@ -100,7 +100,7 @@ def describe_unready(pod: Pod) -> str:
         for condition in pod.status.conditions
         if condition.type == "Ready" and condition.status != "True"
     )
-    return "; ".join(filter(None, (*conditions, *waiting, *restarted)))
+    return "; ".join(filter(None, (*conditions, *waiting_texts, *restart_texts)))
 
 
 def seconds_to_start(pod: Pod) -> float:
@@ -108,11 +108,11 @@ def seconds_to_start(pod: Pod) -> float:
 
     Sidecars start one after the other, and before the containers; init containers say nothing of their time.
     """
-    sidecars = [
+    sidecar_seconds = [
         _probed_seconds(container) for container in pod.spec.init_containers if container.restart_policy == "Always"
     ]
-    containers = [_probed_seconds(container) for container in pod.spec.containers]
-    return min(sum(sidecars) + max(containers, default=0.0), LONGEST_START_SECONDS)
+    container_seconds = [_probed_seconds(container) for container in pod.spec.containers]
+    return min(sum(sidecar_seconds) + max(container_seconds, default=0.0), LONGEST_START_SECONDS)
 
 
 def _probed_seconds(container: Container) -> float:
@@ -137,22 +137,22 @@ def _containers(pod: Pod) -> Iterator[tuple[str, ContainerStatus]]:
 
 
 def _trouble_of(label: str, status: ContainerStatus) -> Trouble | None:
-    waiting = status.state.waiting if status.state is not None else None
-    known = _WAITING.get(waiting.reason) if waiting is not None else None
-    if waiting is None or known is None:
+    waiting_state = status.state.waiting if status.state is not None else None
+    reason_and_patience = _WAITING.get(waiting_state.reason) if waiting_state is not None else None
+    if waiting_state is None or reason_and_patience is None:
         return None
-    reason, patience_seconds = known
-    message = f"{label}: {_joined(waiting.reason, waiting.message[:_LONGEST_MESSAGE])}"
+    reason, patience_seconds = reason_and_patience
+    message = f"{label}: {_joined(waiting_state.reason, waiting_state.message[:_LONGEST_MESSAGE])}"
     if reason is MoveReason.CRASH_LOOP_BACK_OFF:
-        message = f"{label}: {waiting.reason} after {status.restart_count + 1} starts{_last_end(status)}"
+        message = f"{label}: {waiting_state.reason} after {status.restart_count + 1} starts{_last_end(status)}"
         patience_seconds = 0.0 if status.restart_count >= _MOST_RESTARTS else patience_seconds
     return Trouble(reason, message, patience_seconds, is_final=reason in _FINAL)
 
 
 def _last_end(status: ContainerStatus) -> str:
     """Return how the last run of a container ended, "" if that is not known."""
-    ended = status.last_state.terminated if status.last_state is not None else None
-    return f", the last of which ended with {_describe_end(ended)}" if ended is not None else ""
+    terminated = status.last_state.terminated if status.last_state is not None else None
+    return f", the last of which ended with {_describe_end(terminated)}" if terminated is not None else ""
 
 
 def _describe_end(ended: TerminatedContainer) -> str:
@@ -174,8 +174,8 @@ def _failure(pod: Pod) -> Trouble:
         return Trouble(MoveReason.EVICTED_BY_KUBELET, cause, is_final=True, has_ended=True)
     if pod.status.reason and not ends:
         return Trouble(MoveReason.REFUSED_BY_KUBELET, cause, is_final=True, has_ended=True)
-    failed = next(((label, ended) for label, ended in ends if ended.exit_code), None)
-    end = f"{failed[0]} ended with {_describe_end(failed[1])}" if failed else ""
+    failed_end = next(((label, ended) for label, ended in ends if ended.exit_code), None)
+    end = f"{failed_end[0]} ended with {_describe_end(failed_end[1])}" if failed_end else ""
     message = "; ".join(filter(None, (cause, end))) or "its phase is Failed"
     return Trouble(MoveReason.REPLACEMENT_FAILED, message, is_final=True, has_ended=True)
 

@@ -25,12 +25,12 @@ from berth_kube import (
 
 def made_since(memory: MoveMemory, observed: ObservedPlan) -> dict[str, Pod]:
     """Return the living pods that the controller has made since the place was asked for, by name."""
-    place = observed.reservations.get(memory.key)
-    begun = (place.metadata.creation_timestamp if place else None) or memory.place.created
+    reservation = observed.reservations.get(memory.key)
+    begun_at = (reservation.metadata.creation_timestamp if reservation else None) or memory.place.created
     return {
         pod.metadata.name: pod
         for uid, pod in observed.pods.items()
-        if (pod.metadata.creation_timestamp or "") >= begun
+        if (pod.metadata.creation_timestamp or "") >= begun_at
         and uid != memory.move.pod_uid
         and owner_key(pod) == memory.replicas
         and not (pod.is_terminating or pod.is_terminal)
@@ -41,24 +41,26 @@ def find_successors(
     wave: Sequence[MoveMemory], observed_wave: WaveObservation, observed: ObservedPlan, begun: str
 ) -> None:
     """Give each pod that is gone without a place one that its controller has made since the plan began."""
-    gone = [
-        one for one in wave if one.move.is_eviction and observed_wave.observations[one.index].presence is Presence.GONE
+    gone_moves = [
+        memory
+        for memory in wave
+        if memory.move.is_eviction and observed_wave.observations[memory.index].presence is Presence.GONE
     ]
-    known = {one.move.pod_uid for one in wave}
-    made: dict[OwnerKey, list[Pod]] = {one.replicas: [] for one in gone}
-    for pod in sorted(observed.pods.values(), key=lambda one: one.key) if gone else ():
-        is_new = pod.metadata.uid not in known and (pod.metadata.creation_timestamp or "") >= begun
-        if is_new and not pod.is_terminating and (replicas := owner_key(pod)) in made:
-            made[replicas].append(pod)
-    for one in gone:
-        if made[one.replicas]:
-            pod = made[one.replicas].pop()
-            seen = Replacement(pod.metadata.name, pod.spec.node_name, pod.is_ready)
-            observation = observed_wave.observations[one.index]
-            observed_wave.observations[one.index] = replace(observation, replacement=seen)
+    planned_uids = {memory.move.pod_uid for memory in wave}
+    new_pods: dict[OwnerKey, list[Pod]] = {memory.replicas: [] for memory in gone_moves}
+    for pod in sorted(observed.pods.values(), key=lambda observed_pod: observed_pod.key) if gone_moves else ():
+        is_new = pod.metadata.uid not in planned_uids and (pod.metadata.creation_timestamp or "") >= begun
+        if is_new and not pod.is_terminating and (replicas := owner_key(pod)) in new_pods:
+            new_pods[replicas].append(pod)
+    for gone_move in gone_moves:
+        if new_pods[gone_move.replicas]:
+            pod = new_pods[gone_move.replicas].pop()
+            replacement = Replacement(pod.metadata.name, pod.spec.node_name, pod.is_ready)
+            observation = observed_wave.observations[gone_move.index]
+            observed_wave.observations[gone_move.index] = replace(observation, replacement=replacement)
 
 
-_COUNTING: Final = {one.kind: one for one in (REPLICA_SETS, STATEFUL_SETS, REPLICATION_CONTROLLERS)}
+_COUNTING: Final = {resource.kind: resource for resource in (REPLICA_SETS, STATEFUL_SETS, REPLICATION_CONTROLLERS)}
 """Controllers that say how many pods they want, by kind."""
 
 
@@ -80,8 +82,8 @@ class ControllerQuestions:
         """Note the controllers that make no more pods, and ask the others."""
         answers, self._answers = self._answers, {}
         for key, memory in self._overdue(wave, observed_wave, now).items():
-            wanted = answers.get(key)
-            if wanted is not None and _count_settled(memory, observed) >= wanted:
+            wanted_replicas_of_owner = answers.get(key)
+            if wanted_replicas_of_owner is not None and _count_settled(memory, observed) >= wanted_replicas_of_owner:
                 observed_wave.replicas_by_owner[key].is_full = True
             elif now - self._asked_at.get(key, -self._gap_seconds) >= self._gap_seconds:
                 self._asked_at[key] = now
@@ -97,22 +99,22 @@ class ControllerQuestions:
         self, wave: Sequence[MoveMemory], observed_wave: WaveObservation, now: float
     ) -> dict[OwnerKey, MoveMemory]:
         """Return the first move of each controller whose pod is gone for long, and whose place is free still."""
-        found: dict[OwnerKey, MoveMemory] = {}
+        overdue: dict[OwnerKey, MoveMemory] = {}
         for memory in wave:
-            seen = observed_wave.observations[memory.index]
+            observation = observed_wave.observations[memory.index]
             is_late = memory.waits.lasts(Since.GONE, self._gap_seconds, now)
-            if is_late and not memory.finished and seen.is_unclaimed:
-                found.setdefault(memory.replicas, memory)
-        return found
+            if is_late and not memory.finished and observation.is_unclaimed:
+                overdue.setdefault(memory.replicas, memory)
+        return overdue
 
 
 def _count_settled(memory: MoveMemory, observed: ObservedPlan) -> int:
     """Return how many living pods a controller has, without new ones to which the place may still go."""
-    made, placed = made_since(memory, observed), placed_pods(observed)
+    new_pods, placed_uids = made_since(memory, observed), placed_pods(observed)
     return sum(
         owner_key(pod) == memory.replicas
         and not (pod.is_terminating or pod.is_terminal)
-        and (pod.metadata.name not in made or uid in placed)
+        and (pod.metadata.name not in new_pods or uid in placed_uids)
         for uid, pod in observed.pods.items()
     )
 
@@ -128,13 +130,13 @@ def wanted_pods(client: KubeClient, move: PlannedMove) -> int | None:
     if owner is None or resource is None or api_group(owner.api_version) != resource.group:
         return None
     try:
-        found = client.get(resource, owner.name, namespace=move.namespace)
-        metadata, wanted = found["metadata"], wanted_replicas(found)
+        controller = client.get(resource, owner.name, namespace=move.namespace)
+        metadata, replica_count = controller["metadata"], wanted_replicas(controller)
         if metadata.get("deletionTimestamp") or (owner.uid and metadata["uid"] != owner.uid):
             return 0
         if resource is STATEFUL_SETS:
-            return None if wanted else 0
-        return None if _is_rolling_out(client, found) else wanted
+            return None if replica_count else 0
+        return None if _is_rolling_out(client, controller) else replica_count
     except NotFoundError:
         return 0
     except BerthError:
@@ -143,12 +145,12 @@ def wanted_pods(client: KubeClient, move: PlannedMove) -> int | None:
 
 def _is_rolling_out(client: KubeClient, replica_set: Mapping[str, Any]) -> bool:
     """Return whether the Deployment of a ReplicaSet has yet to make pods, of whichever ReplicaSet."""
-    behind = controller_reference(replica_set)
-    if behind is None or behind.kind != DEPLOYMENTS.kind:
+    owner = controller_reference(replica_set)
+    if owner is None or owner.kind != DEPLOYMENTS.kind:
         return False
     try:
-        found = client.get(DEPLOYMENTS, behind.name, namespace=replica_set["metadata"]["namespace"])
+        deployment = client.get(DEPLOYMENTS, owner.name, namespace=replica_set["metadata"]["namespace"])
     except NotFoundError:
         return False
-    is_alone = ((found.get("status") or {}).get("replicas") or 0) == wanted_replicas(found)
-    return not found["metadata"].get("deletionTimestamp") and not (is_alone and is_rolled_out(found))
+    is_alone = ((deployment.get("status") or {}).get("replicas") or 0) == wanted_replicas(deployment)
+    return not deployment["metadata"].get("deletionTimestamp") and not (is_alone and is_rolled_out(deployment))

@@ -76,8 +76,8 @@ def reserve(
         return ReserveAnswer(refusal=MoveReason.RESERVATION_FAILED, detail=str(error))
     except RetryableError as error:
         return ReserveAnswer(detail=str(error))
-    if (refused := why_not_movable(raw_pod, move)) is not None:
-        return refused
+    if (refused_answer := why_not_movable(raw_pod, move)) is not None:
+        return refused_answer
     preemptable = _is_preemptable(client, raw_pod)
     answer = _create(client, raw_pod, build_reservation(plan, index, move, raw_pod, ttl, is_preemptable=preemptable))
     surges = answer.created and move.method is MoveMethod.SURGE
@@ -91,8 +91,8 @@ def _is_preemptable(client: KubeClient, raw_pod: dict[str, Any]) -> bool:
         if is_preemptable(pod, ()):
             return True
         if group := volcano_group_of(pod):
-            found = client.get(VOLCANO_POD_GROUPS, group, namespace=pod.metadata.namespace, type=PodGroup)
-            return is_preemptable(pod, preemptable_groups([found.metadata]))
+            pod_group = client.get(VOLCANO_POD_GROUPS, group, namespace=pod.metadata.namespace, type=PodGroup)
+            return is_preemptable(pod, preemptable_groups([pod_group.metadata]))
     return False
 
 

@@ -14,14 +14,14 @@ def earlier_moves(moves: Sequence[PlannedMove]) -> Mapping[int, int]:
 
     Both are positions.
     """
-    last: dict[tuple[str, str], int] = {}
-    found: dict[int, int] = {}
+    last_index: dict[tuple[str, str], int] = {}
+    earlier: dict[int, int] = {}
     for index, move in enumerate(moves):
         key = (move.namespace, move.pod)
-        if key in last:
-            found[index] = last[key]
-        last[key] = index
-    return found
+        if key in last_index:
+            earlier[index] = last_index[key]
+        last_index[key] = index
+    return earlier
 
 
 def retarget(memory: MoveMemory, earlier: MoveStatus, plan: str, observed: ObservedPlan) -> bool:
@@ -30,43 +30,45 @@ def retarget(memory: MoveMemory, earlier: MoveStatus, plan: str, observed: Obser
     Returns whether such a replacement exists. In a continued plan the replacement may have been evicted already: then a
     Reservation names this move.
     """
-    begun = _reservation_of(memory, observed)
-    if not begun and earlier.state is not MoveState.LANDED:
+    begun_reservation = _reservation_of(memory, observed)
+    if not begun_reservation and earlier.state is not MoveState.LANDED:
         return False
     pod = _pod_named(memory.move.namespace, earlier.replacement, observed)
-    if pod is None and not begun:
+    if pod is None and not begun_reservation:
         return False
     uid, name = pod.metadata.uid if pod is not None else "", earlier.replacement or memory.move.pod
     memory.move = msgspec.structs.replace(memory.move, pod=name, pod_uid=uid)
-    memory.reservation = begun or reservation_name(plan, uid)
+    memory.reservation = begun_reservation or reservation_name(plan, uid)
     return True
 
 
 def note_landed(memory: MoveMemory, later: MoveMemory, plan: str, observed: ObservedPlan) -> None:
     """End a move of an interrupted run whose pod a later move has gone on with: it had landed, recorded or not."""
-    begun = _reservation_of(later, observed)
-    if not begun or memory.finished:
+    begun_reservation = _reservation_of(later, observed)
+    if not begun_reservation or memory.finished:
         return
-    pods, known = observed.pods.values(), memory.status
-    pod = next((one for one in pods if reservation_name(plan, one.metadata.uid) == begun), None)
+    pods, recorded_status = observed.pods.values(), memory.status
+    pod = next(
+        (candidate for candidate in pods if reservation_name(plan, candidate.metadata.uid) == begun_reservation), None
+    )
     memory.status = msgspec.structs.replace(
-        known,
+        recorded_status,
         state=MoveState.LANDED,
         message="",
-        reservation=_reservation_of(memory, observed) or known.reservation,
-        replacement=pod.metadata.name if pod is not None else known.replacement,
+        reservation=_reservation_of(memory, observed) or recorded_status.reservation,
+        replacement=pod.metadata.name if pod is not None else recorded_status.replacement,
         node=memory.move.target,
     )
 
 
 def _reservation_of(memory: MoveMemory, observed: ObservedPlan) -> str:
     """Return a move's Reservation name from an interrupted run, else ""."""
-    for found in observed.reservations.values():
-        if found.metadata.annotations.get(MOVE_ANNOTATION) == str(memory.index):
-            return found.metadata.name
+    for reservation in observed.reservations.values():
+        if reservation.metadata.annotations.get(MOVE_ANNOTATION) == str(memory.index):
+            return reservation.metadata.name
     return ""
 
 
 def _pod_named(namespace: str, name: str, observed: ObservedPlan) -> Pod | None:
-    found = (pod for pod in observed.pods.values() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
-    return next(found, None)
+    pods = (pod for pod in observed.pods.values() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
+    return next(pods, None)

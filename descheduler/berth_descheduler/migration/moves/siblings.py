@@ -38,8 +38,8 @@ class ReplicaTracker:
         waves = {memory.replicas: memory.move.wave for memory in sorted(live, key=lambda memory: -memory.move.wave)}
         if now >= self._until or self._waves != waves:
             self._until, self._waves = now + _PAUSE_SECONDS, waves
-            earlier = (memory for memory in self._moves if memory.move.wave < waves.get(memory.replicas, 0))
-            self._unready = find_unready(earlier, observed, since=self._since, known=self._known)
+            earlier_moves = (memory for memory in self._moves if memory.move.wave < waves.get(memory.replicas, 0))
+            self._unready = find_unready(earlier_moves, observed, since=self._since, known=self._known)
         return self._unready
 
 

@@ -23,14 +23,14 @@ def why_pod_cannot_surge(eligibility: SurgeEligibility, raw_pod: dict[str, Any])
 
 def find_unsurgeable(objects: ObjectReader, pods: Iterable[Pod]) -> dict[str, str]:
     """Return why pods cannot surge, by `namespace/name`; of pods that are alike it asks about one."""
-    of_kind: defaultdict[tuple[str, bool], list[Pod]] = defaultdict(list)
-    for pod in sorted(pods, key=lambda one: one.key):
-        of_kind[pod.controller.uid if pod.controller else pod.key, pod.is_ready].append(pod)
-    found: dict[str, str] = {}
+    pods_of_kind: defaultdict[tuple[str, bool], list[Pod]] = defaultdict(list)
+    for pod in sorted(pods, key=lambda candidate: candidate.key):
+        pods_of_kind[pod.controller.uid if pod.controller else pod.key, pod.is_ready].append(pod)
+    reasons: dict[str, str] = {}
     eligibility = SurgeEligibility(objects, SystemClock())
-    for alike in of_kind.values():
-        raw_pod = msgspec.to_builtins(alike[0])
+    for alike_pods in pods_of_kind.values():
+        raw_pod = msgspec.to_builtins(alike_pods[0])
         raw_pod["spec"] = {"containers": [], **(raw_pod.get("spec") or {})}
         if reason := why_pod_cannot_surge(eligibility, raw_pod):
-            found |= dict.fromkeys((pod.key for pod in alike), reason)
-    return found
+            reasons |= dict.fromkeys((pod.key for pod in alike_pods), reason)
+    return reasons

@@ -16,14 +16,14 @@ def note_turns(wave: Sequence[MoveMemory], waiting: Collection[int] = ()) -> Non
 
     Pods of moves that are `waiting` for others stay, whichever way they go.
     """
-    left = [memory for memory in wave if memory.surge.wanted and not memory.finished]
-    first: dict[OwnerKey, MoveMemory] = {}
+    moves_left = [memory for memory in wave if memory.surge.wanted and not memory.finished]
+    first_moves: dict[OwnerKey, MoveMemory] = {}
     for memory in sorted(
-        left, key=lambda memory: (not memory.surge.is_let_go, memory.index in waiting, not memory.is_open)
+        moves_left, key=lambda memory: (not memory.surge.is_let_go, memory.index in waiting, not memory.is_open)
     ):
-        first.setdefault(memory.replicas, memory)
+        first_moves.setdefault(memory.replicas, memory)
     for memory in wave:
-        in_turn = first.get(memory.replicas, memory) is memory or not memory.surge.wanted
+        in_turn = first_moves.get(memory.replicas, memory) is memory or not memory.surge.wanted
         in_turn = in_turn and memory.index not in waiting and not memory.place.postponed
         if memory.surge.in_turn is not in_turn:
             memory.surge = replace(memory.surge, in_turn=in_turn)
@@ -44,21 +44,28 @@ def note_release(
     surge = memory.surge
     if not surge.released:
         return
-    seen = observation.replacement
-    living = {
-        name: pod
-        for name, pod in made_since(memory, observed).items()
-        if pod.metadata.uid not in others or (seen is not None and name == seen.name)
+    replacement = observation.replacement
+    living_pods = {
+        pod_name: pod
+        for pod_name, pod in made_since(memory, observed).items()
+        if pod.metadata.uid not in others or (replacement is not None and pod_name == replacement.name)
     }
-    is_ready = seen is not None and seen.ready and seen.node == memory.move.target and seen.name in living
+    is_ready = (
+        replacement is not None
+        and replacement.ready
+        and replacement.node == memory.move.target
+        and replacement.name in living_pods
+    )
     has_place = bool(memory.place.created)
-    at_home = {*others, memory.successor.uid} if has_place else {pod.metadata.uid for pod in living.values()}
-    strangers = (pod for pod in living.values() if pod.metadata.uid not in at_home)
-    misplaced = next((stranger.spec.node_name for stranger in strangers if runs_without_handover(stranger)), "")
+    uids_at_home = {*others, memory.successor.uid} if has_place else {pod.metadata.uid for pod in living_pods.values()}
+    stranger_pods = (pod for pod in living_pods.values() if pod.metadata.uid not in uids_at_home)
+    node_of_misplaced = next(
+        (stranger.spec.node_name for stranger in stranger_pods if runs_without_handover(stranger)), ""
+    )
     memory.waits = (
         memory.waits.note(Since.READY, now, holds=is_ready)
-        .note(Since.MISPLACED, now, holds=bool(misplaced))
-        .note(Since.ALONE, now, holds=not living)
+        .note(Since.MISPLACED, now, holds=bool(node_of_misplaced))
+        .note(Since.ALONE, now, holds=not living_pods)
     )
-    available = memory.waits.lasts(Since.READY, surge.min_ready_seconds, now)
-    memory.surge = replace(surge, available=available, misplaced=misplaced)
+    is_available = memory.waits.lasts(Since.READY, surge.min_ready_seconds, now)
+    memory.surge = replace(surge, available=is_available, misplaced=node_of_misplaced)

@@ -64,8 +64,8 @@ def release(
     eligibility: SurgeEligibility,
 ) -> ReleaseAnswer:
     """Have the ReplicaSet let the planned pod go, after all that an eviction asks."""
-    if silent := operator.problem():
-        return ReleaseAnswer(detail=silent)
+    if operator_problem := operator.problem():
+        return ReleaseAnswer(detail=operator_problem)
     try:
         return _release(client, plan, move, rules, eligibility)
     except (NotFoundError, ConflictError) as error:
@@ -83,10 +83,10 @@ def _release(
     raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
     if raw_pod["metadata"]["uid"] == move.pod_uid and is_out(raw_pod):
         return _released(raw_pod)
-    if (changed := why_not_movable(raw_pod, move)) is not None:
-        return ReleaseAnswer(refusal=changed.refusal, detail=changed.detail)
-    if (refused := ask_rules(raw_pod, move, rules)) is not None:
-        return ReleaseAnswer(refusal=refused.refusal, detail=refused.detail)
+    if (why_changed := why_not_movable(raw_pod, move)) is not None:
+        return ReleaseAnswer(refusal=why_changed.refusal, detail=why_changed.detail)
+    if (refused_answer := ask_rules(raw_pod, move, rules)) is not None:
+        return ReleaseAnswer(refusal=refused_answer.refusal, detail=refused_answer.detail)
     with eligibility.turn(move.namespace):
         around = eligibility.look(raw_pod)
         if reason := why_not_surge(raw_pod, around):
@@ -138,9 +138,9 @@ def evict_released(client: KubeClient, move: PlannedMove, rules: PreEvictionChec
     """
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
-        refused = _why_not_evicted(raw_pod, move, rules)
+        refused_answer = _why_not_evicted(raw_pod, move, rules)
         version = raw_pod["metadata"]["resourceVersion"]
-        answer = refused or ask_for_eviction(client, move, resource_version=version)
+        answer = refused_answer or ask_for_eviction(client, move, resource_version=version)
         return replace(answer, grace_seconds=grace_seconds(raw_pod), is_gone=False)  # or it was changed meanwhile
     except NotFoundError as error:
         return EvictAnswer(Eviction.BLOCKED, str(error))
@@ -186,7 +186,7 @@ def give_back(client: KubeClient, move: PlannedMove) -> ReturnAnswer:
     """Take a released pod back."""
     owner = move.owner.name if move.owner else ""
     try:
-        found = take_back(client, move.namespace, move.pod, uid=move.pod_uid, replica_set=owner)
+        returned = take_back(client, move.namespace, move.pod, uid=move.pod_uid, replica_set=owner)
     except BerthError as error:
         return ReturnAnswer(detail=str(error))
-    return ReturnAnswer(returned=found is Returned.DONE, ownerless=found is Returned.OWNERLESS)
+    return ReturnAnswer(returned=returned is Returned.DONE, ownerless=returned is Returned.OWNERLESS)

@@ -53,11 +53,15 @@ def _end_of_surge(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finis
 def _why_taken_back(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finish | None:
     """Return how the move of a pod ends that was let go and has to be taken back, None if all goes well."""
     memory = facts.memory
-    seen, trouble = facts.seen.replacement, facts.seen.trouble
-    if seen is not None and trouble is not None and memory.waits.lasts(Since.TROUBLED, trouble.patience_seconds, now):
-        return _taken_back(troubled(seen, trouble), trouble.reason)
-    if amiss := _amiss_with_place(facts, timeouts, now):
-        return _taken_back(amiss)
+    replacement, trouble = facts.seen.replacement, facts.seen.trouble
+    if (
+        replacement is not None
+        and trouble is not None
+        and memory.waits.lasts(Since.TROUBLED, trouble.patience_seconds, now)
+    ):
+        return _taken_back(troubled(replacement, trouble), trouble.reason)
+    if why_amiss := _amiss_with_place(facts, timeouts, now):
+        return _taken_back(why_amiss)
     if not facts.is_taken:
         overdue = memory.waits.lasts(Since.RELEASED, timeouts.land_seconds, now)
         message = joined(f"no replacement took the place within {timeouts.land_seconds:g} s", facts.seen.place_detail)
@@ -76,11 +80,15 @@ def _taken_back(message: str, reason: MoveReason = MoveReason.TAKEN_BACK) -> Fin
 def _amiss_with_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> str:
     """Return why no replacement gets the place, or another than planned; "" if one may."""
     memory = facts.memory
-    surge, seen = memory.surge, facts.seen.replacement
+    surge, replacement = memory.surge, facts.seen.replacement
     if facts.seen.place in {ReservationProgress.NOT_CREATED, ReservationProgress.LOST}:
         return joined("its place was lost", facts.seen.place_detail)
-    if facts.seen.place is ReservationProgress.BOUND and seen is not None and seen.node not in {"", facts.target}:
-        return f"its replacement runs on {seen.node}, not on {facts.target}"
+    if (
+        facts.seen.place is ReservationProgress.BOUND
+        and replacement is not None
+        and replacement.node not in {"", facts.target}
+    ):
+        return f"its replacement runs on {replacement.node}, not on {facts.target}"
     if memory.waits.lasts(Since.MISPLACED, timeouts.gap_seconds, now):
         return f"its replacement was not handed the place and runs on {surge.misplaced}"
     if memory.waits.lasts(Since.ALONE, timeouts.gap_seconds, now):
@@ -104,8 +112,8 @@ def _without_replica_set(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -
     memory = facts.memory
     if memory.pod.answer is Eviction.REFUSED:
         return Finish(MoveState.FAILED, MoveReason.EVICTION_FORBIDDEN, memory.pod.detail, release=True)
-    if (blocked := blocked_for_long(facts, timeouts, now)) is not None:
-        return replace(blocked, message=f"its ReplicaSet is gone, and {blocked.message}")
+    if (blocked_step := blocked_for_long(facts, timeouts, now)) is not None:
+        return replace(blocked_step, message=f"its ReplicaSet is gone, and {blocked_step.message}")
     if memory.pod.answer is Eviction.SENT or memory.retry.is_too_early(now):
         return Wait(MoveState.RESERVED, joined("its ReplicaSet is gone, so it has to go", memory.pod.detail))
     return Evict()

@@ -38,10 +38,10 @@ def mark_moved(
 
     Returns the nodes written; failures are only logged.
     """
-    left, reached = frozenset(sources), frozenset(targets)
-    noted = []
-    for node in sorted(left | reached):
-        note = partial(_moved, now=clock.now(), cool_down=cool_down, is_source=node in left)
+    source_nodes, target_nodes = frozenset(sources), frozenset(targets)
+    noted_nodes = []
+    for node in sorted(source_nodes | target_nodes):
+        note = partial(_moved, now=clock.now(), cool_down=cool_down, is_source=node in source_nodes)
         try:
             if cool_down:
                 change_node(client, node, note)
@@ -50,8 +50,8 @@ def mark_moved(
         except BerthError as error:
             _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
             continue
-        noted.append(node)
-    return tuple(noted)
+        noted_nodes.append(node)
+    return tuple(noted_nodes)
 
 
 def sweep_cooling_nodes(client: KubeClient, clock: Clock) -> tuple[str, ...]:
@@ -59,17 +59,17 @@ def sweep_cooling_nodes(client: KubeClient, clock: Clock) -> tuple[str, ...]:
 
     The next sweep retries what fails.
     """
-    changed = []
+    changed_nodes = []
     for node in client.list(NODES, label_selector=COOLING_LABEL, type=Node).items:
-        name = node.metadata.name
+        node_name = node.metadata.name
         try:
-            if change_node(client, name, lambda raw: _rested(raw, clock.now())):
-                changed.append(name)
+            if change_node(client, node_name, lambda raw_node: _rested(raw_node, clock.now())):
+                changed_nodes.append(node_name)
         except NotFoundError:
             continue
         except BerthError as error:
-            _LOG.warning(telemetry.UNMARK_FAILED, **{telemetry.KEY_NODE: name, telemetry.KEY_ERROR: str(error)})
-    return tuple(changed)
+            _LOG.warning(telemetry.UNMARK_FAILED, **{telemetry.KEY_NODE: node_name, telemetry.KEY_ERROR: str(error)})
+    return tuple(changed_nodes)
 
 
 def cooling_until(annotations: Mapping[str, str]) -> datetime | None:
@@ -85,12 +85,12 @@ def _moved(raw: Mapping[str, Any], *, now: datetime, cool_down: timedelta, is_so
 
     A cool-down that lasts longer stays.
     """
-    at = format_timestamp(now)
-    annotations = {LAST_MOVED_ANNOTATION: at, **({LAST_DEFRAGMENTED_ANNOTATION: at} if is_source else {})}
+    timestamp = format_timestamp(now)
+    annotations = {LAST_MOVED_ANNOTATION: timestamp, **({LAST_DEFRAGMENTED_ANNOTATION: timestamp} if is_source else {})}
     if not cool_down:
         return {"metadata": {"annotations": annotations}}
-    before = cooling_until(raw["metadata"].get("annotations") or {})
-    annotations[COOLING_UNTIL_ANNOTATION] = format_timestamp(max(now + cool_down, before or now))
+    cooling_before = cooling_until(raw["metadata"].get("annotations") or {})
+    annotations[COOLING_UNTIL_ANNOTATION] = format_timestamp(max(now + cool_down, cooling_before or now))
     return {"metadata": {"annotations": annotations, "labels": {COOLING_LABEL: _TRUE}}}
 
 

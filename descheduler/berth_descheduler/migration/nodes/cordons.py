@@ -29,16 +29,16 @@ def uncordon_nodes(client: KubeClient, nodes: Iterable[str]) -> tuple[str, ...]:
 
     Skips a node that is gone.
     """
-    failed = []
+    failed_nodes = []
     for node in nodes:
         try:
             change_node(client, node, partial(_cordoned, closed=False))
         except NotFoundError:
             continue
         except BerthError as error:
-            failed.append(node)
+            failed_nodes.append(node)
             _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
-    return tuple(failed)
+    return tuple(failed_nodes)
 
 
 def _cordoned(raw: Mapping[str, Any], *, closed: bool) -> dict[str, Any] | None:

@@ -63,20 +63,20 @@ def read_sources(client: KubeClient, moves: Iterable[PlannedMove], *, now: datet
 
     Pods on their way out that the plan did not move keep a node from being freed, as in the planner.
     """
-    planned = tuple(moves)
-    moved = {move.pod_uid for move in planned}
-    freed, freeing, ending, stuck = [], [], [], []
-    for source in sorted({move.source for move in planned if is_dns_subdomain(move.source)}):
+    planned_moves = tuple(moves)
+    moved_uids = {move.pod_uid for move in planned_moves}
+    freed_nodes, freeing_nodes, ending_pods, stuck_pods = [], [], [], []
+    for source in sorted({move.source for move in planned_moves if is_dns_subdomain(move.source)}):
         pods = [pod for pod in read_pods_on(client, frozenset({source})) if pod.occupies_node]
-        leaving = [pod for pod in pods if pod.is_terminating and pod.metadata.uid in moved]
-        overdue = [pod for pod in leaving if is_overdue(pod, now, end_seconds)]
-        stuck += overdue
+        leaving_pods = [pod for pod in pods if pod.is_terminating and pod.metadata.uid in moved_uids]
+        overdue_pods = [pod for pod in leaving_pods if is_overdue(pod, now, end_seconds)]
+        stuck_pods += overdue_pods
         if not pods:
-            freed.append(source)
-        elif len(leaving) == len(pods) and not overdue:
-            freeing.append(source)
-            ending += leaving
-    return Sources(tuple(freed), tuple(freeing), tuple(ending), tuple(stuck))
+            freed_nodes.append(source)
+        elif len(leaving_pods) == len(pods) and not overdue_pods:
+            freeing_nodes.append(source)
+            ending_pods += leaving_pods
+    return Sources(tuple(freed_nodes), tuple(freeing_nodes), tuple(ending_pods), tuple(stuck_pods))
 
 
 def await_sources(
@@ -94,9 +94,9 @@ def await_sources(
         clock.sleep(min(pause, seconds_left))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         open_moves = [move for move in moves if move.source in sources.freeing]
-        again = read_sources(client, open_moves, now=clock.now(), end_seconds=end_seconds)
-        freed = tuple(sorted({*sources.freed, *again.freed}))
-        sources = Sources(freed, again.freeing, again.ending, (*sources.stuck, *again.stuck))
+        sources_now = read_sources(client, open_moves, now=clock.now(), end_seconds=end_seconds)
+        freed_nodes = tuple(sorted({*sources.freed, *sources_now.freed}))
+        sources = Sources(freed_nodes, sources_now.freeing, sources_now.ending, (*sources.stuck, *sources_now.stuck))
     return sources
 
 
@@ -136,17 +136,17 @@ def settle_freed_nodes(
     A node is given up that others use by now, or whose pods have not ended in time. `wanted` says what a node should
     carry now; without it that is what the run that freed it wanted. The next sweep retries what fails.
     """
-    freed: list[str] = []
+    freed_nodes: list[str] = []
     for plan in plans:
         achieved = plan.status.achieved
         if not plan.phase.terminal or achieved is None or not achieved.freeing_nodes:
             continue
         try:
-            freed += _settle(client, clock, plan, achieved, end_seconds, wanted)
+            freed_nodes += _settle(client, clock, plan, achieved, end_seconds, wanted)
         except BerthError as error:
             keys = {telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_ERROR: str(error)}
             _LOG.warning(telemetry.MARK_FAILED, **keys)
-    return tuple(freed)
+    return tuple(freed_nodes)
 
 
 def _settle(
@@ -158,19 +158,21 @@ def _settle(
     wanted: Wanted | None,
 ) -> tuple[str, ...]:
     moves = [move for move in plan.spec.moves if move.source in achieved.freeing_nodes]
-    left = read_sources(client, moves, now=clock.now(), end_seconds=end_seconds)
-    if left.freeing == achieved.freeing_nodes and len(left.ending) == achieved.ending_pods:
+    sources_left = read_sources(client, moves, now=clock.now(), end_seconds=end_seconds)
+    if sources_left.freeing == achieved.freeing_nodes and len(sources_left.ending) == achieved.ending_pods:
         return ()
-    carries = _carried(plan, wanted)
-    if left.freed and carries is not None:
-        mark_freed(client, clock, left.freed, Freeing(plan.metadata.name, plan.spec.policy, carries))
+    marks_to_carry = _carried(plan, wanted)
+    if sources_left.freed and marks_to_carry is not None:
+        mark_freed(client, clock, sources_left.freed, Freeing(plan.metadata.name, plan.spec.policy, marks_to_carry))
     # The record comes after the marks: a process that ends between them leaves the record as it was.
     try:
-        patch = _build_patch(plan, achieved, left, note_stuck(client, plan.spec.moves, plan.move_statuses, left.stuck))
+        patch = _build_patch(
+            plan, achieved, sources_left, note_stuck(client, plan.spec.moves, plan.move_statuses, sources_left.stuck)
+        )
         client.merge_patch(MIGRATION_PLANS, plan.metadata.name, patch, subresource="status")
     except NotFoundError:
         pass
-    return left.freed
+    return sources_left.freed
 
 
 def _carried(plan: MigrationPlan, wanted: Wanted | None) -> FreedNodes | None:
@@ -193,11 +195,11 @@ def marks_of(carries: FreedNodes) -> FreedMarks | None:
 
 
 def _build_patch(plan: MigrationPlan, before: Achieved, left: Sources, moves: tuple[MoveStatus, ...]) -> dict[str, Any]:
-    freed = tuple(sorted({*before.freed_nodes, *left.freed}))
+    freed_nodes = tuple(sorted({*before.freed_nodes, *left.freed}))
     now = msgspec.structs.replace(
         before,
-        freed_nodes=freed,
-        freed_node_count=len(freed),
+        freed_nodes=freed_nodes,
+        freed_node_count=len(freed_nodes),
         freeing_nodes=left.freeing,
         ending_pods=len(left.ending),
         stuck_pods=before.stuck_pods + len(left.stuck),
@@ -206,6 +208,8 @@ def _build_patch(plan: MigrationPlan, before: Achieved, left: Sources, moves: tu
     if (sentence := describe_freeing(before)) and sentence in message:
         message = message.replace(sentence, describe_freeing(now), 1)
     status = msgspec.structs.replace(plan.status, achieved=now, message=message, moves=moves)
-    written = build_status_patch(status)["status"]
-    changed = {key: written[key] for key in ("achieved", "message", "conditions", *(("moves",) if left.stuck else ()))}
-    return {"status": {**changed, **({} if left.freeing else {"freedMarks": None})}}
+    written_status = build_status_patch(status)["status"]
+    changed_fields = {
+        key: written_status[key] for key in ("achieved", "message", "conditions", *(("moves",) if left.stuck else ()))
+    }
+    return {"status": {**changed_fields, **({} if left.freeing else {"freedMarks": None})}}

@@ -57,18 +57,18 @@ class Freeing:
 
 def mark_freed(client: KubeClient, clock: Clock, nodes: Iterable[str], freeing: Freeing) -> tuple[str, ...]:
     """Mark freed nodes and return those marked; failures are only logged."""
-    marked = []
+    marked_nodes = []
     for node in nodes if not freeing.carries.nothing else ():
         try:
-            change_node(client, node, lambda raw: _marked(raw, freeing, format_timestamp(clock.now())))
+            change_node(client, node, lambda raw_node: _marked(raw_node, freeing, format_timestamp(clock.now())))
         except NotFoundError:
             continue
         except BerthError as error:
             _LOG.warning(telemetry.MARK_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
             continue
-        marked.append(node)
+        marked_nodes.append(node)
         _LOG.info(telemetry.MARKED, **{telemetry.KEY_NODE: node, telemetry.KEY_PLAN: freeing.plan})
-    return tuple(marked)
+    return tuple(marked_nodes)
 
 
 def sweep_freed_nodes(
@@ -80,17 +80,19 @@ def sweep_freed_nodes(
     and mirror pods aside, or when a pending pod would go there. Without marks this costs one list of the nodes. The
     next sweep retries what fails.
     """
-    marked = {node.metadata.name: node for node in client.list(NODES, type=Node).items if is_marked_as_freed(node)}
-    if not marked:
+    marked_nodes = {
+        node.metadata.name: node for node in client.list(NODES, type=Node).items if is_marked_as_freed(node)
+    }
+    if not marked_nodes:
         return ()
-    needed = _nodes_in_use(client, marked) | _nodes_waited_for(client, marked, read_snapshot)
-    changed = []
-    for name, node in sorted(marked.items()):
+    needed_nodes = _nodes_in_use(client, marked_nodes) | _nodes_waited_for(client, marked_nodes, read_snapshot)
+    changed_nodes = []
+    for node_name, node in sorted(marked_nodes.items()):
         mark = read_mark(node.metadata.annotations)
-        keeps = FreedNodes() if mark is None or name in needed else _kept(node, mark, wanted)
-        if _sweep_one(client, name, keeps):
-            changed.append(name)
-    return tuple(changed)
+        marks_to_keep = FreedNodes() if mark is None or node_name in needed_nodes else _kept(node, mark, wanted)
+        if _sweep_one(client, node_name, marks_to_keep):
+            changed_nodes.append(node_name)
+    return tuple(changed_nodes)
 
 
 def read_mark(annotations: Mapping[str, str]) -> FreedMark | None:
@@ -103,12 +105,12 @@ def read_mark(annotations: Mapping[str, str]) -> FreedMark | None:
 
 def _kept(node: Node, mark: FreedMark, wanted: Wanted | None) -> FreedNodes:
     """Return what a marked node keeps."""
-    tainted = any(taint.key == FREED_TAINT for taint in node.taints)
+    is_tainted = any(taint.key == FREED_TAINT for taint in node.taints)
     if wanted is None:
-        return FreedNodes(taint=tainted, annotations=mark.annotations)
+        return FreedNodes(taint=is_tainted, annotations=mark.annotations)
     now = wanted(mark)
     annotations = {key: value for key, value in mark.annotations.items() if now.annotations.get(key) == value}
-    return FreedNodes(taint=tainted and now.taint, annotations=annotations)
+    return FreedNodes(taint=is_tainted and now.taint, annotations=annotations)
 
 
 def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
@@ -117,15 +119,15 @@ def _sweep_one(client: KubeClient, name: str, keeps: FreedNodes) -> bool:
     Returns whether anything was written.
     """
     try:
-        changed = change_node(client, name, lambda raw: _stripped(raw, keeps))
+        is_changed = change_node(client, name, lambda raw_node: _stripped(raw_node, keeps))
     except NotFoundError:
         return False
     except BerthError as error:
         _LOG.warning(telemetry.UNMARK_FAILED, **{telemetry.KEY_NODE: name, telemetry.KEY_ERROR: str(error)})
         return False
-    if changed:
+    if is_changed:
         _LOG.info(telemetry.UNMARKED, **{telemetry.KEY_NODE: name})
-    return changed
+    return is_changed
 
 
 def _nodes_in_use(client: KubeClient, marked: Iterable[str]) -> frozenset[str]:
@@ -146,11 +148,15 @@ def _marked(raw: RawNode, freeing: Freeing, at: str) -> dict[str, Any]:
 
     Existing annotations of others stay theirs.
     """
-    there = raw["metadata"].get("annotations") or {}
-    ours = _annotations_of(there)
-    annotations = {key: value for key, value in freeing.carries.annotations.items() if key not in there or key in ours}
+    present_annotations = raw["metadata"].get("annotations") or {}
+    our_annotations = _annotations_of(present_annotations)
+    annotations = {
+        key: value
+        for key, value in freeing.carries.annotations.items()
+        if key not in present_annotations or key in our_annotations
+    }
     mark = FreedMark(at=at, plan=freeing.plan, policy=freeing.policy, annotations=annotations)
-    notes: dict[str, str | None] = dict.fromkeys(ours.keys() - annotations.keys())
+    notes: dict[str, str | None] = dict.fromkeys(our_annotations.keys() - annotations.keys())
     notes |= {**annotations, FREED_ANNOTATION: msgspec.json.encode(mark).decode()}
     taint = {"key": FREED_TAINT, "value": freeing.plan, "effect": "PreferNoSchedule"}
     taints = [*_taints_of_others(raw), *([taint] if freeing.carries.taint else [])]
@@ -162,19 +168,21 @@ def _stripped(raw: RawNode, keeps: FreedNodes) -> dict[str, Any] | None:
 
     None if nothing changes.
     """
-    there = raw["metadata"].get("annotations") or {}
-    ours = _annotations_of(there)
+    present_annotations = raw["metadata"].get("annotations") or {}
+    our_annotations = _annotations_of(present_annotations)
     notes: dict[str, str | None] = {
-        key: None for key, value in ours.items() if key not in keeps.annotations and there.get(key) == value
+        key: None
+        for key, value in our_annotations.items()
+        if key not in keeps.annotations and present_annotations.get(key) == value
     }
     taints = raw["spec"].get("taints") or []
-    others = _taints_of_others(raw)
-    kept = taints if keeps.taint else others
-    if keeps.nothing and FREED_ANNOTATION in there:
+    taints_of_others = _taints_of_others(raw)
+    taints_kept = taints if keeps.taint else taints_of_others
+    if keeps.nothing and FREED_ANNOTATION in present_annotations:
         notes[FREED_ANNOTATION] = None
-    if not notes and kept == taints:
+    if not notes and taints_kept == taints:
         return None
-    return {"metadata": {"annotations": notes}, "spec": {"taints": kept or None}}
+    return {"metadata": {"annotations": notes}, "spec": {"taints": taints_kept or None}}
 
 
 def _taints_of_others(raw: RawNode) -> list[dict[str, Any]]:

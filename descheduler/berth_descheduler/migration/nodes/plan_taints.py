@@ -41,8 +41,8 @@ def nodes_to_empty(moves: Iterable[PlannedMove]) -> tuple[str, ...]:
 def nodes_of_open_rooms(plan: MigrationPlan) -> tuple[str, ...]:
     """Return the nodes of the rooms that moves have yet to make, sorted."""
     pairs = zip(plan.spec.rooms, plan.room_statuses, strict=True)
-    made = (room for room, status in pairs if not room.waits and not status.has_ended(room))
-    return tuple(sorted({node for room in made for node in room.nodes}))
+    open_rooms = (room for room, status in pairs if not room.waits and not status.has_ended(room))
+    return tuple(sorted({node for room in open_rooms for node in room.nodes}))
 
 
 def nodes_of_ended_rooms(plan: MigrationPlan) -> tuple[str, ...]:
@@ -57,9 +57,9 @@ def taint_nodes(client: KubeClient, nodes: Iterable[str], plan: str, key: str = 
     `key` is one of the plan's taints. Skips a node that is gone.
     """
     for node in nodes:
-        value = room_taint_value(plan, node) if key == ROOM_TAINT else plan
+        taint_value = room_taint_value(plan, node) if key == ROOM_TAINT else plan
         try:
-            put_taint(client, node, key=key, value=value, type=Node)
+            put_taint(client, node, key=key, value=taint_value, type=Node)
         except (NotFoundError, UnaddressableError):
             continue
         _LOG.info(telemetry.TAINTED, **{telemetry.KEY_NODE: node, telemetry.KEY_PLAN: plan})
@@ -70,7 +70,7 @@ def untaint_nodes(client: KubeClient, nodes: Iterable[str], *keys: str) -> tuple
 
     Without keys, removes all taints of plans.
     """
-    failed = []
+    failed_nodes = []
     for node in nodes:
         try:
             for key in keys or PLAN_TAINTS:
@@ -78,17 +78,19 @@ def untaint_nodes(client: KubeClient, nodes: Iterable[str], *keys: str) -> tuple
         except NotFoundError:
             continue
         except BerthError as error:
-            failed.append(node)
+            failed_nodes.append(node)
             _LOG.warning(telemetry.UNTAINT_FAILED, **{telemetry.KEY_NODE: node, telemetry.KEY_ERROR: str(error)})
             continue
         _LOG.info(telemetry.UNTAINTED, **{telemetry.KEY_NODE: node})
-    return tuple(failed)
+    return tuple(failed_nodes)
 
 
 def left_over_nodes(client: KubeClient, plans: Collection[str]) -> tuple[str, ...]:
     """Return the nodes with a taint of any other plan, sorted."""
     nodes = client.list(NODES, type=Node).items
-    return tuple(sorted(node.metadata.name for node in nodes if any(_is_left_over(t, plans) for t in node.spec.taints)))
+    return tuple(
+        sorted(node.metadata.name for node in nodes if any(_is_left_over(taint, plans) for taint in node.spec.taints))
+    )
 
 
 def is_taint_of(plan: str, taint: Taint) -> bool:

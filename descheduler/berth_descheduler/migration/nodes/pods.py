@@ -26,7 +26,7 @@ _FEW_NODES: Final = 20
 def read_pods_on(client: KubeClient, names: frozenset[str]) -> list[Pod]:
     """Return the pods on nodes, also those that are being deleted."""
     if len(names) <= _FEW_NODES:
-        return [pod for name in sorted(names) for pod in pods_where(client, f"spec.nodeName={name}")]
+        return [pod for node in sorted(names) for pod in pods_where(client, f"spec.nodeName={node}")]
     return [pod for pod in client.list(PODS, type=Pod).items if pod.spec.node_name in names]
 
 

@@ -18,13 +18,15 @@ class NodeQuestions:
 
     def ask(self, names: Collection[str], now: float) -> None:
         """Ask about nodes that matter now; what is known of others is forgotten."""
-        self._asked_at = {name: asked_at for name, asked_at in self._asked_at.items() if name in names}
-        self._problems = {name: problem for name, problem in self._problems.items() if name in names}
-        for name in sorted(names):
-            asked_at = self._asked_at.get(name)
+        self._asked_at = {
+            known_node: asked_at for known_node, asked_at in self._asked_at.items() if known_node in names
+        }
+        self._problems = {known_node: problem for known_node, problem in self._problems.items() if known_node in names}
+        for node_name in sorted(names):
+            asked_at = self._asked_at.get(node_name)
             if asked_at is None or now - asked_at >= self._gap_seconds:
-                self._asked_at[name] = now
-                self._calls.make(partial(why_not_ready, self._client, name), partial(self._note, name))
+                self._asked_at[node_name] = now
+                self._calls.make(partial(why_not_ready, self._client, node_name), partial(self._note, node_name))
 
     def problem_of(self, name: str) -> str:
         """Return why a node is not Ready, "" if it is or that is not known."""

@@ -18,11 +18,11 @@ def change_node(client: KubeClient, name: str, change: Callable[[RawNode], dict[
     """
     conflict: ConflictError | None = None
     for _ in range(_TRIES):
-        raw = client.get(NODES, name)
-        patch = change(raw)
+        raw_node = client.get(NODES, name)
+        patch = change(raw_node)
         if patch is None:
             return False
-        patch["metadata"]["resourceVersion"] = raw["metadata"]["resourceVersion"]
+        patch["metadata"]["resourceVersion"] = raw_node["metadata"]["resourceVersion"]
         try:
             client.merge_patch(NODES, name, patch)
         except ConflictError as error:

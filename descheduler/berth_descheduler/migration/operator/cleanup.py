@@ -59,19 +59,19 @@ RawPod = dict[str, Any]
 
 def _ungate(client: KubeClient, pod: dict[str, Any]) -> bool:
     """Remove our gate from a pod; return whether it was there."""
-    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    keys = {telemetry.KEY_POD: f"{namespace}/{name}"}
+    pod_name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    keys = {telemetry.KEY_POD: f"{namespace}/{pod_name}"}
     try:
         for tries_left in reversed(range(_TRIES)):
             operations = build_ungate_operations(pod)
             if not operations:
                 return False
             try:
-                client.json_patch(PODS, name, operations, namespace=namespace)
+                client.json_patch(PODS, pod_name, operations, namespace=namespace)
                 break
             except (ConflictError, InvalidObjectError):
-                known, pod = pod, client.get(PODS, name, namespace=namespace)
-                if not tries_left or pod["metadata"]["resourceVersion"] == known["metadata"]["resourceVersion"]:
+                pod_before, pod = pod, client.get(PODS, pod_name, namespace=namespace)
+                if not tries_left or pod["metadata"]["resourceVersion"] == pod_before["metadata"]["resourceVersion"]:
                     raise  # the pod has not changed: the API server refuses the patch itself
     except BerthError as error:
         _LOG.warning(telemetry.CALL_FAILED, **keys, **{telemetry.KEY_ERROR: str(error)})
@@ -166,8 +166,8 @@ class StaleOperatorCleanup:
         """
         now = self._clock.monotonic()
         step, self._looked_at = min(now - self._looked_at, _LONGEST_STEP_LOOKS * self._every_seconds), now
-        known, self._lease = self._lease, self._read_lease()
-        is_unchanged = (known and known.spec.renew_time) == (self._lease and self._lease.spec.renew_time)
+        lease_before, self._lease = self._lease, self._read_lease()
+        is_unchanged = (lease_before and lease_before.spec.renew_time) == (self._lease and self._lease.spec.renew_time)
         self._silent_seconds = self._silent_seconds + step if is_unchanged else 0.0
         duration_seconds = (self._lease.spec.lease_duration_seconds or 0) if self._lease else 0
         if self._silent_seconds <= duration_seconds + self._stale_seconds:
@@ -184,8 +184,8 @@ class StaleOperatorCleanup:
 
     def _ungate_pods(self, pods: Iterable[RawPod]) -> int:
         now = self._clock.now()
-        gated = [pod for pod in pods if build_ungate_operations(pod)]
-        ages = ((pod, now - parse_timestamp(pod["metadata"]["creationTimestamp"])) for pod in gated)
+        gated_pods = [pod for pod in pods if build_ungate_operations(pod)]
+        ages = ((pod, now - parse_timestamp(pod["metadata"]["creationTimestamp"])) for pod in gated_pods)
         return sum(_ungate(self._client, pod) for pod, age in ages if age.total_seconds() > self._stale_seconds)
 
     def _nodes_to_keep(self, pods: Iterable[RawPod], step_seconds: float) -> set[str]:
@@ -194,16 +194,20 @@ class StaleOperatorCleanup:
         A scheduler has not had enough time for them.
         """
         nodes = {(pod["metadata"]["uid"], _is_tried(pod)): _node_of_slot(pod) for pod in pods if _is_waiting(pod)}
-        known, self._waiting = self._waiting, {}
-        for one in nodes:
-            self._waiting[one] = known[one] + step_seconds if one in known else 0.0
-        return {node for one, node in nodes.items() if self._waiting[one] < _full_time_seconds(is_tried=one[1])}
+        waited_seconds, self._waiting = self._waiting, {}
+        for pod_key in nodes:
+            self._waiting[pod_key] = waited_seconds[pod_key] + step_seconds if pod_key in waited_seconds else 0.0
+        return {
+            node
+            for waiting_pod_key, node in nodes.items()
+            if self._waiting[waiting_pod_key] < _full_time_seconds(is_tried=waiting_pod_key[1])
+        }
 
     def _unguard_nodes(self, kept: set[str]) -> int:
         now, count = self._clock.now(), 0
         for node in self._client.list(NODES, type=Node).items:
             guards = [taint.value for taint in node.spec.taints if taint.key == HANDOVER_TAINT]
-            is_left_over = any(is_past(value, now, self._stale_seconds) for value in guards)
+            is_left_over = any(is_past(guard_time, now, self._stale_seconds) for guard_time in guards)
             if is_left_over and node.metadata.name not in kept:
                 count += _unguard(self._client, node.metadata.name)
         return count
@@ -237,5 +241,5 @@ def build_ungate_operations(raw_pod: Mapping[str, Any]) -> list[dict[str, Any]]:
             path = f"/spec/schedulingGates/{index}"
             operations.append({"op": "test", "path": f"{path}/name", "value": HANDOVER_GATE})
             operations.append({"op": "remove", "path": path})
-    same = {"op": "test", "path": "/metadata/uid", "value": raw_pod["metadata"]["uid"]}
-    return [same, *operations] if operations else []
+    uid_test = {"op": "test", "path": "/metadata/uid", "value": raw_pod["metadata"]["uid"]}
+    return [uid_test, *operations] if operations else []

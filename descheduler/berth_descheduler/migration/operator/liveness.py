@@ -68,8 +68,10 @@ class OperatorLiveness:
         self._failure = ""
         self._proven = lease.metadata.annotations.get(PATH_ANNOTATION) == PATH_PROVEN
         if lease.spec != self._spec:
-            reported, seen = self._reported_renewal(lease.spec, now), self._looked_at
-            self._renewed_at = max((at for at in (reported, seen) if at is not None), default=None)
+            reported_at, looked_at = self._reported_renewal(lease.spec, now), self._looked_at
+            self._renewed_at = max(
+                (seen_at for seen_at in (reported_at, looked_at) if seen_at is not None), default=None
+            )
             self._spec = lease.spec
 
     def _reported_renewal(self, spec: LeaseSpec, now: float) -> float | None:

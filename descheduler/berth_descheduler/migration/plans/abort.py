@@ -41,7 +41,10 @@ def abort_plan(
         phase=phase,
         message=message,
         completion_time=format_timestamp(clock.now()),
-        moves=tuple(_aborted(client, plan, *each) for each in zip(plan.spec.moves, plan.move_statuses, strict=True)),
+        moves=tuple(
+            _aborted(client, plan, *move_and_status)
+            for move_and_status in zip(plan.spec.moves, plan.move_statuses, strict=True)
+        ),
         rooms=tuple(map(_aborted_room, plan.spec.rooms, plan.room_statuses)),
     )
     try:
@@ -58,15 +61,15 @@ def release_reservations(client: KubeClient, plan: str) -> None:
     """
     if len(plan) > LONGEST_LABEL_VALUE:
         return  # it has none: its name is the value of their label
-    for found in map(Reservation.read, client.list(RESERVATIONS, label_selector=f"{PLAN_LABEL}={plan}").items):
-        if found.phase.terminal:
+    for reservation in map(Reservation.read, client.list(RESERVATIONS, label_selector=f"{PLAN_LABEL}={plan}").items):
+        if reservation.phase.terminal:
             continue
         try:
-            client.delete(RESERVATIONS, found.metadata.name, namespace=found.metadata.namespace)
+            client.delete(RESERVATIONS, reservation.metadata.name, namespace=reservation.metadata.namespace)
         except NotFoundError:
             continue
         except BerthError as error:
-            keys = {telemetry.KEY_RESERVATION: found.key, telemetry.KEY_ERROR: str(error)}
+            keys = {telemetry.KEY_RESERVATION: reservation.key, telemetry.KEY_ERROR: str(error)}
             _LOG.warning(telemetry.RELEASE_FAILED, **keys)
 
 
@@ -90,10 +93,10 @@ def _aborted(client: KubeClient, plan: MigrationPlan, move: PlannedMove, status:
 
 def _has_left(client: KubeClient, move: PlannedMove) -> bool:
     try:
-        found = client.get(PODS, move.pod, namespace=move.namespace)["metadata"]
+        metadata = client.get(PODS, move.pod, namespace=move.namespace)["metadata"]
     except NotFoundError:
         return True
-    return found["uid"] != move.pod_uid or bool(found.get("deletionTimestamp"))
+    return metadata["uid"] != move.pod_uid or bool(metadata.get("deletionTimestamp"))
 
 
 def _aborted_room(room: Room, status: RoomStatus) -> RoomStatus:

@@ -11,8 +11,8 @@ def refuse_approval(plan: MigrationPlan) -> None:
     """Raise `PlanStateError` where a plan's mode or state forbids its approval."""
     name, policy = plan.metadata.name, plan.spec.policy
     if plan.spec.mode is RunMode.PLAN:
-        again = f"run policy {policy}" if policy else "ask for it again"
-        raise PlanStateError(f"plan {name} is only shown: {again} in the mode Approve or Auto")
+        how_to_ask_again = f"run policy {policy}" if policy else "ask for it again"
+        raise PlanStateError(f"plan {name} is only shown: {how_to_ask_again} in the mode Approve or Auto")
     refuse_abort(plan)
     if plan.spec.aborted:
         raise PlanStateError(f"plan {name} is being aborted")

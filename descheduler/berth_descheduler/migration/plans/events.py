@@ -58,13 +58,13 @@ def announce_eviction(client: KubeClient, clock: Clock, plan: str, move: Planned
     regarded = [(pod, "evicted")]
     if move.owner is not None:
         regarded.append((replace(move.owner, namespace=move.namespace), f"pod {move.pod} was evicted"))
-    for regarding, what in regarded:
-        place = (
+    for regarding, action in regarded:
+        destination = (
             f"its replacement has a place on {move.target}"
             if move.target
             else f"it has no place elsewhere: {move.reason}"
         )
-        message = f"{what} from {move.source} by the plan {plan}; {place}"
+        message = f"{action} from {move.source} by the plan {plan}; {destination}"
         _announce_on(client, clock, regarding, PodEventReason.EVICTED, message)
 
 
@@ -83,11 +83,15 @@ def announce_starving(client: KubeClient, clock: Clock, found: Plan, snapshot: S
     if not found.starving or not found.refused:
         return
     uids = {(pod.metadata.namespace, pod.metadata.name): pod.metadata.uid for pod in snapshot.pods}
-    for one in sorted(found.refused, key=lambda one: not one.reason.outlasts_waiting)[:_MOST_REFUSED]:
-        uid = uids.get((one.namespace, one.name), "")
-        pod = ObjectReference(api_version="v1", kind="Pod", namespace=one.namespace, name=one.name, uid=uid)
-        text, bad = f"{one.reason.value}: {one.message}", one.reason.outlasts_waiting
-        _announce_on(client, clock, pod, PodEventReason.NOTHING_RESERVED, text, bad=bad)
+    for refused_job in sorted(found.refused, key=lambda starving_job: not starving_job.reason.outlasts_waiting)[
+        :_MOST_REFUSED
+    ]:
+        uid = uids.get((refused_job.namespace, refused_job.name), "")
+        pod = ObjectReference(
+            api_version="v1", kind="Pod", namespace=refused_job.namespace, name=refused_job.name, uid=uid
+        )
+        text, is_bad = f"{refused_job.reason.value}: {refused_job.message}", refused_job.reason.outlasts_waiting
+        _announce_on(client, clock, pod, PodEventReason.NOTHING_RESERVED, text, bad=is_bad)
 
 
 def _announce_on(

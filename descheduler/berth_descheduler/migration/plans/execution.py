@@ -70,9 +70,9 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
     """
     begun_at = context.clock.monotonic()
     with context.timed(Phase.REVALIDATE):  # 8 re-validate on fresh state
-        skipped = {} if plan.phase is PlanPhase.RUNNING else _skip_before(context, plan)
+        skipped_moves = {} if plan.phase is PlanPhase.RUNNING else _skip_before(context, plan)
     rooms = nodes_of_open_rooms(plan)
-    moves = (move for index, move in enumerate(plan.spec.moves) if index not in skipped)
+    moves = (move for index, move in enumerate(plan.spec.moves) if index not in skipped_moves)
     sources = [node for node in nodes_to_empty(moves) if node not in rooms]
     plan = _begin(context, plan, adopted=adopted)
     try:
@@ -82,7 +82,7 @@ def execute_plan(context: PlanContext, plan: MigrationPlan, *, adopted: bool) ->
             taint_nodes(context.client, sources, plan.metadata.name)
             taint_nodes(context.client, rooms, plan.metadata.name, ROOM_TAINT)
         with context.timed(Phase.MOVE):  # 10 reserve, evict, hand over, each in its turn
-            execution = _execute(context, plan, skipped, adopted=adopted)
+            execution = _execute(context, plan, skipped_moves, adopted=adopted)
         with context.timed(Phase.VERIFY):  # 11 verify and report
             outcome = _verify(context, plan, execution, context.clock.monotonic() - begun_at)
             _conclude(context, plan, execution, outcome)
@@ -107,21 +107,21 @@ def _skip_before(context: PlanContext, plan: MigrationPlan) -> dict[int, MoveSta
         budgets=True,
         stopped=lambda: context.stop.is_set() or context.lease.lost.is_set(),
     )
-    result = validator.validate(lambda: ahead, ahead)
+    validation = validator.validate(lambda: ahead, ahead)
     if context.lease.lost.is_set():
         raise LeaseLostError("the lease was lost before a plan began; the next run continues it")
-    invalid = result.invalid
-    if result.stop:
-        invalid = dict.fromkeys(ahead, Invalid(result.stop, result.message))
+    invalid = validation.invalid
+    if validation.stop:
+        invalid = dict.fromkeys(ahead, Invalid(validation.stop, validation.message))
     return {
         index: MoveStatus(
             namespace=ahead[index].namespace,
             pod=ahead[index].pod,
             state=MoveState.SKIPPED,
-            reason=why.reason.value,
-            message=why.message,
+            reason=invalid_move.reason.value,
+            message=invalid_move.message,
         )
-        for index, why in invalid.items()
+        for index, invalid_move in invalid.items()
     }
 
 
@@ -134,8 +134,8 @@ def _begin(context: PlanContext, plan: MigrationPlan, *, adopted: bool) -> Migra
     except NotFoundError as error:
         raise PlanDeletedError(f"plan {plan.metadata.name} was deleted before it began") from error
     reason = EventReason.ADOPTED if adopted else EventReason.STARTED
-    what = "Continuing what an interrupted run began" if adopted else "Moving"
-    announce(context.client, context.clock, plan, reason, f"{what}: {PlannedMove.count_all(plan.spec.moves)}")
+    action = "Continuing what an interrupted run began" if adopted else "Moving"
+    announce(context.client, context.clock, plan, reason, f"{action}: {PlannedMove.count_all(plan.spec.moves)}")
     if adopted:
         _LOG.warning(telemetry.PLAN_ADOPTED, **{telemetry.KEY_PLAN: plan.metadata.name})
     context.observer.plan_begun(plan.metadata.name, len(plan.spec.moves))
@@ -167,10 +167,10 @@ def _is_outdated(context: PlanContext, plan: MigrationPlan, execution: Execution
 
 
 def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, seconds: float) -> PlanOutcome:
-    evicted = [
+    evicted_moves = [
         move for move, gone in zip(plan.spec.moves, execution.evicted, strict=True) if gone and not move.is_eviction
     ]
-    since = parse_timestamp(plan.status.start_time) if plan.status.start_time else context.clock.now()
+    moving_since = parse_timestamp(plan.status.start_time) if plan.status.start_time else context.clock.now()
     outdated = _is_outdated(context, plan, execution)
     came_too_late = outdated and not any(status.state.succeeded for status in execution.statuses)
     sources = _await_sources(context, plan, execution)
@@ -183,7 +183,7 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
         freeing_nodes=sources.freeing,
         ending=len(sources.ending),
         stuck=len(sources.stuck),
-        pending=count_pending(context.client, evicted, since),
+        pending=count_pending(context.client, evicted_moves, moving_since),
         seconds=seconds,
         note=execution.stop_message or _why_never_begun(execution),
         frees_nodes=goal_of(plan.spec.objective).frees_nodes,
@@ -215,10 +215,10 @@ def _is_interrupted(execution: Execution) -> bool:
 
 def _why_never_begun(execution: Execution) -> str:
     """Return which pending pods let every move be skipped, else ""."""
-    first = execution.statuses[0] if execution.statuses else None
-    if first is None or any(status.reason != MoveReason.PODS_WAITING for status in execution.statuses):
+    first_status = execution.statuses[0] if execution.statuses else None
+    if first_status is None or any(status.reason != MoveReason.PODS_WAITING for status in execution.statuses):
         return ""
-    return first.message
+    return first_status.message
 
 
 def _count_ping_pong(context: PlanContext, plan: MigrationPlan, execution: Execution) -> int:
@@ -231,23 +231,23 @@ def _count_ping_pong(context: PlanContext, plan: MigrationPlan, execution: Execu
     except BerthError as error:
         _LOG.warning(telemetry.CALL_FAILED, **{telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_ERROR: str(error)})
         return 0
-    earlier = [other for other in plans if other.metadata.uid != plan.metadata.uid]
-    moved = list(zip(plan.spec.moves, execution.statuses, strict=True))
-    return count_ping_pong(earlier, moved, context.clock.now(), context.settings.pod_cool_down)
+    earlier_plans = [other_plan for other_plan in plans if other_plan.metadata.uid != plan.metadata.uid]
+    moves_and_statuses = list(zip(plan.spec.moves, execution.statuses, strict=True))
+    return count_ping_pong(earlier_plans, moves_and_statuses, context.clock.now(), context.settings.pod_cool_down)
 
 
 def _conclude(context: PlanContext, plan: MigrationPlan, execution: Execution, outcome: PlanOutcome) -> None:
     """Record the plan's outcome in its status, in events and on nodes."""
-    moved = zip(plan.spec.moves, execution.evicted, strict=True)
-    left = {move.source for move, gone in moved if gone}
+    moves_and_evicted = zip(plan.spec.moves, execution.evicted, strict=True)
+    source_nodes = {move.source for move, gone in moves_and_evicted if gone}
     reached = {status.node for status in execution.statuses if status.node and status.state in _ARRIVED}
     cool_down = context.settings.node_cool_down
-    mark_moved(context.client, context.clock, sources=left, targets=reached, cool_down=cool_down)
+    mark_moved(context.client, context.clock, sources=source_nodes, targets=reached, cool_down=cool_down)
     marks = None
     if outcome.frees_nodes and outcome.phase is not PlanPhase.ABORTED:
-        marks = marks_of(context.settings.freed) if left.intersection(outcome.freeing_nodes) else None
+        marks = marks_of(context.settings.freed) if source_nodes.intersection(outcome.freeing_nodes) else None
         freeing = Freeing(plan.metadata.name, plan.spec.policy, context.settings.freed)
-        mark_freed(context.client, context.clock, sorted(left.intersection(outcome.freed_nodes)), freeing)
+        mark_freed(context.client, context.clock, sorted(source_nodes.intersection(outcome.freed_nodes)), freeing)
     if execution.plan_deleted:
         release_reservations(context.client, plan.metadata.name)
         return
@@ -267,8 +267,8 @@ def _conclude(context: PlanContext, plan: MigrationPlan, execution: Execution, o
         )
     except NotFoundError:
         return
-    failed = [move for move in outcome.statuses if move.state in {MoveState.FAILED, MoveState.ELSEWHERE}]
-    for move in failed[:_MOST_MOVE_EVENTS]:
+    failed_moves = [move for move in outcome.statuses if move.state in {MoveState.FAILED, MoveState.ELSEWHERE}]
+    for move in failed_moves[:_MOST_MOVE_EVENTS]:
         text = f"{move.namespace}/{move.pod} {' '.join(filter(None, (move.state.value, move.reason)))}: {move.message}"
         announce(context.client, context.clock, plan, EventReason.MOVE_FAILED, text, bad=True)
     for room in [room for room in outcome.rooms if room.state is RoomState.FAILED][:_MOST_MOVE_EVENTS]:

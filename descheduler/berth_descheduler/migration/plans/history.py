@@ -32,7 +32,7 @@ def find_pods_in_cooldown(
 ) -> dict[PodName, datetime]:
     """Return the pods that plans moved within a cool-down, and when."""
     arrivals = _follow(_since(plans, now - cool_down))
-    return {name: arrival.at for name, arrival in arrivals.items() if arrival.at > now - cool_down}
+    return {pod_name: arrival.at for pod_name, arrival in arrivals.items() if arrival.at > now - cool_down}
 
 
 def find_refilled(
@@ -43,12 +43,12 @@ def find_refilled(
     `within` says how recently; the plan is the last that freed the node. A node to empty that was freed recently has
     been filled again: to free it once more would not last.
     """
-    freed: dict[str, str] = {}
+    freed_by_plan: dict[str, str] = {}
     for plan in _since(plans, now - within):
         for node in plan.status.achieved.freed_nodes if plan.status.achieved else ():
             if node in nodes and any(move.source == node for move in plan.spec.moves):
-                freed[node] = plan.metadata.name
-    return freed
+                freed_by_plan[node] = plan.metadata.name
+    return freed_by_plan
 
 
 def count_ping_pong(
@@ -70,30 +70,34 @@ def count_ping_pong(
 
 def _since(plans: Iterable[MigrationPlan], since: datetime) -> Iterator[MigrationPlan]:
     """Yield the plans that ended since then, in that order."""
-    ended = [(at, plan.metadata.name, plan) for plan in plans if (at := _ended_at(plan)) is not None and at > since]
-    yield from (plan for _, _, plan in sorted(ended, key=lambda one: one[:2]))
+    ended_plans = [
+        (ended_at, plan.metadata.name, plan)
+        for plan in plans
+        if (ended_at := _ended_at(plan)) is not None and ended_at > since
+    ]
+    yield from (plan for _, _, plan in sorted(ended_plans, key=lambda ended_plan: ended_plan[:2]))
 
 
 def _ended_at(plan: MigrationPlan) -> datetime | None:
-    ended = plan.status.completion_time or (plan.status.start_time if plan.phase.terminal else None)
-    return parse_timestamp(ended) if ended else None
+    ended_at = plan.status.completion_time or (plan.status.start_time if plan.phase.terminal else None)
+    return parse_timestamp(ended_at) if ended_at else None
 
 
 def _follow(plans: Iterable[MigrationPlan]) -> dict[PodName, _Arrival]:
     """Return the pods that plans moved, each by its last replacement."""
     arrivals: dict[PodName, _Arrival] = {}
     for plan in plans:
-        at = _ended_at(plan)
+        ended_at = _ended_at(plan)
         for move, status in zip(plan.spec.moves, plan.move_statuses, strict=True):
-            if at is None or not _was_brought(status):
+            if ended_at is None or not _was_brought(status):
                 continue
-            before = arrivals.pop((move.namespace, move.pod), None)
-            left = frozenset({move.source}) | (before.left if before else frozenset())
-            arrivals[move.namespace, status.replacement] = _Arrival(at, left)
+            earlier_arrival = arrivals.pop((move.namespace, move.pod), None)
+            nodes_left_behind = frozenset({move.source}) | (earlier_arrival.left if earlier_arrival else frozenset())
+            arrivals[move.namespace, status.replacement] = _Arrival(ended_at, nodes_left_behind)
     return arrivals
 
 
 def _was_brought(status: MoveStatus) -> bool:
     """Return whether a move evicted a pod and its replacement is known."""
-    evicted = status.state.succeeded or status.state in {MoveState.ELSEWHERE, MoveState.FAILED}
-    return bool(status.replacement) and evicted
+    was_evicted = status.state.succeeded or status.state in {MoveState.ELSEWHERE, MoveState.FAILED}
+    return bool(status.replacement) and was_evicted

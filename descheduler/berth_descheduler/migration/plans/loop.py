@@ -121,16 +121,18 @@ class PlanExecutor:
             replans=stops_outdated,
         )
         observed = observation.look()
-        known = frozenset[str]() if adopted else frozenset(observed.pods)
+        known_uids = frozenset[str]() if adopted else frozenset(observed.pods)
         self._replica_tracker = ReplicaTracker(
-            self._progress, since=plan.metadata.creation_timestamp or "", known=known
+            self._progress, since=plan.metadata.creation_timestamp or "", known=known_uids
         )
         for later, earlier in self._earlier.items():
             note_landed(self._progress[earlier], self._progress[later], self._plan.name, observed)
-        begun = {place.metadata.annotations.get(MOVE_ANNOTATION, "") for place in observed.reservations.values()}
+        begun_positions = {
+            reservation.metadata.annotations.get(MOVE_ANNOTATION, "") for reservation in observed.reservations.values()
+        }
         is_drain = plan.spec.objective.plugin == NODE_DRAIN
-        free = find_free(self._progress, observed) if is_drain else frozenset[int]()
-        self._order = MoveOrder(self._progress, context.reviewer.most_at_once, begun, free=free)
+        free_indices = find_free(self._progress, observed) if is_drain else frozenset[int]()
+        self._order = MoveOrder(self._progress, context.reviewer.most_at_once, begun_positions, free=free_indices)
         self._validated = 0 if adopted else self._order.wave
         """The wave that was validated with the plan: the first one of a new plan."""
 
@@ -191,9 +193,9 @@ class PlanExecutor:
 
     def _pause(self, begun_at: float) -> None:
         """Wait until there may be something new to observe."""
-        tick = self._settings.tick_seconds
-        self._context.clock.sleep(max(min(_COALESCE_SECONDS, tick), self._rest(begun_at)))
-        self._observation.wait(tick)
+        tick_seconds = self._settings.tick_seconds
+        self._context.clock.sleep(max(min(_COALESCE_SECONDS, tick_seconds), self._rest(begun_at)))
+        self._observation.wait(tick_seconds)
 
     def _rest(self, begun_at: float) -> float:
         """Return the seconds to rest after work that began then."""
@@ -212,8 +214,8 @@ class PlanExecutor:
     def _gone(self, observed: ObservedPlan) -> set[int]:
         """Return the positions of the moves whose pods have left by themselves, and of those that are over."""
         # A second move waits for the earlier one of its pod, which has not come to the source before.
-        first = (memory for memory in self._progress if memory.index not in self._earlier)
-        return {memory.index for memory in first if memory.finished or not is_on_source(memory, observed)}
+        first_moves = (memory for memory in self._progress if memory.index not in self._earlier)
+        return {memory.index for memory in first_moves if memory.finished or not is_on_source(memory, observed)}
 
     def _step(self, observed: ObservedPlan) -> None:
         """Reconcile each room and each move under way."""
@@ -223,8 +225,13 @@ class PlanExecutor:
                 self._rooms.cancel(memory)
         moves = self._order.open_moves
         now = self._context.clock.monotonic()
-        unready, waiting = self._replica_tracker.unready(moves, observed, now), self._order.not_in_turn(now)
-        self._moves.reconcile(moves, observed, WaveContext(unready, self._stop.reason, self._stop.since, waiting))
+        unready_controllers, waiting_indices = (
+            self._replica_tracker.unready(moves, observed, now),
+            self._order.not_in_turn(now),
+        )
+        self._moves.reconcile(
+            moves, observed, WaveContext(unready_controllers, self._stop.reason, self._stop.since, waiting_indices)
+        )
 
     def _reconcile_rooms(self, observed: ObservedPlan) -> None:
         plan = PlanProgress(self._progress, self._moves.lost_sources, self._stop.reason, self._stop.since)
@@ -239,9 +246,9 @@ class PlanExecutor:
         for wave, begun_at, moves in self._order.open_waves():
             longest_grace = max(memory.pod.grace_seconds for memory in moves)
             longest_start = max(move.pod.start_seconds + move.surge.min_ready_seconds for move in moves)
-            turns = Counter(memory.replicas for memory in moves if memory.surge.wanted)
+            turns_by_controller = Counter(memory.replicas for memory in moves if memory.surge.wanted)
             limit = self._settings.wave_limit(
-                len(moves), longest_grace, longest_start, in_turn=max(turns.values(), default=1)
+                len(moves), longest_grace, longest_start, in_turn=max(turns_by_controller.values(), default=1)
             )
             overdue = now - begun_at - limit
             if overdue < 0:
@@ -276,19 +283,19 @@ class PlanExecutor:
 
         They are looked at no earlier: pods that are pending by then come first.
         """
-        begins: dict[int, MoveMemory] = {}
+        moves_to_begin: dict[int, MoveMemory] = {}
         groups: list[MoveGroup] = []
         for group in self._order.fitting(beside=len(self._order.under_way)):
             self._retarget_moves(group.left, observed)
             untouched = {memory.index: memory for memory in group.left if is_untouched(memory, observed)}
             is_validated = all(memory.turn.begins_with == self._validated for memory in group.left)
             if untouched and (not is_validated or self._doubtful(group.left)):
-                begins |= untouched
+                moves_to_begin |= untouched
                 groups.append(group)
             else:
                 group.opened_at = now
         if groups:
-            self._batch = _Batch(groups, begins, Looks(self._settings.pending_wait_seconds, now), now)
+            self._batch = _Batch(groups, moves_to_begin, Looks(self._settings.pending_wait_seconds, now), now)
 
     def _judge_batch(self, now: float, observed: ObservedPlan) -> None:
         """Ask for the next look at the groups that are validated, or act on the answer.
@@ -303,39 +310,42 @@ class PlanExecutor:
                 self._look_at(batch, now, observed)
             return
         self._skip_without_room(batch.found.lacking)
-        result = batch.looks.judge(batch.found.review, batch.look_at)
+        validation = batch.looks.judge(batch.found.review, batch.look_at)
         batch.found = None
-        if result is None:
+        if validation is None:
             batch.look_at = now + LOOK_SECONDS
             return
         self._batch = None
-        if result.stop:
-            self._stop.begin(result.stop, result.message)
-        counts = {
-            index: why
-            for index, why in result.invalid.items()
-            if index not in self._earlier or why.reason not in _ABOUT_THE_EVICTED_POD
+        if validation.stop:
+            self._stop.begin(validation.stop, validation.message)
+        counted_moves = {
+            index: objection
+            for index, objection in validation.invalid.items()
+            if index not in self._earlier or objection.reason not in _ABOUT_THE_EVICTED_POD
         }
-        for index, why in counts.items():
+        for index, invalid_move in counted_moves.items():
             if index in batch.begins and not batch.begins[index].finished:
-                self._moves.skip(batch.begins[index], why.reason, why.message)
+                self._moves.skip(batch.begins[index], invalid_move.reason, invalid_move.message)
         for group in batch.groups:
             group.opened_at = now
-        overtaken = {index for index, why in counts.items() if is_overtaken(why.reason)}
+        overtaken = {index for index, objection in counted_moves.items() if is_overtaken(objection.reason)}
         self._stop.note_overtaken(self._moves.statuses, overtaken | self._gone(observed))
 
     def _look_at(self, batch: _Batch, now: float, observed: ObservedPlan) -> None:
         """Look at what begins next, beside all that is under way."""
-        begins = [memory for memory in batch.begins.values() if not memory.finished]
+        moves_to_begin = [memory for memory in batch.begins.values() if not memory.finished]
         ahead = {
             memory.index: memory.move
             for memory in self._progress
             if not memory.finished and is_on_source(memory, observed)
         }
         under_way = {memory.index: memory.move for memory in self._order.under_way}
-        waiting, doubtful = self._order.waiting(), {memory.index: memory.move for memory in self._doubtful(begins)}
+        waiting_indices, doubtful_moves = (
+            self._order.waiting(),
+            {memory.index: memory.move for memory in self._doubtful(moves_to_begin)},
+        )
         client, reviewer = self._context.client, self._context.reviewer
-        next_moves = [memory.index for memory in begins]
+        next_moves = [memory.index for memory in moves_to_begin]
 
         def answered(found: _Found) -> None:
             batch.found, batch.is_asked = found, False
@@ -344,8 +354,8 @@ class PlanExecutor:
         batch.look_at, batch.is_asked = now, True
         self._calls.make(
             lambda: _Found(
-                look(reviewer, ahead, next_moves, under_way=under_way, waiting=waiting),
-                insufficient_targets(client, doubtful),
+                look(reviewer, ahead, next_moves, under_way=under_way, waiting=waiting_indices),
+                insufficient_targets(client, doubtful_moves),
             ),
             answered,
         )
@@ -358,24 +368,24 @@ class PlanExecutor:
         for memory in moves:
             if memory.index not in self._earlier:
                 continue
-            before = self._progress[self._earlier[memory.index]].status
-            if not retarget(memory, before, self._plan.name, observed):
+            earlier_status = self._progress[self._earlier[memory.index]].status
+            if not retarget(memory, earlier_status, self._plan.name, observed):
                 message = f"the earlier move did not bring the pod to {memory.move.source}"
                 self._moves.skip(memory, MoveReason.POD_GONE, message)
 
     def _doubtful(self, moves: Sequence[MoveMemory]) -> list[MoveMemory]:
         """Return the moves whose target may lack space because an earlier move off it did not land."""
-        over = [memory for memory in self._progress if memory.finished]
-        missed = {memory.move.source for memory in over if not memory.status.state.succeeded}
-        return [memory for memory in moves if memory.move.target in missed]
+        moves_over = [memory for memory in self._progress if memory.finished]
+        missed_sources = {memory.move.source for memory in moves_over if not memory.status.state.succeeded}
+        return [memory for memory in moves if memory.move.target in missed_sources]
 
     def _skip_without_room(self, lacking: Mapping[int, Sequence[str]]) -> None:
         """Skip the moves to targets that lack space."""
         for index, names in lacking.items():
             memory = self._progress[index]
-            what = f"the room that a move off {memory.move.target} was to make is missing"
+            shortfall = f"the room that a move off {memory.move.target} was to make is missing"
             if not memory.finished:
-                message = f"{what}: not enough {', '.join(names)}"
+                message = f"{shortfall}: not enough {', '.join(names)}"
                 self._moves.skip(memory, MoveReason.ROOM_NOT_MADE, message)
 
     # --- reporting --------------------------------------------------------------------------------------------------
@@ -408,5 +418,5 @@ class PlanExecutor:
 
 def _has_left(memory: MoveMemory) -> bool:
     """Return whether this plan evicted the pod, in any run."""
-    landed = memory.status.state.succeeded or memory.status.state is MoveState.ELSEWHERE
-    return landed or memory.pod.answer in {Eviction.SENT, Eviction.UNANSWERED}
+    has_landed = memory.status.state.succeeded or memory.status.state is MoveState.ELSEWHERE
+    return has_landed or memory.pod.answer in {Eviction.SENT, Eviction.UNANSWERED}

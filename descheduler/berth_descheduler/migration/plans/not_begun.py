@@ -44,20 +44,20 @@ def too_little_gain_reason(
     None if it frees enough. A node that a plan freed within the pods' cool-down and that was filled again is no gain:
     it would be filled once more.
     """
-    alone = any(move.stands_alone for move in found.moves)
-    if alone or not goal_of(found.objective).heeds_min_freed_nodes or not found.freed_nodes:
+    stands_alone = any(move.stands_alone for move in found.moves)
+    if stands_alone or not goal_of(found.objective).heeds_min_freed_nodes or not found.freed_nodes:
         return None
-    refilled = find_refilled(history, found.freed_nodes, now, settings.pod_cool_down)
-    lasting, least = len(found.freed_nodes) - len(refilled), max(1, settings.min_freed_nodes)
-    if lasting >= least:
+    refilled_nodes = find_refilled(history, found.freed_nodes, now, settings.pod_cool_down)
+    lasting_nodes, least_nodes = len(found.freed_nodes) - len(refilled_nodes), max(1, settings.min_freed_nodes)
+    if lasting_nodes >= least_nodes:
         return None
-    if not refilled:
-        what = f"{count(lasting, 'node')} would be freed with {count(len(found.moves), 'move')}"
-        text = f"Not begun: {what}, at least {least} are asked for."
+    if not refilled_nodes:
+        gain = f"{count(lasting_nodes, 'node')} would be freed with {count(len(found.moves), 'move')}"
+        text = f"Not begun: {gain}, at least {least_nodes} are asked for."
         return NotBegun(Verdict.TOO_LITTLE_GAIN, text)
-    plans = names_of(set(refilled.values()))
+    plan_names = names_of(set(refilled_nodes.values()))
     text = (
-        f"Not begun: {names_of(refilled)} would be freed once more, but {plans} did so less than "
+        f"Not begun: {names_of(refilled_nodes)} would be freed once more, but {plan_names} did so less than "
         f"{format_duration(settings.pod_cool_down)} ago and pods have come back since."
     )
     return NotBegun(Verdict.GAIN_UNDONE, text)
@@ -76,13 +76,13 @@ def drain_not_begun_reason(found: Plan, snapshot: Snapshot, mode: RunMode | None
     if drain is None:
         return None
     nodes = (node for node in snapshot.nodes if node.metadata.name in drain.nodes)
-    taking = [node.metadata.name for node in nodes if not node.spec.unschedulable]
-    if taking and mode is not RunMode.PLAN:
-        text = f"Not begun: not cordoned: {names_of(taking)}."
+    uncordoned_nodes = [node.metadata.name for node in nodes if not node.spec.unschedulable]
+    if uncordoned_nodes and mode is not RunMode.PLAN:
+        text = f"Not begun: not cordoned: {names_of(uncordoned_nodes)}."
         return NotBegun(Verdict.NOT_CORDONED, text, passes=False)
-    staying = () if drain.skip_refused else found.pods_staying_on(drain.nodes)
-    if not staying:
+    staying_pods = () if drain.skip_refused else found.pods_staying_on(drain.nodes)
+    if not staying_pods:
         return None
-    named = sorted(f"{one.namespace}/{one.name} ({one.reason})" for one in staying)
-    text = f"Not begun: {count(len(staying), 'pod')} cannot leave: {first_few(named, _STAYING_SHOWN)}."
-    return NotBegun(Verdict.PODS_STAY, text, passes=all(one.reason in _PASSING for one in staying))
+    pods_in_words = sorted(f"{refused.namespace}/{refused.name} ({refused.reason})" for refused in staying_pods)
+    text = f"Not begun: {count(len(staying_pods), 'pod')} cannot leave: {first_few(pods_in_words, _STAYING_SHOWN)}."
+    return NotBegun(Verdict.PODS_STAY, text, passes=all(refused.reason in _PASSING for refused in staying_pods))

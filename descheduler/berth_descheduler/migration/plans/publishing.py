@@ -48,14 +48,14 @@ def publish_plan(
     spec = build_spec(clock, settings, found)
     if request is None:
         name = settings.plan_name or plan_name(clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
-        published = client.create(MIGRATION_PLANS, build_plan(name, spec), type=MigrationPlan)
+        published_plan = client.create(MIGRATION_PLANS, build_plan(name, spec), type=MigrationPlan)
     else:
         name = request.metadata.name
-        published = client.merge_patch(MIGRATION_PLANS, name, build_plan_filling(spec), type=MigrationPlan)
-    if not published.spec.aborted:
+        published_plan = client.merge_patch(MIGRATION_PLANS, name, build_plan_filling(spec), type=MigrationPlan)
+    if not published_plan.spec.aborted:
         _write_phase(client, name, PlanPhase.APPROVED if spec.approved else PlanPhase.PROPOSED)
     _LOG.info(telemetry.PLAN_PUBLISHED, **{telemetry.KEY_PLAN: name, telemetry.KEY_MOVES: len(spec.moves)})
-    return published
+    return published_plan
 
 
 def build_spec(clock: Clock, settings: CycleSettings, found: Plan) -> MigrationPlanSpec:
@@ -88,23 +88,23 @@ def conclude_request(client: KubeClient, clock: Clock, request: MigrationPlan, o
     """Record the outcome on a requested plan that got no moves."""
     if outcome.published or outcome.plan is not None or outcome.verdict in _UNDECIDED:
         return
-    nothing = outcome.verdict is Verdict.NOTHING_TO_MOVE
-    planned, objective = outcome.forecast.predicted, outcome.forecast.objective
-    if nothing or planned is not None:
+    is_nothing_to_move = outcome.verdict is Verdict.NOTHING_TO_MOVE
+    planned_gain, objective = outcome.forecast.predicted, outcome.forecast.objective
+    if is_nothing_to_move or planned_gain is not None:
         predicted = Predicted(
-            nodes=planned.nodes if planned else 0,
+            nodes=planned_gain.nodes if planned_gain else 0,
             moves=0,
             waves=0,
-            restrictions=planned.restrictions if planned else (),
-            notes=planned.notes if planned else msgspec.UNSET,
+            restrictions=planned_gain.restrictions if planned_gain else (),
+            notes=planned_gain.notes if planned_gain else msgspec.UNSET,
         )
-        asked = {"objective": msgspec.to_builtins(objective)} if objective is not None else {}
-        filling = {"spec": {"moves": [], "predicted": msgspec.to_builtins(predicted), **asked}}
+        objective_field = {"objective": msgspec.to_builtins(objective)} if objective is not None else {}
+        filling_patch = {"spec": {"moves": [], "predicted": msgspec.to_builtins(predicted), **objective_field}}
         try:
-            client.merge_patch(MIGRATION_PLANS, request.metadata.name, filling)
+            client.merge_patch(MIGRATION_PLANS, request.metadata.name, filling_patch)
         except NotFoundError:
             return
-    end_plan(client, clock, request, PlanPhase.SUCCEEDED if nothing else PlanPhase.ABORTED, outcome.sentence)
+    end_plan(client, clock, request, PlanPhase.SUCCEEDED if is_nothing_to_move else PlanPhase.ABORTED, outcome.sentence)
 
 
 def end_plan(client: KubeClient, clock: Clock, plan: MigrationPlan, phase: PlanPhase, message: str) -> None:
@@ -129,8 +129,8 @@ def _write_phase(client: KubeClient, name: str, phase: PlanPhase) -> None:
 def note_replanned(client: KubeClient, clock: Clock, plan: str, again: str) -> None:
     """Record on a plan, which is over, which further plan has its rest; a failure is only logged."""
     try:
-        found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
-        status = {"replannedAs": again, "message": f"{found.status.message} Planned again as {again}."}
+        stored_plan = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
+        status = {"replannedAs": again, "message": f"{stored_plan.status.message} Planned again as {again}."}
         client.merge_patch(MIGRATION_PLANS, plan, {"status": status}, subresource="status")
     except NotFoundError:
         return
@@ -138,4 +138,4 @@ def note_replanned(client: KubeClient, clock: Clock, plan: str, again: str) -> N
         _LOG.warning(telemetry.STATUS_FAILED, **{telemetry.KEY_PLAN: plan, telemetry.KEY_ERROR: str(error)})
         return
     message = f"What could not be done any more is planned again as {again}"
-    announce(client, clock, found, EventReason.REPLANNED, message)
+    announce(client, clock, stored_plan, EventReason.REPLANNED, message)

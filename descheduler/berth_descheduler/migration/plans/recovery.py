@@ -65,8 +65,8 @@ def _judge_unbegun(plan: MigrationPlan) -> RecoveryAction:
 
 def _judge_begun(plan: MigrationPlan, now: datetime, adoption_seconds: float) -> RecoveryAction:
     try:
-        begun = plan.status.start_time or plan.metadata.creation_timestamp
-        age_seconds = (now - parse_timestamp(begun)).total_seconds() if begun else 0.0
+        begun_at = plan.status.start_time or plan.metadata.creation_timestamp
+        age_seconds = (now - parse_timestamp(begun_at)).total_seconds() if begun_at else 0.0
     except InputError:
         return RecoveryAction.ABORT_AS_OLD
     return RecoveryAction.CONTINUE if age_seconds <= adoption_seconds else RecoveryAction.ABORT_AS_OLD
@@ -78,13 +78,13 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
     Removes the taints of ended runs, too. The plans to continue come oldest first. A plan that cannot be aborted now
     waits for the next run and blocks no other.
     """
-    continued = []
+    continued_plans = []
     for plan in client.list(MIGRATION_PLANS, type=MigrationPlan).items:
         match choose_recovery(plan, clock.now(), adoption_seconds):
             case RecoveryAction.LEAVE:
                 continue
             case RecoveryAction.CONTINUE:
-                continued.append(plan)
+                continued_plans.append(plan)
                 continue
             case RecoveryAction.ABORT_AS_OLD:
                 message = "aborted: the run was interrupted too long ago to be continued"
@@ -104,25 +104,25 @@ def recover_plans(client: KubeClient, clock: Clock, adoption_seconds: float) -> 
         except BerthError as error:
             keys = {telemetry.KEY_PLAN: plan.metadata.name, telemetry.KEY_ERROR: str(error)}
             _LOG.warning(telemetry.CHORE_FAILED, **keys)
-    live = {plan.metadata.name for plan in continued}
+    live = {plan.metadata.name for plan in continued_plans}
     untaint_nodes(client, left_over_nodes(client, live))
     take_back_released(client, live, clock.now())
-    return tuple(sorted(continued, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
+    return tuple(sorted(continued_plans, key=lambda plan: (plan.metadata.creation_timestamp or "", plan.metadata.name)))
 
 
 def take_back_released(client: KubeClient, live: Collection[str], now: datetime) -> None:
     """Take back what ended runs let go; a pod whose ReplicaSet is gone is evicted if its plan still says so."""
     for raw_pod in released_pods(client, live, now):
         metadata = raw_pod["metadata"]
-        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        namespace, pod_name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
         note = Note.read(metadata.get("annotations") or {})
-        keys = {telemetry.KEY_POD: f"{namespace}/{name}", telemetry.KEY_PLAN: note.plan}
+        keys = {telemetry.KEY_POD: f"{namespace}/{pod_name}", telemetry.KEY_PLAN: note.plan}
         try:
-            found = take_back(client, namespace, name, uid=uid, replica_set=note.replica_set)
-            if found is Returned.DONE:
+            returned = take_back(client, namespace, pod_name, uid=uid, replica_set=note.replica_set)
+            if returned is Returned.DONE:
                 _LOG.info(telemetry.TAKEN_BACK, **keys)
             elif _is_planned(client, note.plan, uid):
-                client.evict(namespace, name, uid=uid, resource_version=metadata["resourceVersion"])
+                client.evict(namespace, pod_name, uid=uid, resource_version=metadata["resourceVersion"])
                 _LOG.info(telemetry.EVICTED, **keys)
             else:
                 _LOG.warning(telemetry.TAKE_BACK_FAILED, **keys, **{telemetry.KEY_ERROR: "its ReplicaSet is gone"})
@@ -133,11 +133,11 @@ def take_back_released(client: KubeClient, live: Collection[str], now: datetime)
 def _is_planned(client: KubeClient, plan: str, uid: str) -> bool:
     """Return whether a plan of this name moves the pod."""
     try:
-        found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan) if plan else None
+        stored_plan = client.get(MIGRATION_PLANS, plan, type=MigrationPlan) if plan else None
     except NotFoundError:
         return False
-    return found is not None and any(
-        move.pod_uid == uid and move.method is MoveMethod.SURGE for move in found.spec.moves
+    return stored_plan is not None and any(
+        move.pod_uid == uid and move.method is MoveMethod.SURGE for move in stored_plan.spec.moves
     )
 
 

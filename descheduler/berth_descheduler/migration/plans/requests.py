@@ -43,9 +43,9 @@ def request_run(
     returns the existing plan, whatever its phase. Raises `NotFoundError` without such a policy, and `PlanStateError`
     where the key was used for another request.
     """
-    wanted = client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy)
+    stored_policy = client.get(DESCHEDULER_POLICIES, policy, type=DeschedulerPolicy)
     spec = MigrationPlanSpec(
-        policy=policy, trigger=REQUEST_TRIGGER, mode=mode or wanted.spec.mode, requested_by=requested_by
+        policy=policy, trigger=REQUEST_TRIGGER, mode=mode or stored_policy.spec.mode, requested_by=requested_by
     )
     return _request(client, clock, spec, idempotency_key, any_mode=mode is None)
 
@@ -74,9 +74,9 @@ def _request(
     try:
         return client.create(MIGRATION_PLANS, build_requested_plan(name, spec), type=MigrationPlan)
     except AlreadyExistsError:
-        known = client.get(MIGRATION_PLANS, name, type=MigrationPlan)
-    refuse_other_request(known, spec, any_mode=any_mode)
-    return known
+        stored_plan = client.get(MIGRATION_PLANS, name, type=MigrationPlan)
+    refuse_other_request(stored_plan, spec, any_mode=any_mode)
+    return stored_plan
 
 
 def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
@@ -85,9 +85,9 @@ def approve(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPl
     Raises `NotFoundError`, or `PlanStateError` where its mode or state forbids it. Records `asked_by`, unless the plan
     was approved before.
     """
-    found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
-    refuse_approval(found)
-    return _decide(client, plan, "approved", "" if found.spec.approved else asked_by)
+    stored_plan = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
+    refuse_approval(stored_plan)
+    return _decide(client, plan, "approved", "" if stored_plan.spec.approved else asked_by)
 
 
 def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan:
@@ -95,9 +95,9 @@ def abort(client: KubeClient, plan: str, *, asked_by: str = "") -> MigrationPlan
 
     Raises `NotFoundError`, or `PlanStateError` if it is over. Records `asked_by`, unless an abort was requested before.
     """
-    found = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
-    refuse_abort(found)
-    return _decide(client, plan, "aborted", "" if found.spec.aborted else asked_by)
+    stored_plan = client.get(MIGRATION_PLANS, plan, type=MigrationPlan)
+    refuse_abort(stored_plan)
+    return _decide(client, plan, "aborted", "" if stored_plan.spec.aborted else asked_by)
 
 
 def _decide(client: KubeClient, plan: str, decision: str, asked_by: str) -> MigrationPlan:

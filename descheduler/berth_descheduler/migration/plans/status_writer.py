@@ -46,17 +46,17 @@ class PlanStatusWriter:
             self._writing = None
         now = self._clock.monotonic()
         interval = max(self._interval_seconds, _WRITES_APART * self._write_seconds)
-        too_soon = self._begun_at is not None and now - self._begun_at < interval
-        if self._writing is not None or too_soon or status == self._written:
+        is_too_soon = self._begun_at is not None and now - self._begun_at < interval
+        if self._writing is not None or is_too_soon or status == self._written:
             return
         self._begun_at, self._written = now, status
         self._writing = self._pool.submit(self._write, status)
 
     def _write(self, status: MigrationPlanStatus) -> bool:
         begun_at = self._clock.monotonic()
-        written = write_status(self._client, self._plan, status)
+        is_written = write_status(self._client, self._plan, status)
         self._write_seconds = self._clock.monotonic() - begun_at
-        return written
+        return is_written
 
 
 def write_status(client: KubeClient, plan: str, status: MigrationPlanStatus) -> bool:

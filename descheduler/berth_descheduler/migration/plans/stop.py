@@ -22,12 +22,12 @@ def count_overtaken(moves: Sequence[PlannedMove], statuses: Sequence[MoveStatus]
 
     Moves off a source where a pod stays for another reason do not count: a new plan would meet that reason again.
     """
-    skipped = [index for index, status in enumerate(statuses) if _is_overtaken(status)]
-    if not skipped:
+    skipped_indices = [index for index, status in enumerate(statuses) if _is_overtaken(status)]
+    if not skipped_indices:
         return 0
     pairs = zip(moves, statuses, strict=True)
-    kept = {move.source for move, status in pairs if _keeps_pod(status)}
-    return sum(moves[index].source not in kept for index in skipped)
+    sources_with_pods = {move.source for move, status in pairs if _keeps_pod(status)}
+    return sum(moves[index].source not in sources_with_pods for index in skipped_indices)
 
 
 def is_outdated(overtaken: int, ahead: int) -> bool:
@@ -170,9 +170,9 @@ class PlanStop:
             self._begin(reason, message, telemetry.PLAN_STOPPED)
 
     def _note_limits(self, statuses: Sequence[MoveStatus]) -> None:
-        failed, settings = sum(map(has_failed, statuses)), self._settings
-        if failed > max(1, int(settings.max_failed_share * len(statuses))):
-            self.begin(MoveReason.PLAN_STOPPED, f"{failed} of {len(statuses)} moves failed")
+        failed_moves, settings = sum(map(has_failed, statuses)), self._settings
+        if failed_moves > max(1, int(settings.max_failed_share * len(statuses))):
+            self.begin(MoveReason.PLAN_STOPPED, f"{failed_moves} of {len(statuses)} moves failed")
         elif self._is_out_of_time():
             self.begin(MoveReason.PLAN_STOPPED, f"it took longer than {settings.max_seconds:g} s")
 
@@ -184,10 +184,15 @@ class PlanStop:
         if not self._replans or self.has_begun:
             return
         ahead = {index for index, status in enumerate(statuses) if status.state is MoveState.PENDING}
-        going_to_be = ahead.intersection(doomed)
-        overtaken, left = count_overtaken(self._moves, statuses) + len(going_to_be), len(ahead) - len(going_to_be)
-        if ahead and is_outdated(overtaken, left):
-            self.begin(MoveReason.OUTDATED, f"{overtaken} of {count(overtaken + left, 'move')} left cannot be made now")
+        overtaken_next = ahead.intersection(doomed)
+        overtaken, moves_left = (
+            count_overtaken(self._moves, statuses) + len(overtaken_next),
+            len(ahead) - len(overtaken_next),
+        )
+        if ahead and is_outdated(overtaken, moves_left):
+            self.begin(
+                MoveReason.OUTDATED, f"{overtaken} of {count(overtaken + moves_left, 'move')} left cannot be made now"
+            )
 
     def _begin(self, reason: MoveReason, message: str, event: str) -> None:
         self.reason, self.message, self.since = reason, message, self._clock.monotonic()
@@ -198,10 +203,10 @@ class PlanStop:
 
         The time counts from the run that began it.
         """
-        most = self._settings.max_seconds
-        if most is None or not self._start_time:
+        max_seconds = self._settings.max_seconds
+        if max_seconds is None or not self._start_time:
             return False
-        return (self._clock.now() - parse_timestamp(self._start_time)).total_seconds() > most
+        return (self._clock.now() - parse_timestamp(self._start_time)).total_seconds() > max_seconds
 
 
 def has_failed(status: MoveStatus) -> bool:

@@ -72,7 +72,7 @@ class Observation:
         """Set whenever there is something new to observe, also by other sources of news."""
 
         self._reservations: Store[Reservation] = Store()
-        self._plans: Store[_PlanSeen] = Store(lambda seen: seen.metadata.uid == plan.uid)
+        self._plans: Store[_PlanSeen] = Store(lambda plan_seen: plan_seen.metadata.uid == plan.uid)
         self._pods: list[Store[Pod]] = []
         self._last = ObservedPlan()
         self._is_outdated = True
@@ -89,8 +89,8 @@ class Observation:
             pods: Store[Pod] = Store(self._concerned())
             self._pods.append(pods)
             self._watch(pods, PODS, Pod, namespace=namespace)
-        for listed in [self._reservations.listed, self._plans.listed, *(pods.listed for pods in self._pods)]:
-            while not listed.wait(timeout=0.1):
+        for first_list in [self._reservations.listed, self._plans.listed, *(pods.listed for pods in self._pods)]:
+            while not first_list.wait(timeout=0.1):
                 self._raise_failure()
         return self
 
@@ -102,12 +102,12 @@ class Observation:
         self._raise_failure()
         if self._is_outdated:
             self._is_outdated = False  # before it is read: a later change outdates it again
-            pods = {uid: pod for seen in self._pods for uid, pod in seen.by_uid().items()}
-            reservations = {one.key: one for one in self._reservations.objects()}
+            pods = {uid: pod for pods_of_namespace in self._pods for uid, pod in pods_of_namespace.by_uid().items()}
+            reservations = {reservation.key: reservation for reservation in self._reservations.objects()}
             plans = self._plans.objects()
-            aborted = any(plan.spec.aborted for plan in plans)
+            is_aborted = any(plan.spec.aborted for plan in plans)
             self._last = ObservedPlan(
-                reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=aborted
+                reservations=reservations, pods=pods, plan_exists=bool(plans), plan_aborted=is_aborted
             )
         return self._last
 
@@ -116,8 +116,8 @@ class Observation:
 
         `[None]` is all, where they are too many. Leaves out a name that no namespace can have.
         """
-        waiting = {room.namespace for room in self._rooms if not room.is_shape and not room.waits}
-        names = sorted(filter(is_dns_label, {move.namespace for move in self._moves} | waiting))
+        room_namespaces = {room.namespace for room in self._rooms if not room.is_shape and not room.waits}
+        names = sorted(filter(is_dns_label, {move.namespace for move in self._moves} | room_namespaces))
         return [*names] if len(names) <= _MOST_NAMESPACES_WATCHED else [None]
 
     def _concerned(self) -> Callable[[Pod], bool]:

@@ -73,7 +73,7 @@ class PlanProgress:
 
 
 class RoomController:
-    """Reconciles the rooms of memory plan; without rooms it does nothing."""
+    """Reconciles the rooms of one plan; without rooms it does nothing."""
 
     def __init__(self, context: PlanContext, calls: BackgroundCalls, plan: MigrationPlan) -> None:
         self._context = context
@@ -106,10 +106,10 @@ class RoomController:
 
         A move whose pod was evicted goes on.
         """
-        served = [room for room in self._rooms if memory.index in room.moves]
-        if not served or any(room.is_wanted for room in served):
+        served_rooms = [room for room in self._rooms if memory.index in room.moves]
+        if not served_rooms or any(room.is_wanted for room in served_rooms):
             return
-        detail = f"it serves no room any more: {_describe(served[0])}"
+        detail = f"it serves no room any more: {_describe(served_rooms[0])}"
         memory.refused = Refused(MoveReason.ROOM_NOT_NEEDED, detail)
 
     def reconcile(self, observed: ObservedPlan, plan: PlanProgress) -> None:
@@ -121,8 +121,8 @@ class RoomController:
             if memory.room.waits:
                 self._reconcile_waiting(memory, plan)
                 continue
-            facts = _beside_moves(memory, observe_room(memory, observed, now, timeouts.gap_seconds), plan, now)
-            self._act(memory, next_room_step(facts, timeouts, now), observed.reservations.get(memory.key))
+            room_facts = _beside_moves(memory, observe_room(memory, observed, now, timeouts.gap_seconds), plan, now)
+            self._act(memory, next_room_step(room_facts, timeouts, now), observed.reservations.get(memory.key))
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
@@ -197,8 +197,8 @@ class RoomController:
         """
         memory.ended = True
         self._set_status(memory, step.state, step.reason, step.message, seen=seen)
-        needed = {node for other in self._rooms if not other.ended for node in other.room.nodes}
-        nodes = [node for node in memory.room.nodes if node not in needed]
+        needed_nodes = {node for other_room in self._rooms if not other_room.ended for node in other_room.room.nodes}
+        nodes = [node for node in memory.room.nodes if node not in needed_nodes]
         client, now, ttl = self._context.client, self._context.clock.now(), self._settings.reservation_ttl
 
         def finalize() -> None:
@@ -221,16 +221,16 @@ class RoomController:
         *,
         seen: Reservation | None,
     ) -> None:
-        before = memory.status
+        status_before = memory.status
         memory.status = msgspec.structs.replace(
-            before,
+            status_before,
             state=state,
             reason=reason.value,
             message=message,
-            reservation=memory.reservation if seen is not None else before.reservation,
-            taken=takers(seen) or before.taken,
+            reservation=memory.reservation if seen is not None else status_before.reservation,
+            taken=takers(seen) or status_before.taken,
         )
-        if before.state is not state:
+        if status_before.state is not state:
             keys = {
                 telemetry.KEY_STATE: state.value,
                 telemetry.KEY_REASON: reason.value,
@@ -249,8 +249,8 @@ class RoomController:
 def _beside_moves(memory: RoomMemory, facts: RoomFacts, plan: PlanProgress, now: float) -> RoomFacts:
     """Return a room's facts with those of its moves and its plan."""
     is_moving = any(not move.finished for move in plan.moves if move.index in memory.moves)
-    lost = sorted(set(memory.room.nodes).intersection(plan.lost_sources))
-    memory.spoilt = f"a pod had to stay on {', '.join(lost)}" if lost else ""
+    lost_nodes = sorted(set(memory.room.nodes).intersection(plan.lost_sources))
+    memory.spoilt = f"a pod had to stay on {', '.join(lost_nodes)}" if lost_nodes else ""
     memory.still_since = None if is_moving else (memory.still_since or now)
     return replace(
         facts,
@@ -277,6 +277,8 @@ def _describe(memory: RoomMemory) -> str:
     """Return why a room needs no more moves, for a sentence."""
     if memory.ended:
         status = memory.status
-        why = f" ({': '.join(part for part in (status.reason, status.message) if part)})" if status.reason else ""
-        return f"that for {memory.room.name} is {status.state.value}{why}"
+        reason_text = (
+            f" ({': '.join(part for part in (status.reason, status.message) if part)})" if status.reason else ""
+        )
+        return f"that for {memory.room.name} is {status.state.value}{reason_text}"
     return memory.spoilt or f"that for {memory.room.name} is held already"

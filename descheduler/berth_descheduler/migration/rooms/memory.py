@@ -68,9 +68,9 @@ def start_rooms(plan: MigrationPlan) -> tuple[RoomMemory, ...]:
 
     A recorded end stays.
     """
-    served = moves_of_rooms(plan.spec.rooms, plan.spec.moves)
+    moves_by_room = moves_of_rooms(plan.spec.rooms, plan.spec.moves)
     rooms = []
     for index, (room, status) in enumerate(zip(plan.spec.rooms, plan.room_statuses, strict=True)):
         name = job_reservation_name(room.job) if room.job else room_reservation_name(plan.metadata.name, index)
-        rooms.append(RoomMemory(index, room, name, served[index], status, ended=status.has_ended(room)))
+        rooms.append(RoomMemory(index, room, name, moves_by_room[index], status, ended=status.has_ended(room)))
     return tuple(rooms)

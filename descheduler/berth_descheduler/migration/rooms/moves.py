@@ -19,12 +19,12 @@ def _moves_of(room: Room, moves: Sequence[PlannedMove]) -> frozenset[int]:
     A move that makes way for another stands before it, so one pass from the end finds all.
     """
     nodes = set(room.nodes)
-    found: dict[int, PlannedMove] = {}
+    moves_of_room: dict[int, PlannedMove] = {}
     for index in reversed(range(len(moves))):
         move = moves[index]
-        if move.source in nodes or any(_makes_way(move, later) for later in found.values()):
-            found[index] = move
-    return frozenset(found)
+        if move.source in nodes or any(_makes_way(move, later_move) for later_move in moves_of_room.values()):
+            moves_of_room[index] = move
+    return frozenset(moves_of_room)
 
 
 def _makes_way(move: PlannedMove, later: PlannedMove) -> bool:

@@ -198,8 +198,8 @@ def _await_room(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomSte
 
 def _await_taking(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep:
     if facts.waiting_pods is WaitingPods.NONE:
-        who = "for the selected pods" if facts.is_selected else "without an owner"
-        return EndRoom(RoomState.HELD, message=f"it is held {who} until its Reservation ends")
+        claimant = "for the selected pods" if facts.is_selected else "without an owner"
+        return EndRoom(RoomState.HELD, message=f"it is held {claimant} until its Reservation ends")
     if _elapsed(facts.held_since, timeouts.land_seconds, now) and not facts.changes_hands:
         message = _joined(f"no pod took the room within {timeouts.land_seconds:g} s", facts.hold_detail)
         return EndRoom(RoomState.FAILED, RoomReason.NOT_TAKEN, message, release=True)

@@ -25,13 +25,13 @@ def observe_room(memory: RoomMemory, observed: ObservedPlan, now: float, gap_sec
     """Return the facts of a room; updates the times in its memory."""
     reservation = observed.reservations.get(memory.key)
     memory.hold, detail = _hold(memory, reservation, now, gap_seconds)
-    waiting_pods, who = _waiting_pods(memory.room, reservation, observed)
-    settled = memory.hold in {
+    waiting_pods, waiting_pods_text = _waiting_pods(memory.room, reservation, observed)
+    is_settled = memory.hold in {
         RoomReservationProgress.WAITING,
         RoomReservationProgress.READY,
         RoomReservationProgress.BOUND,
     }
-    memory.unsettled_since = None if settled else _since(memory.unsettled_since, now)
+    memory.unsettled_since = None if is_settled else _since(memory.unsettled_since, now)
     memory.held_since = _since(memory.held_since, now) if memory.hold is RoomReservationProgress.READY else None
     memory.placed_since = _since(memory.placed_since, now) if waiting_pods is WaitingPods.PLACED else None
     slots = reservation.status.slots if reservation is not None else ()
@@ -39,8 +39,8 @@ def observe_room(memory: RoomMemory, observed: ObservedPlan, now: float, gap_sec
         hold=memory.hold,
         hold_detail=detail,
         waiting_pods=waiting_pods,
-        waiting_pods_detail=who,
-        has_waited=settled or memory.status.state is not RoomState.PENDING,
+        waiting_pods_detail=waiting_pods_text,
+        has_waited=is_settled or memory.status.state is not RoomState.PENDING,
         changes_hands=any(slot.state is SlotState.HANDING_OVER for slot in slots),
         any_taken=any(slot.state is SlotState.TAKEN for slot in slots),
         refusal=memory.refusal,
@@ -69,7 +69,7 @@ def _since(known: float | None, now: float) -> float:
 def _hold(
     memory: RoomMemory, reservation: Reservation | None, now: float, gap_seconds: float
 ) -> tuple[RoomReservationProgress, str]:
-    """Return the memory of the room's Reservation, with a detail.
+    """Return the progress of the room's Reservation, with a detail.
 
     A missing Reservation counts as deleted once it was seen or is long due.
     """
@@ -84,7 +84,7 @@ def _hold(
 
 
 def _read_hold(reservation: Reservation) -> tuple[RoomReservationProgress, str]:
-    """Return the memory that a Reservation's status shows, with reason and message."""
+    """Return the progress that a Reservation's status shows, with reason and message."""
     state = reservation.status.state
     detail = ": ".join(part for part in (state.reason, state.message) if part) if state else ""
     if reservation.phase is ReservationPhase.SUCCEEDED:
@@ -111,17 +111,20 @@ def _waiting_pods(room: Room, reservation: Reservation | None, observed: Observe
     """
     if room.is_shape:
         return WaitingPods.NONE, ""
-    served = {slot.pod_uid for slot in takers(reservation)}
-    open_slots = [slot for slot in room.slots if slot.pod_uid not in served]
+    served_uids = {slot.pod_uid for slot in takers(reservation)}
+    open_slots = [slot for slot in room.slots if slot.pod_uid not in served_uids]
     pods = {slot.pod_uid: observed.pods.get(slot.pod_uid) for slot in open_slots}
-    gone = [slot.pod for slot in open_slots if _is_gone(pods[slot.pod_uid])]
-    if gone:
-        verb = "is" if len(gone) == 1 else "are"
-        return WaitingPods.GONE, f"{_names(room.namespace, gone)} {verb} gone"
-    placed = [pod for pod in pods.values() if pod is not None and pod.spec.node_name]
-    if open_slots and len(placed) == len(open_slots):
-        where = ", ".join(sorted({pod.spec.node_name for pod in placed})[:_PODS_SHOWN])
-        return WaitingPods.PLACED, f"{_names(room.namespace, [slot.pod for slot in open_slots])} got a place on {where}"
+    gone_pods = [slot.pod for slot in open_slots if _is_gone(pods[slot.pod_uid])]
+    if gone_pods:
+        verb = "is" if len(gone_pods) == 1 else "are"
+        return WaitingPods.GONE, f"{_names(room.namespace, gone_pods)} {verb} gone"
+    placed_pods = [pod for pod in pods.values() if pod is not None and pod.spec.node_name]
+    if open_slots and len(placed_pods) == len(open_slots):
+        nodes_text = ", ".join(sorted({pod.spec.node_name for pod in placed_pods})[:_PODS_SHOWN])
+        return (
+            WaitingPods.PLACED,
+            f"{_names(room.namespace, [slot.pod for slot in open_slots])} got a place on {nodes_text}",
+        )
     return WaitingPods.WAITING, ""
 
 

@@ -66,8 +66,8 @@ def ask_for_room(client: KubeClient, plan: PlanIdentity, index: int, room: Room,
             if not slot.pod_uid:
                 continue
             raw_pods[slot.pod_uid] = client.get(PODS, slot.pod, namespace=room.namespace)
-            if refused := _why_not_waiting(raw_pods[slot.pod_uid], room, slot):
-                return refused
+            if refused_answer := _why_not_waiting(raw_pods[slot.pod_uid], room, slot):
+                return refused_answer
         client.create(RESERVATIONS, build_room_reservation(plan, index, room, raw_pods, ttl))
         return None
 
@@ -103,12 +103,12 @@ class WaitRequest:
     def of(cls, plan: MigrationPlan) -> "WaitRequest":
         """Return the request of a plan; one that no policy could have made fences nothing."""
         nodes = frozenset(node for room in plan.spec.rooms if room.waits for node in room.nodes)
-        most = 0
+        max_fenced_nodes = 0
         if nodes:
             capability, predicted = capability_named(plan.spec.objective.plugin), plan.spec.predicted
             if capability is not None and predicted is not None:
-                most = capability.most_fenced_nodes(plan.spec.objective, predicted.nodes)
-        return cls(plan.spec.policy, nodes, most)
+                max_fenced_nodes = capability.most_fenced_nodes(plan.spec.objective, predicted.nodes)
+        return cls(plan.spec.policy, nodes, max_fenced_nodes)
 
 
 def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Room) -> RoomAnswer:
@@ -121,23 +121,23 @@ def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Ro
         return RoomAnswer(refusal=RoomReason.RESERVATION_FAILED, detail="the plan does not say for which job it is")
 
     def create() -> RoomAnswer | None:
-        reservations = [Reservation.read(one) for one in client.list(RESERVATIONS).items]
-        known = reservation_for(job_uid(job), room.namespace, reservations)
-        if known is not None:
-            text = f"its last Reservation {known.key} is over and has not been deleted yet"
-            return None if known.is_live else RoomAnswer(refusal=RoomReason.RESERVATION_FAILED, detail=text)
-        if refused := _why_not_fenced(reservations, request):
-            return refused
+        reservations = [Reservation.read(raw_reservation) for raw_reservation in client.list(RESERVATIONS).items]
+        last_reservation = reservation_for(job_uid(job), room.namespace, reservations)
+        if last_reservation is not None:
+            text = f"its last Reservation {last_reservation.key} is over and has not been deleted yet"
+            return None if last_reservation.is_live else RoomAnswer(refusal=RoomReason.RESERVATION_FAILED, detail=text)
+        if refused_answer := _why_not_fenced(reservations, request):
+            return refused_answer
         raw_pods: dict[str, dict[str, Any]] = {}
         for slot in room.slots:
-            raw = raw_pods[slot.pod_uid] = client.get(PODS, slot.pod, namespace=room.namespace)
-            if refused := _why_not_waiting(raw, room, slot):
-                return refused
-            if on := raw["spec"].get("nodeName"):
-                text = f"pod {room.namespace}/{slot.pod} is on {on} by now"
+            raw_pod = raw_pods[slot.pod_uid] = client.get(PODS, slot.pod, namespace=room.namespace)
+            if refused_answer := _why_not_waiting(raw_pod, room, slot):
+                return refused_answer
+            if node := raw_pod["spec"].get("nodeName"):
+                text = f"pod {room.namespace}/{slot.pod} is on {node} by now"
                 return RoomAnswer(refusal=RoomReason.POD_PLACED, detail=text)
         client.create(RESERVATIONS, build_job_reservation(room, job, raw_pods, request.policy))
-        first = ObjectReference(
+        first_pod = ObjectReference(
             api_version="v1",
             kind="Pod",
             namespace=room.namespace,
@@ -147,7 +147,7 @@ def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Ro
         text = f"{first_few(room.nodes, NODES_SHOWN)} kept for {room.name} until pods there have ended"
         record_event(
             client,
-            regarding=first,
+            regarding=first_pod,
             reason=telemetry.PodEventReason.NODES_KEPT.value,
             message=text,
             reporting_component=telemetry.COMPONENT,
@@ -160,10 +160,10 @@ def ask_to_wait(client: KubeClient, clock: Clock, request: WaitRequest, room: Ro
 
 def _why_not_fenced(reservations: Iterable[Reservation], request: WaitRequest) -> RoomAnswer | None:
     """Return why the plan's nodes may not be fenced: too many others are by now."""
-    fenced = fenced_nodes(reservations)
-    if request.nodes <= fenced or len(fenced | request.nodes) <= request.most_fenced:
+    nodes_fenced = fenced_nodes(reservations)
+    if request.nodes <= nodes_fenced or len(nodes_fenced | request.nodes) <= request.most_fenced:
         return None
-    text = f"{count(len(fenced), 'node')} fenced by now, at most {request.most_fenced} may be"
+    text = f"{count(len(nodes_fenced), 'node')} fenced by now, at most {request.most_fenced} may be"
     return RoomAnswer(refusal=RoomReason.FENCE_LIMIT, detail=text)
 
 

@@ -56,9 +56,9 @@ class WaveValidator:
         looks = Looks(self.pending_wait_seconds, self.clock.monotonic())
         while not self.stopped():
             now = self.clock.monotonic()
-            result = looks.judge(look(self.reviewer, ahead(), next_moves, budgets=self.budgets), now)
-            if result is not None:
-                return result
+            validation = looks.judge(look(self.reviewer, ahead(), next_moves, budgets=self.budgets), now)
+            if validation is not None:
+                return validation
             self.clock.sleep(LOOK_SECONDS)
         return ValidationResult()
 
@@ -86,7 +86,9 @@ class Looks:
         if self.doubted is None and review.invalid:
             self.doubted = review.invalid
             return None
-        return ValidationResult({index: why for index, why in review.invalid.items() if index in (self.doubted or ())})
+        return ValidationResult(
+            {index: invalid_move for index, invalid_move in review.invalid.items() if index in (self.doubted or ())}
+        )
 
 
 def look(

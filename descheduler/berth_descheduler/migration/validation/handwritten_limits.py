@@ -60,15 +60,15 @@ class MoveLimits:
 
     def accept(self, moves: Sequence[tuple[PlannedMove, str]]) -> OverLimit | None:
         """Count moves that belong together, or return the limit they break."""
-        wanted = Counter(limited for move, controller in moves for limited in _limited(move, controller))
-        for (limit, subject), number in wanted.items():
-            allowed = self._allowed(limit)
-            if allowed is not None and self._counts[limit, subject] + number > allowed:
+        wanted_counts = Counter(limited for move, controller in moves for limited in _limited(move, controller))
+        for (limit, subject), wanted_moves in wanted_counts.items():
+            allowed_moves = self._allowed(limit)
+            if allowed_moves is not None and self._counts[limit, subject] + wanted_moves > allowed_moves:
                 text = limit.describe(subject.partition("/")[0])
                 return OverLimit(
-                    limit.value, f"the policy allows {count(allowed, 'move')} {text}, and others come first"
+                    limit.value, f"the policy allows {count(allowed_moves, 'move')} {text}, and others come first"
                 )
-        self._counts.update(wanted)
+        self._counts.update(wanted_counts)
         return None
 
     def count_begun(self, moves: Iterable[tuple[PlannedMove, str]]) -> None:

@@ -26,15 +26,15 @@ def pods_waiting_reason(found: Plan, snapshot: Snapshot, waited_seconds: float) 
 
     None if it takes no room from any of them.
     """
-    served = served_pods(found.rooms)
-    starved = [pod.key for pod in starved_pods(snapshot, found.moves) if pod.metadata.uid not in served]
-    if not starved:
+    served_uids = served_pods(found.rooms)
+    starved_keys = [pod.key for pod in starved_pods(snapshot, found.moves) if pod.metadata.uid not in served_uids]
+    if not starved_keys:
         return None
-    what = f"{count_waiting(starved)} for room that the moves would take"
-    text = f"Not begun: {what}, {waited_seconds:.0f} s by now: {names_of(starved)}."
+    waiting_text = f"{count_waiting(starved_keys)} for room that the moves would take"
+    text = f"Not begun: {waiting_text}, {waited_seconds:.0f} s by now: {names_of(starved_keys)}."
     return NotBegun(Verdict.PODS_WAIT, text)
 
 
 def pods_waiting_message(pods: Collection[str], waited: float) -> str:
-    what = f"{count_waiting(pods)} for the room that the moves would take"
-    return f"{what}, {waited:.0f} s by now: {names_of(pods)}"
+    waiting_text = f"{count_waiting(pods)} for the room that the moves would take"
+    return f"{waiting_text}, {waited:.0f} s by now: {names_of(pods)}"

@@ -109,34 +109,38 @@ class PlanValidator:
         """Return what speaks against the next of the remaining moves."""
         if self._blocked_reason:
             return Review(dict.fromkeys(ahead, Invalid(MoveReason.POLICY_MISSING, self._blocked_reason)))
-        whole = self._read_snapshot()
-        begun = under_way or {}
-        ahead = _still_ahead(whole, ahead, begun)
-        snapshot = without_plan_objects(whole, self._name, ahead)
+        whole_snapshot = self._read_snapshot()
+        begun_moves = under_way or {}
+        ahead = _still_ahead(whole_snapshot, ahead, begun_moves)
+        snapshot = without_plan_objects(whole_snapshot, self._name, ahead)
         if not budgets:
             snapshot = replaced(snapshot, disruption_budgets=())
         elif any(move.method is MoveMethod.SURGE for move in ahead.values()):
             snapshot = with_surges(snapshot)
         positions = sorted(ahead)
         moves = [ahead[index] for index in positions]
-        found = revalidate(
+        refusals = revalidate(
             without_rooms(snapshot, self._name),
             moves,
             self._planner,
             emptied=self._emptied,
-            begun=[self._moves[index] for index in sorted(self._begun_before(ahead).union(begun))],
+            begun=[self._moves[index] for index in sorted(self._begun_before(ahead).union(begun_moves))],
             beside=UnderWay(
-                moves=frozenset(number for number, index in enumerate(positions) if index in begun),
-                waiting=frozenset(number for number, index in enumerate(positions) if index in waiting),
-                leaving=tuple(move for index, move in begun.items() if index not in ahead),
+                moves=frozenset(move_number for move_number, index in enumerate(positions) if index in begun_moves),
+                waiting=frozenset(move_number for move_number, index in enumerate(positions) if index in waiting),
+                leaving=tuple(move for index, move in begun_moves.items() if index not in ahead),
             ),
         )
-        invalid = {positions[number]: why for number, why in found.items()}
+        invalid = {positions[move_number]: invalid_move for move_number, invalid_move in refusals.items()}
         self._accepted |= ahead.keys() - invalid.keys()
-        begins = [ahead[index] for index in positions if index in next_moves and index not in invalid]
-        drained = self._drained if begins else ()
-        starved = starved_pods(without_plan_objects(whole, self._name, ahead.keys() - begun.keys()), begins, drained)
-        return Review(invalid, tuple(pod.key for pod in starved if pod.metadata.uid not in self._served))
+        beginning_moves = [ahead[index] for index in positions if index in next_moves and index not in invalid]
+        drained_nodes = self._drained if beginning_moves else ()
+        waiting_pods = starved_pods(
+            without_plan_objects(whole_snapshot, self._name, ahead.keys() - begun_moves.keys()),
+            beginning_moves,
+            drained_nodes,
+        )
+        return Review(invalid, tuple(pod.key for pod in waiting_pods if pod.metadata.uid not in self._served))
 
     def _begun_before(self, ahead: Collection[int]) -> set[int]:
         """Return the moves that have begun.
@@ -144,8 +148,10 @@ class PlanValidator:
         These are first those recorded, later those no longer ahead.
         """
         if self._begun is None:
-            skipped = {index for index, status in enumerate(self._statuses) if status.state is MoveState.SKIPPED}
-            self._begun = set(range(len(self._moves))).difference(ahead, skipped)
+            skipped_indices = {
+                index for index, status in enumerate(self._statuses) if status.state is MoveState.SKIPPED
+            }
+            self._begun = set(range(len(self._moves))).difference(ahead, skipped_indices)
         self._begun |= self._accepted.difference(ahead)
         return self._begun
 
@@ -156,9 +162,9 @@ def _still_ahead(
     """Return the moves ahead without those under way whose pods have left since, and without later moves of these."""
     if not under_way:
         return ahead
-    there = {pod.metadata.uid for pod in snapshot.pods if not pod.is_terminating and pod.controller is not None}
-    left = {(move.namespace, move.pod) for move in under_way.values() if move.pod_uid not in there}
-    return {index: move for index, move in ahead.items() if (move.namespace, move.pod) not in left}
+    present_uids = {pod.metadata.uid for pod in snapshot.pods if not pod.is_terminating and pod.controller is not None}
+    moved_away = {(move.namespace, move.pod) for move in under_way.values() if move.pod_uid not in present_uids}
+    return {index: move for index, move in ahead.items() if (move.namespace, move.pod) not in moved_away}
 
 
 def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) -> Snapshot:
@@ -167,21 +173,31 @@ def without_plan_objects(snapshot: Snapshot, plan: str, ahead: Collection[int]) 
     The places are those of its moves ahead.
     """
     positions = {str(index) for index in ahead}
-    places = {one.metadata.uid for one in snapshot.reservations if _is_place_of(one, plan, positions)}
+    places = {
+        reservation.metadata.uid for reservation in snapshot.reservations if _is_place_of(reservation, plan, positions)
+    }
     return replaced(
         snapshot,
         nodes=tuple(_without_taints(node, plan) for node in snapshot.nodes),
-        reservations=tuple(one for one in snapshot.reservations if one.metadata.uid not in places),
+        reservations=tuple(
+            reservation for reservation in snapshot.reservations if reservation.metadata.uid not in places
+        ),
         pods=tuple(pod for pod in snapshot.pods if not _holds_one_of(pod, places)),
     )
 
 
 def without_rooms(snapshot: Snapshot, plan: str) -> Snapshot:
     """Return a snapshot without the Reservations that wait for a plan's rooms."""
-    rooms = {one.metadata.uid for one in snapshot.reservations if one.plan == plan and one.awaits_room}
+    rooms = {
+        reservation.metadata.uid
+        for reservation in snapshot.reservations
+        if reservation.plan == plan and reservation.awaits_room
+    }
     return replaced(
         snapshot,
-        reservations=tuple(one for one in snapshot.reservations if one.metadata.uid not in rooms),
+        reservations=tuple(
+            reservation for reservation in snapshot.reservations if reservation.metadata.uid not in rooms
+        ),
         pods=tuple(pod for pod in snapshot.pods if pod.spec.node_name or not _holds_one_of(pod, rooms)),
     )
 
@@ -206,7 +222,7 @@ def _holds_one_of(pod: Pod, places: Collection[str]) -> bool:
 
 
 def _without_taints(node: Node, plan: str) -> Node:
-    kept = tuple(taint for taint in node.spec.taints if not is_taint_of(plan, taint))
-    if len(kept) == len(node.spec.taints):
+    taints_kept = tuple(taint for taint in node.spec.taints if not is_taint_of(plan, taint))
+    if len(taints_kept) == len(node.spec.taints):
         return node
-    return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=kept))
+    return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=taints_kept))

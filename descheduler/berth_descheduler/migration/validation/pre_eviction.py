@@ -55,10 +55,10 @@ class PreEvictionCheck:
         if not has_place:
             return self._gang_lock
         try:
-            in_gang = bool(gangs_of(convert(raw_pod, Pod)))
+            is_in_gang = bool(gangs_of(convert(raw_pod, Pod)))
         except msgspec.ValidationError:
-            in_gang = True
-        return self._gang_lock if in_gang else nullcontext()
+            is_in_gang = True
+        return self._gang_lock if is_in_gang else nullcontext()
 
     def refusals(self, raw_pod: dict[str, Any], *, has_place: bool = True) -> tuple[Refusal, ...]:
         """Return all refusals to evict a pod now.
@@ -67,24 +67,24 @@ class PreEvictionCheck:
         """
         try:
             pod = convert(raw_pod, Pod)
-            of_gang = Gangs(self._read_gangs(pod.metadata.namespace)).refusals(pod) if gangs_of(pod) else ()
-            of_node = () if has_place else self._lent_node_refusals(pod)
-            return (*of_node, *of_gang, *wish_refusals(pod), *self._ask_filters(pod))
+            gang_refusals = Gangs(self._read_gangs(pod.metadata.namespace)).refusals(pod) if gangs_of(pod) else ()
+            node_refusals = () if has_place else self._lent_node_refusals(pod)
+            return (*node_refusals, *gang_refusals, *wish_refusals(pod), *self._ask_filters(pod))
         except (InputError, msgspec.ValidationError) as error:
             return (Refusal(RefusalReason.PLUGIN_FAILED, str(error)),)
 
     def _lent_node_refusals(self, pod: Pod) -> tuple[Refusal, ...]:
         """Return why a pod may not be evicted without a place: its node is open again, or its job spares none."""
-        own, neighbours = self._read_gangs(self._own_namespace), self._read_gangs(pod.metadata.namespace)
-        evicted = EvictedPod(
+        own_gangs, gangs_beside = self._read_gangs(self._own_namespace), self._read_gangs(pod.metadata.namespace)
+        evicted_pod = EvictedPod(
             pod=pod,
-            neighbours=neighbours,
-            own=own,
+            neighbours=gangs_beside,
+            own=own_gangs,
             own_namespace=self._own_namespace,
             now=self._clock.now(),
             plugins=self._plugins,
         )
-        why = why_not_evicted(evicted)
+        why = why_not_evicted(evicted_pod)
         return (Refusal(RefusalReason.REFUSED_BY_PLUGIN, why),) if why else ()
 
     def _ask_filters(self, pod: Pod) -> tuple[Refusal, ...]:

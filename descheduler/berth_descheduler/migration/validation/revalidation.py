@@ -124,11 +124,11 @@ class _Review:
 
         They would take it from a node that it never comes to.
         """
-        fallen = self._moves[index]
-        for later, move in enumerate(self._moves[index + 1 :], index + 1):
-            if (move.namespace, move.pod) == (fallen.namespace, fallen.pod):
+        fallen_move = self._moves[index]
+        for later_index, move in enumerate(self._moves[index + 1 :], index + 1):
+            if (move.namespace, move.pod) == (fallen_move.namespace, fallen_move.pod):
                 text = f"the pod does not come to {move.source}"
-                self._invalid.setdefault(later, Invalid(MoveReason.POD_CHANGED, text))
+                self._invalid.setdefault(later_index, Invalid(MoveReason.POD_CHANGED, text))
 
     def _pod(self, move: PlannedMove) -> PodIndex | None:
         return self._problem.cluster.pod_numbers.get((move.namespace, move.pod))
@@ -140,12 +140,12 @@ class _Review:
         pod = self._pod(move)
         if pod is None:
             return Invalid(MoveReason.POD_GONE, "the pod is not there any more")
-        placed = cluster.pods[pod]
-        if move.pod_uid and placed.pod.metadata.uid != move.pod_uid:
+        placed_pod = cluster.pods[pod]
+        if move.pod_uid and placed_pod.pod.metadata.uid != move.pod_uid:
             return Invalid(MoveReason.POD_CHANGED, "another pod has the name now")
-        place = self._reached.get((move.namespace, move.pod), cluster.node_name(placed.node))
-        if place != move.source:
-            return Invalid(MoveReason.POD_CHANGED, f"the pod is on {place}")
+        node_now = self._reached.get((move.namespace, move.pod), cluster.node_name(placed_pod.node))
+        if node_now != move.source:
+            return Invalid(MoveReason.POD_CHANGED, f"the pod is on {node_now}")
         problem = self._for_named if self._is_named(move) else self._problem
         refusal = problem.pod_refusals.get(pod)
         if refusal is None or (self._is_beside(index, move) and _may_pass(refusal)):
@@ -158,8 +158,8 @@ class _Review:
 
     @cached_property
     def _controllers_under_way(self) -> Collection[tuple[str, ObjectReference | None]]:
-        begun = (*(self._moves[index] for index in self._beside.moves), *self._beside.leaving)
-        return {(move.namespace, move.owner) for move in begun if move.owner is not None}
+        moves_under_way = (*(self._moves[index] for index in self._beside.moves), *self._beside.leaving)
+        return {(move.namespace, move.owner) for move in moves_under_way if move.owner is not None}
 
     def _why_no_source(self, move: PlannedMove) -> Invalid | None:
         """Return why the policy takes no pod off a node.
@@ -187,10 +187,10 @@ class _Review:
         limits.count_begun((move, self._controller_of(move)) for move in self._begun)
         for group in self._groups():
             moves = [(self._moves[index], self._controller_of(self._moves[index])) for index in group]
-            over = limits.accept(moves)
-            if over is not None:
+            over_limit = limits.accept(moves)
+            if over_limit is not None:
                 for index in group:
-                    self._invalid[index] = Invalid(over.reason, over.message)
+                    self._invalid[index] = Invalid(over_limit.reason, over_limit.message)
                     self._fall_after(index)
 
     def _groups(self) -> Iterator[list[int]]:
@@ -198,8 +198,8 @@ class _Review:
 
         Those that empty a node come together.
         """
-        known = self._beside.moves.union(self._invalid)
-        valid = [index for index in range(len(self._moves)) if index not in known]
+        decided_moves = self._beside.moves.union(self._invalid)
+        valid = [index for index in range(len(self._moves)) if index not in decided_moves]
         together: dict[str, list[int]] = {}
         for index in valid:
             if self._is_part_of_a_whole(self._moves[index]):
@@ -230,14 +230,14 @@ class _Review:
         node = self._problem.cluster.node_numbers.get(source)
         if node is None:
             return
-        planned = {
+        planned_pods = {
             (move.namespace, move.pod) for move in (*self._moves, *self._beside.leaving) if move.source == source
         }
         for pod in self._problem.pods_to_move(node):
-            found = self._problem.cluster.pods[pod].pod
-            if (found.metadata.namespace, found.metadata.name) in planned or found.is_terminating:
+            live_pod = self._problem.cluster.pods[pod].pod
+            if (live_pod.metadata.namespace, live_pod.metadata.name) in planned_pods or live_pod.is_terminating:
                 continue
-            self._drop_source(source, f"{found.key} is on {source} now and is not in the plan")
+            self._drop_source(source, f"{live_pod.key} is on {source} now and is not in the plan")
             return
 
     def _walk(self) -> bool:
@@ -263,9 +263,9 @@ class _Review:
             target = cluster.node_numbers.get(move.target)
             refusal = self._refusal(state, pod, target)
             if refusal is not None or target is None:
-                unfit = MoveReason.TARGET_UNFIT
+                unfit_reason = MoveReason.TARGET_UNFIT
                 message = refusal.message if refusal else f"{move.target} is not in the cluster any more"
-                reason = _reason_of_node(refusal.reason, otherwise=unfit) if refusal else unfit
+                reason = _reason_of_node(refusal.reason, otherwise=unfit_reason) if refusal else unfit_reason
                 self._note(index, Invalid(reason, message))
                 return True
             if not self._stays_protected(state, pod, target) and not self._may_exceed(move):
@@ -303,7 +303,7 @@ class _Review:
 
         The move's reason says so.
         """
-        return any(move.reason.startswith(f"{one.name}: ") for one in self._problem.settings.plugins.deschedule)
+        return any(move.reason.startswith(f"{plugin.name}: ") for plugin in self._problem.settings.plugins.deschedule)
 
     @cached_property
     def _for_named(self) -> Problem:
@@ -366,4 +366,4 @@ _PASSING: Final = frozenset(
 
 
 def _may_pass(refusal: Refusal) -> bool:
-    return all(one.reason in _PASSING for one in (refusal, *refusal.also))
+    return all(further.reason in _PASSING for further in (refusal, *refusal.also))

@@ -17,19 +17,19 @@ def insufficient_targets(client: KubeClient, moves: Mapping[int, PlannedMove]) -
     Moves to the same target count in their order, each after the ones before it. An unreadable node is assumed to have
     room: the Reservation will show.
     """
-    to_target: defaultdict[str, list[int]] = defaultdict(list)
+    moves_by_target: defaultdict[str, list[int]] = defaultdict(list)
     for index in sorted(moves):
         if not moves[index].is_eviction:
-            to_target[moves[index].target].append(index)
-    lacking: dict[int, tuple[str, ...]] = {}
-    for target, indices in sorted(to_target.items()):
+            moves_by_target[moves[index].target].append(index)
+    lacking_by_move: dict[int, tuple[str, ...]] = {}
+    for target, indices in sorted(moves_by_target.items()):
         try:
-            free = _read_free(client.within(_READ_SECONDS), target)
-            found = _lacking_by_move(free, [moves[index] for index in indices])
+            free_amounts = _read_free(client.within(_READ_SECONDS), target)
+            lacking_per_move = _lacking_by_move(free_amounts, [moves[index] for index in indices])
         except BerthError:
             continue
-        lacking |= {index: names for index, names in zip(indices, found, strict=True) if names}
-    return lacking
+        lacking_by_move |= {index: names for index, names in zip(indices, lacking_per_move, strict=True) if names}
+    return lacking_by_move
 
 
 def _lacking_by_move(free: ResourceAmounts, moves: Sequence[PlannedMove]) -> list[tuple[str, ...]]:
@@ -37,13 +37,13 @@ def _lacking_by_move(free: ResourceAmounts, moves: Sequence[PlannedMove]) -> lis
 
     Earlier moves that fit use up free space.
     """
-    found = []
+    lacking_names = []
     for move in moves:
-        asked = _with_slot(ResourceAmounts.from_quantities(move.requests))
-        found.append(asked.lacking(free))
-        if not found[-1]:
-            free = free.minus(asked)
-    return found
+        move_requests = _with_slot(ResourceAmounts.from_quantities(move.requests))
+        lacking_names.append(move_requests.lacking(free))
+        if not lacking_names[-1]:
+            free = free.minus(move_requests)
+    return lacking_names
 
 
 def _read_free(client: KubeClient, name: str) -> ResourceAmounts:

@@ -67,12 +67,12 @@ def reserved_slots(snapshot: Snapshot) -> tuple[Pod, ...]:
 
     Each pod is nominated to the node of its place.
     """
-    live = [one for one in snapshot.reservations if one.is_live]
-    if not live:
+    live_reservations = [reservation for reservation in snapshot.reservations if reservation.is_live]
+    if not live_reservations:
         return ()
     placeholders = {pod.metadata.name for pod in snapshot.pods if PLACEHOLDER_LABEL in pod.metadata.labels}
-    placed = {pod.metadata.uid for pod in snapshot.pods if pod.spec.node_name or pod.status.nominated_node_name}
-    return tuple(_slot_pods(live, placeholders, placed))
+    placed_uids = {pod.metadata.uid for pod in snapshot.pods if pod.spec.node_name or pod.status.nominated_node_name}
+    return tuple(_slot_pods(live_reservations, placeholders, placed_uids))
 
 
 def _slot_pods(live: Iterable[Reservation], placeholders: set[str], placed: set[str]) -> Iterator[Pod]:
@@ -232,16 +232,18 @@ class Cluster:
         """
         nodes = (*snapshot.nodes, _WAITING_NODE) if waiting else snapshot.nodes
         lent = lent_nodes(snapshot)
-        groups = preemptable_groups(one.metadata for one in snapshot.pod_groups) if lent else ()
+        groups = preemptable_groups(pod_group.metadata for pod_group in snapshot.pod_groups) if lent else ()
         pod_classes = PodClasses(
             (lambda pod: is_preemptable(pod, groups)) if lent else (lambda _: False),
             (lambda pod: tuple(budget.demand(pod) or 0 for budget in budgets)) if budgets else (lambda _: ()),
         )
-        listed = (*snapshot.pods, *reserved_slots(snapshot))
-        pods, classes, elsewhere = _place_pods(nodes, listed, waiting, pod_classes)
+        all_pods = (*snapshot.pods, *reserved_slots(snapshot))
+        pods, classes, elsewhere = _place_pods(nodes, all_pods, waiting, pod_classes)
         allocatable, unreadable = _read_allocatable(nodes)
-        resources = _resource_names((*allocatable, *(one.amounts for one in classes)))
-        attached = attach_columns(snapshot, nodes, classes, [(one.pod, one.class_index) for one in pods])
+        resources = _resource_names((*allocatable, *(pod_class.amounts for pod_class in classes)))
+        attached = attach_columns(
+            snapshot, nodes, classes, [(placed_pod.pod, placed_pod.class_index) for placed_pod in pods]
+        )
         return cls(
             snapshot=snapshot,
             nodes=nodes,
@@ -279,12 +281,12 @@ class Cluster:
 
     def unknown_demand(self, pod: Pod) -> Refusal | None:
         """Return that it is not known what a pod takes of a budget, None where it is."""
-        unknown = next((budget for budget in self.budgets if budget.demand(pod) is None), None)
-        if unknown is None:
+        unknown_budget = next((budget for budget in self.budgets if budget.demand(pod) is None), None)
+        if unknown_budget is None:
             return None
-        if unknown.refusal.reason is RefusalReason.PLUGIN_FAILED:
-            return unknown.refusal
-        return Refusal(unknown.refusal.reason, f"it is not known what the pod takes of {unknown.name}")
+        if unknown_budget.refusal.reason is RefusalReason.PLUGIN_FAILED:
+            return unknown_budget.refusal
+        return Refusal(unknown_budget.refusal.reason, f"it is not known what the pod takes of {unknown_budget.name}")
 
     @cached_property
     def node_numbers(self) -> Mapping[str, NodeIndex]:
@@ -294,7 +296,7 @@ class Cluster:
     @cached_property
     def pod_numbers(self) -> Mapping[tuple[str, str], PodIndex]:
         """Return the index of each pod by its namespace and name."""
-        keys = ((one.pod.metadata.namespace, one.pod.metadata.name) for one in self.pods)
+        keys = ((placed_pod.pod.metadata.namespace, placed_pod.pod.metadata.name) for placed_pod in self.pods)
         return {key: PodIndex(index) for index, key in enumerate(keys)}
 
     @property
@@ -305,7 +307,7 @@ class Cluster:
     @cached_property
     def has_odd_pods(self) -> bool:
         """Return whether there are pods whose requests cannot be read."""
-        return any(one.odd for one in self.classes)
+        return any(pod_class.odd for pod_class in self.classes)
 
     @cached_property
     def column(self) -> Mapping[str, int]:
@@ -316,9 +318,11 @@ class Cluster:
     def taken(self) -> tuple[tuple[int, ...], ...]:  # (nodes, resources)
         """Return what each node's pods take together, expected ones included."""
         requests, pods = self.requests, self.pods
-        nothing = (0,) * self.columns
-        rows = ([requests[pods[pod].class_index] for pod in on] for on in self.pods_on)
-        return tuple(tuple(map(sum, zip(*several, strict=True))) if several else nothing for several in rows)
+        no_amounts = (0,) * self.columns
+        rows = ([requests[pods[pod].class_index] for pod in node_pods] for node_pods in self.pods_on)
+        return tuple(
+            tuple(map(sum, zip(*request_rows, strict=True))) if request_rows else no_amounts for request_rows in rows
+        )
 
     def node_name(self, node: NodeIndex) -> str:
         """Return a node's name."""
@@ -338,10 +342,10 @@ def lent_nodes(snapshot: Snapshot) -> dict[NodeIndex, bool]:
     for pod in snapshot.pods:
         if STANDING_FENCE_LABEL in pod.metadata.labels and is_lent_fence(pod) and not pod.is_terminal:
             fences[pod.spec.node_name].add(pod.metadata.labels[STANDING_FENCE_LABEL])
-    named = ((NodeIndex(index), node.metadata) for index, node in enumerate(snapshot.nodes))
+    nodes_with_metadata = ((NodeIndex(index), node.metadata) for index, node in enumerate(snapshot.nodes))
     return {
         index: REVOCABLE_ZONE_LABEL in meta.labels and fences.get(meta.name) == {LentFence.OPEN}
-        for index, meta in named
+        for index, meta in nodes_with_metadata
         if REVOCABLE_ZONE_LABEL in meta.labels or meta.name in fences
     }
 
@@ -359,17 +363,17 @@ def _place_pods(
 ) -> tuple[tuple[PlacedPod, ...], tuple[PodClass, ...], tuple[Pod, ...]]:
     apart = {pod.key for pod in waiting}
     numbers = {node.metadata.name: NodeIndex(index) for index, node in enumerate(nodes)}
-    placed, elsewhere = [], []
+    placed_pods, elsewhere = [], []
     for pod in pods:
         name, presence = node_and_presence(pod)
         node = numbers.get(name)
         if node is not None and pod.key not in apart:
-            placed.append(PlacedPod(pod, node, pod_classes.class_of(pod), presence))
+            placed_pods.append(PlacedPod(pod, node, pod_classes.class_of(pod), presence))
         elif not pod.is_terminal:
             elsewhere.append(pod)
-    last = NodeIndex(len(nodes) - 1)
-    placed += [PlacedPod(pod, last, pod_classes.class_of(pod), PodPresence.SETTLED) for pod in waiting]
-    return tuple(placed), pod_classes.classes, tuple(elsewhere)
+    waiting_node = NodeIndex(len(nodes) - 1)
+    placed_pods += [PlacedPod(pod, waiting_node, pod_classes.class_of(pod), PodPresence.SETTLED) for pod in waiting]
+    return tuple(placed_pods), pod_classes.classes, tuple(elsewhere)
 
 
 def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...], dict[NodeIndex, str]]:
@@ -380,12 +384,12 @@ def _read_allocatable(nodes: Sequence[Node]) -> tuple[tuple[ResourceAmounts, ...
         read = ResourceAmounts.empty()
         try:
             read = ResourceAmounts.from_quantities(node.status.allocatable)
-            why = read.why_too_large()
+            why_unreadable = read.why_too_large()
         except InputError as error:
-            why = str(error)
-        amounts.append(ResourceAmounts.empty() if why else read)
-        if why:
-            unreadable[NodeIndex(index)] = f"status.allocatable.{why}"
+            why_unreadable = str(error)
+        amounts.append(ResourceAmounts.empty() if why_unreadable else read)
+        if why_unreadable:
+            unreadable[NodeIndex(index)] = f"status.allocatable.{why_unreadable}"
     return tuple(amounts), unreadable
 
 
@@ -393,7 +397,7 @@ def _no_targets(snapshot: Snapshot) -> dict[NodeIndex, str]:
     """Return the nodes that take no pods, since something about them cannot be read."""
     objects = UnreadableObjects(snapshot)
     reasons = ((NodeIndex(index), objects.why_no_target(node)) for index, node in enumerate(snapshot.nodes))
-    return {index: why for index, why in reasons if why}
+    return {index: why_unreadable for index, why_unreadable in reasons if why_unreadable}
 
 
 def node_and_presence(pod: Pod) -> tuple[str, PodPresence]:
@@ -424,9 +428,9 @@ def _field_names(required: NodeSelector) -> set[str]:
 
 
 def _resource_names(several: Iterable[ResourceAmounts]) -> tuple[str, ...]:
-    named = {name for amounts in several for name in amounts.keys()}  # noqa: SIM118 - no dict
-    others = sorted(named.difference(NEEDED_RESOURCES))
-    return (*NEEDED_RESOURCES, *others)
+    resource_names = {name for amounts in several for name in amounts.keys()}  # noqa: SIM118 - no dict
+    other_names = sorted(resource_names.difference(NEEDED_RESOURCES))
+    return (*NEEDED_RESOURCES, *other_names)
 
 
 def _columns(amounts: ResourceAmounts, resources: tuple[str, ...], slots: int | None = None) -> tuple[int, ...]:
@@ -448,21 +452,21 @@ def _capacity_of_budgets(
     """Return what each node has of each budget, with what the pods on it take; pods to come take of what is left."""
     if not budgets:
         return [()] * len(nodes)
-    taken = [[0] * len(budgets) for _ in nodes]
+    taken_per_node = [[0] * len(budgets) for _ in nodes]
     total = [0] * len(budgets)
-    for placed in pods:
-        for column, demand in enumerate(classes[placed.class_index].demands):
+    for placed_pod in pods:
+        for column, demand in enumerate(classes[placed_pod.class_index].demands):
             total[column] += demand
-            if placed.presence is not PodPresence.EXPECTED:
-                taken[placed.node][column] += demand
+            if placed_pod.presence is not PodPresence.EXPECTED:
+                taken_per_node[placed_pod.node][column] += demand
     rows = []
-    for node, of_node in zip(nodes, taken, strict=True):
-        left = [budget.left.get(node.metadata.name) for budget in budgets]
-        unlimited = (min(most, MOST_OF_BUDGET) for most in total)
+    for node, taken_on_node in zip(nodes, taken_per_node, strict=True):
+        budgets_left = [budget.left.get(node.metadata.name) for budget in budgets]
+        unlimited = (min(demanded, MOST_OF_BUDGET) for demanded in total)
         rows.append(
             tuple(
-                most if rest is None else max(0, rest + used)
-                for rest, used, most in zip(left, of_node, unlimited, strict=True)
+                demanded if budget_left is None else max(0, budget_left + used)
+                for budget_left, used, demanded in zip(budgets_left, taken_on_node, unlimited, strict=True)
             )
         )
     return rows
@@ -470,6 +474,6 @@ def _capacity_of_budgets(
 
 def _pods_by_node(pods: tuple[PlacedPod, ...], nodes: int) -> tuple[tuple[PodIndex, ...], ...]:
     lists: list[list[PodIndex]] = [[] for _ in range(nodes)]
-    for index, placed in enumerate(pods):
-        lists[placed.node].append(PodIndex(index))
-    return tuple(tuple(one) for one in lists)
+    for index, placed_pod in enumerate(pods):
+        lists[placed_pod.node].append(PodIndex(index))
+    return tuple(tuple(node_pods) for node_pods in lists)

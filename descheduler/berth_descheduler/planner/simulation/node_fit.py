@@ -53,9 +53,9 @@ def node_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
         return Refusal(RefusalReason.NODE_NOT_SELECTED, "the node selector does not select the node")
     if number in cluster.held_back:
         return cluster.held_back[number]
-    closed = _closed_refusal(node)
-    if closed is not None:
-        return closed
+    closed_refusal = _closed_refusal(node)
+    if closed_refusal is not None:
+        return closed_refusal
     missing = [name for name in NEEDED_RESOURCES if name not in node.status.allocatable]
     if missing:
         text = f"the node does not say its allocatable {', '.join(missing)}"
@@ -88,9 +88,9 @@ def _closed_refusal(node: Node) -> Refusal | None:
         return Refusal(RefusalReason.NODE_NOT_READY, "the node is not ready, or does not say whether it is")
     if node.spec.unschedulable:
         return Refusal(RefusalReason.NODE_UNSCHEDULABLE, "the node is cordoned")
-    ours = next((taint.key for taint in node.taints if taint.key in _TAINTS_OF_PLANS), None)
-    if ours is not None:
-        return Refusal(RefusalReason.NODE_DRAINING, f"the node carries the taint {ours} of a running plan")
+    plan_taint = next((taint.key for taint in node.taints if taint.key in _TAINTS_OF_PLANS), None)
+    if plan_taint is not None:
+        return Refusal(RefusalReason.NODE_DRAINING, f"the node carries the taint {plan_taint} of a running plan")
     return None
 
 
@@ -102,9 +102,9 @@ def _odd_refusal(cluster: Cluster, number: NodeIndex) -> Refusal | None:
     if number in cluster.unreadable:
         return Refusal(RefusalReason.NODE_DATA_ODD, cluster.unreadable[number])
     for pod in cluster.pods_on[number] if cluster.has_odd_pods else ():
-        if odd := cluster.classes[cluster.pods[pod].class_index].odd:
+        if why_unreadable := cluster.classes[cluster.pods[pod].class_index].odd:
             key = cluster.pods[pod].pod.key
-            text = f"it is not known what pod {key} takes of the node: {odd}"
+            text = f"it is not known what pod {key} takes of the node: {why_unreadable}"
             return Refusal(RefusalReason.NODE_DATA_ODD, text, constraint=RefusalReason.POD_DATA_ODD, blocking_pod=key)
     if excess := cluster.resource_amounts(cluster.taken[number]).why_too_large():
         return Refusal(RefusalReason.NODE_DATA_ODD, f"what its pods ask for together is odd: {excess}")
@@ -134,7 +134,9 @@ class NodeTies:
             return Refusal(RefusalReason.UNTOLERATED_TAINT, text)
         if not matches_node_affinity(self.spec, node):
             return Refusal(RefusalReason.NODE_AFFINITY, "the pod's node selector or node affinity excludes the node")
-        return next((found for volume in self.volumes if (found := volume.refusal(node)) is not None), None)
+        return next(
+            (volume_refusal for volume in self.volumes if (volume_refusal := volume.refusal(node)) is not None), None
+        )
 
 
 def lasting_taints(node: Node) -> tuple[Taint, ...]:
@@ -159,18 +161,20 @@ class NodeSets:
 
     def selected_by(self, spec: PodSpec) -> int:
         """Return what `matches_node_affinity` says of each node."""
-        found = self.every
+        selected = self.every
         for key, value in spec.node_selector.items():
-            found &= self._values(key).get(value, 0)
+            selected &= self._values(key).get(value, 0)
         affinity = spec.affinity.node_affinity if spec.affinity else None
         required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-        return found if required is None else found & self.of_terms(required.node_selector_terms)
+        return selected if required is None else selected & self.of_terms(required.node_selector_terms)
 
     def tolerated_by(self, tolerations: tuple[Toleration, ...]) -> int:
         """Return the nodes without a lasting taint that is not tolerated."""
         if tolerations not in self._known:
             groups = self._taints.items()
-            self._known[tolerations] = _union(of for taints, of in groups if not untolerated_taint(tolerations, taints))
+            self._known[tolerations] = _union(
+                nodes_with_taints for taints, nodes_with_taints in groups if not untolerated_taint(tolerations, taints)
+            )
         return self._known[tolerations]
 
     def reaching(self, volume: BoundVolume) -> int:
@@ -178,9 +182,11 @@ class NodeSets:
         zoned, key = replace(volume, nodes=None), ("zones", volume.zones)
         if key not in self._known:
             groups = self._zones.values()
-            self._known[key] = _union(of for of in groups if zoned.refusal(self._first(of)) is None)
-        found = self._known[key]
-        return found if volume.nodes is None else found & self.of_terms(volume.nodes.node_selector_terms)
+            self._known[key] = _union(
+                nodes_of_zone for nodes_of_zone in groups if zoned.refusal(self._first(nodes_of_zone)) is None
+            )
+        reachable = self._known[key]
+        return reachable if volume.nodes is None else reachable & self.of_terms(volume.nodes.node_selector_terms)
 
     def of_terms(self, terms: Iterable[NodeSelectorTerm]) -> int:
         """Return what `matches_any_term` says of each node."""
@@ -189,34 +195,39 @@ class NodeSets:
     def _of_term(self, term: NodeSelectorTerm) -> int:
         if not term.match_expressions and not term.match_fields:
             return 0
-        found = self.every
+        selected = self.every
         for requirement in term.match_expressions:
-            found &= self._satisfying(requirement)
+            selected &= self._satisfying(requirement)
         for requirement in term.match_fields:
-            found &= self._named(requirement)
-        return found
+            selected &= self._named(requirement)
+        return selected
 
     def _satisfying(self, requirement: LabelSelectorRequirement) -> int:
         if requirement not in self._known:
             values = self._values(requirement.key)
             match requirement.operator:
                 case "In":
-                    found = _union(values.get(one, 0) for one in requirement.values)
+                    satisfying = _union(values.get(label_value, 0) for label_value in requirement.values)
                 case "NotIn":
-                    found = self.every & ~_union(values.get(one, 0) for one in requirement.values)
+                    satisfying = self.every & ~_union(values.get(label_value, 0) for label_value in requirement.values)
                 case _:
                     selector = LabelSelector(match_expressions=(requirement,))
-                    labelled = ((of, {} if one is None else {requirement.key: one}) for one, of in values.items())
-                    found = _union(of for of, labels in labelled if matches_labels(selector, labels))
-            self._known[requirement] = found
+                    labelled = (
+                        (nodes_with_value, {} if label_value is None else {requirement.key: label_value})
+                        for label_value, nodes_with_value in values.items()
+                    )
+                    satisfying = _union(
+                        nodes_with_value for nodes_with_value, labels in labelled if matches_labels(selector, labels)
+                    )
+            self._known[requirement] = satisfying
         return self._known[requirement]
 
     def _named(self, requirement: LabelSelectorRequirement) -> int:
         """Return the nodes that satisfy a field expression, which is about the name and has one value."""
         if requirement.key != NAME_FIELD or len(requirement.values) != 1:
             return 0
-        named = self._names.get(requirement.values[0], 0)
-        return {"In": named, "NotIn": self.every & ~named}.get(requirement.operator, 0)
+        named_node = self._names.get(requirement.values[0], 0)
+        return {"In": named_node, "NotIn": self.every & ~named_node}.get(requirement.operator, 0)
 
     def _values(self, key: str) -> dict[str | None, int]:
         """Return the nodes by their value of a label, under None those without it."""
@@ -228,7 +239,7 @@ class NodeSets:
         members: defaultdict[_Key, list[int]] = defaultdict(list)
         for index, node in enumerate(self._nodes):
             members[key(node)].append(index)
-        return {one: bits_of(indices, len(self._nodes)) for one, indices in members.items()}
+        return {group_key: bits_of(indices, len(self._nodes)) for group_key, indices in members.items()}
 
     def _first(self, found: int) -> Node:
         return self._nodes[(found & -found).bit_length() - 1]
@@ -262,7 +273,7 @@ class NodeFit:
         self._profiles: list[NodeTies] = []
         self._numbers: dict[bytes, int] = {}
         self._unknown: dict[ClassIndex, Refusal] = {}
-        self._profile_of = [self._intern(one, volume_index) for one in cluster.classes]
+        self._profile_of = [self._intern(pod_class, volume_index) for pod_class in cluster.classes]
         self._flags: dict[int, bytes] = {}
         self._known: dict[tuple[int, NodeIndex], Refusal | None] = {}
         self._lent = bits_of(cluster.lent, len(cluster.nodes))
@@ -299,10 +310,12 @@ class NodeFit:
         """
         if number not in self._flags:
             ties, sets = self._profiles[number], self.sets
-            found = sets.selected_by(ties.spec) & sets.tolerated_by(ties.spec.tolerations)
+            allowed_nodes = sets.selected_by(ties.spec) & sets.tolerated_by(ties.spec.tolerations)
             for volume in ties.volumes:
-                found &= sets.reaching(volume)
-            self._flags[number] = flags_of(found if ties.is_preemptable else found & ~self._lent, len(self._of_nodes))
+                allowed_nodes &= sets.reaching(volume)
+            self._flags[number] = flags_of(
+                allowed_nodes if ties.is_preemptable else allowed_nodes & ~self._lent, len(self._of_nodes)
+            )
         return self._flags[number]
 
     def refusal(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
@@ -312,18 +325,18 @@ class NodeFit:
         """
         if (of_node := self._of_nodes[node]) is not None:
             return of_node
-        if (unknown := self._unknown.get(class_index)) is not None:
-            return unknown
+        if (class_refusal := self._unknown.get(class_index)) is not None:
+            return class_refusal
         number = self._profile_of[class_index]
         if self.open_to(number)[node]:
             return None
         if (number, node) not in self._known:
-            ties, found = self._profiles[number], self._cluster.nodes[node]
+            ties, target_node = self._profiles[number], self._cluster.nodes[node]
             if node in self._cluster.lent and not ties.is_preemptable:
-                text = f"{lent_text(found)}, and the pod is not preemptable"
+                text = f"{lent_text(target_node)}, and the pod is not preemptable"
                 self._known[number, node] = Refusal(RefusalReason.LENT_NODE, text)
             else:
-                self._known[number, node] = ties.refusal(found)
+                self._known[number, node] = ties.refusal(target_node)
         return self._known[number, node]
 
     def _intern(self, pods: PodClass, volume_index: VolumeIndex) -> int:
@@ -333,7 +346,7 @@ class NodeFit:
             volumes = ()
         spec = node_part(pods.example.spec)
         key = msgspec.json.encode(
-            (spec, pods.namespace if volumes else "", [one.claim for one in volumes], pods.is_preemptable),
+            (spec, pods.namespace if volumes else "", [volume.claim for volume in volumes], pods.is_preemptable),
             order="sorted",
         )
         if key not in self._numbers:
@@ -344,8 +357,8 @@ class NodeFit:
 
 def node_part(spec: PodSpec) -> PodSpec:
     """Return only the fields of a spec that are about nodes."""
-    found = spec.affinity.node_affinity if spec.affinity else None
-    required = found.required_during_scheduling_ignored_during_execution if found else None
+    node_affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = node_affinity.required_during_scheduling_ignored_during_execution if node_affinity else None
     if required is None:
         return PodSpec(node_selector=spec.node_selector, tolerations=spec.tolerations)
     affinity = Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required))
@@ -358,8 +371,12 @@ def node_part(spec: PodSpec) -> PodSpec:
 
 def protected_amounts(cluster: Cluster, protection: Thresholds) -> Mapping[int, tuple[int, ...]]:
     """Return each node's least free amount, per protected column."""
-    known = [(cluster.column[name], limit) for name, limit in protection.percentages if name in cluster.column]
-    return {column: tuple(_least_free(row[column], limit) for row in cluster.capacity) for column, limit in known}
+    limits_by_column = [
+        (cluster.column[name], limit) for name, limit in protection.percentages if name in cluster.column
+    ]
+    return {
+        column: tuple(_least_free(row[column], limit) for row in cluster.capacity) for column, limit in limits_by_column
+    }
 
 
 def _least_free(capacity: int, limit: Fraction) -> int:

@@ -70,8 +70,8 @@ class InterPodAffinity:
         self.links = ClassLinks()
         for pods in cluster.classes:
             self._read_class(pods.index)
-        for placed in cluster.pods if self._counted else ():
-            self._count(placed, 1)
+        for placed_pod in cluster.pods if self._counted else ():
+            self._count(placed_pod, 1)
 
     def is_constrained(self, class_index: ClassIndex) -> bool:
         """Return whether other pods restrict where a class may go."""
@@ -110,7 +110,11 @@ class InterPodAffinity:
 
     def counted_in(self, counts: DomainCounts) -> frozenset[ClassIndex]:
         """Return the classes whose pods are counted in a counts."""
-        return frozenset(one for one, counted in self._counted.items() if any(found is counts for found, _ in counted))
+        return frozenset(
+            class_index
+            for class_index, counts_and_weights in self._counted.items()
+            if any(class_counts is counts for class_counts, _ in counts_and_weights)
+        )
 
     def move(self, class_index: ClassIndex, source: NodeIndex, target: NodeIndex) -> None:
         """Move a settled pod's count from its source to its target."""
@@ -128,9 +132,9 @@ class InterPodAffinity:
         affinity = pods.example.spec.affinity
         if affinity is None or _is_of_handover(pods.labels) or _is_of_lent_node(pods.labels):
             return
-        wanted = [resolve_term(term, pods.namespace, pods.labels) for term in required_affinity(affinity)]
-        if wanted:
-            self._affinity[index] = self._read_affinity(index, wanted)
+        terms = [resolve_term(term, pods.namespace, pods.labels) for term in required_affinity(affinity)]
+        if terms:
+            self._affinity[index] = self._read_affinity(index, terms)
         for written in required_anti_affinity(affinity):
             self._read_anti_affinity(index, resolve_term(written, pods.namespace, pods.labels))
 
@@ -140,16 +144,16 @@ class InterPodAffinity:
         for topology_key in sorted({term.topology_key for term in terms}):
             counts, is_new = self._counts_of(f"affinity/{topology_key}", key, topology_key)
             domain_counts.append(counts)
-            for other in self._index.candidates(terms[0].selector) if is_new else ():
-                self._include(counts, other, self._match_all(terms, other))
+            for other_class in self._index.candidates(terms[0].selector) if is_new else ():
+                self._include(counts, other_class, self._match_all(terms, other_class))
         self.links.add(key, index, lambda: self._meant_by(terms))
         return _RequiredAffinity(tuple(domain_counts), self._match_all(terms, index) is Match.YES)
 
     def _read_anti_affinity(self, index: ClassIndex, term: PodTerm) -> None:
         avoided, is_new = self._counts_of("avoided", term.key, term.topology_key)
         self._anti_affinity[index].append(avoided)
-        for other in self._index.candidates(term.selector) if is_new else ():
-            self._include(avoided, other, self._match(term, other))
+        for other_class in self._index.candidates(term.selector) if is_new else ():
+            self._include(avoided, other_class, self._match(term, other_class))
         holders, is_new = self._counts_of("shunning", term.key, term.topology_key)
         self._counted[index].append((holders, _SURE))
         if is_new:
@@ -157,15 +161,15 @@ class InterPodAffinity:
         self.links.add(term.key, index, lambda: self._meant_by([term]))
 
     def _add_others(self, holders: DomainCounts, term: PodTerm) -> None:
-        for other in self._index.candidates(term.selector):
-            if self._match(term, other) is not Match.NO:
-                self._others_anti_affinity[other].append(holders)
+        for other_class in self._index.candidates(term.selector):
+            if self._match(term, other_class) is not Match.NO:
+                self._others_anti_affinity[other_class].append(holders)
         if self._reader.match(term, DEFAULT_NAMESPACE, _PLACEHOLDER_LABELS) is not Match.NO:
             self._placeholder_anti_affinity.append(holders)
 
     def _meant_by(self, terms: list[PodTerm]) -> list[ClassIndex]:
-        others = self._index.candidates(terms[0].selector)
-        return [other for other in others if self._match_all(terms, other) is not Match.NO]
+        other_classes = self._index.candidates(terms[0].selector)
+        return [other_class for other_class in other_classes if self._match_all(terms, other_class) is not Match.NO]
 
     def _include(self, counts: DomainCounts, other: ClassIndex, match: Match) -> None:
         if match is not Match.NO:
@@ -181,14 +185,14 @@ class InterPodAffinity:
 
     def _counts_of(self, kind: str, key: bytes, topology_key: str) -> tuple[DomainCounts, bool]:
         """Return some pods' counts by topology key, and whether they are new."""
-        known = self._shared.get((kind, key))
-        if known is not None:
-            return known, False
+        known_counts = self._shared.get((kind, key))
+        if known_counts is not None:
+            return known_counts, False
         if topology_key not in self._domains:
             self._domains[topology_key] = [node.metadata.labels.get(topology_key) for node in self._cluster.nodes]
-        made = DomainCounts(self._domains[topology_key])
-        self._shared[kind, key] = made
-        return made, True
+        new_counts = DomainCounts(self._domains[topology_key])
+        self._shared[kind, key] = new_counts
+        return new_counts, True
 
 
 def _any_in_domain(domain_counts: Iterable[DomainCounts], target: NodeIndex) -> bool:
@@ -208,15 +212,15 @@ def _is_satisfied(affinity: _RequiredAffinity, source: NodeIndex, target: NodeIn
 
     It has to hold with the pod still at its source and without it.
     """
-    own = 1 if affinity.matches_itself else 0
-    enough = True
+    self_count = 1 if affinity.matches_itself else 0
+    has_match = True
     for counts in affinity.domain_counts:
         domain = counts.domain(target)
         if domain is None:
             return False
-        if counts.sure(domain) - (own if counts.domain(source) == domain else 0) <= 0:
-            enough = False
-    return enough or (affinity.matches_itself and _is_alone(affinity.domain_counts, source, target))
+        if counts.sure(domain) - (self_count if counts.domain(source) == domain else 0) <= 0:
+            has_match = False
+    return has_match or (affinity.matches_itself and _is_alone(affinity.domain_counts, source, target))
 
 
 def _is_alone(domain_counts: tuple[DomainCounts, ...], source: NodeIndex, target: NodeIndex) -> bool:
@@ -226,11 +230,13 @@ def _is_alone(domain_counts: tuple[DomainCounts, ...], source: NodeIndex, target
     the old pod's domains.
     """
     for counts in domain_counts:
-        counted = counts.domain(source) is not None
-        if counts.possible_total - (1 if counted else 0) > 0:
+        own_count = counts.domain(source) is not None
+        if counts.possible_total - (1 if own_count else 0) > 0:
             return False
     domains = [(counts.domain(source), counts.domain(target)) for counts in domain_counts]
-    return all(old is None for old, _ in domains) or all(old == new for old, new in domains)
+    return all(old_domain is None for old_domain, _ in domains) or all(
+        old_domain == new_domain for old_domain, new_domain in domains
+    )
 
 
 def _is_of_lent_node(labels: Mapping[str, str]) -> bool:

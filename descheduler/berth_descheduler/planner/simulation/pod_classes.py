@@ -110,11 +110,11 @@ class PodClasses:
         is_preemptable, demands = self._is_preemptable(pod), self._demands(pod)
         stays = bool(pod.spec.node_name) and pod.belongs_to_node
         key = is_preemptable, demands, stays, *_owner_key(pod, stays=stays), _what_rules_ask(pod, stays=stays)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = ClassIndex(len(self._classes))
-            self._classes.append(_class_for(pod, known, is_preemptable=is_preemptable, demands=demands))
-        return known
+        class_index = self._known.get(key)
+        if class_index is None:
+            class_index = self._known[key] = ClassIndex(len(self._classes))
+            self._classes.append(_class_for(pod, class_index, is_preemptable=is_preemptable, demands=demands))
+        return class_index
 
 
 def claim_names(pod: Pod) -> tuple[str, ...]:
@@ -176,7 +176,10 @@ def _between_pods(affinity: Affinity) -> tuple[PodAffinity | None, PodAffinity |
 
 
 def _needs(containers: tuple[Container, ...]) -> list[tuple[object, ...]]:
-    return [(one.resources.requests, one.resources.limits, one.ports, one.restart_policy) for one in containers]
+    return [
+        (container.resources.requests, container.resources.limits, container.ports, container.restart_policy)
+        for container in containers
+    ]
 
 
 def _granted(pod: Pod) -> list[tuple[object, ...]]:
@@ -184,19 +187,22 @@ def _granted(pod: Pod) -> list[tuple[object, ...]]:
 
     They differ during a resize.
     """
-    return [(one.name, one.resources, one.allocated_resources) for one in pod.status.container_statuses]
+    return [
+        (container_status.name, container_status.resources, container_status.allocated_resources)
+        for container_status in pod.status.container_statuses
+    ]
 
 
 def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool, demands: tuple[int, ...]) -> PodClass:
     """Return a class made after a pod."""
-    amounts, odd = _amounts(pod)
+    amounts, why_unreadable = _amounts(pod)
     return PodClass(
         index=index,
         example=pod,
         amounts=amounts,
         host_ports=host_ports(pod.spec),
         claims=claim_names(pod),
-        odd=odd,
+        odd=why_unreadable,
         is_preemptable=is_preemptable,
         demands=demands,
     )

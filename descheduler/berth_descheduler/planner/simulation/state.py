@@ -44,7 +44,7 @@ class State:
         tainted = range(len(cluster.nodes)) if maybe_sources is None else maybe_sources
         self.pod_affinity = InterPodAffinity(cluster)
         self.topology_spread = PodTopologySpread(cluster, self.node_fit, [NodeIndex(node) for node in tainted])
-        self.node_of: list[NodeIndex] = [placed.node for placed in cluster.pods]
+        self.node_of: list[NodeIndex] = [placed_pod.node for placed_pod in cluster.pods]
         self.free: list[list[int]] = [list(row) for row in cluster.capacity]  # (nodes, resources)
         self._ports: list[dict[HostPort, int]] = [{} for _ in cluster.nodes]
         self._steps: list[Step] = []
@@ -55,7 +55,7 @@ class State:
             tuple((column, amount) for column, amount in enumerate(row) if amount > 0) for row in cluster.requests
         )
         for node, taken in enumerate(cluster.taken):
-            self.free[node] = [have - used for have, used in zip(self.free[node], taken, strict=True)]
+            self.free[node] = [free_amount - used for free_amount, used in zip(self.free[node], taken, strict=True)]
         self._take_ports()
 
     @property
@@ -128,20 +128,24 @@ class State:
         if self.fits(class_index, node):
             return None
         free = self.free[node]
-        lacking = tuple(column for column, amount in self._needs[class_index] if amount > free[column])
-        if lacking not in self._lacks:
-            names = sorted(self.cluster.resources[column] for column in lacking if column < len(self.cluster.resources))
+        lacking_columns = tuple(column for column, amount in self._needs[class_index] if amount > free[column])
+        if lacking_columns not in self._lacks:
+            names = sorted(
+                self.cluster.resources[column] for column in lacking_columns if column < len(self.cluster.resources)
+            )
             if not names:
-                self._lacks[lacking] = self.cluster.budgets[lacking[0] - len(self.cluster.resources)].refusal
-                return self._lacks[lacking]
+                self._lacks[lacking_columns] = self.cluster.budgets[
+                    lacking_columns[0] - len(self.cluster.resources)
+                ].refusal
+                return self._lacks[lacking_columns]
             text = f"not enough {', '.join('pod slots' if name == PODS else name for name in names)}"
-            self._lacks[lacking] = Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=names[0])
-        return self._lacks[lacking]
+            self._lacks[lacking_columns] = Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=names[0])
+        return self._lacks[lacking_columns]
 
     def _port_conflict(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
-        for wanted in self.cluster.classes[class_index].host_ports:
-            if any(wanted.conflicts(taken) for taken in self._ports[node]):
-                text = f"host port {wanted.port}/{wanted.protocol} is taken"
+        for wanted_port in self.cluster.classes[class_index].host_ports:
+            if any(wanted_port.conflicts(taken_port) for taken_port in self._ports[node]):
+                text = f"host port {wanted_port.port}/{wanted_port.protocol} is taken"
                 return Refusal(RefusalReason.HOST_PORT, text)
         return None
 
@@ -155,9 +159,9 @@ class State:
 
     def _take_ports(self) -> None:
         with_ports = {pods.index for pods in self.cluster.classes if pods.host_ports}
-        for placed in self.cluster.pods if with_ports else ():
-            if placed.class_index in with_ports:
-                self._hold_ports(placed.class_index, placed.node, 1)
+        for placed_pod in self.cluster.pods if with_ports else ():
+            if placed_pod.class_index in with_ports:
+                self._hold_ports(placed_pod.class_index, placed_pod.node, 1)
 
     def _hold(self, class_index: ClassIndex, node: NodeIndex, times: int) -> None:
         free = self.free[node]

@@ -69,10 +69,14 @@ class LabelIndex:
         if selector is None:
             return ()
         pairs = [*selector.match_labels.items()]
-        alone = (one for one in selector.match_expressions if one.operator == "In" and len(one.values) == 1)
-        pairs += [(one.key, one.values[0]) for one in alone]
-        found = (self._with_pair.get(pair, ()) for pair in pairs)
-        return min(found, key=len, default=self._all)
+        single_valued = (
+            expression
+            for expression in selector.match_expressions
+            if expression.operator == "In" and len(expression.values) == 1
+        )
+        pairs += [(expression_alone.key, expression_alone.values[0]) for expression_alone in single_valued]
+        classes_by_pair = (self._with_pair.get(pair, ()) for pair in pairs)
+        return min(classes_by_pair, key=len, default=self._all)
 
 
 class TermReader:
@@ -95,22 +99,22 @@ class TermReader:
             return Match.NO
         if is_everything(selector):
             return Match.YES
-        known = self._labels.get(namespace)
-        if known is None:
+        namespace_labels = self._labels.get(namespace)
+        if namespace_labels is None:
             return Match.UNKNOWN
-        return Match.YES if matches_labels(selector, known) else Match.NO
+        return Match.YES if matches_labels(selector, namespace_labels) else Match.NO
 
 
 def required_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
     """Return the terms of a required pod affinity as written."""
-    found = affinity.pod_affinity if affinity else None
-    return found.required_during_scheduling_ignored_during_execution if found else ()
+    pod_affinity = affinity.pod_affinity if affinity else None
+    return pod_affinity.required_during_scheduling_ignored_during_execution if pod_affinity else ()
 
 
 def required_anti_affinity(affinity: Affinity | None) -> tuple[PodAffinityTerm, ...]:
     """Return the terms of a required pod anti-affinity as written."""
-    found = affinity.pod_anti_affinity if affinity else None
-    return found.required_during_scheduling_ignored_during_execution if found else ()
+    pod_anti_affinity = affinity.pod_anti_affinity if affinity else None
+    return pod_anti_affinity.required_during_scheduling_ignored_during_execution if pod_anti_affinity else ()
 
 
 def resolve_term(written: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodTerm:
@@ -121,10 +125,10 @@ def resolve_term(written: PodAffinityTerm, namespace: str, labels: Mapping[str, 
     """
     selector = with_label_keys(written.label_selector, written.match_label_keys, labels, "In")
     selector = with_label_keys(selector, written.mismatch_label_keys, labels, "NotIn")
-    named = frozenset(written.namespaces)
-    if not named and written.namespace_selector is None:
-        named = frozenset({namespace})
-    return PodTerm(written.topology_key, selector, named, written.namespace_selector)
+    namespaces = frozenset(written.namespaces)
+    if not namespaces and written.namespace_selector is None:
+        namespaces = frozenset({namespace})
+    return PodTerm(written.topology_key, selector, namespaces, written.namespace_selector)
 
 
 def with_label_keys(
@@ -136,7 +140,7 @@ def with_label_keys(
     """
     if selector is None:
         return None
-    written = {(one.key, one.operator, one.values) for one in selector.match_expressions}
+    written = {(expression.key, expression.operator, expression.values) for expression in selector.match_expressions}
     added = tuple(
         LabelSelectorRequirement(key=key, operator=operator, values=(labels[key],))
         for key in keys
@@ -168,11 +172,11 @@ class ClassLinks:
     def among(self, classes: Collection[ClassIndex]) -> Iterator[tuple[ClassIndex, ClassIndex]]:
         """Yield pairs that connect what the links among some classes connect."""
         for key, asking in self._asking.items():
-            one = [index for index in asking if index in classes]
-            others = [index for index in self._asked_for[key] if index in classes] if one else []
-            if others:
-                yield from ((index, others[0]) for index in one)
-                yield from ((one[0], index) for index in others)
+            asking_classes = [index for index in asking if index in classes]
+            asked_classes = [index for index in self._asked_for[key] if index in classes] if asking_classes else []
+            if asked_classes:
+                yield from ((index, asked_classes[0]) for index in asking_classes)
+                yield from ((asking_classes[0], index) for index in asked_classes)
 
 
 def is_everything(selector: LabelSelector) -> bool:
@@ -248,10 +252,10 @@ class DomainCounts:
         return lowest if domain is None else min(lowest, self._sure[domain] - count)
 
     def _shift_level(self, domain: Domain, by: int) -> None:
-        before = self._sure[domain]
-        self._levels[before] -= 1
-        self._levels[before + by] += 1
-        self._sure[domain] = before + by
+        count_before = self._sure[domain]
+        self._levels[count_before] -= 1
+        self._levels[count_before + by] += 1
+        self._sure[domain] = count_before + by
 
 
 # --- spread constraints ----------------------------------------------------------------------------------------------
@@ -312,8 +316,8 @@ class PodTopologySpread:
         self._shared: dict[tuple[int, bytes], tuple[DomainCounts, DomainCounts]] = {}
         self.links = ClassLinks()
         self._rules = {pods.index: self._read_class(pods) for pods in cluster.classes if pods.hard_spreads}
-        for placed in cluster.pods if self._counted else ():
-            self._count(placed)
+        for placed_pod in cluster.pods if self._counted else ():
+            self._count(placed_pod)
 
     def is_constrained(self, class_index: ClassIndex) -> bool:
         """Return whether the spread of others restricts where a class goes."""
@@ -360,37 +364,42 @@ class PodTopologySpread:
         key = domains.number, selection
         if key not in self._shared:
             self._shared[key] = self._make_counts(domains, self.links.selected(selection))
-        sure, possible = self._shared[key]
+        sure_counts, possible_counts = self._shared[key]
         itself = 1 if matches_labels(selector, pods.labels) else 0
-        counted = itself if selector is not None and not is_everything(selector) else 0
-        return _Rule(written, sure, possible, domains.sure_count, itself, counted)
+        counts_own = itself if selector is not None and not is_everything(selector) else 0
+        return _Rule(written, sure_counts, possible_counts, domains.sure_count, itself, counts_own)
 
     def _make_counts(self, domains: _Domains, selected: Iterable[ClassIndex]) -> tuple[DomainCounts, DomainCounts]:
-        sure, possible = DomainCounts(domains.sure, domains.count), DomainCounts(domains.all, domains.count)
-        for other in selected:
-            self._counted[other].extend((sure, possible))
-        return sure, possible
+        sure_counts, possible_counts = (
+            DomainCounts(domains.sure, domains.count),
+            DomainCounts(domains.all, domains.count),
+        )
+        for other_class in selected:
+            self._counted[other_class].extend((sure_counts, possible_counts))
+        return sure_counts, possible_counts
 
     def _domains(self, pods: PodClass, written: TopologySpreadConstraint) -> _Domains:
         """Return where each node counts for a constraint.
 
         All classes for which the same nodes count share it. A node lacks a domain without one of the keys.
         """
-        keys = frozenset(one.topology_key for one in pods.hard_spreads)
+        keys = frozenset(hard_spread.topology_key for hard_spread in pods.hard_spreads)
         honors_taints = written.node_taints_policy == _HONOR
         spec, sets = self._node_fit.profile_spec(pods.index), self._node_fit.sets
         counting = sets.every if written.node_affinity_policy == "Ignore" else sets.selected_by(spec)
         if honors_taints:
             counting &= sets.tolerated_by(spec.tolerations)
-        known = (written.topology_key, keys, honors_taints, counting)
-        if known not in self._known_domains:
+        domains_key = (written.topology_key, keys, honors_taints, counting)
+        if domains_key not in self._known_domains:
             nodes = zip(flags_of(counting, len(self._cluster.nodes)), self._cluster.nodes, strict=True)
             labels = (node.metadata.labels if counts else {} for counts, node in nodes)
-            every = [found[written.topology_key] if keys <= found.keys() else None for found in labels]
+            domain_of_node = [
+                node_labels[written.topology_key] if keys <= node_labels.keys() else None for node_labels in labels
+            ]
             tainted = self._maybe_tainted if honors_taints else frozenset()
-            sure = [None if node in tainted else domain for node, domain in enumerate(every)]
-            self._known_domains[known] = _Domains(len(self._known_domains), every, sure)
-        return self._known_domains[known]
+            sure_domains = [None if node in tainted else domain for node, domain in enumerate(domain_of_node)]
+            self._known_domains[domains_key] = _Domains(len(self._known_domains), domain_of_node, sure_domains)
+        return self._known_domains[domains_key]
 
     def _selected(self, namespace: str, selector: LabelSelector | None) -> Sequence[ClassIndex]:
         """Return the classes that are counted.
@@ -399,9 +408,9 @@ class PodTopologySpread:
         """
         if selector is None or is_everything(selector):
             return []
-        classes = (self._cluster.classes[other] for other in self._index.candidates(selector))
-        alike = (other for other in classes if other.namespace == namespace)
-        return [other.index for other in alike if matches_labels(selector, other.labels)]
+        classes = (self._cluster.classes[other_class] for other_class in self._index.candidates(selector))
+        in_namespace = (pod_class for pod_class in classes if pod_class.namespace == namespace)
+        return [pod_class.index for pod_class in in_namespace if matches_labels(selector, pod_class.labels)]
 
 
 def _skew(rule: _Rule, source: NodeIndex, domain: str) -> int:
@@ -410,8 +419,10 @@ def _skew(rule: _Rule, source: NodeIndex, domain: str) -> int:
     The pod counts in the domain and not at its source.
     """
     at_source = rule.counted if rule.possible.domain(source) == domain else 0
-    there = rule.possible.possible(domain) - at_source + rule.counts_itself
+    pods_in_domain = rule.possible.possible(domain) - at_source + rule.counts_itself
     if rule.sure_domains < (rule.constraint.min_domains or 1):
-        return there
-    left = rule.sure.domain(source)
-    return there - max(0, rule.sure.lowest_without(left, rule.counted if left is not None else 0))
+        return pods_in_domain
+    domain_left = rule.sure.domain(source)
+    return pods_in_domain - max(
+        0, rule.sure.lowest_without(domain_left, rule.counted if domain_left is not None else 0)
+    )

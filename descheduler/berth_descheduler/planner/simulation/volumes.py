@@ -78,7 +78,7 @@ class VolumeIndex:
             if isinstance(volume, Refusal):
                 return volume
             bound.append(_bound_volume(name, volume))
-        return tuple(one for one in bound if one.zones or one.nodes is not None)
+        return tuple(bound_volume for bound_volume in bound if bound_volume.zones or bound_volume.nodes is not None)
 
     def _volume(self, namespace: str, name: str) -> PersistentVolume | Refusal:
         claim = self._claims.get((namespace, name))
@@ -159,12 +159,12 @@ def attach_columns(
     `pods` are the placed pods with the numbers of their classes. What no pod of the node mounts but is attached to it
     all the same takes of its capacity. A node without a limit can attach all that there is.
     """
-    limits = {one.metadata.name: _limits(one) for one in snapshot.csi_nodes}
+    limits = {csi_node.metadata.name: _limits(csi_node) for csi_node in snapshot.csi_nodes}
     drivers = sorted({driver for of_node in limits.values() for driver in of_node})
     if not drivers:
         return AttachColumns((), ((),) * len(nodes), ((),) * len(classes))
     driver_index = _DriverIndex(snapshot)
-    needs = [Counter(driver_index.drivers_of(one.example)) for one in classes]
+    needs = [Counter(driver_index.drivers_of(pod_class.example)) for pod_class in classes]
     everything = sum((needs[number] for _, number in pods), Counter[str]())
     lingering = driver_index.lingering([pod for pod, _ in pods])
 
@@ -181,8 +181,12 @@ def attach_columns(
 
 
 def _limits(node: CSINode) -> dict[str, int]:
-    counted = ((one.name, one.allocatable) for one in node.spec.drivers)
-    return {name: found.count for name, found in counted if found is not None and found.count is not None}
+    driver_limits = ((driver.name, driver.allocatable) for driver in node.spec.drivers)
+    return {
+        name: allocatable.count
+        for name, allocatable in driver_limits
+        if allocatable is not None and allocatable.count is not None
+    }
 
 
 class _DriverIndex:
@@ -193,7 +197,9 @@ class _DriverIndex:
         claims = snapshot.persistent_volume_claims
         self._claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in claims}
         self._volumes = {volume.metadata.name: volume for volume in snapshot.persistent_volumes}
-        self._provisioners = {one.metadata.name: one.provisioner for one in snapshot.storage_classes}
+        self._provisioners = {
+            storage_class.metadata.name: storage_class.provisioner for storage_class in snapshot.storage_classes
+        }
 
     def drivers_of(self, pod: Pod) -> Iterator[str]:
         """Yield the driver of each attachable volume of a pod."""
@@ -209,11 +215,13 @@ class _DriverIndex:
         if not self._snapshot.volume_attachments:
             return Counter()
         mounted = {(pod.spec.node_name, claim.spec.volume_name) for pod in pods for claim in self._claims_of(pod)}
-        seen = {
-            (one.spec.node_name, one.spec.source.persistent_volume_name): one.spec.attacher
-            for one in self._snapshot.volume_attachments
+        drivers_attached = {
+            (attachment.spec.node_name, attachment.spec.source.persistent_volume_name): attachment.spec.attacher
+            for attachment in self._snapshot.volume_attachments
         }
-        return Counter((node, driver) for (node, volume), driver in seen.items() if (node, volume) not in mounted)
+        return Counter(
+            (node, driver) for (node, volume), driver in drivers_attached.items() if (node, volume) not in mounted
+        )
 
     def _claims_of(self, pod: Pod) -> Iterator[PersistentVolumeClaim]:
         for volume in pod.spec.volumes:

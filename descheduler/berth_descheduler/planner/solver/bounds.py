@@ -21,8 +21,8 @@ from berth_descheduler.planner.solver.model import Ints, Mask, PackingModel
 def holds(packing: PackingModel) -> Ints:
     """Return each node's capacity for movable pods; (resources, nodes)."""
     taken = taken_by_movable(packing)
-    most: Ints = np.where(packing.takes, np.maximum(packing.room + taken, taken), taken)
-    return most
+    holdable: Ints = np.where(packing.takes, np.maximum(packing.room + taken, taken), taken)
+    return holdable
 
 
 def taken_by_movable(packing: PackingModel) -> Ints:
@@ -39,12 +39,12 @@ def taken_by_movable(packing: PackingModel) -> Ints:
 def most_freed_by_volume(packing: PackingModel, to_empty: Sequence[int], empty: Sequence[int]) -> int:
     """Return how many more nodes than now can be empty at most."""
     hold, taken = holds(packing), taken_by_movable(packing)
-    may = np.array([*to_empty, *empty], dtype=np.int64)
-    most = len(may)
+    clearable = np.array([*to_empty, *empty], dtype=np.int64)
+    most_empty = len(clearable)
     for column in np.flatnonzero(packing.need.max(axis=0, initial=0)):
-        spare = int((hold[column] - taken[column])[packing.takes].sum())
-        most = min(most, int((np.cumsum(np.sort(hold[column, may])) <= spare).sum()))
-    return max(0, most - len(empty))
+        spare_amount = int((hold[column] - taken[column])[packing.takes].sum())
+        most_empty = min(most_empty, int((np.cumsum(np.sort(hold[column, clearable])) <= spare_amount).sum()))
+    return max(0, most_empty - len(empty))
 
 
 def most_freed_by_number(pod_counts: Ints, budget: int | None) -> int:
@@ -77,11 +77,11 @@ Choices: TypeAlias = tuple[Ints, Ints]
 def worth_by_volume(packing: PackingModel, nodes: Ints, empty: Ints, worth: Ints) -> int:
     """Return the most that freed nodes can be worth, while the empty ones stay empty."""
     hold, taken = holds(packing), taken_by_movable(packing)
-    most = int(worth.sum())
+    worth_bound = int(worth.sum())
     for column in np.flatnonzero(packing.need.max(axis=0, initial=0)):
         spare = int((hold[column] - taken[column])[packing.takes].sum() - hold[column, empty].sum())
-        most = min(most, most_worth(worth, hold[column, nodes], spare))
-    return most
+        worth_bound = min(worth_bound, most_worth(worth, hold[column, nodes], spare))
+    return worth_bound
 
 
 def most_worth(worth: Ints, cost: Ints, limit: int) -> int:
@@ -90,8 +90,8 @@ def most_worth(worth: Ints, cost: Ints, limit: int) -> int:
         return 0
     choices = _list_choices(worth, cost)
     if choices is not None:
-        reached, least = choices
-        return int(reached[least <= limit].max(initial=0))
+        choice_worths, choice_costs = choices
+        return int(choice_worths[choice_costs <= limit].max(initial=0))
     order = np.argsort(cost / worth, kind="stable")
     critical = order[min(int((np.cumsum(cost[order]) <= limit).sum()), len(order) - 1)]
     per, rate = max(1, int(cost[critical])), int(worth[critical])
@@ -104,8 +104,8 @@ def least_cost(worth: Ints, cost: Ints, wanted: int) -> int:
         return 0
     choices = _list_choices(worth, cost)
     if choices is not None:
-        reached, least = choices
-        return int(least[min(int(np.searchsorted(reached, wanted)), len(least) - 1)])
+        choice_worths, choice_costs = choices
+        return int(choice_costs[min(int(np.searchsorted(choice_worths, wanted)), len(choice_costs) - 1)])
     order = np.argsort(cost / worth, kind="stable")
     critical = order[min(int(np.searchsorted(np.cumsum(worth[order]), wanted)), len(order) - 1)]
     per, rate = int(cost[critical]), int(worth[critical])
@@ -114,24 +114,24 @@ def least_cost(worth: Ints, cost: Ints, wanted: int) -> int:
 
 def _gain(worth: Ints, cost: Ints, per: int, rate: int) -> int:
     """Return what the nodes gain together whose worth is more than their cost, at `rate` for `per` of cost."""
-    both: list[tuple[int, int]] = list(zip(worth.tolist(), cost.tolist(), strict=True))
-    return sum(max(0, one * per - rate * each) for one, each in both)
+    worth_and_cost: list[tuple[int, int]] = list(zip(worth.tolist(), cost.tolist(), strict=True))
+    return sum(max(0, node_worth * per - rate * node_cost) for node_worth, node_cost in worth_and_cost)
 
 
 def _list_choices(worth: Ints, cost: Ints) -> Choices | None:
     """Return what the choices of nodes can be worth; None if there are too many."""
-    reached = least = np.zeros(1, dtype=np.int64)
-    for each in np.unique(worth):
-        cheapest = np.concatenate([[0], np.cumsum(np.sort(cost[worth == each]))])
-        if len(reached) * len(cheapest) > _MOST_CHOICES:
+    choice_worths = choice_costs = np.zeros(1, dtype=np.int64)
+    for node_worth in np.unique(worth):
+        cheapest = np.concatenate([[0], np.cumsum(np.sort(cost[worth == node_worth]))])
+        if len(choice_worths) * len(cheapest) > _MOST_CHOICES:
             return None
-        values = (reached[:, None] + each * np.arange(len(cheapest))).ravel()
-        costs = (least[:, None] + cheapest).ravel()
+        values = (choice_worths[:, None] + node_worth * np.arange(len(cheapest))).ravel()
+        costs = (choice_costs[:, None] + cheapest).ravel()
         order = np.lexsort((costs, -values))
         values, costs = values[order], costs[order]
-        before = np.concatenate([[np.iinfo(np.int64).max], np.minimum.accumulate(costs)[:-1]])
-        reached, least = values[costs < before][::-1], costs[costs < before][::-1]
-    return reached, least
+        cheapest_before = np.concatenate([[np.iinfo(np.int64).max], np.minimum.accumulate(costs)[:-1]])
+        choice_worths, choice_costs = values[costs < cheapest_before][::-1], costs[costs < cheapest_before][::-1]
+    return choice_worths, choice_costs
 
 
 def most_that_fit(packing: PackingModel, kind: int) -> int:
@@ -140,16 +140,16 @@ def most_that_fit(packing: PackingModel, kind: int) -> int:
     The movable pods may go anywhere.
     """
     hold, taken, need = holds(packing), taken_by_movable(packing), packing.need[kind]
-    asked = np.flatnonzero(need)
-    if not len(asked):
+    asked_columns = np.flatnonzero(need)
+    if not len(asked_columns):
         return int(hold.max(initial=0))
     nodes = packing.allowed(kind) & packing.takes
-    each = np.maximum(hold[np.ix_(asked, np.flatnonzero(nodes))], 0) // need[asked, None]
-    most = int(each.min(axis=0).sum())
-    for column in asked:
+    fits_per_node = np.maximum(hold[np.ix_(asked_columns, np.flatnonzero(nodes))], 0) // need[asked_columns, None]
+    fitting_pods = int(fits_per_node.min(axis=0).sum())
+    for column in asked_columns:
         spare = int((hold[column] - taken[column])[packing.takes].sum())
-        most = min(most, max(0, spare) // int(need[column]))
-    return most
+        fitting_pods = min(fitting_pods, max(0, spare) // int(need[column]))
+    return fitting_pods
 
 
 # --- price bound -----------------------------------------------------------------------------------------------------
@@ -191,8 +191,8 @@ class PriceBound:
 
     def most_freed(self, to_empty: Ints, empty: Ints, budget: int) -> int:
         """Return an upper bound on the additional empty nodes with `budget` moves."""
-        may = np.sort(self.values[np.concatenate([to_empty, empty])])
-        return max(0, int((np.cumsum(may) <= budget * MOVE + int(self.openings.sum())).sum()) - len(empty))
+        clearable_values = np.sort(self.values[np.concatenate([to_empty, empty])])
+        return max(0, int((np.cumsum(clearable_values) <= budget * MOVE + int(self.openings.sum())).sum()) - len(empty))
 
     def most_worth(self, nodes: Ints, empty: Ints, worth: Ints, budget: int) -> int:
         """Return the most that freed nodes can be worth with `budget` moves, while the empty ones stay empty."""
@@ -206,22 +206,22 @@ class PriceBound:
 
     def fewest_moves(self, to_empty: Ints, empty: Ints, freed: int) -> int:
         """Return a lower bound on the moves for `freed` additional empty nodes."""
-        may = np.sort(self.values[np.concatenate([to_empty, empty])])[: freed + len(empty)]
-        return max(0, -((int(self.openings.sum()) - int(may.sum())) // MOVE))
+        clearable_values = np.sort(self.values[np.concatenate([to_empty, empty])])[: freed + len(empty)]
+        return max(0, -((int(self.openings.sum()) - int(clearable_values.sum())) // MOVE))
 
 
 def bound_by_prices(packing: PackingModel, to_empty: Ints, empty: Ints, budget: int) -> PriceBound:
     """Return the bound with good prices; the same for the same problem."""
     groups = _group(packing)
-    every = _Values(packing, groups, np.arange(packing.nodes), (to_empty, empty))
-    chosen = np.unique(np.linspace(0, packing.nodes - 1, min(_SAMPLE, packing.nodes)).astype(np.int64))
-    sample = _Values(packing, groups, chosen, (to_empty, empty))
-    prices = _look_for_prices(sample, budget * MOVE * len(chosen) // max(1, packing.nodes))
-    values = every.at(prices)
-    each = np.full(packing.kinds, MOVE, dtype=np.int64)
+    all_values = _Values(packing, groups, np.arange(packing.nodes), (to_empty, empty))
+    sampled_nodes = np.unique(np.linspace(0, packing.nodes - 1, min(_SAMPLE, packing.nodes)).astype(np.int64))
+    sample = _Values(packing, groups, sampled_nodes, (to_empty, empty))
+    prices = _look_for_prices(sample, budget * MOVE * len(sampled_nodes) // max(1, packing.nodes))
+    values = all_values.at(prices)
+    price_per_kind = np.full(packing.kinds, MOVE, dtype=np.int64)
     large = groups.of_kind < len(prices)
-    each[large] += np.array(prices, dtype=np.int64)[groups.of_kind[large]]
-    return PriceBound(values, values - every.now(prices), each)
+    price_per_kind[large] += np.array(prices, dtype=np.int64)[groups.of_kind[large]]
+    return PriceBound(values, values - all_values.now(prices), price_per_kind)
 
 
 def _look_for_prices(sample: "_Values", budget: int) -> Prices:
@@ -229,21 +229,24 @@ def _look_for_prices(sample: "_Values", budget: int) -> Prices:
 
     The search begins where a pod is worth as many moves as smaller ones of some size need for its room, less one.
     """
-    starts = [tuple(max(0, MOVE * one // weight - MOVE) for one in sample.weights) for weight in sample.weights]
-    least, best = min((sample.freed(one, budget), one) for one in starts) if starts else (0.0, ())
-    steps = [MOVE // 4 for _ in best]
+    starts = [
+        tuple(max(0, MOVE * small_weight // weight - MOVE) for small_weight in sample.weights)
+        for weight in sample.weights
+    ]
+    least_freed, best_prices = min((sample.freed(start, budget), start) for start in starts) if starts else (0.0, ())
+    steps = [MOVE // 4 for _ in best_prices]
     for _ in range(_ROUNDS):
-        for group in range(len(best)):
+        for group in range(len(best_prices)):
             for step in (steps[group], -steps[group]):
-                tried = (*best[:group], max(0, best[group] + step), *best[group + 1 :])
-                found = sample.freed(tried, budget)
-                if found < least:
-                    best, least = tried, found
+                tried_prices = (*best_prices[:group], max(0, best_prices[group] + step), *best_prices[group + 1 :])
+                freed_bound = sample.freed(tried_prices, budget)
+                if freed_bound < least_freed:
+                    best_prices, least_freed = tried_prices, freed_bound
                     steps[group] = steps[group] * 3 // 2
                     break
             else:
                 steps[group] = max(1, steps[group] // 2)
-    return best
+    return best_prices
 
 
 @dataclass(frozen=True)
@@ -265,14 +268,14 @@ class _Groups:
 
 def _group(packing: PackingModel) -> _Groups:
     """Return the groups of the kinds by the scarcest resource."""
-    asked, hold = packing.need[:, packing.binding], holds(packing)[packing.binding]
+    binding_need, hold = packing.need[:, packing.binding], holds(packing)[packing.binding]
     usual = int(np.median(hold[packing.takes])) if packing.takes.any() else 0
-    cell = _cell(asked[asked * _LARGE >= max(1, usual)], int(hold.max(initial=0)))
-    large = asked >= max(cell, -(-usual // _LARGE))
-    weights, sizes = np.unique(asked[large] // cell), np.unique(_rounded_down(asked[~large]))
+    cell = _cell(binding_need[binding_need * _LARGE >= max(1, usual)], int(hold.max(initial=0)))
+    large = binding_need >= max(cell, -(-usual // _LARGE))
+    weights, sizes = np.unique(binding_need[large] // cell), np.unique(_rounded_down(binding_need[~large]))
     of_kind = np.empty(packing.kinds, dtype=np.int64)
-    of_kind[large] = np.searchsorted(weights, asked[large] // cell)
-    of_kind[~large] = len(weights) + np.searchsorted(sizes, _rounded_down(asked[~large]))
+    of_kind[large] = np.searchsorted(weights, binding_need[large] // cell)
+    of_kind[~large] = len(weights) + np.searchsorted(sizes, _rounded_down(binding_need[~large]))
     pods, number = np.flatnonzero(packing.pod_kind >= 0), len(weights) + len(sizes)
     cells = packing.pod_node[pods] * number + of_kind[packing.pod_kind[pods]]
     counts = np.bincount(cells, minlength=packing.nodes * number).reshape(packing.nodes, number)
@@ -298,22 +301,26 @@ class _Values:
         self._small = groups.counts[nodes, len(self.weights) :]
         self._cells = int(self._hold.max(initial=0)) // groups.cell
         self._staying = self._count_staying(groups)
-        may, empty = np.zeros((2, packing.nodes), dtype=bool)
-        may[np.concatenate(roles)] = empty[roles[1]] = True
-        self._may, self._empty = may[nodes], int(empty[nodes].sum())
+        may_be_empty, is_empty = np.zeros((2, packing.nodes), dtype=bool)
+        may_be_empty[np.concatenate(roles)] = is_empty[roles[1]] = True
+        self._may, self._empty = may_be_empty[nodes], int(is_empty[nodes].sum())
 
     def _count_staying(self, groups: _Groups) -> Ints:  # (cells + 1, nodes)
         """Return the most small pods that can stay beside large ones.
 
         A row stands for the cells that the large pods take.
         """
-        left = self._hold[None, :] - np.arange(self._cells + 1)[:, None] * groups.cell
-        staying = np.where(left >= 0, 0, _NEVER)
-        for size, there in zip(groups.sizes, self._small.T, strict=True):
-            stay = np.minimum(there, np.maximum(left, 0) // size) if size else np.broadcast_to(there, left.shape)
-            staying += stay
-            left = left - stay * size
-        return staying
+        amount_left = self._hold[None, :] - np.arange(self._cells + 1)[:, None] * groups.cell
+        staying_pods = np.where(amount_left >= 0, 0, _NEVER)
+        for size, pods_on_nodes in zip(groups.sizes, self._small.T, strict=True):
+            stay = (
+                np.minimum(pods_on_nodes, np.maximum(amount_left, 0) // size)
+                if size
+                else np.broadcast_to(pods_on_nodes, amount_left.shape)
+            )
+            staying_pods += stay
+            amount_left = amount_left - stay * size
+        return staying_pods
 
     def now(self, prices: Prices) -> Ints:
         """Return what the pods of each node count now."""
@@ -323,14 +330,14 @@ class _Values:
     def at(self, prices: Prices) -> Ints:
         """Return the values of the nodes."""
         table = np.repeat(self._worth_of_cells(prices)[:, None], len(self._hold), axis=1)
-        for weight, price, there in zip(self.weights, prices, self._large.T, strict=True):
-            for number in range(1, int(there.max(initial=0)) + 1):
-                rows = np.flatnonzero(there >= number)
-                before = table[:, rows]
-                before[weight:] = np.maximum(before[weight:], before[:-weight] + (price + MOVE))
-                table[:, rows] = before
-        most: Ints = (table + self._staying * MOVE).max(axis=0)
-        values: Ints = np.where(self._takes, most, self.now(prices))
+        for weight, price, pods_on_nodes in zip(self.weights, prices, self._large.T, strict=True):
+            for number in range(1, int(pods_on_nodes.max(initial=0)) + 1):
+                rows = np.flatnonzero(pods_on_nodes >= number)
+                rows_before = table[:, rows]
+                rows_before[weight:] = np.maximum(rows_before[weight:], rows_before[:-weight] + (price + MOVE))
+                table[:, rows] = rows_before
+        best_values: Ints = (table + self._staying * MOVE).max(axis=0)
+        values: Ints = np.where(self._takes, best_values, self.now(prices))
         return values
 
     def _worth_of_cells(self, prices: Prices) -> Ints:
@@ -347,14 +354,14 @@ class _Values:
         A part of the next node counts as a fraction.
         """
         values = self.at(prices)
-        left = budget + int((values - self.now(prices)).sum())
-        may = np.sort(values[self._may])
-        spent = np.cumsum(may)
-        whole = int(np.searchsorted(spent, left, side="right"))
-        if whole == len(may):
-            return float(whole - self._empty)
-        before = int(spent[whole - 1]) if whole else 0
-        return whole + (left - before) / max(1, int(may[whole])) - self._empty
+        budget_left = budget + int((values - self.now(prices)).sum())
+        clearable_values = np.sort(values[self._may])
+        spent = np.cumsum(clearable_values)
+        whole_nodes = int(np.searchsorted(spent, budget_left, side="right"))
+        if whole_nodes == len(clearable_values):
+            return float(whole_nodes - self._empty)
+        spent_before = int(spent[whole_nodes - 1]) if whole_nodes else 0
+        return whole_nodes + (budget_left - spent_before) / max(1, int(clearable_values[whole_nodes])) - self._empty
 
 
 def _rounded_down(asked: Ints) -> Ints:
@@ -402,25 +409,32 @@ class RoomBound:
 
     def most(self, moves: int) -> int:
         """Return how many pods fit at most after so many moves."""
-        return self.now + min((gain * moves + total) // each for gain, each, total in self.prices)
+        return self.now + min((gain * moves + total) // cost_per_pod for gain, cost_per_pod, total in self.prices)
 
     def fewest_moves(self, reached: int) -> int:
         """Return how many moves it takes at least to let so many fit."""
-        more = reached - self.now
-        return max(0, *(-((total - each * more) // gain) for gain, each, total in self.prices)) if more > 0 else 0
+        further_pods = reached - self.now
+        return (
+            max(0, *(-((total - cost_per_pod * further_pods) // gain) for gain, cost_per_pod, total in self.prices))
+            if further_pods > 0
+            else 0
+        )
 
 
 def bound_room(packing: PackingModel, may_leave: Mask, kind: int) -> tuple[RoomBound, ...]:
     """Return the bounds on a kind's room; each of them holds."""
-    every, own = packing.takes, packing.allowed(kind) & packing.takes
-    asked = np.flatnonzero(packing.need[kind])
-    amounts = _amounts(packing, asked)
-    landing = [_Pieces(packing, may_leave, kind, (amounts, every), lands=True)]
+    taking_nodes, allowed_nodes = packing.takes, packing.allowed(kind) & packing.takes
+    asked_columns = np.flatnonzero(packing.need[kind])
+    amounts = _amounts(packing, asked_columns)
+    landing = [_Pieces(packing, may_leave, kind, (amounts, taking_nodes), lands=True)]
     if len(amounts) > 1:
-        each = (amounts[[one]] for one in range(len(amounts)))
-        landing += [_Pieces(packing, may_leave, kind, (one, every), lands=True) for one in each]
-    plain = _Pieces(packing, may_leave, kind, (asked, own), lands=False)
-    needed = bool((own != every).any() or (plain.now != landing[0].now).any())
+        single_columns = (amounts[[row]] for row in range(len(amounts)))
+        landing += [
+            _Pieces(packing, may_leave, kind, (single_column, taking_nodes), lands=True)
+            for single_column in single_columns
+        ]
+    plain = _Pieces(packing, may_leave, kind, (asked_columns, allowed_nodes), lands=False)
+    needed = bool((allowed_nodes != taking_nodes).any() or (plain.now != landing[0].now).any())
     return tuple(pieces.bound() for pieces in (*landing, *([plain] if needed else [])))
 
 
@@ -437,12 +451,12 @@ class _Pieces:
         self, packing: PackingModel, may_leave: Mask, kind: int, seen: tuple[Ints, Mask], *, lands: bool
     ) -> None:
         """Prepare; `seen` are the resources and the nodes that count."""
-        self._asked, counted = seen
+        self._asked, counted_nodes = seen
         self._need = packing.need[kind, self._asked][:, None]
-        nodes = np.flatnonzero(counted)
+        nodes = np.flatnonzero(counted_nodes)
         place = np.full(packing.nodes, -1, dtype=np.int64)
         place[nodes] = np.arange(len(nodes))
-        pods = np.flatnonzero((packing.pod_kind >= 0) & (may_leave & counted)[packing.pod_node])
+        pods = np.flatnonzero((packing.pod_kind >= 0) & (may_leave & counted_nodes)[packing.pod_node])
         self._place = place[packing.pod_node[pods]]
         self._gone = packing.need[packing.pod_kind[pods]][:, self._asked].T  # (asked, pods)
         if lands and len(self._asked):
@@ -453,10 +467,17 @@ class _Pieces:
     def bound(self) -> RoomBound:
         """Return what follows for the room of all nodes together."""
         moves, gains = self._moves_for_gains()
-        rates = {(gain, each) for gain in range(1, _FINEST + 1) for each in range(1, _FINEST + 1)}
-        seen = np.unique(np.stack([gains[moves > 0], moves[moves > 0]]), axis=1).T.tolist()
-        rates |= {(gain, each) for gain, each in seen[:: 1 + len(seen) // _MOST_RATES] if gain}
-        prices = ((gain, each, int((each * gains - gain * moves).max(axis=0).sum())) for gain, each in rates)
+        rates = {(gain, moves_per_gain) for gain in range(1, _FINEST + 1) for moves_per_gain in range(1, _FINEST + 1)}
+        gains_and_moves = np.unique(np.stack([gains[moves > 0], moves[moves > 0]]), axis=1).T.tolist()
+        rates |= {
+            (gain, moves_per_gain)
+            for gain, moves_per_gain in gains_and_moves[:: 1 + len(gains_and_moves) // _MOST_RATES]
+            if gain
+        }
+        prices = (
+            (gain, moves_per_gain, int((moves_per_gain * gains - gain * moves).max(axis=0).sum()))
+            for gain, moves_per_gain in rates
+        )
         return RoomBound(int(self.now.sum()), tuple(sorted(prices)))
 
     def _count(self, room: Ints) -> Ints:
@@ -471,17 +492,17 @@ class _Pieces:
         freed = np.zeros_like(self._room)
         for column in range(len(self._room)):
             np.add.at(freed[column], self._place, self._gone[column])
-        most = self._count(self._room + freed) - self.now
-        levels = np.arange(min(_MOST_LEVELS, int(most.max(initial=0))) + 1)[:, None]
-        gains = np.where(levels <= most, levels, 0)
-        gains[-1] = np.where(levels[-1] <= most, most, 0)
+        most_gains = self._count(self._room + freed) - self.now
+        levels = np.arange(min(_MOST_LEVELS, int(most_gains.max(initial=0))) + 1)[:, None]
+        gains = np.where(levels <= most_gains, levels, 0)
+        gains[-1] = np.where(levels[-1] <= most_gains, most_gains, 0)
         lack = self._need[None] * (self.now + levels)[:, None, :] - self._room  # (levels, asked, nodes)
         moves = np.where(gains > 0, np.maximum(self._least(lack), 1), 0)
         return np.maximum.accumulate(moves, axis=0) * (gains > 0), gains
 
     def _least(self, lack: Ints) -> Ints:
         """Return how many pods have to leave each node at least; (levels, nodes)."""
-        least = np.zeros((len(lack), lack.shape[2]), dtype=np.int64)
+        least_pods = np.zeros((len(lack), lack.shape[2]), dtype=np.int64)
         order = np.argsort(self._place, kind="stable")
         place = self._place[order]
         rank = np.arange(len(place)) - np.searchsorted(place, place)
@@ -493,17 +514,17 @@ class _Pieces:
             together = np.cumsum(largest, axis=1)
             for level, missing in enumerate(weights @ lack):
                 enough = missing - _SLACK * (1 + np.abs(missing))
-                few = (together < enough[:, None]).sum(axis=1) + 1
-                least[level] = np.maximum(least[level], np.where(enough > 0, few, 0))
-        return least
+                pods_to_leave = (together < enough[:, None]).sum(axis=1) + 1
+                least_pods[level] = np.maximum(least_pods[level], np.where(enough > 0, pods_to_leave, 0))
+        return least_pods
 
     def _weightings(self) -> Iterator[npt.NDArray[np.float64]]:
         """Yield how much each resource counts: alone, all alike, and two beside each other."""
-        one = 1 / self._need[:, 0]
-        yield from np.diag(one)
-        yield one
-        for first, second in permutations(range(len(one)), 2):
+        unit_weights = 1 / self._need[:, 0]
+        yield from np.diag(unit_weights)
+        yield unit_weights
+        for first, second in permutations(range(len(unit_weights)), 2):
             for times in _BESIDE if first < second else _BESIDE[1:]:
-                weights = np.zeros(len(one))
-                weights[first], weights[second] = times * one[first], one[second]
+                weights = np.zeros(len(unit_weights))
+                weights[first], weights[second] = times * unit_weights[first], unit_weights[second]
                 yield weights

@@ -84,7 +84,7 @@ class Draining:
         worth: int,
     ) -> "Draining":
         """Return what is known of a set of nodes and where everything on them goes."""
-        tied = sum(int(packing.rank[placed.target]) for placed in dependent)
+        tied = sum(int(packing.rank[placement.target]) for placement in dependent)
         return cls(nodes, dependent, filled, moves, worth, packing.unwished(filled.arrivals) + tied)
 
     def better_than(self, other: "Draining | None") -> bool:
@@ -112,8 +112,8 @@ class Candidates:
 
     def worth_of(self, nodes: Iterable[int]) -> int:
         """Return what some candidates are worth together."""
-        chosen = np.fromiter(nodes, np.int64)
-        return int(self.worth[np.isin(self.nodes, chosen)].sum())
+        node_array = np.fromiter(nodes, np.int64)
+        return int(self.worth[np.isin(self.nodes, node_array)].sum())
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class DrainSearch:
 
     def _search(self) -> None:
         chance, target, idle = Random(self._limits.seed), self.most, 0  # noqa: S311 - no secret
-        last: object = None
+        last_trial: object = None
         for turn in range(_ROUNDS):
             if target < 1 or idle > self._patience or self._is_perfect():
                 return
@@ -231,12 +231,12 @@ class DrainSearch:
             elif not trial.filled.complete:
                 self._penalize_large(trial)
                 self._update_prices(trial, turn)
-            elif idle > _ROUNDS_BEFORE_CHANCE or last == (trial.nodes, trial.moves):
+            elif idle > _ROUNDS_BEFORE_CHANCE or last_trial == (trial.nodes, trial.moves):
                 self._perturb(chance)
             else:
                 self._update_prices(trial, turn)
             self._penalize_infeasible(np.setdiff1d(chosen, trial.nodes))
-            last = trial.nodes, trial.moves
+            last_trial = trial.nodes, trial.moves
             target = self._next_target(trial, len(chosen), good=good)
 
     @property
@@ -258,49 +258,49 @@ class DrainSearch:
 
     def _bound_worth(self, known: int | None) -> int:
         """Return the most that as many nodes as can be freed can be worth."""
-        found, budget = self._candidates, self._limits.budget
-        most = int(np.sort(found.worth)[::-1][: self.most].sum())
-        if found.differ and budget is not None:
-            most = min(most, most_worth(found.worth, found.pod_counts, budget))
-        return most if known is None else min(most, known)
+        candidates, budget = self._candidates, self._limits.budget
+        worth_bound = int(np.sort(candidates.worth)[::-1][: self.most].sum())
+        if candidates.differ and budget is not None:
+            worth_bound = min(worth_bound, most_worth(candidates.worth, candidates.pod_counts, budget))
+        return worth_bound if known is None else min(worth_bound, known)
 
     def fewest_moves(self, worth: int) -> int:
         """Return a lower bound on the moves that free what is worth so much."""
-        found, bound = self._candidates, self.bound
-        if not found.differ:
-            by_prices = bound.fewest_moves(found.nodes, found.empty, worth) if bound else 0
-            return max(by_prices, fewest_moves(found.pod_counts, worth))
-        by_prices = bound.fewest_moves_to(found.nodes, found.empty, found.worth, worth) if bound else 0
-        return max(by_prices, least_cost(found.worth, found.pod_counts, worth))
+        candidates, bound = self._candidates, self.bound
+        if not candidates.differ:
+            by_prices = bound.fewest_moves(candidates.nodes, candidates.empty, worth) if bound else 0
+            return max(by_prices, fewest_moves(candidates.pod_counts, worth))
+        by_prices = bound.fewest_moves_to(candidates.nodes, candidates.empty, candidates.worth, worth) if bound else 0
+        return max(by_prices, least_cost(candidates.worth, candidates.pod_counts, worth))
 
     def _within_budget(self, trial: Draining) -> bool:
-        allowed = self._limits.allowed_moves(trial.worth)
-        return allowed is None or trial.moves <= allowed
+        allowed_moves = self._limits.allowed_moves(trial.worth)
+        return allowed_moves is None or trial.moves <= allowed_moves
 
     # --- choosing and trying ----------------------------------------------------------------------------------------
 
     def _choose(self, most: int) -> Ints:
         """Return the candidates that cost least for what they are worth, as many as direct moves can empty."""
-        found = self._candidates
-        each = self._prices[self._packing.pod_kind[self._movable]].astype(np.float64)  # whole, below 2**53: exact
-        cost = np.bincount(self._packing.pod_node[self._movable], weights=each, minlength=self._packing.nodes)
-        total = cost[found.nodes] - self._bonus[found.nodes] + self._room_cost
-        price = _per_worth(total.astype(np.float64), found.worth)
-        order = np.lexsort((found.nodes, found.disruption, price))
+        candidates = self._candidates
+        pod_prices = self._prices[self._packing.pod_kind[self._movable]].astype(np.float64)  # whole, below 2**53: exact
+        cost = np.bincount(self._packing.pod_node[self._movable], weights=pod_prices, minlength=self._packing.nodes)
+        total = cost[candidates.nodes] - self._bonus[candidates.nodes] + self._room_cost
+        price = _per_worth(total.astype(np.float64), candidates.worth)
+        order = np.lexsort((candidates.nodes, candidates.disruption, price))
         if self._limits.budget is not None:
             order = self._affordable_of(order, self._limits.budget)
-        return np.sort(found.nodes[order[:most]])
+        return np.sort(candidates.nodes[order[:most]])
 
     def _affordable_of(self, order: Ints, budget: int) -> Ints:
         """Return the first of the candidates that direct moves can empty, and of those with prices later ones, too."""
         counts = self._candidates.pod_counts[order]
         if not self._candidates.differ:
             return order[: int((np.cumsum(counts) <= budget).sum())]
-        taken, left = np.zeros(len(order), dtype=bool), budget
+        is_taken, budget_left = np.zeros(len(order), dtype=bool), budget
         for position, pods in enumerate(counts.tolist()):
-            if pods <= left:
-                taken[position], left = True, left - pods
-        return order[taken]
+            if pods <= budget_left:
+                is_taken[position], budget_left = True, budget_left - pods
+        return order[is_taken]
 
     def _try(self, chosen: Ints) -> Draining:
         """Return the draining of some nodes.
@@ -343,8 +343,8 @@ class DrainSearch:
             return {}
         kinds, dependent = self._packing.pod_kind, self._packing.dependent
         of_nodes = ((int(node), self._candidates.pods_of[NodeIndex(int(node))]) for node in chosen)
-        found = {node: [pod for pod in pods if dependent[kinds[pod]]] for node, pods in of_nodes}
-        return {node: pods for node, pods in found.items() if pods}
+        dependent_by_node = {node: [pod for pod in pods if dependent[kinds[pod]]] for node, pods in of_nodes}
+        return {node: pods for node, pods in dependent_by_node.items() if pods}
 
     def _keep(self, trial: Draining | None) -> bool:
         """Keep a draining that is better than the best; return whether it is."""
@@ -355,9 +355,9 @@ class DrainSearch:
 
     def _is_promising(self, trial: Draining) -> bool:
         """Return whether fewer pods than ever found no place, and more than the best frees is tried."""
-        left = int(trial.filled.unplaced @ self._packing.size)
-        promising = left < self._least_left and (self._best is None or trial.worth > self._best.worth)
-        self._least_left = min(self._least_left, left)
+        unplaced_size = int(trial.filled.unplaced @ self._packing.size)
+        promising = unplaced_size < self._least_left and (self._best is None or trial.worth > self._best.worth)
+        self._least_left = min(self._least_left, unplaced_size)
         return promising
 
     def _grow(self, trial: Draining) -> Draining | None:
@@ -371,30 +371,32 @@ class DrainSearch:
         dependent.place({node: tied_of[node] for node in trial.nodes if node in tied_of})
         growing = Growing(self._packing, dependent.room, self._open, self._limits.may_leave, self._limits.deadline)
         growing.take_over(trial.nodes, trial.filled)
-        found = self._candidates
-        worth = dict(zip(found.nodes.tolist(), found.worth.tolist(), strict=True))
+        candidates = self._candidates
+        worth = dict(zip(candidates.nodes.tolist(), candidates.worth.tolist(), strict=True))
         grown = GrownSet(growing, drained, worth, dependent, tied_of)
         grown.work_out(self._limits.budget, self.most_worth, self._limits.deadline)
         dependent.withdraw()
         if growing.pool:
             return None
         nodes = tuple(NodeIndex(int(node)) for node in np.flatnonzero(drained))
-        filled, placed = growing.filled(drained), dependent.placements
-        whole = Draining.of(self._packing, nodes, placed, filled, moves=grown.moves, worth=grown.worth)
-        return whole if self._within_budget(whole) else None
+        filled, placements = growing.filled(drained), dependent.placements
+        grown_draining = Draining.of(self._packing, nodes, placements, filled, moves=grown.moves, worth=grown.worth)
+        return grown_draining if self._within_budget(grown_draining) else None
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
     def _prove(self, trial: Draining) -> None:
         """Look for the bound by prices, and begin anew with these prices."""
-        found, budget = self._candidates, self._limits.budget
-        bound = bound_by_prices(self._packing, found.nodes, found.empty, trial.moves if budget is None else budget)
+        candidates, budget = self._candidates, self._limits.budget
+        bound = bound_by_prices(
+            self._packing, candidates.nodes, candidates.empty, trial.moves if budget is None else budget
+        )
         if budget is not None:
-            self.most = min(self.most, bound.most_freed(found.nodes, found.empty, budget))
+            self.most = min(self.most, bound.most_freed(candidates.nodes, candidates.empty, budget))
             self.most_worth = self._bound_worth(self.most_worth)
-            if found.differ:
-                more = bound.most_worth(found.nodes, found.empty, found.worth, budget)
-                self.most_worth = min(self.most_worth, more)
+            if candidates.differ:
+                worth_within_budget = bound.most_worth(candidates.nodes, candidates.empty, candidates.worth, budget)
+                self.most_worth = min(self.most_worth, worth_within_budget)
         self.bound = bound
         self._prices = self._best_prices = bound.prices
         self._bonus = -bound.openings
@@ -444,17 +446,17 @@ class DrainSearch:
 
     def _next_target(self, trial: Draining, tried: int, *, good: bool) -> int:
         """Return how many nodes to try after a trial of `tried`."""
-        freed, best = len(trial.nodes), len(self._best.nodes) if self._best else 0
+        nodes_freed, best = len(trial.nodes), len(self._best.nodes) if self._best else 0
         if good:
-            target = max(tried, freed + self._affordable(trial))
+            target = max(tried, nodes_freed + self._affordable(trial))
         elif trial.filled.complete:
-            self._overspent = freed, trial.moves
-            target = freed - self._too_many(trial)
+            self._overspent = nodes_freed, trial.moves
+            target = nodes_freed - self._too_many(trial)
         else:
             self._incomplete += 1
             self._failed[trial.nodes] += 1
-            fewer = freed * self._incomplete**2 // _PATIENCE + self._failed[trial.nodes] - 1
-            target = freed - self._missing_nodes(trial) - fewer
+            fewer = nodes_freed * self._incomplete**2 // _PATIENCE + self._failed[trial.nodes] - 1
+            target = nodes_freed - self._missing_nodes(trial) - fewer
         # Fewer nodes can be worth more than the best: with prices its number is no reason to try none with as many.
         return min(self.most, max(target, best // 2, 1) if self._candidates.differ else max(target, best + 1))
 
@@ -462,18 +464,18 @@ class DrainSearch:
         """Return how many more nodes the moves that are left might free."""
         if self._limits.budget is None:
             return max(1, (self.most - len(trial.nodes) + 1) // 2)
-        left, (nodes, moves) = self._limits.budget - trial.moves, self._overspent
+        moves_left, (nodes, moves) = self._limits.budget - trial.moves, self._overspent
         if nodes <= len(trial.nodes) + 1 or moves <= trial.moves:
-            return max(1, left * len(trial.nodes) // max(1, trial.moves))
+            return max(1, moves_left * len(trial.nodes) // max(1, trial.moves))
         between = nodes - len(trial.nodes)
-        return max(1, min(between - 1, left * between // (moves - trial.moves)))
+        return max(1, min(between - 1, moves_left * between // (moves - trial.moves)))
 
     def _too_many(self, trial: Draining) -> int:
         """Return how many nodes less might do with the moves there are."""
-        over, best = trial.moves - (self._limits.allowed_moves(trial.worth) or 0), self._best
+        excess_moves, best = trial.moves - (self._limits.allowed_moves(trial.worth) or 0), self._best
         if best is not None and best.moves < trial.moves and len(best.nodes) < len(trial.nodes):
-            return max(1, over * (len(trial.nodes) - len(best.nodes)) // (trial.moves - best.moves))
-        return max(1, over * len(trial.nodes) * 7 // (10 * max(1, trial.moves)))
+            return max(1, excess_moves * (len(trial.nodes) - len(best.nodes)) // (trial.moves - best.moves))
+        return max(1, excess_moves * len(trial.nodes) * 7 // (10 * max(1, trial.moves)))
 
     def _missing_nodes(self, trial: Draining) -> int:
         """Return how many nodes are too many after a trial.
@@ -489,8 +491,8 @@ class DrainSearch:
 def _per_worth(cost: npt.NDArray[np.float64], worth: Ints) -> npt.NDArray[np.float64]:
     """Return costs for what nodes are worth; a gain, which is below 0, counts more where they are worth more."""
     share = worth / worth.max(initial=1)
-    found: npt.NDArray[np.float64] = np.where(cost >= 0, cost / share, cost * share)
-    return found
+    cost_per_worth: npt.NDArray[np.float64] = np.where(cost >= 0, cost / share, cost * share)
+    return cost_per_worth
 
 
 # --- stuck nodes -----------------------------------------------------------------------------------------------------
@@ -508,11 +510,11 @@ def without_undrainable_nodes(problem: Problem, packing: PackingModel, sources: 
     homes = _PossibleNodes(packing)
     stuck: dict[NodeIndex, PodIndex] = {}
     for node in sources.to_empty:
-        found = next(
+        stuck_pod = next(
             (pod for pod in sources.pods_of[node] if homes.has_no_other_node(int(packing.pod_kind[pod]), node)), None
         )
-        if found is not None:
-            stuck[node] = found
+        if stuck_pod is not None:
+            stuck[node] = stuck_pod
     if not stuck:
         return sources
     return replace(
@@ -542,10 +544,10 @@ class _PossibleNodes:
 
     def _possible(self, kind: int) -> Mask:
         need = self._packing.need[kind]
-        possible: Mask = self._packing.allowed(kind) & self._packing.takes
+        possible_nodes: Mask = self._packing.allowed(kind) & self._packing.takes
         for column in np.flatnonzero(need):
-            possible = possible & (self._most[column] >= need[column])
-        return possible
+            possible_nodes = possible_nodes & (self._most[column] >= need[column])
+        return possible_nodes
 
 
 def _refusal(problem: Problem, pod: PodIndex) -> Refusal:

@@ -162,10 +162,10 @@ class IncrementalSolve(ABC):
         return found
 
     def _is_more_possible(self) -> bool:
-        found = self._watch(self._solve_for_more())
-        if found.status is SolverStatus.IMPOSSIBLE:
+        solution = self._watch(self._solve_for_more())
+        if solution.status is SolverStatus.IMPOSSIBLE:
             self.most = self.reached
-        return found.status is SolverStatus.SOLVED and self._keep(found)
+        return solution.status is SolverStatus.SOLVED and self._keep(solution)
 
     @abstractmethod
     def _solve_for_more(self) -> Solution:
@@ -199,14 +199,14 @@ class _DrainingSolve(IncrementalSolve):
         moves: int,
         least_moves: int,
     ) -> None:
-        most = limits.most if limits.most_worth is None else limits.most_worth
-        super().__init__(limits.deadline, reached=worth, most=most, moves=moves, least_moves=least_moves)
+        upper_bound = limits.most if limits.most_worth is None else limits.most_worth
+        super().__init__(limits.deadline, reached=worth, most=upper_bound, moves=moves, least_moves=least_moves)
         self._packing = packing
         self._candidates = candidates
         self._masks = may_take, may_leave
         if candidates.differ:  # a plan that fills a cheap empty node is none of ours: its worth would have to count
-            never = np.isin(np.arange(packing.nodes), candidates.empty)
-            self._masks = may_take & ~never, may_leave & ~never
+            empty_candidates = np.isin(np.arange(packing.nodes), candidates.empty)
+            self._masks = may_take & ~empty_candidates, may_leave & ~empty_candidates
         self._rounds, self._asked = _MOST_ROUNDS, 0
         self._budget = limits.budget
         self.found: list[Draining] = []
@@ -217,18 +217,18 @@ class _DrainingSolve(IncrementalSolve):
         return self._model(1).is_small_enough
 
     def _solve_for_more(self) -> Solution:
-        asked = self.reached + 1
-        if asked == self._asked or not self._rounds:  # the last answer was no more but for the solver's tolerance
+        worth_asked = self.reached + 1
+        if worth_asked == self._asked or not self._rounds:  # the last answer was no more but for the solver's tolerance
             return Solution(SolverStatus.UNDECIDED, 0)
-        self._asked, self._rounds = asked, self._rounds - 1
-        return self._solve(asked, self._budget)
+        self._asked, self._rounds = worth_asked, self._rounds - 1
+        return self._solve(worth_asked, self._budget)
 
     def _solve_for_fewest(self) -> Solution:
         return self._solve(self.reached, None)
 
     def _solve(self, asked: int, budget: int | None) -> Solution:
-        empty = 0 if self._candidates.differ else len(self._candidates.empty)
-        return self._model(asked).fewest_moves(Wanted(((asked + empty, None),)), budget, self._deadline)
+        empty_count = 0 if self._candidates.differ else len(self._candidates.empty)
+        return self._model(asked).fewest_moves(Wanted(((asked + empty_count, None),)), budget, self._deadline)
 
     def _keep(self, found: Solution) -> bool:
         freed = {node for node, _ in found.aimed[0]} if found.aimed else set()
@@ -252,14 +252,14 @@ class _DrainingSolve(IncrementalSolve):
 
         Other nodes have too many pods for the budget.
         """
-        found, nodes, counts = self._candidates, self._candidates.nodes, self._candidates.pod_counts
+        candidates, nodes, counts = self._candidates, self._candidates.nodes, self._candidates.pod_counts
         if self._budget is not None:
-            cheapest = 0 if found.differ else int(np.sort(counts)[: max(0, asked - 1)].sum())
+            cheapest = 0 if candidates.differ else int(np.sort(counts)[: max(0, asked - 1)].sum())
             nodes = nodes[counts <= self._budget - cheapest]
-        if found.differ:
-            aim = Aim(None, nodes, found.worth[np.isin(found.nodes, nodes)])
+        if candidates.differ:
+            aim = Aim(None, nodes, candidates.worth[np.isin(candidates.nodes, nodes)])
         else:
-            aim = Aim(None, np.sort(np.concatenate([nodes, found.empty])))
+            aim = Aim(None, np.sort(np.concatenate([nodes, candidates.empty])))
         return PlacementModel(self._packing, *self._masks, [aim])
 
 
@@ -297,11 +297,15 @@ class _RoomSolve(IncrementalSolve):
         self.solution: Solution | None = None
 
     def _solve_for_more(self) -> Solution:
-        asked = self.most if self._question.all_or_none else self.reached + 1
-        return self._solve(tuple((0, most) for most in self._question.most), asked, self._question.budget)
+        pods_asked = self.most if self._question.all_or_none else self.reached + 1
+        return self._solve(
+            tuple((0, want_limit) for want_limit in self._question.most), pods_asked, self._question.budget
+        )
 
     def _solve_for_fewest(self) -> Solution:
-        return self._solve(tuple((count, most) for count, most in zip(self.each, self._question.most, strict=True)))
+        return self._solve(
+            tuple((count, want_limit) for count, want_limit in zip(self.each, self._question.most, strict=True))
+        )
 
     def _solve(self, each: Sequence[tuple[int, int | None]], together: int = 0, budget: int | None = None) -> Solution:
         return self._model.fewest_moves(Wanted(tuple(each), together), budget, self._deadline)

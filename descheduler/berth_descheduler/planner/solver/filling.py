@@ -57,8 +57,8 @@ class EjectionSets:
 
         A longer list is thinned out evenly to `_SINGLES`.
         """
-        after = self._order[self._order.index(kind) + 1 :]
-        return _evenly([one for one in after if self._row[one] >= 0], _SINGLES)
+        kinds_after = self._order[self._order.index(kind) + 1 :]
+        return _evenly([smaller_kind for smaller_kind in kinds_after if self._row[smaller_kind] >= 0], _SINGLES)
 
     def promising(self, kind: int, room: Ints, there: npt.NDArray[np.int32], may: Mask) -> list[tuple[int, ...]]:
         """Return the ejection sets that make room for a kind now.
@@ -73,12 +73,12 @@ class EjectionSets:
         nodes = may.nonzero()[0]
         for column in self._packing.asked[kind]:
             nodes = nodes[room[column, nodes] >= need[column] - sets.gone[:, column].max()]
-        held = there[:, nodes]
+        pods_held = there[:, nodes]
         first, second = sets.rows
-        found = (held[first] >= sets.pairs[:, None]) & (held[second] > 0)
+        makes_room = (pods_held[first] >= sets.pairs[:, None]) & (pods_held[second] > 0)
         for column in self._packing.asked[kind]:
-            found &= room[column, nodes] >= (need[column] - sets.gone[:, column])[:, None]
-        return [sets.kinds[one] for one in np.flatnonzero(found.any(axis=1))]
+            makes_room &= room[column, nodes] >= (need[column] - sets.gone[:, column])[:, None]
+        return [sets.kinds[set_index] for set_index in np.flatnonzero(makes_room.any(axis=1))]
 
     def _list(self, kind: int) -> _Sets:
         """Return the sets for a kind."""
@@ -89,14 +89,22 @@ class EjectionSets:
             if self._most_ejected > 1 and size[pair[0]] + size[pair[1]] < size[kind]
         )
         cost = self._cost.tolist()
-        costs = ((sum(cost[one] for one in found), found) for found in (*((e,) for e in smaller), *pairs))
-        kinds = tuple(found for _, found in sorted(costs))
-        first = np.array([one[0] for one in kinds], dtype=np.int64)
-        second = np.array([one[-1] for one in kinds], dtype=np.int64)
-        two = np.array([len(one) == 2 for one in kinds], dtype=bool)  # noqa: PLR2004 - a pair
+        costs = (
+            (sum(cost[ejected_kind] for ejected_kind in ejection_set), ejection_set)
+            for ejection_set in (*((single_kind,) for single_kind in smaller), *pairs)
+        )
+        kinds = tuple(ejection_set for _, ejection_set in sorted(costs))
+        first_kinds = np.array([ejection_set[0] for ejection_set in kinds], dtype=np.int64)
+        second_kinds = np.array([ejection_set[-1] for ejection_set in kinds], dtype=np.int64)
+        two = np.array([len(ejection_set) == 2 for ejection_set in kinds], dtype=bool)  # noqa: PLR2004 - a pair
         need = self._packing.need
-        gone = need[first] + need[second] * two[:, None]
-        return _Sets(kinds, gone, (self._row[first], self._row[second]), 1 + (two & (first == second)))
+        freed_by_set = need[first_kinds] + need[second_kinds] * two[:, None]
+        return _Sets(
+            kinds,
+            freed_by_set,
+            (self._row[first_kinds], self._row[second_kinds]),
+            1 + (two & (first_kinds == second_kinds)),
+        )
 
 
 def row_of_kind(packing: PackingModel) -> Ints:
@@ -152,8 +160,8 @@ class Filled:
     @classmethod
     def placed(cls, packing: PackingModel, arrivals: Ints, ejections: Ints) -> "Filled":
         """Return what another way of placing pods came to, with a place for each."""
-        nothing = np.zeros(packing.kinds, dtype=np.int64)
-        return cls(arrivals, ejections, nothing, nothing + MOVE, np.zeros(packing.nodes, dtype=np.int64))
+        zero_counts = np.zeros(packing.kinds, dtype=np.int64)
+        return cls(arrivals, ejections, zero_counts, zero_counts + MOVE, np.zeros(packing.nodes, dtype=np.int64))
 
     @property
     def complete(self) -> bool:
@@ -262,12 +270,12 @@ class _Filling:
         rest = self._rest_after(kind)
         wishes = ("balanced and even", "balanced", "fillable", "any") if rest.any() else ("any",)
         for wish in wishes:
-            for nodes, most in self._places(kind):
+            for nodes, copies in self._places(kind):
                 if wish != "any":
-                    most = self._keep_balance(kind, nodes, most, rest, lowest=wish == "fillable")  # noqa: PLW2901
+                    copies = self._keep_balance(kind, nodes, copies, rest, lowest=wish == "fillable")  # noqa: PLW2901
                 if wish == "balanced and even":
-                    most = self._keep_even(kind, nodes, most, rest)  # noqa: PLW2901
-                self._fill_up(kind, nodes, most)
+                    copies = self._keep_even(kind, nodes, copies, rest)  # noqa: PLW2901
+                self._fill_up(kind, nodes, copies)
                 if not self._left[kind]:
                     return
 
@@ -289,8 +297,8 @@ class _Filling:
             free = self._packing.weight @ np.maximum(self._room, 0)
             self._by_free = np.argsort(free, kind="stable")
             self._known_free, self._changes = free[self._by_free], 0
-        first = int(np.searchsorted(self._known_free, self._packing.size[kind]))
-        return self._by_free[first : first + _MANY_NODES]
+        first_with_room = int(np.searchsorted(self._known_free, self._packing.size[kind]))
+        return self._by_free[first_with_room : first_with_room + _MANY_NODES]
 
     def _rest_after(self, kind: int) -> Ints:
         """Return the demand left for the kinds after this one."""
@@ -300,10 +308,10 @@ class _Filling:
 
     def _copies(self, kind: int, nodes: Ints) -> Ints:
         """Return how many pods of a kind fit on nodes, at most those still to place; 0 or less without room for one."""
-        most = np.full(len(nodes), self._left[kind])
+        copies = np.full(len(nodes), self._left[kind])
         for column in self._packing.asked[kind]:
-            most = np.minimum(most, self._room[column, nodes] // self._packing.need[kind, column])
-        return most
+            copies = np.minimum(copies, self._room[column, nodes] // self._packing.need[kind, column])
+        return copies
 
     def _has(self, kind: int, amounts: Ints) -> Mask:
         """Return the allowed nodes of a kind with these free amounts.
@@ -332,18 +340,18 @@ class _Filling:
         total = rest @ self._packing.need
         if not total[scarce]:
             return most
-        asked = self._packing.need[(rest > 0) & (self._packing.need[:, scarce] > 0)] if lowest else None
+        needs_asked = self._packing.need[(rest > 0) & (self._packing.need[:, scarce] > 0)] if lowest else None
         for column in range(len(need)):
             if column == scarce or not need[column]:
                 continue
-            if asked is not None:
-                ratio = int((asked[:, column] << _BALANCE_BITS).__floordiv__(asked[:, scarce]).min())
+            if needs_asked is not None:
+                ratio = int((needs_asked[:, column] << _BALANCE_BITS).__floordiv__(needs_asked[:, scarce]).min())
             else:
                 ratio = (int(total[column]) << _BALANCE_BITS) // int(total[scarce])
-            more = (int(need[column]) << _BALANCE_BITS) - ratio * int(need[scarce])
-            if more > 0:
+            imbalance = (int(need[column]) << _BALANCE_BITS) - ratio * int(need[scarce])
+            if imbalance > 0:
                 spare = (self._room[column, nodes] << _BALANCE_BITS) - ratio * self._room[scarce, nodes]
-                most = np.minimum(most, np.maximum(spare // more, 0))
+                most = np.minimum(most, np.maximum(spare // imbalance, 0))
         return most
 
     def _keep_even(self, kind: int, nodes: Ints, most: Ints, rest: Ints) -> Ints:
@@ -356,11 +364,11 @@ class _Filling:
         unit = int(np.gcd.reduce(self._packing.need[rest > 0, scarce]))
         if unit <= 1 or need % unit == 0:
             return most
-        room, found = self._room[scarce, nodes], most
+        room, even_copies = self._room[scarce, nodes], most
         for _ in range(_PARITY_STEPS):
-            odd = ((room - found * need) % unit != 0) & (found > 0)
-            found = found - odd
-        return np.where((room - found * need) % unit == 0, found, 0)
+            leaves_odd_rest = ((room - even_copies * need) % unit != 0) & (even_copies > 0)
+            even_copies = even_copies - leaves_odd_rest
+        return np.where((room - even_copies * need) % unit == 0, even_copies, 0)
 
     def _fill_up(self, kind: int, nodes: Ints, most: Ints) -> None:
         """Put up to `most` pods of a kind on each node.
@@ -372,16 +380,16 @@ class _Filling:
             return
         order = self._in_order(nodes, int(self._left[kind]))
         reached = np.cumsum(most[order])
-        last = int(np.searchsorted(reached, self._left[kind]))
-        nodes, counts = nodes[order[: last + 1]], most[order[: last + 1]].copy()
-        if last < len(reached):
-            counts[last] -= reached[last] - self._left[kind]
+        last_filled = int(np.searchsorted(reached, self._left[kind]))
+        nodes, counts = nodes[order[: last_filled + 1]], most[order[: last_filled + 1]].copy()
+        if last_filled < len(reached):
+            counts[last_filled] -= reached[last_filled] - self._left[kind]
         self._arrive(kind, nodes, counts)
 
     def _in_order(self, nodes: Ints, count: int) -> Ints:
         """Return the positions of nodes in the order in which they are filled, of at least `count` of them.
 
-        By rank, the fullest first.
+        They come by rank, and the fullest first of those with equal rank.
         """
         if self._packing.is_ranked:
             return np.lexsort((self._free[nodes], self._ranks[nodes]))
@@ -399,14 +407,14 @@ class _Filling:
                 return
             gap = self._packing.need[kind] - self._packing.need[list(ejected)].sum(axis=0)
             mask = self._has(kind, gap)
-            for one in set(ejected):
-                mask = mask & (self._there[self._row[one]] >= ejected.count(one))
+            for ejected_kind in set(ejected):
+                mask = mask & (self._there[self._row[ejected_kind]] >= ejected.count(ejected_kind))
             nodes = mask.nonzero()[0]
             if not len(nodes):
                 continue
             order = np.lexsort((self._free[nodes], self._ranks[nodes]))[: self._left[kind]]
-            for one in ejected:
-                self._depart(one, nodes[order], np.ones(len(order), dtype=np.int64))
+            for ejected_kind in ejected:
+                self._depart(ejected_kind, nodes[order], np.ones(len(order), dtype=np.int64))
             self._arrive(kind, nodes[order], np.ones(len(order), dtype=np.int64))
             self._last_set[kind] = ejected
 
@@ -416,36 +424,49 @@ class _Filling:
         It ejects large ones first, the last as small as will do.
         """
         need, smaller = self._packing.need[kind], self._sets.smaller(kind)
-        asked = np.flatnonzero(need)
-        may = np.flatnonzero(self._allowed(kind))
-        lack = np.maximum(need[asked, None] - self._room[np.ix_(asked, may)], 0)
+        asked_columns = np.flatnonzero(need)
+        allowed_nodes = np.flatnonzero(self._allowed(kind))
+        lack = np.maximum(need[asked_columns, None] - self._room[np.ix_(asked_columns, allowed_nodes)], 0)
         taken: dict[int, Ints] = {}
-        for one in smaller:
-            taken[one] = self._whole_parts(self._packing.need[one][asked], lack, self._there[self._row[one], may])
-            lack = np.maximum(lack - self._packing.need[one][asked, None] * taken[one], 0)
-        for one in reversed(smaller):
-            ends = self._packing.need[one][asked, None] >= lack
-            last = (lack > 0).any(axis=0) & ends.all(axis=0) & (self._there[self._row[one], may] > taken[one])
-            taken[one] = taken[one] + last
-            lack[:, last] = 0
-        number = sum(taken.values(), np.zeros(len(may), dtype=np.int64))
-        cost = sum((count * self._cost[one] for one, count in taken.items()), np.zeros(len(may), dtype=np.int64))
-        fit = np.flatnonzero(~(lack > 0).any(axis=0) & (number <= self._limits.most_ejected) & (number > 0))
-        chosen = fit[np.lexsort((self._ranks[may[fit]], cost[fit]))[: self._left[kind]]]
-        for one, count in taken.items():
-            self._depart(one, may[chosen], count[chosen])
-        self._arrive(kind, may[chosen], np.ones(len(chosen), dtype=np.int64))
+        for smaller_kind in smaller:
+            taken[smaller_kind] = self._whole_parts(
+                self._packing.need[smaller_kind][asked_columns],
+                lack,
+                self._there[self._row[smaller_kind], allowed_nodes],
+            )
+            lack = np.maximum(lack - self._packing.need[smaller_kind][asked_columns, None] * taken[smaller_kind], 0)
+        for smaller_kind in reversed(smaller):
+            ends = self._packing.need[smaller_kind][asked_columns, None] >= lack
+            is_last = (
+                (lack > 0).any(axis=0)
+                & ends.all(axis=0)
+                & (self._there[self._row[smaller_kind], allowed_nodes] > taken[smaller_kind])
+            )
+            taken[smaller_kind] = taken[smaller_kind] + is_last
+            lack[:, is_last] = 0
+        number = sum(taken.values(), np.zeros(len(allowed_nodes), dtype=np.int64))
+        cost = sum(
+            (count * self._cost[cover_kind] for cover_kind, count in taken.items()),
+            np.zeros(len(allowed_nodes), dtype=np.int64),
+        )
+        fitting = np.flatnonzero(~(lack > 0).any(axis=0) & (number <= self._limits.most_ejected) & (number > 0))
+        chosen = fitting[np.lexsort((self._ranks[allowed_nodes[fitting]], cost[fitting]))[: self._left[kind]]]
+        for smaller_kind, count in taken.items():
+            self._depart(smaller_kind, allowed_nodes[chosen], count[chosen])
+        self._arrive(kind, allowed_nodes[chosen], np.ones(len(chosen), dtype=np.int64))
         if len(chosen):
             last_node = chosen[-1]
-            self._last_set[kind] = tuple(one for one, count in taken.items() for _ in range(int(count[last_node])))
+            self._last_set[kind] = tuple(
+                cover_kind for cover_kind, count in taken.items() for _ in range(int(count[last_node]))
+            )
 
     @staticmethod
     def _whole_parts(need: Ints, lack: Ints, there: npt.NDArray[np.int32]) -> Ints:
         """Return how many pods of a kind fit into what nodes lack."""
         parts = np.full(lack.shape[1], np.iinfo(np.int64).max)
         for column in need.nonzero()[0]:
-            short = lack[column] > 0
-            parts = np.where(short, np.minimum(parts, lack[column] // need[column]), parts)
+            is_short = lack[column] > 0
+            parts = np.where(is_short, np.minimum(parts, lack[column] // need[column]), parts)
         useful = (lack[need > 0] > 0).any(axis=0)
         return np.where(useful, np.minimum(parts, there), 0).astype(np.int64)
 
@@ -456,7 +477,7 @@ class _Filling:
 
         Returns whether any moved.
         """
-        before = len(self._went)
+        departures_before = len(self._went)
         self._left_by.clear()
         for kind in self._order[::-1].tolist():
             for larger in self._order[: self._rank[kind]][::-1].tolist():
@@ -464,28 +485,28 @@ class _Filling:
                     break
                 if self._row[larger] >= 0:
                     self._give_way(kind, larger)
-        return len(self._went) > before
+        return len(self._went) > departures_before
 
     def _give_way(self, kind: int, larger: int) -> None:
-        need, gone, scarce = self._packing.need[kind], self._packing.need[larger], self._packing.binding
-        if not need[scarce] < gone[scarce] <= _EXCHANGE_RATIO * need[scarce]:
+        need, freed_by_larger, scarce = self._packing.need[kind], self._packing.need[larger], self._packing.binding
+        if not need[scarce] < freed_by_larger[scarce] <= _EXCHANGE_RATIO * need[scarce]:
             return
         mask = self._allowed(kind) & (self._there[self._row[larger]] > 0)
         nodes = mask.nonzero()[0]
         fits = np.full(len(nodes), np.iinfo(np.int64).max)
         for column in self._packing.asked[kind]:
-            fits = np.minimum(fits, (self._room[column, nodes] + gone[column]) // need[column])
-        gain = fits * need[scarce] - gone[scarce]
+            fits = np.minimum(fits, (self._room[column, nodes] + freed_by_larger[column]) // need[column])
+        gain = fits * need[scarce] - freed_by_larger[scarce]
         order = np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]
         nodes, fits = nodes[order], fits[order]
         enough = int(np.searchsorted(np.cumsum(fits), self._left[kind])) + 1
-        many = min(len(nodes) // 2 + 1, enough)  # the other half takes the larger pods back
-        nodes, fits = nodes[:many], fits[:many].copy()
+        nodes_to_clear = min(len(nodes) // 2 + 1, enough)  # the other half takes the larger pods back
+        nodes, fits = nodes[:nodes_to_clear], fits[:nodes_to_clear].copy()
         if len(nodes) and fits.sum() > self._left[kind]:
             fits[-1] -= fits.sum() - self._left[kind]
         if len(nodes):
-            left = self._left_by.setdefault(larger, np.zeros(len(self._nodes), dtype=bool))
-            left[nodes] = True
+            gave_way = self._left_by.setdefault(larger, np.zeros(len(self._nodes), dtype=bool))
+            gave_way[nodes] = True
             self._depart(larger, nodes, np.ones(len(nodes), dtype=np.int64))
             self._arrive(kind, nodes, fits)
 
@@ -518,7 +539,9 @@ class _Filling:
             if self._left[kind]:
                 prices[kind] = min(_HIGHEST_PRICE, 4 * max(MOVE, int(self._prices_before[kind])))
             elif kind in self._last_set:
-                prices[kind] = MOVE + sum(min(int(prices[one]), 20 * MOVE) for one in self._last_set[kind])
+                prices[kind] = MOVE + sum(
+                    min(int(prices[ejected_kind]), 20 * MOVE) for ejected_kind in self._last_set[kind]
+                )
             elif not self._has(kind, self._packing.need[kind]).any():
                 prices[kind] = max(2 * MOVE, int(self._prices_before[kind]))
         return prices
@@ -529,10 +552,10 @@ class _Filling:
         It is 0 where the smallest kind does not fit into it.
         """
         stuck = np.zeros(self._packing.nodes, dtype=np.int64)
-        asked = self._packing.need[:, self._packing.binding]
+        binding_need = self._packing.need[:, self._packing.binding]
         rest = self._room[self._packing.binding]
-        if (asked > 0).any():
-            stuck[self._nodes] = np.where(rest >= asked[asked > 0].min(), rest, 0)
+        if (binding_need > 0).any():
+            stuck[self._nodes] = np.where(rest >= binding_need[binding_need > 0].min(), rest, 0)
         return stuck
 
 
@@ -545,8 +568,8 @@ def _entries(kind: int, nodes: Ints, counts: Ints) -> Ints:
 def smallest(values: npt.NDArray[np.generic], count: int) -> Ints:
     """Return where the `count` smallest values are, the smallest first and of equal ones the first; may be more."""
     if count < len(values) // 4:
-        few = np.flatnonzero(values <= np.partition(values, count)[count])
-        return few[np.argsort(values[few], kind="stable")]
+        candidates = np.flatnonzero(values <= np.partition(values, count)[count])
+        return candidates[np.argsort(values[candidates], kind="stable")]
     return np.argsort(values, kind="stable")
 
 
@@ -557,10 +580,14 @@ def _gathered(several: list[Ints]) -> Ints:
 def _net(came: Ints, went: Ints, nodes: int) -> tuple[Ints, Ints]:
     """Return net arrivals and ejections per kind and node."""
     cells = np.concatenate([came[:, 0] * nodes + came[:, 1], went[:, 0] * nodes + went[:, 1]])
-    found, inverse = np.unique(cells, return_inverse=True)
-    change = np.zeros(len(found), dtype=np.int64)
+    changed_cells, inverse = np.unique(cells, return_inverse=True)
+    change = np.zeros(len(changed_cells), dtype=np.int64)
     np.add.at(change, inverse, np.concatenate([came[:, 2], -went[:, 2]]))
-    rows = np.stack([found // nodes, found % nodes, change], axis=1) if nodes else np.empty((0, 3), dtype=np.int64)
-    gone = rows[rows[:, 2] < 0]
-    gone[:, 2] *= -1
-    return rows[rows[:, 2] > 0], gone
+    rows = (
+        np.stack([changed_cells // nodes, changed_cells % nodes, change], axis=1)
+        if nodes
+        else np.empty((0, 3), dtype=np.int64)
+    )
+    net_departures = rows[rows[:, 2] < 0]
+    net_departures[:, 2] *= -1
+    return rows[rows[:, 2] > 0], net_departures

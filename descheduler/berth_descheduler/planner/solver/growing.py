@@ -70,12 +70,15 @@ class DependentPods:
 
     def place_together(self, pods: Sequence[PodIndex]) -> bool:
         """Place some pods, all or none; return whether they were placed."""
-        mark, placed, room = self._state.mark(), len(self._placements), self.room.copy()
-        for pod in sorted(pods, key=lambda one: (-int(self._packing.size[self._packing.pod_kind[one]]), one)):
+        mark, placed_before, room = self._state.mark(), len(self._placements), self.room.copy()
+        for pod in sorted(
+            pods,
+            key=lambda pod_to_place: (-int(self._packing.size[self._packing.pod_kind[pod_to_place]]), pod_to_place),
+        ):
             target = self._find_target(pod)
             if target is None:
                 self._state.undo_to(mark)
-                del self._placements[placed:]
+                del self._placements[placed_before:]
                 self.room = room
                 return False
             self._state.move(pod, target)
@@ -99,8 +102,8 @@ class DependentPods:
         nodes = np.flatnonzero(mask)
         free = self._packing.weight @ self.room[:, nodes]
         order = np.lexsort((free, self._packing.rank[nodes]))[:_MOST_TRIED]
-        tried = (NodeIndex(int(node)) for node in nodes[order])
-        return next((node for node in tried if self._state.refusal(pod, node) is None), None)
+        tried_nodes = (NodeIndex(int(node)) for node in nodes[order])
+        return next((node for node in tried_nodes if self._state.refusal(pod, node) is None), None)
 
 
 # --- growing ---------------------------------------------------------------------------------------------------------
@@ -178,15 +181,15 @@ class Growing:
             return
         self.room[:, node] -= by * self._need[kind]
         self._loads[node] += by * self._size[kind]
-        here, before = self.on[node].get(kind, 0), self._before[node].get(kind, 0)
-        now = here + by
-        if now:
-            self.on[node][kind] = now
+        count_before, count_at_start = self.on[node].get(kind, 0), self._before[node].get(kind, 0)
+        count_now = count_before + by
+        if count_now:
+            self.on[node][kind] = count_now
         else:
             del self.on[node][kind]
-        self.moves += max(0, before - now) - max(0, before - here)
-        if now > before:
-            self._extra[kind][node] = now - before
+        self.moves += max(0, count_at_start - count_now) - max(0, count_at_start - count_before)
+        if count_now > count_at_start:
+            self._extra[kind][node] = count_now - count_at_start
         else:
             self._extra[kind].pop(node, None)
 
@@ -237,7 +240,7 @@ class Growing:
 
     def place_pool(self, aside: int) -> None:
         """Place what has no place, the largest first, as far as there is room."""
-        for kind in sorted(self.pool, key=lambda one: (-self._size[one], one)):
+        for kind in sorted(self.pool, key=lambda pooled_kind: (-self._size[pooled_kind], pooled_kind)):
             if is_over(self._deadline):
                 return
             while self.pool.get(kind) and self._place(kind, NOWHERE, aside):
@@ -263,7 +266,7 @@ class Growing:
         """Move all pods of a node elsewhere; return whether that was possible. If not, all is as before."""
         mark = self.mark()
         self.open[node] = False
-        for kind in sorted(self.on[node], key=lambda one: (-self._size[one], one)):
+        for kind in sorted(self.on[node], key=lambda kind_on_node: (-self._size[kind_on_node], kind_on_node)):
             for _ in range(self.on[node][kind]):
                 if not self._place(kind, node, aside):
                     self.undo_to(mark)
@@ -293,30 +296,30 @@ class Growing:
 
     def _place_by_stepping_aside(self, kind: int, source: int, aside: int) -> bool:
         nodes = (self.open & self._packing.allowed(kind)).nonzero()[0]
-        asked = np.array(self._packing.asked[kind], dtype=np.int64)
-        lack = np.maximum(self._need[kind, asked, None] - self.room[np.ix_(asked, nodes)], 0)
-        order = np.argsort(self._packing.weight[asked] @ lack, kind="stable")[:_CLOSEST]
-        for node, lacking in zip(nodes[order].tolist(), lack[:, order].T, strict=True):
-            if self._swap_in(kind, source, node, lacking, asked, aside):
+        asked_columns = np.array(self._packing.asked[kind], dtype=np.int64)
+        lack = np.maximum(self._need[kind, asked_columns, None] - self.room[np.ix_(asked_columns, nodes)], 0)
+        order = np.argsort(self._packing.weight[asked_columns] @ lack, kind="stable")[:_CLOSEST]
+        for node, lacking_amounts in zip(nodes[order].tolist(), lack[:, order].T, strict=True):
+            if self._swap_in(kind, source, node, lacking_amounts, asked_columns, aside):
                 return True
         return False
 
     def _swap_in(self, kind: int, source: int, node: int, lacking: Ints, asked: Ints, aside: int) -> bool:
-        smaller = [one for one in self.on[node] if self._size[one] < self._size[kind]]
+        smaller = [kind_on_node for kind_on_node in self.on[node] if self._size[kind_on_node] < self._size[kind]]
         if not smaller:
             return False
-        there = np.array(smaller, dtype=np.int64)
-        fit = there[(self._need[np.ix_(there, asked)] >= lacking).all(axis=1)].tolist()
-        enough = sorted((self._size[one], one) for one in fit)
-        for _, one in enough[:_ASIDE]:
+        smaller_kinds = np.array(smaller, dtype=np.int64)
+        fitting_kinds = smaller_kinds[(self._need[np.ix_(smaller_kinds, asked)] >= lacking).all(axis=1)].tolist()
+        by_size = sorted((self._size[fitting_kind], fitting_kind) for fitting_kind in fitting_kinds)
+        for _, smaller_kind in by_size[:_ASIDE]:
             mark = self.mark()
-            self.move(one, node, NOWHERE)
+            self.move(smaller_kind, node, NOWHERE)
             self.move(kind, source, node)
-            target = self._fullest(one, but=node)
+            target = self._fullest(smaller_kind, but=node)
             if target is not None:
-                self.move(one, NOWHERE, target)
+                self.move(smaller_kind, NOWHERE, target)
                 return True
-            if aside > 1 and self._place_by_stepping_aside(one, NOWHERE, aside - 1):
+            if aside > 1 and self._place_by_stepping_aside(smaller_kind, NOWHERE, aside - 1):
                 return True
             self.undo_to(mark)
         return False
@@ -328,7 +331,7 @@ class Growing:
         mark = self.mark()
         self.open[node] = False
         for _ in range(_EXCHANGES):
-            for kind in sorted(self.on[node], key=lambda one: (-self._size[one], one)):
+            for kind in sorted(self.on[node], key=lambda kind_on_node: (-self._size[kind_on_node], kind_on_node)):
                 while self.on[node].get(kind) and self._place(kind, node, aside=0):
                     pass
             if not self.on[node] or not self._exchange(node):
@@ -344,29 +347,31 @@ class Growing:
         places = self.open.nonzero()[0].tolist()
         cells = np.array([(kind, place) for place in places for kind in self.on[place]], dtype=np.int64).reshape(-1, 2)
         need, size = self._need[cells[:, 0]].T, self._packing.size[cells[:, 0]]
-        room, here = self.room[:, cells[:, 1]] + need, self.room[:, node]
+        room, room_on_node = self.room[:, cells[:, 1]] + need, self.room[:, node]
         best: tuple[int, int, int] | None = None
         for kind in self.on[node]:
             gain = self._size[kind] - size
-            may = (gain > 0) & self._packing.allowed(kind)[cells[:, 1]]
+            may_exchange = (gain > 0) & self._packing.allowed(kind)[cells[:, 1]]
             for column in range(len(need)):
-                asked = int(self._need[kind, column])
-                if asked:
-                    may &= room[column] >= asked
-                may &= need[column] <= here[column] + asked
-            found = may.nonzero()[0]
-            if len(found):
-                one = int(found[gain[found].argmax()])
-                allowed = self._packing.allowed(int(cells[one, 0]))[node] or cells[one, 0] in self._before[node]
-                if allowed and (best is None or int(gain[one]) > best[0]):
-                    best = int(gain[one]), kind, one
+                amount = int(self._need[kind, column])
+                if amount:
+                    may_exchange &= room[column] >= amount
+                may_exchange &= need[column] <= room_on_node[column] + amount
+            exchangeable = may_exchange.nonzero()[0]
+            if len(exchangeable):
+                best_cell = int(exchangeable[gain[exchangeable].argmax()])
+                is_allowed = (
+                    self._packing.allowed(int(cells[best_cell, 0]))[node] or cells[best_cell, 0] in self._before[node]
+                )
+                if is_allowed and (best is None or int(gain[best_cell]) > best[0]):
+                    best = int(gain[best_cell]), kind, best_cell
         if best is None:
             return False
-        _, kind, one = best
-        other, place = int(cells[one, 0]), int(cells[one, 1])
-        self.move(other, place, NOWHERE)
+        _, kind, best_cell = best
+        smaller_kind, place = int(cells[best_cell, 0]), int(cells[best_cell, 1])
+        self.move(smaller_kind, place, NOWHERE)
         self.move(kind, node, place)
-        self.move(other, NOWHERE, node)
+        self.move(smaller_kind, NOWHERE, node)
         return True
 
 
@@ -408,13 +413,13 @@ class GrownSet:
         if not self._repair(deadline) or (budget is not None and self.moves > budget):
             return
         chance = Random(0)  # noqa: S311 - no secret
-        left = 1 + min(_SHAKEN, _MOST_WORK // (self.growing.kinds * len(self.emptied)))
+        tries_left = 1 + min(_SHAKEN, _MOST_WORK // (self.growing.kinds * len(self.emptied)))
         best = self._position()
-        while self.worth < most_worth and left and not is_over(deadline):
+        while self.worth < most_worth and tries_left and not is_over(deadline):
             if not self._add(budget):
-                left -= 1
+                tries_left -= 1
                 self._shake(budget, chance)
-            best = max(best, self._position(), key=lambda one: one[:2])
+            best = max(best, self._position(), key=lambda position: position[:2])
         if best[:2] > self._position()[:2]:
             self._go_back_to(*best[2:])
 
@@ -433,7 +438,7 @@ class GrownSet:
         return self._worth(self.emptied)
 
     def _worth(self, emptied: Mask) -> int:
-        return sum(self.candidates[one] for one in np.flatnonzero(emptied).tolist())
+        return sum(self.candidates[node] for node in np.flatnonzero(emptied).tolist())
 
     def _share(self, node: int) -> float:
         """Return what a node is worth, beside the one that is worth most."""
@@ -444,13 +449,20 @@ class GrownSet:
         growing = self.growing
         growing.place_pool(aside=1)
         while growing.pool and not is_over(deadline):
-            out = sorted(
-                (one for one in np.flatnonzero(self.emptied).tolist() if one not in self.tied_of),
-                key=lambda one: (-growing.worth_keeping(one) / self._share(one), one),
+            leaving_nodes = sorted(
+                (
+                    drained_node
+                    for drained_node in np.flatnonzero(self.emptied).tolist()
+                    if drained_node not in self.tied_of
+                ),
+                key=lambda drained_node: (
+                    -growing.worth_keeping(drained_node) / self._share(drained_node),
+                    drained_node,
+                ),
             )[: max(1, growing.nodes_for_pool() * 3 // 4)]
-            if not out:
+            if not leaving_nodes:
                 return False
-            for node in out:
+            for node in leaving_nodes:
                 growing.bring_back(node)
                 self.emptied[node] = False
             growing.place_pool(aside=0)
@@ -460,8 +472,8 @@ class GrownSet:
 
     def _add(self, budget: int | None) -> bool:
         """Empty one node more; return whether that was possible."""
-        kept = [one for one in self.candidates if not self.emptied[one]]
-        order = sorted(kept, key=lambda one: (self.growing.load(one) / self._share(one), one))
+        kept = [candidate for candidate in self.candidates if not self.emptied[candidate]]
+        order = sorted(kept, key=lambda candidate: (self.growing.load(candidate) / self._share(candidate), candidate))
         for node in order[:_FAILURES]:
             if self._empty(node, budget, squeezing=False):
                 return True
@@ -473,22 +485,24 @@ class GrownSet:
         Nodes with tied pods stay as they are.
         """
         growing = self.growing
-        free = [one for one in self.candidates if one not in self.tied_of]
-        emptied = [one for one in free if self.emptied[one]]
-        back = chance.sample(emptied, min(len(emptied), chance.randint(1, _SHAKEN_AT_ONCE)))
-        mark, before = growing.mark(), self.emptied.copy()
-        for node in back:
+        untied = [candidate for candidate in self.candidates if candidate not in self.tied_of]
+        emptied = [candidate for candidate in untied if self.emptied[candidate]]
+        nodes_back = chance.sample(emptied, min(len(emptied), chance.randint(1, _SHAKEN_AT_ONCE)))
+        mark, emptied_before = growing.mark(), self.emptied.copy()
+        for node in nodes_back:
             growing.bring_back(node)
             self.emptied[node] = False
-        kept = [one for one in free if not self.emptied[one]]
-        load = {one: growing.load(one) * chance.uniform(0.5, 1.5) / self._share(one) for one in kept}
+        kept = [candidate for candidate in untied if not self.emptied[candidate]]
+        load = {
+            candidate: growing.load(candidate) * chance.uniform(0.5, 1.5) / self._share(candidate) for candidate in kept
+        }
         failed = 0
-        for node in sorted(kept, key=lambda one: (load[one], one)):
+        for node in sorted(kept, key=lambda candidate: (load[candidate], candidate)):
             failed += not self._empty(node, budget, squeezing=False)
             if failed == _FAILURES:
                 break
-        if self.worth < self._worth(before):
-            self._go_back_to(mark, before)
+        if self.worth < self._worth(emptied_before):
+            self._go_back_to(mark, emptied_before)
 
     def _go_back_to(self, mark: int, emptied: Mask) -> None:
         self.growing.undo_to(mark)
@@ -498,7 +512,7 @@ class GrownSet:
 
     def _empty(self, node: int, budget: int | None, *, squeezing: bool) -> bool:
         growing, mark = self.growing, self.growing.mark()
-        if any(placed.target == node for placed in self.dependent.placements):
+        if any(placement.target == node for placement in self.dependent.placements):
             return False
         if not (growing.squeeze(node) if squeezing else growing.empty(node, aside=1)):
             return False
@@ -516,19 +530,19 @@ class GrownSet:
             return True
         self.dependent.room = self.growing.room
         self.dependent.close(node)
-        placed = self.dependent.place_together(tied)
+        is_placed = self.dependent.place_together(tied)
         self.growing.room = self.dependent.room
-        return placed
+        return is_placed
 
 
 def _count_on(packing: PackingModel, may_leave: Mask) -> list[Mapping[int, int]]:
     """Return per node how many pods of each untied kind may leave it."""
     pods = np.flatnonzero((packing.pod_kind >= 0) & may_leave[packing.pod_node])
     pods = pods[~packing.dependent[packing.pod_kind[pods]]]
-    found: list[dict[int, int]] = [{} for _ in range(packing.nodes)]
+    counts_on: list[dict[int, int]] = [{} for _ in range(packing.nodes)]
     for node, kind in zip(packing.pod_node[pods].tolist(), packing.pod_kind[pods].tolist(), strict=True):
-        found[node][kind] = found[node].get(kind, 0) + 1
-    return list(found)
+        counts_on[node][kind] = counts_on[node].get(kind, 0) + 1
+    return list(counts_on)
 
 
 def _rows(entries: list[tuple[int, int, int]]) -> Ints:

@@ -59,11 +59,11 @@ class LinearProgram:
 
         The default cost is 0.
         """
-        first = len(self._cost)
+        first_column = len(self._cost)
         self._cost += [0.0] * len(upper) if costs is None else costs.astype(float).tolist()
         self._upper += upper.astype(float).tolist()
         self._whole += [whole] * len(upper)
-        return np.arange(first, first + len(upper))
+        return np.arange(first_column, first_column + len(upper))
 
     def add_row(
         self,
@@ -88,14 +88,14 @@ class LinearProgram:
         import highspy  # noqa: PLC0415 - an extra, imported where it is used
 
         model = self._model(highspy)
-        found = SolverResult(SolverStatus.UNDECIDED, 0, None, out_of_time=True)
+        result = SolverResult(SolverStatus.UNDECIDED, 0, None, out_of_time=True)
         for seed, tree_nodes in _ATTEMPTS:
             if is_over(deadline):
-                return replace(found, out_of_time=True)
-            found = _run_solver(highspy, model, (seed, tree_nodes, enough), deadline)
-            if found.status is not SolverStatus.UNDECIDED or found.out_of_time:
+                return replace(result, out_of_time=True)
+            result = _run_solver(highspy, model, (seed, tree_nodes, enough), deadline)
+            if result.status is not SolverStatus.UNDECIDED or result.out_of_time:
                 break
-        return found
+        return result
 
     def _model(self, highspy: Any) -> Any:  # noqa: ANN401 - the solver has no types
         model = highspy.HighsLp()
@@ -108,7 +108,7 @@ class LinearProgram:
         model.a_matrix_.index_ = np.concatenate([columns for columns, _ in self._rows])
         model.a_matrix_.value_ = np.concatenate([values for _, values in self._rows])
         kind = highspy.HighsVarType
-        model.integrality_ = [kind.kInteger if whole else kind.kContinuous for whole in self._whole]
+        model.integrality_ = [kind.kInteger if is_whole else kind.kContinuous for is_whole in self._whole]
         return model
 
 
@@ -122,7 +122,7 @@ def _run_solver(
 
     `limits` are the seed, the most nodes of the search tree, and `enough` of `LinearProgram.solve`.
     """
-    seed, tree_nodes, enough = limits
+    seed, tree_nodes, enough_moves = limits
     options: dict[str, bool | int | float] = {
         "output_flag": False,
         "threads": 1,
@@ -130,11 +130,11 @@ def _run_solver(
         "mip_rel_gap": 0.0,
         "mip_max_nodes": tree_nodes,
     }
-    if enough is not None:
-        options["objective_bound"] = enough + 0.5
-    left = deadline.remaining_seconds()
-    if left is not None:
-        options["time_limit"] = max(0.01, left)
+    if enough_moves is not None:
+        options["objective_bound"] = enough_moves + 0.5
+    seconds_left = deadline.remaining_seconds()
+    if seconds_left is not None:
+        options["time_limit"] = max(0.01, seconds_left)
     solver = highspy.Highs()
     for name, value in options.items():
         solver.setOptionValue(name, value)

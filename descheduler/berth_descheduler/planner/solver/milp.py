@@ -33,33 +33,33 @@ def list_patterns(need: Ints, limits: Ints, most: Ints, at_most: int) -> tuple[I
 
     need: (kinds, resources), limits: (resources, places), most: (places, kinds) of each kind at each place.
     """
-    found: list[Ints] = []
-    known: dict[bytes, Ints] = {}
-    left = at_most
+    patterns_of_places: list[Ints] = []
+    patterns_by_key: dict[bytes, Ints] = {}
+    patterns_left = at_most
     for place in range(limits.shape[1]):
         limit, bound = limits[:, place], most[place]
         key = limit.tobytes() + bound.tobytes()
-        if key not in known:
-            listed = _list(need.tolist(), limit.tolist(), bound.tolist(), left)
-            if listed is None:
+        if key not in patterns_by_key:
+            fillings = _list(need.tolist(), limit.tolist(), bound.tolist(), patterns_left)
+            if fillings is None:
                 return None
-            known[key] = np.array(listed, dtype=np.int64).reshape(-1, len(need))
-        left -= len(known[key])
-        if left < 0:
+            patterns_by_key[key] = np.array(fillings, dtype=np.int64).reshape(-1, len(need))
+        patterns_left -= len(patterns_by_key[key])
+        if patterns_left < 0:
             return None
-        found.append(known[key])
-    return tuple(found)
+        patterns_of_places.append(patterns_by_key[key])
+    return tuple(patterns_of_places)
 
 
 def _list(
     need: Sequence[Sequence[int]], limit: Sequence[int], most: Sequence[int], at_most: int
 ) -> list[tuple[int, ...]] | None:
-    found: list[tuple[int, ...]] = []
+    fillings: list[tuple[int, ...]] = []
     for pattern in _fillings(need, tuple(limit), most, 0):
-        found.append(pattern)
-        if len(found) > at_most:
+        fillings.append(pattern)
+        if len(fillings) > at_most:
             return None
-    return found
+    return fillings
 
 
 def _fillings(
@@ -71,11 +71,11 @@ def _fillings(
         return
     row = need[kind]
     for count in range(most[kind] + 1):
-        left = tuple(have - count * asked for have, asked in zip(room, row, strict=True))
-        if any(asked and rest < 0 for asked, rest in zip(row, left, strict=True)):
+        room_left = tuple(room_amount - count * need_amount for room_amount, need_amount in zip(room, row, strict=True))
+        if any(need_amount and left_amount < 0 for need_amount, left_amount in zip(row, room_left, strict=True)):
             return
-        for rest_of_it in _fillings(need, left, most, kind + 1):
-            yield (count, *rest_of_it)
+        for further_counts in _fillings(need, room_left, most, kind + 1):
+            yield (count, *further_counts)
 
 
 MOST_COLUMNS: Final = 10_000
@@ -136,10 +136,10 @@ class PlacementModel:
         """Prepare; pods may arrive on `places` and leave those that `may_leave` marks."""
         self._packing = packing
         self._aims = tuple(aims)
-        known = (places & packing.takes) | may_leave
+        is_place = (places & packing.takes) | may_leave
         for aim in self._aims:
-            known[aim.nodes] = True
-        self._places = np.flatnonzero(known)  # a node that takes no pods may give some, or be empty
+            is_place[aim.nodes] = True
+        self._places = np.flatnonzero(is_place)  # a node that takes no pods may give some, or be empty
         pods = np.flatnonzero((packing.pod_kind >= 0) & may_leave[packing.pod_node])
         cells = packing.pod_node[pods] * packing.kinds + packing.pod_kind[pods]
         self._cells, self._pods_in_cell = np.unique(cells, return_counts=True)  # (node and kind with pods,)
@@ -153,9 +153,9 @@ class PlacementModel:
     @property
     def is_small_enough(self) -> bool:
         """Return whether the solver is likely to finish soon."""
-        most = MOST_COLUMNS if self.kinds <= FEW_KINDS else MOST_COLUMNS_OF_MANY_KINDS
-        sure = len(self._cells) + sum(len(aim.nodes) for aim in self._aims)
-        return sure <= most and sure + int((self._most > 0).sum()) <= most
+        most_columns = MOST_COLUMNS if self.kinds <= FEW_KINDS else MOST_COLUMNS_OF_MANY_KINDS
+        sure_columns = len(self._cells) + sum(len(aim.nodes) for aim in self._aims)
+        return sure_columns <= most_columns and sure_columns + int((self._most > 0).sum()) <= most_columns
 
     @cached_property
     def _counts(self) -> Ints:
@@ -181,21 +181,21 @@ class PlacementModel:
             return self._solve_by_patterns(wanted, budget, deadline)
         program = LinearProgram()
         stay = program.add_columns(self._most[self._most > 0], whole=True)
-        moved = program.add_columns(
+        moved_columns = program.add_columns(
             self._counts[self._counts > 0], costs=np.ones(int((self._counts > 0).sum()), dtype=np.int64)
         )
         stay_at = _positions(self._most > 0, stay)
-        moved_at = _positions(self._counts > 0, moved)
+        moved_at = _positions(self._counts > 0, moved_columns)
         aimed = [program.add_columns(self._most_of(aim), whole=True) for aim in self._aims]
         self._add_moves(program, stay_at, moved_at)
         self._add_room(program, stay_at, aimed)
         self._add_freed(program, stay_at, moved_at, aimed)
-        for aim, columns, (least, most) in zip(self._aims, aimed, wanted.each, strict=True):
+        for aim, columns, (at_least, at_most) in zip(self._aims, aimed, wanted.each, strict=True):
             scale = float(aim.weights.max(initial=1))
-            upper = np.inf if most is None else most / scale
-            program.add_row(columns, aim.weights / scale, lower=least / scale, upper=upper)
-        every = np.concatenate(aimed)
-        program.add_row(every, np.ones(len(every)), lower=wanted.together)
+            upper = np.inf if at_most is None else at_most / scale
+            program.add_row(columns, aim.weights / scale, lower=at_least / scale, upper=upper)
+        aimed_columns = np.concatenate(aimed)
+        program.add_row(aimed_columns, np.ones(len(aimed_columns)), lower=wanted.together)
         return self._read(program.solve(deadline, budget), stay_at, aimed, budget)
 
     # --- rows -------------------------------------------------------------------------------------------------------
@@ -222,14 +222,14 @@ class PlacementModel:
         needs = [need, *(aim.needs[None, :] for aim in self._aims if aim.needs is not None)]
         redundant = _redundant_rows(np.concatenate(needs), self._limit)
         for place, node in enumerate(self._places):
-            used = np.flatnonzero(stay_at[place] >= 0)
+            used_kinds = np.flatnonzero(stay_at[place] >= 0)
             for column in np.flatnonzero(~redundant[:, place]):
                 limit = float(self._limit[column, place])
-                index, value = [stay_at[place, used]], [need[used, column].astype(float)]
+                index, value = [stay_at[place, used_kinds]], [need[used_kinds, column].astype(float)]
                 for aim, columns in zip(self._aims, aimed, strict=True):
-                    at = columns[aim.nodes == node]
-                    index.append(at)
-                    value.append(np.full(len(at), limit if aim.needs is None else float(aim.needs[column])))
+                    freed_column = columns[aim.nodes == node]
+                    index.append(freed_column)
+                    value.append(np.full(len(freed_column), limit if aim.needs is None else float(aim.needs[column])))
                 scale = _row_scale(limit)
                 program.add_row(np.concatenate(index), np.concatenate(value) / scale, upper=limit / scale)
 
@@ -240,14 +240,16 @@ class PlacementModel:
         """
         place_of = {int(node): place for place, node in enumerate(self._places)}
         for aim, columns in zip(self._aims, aimed, strict=True):
-            for node, freed in zip(aim.nodes, columns, strict=True) if aim.needs is None else ():
+            for node, freed_column in zip(aim.nodes, columns, strict=True) if aim.needs is None else ():
                 place = place_of[int(node)]
                 for kind in np.flatnonzero(stay_at[place] >= 0):
-                    most = float(self._most[place, kind])
-                    program.add_row(np.array([stay_at[place, kind], freed]), np.array([1.0, most]), upper=most)
+                    most_pods = float(self._most[place, kind])
+                    program.add_row(
+                        np.array([stay_at[place, kind], freed_column]), np.array([1.0, most_pods]), upper=most_pods
+                    )
                 for kind in np.flatnonzero(moved_at[place] >= 0):
                     count = float(self._counts[place, kind])
-                    program.add_row(np.array([moved_at[place, kind], freed]), np.array([1.0, -count]), lower=0)
+                    program.add_row(np.array([moved_at[place, kind], freed_column]), np.array([1.0, -count]), lower=0)
 
     # --- by patterns ------------------------------------------------------------------------------------------------
 
@@ -257,35 +259,39 @@ class PlacementModel:
 
         A filling counts the kinds, then the new pods.
         """
-        coming = [aim for aim in self._aims if aim.needs is not None]
+        coming_aims = [aim for aim in self._aims if aim.needs is not None]
         need = np.concatenate(
-            [self._packing.need[self._kinds], *(aim.needs[None, :] for aim in coming if aim.needs is not None)]
+            [self._packing.need[self._kinds], *(aim.needs[None, :] for aim in coming_aims if aim.needs is not None)]
         )
-        most = np.zeros((len(self._places), len(need)), dtype=np.int64)
-        most[:, : len(self._kinds)] = self._most
+        most_pods = np.zeros((len(self._places), len(need)), dtype=np.int64)
+        most_pods[:, : len(self._kinds)] = self._most
         place_of = {int(node): place for place, node in enumerate(self._places)}
-        for position, aim in enumerate(coming, len(self._kinds)):
-            most[[place_of[int(node)] for node in aim.nodes], position] = self._most_of(aim)
-        return list_patterns(need, self._limit, most, _MOST_PATTERNS)
+        for position, aim in enumerate(coming_aims, len(self._kinds)):
+            most_pods[[place_of[int(node)] for node in aim.nodes], position] = self._most_of(aim)
+        return list_patterns(need, self._limit, most_pods, _MOST_PATTERNS)
 
     def _solve_by_patterns(self, wanted: Wanted, budget: int | None, deadline: Deadline) -> Solution:
         patterns = self._patterns or ()
         program = LinearProgram()
         columns = [
-            program.add_columns(np.ones(len(listed), dtype=np.int64), costs=self._moves_to(place, listed), whole=True)
-            for place, listed in enumerate(patterns)
+            program.add_columns(
+                np.ones(len(place_patterns), dtype=np.int64), costs=self._moves_to(place, place_patterns), whole=True
+            )
+            for place, place_patterns in enumerate(patterns)
         ]
-        for found in columns:
-            program.add_row(found, np.ones(len(found)), lower=1, upper=1)
-        every = np.concatenate(columns)
+        for place_columns in columns:
+            program.add_row(place_columns, np.ones(len(place_columns)), lower=1, upper=1)
+        all_columns = np.concatenate(columns)
         counts = np.concatenate(patterns)
         for kind in range(len(self._kinds)):
             total = int(self._counts[:, kind].sum())
-            program.add_row(every, counts[:, kind].astype(float), lower=total, upper=total)
+            program.add_row(all_columns, counts[:, kind].astype(float), lower=total, upper=total)
         brought = self._brought(patterns)
-        for amounts, (least, most) in zip(brought, wanted.each, strict=True):
-            program.add_row(every, amounts.astype(float), lower=least, upper=np.inf if most is None else most)
-        program.add_row(every, np.sum(brought, axis=0).astype(float), lower=wanted.together)
+        for amounts, (at_least, at_most) in zip(brought, wanted.each, strict=True):
+            program.add_row(
+                all_columns, amounts.astype(float), lower=at_least, upper=np.inf if at_most is None else at_most
+            )
+        program.add_row(all_columns, np.sum(brought, axis=0).astype(float), lower=wanted.together)
         return self._read_patterns(program.solve(deadline, budget), columns, brought, budget)
 
     def _moves_to(self, place: int, patterns: Ints) -> Ints:
@@ -301,11 +307,14 @@ class PlacementModel:
             if aim.needs is None:
                 worth = np.zeros(self._packing.nodes, dtype=np.int64)
                 worth[aim.nodes] = aim.weights
-                each = [~listed.any(axis=1) * worth[self._places[place]] for place, listed in enumerate(patterns)]
+                brought_by_place = [
+                    ~place_patterns.any(axis=1) * worth[self._places[place]]
+                    for place, place_patterns in enumerate(patterns)
+                ]
             else:
-                each = [listed[:, position] for listed in patterns]
+                brought_by_place = [place_patterns[:, position] for place_patterns in patterns]
                 position += 1
-            brought.append(np.concatenate(each).astype(np.int64))
+            brought.append(np.concatenate(brought_by_place).astype(np.int64))
         return brought
 
     def _read_patterns(
@@ -315,11 +324,21 @@ class PlacementModel:
             return self._without_values(found, budget)
         values = np.rint(found.values).astype(np.int64)
         patterns = self._patterns or ()
-        chosen = [int(values[numbers].argmax()) for numbers in columns]
-        stays = np.stack([listed[one, : len(self._kinds)] for listed, one in zip(patterns, chosen, strict=True)])
-        cells = np.array([numbers[one] for numbers, one in zip(columns, chosen, strict=True)])
-        each = tuple(_cells(self._places, amounts[cells]) for amounts in brought)
-        return self._solution(found, stays, each)
+        chosen_patterns = [int(values[place_columns].argmax()) for place_columns in columns]
+        stays = np.stack(
+            [
+                place_patterns[chosen_pattern, : len(self._kinds)]
+                for place_patterns, chosen_pattern in zip(patterns, chosen_patterns, strict=True)
+            ]
+        )
+        cells = np.array(
+            [
+                place_columns[chosen_pattern]
+                for place_columns, chosen_pattern in zip(columns, chosen_patterns, strict=True)
+            ]
+        )
+        aimed_cells = tuple(_cells(self._places, amounts[cells]) for amounts in brought)
+        return self._solution(found, stays, aimed_cells)
 
     @staticmethod
     def _without_values(found: SolverResult, budget: int | None) -> Solution:
@@ -338,25 +357,25 @@ class PlacementModel:
     @cached_property
     def _most(self) -> Ints:
         """Return the most pods of each kind per place; (places, kinds)."""
-        most = np.zeros(self._counts.shape, dtype=np.int64)
+        most_pods = np.zeros(self._counts.shape, dtype=np.int64)
         for position, kind in enumerate(self._kinds):
             need = self._packing.need[kind]
             fits = np.full(len(self._places), int(self._counts[:, position].sum()))
             for column in np.flatnonzero(need):
                 fits = np.minimum(fits, np.maximum(self._limit[column], 0) // need[column])
-            allowed = self._packing.allowed(int(kind))[self._places]
-            most[:, position] = np.maximum(np.where(allowed, fits, 0), self._counts[:, position])
-        return most
+            is_allowed = self._packing.allowed(int(kind))[self._places]
+            most_pods[:, position] = np.maximum(np.where(is_allowed, fits, 0), self._counts[:, position])
+        return most_pods
 
     def _most_of(self, aim: Aim) -> Ints:
         if aim.needs is None:
             return np.ones(len(aim.nodes), dtype=np.int64)
         place_of = {int(node): place for place, node in enumerate(self._places)}
         limits = self._limit[:, [place_of[int(node)] for node in aim.nodes]]
-        asked = np.flatnonzero(aim.needs)
-        fits = np.maximum(limits[asked], 0) // aim.needs[asked, None]
-        most: Ints = fits.min(axis=0) if len(asked) else np.zeros(len(aim.nodes), dtype=np.int64)
-        return most
+        asked_columns = np.flatnonzero(aim.needs)
+        fits = np.maximum(limits[asked_columns], 0) // aim.needs[asked_columns, None]
+        fitting_pods: Ints = fits.min(axis=0) if len(asked_columns) else np.zeros(len(aim.nodes), dtype=np.int64)
+        return fitting_pods
 
     def _read(self, found: SolverResult, stay_at: Ints, aimed: Sequence[Ints], budget: int | None) -> Solution:
         if found.values is None or (budget is not None and found.bound > budget):
@@ -365,8 +384,8 @@ class PlacementModel:
         stays = np.where(stay_at >= 0, values[stay_at], 0)
         if not self._holds(stays, values, aimed):
             return Solution(SolverStatus.UNDECIDED, found.bound, out_of_time=found.out_of_time)
-        each = tuple(_cells(aim.nodes, values[columns]) for aim, columns in zip(self._aims, aimed, strict=True))
-        return self._solution(found, stays, each)
+        aimed_cells = tuple(_cells(aim.nodes, values[columns]) for aim, columns in zip(self._aims, aimed, strict=True))
+        return self._solution(found, stays, aimed_cells)
 
     def _holds(self, stays: Ints, values: Ints, aimed: Sequence[Ints]) -> bool:
         """Return whether a solution holds in whole numbers.
@@ -374,15 +393,15 @@ class PlacementModel:
         The solver has a tolerance.
         """
         taken = (stays @ self._packing.need[self._kinds]).T  # (resources, places)
-        at = np.zeros((self._limit.shape[0], self._packing.nodes), dtype=np.int64)
+        aimed_amounts = np.zeros((self._limit.shape[0], self._packing.nodes), dtype=np.int64)
         freed = np.zeros(self._packing.nodes, dtype=bool)
         for aim, columns in zip(self._aims, aimed, strict=True):
             if aim.needs is None:
                 freed[aim.nodes[values[columns] > 0]] = True
             else:
-                at[:, aim.nodes] += aim.needs[:, None] * values[columns]
-        whole = bool((taken + at[:, self._places] <= self._limit).all())
-        return whole and not stays[freed[self._places]].any() and bool((stays.sum(0) == self._counts.sum(0)).all())
+                aimed_amounts[:, aim.nodes] += aim.needs[:, None] * values[columns]
+        has_room = bool((taken + aimed_amounts[:, self._places] <= self._limit).all())
+        return has_room and not stays[freed[self._places]].any() and bool((stays.sum(0) == self._counts.sum(0)).all())
 
     def _entries(self, counts: Ints) -> Ints:
         where = np.argwhere(counts > 0)
@@ -414,6 +433,6 @@ def _row_scale(limit: float) -> float:
 
 def _positions(mask: Mask, columns: Ints) -> Ints:
     """Return the columns in the places of a mask, -1 elsewhere."""
-    found = np.full(mask.shape, -1, dtype=np.int64)
-    found[mask] = columns
-    return found
+    positions = np.full(mask.shape, -1, dtype=np.int64)
+    positions[mask] = columns
+    return positions

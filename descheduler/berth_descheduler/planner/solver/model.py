@@ -160,10 +160,10 @@ class _Kinds:
         self.of_class: list[int] = []
         numbers: dict[tuple[tuple[int, ...], int, int], int] = {}
         for pods in problem.cluster.classes:
-            alone = state.is_independent(pods.index)
+            is_independent = state.is_independent(pods.index)
             ties = state.node_fit.profile(pods.index)
-            known = state.node_fit.of_class(pods.index) is None
-            key = problem.cluster.requests[pods.index], ties, -1 if alone and known else pods.index
+            is_known = state.node_fit.of_class(pods.index) is None
+            key = problem.cluster.requests[pods.index], ties, -1 if is_independent and is_known else pods.index
             if key not in numbers:
                 numbers[key] = self._add(problem, pods.index)
             self.of_class.append(numbers[key])
@@ -174,21 +174,21 @@ class _Kinds:
 
         Each tied pod is a kind of its own.
         """
-        found: dict[PodIndex, int] = {}
+        wanted_kinds: dict[PodIndex, int] = {}
         shared: dict[ClassIndex, int] = {}
         waiting = problem.cluster.waiting_node
         for pod in () if waiting is None else problem.cluster.pods_on[waiting]:
-            one = problem.cluster.pods[pod].class_index
-            if one not in shared or self.dependent[shared[one]]:
-                shared[one] = self._add(problem, one)
-            found[pod] = shared[one]
-        return found
+            class_index = problem.cluster.pods[pod].class_index
+            if class_index not in shared or self.dependent[shared[class_index]]:
+                shared[class_index] = self._add(problem, class_index)
+            wanted_kinds[pod] = shared[class_index]
+        return wanted_kinds
 
     def _add(self, problem: Problem, one: ClassIndex) -> int:
         """Add a kind with pods of a class as its example."""
-        known = self._state.node_fit.of_class(one) is None
+        is_known = self._state.node_fit.of_class(one) is None
         self.rows.append(problem.cluster.requests[one])
-        self.profiles.append(self._state.node_fit.profile(one) if known else _NOWHERE)
+        self.profiles.append(self._state.node_fit.profile(one) if is_known else _NOWHERE)
         self.dependent.append(not self._state.is_independent(one))
         self.classes.append(one)
         return len(self.rows) - 1
@@ -207,14 +207,16 @@ def _pods(problem: Problem, kind_of_class: Sequence[int]) -> tuple[Ints, Ints]:
 
     Pods that may not be moved have `NO_KIND`.
     """
-    placed = problem.cluster.pods
-    classes = np.fromiter((one.class_index for one in placed), dtype=np.int64, count=len(placed))
-    kinds = np.array(kind_of_class, dtype=np.int64)[classes] if len(placed) else np.empty(0, dtype=np.int64)
-    fixed = np.fromiter(problem.pod_refusals, dtype=np.int64, count=len(problem.pod_refusals))
-    kinds[fixed] = NO_KIND
+    placed_pods = problem.cluster.pods
+    classes = np.fromiter(
+        (placed_pod.class_index for placed_pod in placed_pods), dtype=np.int64, count=len(placed_pods)
+    )
+    kinds = np.array(kind_of_class, dtype=np.int64)[classes] if len(placed_pods) else np.empty(0, dtype=np.int64)
+    fixed_pods = np.fromiter(problem.pod_refusals, dtype=np.int64, count=len(problem.pod_refusals))
+    kinds[fixed_pods] = NO_KIND
     if problem.cluster.waiting_node is not None:
         kinds[list(problem.cluster.pods_on[problem.cluster.waiting_node])] = NO_KIND
-    return kinds, np.fromiter((one.node for one in placed), dtype=np.int64, count=len(placed))
+    return kinds, np.fromiter((placed_pod.node for placed_pod in placed_pods), dtype=np.int64, count=len(placed_pods))
 
 
 def _room(problem: Problem, state: State) -> Ints:
@@ -233,12 +235,15 @@ def _units(rows: Sequence[tuple[int, ...]], resources: int) -> Ints:
 
 def _weights(capacity: Ints, need: Ints, room: Ints, takes: Mask, resources: int) -> tuple[Ints, int]:
     """Return the columns' weights by requested share, and the column of the scarcest resource, which are the first."""
-    whole = np.maximum(capacity[:, takes], 0).sum(axis=1)
-    used = whole - np.clip(room[:, takes], 0, None).sum(axis=1)
-    asked = need.max(axis=0, initial=0) > 0
-    thousandths = [max(0, int(part)) * 1000 // max(1, int(all_)) + 1 for part, all_ in zip(used, whole, strict=True)]
-    share = np.where(asked & (whole > 0), np.array(thousandths, dtype=np.int64), 0)
-    per_node = np.maximum(whole // max(1, int(takes.sum())), 1)
+    total_capacity = np.maximum(capacity[:, takes], 0).sum(axis=1)
+    used = total_capacity - np.clip(room[:, takes], 0, None).sum(axis=1)
+    is_asked = need.max(axis=0, initial=0) > 0
+    thousandths = [
+        max(0, int(used_amount)) * 1000 // max(1, int(total_amount)) + 1
+        for used_amount, total_amount in zip(used, total_capacity, strict=True)
+    ]
+    share = np.where(is_asked & (total_capacity > 0), np.array(thousandths, dtype=np.int64), 0)
+    per_node = np.maximum(total_capacity // max(1, int(takes.sum())), 1)
     return (share << _WEIGHT_BITS) // (1000 * per_node), int(share[:resources].argmax()) if resources else 0
 
 
@@ -253,11 +258,11 @@ def _most_frequent(pod_kind: Ints, dependent: Mask, most: int) -> Ints:
 def _count_there(
     rows: Ints, pod_kind: Ints, pod_node: Ints, nodes: int, ejecting: Sequence[NodeIndex]
 ) -> npt.NDArray[np.int32]:
-    may = np.zeros(nodes, dtype=bool)
-    may[np.array(ejecting, dtype=np.int64)] = True
+    may_eject = np.zeros(nodes, dtype=bool)
+    may_eject[np.array(ejecting, dtype=np.int64)] = True
     row_of = np.full(int(pod_kind.max(initial=0)) + 2, -1, dtype=np.int64)
     row_of[rows] = np.arange(len(rows))
     row = row_of[pod_kind]  # NO_KIND reads the last entry, which is no kind's
-    listed = (row >= 0) & may[pod_node]
-    cells = np.bincount(row[listed] * nodes + pod_node[listed], minlength=len(rows) * nodes)
+    is_counted = (row >= 0) & may_eject[pod_node]
+    cells = np.bincount(row[is_counted] * nodes + pod_node[is_counted], minlength=len(rows) * nodes)
     return cells.reshape(len(rows), nodes).astype(np.int32)

@@ -122,9 +122,9 @@ class _Placement:
 
     def go_home(self, number: int, *, costs_room: bool) -> None:
         """Move a pod back if its node has room, or a rest, for it."""
-        left = (self._free if costs_room else self._rest)[self.home[number]]
-        asked = self.amounts[number] > 0
-        if (left[asked] >= self.amounts[number][asked]).all():
+        room_left = (self._free if costs_room else self._rest)[self.home[number]]
+        is_asked = self.amounts[number] > 0
+        if (room_left[is_asked] >= self.amounts[number][is_asked]).all():
             self.move(number, int(self.home[number]))
 
     def sets(self, node: int) -> tuple[_Set, ...]:
@@ -137,13 +137,15 @@ class _Placement:
         if not self._wanted[node] or not self._on[node]:
             return
         lack = np.maximum((self.fits[node] + 1) * self._need - self._free[node], 0)[self._asked]
-        pods = np.array(sorted(self._on[node], key=lambda one: (-int(self.size[one]), one)), dtype=np.int64)
+        pods = np.array(
+            sorted(self._on[node], key=lambda pod_number: (-int(self.size[pod_number]), pod_number)), dtype=np.int64
+        )
         gone = self.amounts[pods][:, self._asked]
-        alone = (gone >= lack).all(axis=1)
-        singles = np.flatnonzero(alone)[::-1][:_SETS].tolist()
-        for one in singles:
-            yield int(self.size[pods[one]]), (int(pods[one]),)
-        rest = np.flatnonzero(~alone)[:_MOST_PAIRED]
+        makes_room_alone = (gone >= lack).all(axis=1)
+        singles = np.flatnonzero(makes_room_alone)[::-1][:_SETS].tolist()
+        for single in singles:
+            yield int(self.size[pods[single]]), (int(pods[single]),)
+        rest = np.flatnonzero(~makes_room_alone)[:_MOST_PAIRED]
         first, second = np.triu_indices(len(rest), 1)
         first, second = rest[first], rest[second]
         enough = np.flatnonzero((gone[first] + gone[second] >= lack).all(axis=1))
@@ -160,17 +162,17 @@ class _Placement:
         enough = np.flatnonzero((together >= lack).all(axis=1))
         if not len(enough):
             return
-        chosen, over = list(range(int(enough[0]) + 1)), together[enough[0]] - lack
-        for one in list(chosen):
-            if (gone[one] <= over).all():
-                chosen.remove(one)
-                over = over - gone[one]
-        yield int(self.size[pods[chosen]].sum()), tuple(int(pods[one]) for one in chosen)
+        chosen, excess = list(range(int(enough[0]) + 1)), together[enough[0]] - lack
+        for chosen_pod in list(chosen):
+            if (gone[chosen_pod] <= excess).all():
+                chosen.remove(chosen_pod)
+                excess = excess - gone[chosen_pod]
+        yield int(self.size[pods[chosen]].sum()), tuple(int(pods[pod_number]) for pod_number in chosen)
 
     def land(self, pods: Sequence[int], noise: Ints) -> list[tuple[int, int]] | None:
         """Return a place for each pod in the rests of other nodes; None if there is none."""
-        rests, found = self._rest.copy(), []
-        for number in sorted(pods, key=lambda one: -int(self.size[one])):
+        rests, landings = self._rest.copy(), []
+        for number in sorted(pods, key=lambda pod_number: -int(self.size[pod_number])):
             amounts = self.amounts[number]
             mask = self._packing.allowed(int(self.kinds[number])).copy()
             mask[self.at[number]] = False
@@ -180,11 +182,11 @@ class _Placement:
             if not len(nodes):
                 return None
             nodes = self._packing.first_of(nodes)
-            left = (np.maximum(rests[nodes] - amounts, 0) @ self._packing.weight >> _NOISE_BITS) * noise[nodes]
-            target = int(nodes[left.argmin()])
+            rest_left = (np.maximum(rests[nodes] - amounts, 0) @ self._packing.weight >> _NOISE_BITS) * noise[nodes]
+            target = int(nodes[rest_left.argmin()])
             rests[target] -= amounts
-            found.append((number, target))
-        return found
+            landings.append((number, target))
+        return landings
 
     def _refresh(self, node: int) -> None:
         self._known.pop(node, None)
@@ -231,8 +233,8 @@ class _Improving:
         """Return the best that was found."""
         self._restore(self._best)
         place = self._place
-        moved = np.array(place.moved(), dtype=np.int64)
-        ejections, arrivals = (_count(place.kinds[moved], nodes[moved]) for nodes in (place.home, place.at))
+        moved_pods = np.array(place.moved(), dtype=np.int64)
+        ejections, arrivals = (_count(place.kinds[moved_pods], nodes[moved_pods]) for nodes in (place.home, place.at))
         nodes = (node for node in np.flatnonzero(place.fits).tolist() for _ in range(int(place.fits[node])))
         return RoomImproved(ejections, arrivals, tuple(nodes)[: self._goal.most], place.moves, self._out_of_time)
 
@@ -249,9 +251,9 @@ class _Improving:
         value = self._value()
         if value <= self._best_value:
             return False
-        more = value[0] > self._best_value[0]
+        is_larger = value[0] > self._best_value[0]
         self._best, self._best_value = self._place.at.copy(), value
-        return more
+        return is_larger
 
     def _restore(self, at: Ints) -> None:
         for number in np.flatnonzero(self._place.at != at).tolist():
@@ -263,22 +265,22 @@ class _Improving:
         homes = sorted({int(place.home[number]) for number in place.moved()})
         share = chance.choice(_SHARES)
         number = min(_MOST_RUINED, max(1, len(homes) * share // 100))
-        chosen = set(chance.sample(homes, number))
+        chosen_homes = set(chance.sample(homes, number))
         for pod in place.moved():
-            if place.home[pod] in chosen:
+            if place.home[pod] in chosen_homes:
                 place.go_home(pod, costs_room=True)
         for pod in place.moved():
             place.go_home(pod, costs_room=False)
         nodes = range(self._packing.nodes)
         beside = nodes if len(nodes) <= _NODES_PER_ROUND else chance.sample(nodes, _NODES_PER_ROUND)
-        return sorted(chosen.union(beside))
+        return sorted(chosen_homes.union(beside))
 
     def _recreate(self, nodes: Iterable[int], noise: int) -> None:
         """Take sets off the nodes, the smallest first, while the moves allow."""
         chance, place = self._chance, self._place
         heap: list[_Candidate] = []
-        asked = set(nodes)
-        for node in sorted(asked):
+        asked_nodes = set(nodes)
+        for node in sorted(asked_nodes):
             if is_over(self._goal.deadline):
                 break
             heap += self._candidates(node, noise)
@@ -294,20 +296,20 @@ class _Improving:
                 continue
             for pod, target in targets:
                 place.move(pod, target)
-            for touched in sorted({node, *(target for _, target in targets)}):
-                self._version[touched] += 1
-                if touched in asked:
-                    for one in self._candidates(touched, noise):
-                        heappush(heap, one)
+            for changed_node in sorted({node, *(target for _, target in targets)}):
+                self._version[changed_node] += 1
+                if changed_node in asked_nodes:
+                    for candidate in self._candidates(changed_node, noise):
+                        heappush(heap, candidate)
 
     def _candidates(self, node: int, noise: int) -> list[_Candidate]:
         chance, version = self._chance, self._version[node]
-        found = []
+        candidates = []
         for size, pods in self._place.sets(node):
             disturbed = (size >> _NOISE_BITS) * (64 + chance.randrange(noise + 1))
             number = (len(pods) << _NOISE_BITS) + (chance.randrange(noise + 1) if len(pods) > 1 else 0)
-            found.append((number, disturbed, node, version, pods))
-        return found
+            candidates.append((number, disturbed, node, version, pods))
+        return candidates
 
 
 def _count(kinds: Ints, nodes: Ints) -> Ints:

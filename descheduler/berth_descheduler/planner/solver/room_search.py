@@ -88,17 +88,17 @@ class RoomSearch:
         """
         if self._packing.dependent[want.kind]:
             return int(most > 0 and self._add_dependent(want))
-        least, beyond = 0, most + 1
-        while beyond - least > 1:
-            middle = most if least == 0 and beyond > most else (least + beyond) // 2
-            if self._keep(self._with([want], middle - least), self.pins):
-                least = middle
+        most_known, beyond = 0, most + 1
+        while beyond - most_known > 1:
+            middle = most if most_known == 0 and beyond > most else (most_known + beyond) // 2
+            if self._keep(self._with([want], middle - most_known), self.pins):
+                most_known = middle
             else:
                 beyond = middle
         for _ in range(_STEPS_BEYOND):
-            if least < most and self._keep(self._with([want], 1), self.pins):
-                least += 1
-        return least
+            if most_known < most and self._keep(self._with([want], 1), self.pins):
+                most_known += 1
+        return most_known
 
     def withdraw(self) -> None:
         """Give the state back as it was."""
@@ -110,8 +110,8 @@ class RoomSearch:
         A node is listed once per pod.
         """
         arrivals = self.filled.arrivals
-        mine = arrivals[arrivals[:, 0] == want.kind]
-        return tuple(NodeIndex(int(node)) for _, node, count in mine for _ in range(int(count)))
+        own_arrivals = arrivals[arrivals[:, 0] == want.kind]
+        return tuple(NodeIndex(int(node)) for _, node, count in own_arrivals for _ in range(int(count)))
 
     def _with(self, wants: Sequence[Want], number: int | None = None) -> Ints:
         """Return the counts with those of some wants added.
@@ -129,10 +129,10 @@ class RoomSearch:
         The pods after it see it in the state.
         """
         pod = want.pods[0]
-        may = self._packing.allowed(want.kind).copy()
-        for node in np.flatnonzero(may):
-            may[node] = self._state.refusal_by_others(pod, NodeIndex(int(node))) is None
-        if not may.any() or not self._keep(self._with([want], 1), {**self.pins, want.kind: may}):
+        allowed_nodes = self._packing.allowed(want.kind).copy()
+        for node in np.flatnonzero(allowed_nodes):
+            allowed_nodes[node] = self._state.refusal_by_others(pod, NodeIndex(int(node))) is None
+        if not allowed_nodes.any() or not self._keep(self._with([want], 1), {**self.pins, want.kind: allowed_nodes}):
             return False
         place = self.places_of(want)[0]
         pin = np.zeros(self._packing.nodes, dtype=bool)

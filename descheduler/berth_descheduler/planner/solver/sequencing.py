@@ -29,7 +29,7 @@ def apply_transition(
 ) -> bool:
     """Make the moves of a transition in a state.
 
-    Returns whether all could be made with at most `detours` detours. The state is given back as it was where not.
+    Returns whether all could be made with at most `detours` detours. If not, the state is as it was before.
     """
     mark = state.mark()
     order = _Order(packing, state, transition, open_nodes)
@@ -77,18 +77,18 @@ class _Order:
 
         Returns the nodes that now have more room and await pods.
         """
-        wanted = self._wanted[target]
+        wanted_kinds = self._wanted[target]
         relieved: dict[NodeIndex, None] = {}
-        for kind in sorted(wanted, key=lambda one: (-int(self._packing.size[one]), one)):
-            while wanted[kind] and self._state.fits(self._packing.class_of[kind], target):
+        for kind in sorted(wanted_kinds, key=lambda wanted_kind: (-int(self._packing.size[wanted_kind]), wanted_kind)):
+            while wanted_kinds[kind] and self._state.fits(self._packing.class_of[kind], target):
                 source = self._bring(kind, target)
                 if source is None:
                     break
-                wanted[kind] -= 1
+                wanted_kinds[kind] -= 1
                 if source not in self._emptied:
                     relieved[source] = None
-            if not wanted[kind]:
-                del wanted[kind]
+            if not wanted_kinds[kind]:
+                del wanted_kinds[kind]
         return [node for node in relieved if self._wanted.get(node)]
 
     def _bring(self, kind: int, target: NodeIndex) -> NodeIndex | None:
@@ -113,7 +113,7 @@ class _Order:
         Returns the nodes to revisit, None if there is no third node.
         """
         size = self._packing.size
-        for kind in sorted(self._in_the_way, key=lambda one: (int(size[one]), one)):
+        for kind in sorted(self._in_the_way, key=lambda blocking_kind: (int(size[blocking_kind]), blocking_kind)):
             for pod in self._in_the_way[kind]:
                 source = self._state.node_of[pod]
                 if not self._wanted.get(source):
@@ -123,7 +123,10 @@ class _Order:
                     self._in_the_way[kind].remove(pod)
                     self._waiting[kind].append(pod)
                     self._state.move(pod, third)
-                    return (source, *sorted(node for node, wanted in self._wanted.items() if kind in wanted))
+                    return (
+                        source,
+                        *sorted(node for node, wanted_kinds in self._wanted.items() if kind in wanted_kinds),
+                    )
         return None
 
     def _third_node(self, kind: int, pod: PodIndex) -> NodeIndex | None:
@@ -136,7 +139,9 @@ class _Order:
         mask[emptied] = False
         nodes = [NodeIndex(int(node)) for node in np.flatnonzero(mask)]
         class_index = self._packing.class_of[kind]
-        fit = [node for node in nodes if self._state.fits(class_index, node)]
+        fitting_nodes = [node for node in nodes if self._state.fits(class_index, node)]
         rank = self._packing.rank
-        fit.sort(key=lambda node: (bool(self._wanted.get(node)), rank[node], sum(self._state.free[node]), node))
-        return next((node for node in fit if self._state.refusal(pod, node) is None), None)
+        fitting_nodes.sort(
+            key=lambda node: (bool(self._wanted.get(node)), rank[node], sum(self._state.free[node]), node)
+        )
+        return next((node for node in fitting_nodes if self._state.refusal(pod, node) is None), None)

@@ -15,7 +15,7 @@ def build_eviction_webhooks(
     client_config: Mapping[str, Any], own_namespace: str, exempt: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return the webhooks: one for namespaces that ask for replacements, one for pods that do in other namespaces."""
-    ours = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [own_namespace]}
+    not_own_namespace = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [own_namespace]}
     expression = {"key": EVICTIONS_LABEL, "values": [EVICTIONS_SURGE]}
     scopes = (
         ("namespaces", PATH_OF_NAMESPACES, {**expression, "operator": "In"}),
@@ -23,7 +23,7 @@ def build_eviction_webhooks(
     )
     conditions = [{"name": "is-no-dry-run", "expression": "!(has(request.dryRun) && request.dryRun)"}]
     if exempt:
-        names = ", ".join(f"'{name}'" for name in exempt)
+        names = ", ".join(f"'{namespace}'" for namespace in exempt)
         conditions.append({"name": "is-not-exempt", "expression": f"!(request.userInfo.username in [{names}])"})
     return [
         {
@@ -34,7 +34,7 @@ def build_eviction_webhooks(
             "matchPolicy": "Equivalent",
             "timeoutSeconds": WEBHOOK_SECONDS,
             "clientConfig": _with_path(client_config, path),
-            "namespaceSelector": {"matchExpressions": [ours, scope]},
+            "namespaceSelector": {"matchExpressions": [not_own_namespace, scope]},
             "matchConditions": conditions,
             "rules": [
                 {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}

@@ -177,8 +177,8 @@ class EvictionMoves:
         return _answered(request, verdict, until=self._deadline_of(wish))
 
     async def _judge_in_time(self, wish: Wish, *, by_namespace: bool) -> Verdict:
-        if (late := self._why_late(wish)) is not None:
-            return late
+        if (late_verdict := self._why_late(wish)) is not None:
+            return late_verdict
         judge = partial(self._judge, wish, by_namespace=by_namespace)
         try:
             async with asyncio.timeout(_JUDGE_SECONDS):
@@ -217,8 +217,8 @@ class EvictionMoves:
         return Verdict(passes=True, reason=f"no other pod was available within {seconds:g} s: {wish.reason}")
 
     def _deadline_of(self, wish: Wish) -> datetime:
-        left = wish.since + self._own.deadline_seconds - self._clock.monotonic()
-        return self._clock.now() + timedelta(seconds=max(0.0, left))
+        seconds_left = wish.since + self._own.deadline_seconds - self._clock.monotonic()
+        return self._clock.now() + timedelta(seconds=max(0.0, seconds_left))
 
     def _judge(self, wish: Wish, *, by_namespace: bool) -> Verdict:
         """Look at the pod, and have the thread take its move up; raises `BerthError`."""
@@ -248,22 +248,22 @@ class EvictionMoves:
         """
         until = Note.read(raw_pod["metadata"].get("annotations") or {}).until
         with suppress(InputError):
-            left = (parse_timestamp(until) - self._clock.now()).total_seconds() - _LEFT_SECONDS
-            begun = self._clock.monotonic() + left - self._own.deadline_seconds
-            wish.since = min(wish.since, begun)
+            seconds_left = (parse_timestamp(until) - self._clock.now()).total_seconds() - _LEFT_SECONDS
+            began_at = self._clock.monotonic() + seconds_left - self._own.deadline_seconds
+            wish.since = min(wish.since, began_at)
 
     def _is_replaced(self, client: KubeClient, raw_pod: Mapping[str, Any]) -> bool:
         """Return whether enough others serve for this pod to go; raises `BerthError`."""
         metadata = raw_pod["metadata"]
-        name = Note.read(metadata.get("annotations") or {}).replica_set
-        replica_set = find_replica_set(client, metadata["namespace"], name) if name else None
+        replica_set_name = Note.read(metadata.get("annotations") or {}).replica_set
+        replica_set = find_replica_set(client, metadata["namespace"], replica_set_name) if replica_set_name else None
         if replica_set is None or not hash_of(replica_set):
             return True
         labels = replica_set["spec"]["selector"]["matchLabels"]
-        chosen = [f"{key}={value}" for key, value in labels.items() if key != TEMPLATE_HASH_LABEL]
-        chosen.append(f"{TEMPLATE_HASH_LABEL} in ({hash_of(replica_set)},{RELEASED_HASH})")
-        found = client.list(PODS, namespace=metadata["namespace"], label_selector=",".join(chosen)).items
-        return may_go(raw_pod, replica_set, found, self._clock.now())
+        requirements = [f"{key}={value}" for key, value in labels.items() if key != TEMPLATE_HASH_LABEL]
+        requirements.append(f"{TEMPLATE_HASH_LABEL} in ({hash_of(replica_set)},{RELEASED_HASH})")
+        siblings = client.list(PODS, namespace=metadata["namespace"], label_selector=",".join(requirements)).items
+        return may_go(raw_pod, replica_set, siblings, self._clock.now())
 
     # --- the moves --------------------------------------------------------------------------------------------------
 
@@ -305,26 +305,26 @@ class EvictionMoves:
         """Write the webhooks into the configuration that the chart makes; without it nothing is asked."""
         now = self._clock.monotonic()
         if self._registered is not None:
-            written, since = self._registered
-            if written == client_config and now - since < _REGISTER_SECONDS:
+            written_config, registered_at = self._registered
+            if written_config == client_config and now - registered_at < _REGISTER_SECONDS:
                 return
-        own, exempt = self._settings.placeholders.namespace, self._own.exempt
-        body = {"webhooks": build_eviction_webhooks(client_config, own, exempt)}
+        own_namespace, exempt_namespaces = self._settings.placeholders.namespace, self._own.exempt
+        body = {"webhooks": build_eviction_webhooks(client_config, own_namespace, exempt_namespaces)}
         self._registered = client_config, now
         try:
             self._client.merge_patch(VALIDATING_WEBHOOKS, EVICTION_WEBHOOK_CONFIGURATION, body)
         except NotFoundError as error:
-            told = {telemetry.KEY_ACTION: "register the webhook of evictions", telemetry.KEY_ERROR: str(error)}
-            _LOG.warning(telemetry.ACTION_FAILED, **told)
+            fields = {telemetry.KEY_ACTION: "register the webhook of evictions", telemetry.KEY_ERROR: str(error)}
+            _LOG.warning(telemetry.ACTION_FAILED, **fields)
 
     def pass_once(self) -> None:
         """Take up the next step of each move."""
         with self._lock:
-            wishes = sorted(self._wishes.values(), key=lambda one: one.since)
-        out = Counter(one.namespace for one in wishes if one.is_out)
+            wishes = sorted(self._wishes.values(), key=lambda pending: pending.since)
+        out_by_namespace = Counter(pending.namespace for pending in wishes if pending.is_out)
         for wish in wishes:
             try:
-                self._advance(wish, out)
+                self._advance(wish, out_by_namespace)
             except NotFoundError:
                 self._forget(wish)
             except ConflictError:
@@ -337,21 +337,21 @@ class EvictionMoves:
     def _advance(self, wish: Wish, out: Counter[str]) -> None:
         """Take up the next step of a move; `out` counts the pods that are let go, by namespace."""
         now = self._clock.monotonic()
-        late, idle = now - wish.since - self._own.deadline_seconds, now - wish.asked
-        if not wish.uid or wish.progress is Progress.PASSES or (wish.progress is Progress.NEW and late >= 0):
-            if idle > (_FORGET_SECONDS if late >= 0 else _REASK_SECONDS):
+        late_seconds, idle_seconds = now - wish.since - self._own.deadline_seconds, now - wish.asked
+        if not wish.uid or wish.progress is Progress.PASSES or (wish.progress is Progress.NEW and late_seconds >= 0):
+            if idle_seconds > (_FORGET_SECONDS if late_seconds >= 0 else _REASK_SECONDS):
                 self._forget(wish)
         elif wish.progress is Progress.OUT:
-            if late >= _LEFT_SECONDS:
+            if late_seconds >= _LEFT_SECONDS:
                 self._give_back(wish)
-            elif idle >= _ABSENT_SECONDS:
+            elif idle_seconds >= _ABSENT_SECONDS:
                 self._finish(wish)
-        elif idle < _ABSENT_SECONDS:
-            beside = out[wish.namespace]
-            if out.total() >= _MOST_OUT or beside >= _MOST_OUT_OF_NAMESPACE:
+        elif idle_seconds < _ABSENT_SECONDS:
+            out_in_namespace = out[wish.namespace]
+            if out.total() >= _MOST_OUT or out_in_namespace >= _MOST_OUT_OF_NAMESPACE:
                 wish.reason = f"{out.total()} other pods are moved first"
                 return
-            self._let_go(wish, waits=beside > 0 or now - wish.since < _SETTLE_SECONDS)
+            self._let_go(wish, waits=out_in_namespace > 0 or now - wish.since < _SETTLE_SECONDS)
             out[wish.namespace] += wish.is_out
 
     def _let_go(self, wish: Wish, *, waits: bool) -> None:
@@ -388,9 +388,9 @@ class EvictionMoves:
         elif not is_out(raw_pod):
             wish.progress = Progress.NEW
         elif self._is_replaced(self._client, raw_pod):
-            asked = wish.asked
+            asked_before = wish.asked
             self._client.evict(wish.namespace, wish.name, uid=wish.uid, resource_version=metadata["resourceVersion"])
-            wish.asked = asked  # its own call came by the webhook
+            wish.asked = asked_before  # its own call came by the webhook
             metrics.EVICTIONS.labels(result="finished").inc()
             self._report(wish, "EvictedForRequester", f"{wish.asked_by} asked for it, and a replacement is available")
 
@@ -431,10 +431,10 @@ class EvictionMoves:
 def _asks(raw_pod: Mapping[str, Any], *, by_namespace: bool) -> bool:
     """Return whether a pod that runs asks for a replacement before its eviction."""
     metadata = raw_pod["metadata"]
-    said = (metadata.get("labels") or {}).get(EVICTIONS_LABEL)
-    wanted = said == EVICTIONS_SURGE if said else by_namespace
-    ended = (raw_pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
-    return wanted and not (metadata.get("deletionTimestamp") or ended) and bool(raw_pod["spec"].get("nodeName"))
+    label = (metadata.get("labels") or {}).get(EVICTIONS_LABEL)
+    is_wanted = label == EVICTIONS_SURGE if label else by_namespace
+    has_ended = (raw_pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+    return is_wanted and not (metadata.get("deletionTimestamp") or has_ended) and bool(raw_pod["spec"].get("nodeName"))
 
 
 def may_go(
@@ -450,16 +450,18 @@ def may_go(
     if not is_ready(raw_pod):
         return True
     meta, spec = replica_set["metadata"], replica_set["spec"]
-    living = [one for one in raw_pods if not one["metadata"].get("deletionTimestamp") and is_ready(one)]
+    ready_pods = [pod for pod in raw_pods if not pod["metadata"].get("deletionTimestamp") and is_ready(pod)]
     seconds = float(spec.get("minReadySeconds") or 0)
-    own = sum(_is_of(one, meta["uid"]) and _is_available(one, seconds, now) for one in living if not is_out(one))
-    out = sorted(
-        one["metadata"]["name"]
-        for one in living
-        if is_out(one) and Note.read(one["metadata"].get("annotations") or {}).replica_set == meta["name"]
+    available = sum(
+        _is_of(pod, meta["uid"]) and _is_available(pod, seconds, now) for pod in ready_pods if not is_out(pod)
     )
-    spare = own + len(out) - wanted_replicas(replica_set)
-    return raw_pod["metadata"]["name"] in out[: max(0, spare)]
+    names_out = sorted(
+        pod["metadata"]["name"]
+        for pod in ready_pods
+        if is_out(pod) and Note.read(pod["metadata"].get("annotations") or {}).replica_set == meta["name"]
+    )
+    spare = available + len(names_out) - wanted_replicas(replica_set)
+    return raw_pod["metadata"]["name"] in names_out[: max(0, spare)]
 
 
 def _is_of(raw_pod: dict[str, Any], uid: str) -> bool:
@@ -472,11 +474,11 @@ def _is_available(raw_pod: Mapping[str, Any], seconds: float, now: datetime) -> 
     if not seconds:
         return True
     conditions = raw_pod["status"]["conditions"]
-    since = next(
+    ready_since = next(
         (condition.get("lastTransitionTime") or "" for condition in conditions if condition["type"] == "Ready"), ""
     )
     try:
-        return (now - parse_timestamp(since)).total_seconds() >= seconds
+        return (now - parse_timestamp(ready_since)).total_seconds() >= seconds
     except InputError:
         return False
 

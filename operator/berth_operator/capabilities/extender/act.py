@@ -54,24 +54,26 @@ class Extender(Capability):
 
     def _has_slot(self, reservation: str, pod: str) -> bool:
         """Return whether a slot of a Reservation is being handed to a pod, both by uid."""
-        known = self._cache.reservation(reservation)
-        slots = self._cache.published_status(known).slots if known is not None else ()
+        known_reservation = self._cache.reservation(reservation)
+        slots = self._cache.published_status(known_reservation).slots if known_reservation is not None else ()
         return any(
             slot.state is SlotState.HANDING_OVER and slot.owner is not None and slot.owner.uid == pod for slot in slots
         )
 
     def _awaits(self, reservation: str) -> bool:
         """Return whether a Reservation waits for what ends on its nodes."""
-        known = self._cache.reservation(reservation)
-        return known is not None and known.spec.capacity is Capacity.WHEN_FREE
+        known_reservation = self._cache.reservation(reservation)
+        return known_reservation is not None and known_reservation.spec.capacity is Capacity.WHEN_FREE
 
     def _held_in(self, queue: str) -> Held:
         """Return what is held in the name of a queue; Volcano asks for each job of a session anew."""
         now = self._clock.monotonic()
         if now >= self._held_until:
             amounts = uncounted_by_queue(self._cache.placeholders())
-            coming = {self._queue_of_slot(pod) for pod in self._cache.owners() if volcano_group_of(pod)}
-            self._held = {name: Held(amounts[name], name in coming) for name in amounts}
+            queues_entering = {self._queue_of_slot(pod) for pod in self._cache.owners() if volcano_group_of(pod)}
+            self._held = {
+                queue_name: Held(amounts[queue_name], queue_name in queues_entering) for queue_name in amounts
+            }
             self._held_until = now + _HELD_SECONDS
         return self._held.get(queue, Held())
 

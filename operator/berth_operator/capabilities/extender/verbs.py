@@ -166,8 +166,8 @@ def vote_on_job(body: bytes, has_slot: HasSlot, awaits: Awaits, namespace: str) 
     if pods and all(_is_placeholder(pod, namespace) and awaits(_reservation_of(pod)) for pod in pods):
         return Vote(PERMIT)
     placed = sum(bool(pod.spec.node_name) for pod in pods)
-    coming = sum(_has_slot(pod, has_slot) for pod in pods if not pod.spec.node_name)
-    return Vote(PERMIT if coming and placed + coming >= job.min_available else ABSTAIN)
+    pods_coming = sum(_has_slot(pod, has_slot) for pod in pods if not pod.spec.node_name)
+    return Vote(PERMIT if pods_coming and placed + pods_coming >= job.min_available else ABSTAIN)
 
 
 def judge_queue(body: bytes, held_in: HeldIn) -> Overuse:
@@ -178,17 +178,21 @@ def judge_queue(body: bytes, held_in: HeldIn) -> Overuse:
     """
     try:
         queue = decode_json(body, _QueueRequest).queue or _QueueInfo()
-        found = queue.queue or _QueueObject()
-        capability = ResourceAmounts.from_quantities(found.spec.capability)
-        allocated = ResourceAmounts.from_quantities(found.status.allocated)
+        volcano_queue = queue.queue or _QueueObject()
+        capability = ResourceAmounts.from_quantities(volcano_queue.spec.capability)
+        allocated = ResourceAmounts.from_quantities(volcano_queue.status.allocated)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError("body", None, f"a request of Volcano's extender plugin: {error}") from error
-    held = held_in(queue.name)
-    used = allocated.plus(held.amounts)
-    named = set(found.spec.capability)
-    reached = {name for name in named if used[name] >= capability[name]}
-    ours = reached.intersection(held.amounts)
-    return Overuse(not held.lets_in and bool(ours) and (reached == named or not ours.isdisjoint(_OF_EVERY_POD)))
+    held_for_queue = held_in(queue.name)
+    amounts_used = allocated.plus(held_for_queue.amounts)
+    capped_resources = set(volcano_queue.spec.capability)
+    reached = {resource for resource in capped_resources if amounts_used[resource] >= capability[resource]}
+    reached_by_us = reached.intersection(held_for_queue.amounts)
+    return Overuse(
+        not held_for_queue.lets_in
+        and bool(reached_by_us)
+        and (reached == capped_resources or not reached_by_us.isdisjoint(_OF_EVERY_POD))
+    )
 
 
 def uncounted_by_queue(placeholders: Iterable[Pod]) -> dict[str, ResourceAmounts]:
@@ -196,12 +200,12 @@ def uncounted_by_queue(placeholders: Iterable[Pod]) -> dict[str, ResourceAmounts
 
     Volcano counts pods in the queue of their PodGroup, and only its own scheduler needs one.
     """
-    found: dict[str, ResourceAmounts] = {}
+    uncounted: dict[str, ResourceAmounts] = {}
     for pod in placeholders:
         queue = pod.metadata.annotations.get(QUEUE_ANNOTATION, "")
         if queue and pod.spec.node_name and not pod.is_terminal and not volcano_group_of(pod):
-            found[queue] = found.get(queue, ResourceAmounts.empty()).plus(readable_requests(pod))
-    return found
+            uncounted[queue] = uncounted.get(queue, ResourceAmounts.empty()).plus(readable_requests(pod))
+    return uncounted
 
 
 def _has_slot(pod: _Pod, has_slot: HasSlot) -> bool:

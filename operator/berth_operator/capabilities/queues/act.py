@@ -262,9 +262,9 @@ class Queues(Capability):
         queues = [GatedQueue.read(body) for body in bodies]
         self.store.replace_queues(queues)
         self._templates = {
-            (one.metadata.uid, one.metadata.generation): _template_held_by(body)
-            for one, body in zip(queues, bodies, strict=True)
-            if not one.metadata.unreadable
+            (queue.metadata.uid, queue.metadata.generation): _template_held_by(body)
+            for queue, body in zip(queues, bodies, strict=True)
+            if not queue.metadata.unreadable
         }
         states = Counter(queue.status.state for queue in self.store.queues)
         for state in GatedQueueState:
@@ -282,10 +282,10 @@ class Queues(Capability):
         """Return the namespaces in which Kueue has a LocalQueue, each with one."""
         for resource in KUEUE_LOCAL_QUEUES:
             try:
-                found = self._client.list(resource, type=_Header).items
+                local_queues = self._client.list(resource, type=_Header).items
             except NotFoundError:
                 continue
-            return {one.metadata.namespace: one.metadata.name for one in found}
+            return {local_queue.metadata.namespace: local_queue.metadata.name for local_queue in local_queues}
         return {}
 
     # --- a pass
@@ -302,43 +302,45 @@ class Queues(Capability):
         if not self.store.is_complete:
             self._enqueue(QUEUES_KEY, _UNLISTED_SECONDS)
             return
-        begun = self._clock.monotonic()
-        if begun < self._next_pass:
-            self._enqueue(QUEUES_KEY, self._next_pass - begun)
+        started_at = self._clock.monotonic()
+        if started_at < self._next_pass:
+            self._enqueue(QUEUES_KEY, self._next_pass - started_at)
             return
         reservations = self._reservations()
-        labelled = frozenset(one.metadata.uid for one in reservations if self._cache.pods_of(one.metadata.uid)[1])
-        refused = {uid: why for uid, (_, why) in self._refused.items()}
-        nodes, known = self._nodes(), self._cache.nodes()
+        reservations_with_owners = frozenset(
+            reservation.metadata.uid for reservation in reservations if self._cache.pods_of(reservation.metadata.uid)[1]
+        )
+        refusals = {uid: why for uid, (_, why) in self._refused.items()}
+        nodes, known_nodes = self._nodes(), self._cache.nodes()
         view = replace(
-            self.store.view(nodes, reservations, labelled, refused),
-            admitting=self._admitting(known),
+            self.store.view(nodes, reservations, reservations_with_owners, refusals),
+            admitting=self._admitting(known_nodes),
             fenced={node: self._cache.fence_users(node) for node in self._cache.fenced_nodes()},
             unfenced=self._cache.unfenced(),
-            away=frozenset(one.metadata.name for one in known).difference(nodes),
+            away=frozenset(node.metadata.name for node in known_nodes).difference(nodes),
         )
         decision = decide_queues(view, self._clock.now())
-        ended = self._clock.monotonic()
-        self._next_pass = ended + min(_REST * (ended - begun), _LONGEST_REST)
+        ended_at = self._clock.monotonic()
+        self._next_pass = ended_at + min(_REST * (ended_at - started_at), _LONGEST_REST)
         self._require(term)
         self._keep(decision.slots)
-        failed: BerthError | None = None
+        pending_error: BerthError | None = None
         try:
             self._registration.put(decision.gated)
         except (PermanentError, ServerError) as error:
-            failed = error  # pods that have the gate are admitted all the same
-        failed = self._ungate_all((*decision.releases, *decision.admits), term) or failed
+            pending_error = error  # pods that have the gate are admitted all the same
+        pending_error = self._ungate_all((*decision.releases, *decision.admits), term) or pending_error
         if decision.admits:
             metrics.ADMISSIONS.inc(len(decision.admits))
         # The status comes first: a later operator knows from it which nodes to keep when a slot has ended.
-        failed = self._write_statuses(decision, term) or failed
-        failed = self._hold_all(decision.slots, term) or failed
+        pending_error = self._write_statuses(decision, term) or pending_error
+        pending_error = self._hold_all(decision.slots, term) or pending_error
         self._report(decision)
         if not decision.is_whole:
             self._enqueue(QUEUES_KEY, 0.0)
-        if failed is not None:
+        if pending_error is not None:
             self._next_pass = max(self._next_pass, self._clock.monotonic() + _FAILED_SECONDS)
-            raise failed
+            raise pending_error
 
     def _nodes(self) -> dict[str, ResourceAmounts]:
         return offered_to_queues(self._cache.nodes(), control_plane=self._allows_control_plane)
@@ -347,66 +349,66 @@ class Queues(Capability):
 
     def _admitting(self, nodes: Sequence[GuardableNode]) -> dict[str, frozenset[str]]:
         """Return by uid of each queue that keeps others off its nodes which nodes let in a slot."""
-        found: dict[str, frozenset[str]] = {}
+        nodes_by_queue: dict[str, frozenset[str]] = {}
         for queue in self.store.queues:
             if queue.spec.enforcement is Enforcement.HELD and queue.spec.held.fence is Fence.NODE:
                 try:
                     spec = slot_template(queue).spec
                 except InputError:
                     continue  # its condition says so
-                found[queue.metadata.uid] = frozenset(
+                nodes_by_queue[queue.metadata.uid] = frozenset(
                     node.metadata.name
                     for node in nodes
                     if self._rules.may_hold(node.metadata)
                     and node.admits(spec, on_control_plane=self._allows_control_plane)
                 )
-        return found
+        return nodes_by_queue
 
     def _keep(self, decisions: Iterable[SlotDecision]) -> None:
         """Have the nodes fenced that queues keep."""
         homes: dict[str, frozenset[str]] = {}
-        for one in decisions:
-            homes |= {node: homes.get(node, frozenset()) | {one.slots.namespace} for node in one.kept}
+        for decision in decisions:
+            homes |= {node: homes.get(node, frozenset()) | {decision.slots.namespace} for node in decision.kept}
         self._cache.keep_nodes(homes)
 
     def _reservations(self) -> tuple[Reservation, ...]:
         """Return the Reservations with names as slots of queues have them."""
-        return tuple(one for one in self._cache.reservations() if may_be_slot(one))
+        return tuple(reservation for reservation in self._cache.reservations() if may_be_slot(reservation))
 
     def _hold_all(self, decisions: Iterable[SlotDecision], term: int) -> BerthError | None:
         """Create, renew and end slots; what goes wrong for one queue or slot does not stop others, and is returned."""
-        failed: BerthError | None = None
-        kept: dict[str, tuple[float, str]] = {}
-        for one in decisions:
-            uid = one.slots.queue.metadata.uid
+        pending_error: BerthError | None = None
+        kept_refusals: dict[str, tuple[float, str]] = {}
+        for decision in decisions:
+            uid = decision.slots.queue.metadata.uid
             try:
-                failed = self._hold(one, term) or failed
+                pending_error = self._hold(decision, term) or pending_error
             except BerthError as error:
-                failed = failed or error
-            if uid in self._refused and one.creates:
-                kept[uid] = self._refused[uid]
-        self._refused = kept
-        return failed
+                pending_error = pending_error or error
+            if uid in self._refused and decision.creates:
+                kept_refusals[uid] = self._refused[uid]
+        self._refused = kept_refusals
+        return pending_error
 
     def _hold(self, decision: SlotDecision, term: int) -> BerthError | None:
         """Do what is decided for a queue; return the first refusal to change a slot."""
-        failed: BerthError | None = None
-        changes = [(self._end_slot, one) for one in (*decision.ends, *self._surplus(decision))]
-        for change, reservation in (*changes, *((self._renew_slot, one) for one in decision.renews)):
+        first_error: BerthError | None = None
+        changes = [(self._end_slot, ended) for ended in (*decision.ends, *self._surplus(decision))]
+        for change, reservation in (*changes, *((self._renew_slot, renewed) for renewed in decision.renews)):
             try:
                 change(reservation, term)
             except PermanentError as error:
-                failed = failed or error
+                first_error = first_error or error
         uid, now = decision.slots.queue.metadata.uid, self._clock.monotonic()
-        before, _ = self._refused.get(uid, (-_REFUSED_SECONDS, ""))
-        if decision.creates and now - before >= _REFUSED_SECONDS:
+        refused_at, _ = self._refused.get(uid, (-_REFUSED_SECONDS, ""))
+        if decision.creates and now - refused_at >= _REFUSED_SECONDS:
             try:
                 self._create_slots(decision, term)
             except PermanentError as error:
                 self._refused[uid] = now, str(error)
                 raise
             self._refused.pop(uid, None)
-        return failed
+        return first_error
 
     def _surplus(self, decision: SlotDecision) -> tuple[Reservation, ...]:
         """Return the held slots that no waiting pod may take.
@@ -415,20 +417,18 @@ class Queues(Capability):
         """
         if not decision.spare:
             return ()
-        listed = self._client.list(
-            PODS, namespace=decision.slots.namespace, field_selector=WITHOUT_NODE, type=Pod
-        ).items
+        pods = self._client.list(PODS, namespace=decision.slots.namespace, field_selector=WITHOUT_NODE, type=Pod).items
         takers = sum(
             RESERVATION_LABEL not in pod.metadata.labels
             and not pod.is_terminating
             and not read_queue_pod(pod, self._own_namespace).is_gated
             and takes_slot(decision.slots.queue, pod)
-            for pod in listed
+            for pod in pods
         )
-        kept = max(0, len(decision.spare) - takers)
-        for reservation in decision.spare[kept:]:
+        slots_kept = max(0, len(decision.spare) - takers)
+        for reservation in decision.spare[slots_kept:]:
             self._enqueue(Key(KeyKind.RESERVATION, reservation.metadata.uid), 0.0)  # looks for such pods
-        return decision.spare[:kept]
+        return decision.spare[:slots_kept]
 
     def _create_slots(self, decision: SlotDecision, term: int) -> None:
         """Create Reservations under the names of their numbers; one that is there already is read."""
@@ -439,10 +439,10 @@ class Queues(Capability):
         template = self._templates[version]
         for number in decision.creates:
             self._require(term)
-            end, node = slot_end(self._clock.now()), decision.pins.get(number, "")
-            made = build_slot(queue, template, namespace, number, expires=end, node=node)
-            if create_reservation(self._client, self._cache, made):
-                _LOG.info(logs.SLOT_CREATED, **{telemetry.KEY_RESERVATION: made["metadata"]["name"]})
+            expires, node = slot_end(self._clock.now()), decision.pins.get(number, "")
+            body = build_slot(queue, template, namespace, number, expires=expires, node=node)
+            if create_reservation(self._client, self._cache, body):
+                _LOG.info(logs.SLOT_CREATED, **{telemetry.KEY_RESERVATION: body["metadata"]["name"]})
 
     def _end_slot(self, reservation: Reservation, term: int) -> None:
         self._require(term)
@@ -458,17 +458,17 @@ class Queues(Capability):
         self._require(term)
         self._registration.put(frozenset())
         pods = self._client.list(PODS, field_selector=WITHOUT_NODE, type=Pod).items
-        left = [pod for pod in (read_queue_pod(pod, self._own_namespace) for pod in pods) if pod.is_gated]
-        failed = self._ungate_all(left, term)
-        if failed is not None:
-            raise failed
+        gated_pods = [pod for pod in (read_queue_pod(pod, self._own_namespace) for pod in pods) if pod.is_gated]
+        first_error = self._ungate_all(gated_pods, term)
+        if first_error is not None:
+            raise first_error
         # API servers hear late that the webhook is gone: the next pass finds what they gated meanwhile.
-        self._is_clear = not left and self._registration.is_absent
+        self._is_clear = not gated_pods and self._registration.is_absent
         self._registration.forget()
 
     def _ungate_all(self, pods: Iterable[QueuePod], term: int) -> BerthError | None:
         """Take gates off; one that cannot be changed does not stop the others, and its error is returned."""
-        failed: BerthError | None = None
+        first_error: BerthError | None = None
         failures = Counter[str]()
         for pod in pods:
             if failures[pod.namespace] >= _MOST_FAILURES:
@@ -476,40 +476,40 @@ class Queues(Capability):
             try:
                 self._ungate(pod, term)
             except PermanentError as error:
-                failed = failed or error
+                first_error = first_error or error
             except ServerError as error:  # as where a webhook for the namespace's pods is broken
                 failures[pod.namespace] += 1
-                failed = failed or error
-        return failed
+                first_error = first_error or error
+        return first_error
 
     def _ungate(self, pod: QueuePod, term: int) -> None:
         """Take the gate off a pod, and only that; one whose gates were changed meanwhile is read again."""
         for _ in range(_TRIES):
             self._require(term)
             try:
-                changed = self._client.json_patch(
+                patched_pod = self._client.json_patch(
                     PODS, pod.name, build_queue_ungating(pod.uid, pod.gate_index), namespace=pod.namespace, type=Pod
                 )
             except NotFoundError:
                 self.store.remove_pod(pod.uid)
                 return
             except InvalidObjectError:
-                found = self._read_again(pod)
-                if found is None or not found.is_gated:
+                current = self._read_again(pod)
+                if current is None or not current.is_gated:
                     return
-                pod = found
+                pod = current
             else:
-                self.store.put_pod(changed)
+                self.store.put_pod(patched_pod)
                 _LOG.info(logs.UNGATED, **{telemetry.KEY_POD: f"{pod.namespace}/{pod.name}"})
                 return
 
     def _read_again(self, pod: QueuePod) -> QueuePod | None:
-        found = find_pod(self._client, pod.namespace, pod.name, pod.uid)
-        if found is None:
+        current = find_pod(self._client, pod.namespace, pod.name, pod.uid)
+        if current is None:
             self.store.remove_pod(pod.uid)
             return None
-        self.store.put_pod(found)
-        return read_queue_pod(found, self._own_namespace)
+        self.store.put_pod(current)
+        return read_queue_pod(current, self._own_namespace)
 
     def _require(self, term: int) -> None:
         """Raise `LeaseLostError` unless this replica has led since a decision."""
@@ -519,22 +519,22 @@ class Queues(Capability):
 
     def _write_statuses(self, decision: QueueDecision, term: int) -> BerthError | None:
         """Write all statuses; return the first refusal."""
-        failed: BerthError | None = None
+        first_error: BerthError | None = None
         for queue in self.store.queues:
             try:
                 self._write_status(queue, decision.statuses.get(queue.metadata.uid), term)
             except (PermanentError, ServerError) as error:
-                failed = failed or error
-        return failed
+                first_error = first_error or error
+        return first_error
 
     def _write_status(self, queue: GatedQueue, status: GatedQueueStatus | None, term: int) -> None:
         """Write a status that differs, and record what became true or false; numbers alone at most once a second."""
         if status is None or status == queue.status:
             return
         uid, now = queue.metadata.uid, self._clock.monotonic()
-        due = self._written.get(uid, -_STATUS_SECONDS) + _STATUS_SECONDS
-        if _signs(status) == _signs(queue.status) and now < due:
-            self._enqueue(QUEUES_KEY, due - now)
+        write_due = self._written.get(uid, -_STATUS_SECONDS) + _STATUS_SECONDS
+        if _signs(status) == _signs(queue.status) and now < write_due:
+            self._enqueue(QUEUES_KEY, write_due - now)
             return
         self._require(term)
         try:
@@ -547,18 +547,22 @@ class Queues(Capability):
 
     def _record_changes(self, queue: GatedQueue, status: GatedQueueStatus) -> None:
         """Record each condition that became true or false; what is well from the start is not reported."""
-        for one in status.conditions:
-            known = queue.condition(QueueCondition(one.type))
-            before = (known.status, known.reason) if known is not None else ("True", one.reason)
-            if one.status == "Unknown" or (one.status, one.reason) == before:
+        for condition in status.conditions:
+            known_condition = queue.condition(QueueCondition(condition.type))
+            status_before = (
+                (known_condition.status, known_condition.reason)
+                if known_condition is not None
+                else ("True", condition.reason)
+            )
+            if condition.status == "Unknown" or (condition.status, condition.reason) == status_before:
                 continue
-            became, ceased = _EVENTS[QueueCondition(one.type)]
-            is_well = one.status == "True"
-            if is_well and (known is None or known.status != "False"):
+            became, ceased = _EVENTS[QueueCondition(condition.type)]
+            is_well = condition.status == "True"
+            if is_well and (known_condition is None or known_condition.status != "False"):
                 continue
             regarding = ObjectReference.of(QUEUE_API_VERSION, QUEUE_KIND, queue.metadata)
             event = RecordedEvent(
-                regarding, "Normal" if is_well else "Warning", became if is_well else ceased, one.message
+                regarding, "Normal" if is_well else "Warning", became if is_well else ceased, condition.message
             )
             self._recorder.record(event)
 
@@ -573,17 +577,17 @@ class Queues(Capability):
         self._told = {pod.uid for pod, _ in decision.too_large}
         _forget_metrics()
         for queue in self.store.queues:
-            status, name = decision.statuses.get(queue.metadata.uid), queue.metadata.name
+            status, queue_name = decision.statuses.get(queue.metadata.uid), queue.metadata.name
             if status is None:
                 continue
             for state, number in (("admitted", status.admitted), ("waiting", status.waiting)):
-                metrics.PODS.labels(queue=name, state=state).set(number)
+                metrics.PODS.labels(queue=queue_name, state=state).set(number)
             for state, number in (("held", status.held_slots), ("waiting", status.waiting_slots)):
-                metrics.SLOTS.labels(queue=name, state=state).set(number)
+                metrics.SLOTS.labels(queue=queue_name, state=state).set(number)
             of_kinds = {"guarantee": status.guarantee, "deserved": status.deserved, "allocated": status.allocated}
             for kind, quantities in of_kinds.items():
                 for resource, amount in ResourceAmounts.from_quantities(quantities).items():
-                    metrics.AMOUNTS.labels(queue=name, resource=resource, kind=kind).set(
+                    metrics.AMOUNTS.labels(queue=queue_name, resource=resource, kind=kind).set(
                         amount / _MILLI if resource == CPU else amount
                     )
 
@@ -595,12 +599,15 @@ def _forget_metrics() -> None:
 
 def _signs(status: GatedQueueStatus) -> tuple[object, ...]:
     """Return what of a status is written at once when it changes: all but numbers, which messages have, too."""
-    conditions = ((one.type, one.status, one.reason, one.observed_generation) for one in status.conditions)
+    conditions = (
+        (condition.type, condition.status, condition.reason, condition.observed_generation)
+        for condition in status.conditions
+    )
     return status.state, status.fenced_nodes, *conditions
 
 
 def _template_held_by(body: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the template of a queue's slots as it is written."""
-    held = (body.get("spec") or {}).get("held") or {}
-    template: dict[str, Any] | None = held.get("template")
+    held_spec = (body.get("spec") or {}).get("held") or {}
+    template: dict[str, Any] | None = held_spec.get("template")
     return template

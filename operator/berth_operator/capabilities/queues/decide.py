@@ -105,26 +105,26 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
     total = view.total
     accepted = _accept(view.queues, total)
     choice = choose_namespaces(view.queues, view.namespaces, view.of_kueue, view.own_namespace)
-    queues = [one for one in accepted.queues if one.state is QueueState.OPEN]
+    queues = [queue for queue in accepted.queues if queue.state is QueueState.OPEN]
     slots = _read_slots(view, accepted, choice)
     tally = _Tally(view, choice.queue_of, slots, format_timestamp(now + _LONGEST_END))
     uses = {queue.name: tally.use(queue.name) for queue in queues}
     releases = tuple(pod for pod in view.pods if pod.is_gated and pod.namespace not in choice.queue_of)
     admission = _admit(queues, uses, total, tally)
     free = total.minus(tally.used_by_others).minus(ResourceAmounts.total(use.allocated for use in uses.values()))
-    requests = {name: use.request for name, use in uses.items()}
-    held = {
-        name: decide_slots(
-            one,
-            accepted.guarantees[name],
-            tally.staying(name, is_fenced=one.queue.metadata.uid in view.admitting),
+    requests = {queue_name: use.request for queue_name, use in uses.items()}
+    slot_decisions = {
+        queue_name: decide_slots(
+            queue_slots,
+            accepted.guarantees[queue_name],
+            tally.staying(queue_name, is_fenced=queue_slots.queue.metadata.uid in view.admitting),
             tuple(view.nodes.values()),
             coming=tally.coming,
             labelled=view.labelled,
-            places=_places(one, view, tally) if one.queue.metadata.uid in view.admitting else None,
+            places=_places(queue_slots, view, tally) if queue_slots.queue.metadata.uid in view.admitting else None,
             now=now,
         )
-        for name, one in slots.items()
+        for queue_name, queue_slots in slots.items()
     }
     outcome = _Outcome(
         view=view,
@@ -137,7 +137,7 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
         tally=tally,
         admission=admission,
         lacks=uncovered(queues, uses, free),
-        slots=held,
+        slots=slot_decisions,
     )
     return QueueDecision(
         gated=frozenset(choice.queue_of),
@@ -145,8 +145,8 @@ def decide_queues(view: QueueView, now: datetime) -> QueueDecision:
         admits=tuple(admission.admits),
         too_large=tuple(admission.too_large),
         statuses={queue.metadata.uid: _status(queue, outcome, now) for queue in view.queues},
-        slots=tuple(held.values()),
-        is_whole=admission.is_whole and all(one.is_whole for one in held.values()),
+        slots=tuple(slot_decisions.values()),
+        is_whole=admission.is_whole and all(decision.is_whole for decision in slot_decisions.values()),
     )
 
 
@@ -162,7 +162,7 @@ class _Accepted:
 
     @property
     def guarantees(self) -> dict[str, ResourceAmounts]:
-        return {one.name: one.guarantee for one in self.queues}
+        return {queue.name: queue.guarantee for queue in self.queues}
 
 
 def _accept(queues: Sequence[GatedQueue], total: ResourceAmounts) -> _Accepted:
@@ -172,55 +172,72 @@ def _accept(queues: Sequence[GatedQueue], total: ResourceAmounts) -> _Accepted:
     nodes are lost: what it is guaranteed must not go to others because a node restarts.
     """
     refusals: dict[str, Condition] = {}
-    read: dict[str, Queue] = {}
+    queues_by_name: dict[str, Queue] = {}
     ordered = sorted(queues, key=lambda queue: queue.age_order)
     for queue in ordered:
-        read[queue.metadata.name] = one = queue.in_amounts(total)
-        over = [name for name in one.guarantee if name in one.capped and one.guarantee[name] > one.capability[name]]
-        if one.unreadable:
-            refusals[one.name] = _condition("False", QueueReason.INVALID, one.unreadable)
-        elif over:
-            text = f"the guarantee of {', '.join(over)} is above the queue's own capability"
-            refusals[one.name] = _condition("False", QueueReason.ABOVE_CAPABILITY, text)
+        queues_by_name[queue.metadata.name] = queue_in_amounts = queue.in_amounts(total)
+        excessive = [
+            resource
+            for resource in queue_in_amounts.guarantee
+            if resource in queue_in_amounts.capped
+            and queue_in_amounts.guarantee[resource] > queue_in_amounts.capability[resource]
+        ]
+        if queue_in_amounts.unreadable:
+            refusals[queue_in_amounts.name] = _condition("False", QueueReason.INVALID, queue_in_amounts.unreadable)
+        elif excessive:
+            text = f"the guarantee of {', '.join(excessive)} is above the queue's own capability"
+            refusals[queue_in_amounts.name] = _condition("False", QueueReason.ABOVE_CAPABILITY, text)
     counted = _NOTHING
     for queue in sorted(ordered, key=lambda queue: not _was_accepted(queue)):
-        one = read[queue.metadata.name]
-        if one.name in refusals or queue.spec.suspend:
+        queue_in_amounts = queues_by_name[queue.metadata.name]
+        if queue_in_amounts.name in refusals or queue.spec.suspend:
             continue
-        lacking = one.guarantee.lacking(total.minus(counted))
-        if lacking and not _was_accepted(queue):
-            said = "; ".join(f"{name}: {_left(one.guarantee, total.minus(counted), name)}" for name in lacking)
-            text = f"the guarantee is above what the nodes offer beside the guarantees of the others ({said})"
-            refusals[one.name] = _condition("False", QueueReason.ABOVE_TOTAL, text)
+        short_resources = queue_in_amounts.guarantee.lacking(total.minus(counted))
+        if short_resources and not _was_accepted(queue):
+            shortages = "; ".join(
+                f"{resource}: {_left(queue_in_amounts.guarantee, total.minus(counted), resource)}"
+                for resource in short_resources
+            )
+            text = f"the guarantee is above what the nodes offer beside the guarantees of the others ({shortages})"
+            refusals[queue_in_amounts.name] = _condition("False", QueueReason.ABOVE_TOTAL, text)
         else:
-            counted = counted.plus(one.guarantee)
-    kept = [replace(one, guarantee=_NOTHING) if name in refusals else one for name, one in read.items()]
-    return _Accepted(tuple(kept), refusals)
+            counted = counted.plus(queue_in_amounts.guarantee)
+    accepted_queues = [
+        replace(accepted_queue, guarantee=_NOTHING) if queue_name in refusals else accepted_queue
+        for queue_name, accepted_queue in queues_by_name.items()
+    ]
+    return _Accepted(tuple(accepted_queues), refusals)
 
 
 def _was_accepted(queue: GatedQueue) -> bool:
     """Return whether the queue as it is was accepted before."""
-    known = queue.condition(QueueCondition.ACCEPTED)
-    return known is not None and known.status == "True" and known.observed_generation == queue.metadata.generation
+    accepted = queue.condition(QueueCondition.ACCEPTED)
+    return (
+        accepted is not None and accepted.status == "True" and accepted.observed_generation == queue.metadata.generation
+    )
 
 
 def _read_slots(view: QueueView, accepted: _Accepted, choice: NamespaceChoice) -> dict[str, QueueSlots]:
     """Return the slots of the queues that hold any, or have some left, by name of the queue."""
-    with_slots = {queue_of_slot(one) for one in view.reservations}
-    chosen = [one for one in view.queues if one.spec.enforcement is Enforcement.HELD or one.metadata.uid in with_slots]
-    found = {}
-    for queue in chosen:
+    with_slots = {queue_of_slot(reservation) for reservation in view.reservations}
+    chosen_queues = [
+        gated_queue
+        for gated_queue in view.queues
+        if gated_queue.spec.enforcement is Enforcement.HELD or gated_queue.metadata.uid in with_slots
+    ]
+    slots_by_queue = {}
+    for queue in chosen_queues:
         name = queue.metadata.name
-        namespaces = [one for one, has in choice.queue_of.items() if has == name]
-        refused = view.refused.get(queue.metadata.uid, "")
-        found[name] = read_slots(queue, namespaces, accepted.guarantees[name], view.reservations, refused)
-    return found
+        namespaces = [namespace for namespace, queue_name in choice.queue_of.items() if queue_name == name]
+        refusal = view.refused.get(queue.metadata.uid, "")
+        slots_by_queue[name] = read_slots(queue, namespaces, accepted.guarantees[name], view.reservations, refusal)
+    return slots_by_queue
 
 
 def _places(slots: QueueSlots, view: QueueView, tally: "_Tally") -> QueuePlaces:
     """Return where the pods and slots of a queue are, and what room there is beside all pods."""
     meta, takers = slots.queue.metadata, slots.takers
-    own, used = defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum)
+    own_use, used_by_node = defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum)
     for pod in view.pods:
         is_own = tally.queue_of.get(pod.namespace) == meta.name and not pod.is_of_node
         is_promised = is_own and pod.uid in takers and not tally.is_held(pod)  # anyone may write that on a pod
@@ -228,14 +245,14 @@ def _places(slots: QueueSlots, view: QueueView, tally: "_Tally") -> QueuePlaces:
         if node not in view.nodes:
             continue
         if is_own:
-            own[node].add(pod.requests)
+            own_use[node].add(pod.requests)
         if not (is_own and tally.ends_soon(pod)) and not slots.awaits(pod.reservation):
-            used[node].add(pod.requests)
+            used_by_node[node].add(pod.requests)
     return QueuePlaces(
-        own={node: one.total for node, one in own.items()},
-        rooms={node: offered.minus(used[node].total) for node, offered in view.nodes.items()},
+        own={node: node_use.total for node, node_use in own_use.items()},
+        rooms={node: offered.minus(used_by_node[node].total) for node, offered in view.nodes.items()},
         admitting=view.admitting[meta.uid]
-        - {node for node, by in view.fenced.items() if by and slots.namespace not in by},
+        - {node for node, namespaces in view.fenced.items() if namespaces and slots.namespace not in namespaces},
         before=slots.queue.status.fenced_nodes,
         fenced=frozenset(view.fenced),
         unfenced=view.unfenced,
@@ -270,7 +287,7 @@ class _Tally:
         """`end` is until when pods end early enough that what they leave is asked for."""
         self.queue_of = queue_of
         self._end = end
-        self._takers = {pod: uid for one in slots.values() for pod, uid in one.takers.items()}
+        self._takers = {pod: uid for queue_slots in slots.values() for pod, uid in queue_slots.takers.items()}
         self._of_guarantees = {
             (pod.namespace, pod.reservation)
             for pod in (view.pods if slots else ())
@@ -337,7 +354,7 @@ class _Tally:
     @property
     def coming(self) -> frozenset[str]:
         """Return the uids of Reservations whose slots admitted pods are about to take."""
-        return frozenset(uid for (_, uid), one in self._slots.items() if one.coming.amounts)
+        return frozenset(uid for (_, uid), queue_slots in self._slots.items() if queue_slots.coming.amounts)
 
     @property
     def used_by_others(self) -> ResourceAmounts:
@@ -345,8 +362,8 @@ class _Tally:
 
     def use(self, queue: str) -> QueueUse:
         """Return what a queue uses now."""
-        of_slots = [one.counted for one in self._slots.values() if one.queue == queue]
-        allocated = ResourceAmounts.total([self._allocated[queue].total, *of_slots])
+        slot_amounts = [counts.counted for counts in self._slots.values() if counts.queue == queue]
+        allocated = ResourceAmounts.total([self._allocated[queue].total, *slot_amounts])
         elsewhere = self._elsewhere[queue].total
         return QueueUse(allocated, elsewhere, allocated.plus(elsewhere).plus(self._waiting[queue].total))
 
@@ -356,8 +373,8 @@ class _Tally:
         Nor do pods count that have no place yet, where others are kept off its nodes: room that they might take is
         made a slot first, and one that takes no slot has to find room elsewhere.
         """
-        using = self.use(queue).allocated.minus(self._ending[queue].total)
-        return using.minus(self._unplaced[queue].total) if is_fenced else using
+        used_to_stay = self.use(queue).allocated.minus(self._ending[queue].total)
+        return used_to_stay.minus(self._unplaced[queue].total) if is_fenced else used_to_stay
 
     def cost(self, pod: QueuePod) -> ResourceAmounts:
         """Return what the admission of a pod adds: less where a placeholder holds its place already."""
@@ -391,26 +408,28 @@ class _Admission:
 
 def _admit(queues: Sequence[Queue], uses: Mapping[str, QueueUse], total: ResourceAmounts, tally: _Tally) -> _Admission:
     """Return the pods that are admitted now; uses grow with each one."""
-    room, found, stopped = QueueRoom(queues, uses, total), _Admission(), set[str]()
+    room, admission, stopped_queues = QueueRoom(queues, uses, total), _Admission(), set[str]()
     for pod in sorted(tally.waiting, key=lambda pod: pod.turn):
         queue, cost = tally.queue_of[pod.namespace], tally.cost(pod)
         if room.limited(queue, cost):
             excess = room.never_fits(queue, cost)
             if excess:
-                found.too_large.append((pod, f"asks for more {' and '.join(excess)} than queue {queue} may ever use"))
+                admission.too_large.append(
+                    (pod, f"asks for more {' and '.join(excess)} than queue {queue} may ever use")
+                )
                 continue
-            if queue in stopped:
+            if queue in stopped_queues:
                 continue
             if room.lacking(queue, cost):
-                stopped.add(queue)
+                stopped_queues.add(queue)
                 continue
-        if len(found.admits) >= _MOST_AT_ONCE:
-            found.is_whole = False
+        if len(admission.admits) >= _MOST_AT_ONCE:
+            admission.is_whole = False
             break
         room.take(queue, cost)
         tally.take(pod)
-        found.admits.append(pod)
-    return found
+        admission.admits.append(pod)
+    return admission
 
 
 # --- status ----------------------------------------------------------------------------------------------------------
@@ -436,30 +455,32 @@ class _Outcome:
 
 def _status(queue: GatedQueue, seen: _Outcome, now: datetime) -> GatedQueueStatus:
     name = queue.metadata.name
-    one = next((other for other in seen.queues if other.name == name), None)
+    own_queue = next((candidate for candidate in seen.queues if candidate.name == name), None)
     conditions = [
         (QueueCondition.ACCEPTED, _accepted(queue, seen)),
         (QueueCondition.ENFORCED, _enforced(queue, seen)),
-        (QueueCondition.COVERED, _covered(one, seen)),
+        (QueueCondition.COVERED, _covered(own_queue, seen)),
     ]
     slots = seen.slots.get(name)
     if slots is not None and slots.verdict is not None:
         conditions.append((QueueCondition.HELD, _condition(*slots.verdict)))
-    dated = tuple(told.dated(type_, queue.metadata, queue.status.conditions, now) for type_, told in conditions)
-    if one is None:
+    dated_conditions = tuple(
+        condition.dated(type_, queue.metadata, queue.status.conditions, now) for type_, condition in conditions
+    )
+    if own_queue is None:
         return GatedQueueStatus(
-            observed_generation=queue.metadata.generation, state=GatedQueueState.SUSPENDED, conditions=dated
+            observed_generation=queue.metadata.generation, state=GatedQueueState.SUSPENDED, conditions=dated_conditions
         )
     use, queue_of = seen.uses[name], seen.choice.queue_of
     return GatedQueueStatus(
         observed_generation=queue.metadata.generation,
         state=GatedQueueState.REFUSED if name in seen.accepted.refusals else GatedQueueState.OPEN,
-        namespaces=sum(has == name for has in queue_of.values()),
+        namespaces=sum(queue_name == name for queue_name in queue_of.values()),
         admitted=seen.tally.admitted[name],
         waiting=sum(queue_of[pod.namespace] == name for pod in seen.tally.waiting),
         too_large=sum(queue_of[pod.namespace] == name for pod, _ in seen.admission.too_large),
-        guarantee=readable_quantities(one.guarantee),
-        real_capability=readable_quantities(real_capability(one, seen.queues, seen.total)),
+        guarantee=readable_quantities(own_queue.guarantee),
+        real_capability=readable_quantities(real_capability(own_queue, seen.queues, seen.total)),
         deserved=readable_quantities(seen.shares[name]),
         allocated=readable_quantities(use.allocated.plus(use.elsewhere)),
         request=readable_quantities(use.request),
@@ -467,14 +488,14 @@ def _status(queue: GatedQueue, seen: _Outcome, now: datetime) -> GatedQueueStatu
         held_slots=slots.held if slots is not None else 0,
         waiting_slots=slots.waiting if slots is not None else 0,
         fenced_nodes=slots.kept if slots is not None else (),
-        conditions=dated,
+        conditions=dated_conditions,
     )
 
 
 def _accepted(queue: GatedQueue, seen: _Outcome) -> Condition:
-    refused = seen.accepted.refusals.get(queue.metadata.name)
-    if refused is not None:
-        return refused
+    refusal = seen.accepted.refusals.get(queue.metadata.name)
+    if refusal is not None:
+        return refusal
     if queue.spec.suspend:
         return _condition("Unknown", QueueReason.SUSPENDED, "spec.suspend switches the queue off")
     text = f"guaranteed are {_amounts(guaranteed(seen.queues))} in all; the nodes that count are {len(seen.view.nodes)}"
@@ -486,17 +507,19 @@ def _enforced(queue: GatedQueue, seen: _Outcome) -> Condition:
     name, choice = queue.metadata.name, seen.choice
     if queue.spec.suspend:
         return _condition("False", QueueReason.SUSPENDED, "spec.suspend switches the queue off: its pods have no gate")
-    owned = count(sum(has == name for has in choice.queue_of.values()), "namespace")
+    namespaces_text = count(sum(queue_name == name for queue_name in choice.queue_of.values()), "namespace")
     if of_kueue := choice.of_kueue.get(name):
-        text = f"left out, as Kueue has a LocalQueue there: {first_few(of_kueue, _NAMED)}; enforced in {owned}"
+        text = (
+            f"left out, as Kueue has a LocalQueue there: {first_few(of_kueue, _NAMED)}; enforced in {namespaces_text}"
+        )
         return _condition("False", QueueReason.OF_KUEUE, text)
     if of_another := choice.of_another.get(name):
-        text = f"left out, as an older queue has it: {first_few(of_another, _NAMED)}; enforced in {owned}"
+        text = f"left out, as an older queue has it: {first_few(of_another, _NAMED)}; enforced in {namespaces_text}"
         return _condition("False", QueueReason.OF_ANOTHER, text)
     if name not in choice.queue_of.values():
         text = "spec.namespaceSelector chooses no namespace"
         return _condition("False", QueueReason.NO_NAMESPACES, text)
-    return _condition("True", QueueReason.GATED, f"pods of {owned} are created with the gate")
+    return _condition("True", QueueReason.GATED, f"pods of {namespaces_text} are created with the gate")
 
 
 def _covered(queue: Queue | None, seen: _Outcome) -> Condition:
@@ -510,28 +533,35 @@ def _covered(queue: Queue | None, seen: _Outcome) -> Condition:
     if short := guaranteed(seen.queues).lacking(seen.total):
         sentences.append(f"the nodes offer less {' and '.join(short)} than all queues are guaranteed")
         return _condition("False", QueueReason.NODES_LACK, ": ".join(sentences))
-    used = ResourceAmounts({name: seen.tally.used_by_others[name] for name in lacks})
-    users = [f"pods of no queue use {_amounts(used)}"] if used else []
-    for other in seen.queues:
-        over = _beyond(other, seen, lacks)
-        if other.name != queue.name and over:
-            users.append(f"queue {other.name} uses {_amounts(over)} more than it may")
+    used_by_others = ResourceAmounts({resource: seen.tally.used_by_others[resource] for resource in lacks})
+    users = [f"pods of no queue use {_amounts(used_by_others)}"] if used_by_others else []
+    for other_queue in seen.queues:
+        excess = _beyond(other_queue, seen, lacks)
+        if other_queue.name != queue.name and excess:
+            users.append(f"queue {other_queue.name} uses {_amounts(excess)} more than it may")
     return _condition("False", QueueReason.USED_BY_OTHERS, ": ".join([*sentences, ", ".join(users)]))
 
 
 def _beyond(queue: Queue, seen: _Outcome, named: Iterable[str]) -> ResourceAmounts:
     """Return what a queue uses beyond its real capability, of the named resources."""
-    real, used = real_capability(queue, seen.queues, seen.total), seen.uses[queue.name].allocated
-    return ResourceAmounts({name: max(0, used[name] - max(real[name], queue.guarantee[name])) for name in named})
+    real_amounts, allocated = real_capability(queue, seen.queues, seen.total), seen.uses[queue.name].allocated
+    return ResourceAmounts(
+        {
+            resource: max(0, allocated[resource] - max(real_amounts[resource], queue.guarantee[resource]))
+            for resource in named
+        }
+    )
 
 
 def _left(guarantee: ResourceAmounts, free: ResourceAmounts, name: str) -> str:
-    left = readable_quantities(ResourceAmounts({name: max(0, free[name])})).get(name, "0")
-    return f"{left} left for {readable_quantities(guarantee)[name]}"
+    amount_left = readable_quantities(ResourceAmounts({name: max(0, free[name])})).get(name, "0")
+    return f"{amount_left} left for {readable_quantities(guarantee)[name]}"
 
 
 def _amounts(amounts: ResourceAmounts) -> str:
-    return ", ".join(f"{quantity} {name}" for name, quantity in readable_quantities(amounts).items()) or "nothing"
+    return (
+        ", ".join(f"{quantity} {resource}" for resource, quantity in readable_quantities(amounts).items()) or "nothing"
+    )
 
 
 def _condition(status: str, reason: QueueReason, message: str) -> Condition:

@@ -108,18 +108,22 @@ class QueueSlots:
 
     def awaits(self, reservation: str) -> bool:
         """Return whether a Reservation is a slot for one node that is not held yet."""
-        one = self.own.get(reservation)
-        if one is None or one.phase.terminal or one.phase is ReservationPhase.AVAILABLE:
+        own_reservation = self.own.get(reservation)
+        if (
+            own_reservation is None
+            or own_reservation.phase.terminal
+            or own_reservation.phase is ReservationPhase.AVAILABLE
+        ):
             return False
-        return bool(one.spec.tasks[0].node_names)
+        return bool(own_reservation.spec.tasks[0].node_names)
 
     @property
     def takers(self) -> dict[str, str]:
         """Return by uid of a pod the Reservation whose slot it is taking."""
         return {
             slot.owner.uid: uid
-            for uid, one in self.own.items()
-            for slot in one.status.slots
+            for uid, reservation in self.own.items()
+            for slot in reservation.status.slots
             if slot.owner is not None and slot.state in _ON_THE_WAY
         }
 
@@ -165,31 +169,37 @@ def read_slots(
 ) -> QueueSlots:
     """Return the slots of a queue; `namespaces` are those that it has, `refused` why none is created."""
     name, uid = queue.metadata.name, queue.metadata.uid
-    named = {
-        one.metadata.uid: (one, number)
-        for one in reservations
-        if (number := queue_slot_number(one.metadata.name, name, uid)) is not None
+    numbered = {
+        reservation.metadata.uid: (reservation, number)
+        for reservation in reservations
+        if (number := queue_slot_number(reservation.metadata.name, name, uid)) is not None
     }
-    made = [one for one, _ in named.values() if queue_of_slot(one) == uid]
+    slots_made = [reservation for reservation, _ in numbered.values() if queue_of_slot(reservation) == uid]
     namespace = _namespace(queue, namespaces)
     problem = _why_none(queue, namespace, guarantee)
     try:
-        wanted, slot = _wanted_spec(queue), slot_requests_of(queue)
+        wanted_spec, slot = _wanted_spec(queue), slot_requests_of(queue)
     except InputError as error:
         problem = problem or ("False", QueueReason.NO_SHAPE, str(error))
-        return QueueSlots(queue=queue, problem=problem, unlike=tuple(made), known=frozenset(named))
-    in_place = [one for one in made if one.metadata.namespace == namespace]
+        return QueueSlots(queue=queue, problem=problem, unlike=tuple(slots_made), known=frozenset(numbered))
+    in_place = [reservation for reservation in slots_made if reservation.metadata.namespace == namespace]
     label = readable_label(name)
-    own = {one.metadata.uid: one for one in in_place if problem is None and _is_like(one, wanted, label)}
+    own_slots = {
+        reservation.metadata.uid: reservation
+        for reservation in in_place
+        if problem is None and _is_like(reservation, wanted_spec, label)
+    }
     return QueueSlots(
         queue=queue,
         namespace=namespace,
         slot=slot,
         problem=problem,
-        own=own,
-        unlike=tuple(one for one in made if one.metadata.uid not in own),
-        known=frozenset(named),
-        numbers=frozenset(number for one, number in named.values() if one.metadata.namespace == namespace),
+        own=own_slots,
+        unlike=tuple(reservation for reservation in slots_made if reservation.metadata.uid not in own_slots),
+        known=frozenset(numbered),
+        numbers=frozenset(
+            number for reservation, number in numbered.values() if reservation.metadata.namespace == namespace
+        ),
         refused=refused,
     )
 
@@ -201,9 +211,9 @@ def may_be_slot(reservation: Reservation) -> bool:
 
 def _namespace(queue: GatedQueue, namespaces: Sequence[str]) -> str:
     """Return the namespace of the slots, "" if the queue lacks it or does not say which."""
-    named = queue.spec.held.namespace
-    if named:
-        return named if named in namespaces else ""
+    held_namespace = queue.spec.held.namespace
+    if held_namespace:
+        return held_namespace if held_namespace in namespaces else ""
     return namespaces[0] if len(namespaces) == 1 else ""
 
 
@@ -214,9 +224,11 @@ def _why_none(queue: GatedQueue, namespace: str, guarantee: ResourceAmounts) -> 
     if not guarantee:
         return ("Unknown", QueueReason.NO_GUARANTEE, "no guarantee counts")
     if not namespace:
-        named = spec.held.namespace
+        held_namespace = spec.held.namespace
         text = (
-            f"the queue does not have namespace {named}" if named else "held.namespace must name one of its namespaces"
+            f"the queue does not have namespace {held_namespace}"
+            if held_namespace
+            else "held.namespace must name one of its namespaces"
         )
         return ("False", QueueReason.NO_NAMESPACE, text)
     return None
@@ -224,18 +236,18 @@ def _why_none(queue: GatedQueue, namespace: str, guarantee: ResourceAmounts) -> 
 
 def slot_template(queue: GatedQueue) -> PodTemplate:
     """Return the pod that a slot is for; raises `InputError` for a shape without amounts."""
-    held = queue.spec.held
-    if held.template is not None:
-        return held.template
+    held_spec = queue.spec.held
+    if held_spec.template is not None:
+        return held_spec.template
     try:
-        amounts = ResourceAmounts.from_quantities(held.shape)
+        amounts = ResourceAmounts.from_quantities(held_spec.shape)
     except InputError as error:
         raise error.within("spec.held.shape") from error
-    empty = next((name for name in held.shape if amounts[name] <= 0), None)
-    if empty is not None or not held.shape:
+    empty = next((resource for resource in held_spec.shape if amounts[resource] <= 0), None)
+    if empty is not None or not held_spec.shape:
         field_name = f"spec.held.shape.{empty}" if empty else "spec.held.shape"
-        raise InputError(field_name, held.shape.get(empty or ""), "what one slot requests, more than 0")
-    return convert(_template_of(held.shape), PodTemplate)
+        raise InputError(field_name, held_spec.shape.get(empty or ""), "what one slot requests, more than 0")
+    return convert(_template_of(held_spec.shape), PodTemplate)
 
 
 def takes_slot(queue: GatedQueue, pod: Pod) -> bool:
@@ -256,7 +268,9 @@ def slot_requests_of(queue: GatedQueue) -> ResourceAmounts:
 
 def _template_of(shape: Mapping[str, Any]) -> Body:
     # Kubernetes wants a limit beside each request of a resource that it cannot share out.
-    limits = {name: amount for name, amount in shape.items() if "/" in name or name.startswith("hugepages-")}
+    limits = {
+        resource: amount for resource, amount in shape.items() if "/" in resource or resource.startswith("hugepages-")
+    }
     resources = {"requests": dict(shape), **({"limits": limits} if limits else {})}
     return {"spec": {"containers": [{"name": "slot", "image": PLACEHOLDER_IMAGE, "resources": resources}]}}
 
@@ -274,10 +288,10 @@ def _is_like(reservation: Reservation, wanted: ReservationSpec, label: str) -> b
     if reservation.metadata.labels.get(QUEUE_SLOT_LABEL) != label:
         return False
     tasks = tuple(task.for_any_node() for task in reservation.spec.tasks)
-    found = msgspec.structs.replace(reservation.spec, expires=None, ttl=None, tasks=tasks)
+    comparable = msgspec.structs.replace(reservation.spec, expires=None, ttl=None, tasks=tasks)
     if reservation.phase is ReservationPhase.AVAILABLE:
-        found = msgspec.structs.replace(found, capacity=wanted.capacity, fence=wanted.fence)
-    return found == wanted
+        comparable = msgspec.structs.replace(comparable, capacity=wanted.capacity, fence=wanted.fence)
+    return comparable == wanted
 
 
 def build_slot(
@@ -381,36 +395,46 @@ def decide_slots(
     `coming` are the Reservations whose slot an admitted pod is about to take, `labelled` those that pods wait for.
     `places` is None unless others are kept off the queue's nodes.
     """
-    unlike = tuple(one for one in slots.unlike if one.metadata.uid not in coming and _may_end(one, labelled))
+    unlike_slots = tuple(
+        reservation
+        for reservation in slots.unlike
+        if reservation.metadata.uid not in coming and _may_end(reservation, labelled)
+    )
     if slots.problem is not None:
         verdict = slots.problem if slots.queue.spec.enforcement is Enforcement.HELD else None
-        return SlotDecision(slots=slots, ends=unlike, verdict=verdict)
+        return SlotDecision(slots=slots, ends=unlike_slots, verdict=verdict)
     need = _Need(
         guarantee,
-        ResourceAmounts({name: max(0, amount - allocated[name]) for name, amount in guarantee.items()}),
-        ResourceAmounts({name: slots.slot[name] for name in guarantee}),
+        ResourceAmounts({resource: max(0, amount - allocated[resource]) for resource, amount in guarantee.items()}),
+        ResourceAmounts({resource: slots.slot[resource] for resource in guarantee}),
     )
-    known = _sort(slots, coming, labelled, now)
-    nodes_kept = _keep(places, need, known, slots)
-    surplus = max(0, len(known.held) + len(known.waiting) - need.wanted)
-    waiting, spare = (
-        sorted(ones, key=lambda one: (one.metadata.uid in labelled, -_number(one, slots)))
-        for ones in (known.waiting, known.held)
+    sorted_slots = _sort(slots, coming, labelled, now)
+    nodes_kept = _keep(places, need, sorted_slots, slots)
+    surplus = max(0, len(sorted_slots.held) + len(sorted_slots.waiting) - need.wanted)
+    waiting_slots, spare_slots = (
+        sorted(
+            slots_of_state, key=lambda reservation: (reservation.metadata.uid in labelled, -_number(reservation, slots))
+        )
+        for slots_of_state in (sorted_slots.waiting, sorted_slots.held)
     )
-    creates = _free_numbers(slots, need.wanted - len(known.held) - len(known.waiting) - len(known.resting))
+    creates = _free_numbers(
+        slots, need.wanted - len(sorted_slots.held) - len(sorted_slots.waiting) - len(sorted_slots.resting)
+    )
     creates = creates[:_MOST_AT_ONCE]
-    held = min(len(known.held), need.wanted)
+    held_slots = min(len(sorted_slots.held), need.wanted)
     return SlotDecision(
         slots=slots,
         creates=creates,
         pins=dict(zip(creates, nodes_kept.vacancies, strict=False)),
         kept=nodes_kept.nodes,
-        ends=(*unlike, *known.over, *waiting[:surplus]),
-        spare=tuple(spare[: max(0, surplus - len(waiting))]),
-        renews=tuple(one for one in (*known.held, *known.waiting) if _is_due(one, now)),
-        held=held,
-        waiting=need.wanted - held,
-        verdict=_fenced(_judge(slots, need, known, nodes, now), nodes_kept, places),
+        ends=(*unlike_slots, *sorted_slots.over, *waiting_slots[:surplus]),
+        spare=tuple(spare_slots[: max(0, surplus - len(waiting_slots))]),
+        renews=tuple(
+            reservation for reservation in (*sorted_slots.held, *sorted_slots.waiting) if _is_due(reservation, now)
+        ),
+        held=held_slots,
+        waiting=need.wanted - held_slots,
+        verdict=_fenced(_judge(slots, need, sorted_slots, nodes, now), nodes_kept, places),
         is_whole=len(creates) < _MOST_AT_ONCE,
     )
 
@@ -419,43 +443,53 @@ def _keep(places: QueuePlaces | None, need: _Need, known: _Sorted, slots: QueueS
     """Return the nodes to keep; the slots that wait for one without room are over."""
     if places is None:
         return KeptNodes()
-    pins = {one.metadata.uid: pin[0] for one in known.waiting if (pin := one.spec.tasks[0].node_names)}
-    waiting = (one.metadata.uid for one in known.waiting if one.phase is ReservationPhase.WAITING)
-    unpinned = [uid for uid in waiting if uid not in pins]
+    pins = {
+        reservation.metadata.uid: pin[0]
+        for reservation in known.waiting
+        if (pin := reservation.spec.tasks[0].node_names)
+    }
+    waiting_uids = (
+        reservation.metadata.uid for reservation in known.waiting if reservation.phase is ReservationPhase.WAITING
+    )
+    unpinned = [uid for uid in waiting_uids if uid not in pins]
     # The pods of a template may have to be on several nodes: for each slot the emptiest one is chosen.
     is_placed = slots.queue.spec.held.template is None
-    lacking = need.wanted - len(known.held)
-    found = keep_nodes(places, need.guarantee, slots.slot, lacking, pins, unpinned=unpinned, is_placed=is_placed)
-    known.over += [one for one in known.waiting if one.metadata.uid in found.misplaced]
-    known.waiting = [one for one in known.waiting if one.metadata.uid not in found.misplaced]
-    return found
+    slots_lacking = need.wanted - len(known.held)
+    kept_nodes = keep_nodes(
+        places, need.guarantee, slots.slot, slots_lacking, pins, unpinned=unpinned, is_placed=is_placed
+    )
+    known.over += [reservation for reservation in known.waiting if reservation.metadata.uid in kept_nodes.misplaced]
+    known.waiting = [
+        reservation for reservation in known.waiting if reservation.metadata.uid not in kept_nodes.misplaced
+    ]
+    return kept_nodes
 
 
 def _fenced(verdict: Verdict, kept: KeptNodes, places: QueuePlaces | None) -> Verdict:
     """Return a verdict, but for nodes without a fence."""
-    lacking = [node for node in kept.nodes if places is not None and node in places.unfenced]
-    if verdict[0] != "True" or places is None or not lacking:
+    unfenced = [node for node in kept.nodes if places is not None and node in places.unfenced]
+    if verdict[0] != "True" or places is None or not unfenced:
         return verdict
-    text = f"{verdict[2]}; {count(len(lacking), 'node')} not fenced: {lacking[0]}: {places.unfenced[lacking[0]]}"
+    text = f"{verdict[2]}; {count(len(unfenced), 'node')} not fenced: {unfenced[0]}: {places.unfenced[unfenced[0]]}"
     return ("False", QueueReason.NOT_FENCED, text)
 
 
 def _sort(slots: QueueSlots, coming: AbstractSet[str], labelled: AbstractSet[str], now: datetime) -> _Sorted:
-    found = _Sorted()
-    for uid, one in slots.own.items():
-        if one.metadata.deletion_timestamp is not None:
+    by_state = _Sorted()
+    for uid, reservation in slots.own.items():
+        if reservation.metadata.deletion_timestamp is not None:
             continue
-        if one.phase is ReservationPhase.FAILED and _rests(one, now):
-            found.resting.append(one)
-        elif one.phase.terminal:
-            found.over += [one] if _may_end(one, labelled) else []
-        elif uid in coming or _changes_hands(one):
+        if reservation.phase is ReservationPhase.FAILED and _rests(reservation, now):
+            by_state.resting.append(reservation)
+        elif reservation.phase.terminal:
+            by_state.over += [reservation] if _may_end(reservation, labelled) else []
+        elif uid in coming or _changes_hands(reservation):
             continue  # what it holds counts as allocated
-        elif one.phase is ReservationPhase.AVAILABLE:
-            found.held.append(one)
+        elif reservation.phase is ReservationPhase.AVAILABLE:
+            by_state.held.append(reservation)
         else:
-            found.waiting.append(one)
-    return found
+            by_state.waiting.append(reservation)
+    return by_state
 
 
 def _may_end(reservation: Reservation, labelled: AbstractSet[str]) -> bool:
@@ -472,9 +506,9 @@ def _changes_hands(reservation: Reservation) -> bool:
 
 def _rests(reservation: Reservation, now: datetime) -> bool:
     state = reservation.status.state
-    since = read_timestamp(state.last_transition_time) if state is not None else None
+    rests_since = read_timestamp(state.last_transition_time) if state is not None else None
     seconds = _RESTS.get(state.reason, _REST_SECONDS) if state is not None else 0
-    return since is not None and _is_within(seconds, since, now)
+    return rests_since is not None and _is_within(seconds, rests_since, now)
 
 
 def _is_within(seconds: float, since: datetime, now: datetime) -> bool:
@@ -483,8 +517,8 @@ def _is_within(seconds: float, since: datetime, now: datetime) -> bool:
 
 
 def _is_due(reservation: Reservation, now: datetime) -> bool:
-    end = read_timestamp(reservation.spec.expires)
-    return end is None or end < now + _LIFETIME / 2
+    expires = read_timestamp(reservation.spec.expires)
+    return expires is None or expires < now + _LIFETIME / 2
 
 
 def _number(reservation: Reservation, slots: QueueSlots) -> int:
@@ -494,8 +528,8 @@ def _number(reservation: Reservation, slots: QueueSlots) -> int:
 
 def _free_numbers(slots: QueueSlots, many: int) -> tuple[int, ...]:
     """Return the lowest numbers without a Reservation."""
-    free = [number for number in range(len(slots.numbers) + max(0, many)) if number not in slots.numbers]
-    return tuple(free[: max(0, many)])
+    free_numbers = [number for number in range(len(slots.numbers) + max(0, many)) if number not in slots.numbers]
+    return tuple(free_numbers[: max(0, many)])
 
 
 # --- what the condition says -----------------------------------------------------------------------------------------
@@ -506,23 +540,23 @@ def _judge(slots: QueueSlots, need: _Need, known: _Sorted, nodes: Sequence[Resou
     if need.possible > MOST_SLOTS:
         text = f"{need.possible} slots would be needed, and a queue has at most {MOST_SLOTS}: use a larger shape"
         return ("False", QueueReason.TOO_MANY_SLOTS, text)
-    lacking = max(0, need.wanted - len(known.held))
+    slots_lacking = max(0, need.wanted - len(known.held))
     if not need.of_slot:
         return ("False", QueueReason.SHAPE_LACKS, f"a slot requests no {' and no '.join(need.guarantee)}")
     if not need.of_slot.times_within(need.guarantee):
         return ("False", QueueReason.SHAPE_TOO_LARGE, "a slot is larger than the guarantee")
-    if lacking and nodes and not any(slots.slot.fits_within(node) for node in nodes):
+    if slots_lacking and nodes and not any(slots.slot.fits_within(node) for node in nodes):
         return ("False", QueueReason.SHAPE_TOO_LARGE, "a slot is larger than each node that counts")
-    return _lacks(slots, lacking, need.wanted, known, now) if lacking else _holds(need)
+    return _lacks(slots, slots_lacking, need.wanted, known, now) if slots_lacking else _holds(need)
 
 
 def _holds(need: _Need) -> Verdict:
     """Return what to say where every slot that is wanted is held."""
-    if lacks := [name for name in need.guarantee if not need.of_slot[name]]:
+    if lacks := [resource for resource in need.guarantee if not need.of_slot[resource]]:
         return ("False", QueueReason.SHAPE_LACKS, f"a slot requests no {' and no '.join(lacks)}, which is guaranteed")
-    held = f"{count(need.wanted, 'slot')} held" if need.wanted else "no slot fits beside what the queue's pods use"
-    beyond = ", ".join(f"{amount} {name}" for name, amount in readable_quantities(need.beyond).items())
-    text = f"{held}; no slot covers {beyond}" if beyond else held
+    held_text = f"{count(need.wanted, 'slot')} held" if need.wanted else "no slot fits beside what the queue's pods use"
+    beyond = ", ".join(f"{amount} {resource}" for resource, amount in readable_quantities(need.beyond).items())
+    text = f"{held_text}; no slot covers {beyond}" if beyond else held_text
     if not need.is_divided_evenly:
         return ("True", QueueReason.REMAINDER, text)
     return ("True", QueueReason.SLOTS_HELD if need.wanted else QueueReason.IN_USE, text)
@@ -531,18 +565,29 @@ def _holds(need: _Need) -> Verdict:
 def _lacks(slots: QueueSlots, lacking: int, wanted: int, known: _Sorted, now: datetime) -> Verdict:
     """Return what to say of slots that are not held: that they failed, wait for long, or have only begun."""
     head = f"{lacking} of {count(wanted, 'slot')} not held"
-    refused = [one for one in known.resting if one.status.state and one.status.state.reason in _RESTS]
-    if refused or slots.refused:
-        why = _said(refused[0]) if refused else slots.refused
+    refused_slots = [
+        reservation
+        for reservation in known.resting
+        if reservation.status.state and reservation.status.state.reason in _RESTS
+    ]
+    if refused_slots or slots.refused:
+        why = _said(refused_slots[0]) if refused_slots else slots.refused
         return ("False", QueueReason.SLOTS_REFUSED, f"{head}: {why}")
-    oldest = min(known.waiting, key=lambda one: one.metadata.creation_timestamp or "", default=None)
-    since = read_timestamp(oldest.metadata.creation_timestamp) if oldest is not None else None
-    if oldest is not None and since is not None and not _is_within(_SETTLING_SECONDS, since, now):
+    oldest = min(known.waiting, key=lambda reservation: reservation.metadata.creation_timestamp or "", default=None)
+    oldest_since = read_timestamp(oldest.metadata.creation_timestamp) if oldest is not None else None
+    if oldest is not None and oldest_since is not None and not _is_within(_SETTLING_SECONDS, oldest_since, now):
         return ("False", QueueReason.WAITING, f"{head}: {_said(oldest)}")
-    before = slots.queue.condition(QueueCondition.HELD)
-    is_tried_again = before is not None and before.reason in {QueueReason.WAITING, QueueReason.SLOTS_REFUSED}
-    if before is not None and is_tried_again and before.observed_generation == slots.queue.metadata.generation:
-        return ("False", QueueReason(before.reason), before.message)
+    condition_before = slots.queue.condition(QueueCondition.HELD)
+    is_tried_again = condition_before is not None and condition_before.reason in {
+        QueueReason.WAITING,
+        QueueReason.SLOTS_REFUSED,
+    }
+    if (
+        condition_before is not None
+        and is_tried_again
+        and condition_before.observed_generation == slots.queue.metadata.generation
+    ):
+        return ("False", QueueReason(condition_before.reason), condition_before.message)
     return ("Unknown", QueueReason.NOT_HELD_YET, head)
 
 

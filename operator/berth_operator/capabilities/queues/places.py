@@ -71,8 +71,8 @@ class Sum:
     amounts: dict[str, int] = field(default_factory=dict)
 
     def add(self, more: ResourceAmounts) -> None:
-        for name, amount in more.amounts.items():
-            self.amounts[name] = self.amounts.get(name, 0) + amount
+        for resource, amount in more.amounts.items():
+            self.amounts[resource] = self.amounts.get(resource, 0) + amount
 
     @property
     def total(self) -> ResourceAmounts:
@@ -128,34 +128,38 @@ def keep_nodes(
     nodes as well, those with the most room first: chosen one by one they would each go to the emptiest node, and every
     node that has one is kept.
     """
-    before, left, kept = frozenset(places.before), guarantee, list[str]()
-    many = {node: slot.times_within(own) for node, own in places.own.items()}
-    for node in sorted(many, key=lambda node: (node not in before, -many[node], node)):
-        rest = ResourceAmounts({name: max(0, amount - places.own[node][name]) for name, amount in left.items()})
+    nodes_before, guarantee_left, kept_nodes = frozenset(places.before), guarantee, list[str]()
+    slots_by_node = {node: slot.times_within(own_room) for node, own_room in places.own.items()}
+    for node in sorted(slots_by_node, key=lambda node: (node not in nodes_before, -slots_by_node[node], node)):
+        guarantee_rest = ResourceAmounts(
+            {resource: max(0, amount - places.own[node][resource]) for resource, amount in guarantee_left.items()}
+        )
         # What smaller pods leave elsewhere is no slot: a pod on each node must not have all of them fenced.
-        if rest != left and (many[node] or node in before):
-            kept.append(node)
-            left = rest
-    if lacking > 0 or any(node not in places.fenced and node not in places.unfenced for node in kept):
-        there = frozenset(kept)
-        kept += [node for node in places.before if node not in there and _may_have_room(places, node, slot, lacking)]
-    kept = kept[:_MOST_NODES]
-    rooms = {node: _room(places, node) for node in kept if node in places.admitting}
-    own = tuple(rooms)
+        if guarantee_rest != guarantee_left and (slots_by_node[node] or node in nodes_before):
+            kept_nodes.append(node)
+            guarantee_left = guarantee_rest
+    if lacking > 0 or any(node not in places.fenced and node not in places.unfenced for node in kept_nodes):
+        nodes_there = frozenset(kept_nodes)
+        kept_nodes += [
+            node for node in places.before if node not in nodes_there and _may_have_room(places, node, slot, lacking)
+        ]
+    kept_nodes = kept_nodes[:_MOST_NODES]
+    rooms = {node: _room(places, node) for node in kept_nodes if node in places.admitting}
+    own_nodes = tuple(rooms)
     if is_placed and lacking > 0:
-        rooms |= _other_rooms(places, slot, kept)
+        rooms |= _other_rooms(places, slot, kept_nodes)
     misplaced = set[str]()
-    for one, node in sorted(pins.items()):
+    for reservation_uid, node in sorted(pins.items()):
         if slot.fits_within(rooms.get(node, _NOTHING)):
             rooms[node] = rooms[node].minus(slot)
         else:
-            misplaced.add(one)
+            misplaced.add(reservation_uid)
     if is_placed:
-        idle = sum(slot.times_within(rooms[node]) for node in own)
-        others = max(0, lacking - len(pins.keys() - misplaced) - len(unpinned))
-        misplaced |= {*unpinned[: max(0, idle - others)]}
+        idle_slots = sum(slot.times_within(rooms[node]) for node in own_nodes)
+        slots_not_made = max(0, lacking - len(pins.keys() - misplaced) - len(unpinned))
+        misplaced |= {*unpinned[: max(0, idle_slots - slots_not_made)]}
     vacancies = (node for node, room in rooms.items() for _ in range(min(lacking, slot.times_within(room))))
-    return KeptNodes(tuple(sorted(kept)), tuple(vacancies), frozenset(misplaced))
+    return KeptNodes(tuple(sorted(kept_nodes)), tuple(vacancies), frozenset(misplaced))
 
 
 def _may_have_room(places: QueuePlaces, node: str, slot: ResourceAmounts, lacking: int) -> bool:
@@ -166,8 +170,8 @@ def _may_have_room(places: QueuePlaces, node: str, slot: ResourceAmounts, lackin
 def _other_rooms(places: QueuePlaces, slot: ResourceAmounts, kept: Iterable[str]) -> dict[str, ResourceAmounts]:
     """Return the room on nodes that are not kept, the most first; a fence needs some, too."""
     rooms = {node: _room(places, node).minus(_FENCE) for node in places.admitting - frozenset(kept)}
-    many = {node: number for node, room in rooms.items() if (number := slot.times_within(room))}
-    return {node: rooms[node] for node in sorted(many, key=lambda node: (-many[node], node))}
+    slots_by_node = {node: number for node, room in rooms.items() if (number := slot.times_within(room))}
+    return {node: rooms[node] for node in sorted(slots_by_node, key=lambda node: (-slots_by_node[node], node))}
 
 
 def _room(places: QueuePlaces, node: str) -> ResourceAmounts:

@@ -28,13 +28,13 @@ class QueueRule(ReservationRule):
         A Reservation that is young is left Pending: what is applied together may come in any order.
         """
         name = reservation.spec.queue
-        known = self._known_queues(reservation) if name else None
-        if known is None or name in known:
+        queues = self._known_queues(reservation) if name else None
+        if queues is None or name in queues:
             return None
         text = (
-            f'spec.queue is "{name}", which is no Queue of the cluster; expected {", ".join(known[:_NAMED]) or "one"}'
+            f'spec.queue is "{name}", which is no Queue of the cluster; expected {", ".join(queues[:_NAMED]) or "one"}'
         )
-        text += f" or another of {len(known)}" if len(known) > _NAMED else ""
+        text += f" or another of {len(queues)}" if len(queues) > _NAMED else ""
         created = parse_timestamp(reservation.metadata.creation_timestamp or "")
         if (now - created).total_seconds() >= _QUEUE_SECONDS:
             return Verdict(ReservationReason.INVALID, text)
@@ -46,11 +46,11 @@ class QueueRule(ReservationRule):
 
         It will where there are no queues of Volcano, or they may not be listed. Volcano knows no queue of Berth.
         """
-        known = self._names_of(volcano.QUEUES)
+        queue_names = self._names_of(volcano.QUEUES)
         schedulers = {volcano.scheduler_of(reservation, task.template.spec) for task in reservation.spec.tasks}
-        if known is None or volcano.NAME in schedulers:
-            return known
-        return tuple(sorted({*known, *(self._names_of(QUEUES) or ())}))
+        if queue_names is None or volcano.NAME in schedulers:
+            return queue_names
+        return tuple(sorted({*queue_names, *(self._names_of(QUEUES) or ())}))
 
     def _names_of(self, resource: Resource) -> tuple[str, ...] | None:
         """Return the names of a kind's objects, None where there is no such kind or it may not be listed."""

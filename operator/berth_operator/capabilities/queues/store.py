@@ -49,7 +49,7 @@ def read_queue_pod(pod: Pod, own_namespace: str) -> QueuePod:
         reservation=uid if holds or HANDOVER_GATE in gates else "",
         reservation_name=reservation_name if holds else "",
         slot=_slot_of(pod, holds=holds),
-        promised=given.node if not holds and (given := Assignment.from_pod(pod)) is not None else "",
+        promised=assignment.node if not holds and (assignment := Assignment.from_pod(pod)) is not None else "",
         is_placeholder=holds,
         is_of_node=pod.belongs_to_node,
         is_terminating=pod.is_terminating,
@@ -62,8 +62,8 @@ def _slot_of(pod: Pod, *, holds: bool) -> str:
     if holds:
         notes = pod.metadata.annotations
         return f"{notes.get(TASK_ANNOTATION, '')}/{notes.get(INDEX_ANNOTATION, '')}"
-    given = Assignment.from_pod(pod)
-    return f"{given.task}/{given.index}" if given is not None else ""
+    assignment = Assignment.from_pod(pod)
+    return f"{assignment.task}/{assignment.index}" if assignment is not None else ""
 
 
 class QueueStore:
@@ -119,7 +119,7 @@ class QueueStore:
         with self._lock:
             match item:
                 case Listed(items):
-                    self._namespaces = {one.metadata.name: one.metadata.labels for one in items}
+                    self._namespaces = {namespace.metadata.name: namespace.metadata.labels for namespace in items}
                     self._missing.discard("namespaces")
                 case Changed(one):
                     self._namespaces[one.metadata.name] = one.metadata.labels
@@ -178,16 +178,18 @@ class QueueStore:
             )
 
     def _replace(self, pods: Iterable[Pod], version: float) -> None:
-        listed = {pod.metadata.uid for pod in pods}
-        for uid in [uid for uid, known in self._pods.items() if uid not in listed and known.version <= version]:
+        listed_uids = {pod.metadata.uid for pod in pods}
+        for uid in [
+            uid for uid, known_pod in self._pods.items() if uid not in listed_uids and known_pod.version <= version
+        ]:
             self._remove(uid)
         for pod in pods:
             self._put(pod)
         self._missing.discard("pods")
 
     def _put(self, pod: Pod) -> None:
-        known = self._pods.get(pod.metadata.uid)
-        if self._gone.covers(pod.metadata) or (known is not None and known.version >= version_of(pod.metadata)):
+        known_pod = self._pods.get(pod.metadata.uid)
+        if self._gone.covers(pod.metadata) or (known_pod is not None and known_pod.version >= version_of(pod.metadata)):
             return
         if pod.is_terminal:
             self._remove(pod.metadata.uid)

@@ -106,15 +106,15 @@ class WindowNodeChooser:
         slot, slots = effective_requests(spec), window.spec.pod_num_to_reserve
         with self._lock:
             self._refresh()
-            uses = {node.metadata.name: self._use_of(node) for node in candidates}
-            choice = choose_window_nodes(uses.values(), slot, slots, times.start)
-            take_slots(uses, choice, slot, slots, times)
+            uses_by_node = {node.metadata.name: self._use_of(node) for node in candidates}
+            choice = choose_window_nodes(uses_by_node.values(), slot, slots, times.start)
+            take_slots(uses_by_node, choice, slot, slots, times)
         return choice
 
     def _may_use(self, window: ReservationWindow, spec: PodSpec, known: GuardableNode) -> bool:
         """Return whether a node is ready, chosen by the window, and open to its pods."""
-        wanted = {**window.spec.node_selector, **spec.node_selector}
-        is_wanted = all(known.metadata.labels.get(key) == value for key, value in wanted.items())
+        selector = {**window.spec.node_selector, **spec.node_selector}
+        is_wanted = all(known.metadata.labels.get(key) == value for key, value in selector.items())
         is_open = self._rules.may_hold(known.metadata) and known.admits(
             spec, on_control_plane=self._allows_control_plane
         )
@@ -124,24 +124,24 @@ class WindowNodeChooser:
         """List all pods if the last list is too old."""
         if self._clock.monotonic() - self._listed_at < _SURVEY_SECONDS:
             return
-        listed = self._client.list(PODS, field_selector=NOT_ENDED, type=Pod)
+        pod_list = self._client.list(PODS, field_selector=NOT_ENDED, type=Pod)
         self._uses = {}
-        ends = self._ends.of(pod for pod in listed.items if pod.spec.node_name)
-        for pod in listed.items:
-            name = pod.spec.node_name or pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "")
-            if name:
-                use = self._uses.setdefault(name, NodeUse(name, ResourceAmounts.empty()))
-                use.taken.append((readable_requests(pod).plus(ONE_POD), ends.get(pod.metadata.uid)))
+        ends = self._ends.of(pod for pod in pod_list.items if pod.spec.node_name)
+        for pod in pod_list.items:
+            node_name = pod.spec.node_name or pod.metadata.annotations.get(CHOSEN_NODE_ANNOTATION, "")
+            if node_name:
+                node_use = self._uses.setdefault(node_name, NodeUse(node_name, ResourceAmounts.empty()))
+                node_use.taken.append((readable_requests(pod).plus(ONE_POD), ends.get(pod.metadata.uid)))
         self._listed_at = self._clock.monotonic()
 
     def _use_of(self, node: GuardableNode) -> NodeUse:
-        name = node.metadata.name
-        use = self._uses.setdefault(name, NodeUse(name, ResourceAmounts.empty()))
+        node_name = node.metadata.name
+        node_use = self._uses.setdefault(node_name, NodeUse(node_name, ResourceAmounts.empty()))
         try:
-            use.allocatable = ResourceAmounts.from_quantities(node.status.allocatable)
+            node_use.allocatable = ResourceAmounts.from_quantities(node.status.allocatable)
         except InputError:
-            use.allocatable = ResourceAmounts.empty()
-        return use
+            node_use.allocatable = ResourceAmounts.empty()
+        return node_use
 
 
 @contextmanager
@@ -185,8 +185,8 @@ class Windows(Capability):
             listing = self._client.list(RESERVATION_WINDOWS)
         except NotFoundError:
             return
-        found = [ReservationWindow.read(body) for body in listing.items]
-        self.store.replace(found, listing.resource_version)
+        windows = [ReservationWindow.read(body) for body in listing.items]
+        self.store.replace(windows, listing.resource_version)
         states = Counter(window.status.state for window in self.store.all())
         for state in WindowState:
             metrics.WINDOWS.labels(state=state.value).set(states[state.value])
@@ -207,14 +207,14 @@ class Windows(Capability):
         for reservation, end in decision.retimed:
             with _collecting(refusals):
                 self._retime(reservation, end)
-        lacking = [one for one in decision.opens if not self._open(window, one)]
+        without_nodes = [occurrence for occurrence in decision.opens if not self._open(window, occurrence)]
         if decision.closes or decision.retimed or decision.opens:
-            decision = self._decide(window, without_nodes=bool(lacking))
+            decision = self._decide(window, without_nodes=bool(without_nodes))
         self._write_status(window, decision.status)
         self._report(window, decision_before)
         if decision.wake_seconds is not None:
-            most = _WITHOUT_NODES_SECONDS if lacking else decision.wake_seconds
-            self._enqueue(key, min(decision.wake_seconds, most))
+            longest_wait = _WITHOUT_NODES_SECONDS if without_nodes else decision.wake_seconds
+            self._enqueue(key, min(decision.wake_seconds, longest_wait))
         if refusals:
             raise refusals[0]
 
@@ -245,13 +245,13 @@ class Windows(Capability):
         require_lease(self._leads)
         body = build_window_reservation(window, template, times, choice)
         if create_reservation(self._client, self._cache, body):
-            late = (self._clock.now() - times.reserve_at).total_seconds()
-            metrics.LATE_SECONDS.observe(max(0.0, late))
+            late_seconds = (self._clock.now() - times.reserve_at).total_seconds()
+            metrics.LATE_SECONDS.observe(max(0.0, late_seconds))
             metrics.OCCURRENCES.labels(result="opened").inc()
             self._log(logs.OPENED, window, times.start)
             slots = window.spec.pod_num_to_reserve
-            name = body["metadata"]["name"]
-            text = f"holds {slots} places for the window from {_span(times)}: Reservation {name}"
+            reservation_name = body["metadata"]["name"]
+            text = f"holds {slots} places for the window from {_span(times)}: Reservation {reservation_name}"
             self._record(window, "Normal", OPENED, text)
         return True
 
@@ -297,13 +297,13 @@ class Windows(Capability):
 
     def _report(self, window: ReservationWindow, decision: WindowDecision) -> None:
         """Record what did not open; the status settles it, so that it is recorded once."""
-        for one in decision.missed:
+        for occurrence in decision.missed:
             metrics.OCCURRENCES.labels(result="missed").inc()
-            self._log(logs.MISSED, window, one.start)
-            self._record(window, "Warning", MISSED, f"nothing opened the window from {_span(one)} in time")
-        for one in decision.left_out:
+            self._log(logs.MISSED, window, occurrence.start)
+            self._record(window, "Warning", MISSED, f"nothing opened the window from {_span(occurrence)} in time")
+        for occurrence in decision.left_out:
             metrics.OCCURRENCES.labels(result="left out").inc()
-            text = f"the window from {_span(one)} does not open: too many earlier ones still are"
+            text = f"the window from {_span(occurrence)} does not open: too many earlier ones still are"
             self._record(window, "Warning", LEFT_OUT, text)
 
     def _record(self, window: ReservationWindow, type_: EventType, reason: str, message: str) -> None:
@@ -311,8 +311,8 @@ class Windows(Capability):
         self._recorder.record(RecordedEvent(regarding, type_, reason, message))
 
     def _log(self, event: str, window: ReservationWindow, start: datetime | None) -> None:
-        at = {} if start is None else {logs.KEY_START: format_timestamp(start)}
-        _LOG.info(event, **{logs.KEY_WINDOW: window.key, **at})
+        start_field = {} if start is None else {logs.KEY_START: format_timestamp(start)}
+        _LOG.info(event, **{logs.KEY_WINDOW: window.key, **start_field})
 
 
 def _span(times: Occurrence) -> str:

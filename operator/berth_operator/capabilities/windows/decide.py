@@ -102,27 +102,32 @@ def decide_window(
     """
     if window.metadata.deletion_timestamp is not None:
         return WindowDecision(window.status)
-    own = sorted(((start_of(one), one) for one in reservations), key=lambda pair: pair[0])
+    by_start = sorted(((start_of(reservation), reservation) for reservation in reservations), key=lambda pair: pair[0])
     try:
         schedule = read_window(window)
     except InputError as error:
         problem = Condition(type="", status="False", reason=WindowReason.INVALID, message=str(error))
-        return WindowDecision(_status(window, [one for _, one in own], now, problem, state=WindowState.INVALID))
+        return WindowDecision(
+            _status(window, [reservation for _, reservation in by_start], now, problem, state=WindowState.INVALID)
+        )
     if window.spec.suspend:
         problem = Condition(
             type="", status="False", reason=WindowReason.SUSPENDED, message="spec.suspend switches the window off"
         )
-        kept = [one for _, one in own if not one.is_live]
-        status = _status(window, kept, now, problem, state=WindowState.SUSPENDED)
-        closes = tuple(one for _, one in own if one.is_live)
+        ended = [reservation for _, reservation in by_start if not reservation.is_live]
+        status = _status(window, ended, now, problem, state=WindowState.SUSPENDED)
+        closes = tuple(reservation for _, reservation in by_start if reservation.is_live)
         return WindowDecision(msgspec.structs.replace(status, last_start=None), closes=closes)
-    decision = _decide_scheduled(window, schedule, own, now, movers)
+    decision = _decide_scheduled(window, schedule, by_start, now, movers)
     if not (without_nodes and decision.opens):
         return decision
     text = "no node that spec.nodeSelector and the template choose is ready and open to its pods"
     problem = Condition(type="", status="False", reason=WindowReason.NO_NODES, message=text)
-    told = problem.dated(WindowCondition.SUFFICIENT, window.metadata, window.status.conditions, now)
-    conditions = (*(one for one in decision.status.conditions if one.type != told.type), told)
+    sufficient = problem.dated(WindowCondition.SUFFICIENT, window.metadata, window.status.conditions, now)
+    conditions = (
+        *(condition for condition in decision.status.conditions if condition.type != sufficient.type),
+        sufficient,
+    )
     return replace(decision, status=msgspec.structs.replace(decision.status, conditions=conditions))
 
 
@@ -140,8 +145,8 @@ def read_window(window: ReservationWindow) -> WindowSchedule:
 def start_of(reservation: Reservation) -> datetime:
     """Return the start of a Reservation's occurrence, by default its creation."""
     meta = reservation.metadata
-    found = read_timestamp(meta.annotations.get(WINDOW_START_ANNOTATION)) or read_timestamp(meta.creation_timestamp)
-    return found or datetime.max.replace(tzinfo=UTC)
+    started = read_timestamp(meta.annotations.get(WINDOW_START_ANNOTATION)) or read_timestamp(meta.creation_timestamp)
+    return started or datetime.max.replace(tzinfo=UTC)
 
 
 def _decide_scheduled(
@@ -151,18 +156,22 @@ def _decide_scheduled(
     now: datetime,
     movers: Movers,
 ) -> WindowDecision:
-    closes = tuple(one for start, one in own if one.is_live and not _is_due(schedule, start, now))
-    kept = [(start, one) for start, one in own if one not in closes]
-    retimed = tuple(
-        (one, end)
-        for start, one in kept
-        if one.is_live and read_timestamp(one.spec.expires) != (end := schedule.starting(start).end)
+    closes = tuple(
+        reservation for start, reservation in own if reservation.is_live and not _is_due(schedule, start, now)
     )
-    ends = {one.metadata.uid: end for one, end in retimed}
-    due = _find_due(window, schedule, kept, now)
+    kept_by_start = [(start, reservation) for start, reservation in own if reservation not in closes]
+    retimed_ends = tuple(
+        (reservation, end)
+        for start, reservation in kept_by_start
+        if reservation.is_live and read_timestamp(reservation.spec.expires) != (end := schedule.starting(start).end)
+    )
+    ends = {reservation.metadata.uid: end for reservation, end in retimed_ends}
+    due = _find_due(window, schedule, kept_by_start, now)
     following = schedule.next_after(now)
     scheduled = _on_schedule(window, following, due)
-    status = _status(window, [one for _, one in kept], now, scheduled, ends=ends, movers=movers)
+    status = _status(
+        window, [reservation for _, reservation in kept_by_start], now, scheduled, ends=ends, movers=movers
+    )
     status = msgspec.structs.replace(
         status,
         next=WindowTimes(
@@ -175,12 +184,15 @@ def _decide_scheduled(
     return WindowDecision(
         status,
         closes=closes,
-        retimed=retimed,
+        retimed=retimed_ends,
         opens=due.opens,
         missed=due.missed,
         left_out=due.left_out,
         wake_seconds=min(
-            [_seconds_to_next(status, following, now), *(_MOVERS_SECONDS for _, one in kept if waits_for_moves(one))]
+            [
+                _seconds_to_next(status, following, now),
+                *(_MOVERS_SECONDS for _, reservation in kept_by_start if waits_for_moves(reservation)),
+            ]
         ),
     )
 
@@ -199,36 +211,52 @@ def _find_due(
     kept: Sequence[tuple[datetime, Reservation]],
     now: datetime,
 ) -> _Due:
-    last = read_timestamp(window.status.last_start)
-    if last is not None and last > now + schedule.lead + _LATE:  # the clock was put back
-        last = None
-    present = {start for start, _ in kept}
-    over: Occurrence | None = None
-    due: list[Occurrence] = []
-    for one in schedule.back_from(now):
-        if one.end <= now:
-            over = one
+    last_start = read_timestamp(window.status.last_start)
+    if last_start is not None and last_start > now + schedule.lead + _LATE:  # the clock was put back
+        last_start = None
+    known_starts = {start for start, _ in kept}
+    ended_occurrence: Occurrence | None = None
+    due_occurrences: list[Occurrence] = []
+    for occurrence in schedule.back_from(now):
+        if occurrence.end <= now:
+            ended_occurrence = occurrence
             break
-        if (last is not None and one.start <= last) or len(due) > MOST_OPEN:
+        if (last_start is not None and occurrence.start <= last_start) or len(due_occurrences) > MOST_OPEN:
             break
-        if one.start not in present:
-            due.append(one)
-    due.reverse()
-    skipped = [one for one in due if window.spec.missed is Missed.SKIP and one.start + _LATE < now]
-    wanted = [one for one in due if one not in skipped]
-    room = max(0, MOST_OPEN - sum(one.is_live for _, one in kept))
-    is_missed = over is not None and last is not None and last < over.start and over.start not in present
-    missed = [*([over] if over is not None and is_missed else []), *(skipped if last is not None else [])]
-    settled = [*skipped, *wanted[room:], *([over] if over is not None else [])]
+        if occurrence.start not in known_starts:
+            due_occurrences.append(occurrence)
+    due_occurrences.reverse()
+    skipped = [
+        candidate
+        for candidate in due_occurrences
+        if window.spec.missed is Missed.SKIP and candidate.start + _LATE < now
+    ]
+    wanted_occurrences = [candidate for candidate in due_occurrences if candidate not in skipped]
+    room = max(0, MOST_OPEN - sum(reservation.is_live for _, reservation in kept))
+    is_missed = (
+        ended_occurrence is not None
+        and last_start is not None
+        and last_start < ended_occurrence.start
+        and ended_occurrence.start not in known_starts
+    )
+    missed = [
+        *([ended_occurrence] if ended_occurrence is not None and is_missed else []),
+        *(skipped if last_start is not None else []),
+    ]
+    settled_occurrences = [
+        *skipped,
+        *wanted_occurrences[room:],
+        *([ended_occurrence] if ended_occurrence is not None else []),
+    ]
     return _Due(
-        opens=tuple(wanted[:room]),
+        opens=tuple(wanted_occurrences[:room]),
         missed=tuple(missed),
-        left_out=tuple(wanted[room:]),
-        is_full=len(wanted) >= room,
+        left_out=tuple(wanted_occurrences[room:]),
+        is_full=len(wanted_occurrences) >= room,
         handled=(
-            *([last] if last is not None else []),
-            *(start for start in present if start <= now + schedule.lead + _LATE),
-            *(one.start for one in settled),
+            *([last_start] if last_start is not None else []),
+            *(start for start in known_starts if start <= now + schedule.lead + _LATE),
+            *(settled_occurrence.start for settled_occurrence in settled_occurrences),
         ),
     )
 
@@ -250,10 +278,14 @@ def _on_schedule(window: ReservationWindow, following: Occurrence, due: _Due) ->
 
 def _seconds_to_next(status: ReservationWindowStatus, following: Occurrence, now: datetime) -> float:
     """Return the seconds until the next occurrence reserves, or an active one begins or ends."""
-    times = [following.reserve_at]
-    for one in status.active:
-        times += [time for text in (one.start, one.end) if (time := read_timestamp(text)) is not None and time > now]
-    return max(0.0, (min(times) - now).total_seconds())
+    coming_times = [following.reserve_at]
+    for occurrence in status.active:
+        coming_times += [
+            time
+            for text in (occurrence.start, occurrence.end)
+            if (time := read_timestamp(text)) is not None and time > now
+        ]
+    return max(0.0, (min(coming_times) - now).total_seconds())
 
 
 # --- status ----------------------------------------------------------------------------------------------------------
@@ -270,29 +302,36 @@ def _status(
     movers: Movers = _NO_MOVERS,
 ) -> ReservationWindowStatus:
     """Return the status; `ends` has by uid the ends that are about to be written."""
-    seen = [(_describe(one, (ends or {}).get(one.metadata.uid)), one) for one in reservations]
-    active = [(one, of) for one, of in seen if of.is_live or _lasts(one, now)]
-    shown = tuple(one for one, _ in active)
+    described = [
+        (_describe(reservation, (ends or {}).get(reservation.metadata.uid)), reservation)
+        for reservation in reservations
+    ]
+    active = [
+        (occurrence, reservation)
+        for occurrence, reservation in described
+        if reservation.is_live or _lasts(occurrence, now)
+    ]
+    active_occurrences = tuple(occurrence for occurrence, _ in active)
     conditions = (
         (WindowCondition.SCHEDULED, scheduled),
-        (WindowCondition.SUFFICIENT, _sufficient(next((of for _, of in active), None), movers)),
+        (WindowCondition.SUFFICIENT, _sufficient(next((reservation for _, reservation in active), None), movers)),
     )
     return ReservationWindowStatus(
         observed_generation=window.metadata.generation,
-        state=state or _state(shown, now),
-        active=shown,
-        history=_history(window, seen, shown),
+        state=state or _state(active_occurrences, now),
+        active=active_occurrences,
+        history=_history(window, described, active_occurrences),
         last_start=window.status.last_start,
         conditions=tuple(
-            told.dated(type_, window.metadata, window.status.conditions, now) for type_, told in conditions
+            condition.dated(type_, window.metadata, window.status.conditions, now) for type_, condition in conditions
         ),
     )
 
 
 def _describe(reservation: Reservation, end: datetime | None) -> ActiveOccurrence:
     slots = reservation.status.slots
-    waiting = [slot for slot in slots if slot.state is SlotState.PENDING]
-    expected = [slot.expected_at for slot in waiting if slot.expected_at is not None]
+    waiting_slots = [slot for slot in slots if slot.state is SlotState.PENDING]
+    expected_times = [slot.expected_at for slot in waiting_slots if slot.expected_at is not None]
     return ActiveOccurrence(
         reservation=reservation.metadata.name,
         start=format_timestamp(start_of(reservation)),
@@ -302,12 +341,12 @@ def _describe(reservation: Reservation, end: datetime | None) -> ActiveOccurrenc
         desired=reservation.spec.replicas,
         held=sum(slot.state in {SlotState.HELD, SlotState.HANDING_OVER} for slot in slots),
         taken=sum(slot.state is SlotState.TAKEN for slot in slots),
-        expected_at=max(expected) if waiting and len(expected) == len(waiting) else None,
+        expected_at=max(expected_times) if waiting_slots and len(expected_times) == len(waiting_slots) else None,
     )
 
 
 def _nodes_of(reservation: Reservation) -> tuple[str, ...]:
-    return tuple(sorted({name for task in reservation.spec.tasks for name in task.node_names}))
+    return tuple(sorted({node_name for task in reservation.spec.tasks for node_name in task.node_names}))
 
 
 def _lasts(one: ActiveOccurrence, now: datetime) -> bool:
@@ -318,7 +357,7 @@ def _lasts(one: ActiveOccurrence, now: datetime) -> bool:
 def _state(active: Sequence[ActiveOccurrence], now: datetime) -> WindowState:
     if not active:
         return WindowState.CLOSED
-    has_begun = any((start := read_timestamp(one.start)) is not None and start <= now for one in active)
+    has_begun = any((start := read_timestamp(occurrence.start)) is not None and start <= now for occurrence in active)
     return WindowState.OPEN if has_begun else WindowState.RESERVING
 
 
@@ -328,19 +367,22 @@ def _history(
     active: Sequence[ActiveOccurrence],
 ) -> tuple[PastOccurrence, ...]:
     """Return the past occurrences, the latest first: those seen, those that were active before, and earlier ones."""
-    present = {one.reservation for one in active}
-    found: dict[str, PastOccurrence] = {}
-    for one, reservation in seen:
-        if one.reservation not in present:
-            found[one.reservation] = _past(one, _outcome(reservation))
+    active_names = {occurrence_shown.reservation for occurrence_shown in active}
+    past_by_name: dict[str, PastOccurrence] = {}
+    for occurrence, reservation in seen:
+        if occurrence.reservation not in active_names:
+            past_by_name[occurrence.reservation] = _past(occurrence, _outcome(reservation))
     for earlier in window.status.history:
-        found.setdefault(earlier.reservation, earlier)
-    for gone in window.status.active:
-        found.setdefault(
-            gone.reservation, _past(gone, "Taken" if gone.phase == ReservationPhase.SUCCEEDED else "Ended")
+        past_by_name.setdefault(earlier.reservation, earlier)
+    for gone_occurrence in window.status.active:
+        past_by_name.setdefault(
+            gone_occurrence.reservation,
+            _past(gone_occurrence, "Taken" if gone_occurrence.phase == ReservationPhase.SUCCEEDED else "Ended"),
         )
-    past = [one for name, one in found.items() if name not in present]
-    return tuple(sorted(past, key=lambda one: one.start, reverse=True)[: window.spec.history_limit])
+    past_occurrences = [
+        entry for reservation_name, entry in past_by_name.items() if reservation_name not in active_names
+    ]
+    return tuple(sorted(past_occurrences, key=lambda entry: entry.start, reverse=True)[: window.spec.history_limit])
 
 
 def _past(one: ActiveOccurrence, outcome: str) -> PastOccurrence:
@@ -371,18 +413,20 @@ def waits_for_moves(reservation: Reservation) -> bool:
 
 
 def _sufficient(reservation: Reservation | None, movers: Movers) -> Condition:
-    found = _sufficient_by_itself(reservation)
-    if reservation is None or found.status != "False" or not waits_for_moves(reservation):
-        return found
+    condition = _sufficient_by_itself(reservation)
+    if reservation is None or condition.status != "False" or not waits_for_moves(reservation):
+        return condition
     if movers.alone:
         policies = first_few(movers.alone, _POLICIES_NAMED)
-        return msgspec.structs.replace(found, message=f"{found.message}; pods are moved by the policy {policies}")
+        return msgspec.structs.replace(
+            condition, message=f"{condition.message}; pods are moved by the policy {policies}"
+        )
     if movers.on_approval:
         policies = first_few(movers.on_approval, _POLICIES_NAMED)
-        text = f"{found.message}; pods are moved once a plan of the policy {policies} is approved"
-        return msgspec.structs.replace(found, reason=WindowReason.AWAITING_APPROVAL, message=text)
-    text = f"{found.message}; no pods are moved: no policy with {WINDOW_MOVES} is run by a descheduler"
-    return msgspec.structs.replace(found, reason=WindowReason.NO_MOVES, message=text)
+        text = f"{condition.message}; pods are moved once a plan of the policy {policies} is approved"
+        return msgspec.structs.replace(condition, reason=WindowReason.AWAITING_APPROVAL, message=text)
+    text = f"{condition.message}; no pods are moved: no policy with {WINDOW_MOVES} is run by a descheduler"
+    return msgspec.structs.replace(condition, reason=WindowReason.NO_MOVES, message=text)
 
 
 def _sufficient_by_itself(reservation: Reservation | None) -> Condition:
@@ -399,12 +443,16 @@ def _sufficient_by_itself(reservation: Reservation | None) -> Condition:
         text = f"{count(slots, 'slot')} held or taken"
         return Condition(type="", status="True", reason=WindowReason.HELD, message=text)
     start = start_of(reservation)
-    late = [at for slot in reservation.status.slots if (at := read_timestamp(slot.expected_at)) and at > start]
+    late = [
+        expected_at
+        for slot in reservation.status.slots
+        if (expected_at := read_timestamp(slot.expected_at)) and expected_at > start
+    ]
     if late:
         text = f"{count(len(late), 'slot')} expected after the start, the last at {format_timestamp(max(late))}"
         return Condition(type="", status="False", reason=WindowReason.LATE, message=text)
-    noted = reservation.metadata.annotations.get(IDLE_SLOTS_ANNOTATION, "")
-    idle = read_whole_number(noted, most=_MOST_SLOTS) or 0
+    idle_note = reservation.metadata.annotations.get(IDLE_SLOTS_ANNOTATION, "")
+    idle = read_whole_number(idle_note, most=_MOST_SLOTS) or 0
     nodes = first_few(_nodes_of(reservation), _NODES_NAMED)
     text = f"what is idle at the start on {nodes} holds {min(idle, slots)} of {count(slots, 'slot')}"
     if idle >= slots:

@@ -53,8 +53,8 @@ class NodeUse:
 
     def idle_at(self, moment: datetime) -> ResourceAmounts:
         """Return what no pod takes at a moment."""
-        staying = [amount for amount, end in self.taken if end is None or end > moment]
-        return self.allocatable.minus(ResourceAmounts.total(staying))
+        staying_amounts = [amount for amount, end in self.taken if end is None or end > moment]
+        return self.allocatable.minus(ResourceAmounts.total(staying_amounts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,36 +72,42 @@ def choose_window_nodes(nodes: Iterable[NodeUse], slot: ResourceAmounts, slots: 
     If all nodes together cannot, the most idle ones whose allocatable amounts can. Nodes on which no slot fits are left
     out.
     """
-    asked = slot.plus(ONE_POD)
-    ranked = sorted(
-        ((asked.times_within(one.idle_at(start)), asked.times_within(one.allocatable), one.name) for one in nodes),
-        key=lambda one: (-one[0], -one[1], one[2]),
+    slot_with_pod = slot.plus(ONE_POD)
+    ranked_nodes = sorted(
+        (
+            (slot_with_pod.times_within(node.idle_at(start)), slot_with_pod.times_within(node.allocatable), node.name)
+            for node in nodes
+        ),
+        key=lambda candidate: (-candidate[0], -candidate[1], candidate[2]),
     )
-    usable = [one for one in ranked if one[1] > 0][:_MOST_NODES]
-    idle = sum(free for free, _, _ in usable)
-    chosen: list[str] = []
-    found = 0
-    for free, whole, name in usable:
-        if found >= slots and (idle >= slots or not free):
+    usable_nodes = [candidate for candidate in ranked_nodes if candidate[1] > 0][:_MOST_NODES]
+    idle_slots = sum(free for free, _, _ in usable_nodes)
+    chosen_nodes: list[str] = []
+    slots_free = 0
+    for free_at_start, free_when_empty, node_name in usable_nodes:
+        if slots_free >= slots and (idle_slots >= slots or not free_at_start):
             break
-        chosen.append(name)
-        found += free if idle >= slots else whole
-    return WindowNodes(tuple(chosen), min(idle, slots))
+        chosen_nodes.append(node_name)
+        slots_free += free_at_start if idle_slots >= slots else free_when_empty
+    return WindowNodes(tuple(chosen_nodes), min(idle_slots, slots))
 
 
 def take_slots(
     nodes: Mapping[str, NodeUse], choice: WindowNodes, slot: ResourceAmounts, slots: int, times: Occurrence
 ) -> None:
     """Count the slots of an occurrence as taken, so that the next one is not given the same capacity."""
-    left = slots
-    asked = slot.plus(ONE_POD)
+    slots_left = slots
+    slot_with_pod = slot.plus(ONE_POD)
     for of_whole in (False, True):
-        for name in choice.nodes:
-            use = nodes[name]
-            given = min(left, asked.times_within(use.allocatable if of_whole else use.idle_at(times.start)))
-            if given:
-                use.taken.append((asked.times(given), times.end))
-                left -= given
+        for node_name in choice.nodes:
+            node_use = nodes[node_name]
+            slots_taken = min(
+                slots_left,
+                slot_with_pod.times_within(node_use.allocatable if of_whole else node_use.idle_at(times.start)),
+            )
+            if slots_taken:
+                node_use.taken.append((slot_with_pod.times(slots_taken), times.end))
+                slots_left -= slots_taken
 
 
 def build_window_reservation(

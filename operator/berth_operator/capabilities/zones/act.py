@@ -88,16 +88,16 @@ class PreemptablePods:
                 return
             self._next = time.monotonic() + _LET_IN_SECONDS
         labels = f"!{PREEMPTABLE_LABEL},!{DAEMON_POD_LABEL}"
-        listed = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=labels, type=Pod).items
-        refused = [pod for pod in listed if is_unschedulable(pod) and not pod.is_terminating]
-        groups = self._groups() if any(map(volcano_group_of, refused)) else frozenset()
-        preemptable = [pod for pod in refused if is_preemptable(pod, groups)]
+        waiting_pods = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=labels, type=Pod).items
+        refused_pods = [pod for pod in waiting_pods if is_unschedulable(pod) and not pod.is_terminating]
+        groups = self._groups() if any(map(volcano_group_of, refused_pods)) else frozenset()
+        preemptable = [pod for pod in refused_pods if is_preemptable(pod, groups)]
         label_oldest(self._client, preemptable, PREEMPTABLE_LABEL)
 
     def _groups(self) -> frozenset[tuple[str, str]]:
         """Return the pod groups that say so; none where they cannot be listed."""
         with suppress(BerthError):
-            return preemptable_groups(one.metadata for one in self._client.list(POD_GROUPS, type=_Group).items)
+            return preemptable_groups(group.metadata for group in self._client.list(POD_GROUPS, type=_Group).items)
         return frozenset()
 
 
@@ -125,8 +125,8 @@ def list_zones(client: KubeClient, cache: Cache, store: ZoneStore) -> None:
     store.queue_all()
     names = {zone.metadata.name for zone in zones}
     nodes = (node.metadata for node in cache.nodes()) if zones else ()
-    lent = {meta.name for meta in nodes if meta.labels.get(REVOCABLE_ZONE_LABEL) in names}
-    store.queue_nodes({pod.spec.node_name for pod in store.fences.all()} - lent)
+    lent_nodes = {meta.name for meta in nodes if meta.labels.get(REVOCABLE_ZONE_LABEL) in names}
+    store.queue_nodes({pod.spec.node_name for pod in store.fences.all()} - lent_nodes)
 
 
 class Zones(Capability):
@@ -177,16 +177,18 @@ class Zones(Capability):
             return
         now = self._clock.now()
         nodes = self._nodes_of(zone.metadata.name)
-        left = self._left_on(zone, nodes)
-        refused = self.fences.refused(nodes, now)
-        before = decide_zone(zone, self.fences.standing(zone, nodes, now), left, now, refused=refused)
-        written = self._write_status(zone, before.status)
-        if written is None:
+        pods_left = self._left_on(zone, nodes)
+        refused_nodes = self.fences.refused(nodes, now)
+        decision_before = decide_zone(
+            zone, self.fences.standing(zone, nodes, now), pods_left, now, refused=refused_nodes
+        )
+        written_zone = self._write_status(zone, decision_before.status)
+        if written_zone is None:
             return
-        fenced = self.fences.standing(written, nodes, now)
-        lacking = {node for node, stands in fenced.items() if not stands}
-        self.store.queue_nodes(lacking | self.fences.outdated(written, nodes))
-        decision = decide_zone(written, fenced, left, now, refused=refused)
+        fenced = self.fences.standing(written_zone, nodes, now)
+        nodes_without_fence = {node for node, stands in fenced.items() if not stands}
+        self.store.queue_nodes(nodes_without_fence | self.fences.outdated(written_zone, nodes))
+        decision = decide_zone(written_zone, fenced, pods_left, now, refused=refused_nodes)
         self._report(zone, decision.status)
         if decision.status.state == ZoneState.OPEN and nodes:
             self._pods.let_in()
@@ -195,26 +197,26 @@ class Zones(Capability):
 
     def _nodes_of(self, zone: str) -> list[str]:
         """Return the nodes with the label of a zone."""
-        labelled = (one.metadata for one in self._cache.nodes())
-        return sorted(meta.name for meta in labelled if meta.labels.get(REVOCABLE_ZONE_LABEL) == zone)
+        node_metas = (node.metadata for node in self._cache.nodes())
+        return sorted(meta.name for meta in node_metas if meta.labels.get(REVOCABLE_ZONE_LABEL) == zone)
 
     def _left_on(self, zone: RevocableZone, nodes: Sequence[str]) -> PodsLeft:
         """Return the pods on a zone's nodes that leave when it closes, as they were a moment ago."""
-        counted, known = self._counts.get(zone.metadata.uid, (0.0, PodsLeft()))
+        counted, known_left = self._counts.get(zone.metadata.uid, (0.0, PodsLeft()))
         period = _COUNT_SECONDS if len(nodes) <= _MANY_NODES else _COUNT_SECONDS_OF_MANY
         if counted and time.monotonic() - counted < period:
-            return known
+            return known_left
         selectors = [f"spec.nodeName={node}" for node in nodes] if len(nodes) <= _MANY_NODES else ["spec.nodeName!="]
-        wanted = set(nodes)
-        found = tuple(
+        zone_nodes = set(nodes)
+        leaving = tuple(
             pod
             for selector in selectors
             for pod in self._client.list(PODS, field_selector=selector, type=Pod).items
-            if pod.spec.node_name in wanted and has_to_leave(pod, self._own_namespace)
+            if pod.spec.node_name in zone_nodes and has_to_leave(pod, self._own_namespace)
         )
-        left = PodsLeft(found, self._groups_of(found))
-        self._counts[zone.metadata.uid] = time.monotonic(), left
-        return left
+        pods_left = PodsLeft(leaving, self._groups_of(leaving))
+        self._counts[zone.metadata.uid] = time.monotonic(), pods_left
+        return pods_left
 
     def _groups_of(self, pods: Sequence[Pod]) -> dict[tuple[str, str], ObjectMeta]:
         """Return the PodGroups of pods that do not have the budget of their job themselves; none if not listed."""
@@ -222,8 +224,8 @@ class Zones(Capability):
         if not any(volcano_group_of(pod) and budgets.isdisjoint(pod.metadata.annotations) for pod in pods):
             return {}
         with suppress(BerthError):
-            listed = self._client.list(POD_GROUPS, type=_Group).items
-            return {(one.metadata.namespace, one.metadata.name): one.metadata for one in listed}
+            groups = self._client.list(POD_GROUPS, type=_Group).items
+            return {(group.metadata.namespace, group.metadata.name): group.metadata for group in groups}
         return {}
 
     def _write_status(self, zone: RevocableZone, status: RevocableZoneStatus) -> RevocableZone | None:
@@ -236,9 +238,9 @@ class Zones(Capability):
         except NotFoundError:
             self.store.remove(zone.metadata.uid)
             return None
-        written = RevocableZone.read(body)
-        self.store.put(written)
-        return written
+        written_zone = RevocableZone.read(body)
+        self.store.put(written_zone)
+        return written_zone
 
     def _report(self, zone: RevocableZone, status: RevocableZoneStatus) -> None:
         """Record a change of state; the status settles it, so that it is recorded once."""
@@ -247,8 +249,8 @@ class Zones(Capability):
         reason, text = EVENTS.get(ZoneState(status.state), ("", ""))
         regarding = ObjectReference.of(REVOCABLE_ZONES.api_version, REVOCABLE_ZONES.kind, zone.metadata)
         if reason:
-            until = f" until {status.closes_at}" if status.closes_at else ""
-            self._recorder.record(RecordedEvent(regarding, "Normal", reason, f"{text}{until}"))
+            until_text = f" until {status.closes_at}" if status.closes_at else ""
+            self._recorder.record(RecordedEvent(regarding, "Normal", reason, f"{text}{until_text}"))
         if status.state == ZoneState.CLOSED and status.pods:
             message = f"{status.pods} pods were left on the nodes at the end"
             self._recorder.record(RecordedEvent(regarding, "Warning", NOT_EMPTY, message))

@@ -86,8 +86,10 @@ class PodsLeft:
     @property
     def with_budget(self) -> int:
         """Return how many of them are of jobs that say how many pods they spare."""
-        found = ((pod.metadata, self.groups.get(group_key(pod))) for pod in self.pods)
-        return sum(any(meta is not None and _BUDGETS & meta.annotations.keys() for meta in metas) for metas in found)
+        metas_by_pod = ((pod.metadata, self.groups.get(group_key(pod))) for pod in self.pods)
+        return sum(
+            any(meta is not None and _BUDGETS & meta.annotations.keys() for meta in metas) for metas in metas_by_pod
+        )
 
     def time_needed(self, zone: RevocableZone) -> timedelta:
         """Return how long they need to leave by the budgets of their jobs."""
@@ -120,10 +122,16 @@ def decide_zone(
         evict_from=None if evict_from is None else format_timestamp(evict_from),
         nodes=len(fenced),
         pods=len(left.pods),
-        conditions=tuple(told.dated(type_, zone.metadata, zone.status.conditions, now) for type_, told in conditions),
+        conditions=tuple(
+            condition.dated(type_, zone.metadata, zone.status.conditions, now) for type_, condition in conditions
+        ),
     )
-    coming = [one for one in (evict_from, closes_at, times.following and times.following.start) if one and one > now]
-    wake = min(((one - now).total_seconds() for one in coming), default=None)
+    coming_moments = [
+        moment
+        for moment in (evict_from, closes_at, times.following and times.following.start)
+        if moment and moment > now
+    ]
+    wake = min(((moment - now).total_seconds() for moment in coming_moments), default=None)
     return ZoneDecision(status, wake)
 
 
@@ -161,9 +169,9 @@ def _evict_from(zone: RevocableZone, times: _Times, left: PodsLeft) -> datetime 
         return None
     if times.state is ZoneState.EMPTYING:
         return read_timestamp(zone.status.evict_from)
-    said = read_evict_before(zone.spec)
-    lead = said if said is not None else left.time_needed(zone)
-    return min(max(times.opening.end - lead, times.opening.start), times.opening.end)
+    evict_before = read_evict_before(zone.spec)
+    time_before_close = evict_before if evict_before is not None else left.time_needed(zone)
+    return min(max(times.opening.end - time_before_close, times.opening.start), times.opening.end)
 
 
 # --- conditions ------------------------------------------------------------------------------------------------------
@@ -182,15 +190,17 @@ def _scheduled(times: _Times) -> Condition:
 
 
 def _fenced(fenced: Mapping[str, bool], refused: Collection[str]) -> Condition:
-    lacking = sorted(name for name, stands in fenced.items() if not stands)
+    unfenced = sorted(node_name for node_name, stands in fenced.items() if not stands)
     if not fenced:
         return Condition(
             type="", status="Unknown", reason=ZoneReason.NO_NODES, message="no node has the label of this zone"
         )
-    if lacking:
-        changed = sorted(set(lacking).intersection(refused))
-        why = f"; admission gives the fence of {first_few(changed, _NODES_NAMED)} requests" if changed else ""
-        text = f"{len(lacking)} of {count(len(fenced), 'node')} lack their fence: {first_few(lacking, _NODES_NAMED)}"
+    if unfenced:
+        changed_nodes = sorted(set(unfenced).intersection(refused))
+        why = (
+            f"; admission gives the fence of {first_few(changed_nodes, _NODES_NAMED)} requests" if changed_nodes else ""
+        )
+        text = f"{len(unfenced)} of {count(len(fenced), 'node')} lack their fence: {first_few(unfenced, _NODES_NAMED)}"
         text += why
         return Condition(type="", status="False", reason=ZoneReason.WITHOUT_FENCE, message=text)
     return Condition(
@@ -201,20 +211,21 @@ def _fenced(fenced: Mapping[str, bool], refused: Collection[str]) -> Condition:
 def _empty_in_time(zone: RevocableZone, times: _Times, left: PodsLeft, now: datetime) -> Condition:
     pods = count(len(left.pods), "pod")
     if not left.pods:
-        told = ("True", ZoneReason.EMPTY, "no pod has to leave")
+        verdict = ("True", ZoneReason.EMPTY, "no pod has to leave")
     elif times.opening is None:
         nodes = {pod.spec.node_name for pod in left.pods}
         text = f"{pods} left on {count(len(nodes), 'closed node')}: "
         text += first_few(sorted(pod.key for pod in left.pods), _PODS_NAMED)
         text += f"; {left.with_budget} of jobs with a budget of their own" if left.with_budget else ""
-        told = ("False", ZoneReason.LEFT_OVER, text)
+        verdict = ("False", ZoneReason.LEFT_OVER, text)
     elif not times.closes:
-        told = ("Unknown", ZoneReason.IN_TIME, "the zone does not close")
+        verdict = ("Unknown", ZoneReason.IN_TIME, "the zone does not close")
     else:
         period = read_evict_period(zone.spec)
-        needed = left.time_needed(zone)
+        time_needed = left.time_needed(zone)
         begins = max(now, _evict_from(zone, times, left) or now)
-        is_late = begins + needed > times.opening.end + period  # the pods of the present period may just be leaving
-        text = f"{pods} need {format_duration(needed)} before {format_timestamp(times.opening.end)}"
-        told = ("False", ZoneReason.TOO_LATE, text) if is_late else ("True", ZoneReason.IN_TIME, text)
-    return Condition(type="", status=told[0], reason=told[1], message=told[2])
+        # One period more: the pods of the present period may just be leaving.
+        is_late = begins + time_needed > times.opening.end + period
+        text = f"{pods} need {format_duration(time_needed)} before {format_timestamp(times.opening.end)}"
+        verdict = ("False", ZoneReason.TOO_LATE, text) if is_late else ("True", ZoneReason.IN_TIME, text)
+    return Condition(type="", status=verdict[0], reason=verdict[1], message=verdict[2])

@@ -69,8 +69,8 @@ class LentFences:
         return {node for node in nodes if node in self._refused and now - self._refused[node] < pause}
 
     def _zone_of(self, node: str) -> RevocableZone | None:
-        known = self._cache.node(node)
-        label = known.metadata.labels.get(REVOCABLE_ZONE_LABEL) if known is not None else None
+        known_node = self._cache.node(node)
+        label = known_node.metadata.labels.get(REVOCABLE_ZONE_LABEL) if known_node is not None else None
         return self._store.named(label) if label else None
 
     def standing(self, zone: RevocableZone, nodes: Iterable[str], now: datetime) -> dict[str, bool]:
@@ -79,23 +79,23 @@ class LentFences:
         for fence in self._store.fences.all():
             if not fence.is_terminal and not fence.is_terminating:
                 kinds[fence.spec.node_name].add(kind_of_fence(fence))
-        wanted = lent_fence(zone, now)
-        return {node: kinds[node] == {wanted.value} for node in nodes}
+        wanted_fence = lent_fence(zone, now)
+        return {node: kinds[node] == {wanted_fence.value} for node in nodes}
 
     def outdated(self, zone: RevocableZone, nodes: Iterable[str]) -> set[str]:
         """Return the nodes whose fence says something else than the zone, which was changed since it was made."""
         of_zone = set(nodes)
-        there = (fence for fence in self._store.fences.all() if fence.spec.node_name in of_zone)
-        return {fence.spec.node_name for fence in there if not fence.is_terminal and _to_say(fence, zone)}
+        fences_there = (fence for fence in self._store.fences.all() if fence.spec.node_name in of_zone)
+        return {fence.spec.node_name for fence in fences_there if not fence.is_terminal and _to_say(fence, zone)}
 
     def reconcile(self, node: str, now: datetime) -> None:
         """Give a node the fence that it should have, then take off the others; places go when it is closed."""
         if not self._store.are_known:
             return
-        wanted = self.wanted(node, now)
-        self._fence(node, wanted, now)
-        standing = {kind_of_fence(fence) for fence in self._standing_on(node)}
-        if wanted is LentFence.CLOSED and wanted in standing:
+        wanted_fence = self.wanted(node, now)
+        self._fence(node, wanted_fence, now)
+        standing_kinds = {kind_of_fence(fence) for fence in self._standing_on(node)}
+        if wanted_fence is LentFence.CLOSED and wanted_fence in standing_kinds:
             self._give_up_places(node)
         if (zone := self._zone_of(node)) is not None:
             self._tell(node, zone)
@@ -107,21 +107,25 @@ class LentFences:
             if notes:
                 patch, meta = {"metadata": {"annotations": notes}}, fence.metadata
                 with suppress(NotFoundError):
-                    said = self._client.merge_patch(PODS, meta.name, patch, namespace=meta.namespace, type=Pod)
-                    self._store.fences.put(said)
+                    patched_fence = self._client.merge_patch(PODS, meta.name, patch, namespace=meta.namespace, type=Pod)
+                    self._store.fences.put(patched_fence)
 
     def _fence(self, node: str, wanted: LentFence | None, now: datetime) -> None:
-        for ended in self._store.fences.on(node):
-            if ended.is_terminal and (wanted is None or age_seconds(ended, now) >= _REFUSED_SECONDS):
-                self._delete(ended)  # the next one may have its name
-        standing = self._standing_on(node)
-        lasting = [one for one in standing if kind_of_fence(one) == wanted and lasts(one, _LENT_PERIOD_SECONDS, now)]
-        if wanted is not None and not lasting:
-            made = self._make_next(node, wanted, now)
-            if made is None:
+        for ended_fence in self._store.fences.on(node):
+            if ended_fence.is_terminal and (wanted is None or age_seconds(ended_fence, now) >= _REFUSED_SECONDS):
+                self._delete(ended_fence)  # the next one may have its name
+        standing_fences = self._standing_on(node)
+        lasting_fences = [
+            fence_pod
+            for fence_pod in standing_fences
+            if kind_of_fence(fence_pod) == wanted and lasts(fence_pod, _LENT_PERIOD_SECONDS, now)
+        ]
+        if wanted is not None and not lasting_fences:
+            made_fence = self._make_next(node, wanted, now)
+            if made_fence is None:
                 return
-            lasting = [made]
-        names = {fence.metadata.name for fence in lasting}
+            lasting_fences = [made_fence]
+        names = {fence.metadata.name for fence in lasting_fences}
         for fence in self._standing_on(node):
             if fence.metadata.name not in names:
                 self._delete(fence)
@@ -131,16 +135,16 @@ class LentFences:
 
     def _make_next(self, node: str, wanted: LentFence, now: datetime) -> Pod | None:
         """Make the next fence of a node, in the place of the present one if no other is free; None without one."""
-        standing = self._standing_on(node)
+        standing_fences = self._standing_on(node)
         if self.refused([node], now):
             return None
-        if any(fence.is_terminating and kind_of_fence(fence) == wanted for fence in standing):
+        if any(fence.is_terminating and kind_of_fence(fence) == wanted for fence in standing_fences):
             return None  # system pods are on their way in: a fence made now would be preempted, too
         if not has_room(self._client, self._cache, node):
-            if not standing:
+            if not standing_fences:
                 note_omission(node, NO_POD_SLOT)
                 return None
-            for fence in standing:  # a kubelet refuses a pod beyond the last slot
+            for fence in standing_fences:  # a kubelet refuses a pod beyond the last slot
                 self._delete(fence)
         return self._create(node, wanted, now)
 
@@ -155,27 +159,27 @@ class LentFences:
 
     def _create(self, node: str, kind: LentFence, now: datetime) -> Pod | None:
         """Create the fence of a node; return None if there cannot be one, or if it exists already."""
-        name = name_fence_now(node, kind, _LENT_PERIOD_SECONDS, now)
+        fence_name = name_fence_now(node, kind, _LENT_PERIOD_SECONDS, now)
         zone = self._zone_of(node)
         notes = lent_fence_notes(zone) if zone is not None else {}
-        body = build_lent_fence(node, name, kind, notes, seconds=_LENT_FENCE_SECONDS, settings=self._settings)
+        body = build_lent_fence(node, fence_name, kind, notes, seconds=_LENT_FENCE_SECONDS, settings=self._settings)
         try:
             self._priorities.ensure(FENCE_PRIORITY)
-            made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
+            fence = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
             return None  # its watch reports it
         except BerthError:
             self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
             raise
-        self._store.fences.put(made)
-        if requests_anything(made):
-            self._delete(made)
+        self._store.fences.put(fence)
+        if requests_anything(fence):
+            self._delete(fence)
             self._refused[node] = now
             note_omission(node, REQUESTS_ADDED)
             return None
         self._refused.pop(node, None)
         _LOG.info(logs.FENCED, **{telemetry.KEY_NODE: node, telemetry.KEY_STATE: kind.value})
-        return made
+        return fence
 
     def _delete(self, fence: Pod) -> None:
         delete_at_once(self._client, fence)
@@ -184,4 +188,4 @@ class LentFences:
 
 def _to_say(fence: Pod, zone: RevocableZone) -> dict[str, str]:
     """Return what a zone's fence does not say yet; the end of a window that is over stays on it."""
-    return {key: said for key, said in lent_fence_notes(zone).items() if fence.metadata.annotations.get(key) != said}
+    return {key: note for key, note in lent_fence_notes(zone).items() if fence.metadata.annotations.get(key) != note}

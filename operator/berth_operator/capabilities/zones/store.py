@@ -32,5 +32,5 @@ class ZoneStore(ListedObjects[RevocableZone]):
 
     def queue_nodes(self, names: Iterable[str]) -> None:
         """Queue nodes whose fences are not as they should be."""
-        for name in names:
-            self._enqueue(Key(KeyKind.NODE, name))
+        for node_name in names:
+            self._enqueue(Key(KeyKind.NODE, node_name))

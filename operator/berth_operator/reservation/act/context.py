@@ -66,8 +66,8 @@ def write_status(client: KubeClient, resource: Resource, meta: ObjectMeta, statu
 def find_pod(client: KubeClient, namespace: str, name: str, uid: str) -> Pod | None:
     """Fetch a pod; None if it is gone."""
     # The account may list pods, but not get one by name.
-    listed = client.list(PODS, namespace=namespace, field_selector=f"metadata.name={name}", type=Pod)
-    return next((pod for pod in listed.items if pod.metadata.uid == uid), None)
+    pods = client.list(PODS, namespace=namespace, field_selector=f"metadata.name={name}", type=Pod)
+    return next((pod for pod in pods.items if pod.metadata.uid == uid), None)
 
 
 def create_reservation(client: KubeClient, cache: Cache, body: dict[str, Any]) -> bool:

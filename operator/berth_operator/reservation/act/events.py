@@ -65,15 +65,15 @@ class EventRecorder:
     def write_next(self, *, wait_seconds: float = 0.0) -> bool:
         """Write the next event; return whether there was one."""
         try:
-            one = self._waiting.get(block=wait_seconds > 0, timeout=wait_seconds or None)
+            event = self._waiting.get(block=wait_seconds > 0, timeout=wait_seconds or None)
         except queue.Empty:
             return False
         record_event(
             self._client,
-            regarding=one.regarding,
-            reason=one.reason,
-            message=one.message,
-            type=one.type,
+            regarding=event.regarding,
+            reason=event.reason,
+            message=event.message,
+            type=event.type,
             reporting_component="berth-operator",
         )
         return True

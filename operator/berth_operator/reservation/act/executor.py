@@ -182,7 +182,7 @@ class ActionExecutor:
         After a refused action the others of its pod are skipped. Raises the first refusal at the end, at once if the
         API server does not answer, and LeaseLostError if another replica may act by now.
         """
-        refused: PermanentError | None = None
+        first_refusal: PermanentError | None = None
         skipped: set[str] = set()
         for action in actions:
             pod_uid = _pod_uid(action)
@@ -192,14 +192,14 @@ class ActionExecutor:
             try:
                 self._execute_one(reservation, action)
             except PermanentError as error:
-                refused = refused or error
+                first_refusal = first_refusal or error
                 skipped.add(pod_uid)
                 continue
             label = label_of(type(action))
             metrics.ACTIONS.labels(action=label).inc()
             _LOG.debug(telemetry.ACTION, **{telemetry.KEY_ACTION: label, telemetry.KEY_RESERVATION: reservation.key})
-        if refused is not None:
-            raise refused
+        if first_refusal is not None:
+            raise first_refusal
 
     def _execute_one(self, reservation: Reservation, action: Action) -> None:
         match action:
@@ -326,8 +326,8 @@ class ActionExecutor:
         expiry = expires_at(reservation.spec, parse_timestamp(reservation.metadata.creation_timestamp or ""))
         if expiry is None:
             return None
-        left = (expiry - self._now()).total_seconds()
-        return min(int(left) + self._settings.placeholders.deadline_margin_seconds, _LONGEST_DEADLINE_SECONDS)
+        seconds_left = (expiry - self._now()).total_seconds()
+        return min(int(seconds_left) + self._settings.placeholders.deadline_margin_seconds, _LONGEST_DEADLINE_SECONDS)
 
     def delete_placeholder(self, placeholder: Pod, *, at_once: bool = False, for_owner: bool = False) -> None:
         """Delete this placeholder, and no other pod of its name.
@@ -349,8 +349,8 @@ class ActionExecutor:
             if at_once and not placeholder.metadata.finalizers:
                 self._cache.remove_placeholder(placeholder)  # the API server waits for no kubelet: it is gone
             if not for_owner and not placeholder.is_terminating and placeholder.status.start_time:
-                held = (self._now() - parse_timestamp(placeholder.status.start_time)).total_seconds()
-                metrics.WASTED_SECONDS.inc(max(0.0, held))
+                held_seconds = (self._now() - parse_timestamp(placeholder.status.start_time)).total_seconds()
+                metrics.WASTED_SECONDS.inc(max(0.0, held_seconds))
 
     # --- owner pods
 
@@ -383,9 +383,11 @@ class ActionExecutor:
         The nomination goes first, because the note shows that it is ours. `elsewhere` sends a gated pod to another
         Reservation instead, if one has a slot for it.
         """
-        other = self._slots.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
-        if other is not None:
-            self._patch_pod(pod, lambda as_is: build_move(as_is, other.metadata.uid))
+        other_reservation = (
+            self._slots.find(pod, besides=reservation_uid(pod)) if elsewhere and holds_our_gate(pod) else None
+        )
+        if other_reservation is not None:
+            self._patch_pod(pod, lambda as_is: build_move(as_is, other_reservation.metadata.uid))
             return
         assignment = Assignment.from_pod(pod)
         nominated_by_us = assignment is not None and SCHEDULER.steered_to(pod) == assignment.node
@@ -431,9 +433,9 @@ class ActionExecutor:
     # --- the rest
 
     def _survey(self, reservation: Reservation, node: str) -> None:
-        listed = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=Pod)
-        ends = self._chooser.ends(listed.items) if reservation.spec.capacity is Capacity.WHEN_FREE else None
-        self._cache.put_pods_of_node(node, listed.items, ends, asked_by=reservation.metadata.uid)
+        pod_list = self._client.list(PODS, field_selector=f"spec.nodeName={node}", type=Pod)
+        ends = self._chooser.ends(pod_list.items) if reservation.spec.capacity is Capacity.WHEN_FREE else None
+        self._cache.put_pods_of_node(node, pod_list.items, ends, asked_by=reservation.metadata.uid)
 
     def _delete(self, reservation: Reservation) -> None:
         if delete_reservation(self._client, self._cache, reservation):

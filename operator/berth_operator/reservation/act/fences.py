@@ -79,32 +79,32 @@ class FenceManager:
     def create(self, node: str, deadline: int, now: datetime) -> None:
         """Create a node's fence for hand-overs until a deadline in unix seconds."""
         period = deadline // _PERIOD_SECONDS
-        name = fence_name(node, period)
-        if name not in self._names(node) and not has_room(self._client, self._cache, node):
+        fence_pod = fence_name(node, period)
+        if fence_pod not in self._names(node) and not has_room(self._client, self._cache, node):
             note_omission(node, NO_POD_SLOT)
             return
         seconds = int((period + 1) * _PERIOD_SECONDS + _MARGIN_SECONDS - now.timestamp())
-        body = build_fence(node, name, seconds=seconds, settings=self._settings)
+        body = build_fence(node, fence_pod, seconds=seconds, settings=self._settings)
         try:
             self._priorities.ensure(FENCE_PRIORITY)
-            made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
+            fence = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
-            self._add(node, name, stands=True)
+            self._add(node, fence_pod, stands=True)
         except BerthError as error:
             self._tolerate(node, error)
         else:
-            self._add(node, made.metadata.name, stands=True)
-            if requests_anything(made):
+            self._add(node, fence.metadata.name, stands=True)
+            if requests_anything(fence):
                 self.delete(node)
                 note_omission(node, REQUESTS_ADDED)
 
     def delete(self, node: str) -> None:
         """Force-delete the fences of a node."""
-        for name in self._names(node):
+        for fence_pod in self._names(node):
             with suppress(NotFoundError):
-                self._client.delete(PODS, name, namespace=self._settings.namespace, grace_seconds=0)
+                self._client.delete(PODS, fence_pod, namespace=self._settings.namespace, grace_seconds=0)
             with self._lock:
-                self._fences[node].discard(name)
+                self._fences[node].discard(fence_pod)
                 if not self._fences[node]:
                     del self._fences[node]
                     self._cache.put_fenced(node, is_fenced=False)
@@ -124,8 +124,8 @@ class FenceManager:
     def find(self) -> frozenset[str]:
         """List the nodes with a fence, including fences of an earlier operator."""
         selector = f"{FENCE_LABEL},!{STANDING_FENCE_LABEL}"
-        listed = self._client.list(PODS, namespace=self._settings.namespace, label_selector=selector, type=Pod)
-        for pod in listed.items:
+        fences = self._client.list(PODS, namespace=self._settings.namespace, label_selector=selector, type=Pod)
+        for pod in fences.items:
             if FENCE_LABEL in pod.metadata.labels and STANDING_FENCE_LABEL not in pod.metadata.labels:
                 self._add(pod.spec.node_name, pod.metadata.name, stands=not pod.is_terminal)
         with self._lock:
@@ -164,13 +164,13 @@ def has_room(client: KubeClient, cache: Cache, node: str, pods: int = 1) -> bool
     """
     # The cache comes first: a pod that is bound in between counts twice, never not at all. A pod whose placeholder is
     # gone is in no list, and its slot is free until it is bound.
-    coming, slots = len(cache.guard_users(node)), cache.pod_slots(node)
+    pods_coming, slots = len(cache.guard_users(node)), cache.pod_slots(node)
     counted = cache.pod_counts.on(node)
-    if counted is not None and counted + coming + pods + _SPARE_SLOTS <= slots:
+    if counted is not None and counted + pods_coming + pods + _SPARE_SLOTS <= slots:
         return True
-    listed = client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
-    used = sum(occupant.status.phase not in {"Succeeded", "Failed"} for occupant in listed.items)
-    return used + coming + pods <= slots
+    occupants = client.list(PODS, field_selector=f"spec.nodeName={node}", type=_Occupant)
+    pods_there = sum(occupant.status.phase not in {"Succeeded", "Failed"} for occupant in occupants.items)
+    return pods_there + pods_coming + pods <= slots
 
 
 def kind_of_fence(fence: Pod) -> str:
@@ -192,7 +192,7 @@ _MOST_LET_IN: Final = 100
 
 def label_oldest(client: KubeClient, pods: Iterable[Pod], label: str) -> None:
     """Give the oldest pods a label that lets them past fences; raises the first refusal at the end."""
-    refused: PermanentError | None = None
+    first_refusal: PermanentError | None = None
     for pod in sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "")[:_MOST_LET_IN]:
         body = {"metadata": {"uid": pod.metadata.uid, "labels": {label: "true"}}}
         try:
@@ -200,9 +200,9 @@ def label_oldest(client: KubeClient, pods: Iterable[Pod], label: str) -> None:
         except (NotFoundError, ConflictError):
             continue  # it is gone
         except PermanentError as error:
-            refused = refused or error
-    if refused is not None:
-        raise refused
+            first_refusal = first_refusal or error
+    if first_refusal is not None:
+        raise first_refusal
 
 
 def delete_at_once(client: KubeClient, pod: Pod) -> None:

@@ -36,7 +36,7 @@ class NodeGuard:
         A deadline in the past does not remove the guard: it is extended as long as the hand-over goes on. Returns the
         seconds until the guard may go, None where time changes nothing.
         """
-        deadline = max((given.deadline for given in self._cache.guard_users(node)), default=None)
+        deadline = max((assignment.deadline for assignment in self._cache.guard_users(node)), default=None)
         try:
             if deadline is None:
                 return self._open(node)
@@ -74,13 +74,13 @@ class NodeGuard:
         return stands_until is not None and 0 <= stands_until - deadline <= self._settings.timeout_seconds
 
     def _guard(self, node: str, deadline: int) -> None:
-        known, value = self._cache.node(node), str(deadline)
-        patched = put_taint(self._client, node, key=HANDOVER_TAINT, value=value, known=known, type=GuardableNode)
+        known_node, value = self._cache.node(node), str(deadline)
+        patched = put_taint(self._client, node, key=HANDOVER_TAINT, value=value, known=known_node, type=GuardableNode)
         self._cache.put_node(patched)
         self._cache.end_unguarding(node)
         _LOG.info(telemetry.GUARDED, **{telemetry.KEY_NODE: node, telemetry.KEY_EXPIRES: deadline})
 
     def _unguard(self, node: str) -> None:
-        known = self._cache.node(node)
-        self._cache.put_node(remove_taint(self._client, node, key=HANDOVER_TAINT, known=known, type=GuardableNode))
+        known_node = self._cache.node(node)
+        self._cache.put_node(remove_taint(self._client, node, key=HANDOVER_TAINT, known=known_node, type=GuardableNode))
         _LOG.info(telemetry.UNGUARDED, **{telemetry.KEY_NODE: node})

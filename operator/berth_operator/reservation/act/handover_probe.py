@@ -86,12 +86,14 @@ class HandoverProbe:
         """
         try:
             self._scope.ensure(reservation.metadata.namespace)
-            gated = self._is_in_use_for(reservation)
+            is_gated = self._is_in_use_for(reservation)
         except KubeError as error:
             self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=False, message=str(error)))
             raise
-        self._cache.put_probe(reservation.metadata.uid, ProbeResult(gated=gated, message=GATED if gated else NOT_GATED))
-        if gated and not self._gated_last:
+        self._cache.put_probe(
+            reservation.metadata.uid, ProbeResult(gated=is_gated, message=GATED if is_gated else NOT_GATED)
+        )
+        if is_gated and not self._gated_last:
             self.probe_soon()
 
     def probe_soon(self) -> None:
@@ -130,22 +132,22 @@ class HandoverProbe:
         if reservation is None:
             return
         try:
-            gated, text = self._is_gated(reservation, ANY_REGISTRATION), ""
-            if gated and unproven is not None:
+            is_gated, text = self._is_gated(reservation, ANY_REGISTRATION), ""
+            if is_gated and unproven is not None:
                 self._proves_registration(unproven)
         except RetryableError:
             return  # unknown; while the API server is down, nothing in it can change
         except BerthError as error:
-            gated, text = False, str(error)
-        self._in_a_row = self._in_a_row + 1 if gated is self._gated_last else 1
-        self._set_gated(gated=gated)
-        if not gated:
+            is_gated, text = False, str(error)
+        self._in_a_row = self._in_a_row + 1 if is_gated is self._gated_last else 1
+        self._set_gated(gated=is_gated)
+        if not is_gated:
             self._repair_registration()
-        known = self._cache.path()
-        if known is None and gated:
+        known_path = self._cache.path()
+        if known_path is None and is_gated:
             self._publish(ProbeResult(gated=True, message=GATED, of_path=True))
-        elif self._in_a_row >= _TRIES and (known is None or known.gated is not gated):
-            self._publish(ProbeResult(gated=gated, message=GATED if gated else text or NOT_GATED, of_path=True))
+        elif self._in_a_row >= _TRIES and (known_path is None or known_path.gated is not is_gated):
+            self._publish(ProbeResult(gated=is_gated, message=GATED if is_gated else text or NOT_GATED, of_path=True))
 
     def _pause_seconds(self) -> float:
         """Return the pause before the next probe, shorter while Reservations are unproven."""
@@ -155,8 +157,8 @@ class HandoverProbe:
 
     def _is_settled(self) -> bool:
         """Return whether the last probe and the recorded state are gated."""
-        known = self._cache.path()
-        return self._gated_last and known is not None and known.gated
+        known_path = self._cache.path()
+        return self._gated_last and known_path is not None and known_path.gated
 
     def _publish(self, result: ProbeResult) -> None:
         self._cache.put_path(result)
@@ -165,8 +167,8 @@ class HandoverProbe:
         log(telemetry.PATH_PROVEN if result.gated else telemetry.PATH_BROKEN, **{telemetry.KEY_MESSAGE: result.message})
 
     def _set_gated(self, *, gated: bool) -> None:
-        changed, self._gated_last = gated is not self._gated_last, gated
-        if changed:
+        is_changed, self._gated_last = gated is not self._gated_last, gated
+        if is_changed:
             self._on_change()
 
     def _repair_registration(self) -> None:
@@ -183,20 +185,24 @@ class HandoverProbe:
         """
         registered = self._scope.registered.namespaces
         unproven = self._cache.unproven()
-        waiting = (reservation for reservation in unproven if reservation.metadata.namespace in registered)
-        return max(waiting, key=lambda reservation: version_of(reservation.metadata), default=None)
+        waiting_reservations = (reservation for reservation in unproven if reservation.metadata.namespace in registered)
+        return max(waiting_reservations, key=lambda reservation: version_of(reservation.metadata), default=None)
 
     def _next(self) -> Reservation | None:
         """Return the next live Reservation, preferring those with a held slot.
 
         A Reservation without one needs a fresh result when it gets its first slot.
         """
-        live = {r.metadata.uid: r for r in self._cache.reservations() if r.is_live}
-        if not live:
+        live_by_uid = {
+            reservation.metadata.uid: reservation for reservation in self._cache.reservations() if reservation.is_live
+        }
+        if not live_by_uid:
             return None
-        uids = sorted(uid for uid, one in live.items() if _offers_slot(one)) or sorted(live)
+        uids = sorted(uid for uid, reservation in live_by_uid.items() if _offers_slot(reservation)) or sorted(
+            live_by_uid
+        )
         self._last_uid = uids[bisect.bisect_right(uids, self._last_uid) % len(uids)]
-        return live[self._last_uid]
+        return live_by_uid[self._last_uid]
 
     def _is_in_use_for(self, reservation: Reservation) -> bool:
         """Return whether the registration gates pods of a Reservation.
@@ -218,10 +224,10 @@ class HandoverProbe:
     def _proves_registration(self, reservation: Reservation) -> bool:
         """Return whether the registration as last written gates a dry-run pod."""
         registered = self._scope.registered
-        gated = self._is_gated(reservation, registered.digest)
-        if gated:
+        is_gated = self._is_gated(reservation, registered.digest)
+        if is_gated:
             self._cache.put_shared_probe(reservation, registered.namespaces)
-        return gated
+        return is_gated
 
     def _is_gated(self, reservation: Reservation, registration: str) -> bool:
         """Return whether a dry-run pod comes back gated for a Reservation."""

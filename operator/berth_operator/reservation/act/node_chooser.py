@@ -70,12 +70,12 @@ class ExpectedEnds:
 
         A pod that has outlived its expected end has none.
         """
-        listed = tuple(pods)
-        jobs = self._jobs.of(key for pod in listed if (key := _job_of(pod)) is not None)
-        groups = self._groups.of(key for pod in listed if (key := _group_of(pod)) is not None)
+        all_pods = tuple(pods)
+        jobs = self._jobs.of(key for pod in all_pods if (key := _job_of(pod)) is not None)
+        groups = self._groups.of(key for pod in all_pods if (key := _group_of(pod)) is not None)
         now = self._clock.now()
         ends: dict[str, datetime] = {}
-        for pod in listed:
+        for pod in all_pods:
             job, group = jobs.get(_job_of(pod)), groups.get(_group_of(pod))
             end = expected_end(pod, job=job, group=group.metadata if group is not None else None)
             if end is not None and end > now:
@@ -110,17 +110,17 @@ class NodeChooser:
             self._cache.put_choice(reservation.metadata.uid, choice)
 
     def _choose(self, reservation: Reservation, slots: Sequence[SlotId]) -> NodeChoice:
-        seen = self._look()
+        nodes = self._look()
         is_fenced = reservation.spec.fence is Fence.NODE
-        kept = self._cache.kept_from(reservation.metadata.namespace)
+        kept_nodes = self._cache.kept_from(reservation.metadata.namespace)
         demands = [
             TaskDemand(
                 slots=tuple(slot for slot in slots if slot[0] == task.name),
                 requests=slot_requests(task.template.spec),
                 nodes=tuple(
-                    name
-                    for name, (node, _) in seen.items()
-                    if name not in kept and task.allows(name) and self._admits(node, task.template.spec)
+                    node_name
+                    for node_name, (node, _) in nodes.items()
+                    if node_name not in kept_nodes and task.allows(node_name) and self._admits(node, task.template.spec)
                 ),
             )
             for task in reservation.spec.tasks
@@ -128,8 +128,8 @@ class NodeChooser:
         claims = self._claims(reservation.metadata.uid)
         fence = _FENCES if is_fenced else ResourceAmounts.empty()
         candidates = {
-            name: replace(candidate, claimed=ResourceAmounts.total((candidate.claimed, claims[name], fence)))
-            for name, (_, candidate) in seen.items()
+            node_name: replace(candidate, claimed=ResourceAmounts.total((candidate.claimed, claims[node_name], fence)))
+            for node_name, (_, candidate) in nodes.items()
         }
         budget = self._budget_of(reservation.metadata.namespace) if is_fenced else None
         choice = choose_nodes([demand for demand in demands if demand.slots], candidates, budget)
@@ -143,7 +143,7 @@ class NodeChooser:
         A cordoned node admits none, whatever they tolerate: it is about to go. Nor does one that has not said it is
         ready: it may never be.
         """
-        has_reported = any(sign.type == "Ready" for sign in node.status.conditions)
+        has_reported = any(condition.type == "Ready" for condition in node.status.conditions)
         if not has_reported or node.spec.unschedulable or not self._rules.may_hold(node.metadata):
             return False
         return node.admits(spec, on_control_plane=self._limits.control_plane_nodes)
@@ -174,31 +174,33 @@ class NodeChooser:
                 ending[node].append(pod)
         ends = self.ends(pod for group in ending.values() for pod in group)
         return {
-            name: (
+            node_name: (
                 node,
                 Candidate(
-                    name,
+                    node_name,
                     ResourceAmounts.from_quantities(node.status.allocatable),
-                    claims[name],
-                    tuple(EndingPod(slot_requests(pod.spec), ends.get(pod.metadata.uid)) for pod in ending[name]),
+                    claims[node_name],
+                    tuple(EndingPod(slot_requests(pod.spec), ends.get(pod.metadata.uid)) for pod in ending[node_name]),
                 ),
             )
-            for name, node in nodes.items()
+            for node_name, node in nodes.items()
         }
 
     def _promised_node(self, pod: Pod) -> str:
         """Return the node of the slot that a pod was given, or ""; anyone may write a note."""
         reservation = self._cache.reservation(reservation_uid(pod))
-        given = trusted_assignment(reservation, pod, slots_by_key(reservation)) if reservation is not None else None
-        return given.node if given is not None else ""
+        assignment = (
+            trusted_assignment(reservation, pod, slots_by_key(reservation)) if reservation is not None else None
+        )
+        return assignment.node if assignment is not None else ""
 
     def _claims(self, besides: str) -> defaultdict[str, ResourceAmounts]:
         """Return what placeholders hold or await, and what other choices are about to."""
         claims: defaultdict[str, ResourceAmounts] = defaultdict(ResourceAmounts.empty)
-        known: set[tuple[str, str, str]] = set()
+        placed: set[tuple[str, str, str]] = set()
         for pod in self._cache.placeholders():
             notes = pod.metadata.annotations
-            known.add((reservation_uid(pod), notes.get(TASK_ANNOTATION, ""), notes.get(INDEX_ANNOTATION, "")))
+            placed.add((reservation_uid(pod), notes.get(TASK_ANNOTATION, ""), notes.get(INDEX_ANNOTATION, "")))
             node = pod.spec.node_name or awaited_node(pod)
             if node and not pod.is_terminal:
                 claims[node] = claims[node].plus(slot_requests(pod.spec))
@@ -208,7 +210,7 @@ class NodeChooser:
                 continue
             tasks = {task.name: task for task in reservation.spec.tasks}
             for (task, index), node in choice.nodes.items():
-                if choice.is_recent and task in tasks and (uid, task, str(index)) not in known:
+                if choice.is_recent and task in tasks and (uid, task, str(index)) not in placed:
                     claims[node] = claims[node].plus(slot_requests(tasks[task].template.spec))
         return claims
 
@@ -247,8 +249,8 @@ def _job_of(pod: Pod) -> _NamespacedName | None:
 
 def _group_of(pod: Pod) -> _NamespacedName | None:
     """Return namespace and name of a pod's Volcano PodGroup, None without one."""
-    name = volcano_group_of(pod)
-    return (pod.metadata.namespace, name) if name else None
+    group_name = volcano_group_of(pod)
+    return (pod.metadata.namespace, group_name) if group_name else None
 
 
 class _Reader(Generic[T]):
@@ -265,19 +267,19 @@ class _Reader(Generic[T]):
         """Return the objects of these names that exist."""
         now = time.monotonic()
         with self._lock:
-            self._known = {name: one for name, one in self._known.items() if one[0] > now - _KNOWN_SECONDS}
-            wanted = set(names)
-            lacking = wanted - self._known.keys()
-            if len(lacking) > _ONE_BY_ONE:
-                self._known |= dict.fromkeys(lacking, (now, None))
+            self._known = {name: cached for name, cached in self._known.items() if cached[0] > now - _KNOWN_SECONDS}
+            wanted_names = set(names)
+            missing_names = wanted_names - self._known.keys()
+            if len(missing_names) > _ONE_BY_ONE:
+                self._known |= dict.fromkeys(missing_names, (now, None))
                 with suppress(BerthError):
-                    listed = self._client.list(self._resource, type=self._type).items
+                    objects = self._client.list(self._resource, type=self._type).items
                     self._known |= {
-                        (stored.metadata.namespace, stored.metadata.name): (now, stored) for stored in listed
+                        (stored.metadata.namespace, stored.metadata.name): (now, stored) for stored in objects
                     }
             else:
-                self._known |= {name: (now, self._get(name)) for name in lacking}
-            return {name: found for name in wanted if (found := self._known[name][1]) is not None}
+                self._known |= {name: (now, self._get(name)) for name in missing_names}
+            return {name: known_object for name in wanted_names if (known_object := self._known[name][1]) is not None}
 
     def _get(self, name: _NamespacedName) -> T | None:
         try:

@@ -72,37 +72,40 @@ class OrphanCollector:
 
     def release_stray_gates(self) -> None:
         """Remove our gate from pods without our label: no Reservation reconciles them."""
-        waiting = self._client.list(
+        gated_pods = self._client.list(
             PODS, field_selector="status.phase=Pending", label_selector=f"!{RESERVATION_LABEL}", type=_GatedPod
         ).items
-        self._try_all(self._executor.release, [pod for gated in waiting if gated.is_ours for pod in self._read(gated)])
+        self._try_all(
+            self._executor.release,
+            [pod for gated_pod in gated_pods if gated_pod.is_ours for pod in self._read(gated_pod)],
+        )
 
     def _read(self, found: _GatedPod) -> Sequence[Pod]:
         """Fetch a pod if it still has our gate and no label."""
-        listed = self._client.list(
+        pods = self._client.list(
             PODS,
             namespace=found.metadata.namespace,
             field_selector=f"metadata.name={found.metadata.name}",
             type=Pod,
         )
-        same = (pod for pod in listed.items if pod.metadata.uid == found.metadata.uid and not pod.is_terminating)
+        same = (pod for pod in pods.items if pod.metadata.uid == found.metadata.uid and not pod.is_terminating)
         return [pod for pod in same if holds_our_gate(pod) and RESERVATION_LABEL not in pod.metadata.labels]
 
     def _try_all(self, act: Callable[[Pod], None], pods: list[Pod]) -> None:
         """Call `act` for every pod; a refusal does not stop the others."""
-        first: PermanentError | None = None
+        first_error: PermanentError | None = None
         for pod in pods:
             try:
                 act(pod)
             except PermanentError as error:
-                first = first or error
-        if first is not None:
-            raise first
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
 
     def _exists(self, uid: str, placeholders: tuple[Pod, ...], owners: tuple[Pod, ...]) -> bool:
         """Return whether a Reservation of this uid exists in the possible namespaces."""
-        named = {pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION, "") for pod in placeholders}
-        for key in named - {""}:
+        reservation_keys = {pod.metadata.annotations.get(RESERVATION_NAME_ANNOTATION, "") for pod in placeholders}
+        for key in reservation_keys - {""}:
             namespace, _, name = key.partition("/")
             try:
                 body = self._client.get(RESERVATIONS, name or "-", namespace=namespace or "default")

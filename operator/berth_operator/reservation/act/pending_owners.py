@@ -60,34 +60,34 @@ class ReserveableGroups:
     def say(self, pod: Pod) -> bool | None:
         """Return whether the pod's group says so; None if it has to be read first."""
         with self._lock:
-            known = self._known.get(_group_of(pod))
-        return known[1] if known is not None and time.monotonic() < known[0] else None
+            known_answer = self._known.get(_group_of(pod))
+        return known_answer[1] if known_answer is not None and time.monotonic() < known_answer[0] else None
 
     def read(self, pod: Pod) -> None:
         """Read the group of a pod."""
-        namespace, name = _group_of(pod)
+        namespace, group_name = _group_of(pod)
         is_reserveable = False
         with suppress(BerthError):
-            is_reserveable = _says(self._client.get(POD_GROUPS, name, namespace=namespace, type=Annotated))
-        self._learn({(namespace, name): is_reserveable})
+            is_reserveable = _says(self._client.get(POD_GROUPS, group_name, namespace=namespace, type=Annotated))
+        self._learn({(namespace, group_name): is_reserveable})
 
     def read_all(self, pods: Iterable[Pod], places: Iterable[str | None]) -> None:
         """Read the groups of pods that are in these namespaces, None for all."""
         reserveable = dict.fromkeys(map(_group_of, pods), False)
         with suppress(BerthError):
-            for place in places:
-                listed = self._client.list(POD_GROUPS, namespace=place, type=Annotated).items
+            for namespace in places:
+                groups = self._client.list(POD_GROUPS, namespace=namespace, type=Annotated).items
                 reserveable |= {
-                    (group.metadata.namespace, group.metadata.name): True for group in listed if _says(group)
+                    (group.metadata.namespace, group.metadata.name): True for group in groups if _says(group)
                 }
         self._learn(reserveable)
 
     def _learn(self, reserveable: Mapping[tuple[str, str], bool]) -> None:
         now = time.monotonic()
         with self._lock:
-            recent = {name: known for name, known in self._known.items() if now < known[0]}
+            recent = {group_key: answer for group_key, answer in self._known.items() if now < answer[0]}
             self._known = recent | {
-                name: (now + _GROUP_SECONDS, is_reserveable) for name, is_reserveable in reserveable.items()
+                group_key: (now + _GROUP_SECONDS, is_reserveable) for group_key, is_reserveable in reserveable.items()
             }
 
 
@@ -139,36 +139,40 @@ class PendingOwners:
         Searches with pods that no scheduler has tried are repeated.
         """
         with self._lock:
-            asking, self._asking = self._asking, set()
+            asking_uids, self._asking = self._asking, set()
             self._searched_at = time.monotonic()
-        known = [r for r in map(self._cache.reservation, asking) if r is not None and r.is_live]
-        if not known:
+        reservations = [
+            candidate
+            for candidate in map(self._cache.reservation, asking_uids)
+            if candidate is not None and candidate.is_live
+        ]
+        if not reservations:
             return
         try:
-            waiting = self._list_waiting({reservation.metadata.namespace for reservation in known})
+            waiting_pods = self._list_waiting({reservation.metadata.namespace for reservation in reservations})
         except BerthError:
             with self._lock:
-                self._asking |= asking
+                self._asking |= asking_uids
             raise
-        by_group = self._reserveable_by_group(known, waiting)
-        waiting = tuple(by_group.get(pod.metadata.uid, pod) for pod in waiting)
-        shares, untried = distribute(known, waiting)
-        for reservation in known:
+        by_group = self._reserveable_by_group(reservations, waiting_pods)
+        waiting_pods = tuple(by_group.get(pod.metadata.uid, pod) for pod in waiting_pods)
+        shares, untried_uids = distribute(reservations, waiting_pods)
+        for reservation in reservations:
             pods = shares.get(reservation.metadata.uid, ())
             annotated = (self._annotate(pod) if pod.metadata.uid in by_group else pod for pod in pods)
             self._cache.put_waiting(reservation.metadata.uid, [pod for pod in annotated if pod is not None])
-        for uid in untried:
+        for uid in untried_uids:
             self.request(uid)
-        served = {pod.metadata.uid for pods in shares.values() for pod in pods}
-        self._consider(pod for pod in waiting if pod.metadata.uid not in served)
+        served_uids = {pod.metadata.uid for pods in shares.values() for pod in pods}
+        self._consider(pod for pod in waiting_pods if pod.metadata.uid not in served_uids)
 
     def _reserveable_by_group(self, reservations: Iterable[Reservation], pods: Iterable[Pod]) -> dict[str, Pod]:
         """Return by uid the pods that their group alone lets take slots, as they are with the annotation."""
         homes = {reservation.metadata.namespace for reservation in reservations if _is_for_reserveable(reservation)}
-        asking = [pod for pod in pods if pod.metadata.namespace in homes and takes_word_of_group(pod)]
-        if any(self._groups.say(pod) is None for pod in asking):
-            self._groups.read_all(asking, _places(homes))
-        return {pod.metadata.uid: as_reserveable(pod) for pod in asking if self._groups.say(pod)}
+        asking_pods = [pod for pod in pods if pod.metadata.namespace in homes and takes_word_of_group(pod)]
+        if any(self._groups.say(pod) is None for pod in asking_pods):
+            self._groups.read_all(asking_pods, _places(homes))
+        return {pod.metadata.uid: as_reserveable(pod) for pod in asking_pods if self._groups.say(pod)}
 
     def _annotate(self, pod: Pod) -> Pod | None:
         """Write onto a pod what its group says; return None where that fails.
@@ -190,8 +194,8 @@ class PendingOwners:
         """List the pods without a node in these namespaces."""
         unsent = f"!{RESERVATION_LABEL}"
         listings = (
-            self._client.list(PODS, namespace=place, field_selector=WITHOUT_NODE, label_selector=unsent, type=Pod)
-            for place in _places(namespaces)
+            self._client.list(PODS, namespace=namespace, field_selector=WITHOUT_NODE, label_selector=unsent, type=Pod)
+            for namespace in _places(namespaces)
         )
         return tuple(pod for listing in listings for pod in listing.items)
 
@@ -214,23 +218,25 @@ def distribute(reservations: list[Reservation], pods: tuple[Pod, ...]) -> tuple[
     if not pods:
         return {}, set()
     index = OwnerIndex(reservations)
-    free: dict[str, Counter[str]] = {}
+    free_by_uid: dict[str, Counter[str]] = {}
     shares: dict[str, list[Pod]] = {}
-    untried: set[str] = set()
+    untried_uids: set[str] = set()
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
         if pod.spec.scheduling_gates or pod.is_terminating or RESERVATION_LABEL in pod.metadata.labels:
             continue
         for reservation in oldest_first(index.candidates(pod)):
             uid = reservation.metadata.uid
-            if uid not in free:
-                free[uid] = Counter(s.task for s in reservation.status.slots if s.state is SlotState.HELD)
-            task = choose_task(reservation, pod, free[uid])
+            if uid not in free_by_uid:
+                free_by_uid[uid] = Counter(
+                    slot.task for slot in reservation.status.slots if slot.state is SlotState.HELD
+                )
+            task = choose_task(reservation, pod, free_by_uid[uid])
             if task is None:
                 continue
             if not is_unschedulable(pod):
-                untried.add(uid)
+                untried_uids.add(uid)
                 continue
-            free[uid][task.name] -= 1
+            free_by_uid[uid][task.name] -= 1
             shares.setdefault(uid, []).append(pod)
             break
-    return shares, untried
+    return shares, untried_uids

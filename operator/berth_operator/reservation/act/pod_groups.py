@@ -95,9 +95,9 @@ class PodGroups:
         except (NotFoundError, ForbiddenError):
             return ()
         uids = {group.metadata.uid: group.metadata.labels.get(RESERVATION_LABEL, "") for group in groups}
-        needed = {uid for uid in uids.values() if is_needed(uid)}
-        unused = [group.metadata for group in groups if uids[group.metadata.uid] not in needed]
-        self._exist = needed | {uids[meta.uid] for meta in unused[_MOST_COLLECTED:]}
+        needed_uids = {uid for uid in uids.values() if is_needed(uid)}
+        unused = [group.metadata for group in groups if uids[group.metadata.uid] not in needed_uids]
+        self._exist = needed_uids | {uids[meta.uid] for meta in unused[_MOST_COLLECTED:]}
         self._loose &= self._exist
         unused = unused[:_MOST_COLLECTED]
         for meta in unused:

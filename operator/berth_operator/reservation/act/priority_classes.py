@@ -35,32 +35,32 @@ class PriorityClasses:
 
         Raises `NotFoundError` for an unknown class.
         """
-        name = spec.priority_class_name
-        if not name:
+        class_name = spec.priority_class_name
+        if not class_name:
             default = self._rules.default_class()
             return default.value if default else 0
-        known = self._rules.classes.get(name)
-        if known is None:
-            known = self._client.get(PRIORITY_CLASSES, name, type=PriorityClass)
-            self._rules.classes.put(known)
-        return known.value
+        priority_class = self._rules.classes.get(class_name)
+        if priority_class is None:
+            priority_class = self._client.get(PRIORITY_CLASSES, class_name, type=PriorityClass)
+            self._rules.classes.put(priority_class)
+        return priority_class.value
 
     def ensure(self, value: int) -> None:
         """Create the placeholders' class for a value if it is missing."""
-        name = priority_class_name(value)
-        if self._rules.classes.get(name) is None:
+        class_name = priority_class_name(value)
+        if self._rules.classes.get(class_name) is None:
             with self._creating:  # those that want it at the same time wait for the first
-                self._create_missing(name, value)
+                self._create_missing(class_name, value)
 
     def _create_missing(self, name: str, value: int) -> None:
         if self._rules.classes.get(name) is not None:
             return
         body = build_priority_class(value)
         try:
-            made = self._client.create(PRIORITY_CLASSES, body, type=PriorityClass)
+            priority_class = self._client.create(PRIORITY_CLASSES, body, type=PriorityClass)
         except AlreadyExistsError:
-            made = self._client.get(PRIORITY_CLASSES, name, type=PriorityClass)
-        self._rules.classes.put(made)
+            priority_class = self._client.get(PRIORITY_CLASSES, name, type=PriorityClass)
+        self._rules.classes.put(priority_class)
 
     def forget(self, value: int) -> None:
         """Forget that a class exists; the next placeholder creates it again."""
@@ -68,11 +68,11 @@ class PriorityClasses:
 
     def collect(self) -> None:
         """Delete the placeholders' classes; only while no Reservation is live."""
-        for name in self._rules.managed_classes():
+        for class_name in self._rules.managed_classes():
             try:
-                self._client.delete(PRIORITY_CLASSES, name)
+                self._client.delete(PRIORITY_CLASSES, class_name)
             except NotFoundError:
                 pass
             else:
-                _LOG.info(telemetry.CLASS_COLLECTED, **{telemetry.KEY_NAME: name})
-            self._rules.classes.forget(name)
+                _LOG.info(telemetry.CLASS_COLLECTED, **{telemetry.KEY_NAME: class_name})
+            self._rules.classes.forget(class_name)

@@ -76,12 +76,12 @@ class QuotaAdmission:
         """Count a version of a Reservation, which may hold less by now."""
         uid = reservation.metadata.uid
         with self._lock:
-            known = self._entries.get(uid)
+            known_entry = self._entries.get(uid)
             if not reservation.is_live:
                 self._put(uid, None)
-            elif known is None:
+            elif known_entry is None:
                 self._put(uid, self._measure(reservation) if _holds_anything(reservation) else None)
-            elif known.counts != _counts(_open_specs(reservation)):
+            elif known_entry.counts != _counts(_open_specs(reservation)):
                 self._put(uid, self._measure(reservation))
 
     def forget(self, uid: str) -> None:
@@ -129,9 +129,9 @@ class QuotaAdmission:
         """Return which PriorityClass cannot be read, "" if all can: its value is what places are held with."""
         classes = ((traits.priority_class, self._rules.classes.get(traits.priority_class)) for traits in usage)
         reasons = (
-            f"PriorityClass {name} cannot be read: {known.metadata.unreadable}"
-            for name, known in classes
-            if known is not None and known.metadata.unreadable
+            f"PriorityClass {class_name} cannot be read: {priority_class.metadata.unreadable}"
+            for class_name, priority_class in classes
+            if priority_class is not None and priority_class.metadata.unreadable
         )
         return next(reasons, "")
 
@@ -150,9 +150,9 @@ class QuotaAdmission:
 
     def _why_guarded(self, name: str) -> str | None:
         """Return why a class is guarded, None if it is not."""
-        known, highest = self._rules.classes.get(name), self._settings.highest_priority
-        if known is not None and known.value > highest:
-            return f", whose value {known.value} is above {highest}"
+        priority_class, highest = self._rules.classes.get(name), self._settings.highest_priority
+        if priority_class is not None and priority_class.value > highest:
+            return f", whose value {priority_class.value} is above {highest}"
         return "" if name in self._settings.guarded_classes else None
 
     def _why_out_of_range(self, namespace: str, specs: Specs) -> str:
@@ -160,10 +160,10 @@ class QuotaAdmission:
         return next(filter(None, (why_out_of_range(ranges, spec) for spec, _ in specs)), "") if ranges else ""
 
     def _why_quota_refuses(self, quota: ResourceQuota, specs: Specs, asked: _Entry, sums: _Sums) -> str:
-        wanted = _total(usage for traits, usage in asked.usage.items() if counts(quota, traits))
-        held = _total(usage for traits, usage in sums.usage.items() if counts(quota, traits))
-        concerned = [spec for spec, _ in specs if counts(quota, self._traits(spec))]
-        return next(filter(None, (why_refused(quota, spec, wanted, held) for spec in concerned)), "")
+        wanted_usage = _total(usage for traits, usage in asked.usage.items() if counts(quota, traits))
+        held_usage = _total(usage for traits, usage in sums.usage.items() if counts(quota, traits))
+        counted_specs = [spec for spec, _ in specs if counts(quota, self._traits(spec))]
+        return next(filter(None, (why_refused(quota, spec, wanted_usage, held_usage) for spec in counted_specs)), "")
 
     def _traits(self, spec: PodSpec) -> PodTraits:
         default = None if spec.priority_class_name else self._rules.default_class()
@@ -178,15 +178,15 @@ class QuotaAdmission:
         usage: dict[PodTraits, dict[str, int]] = {}
         for spec, count in specs:
             group = usage.setdefault(self._traits(spec), {})
-            for name, amount in usage_of(spec).items():
-                group[name] = group.get(name, 0) + amount * count
+            for quantity, amount in usage_of(spec).items():
+                group[quantity] = group.get(quantity, 0) + amount * count
         return _Entry(reservation.metadata.namespace, _counts(specs), holding_of(specs), usage)
 
     def _put(self, uid: str, entry: _Entry | None) -> None:
         """Replace an entry and update the sums."""
-        known = self._entries.pop(uid, None)
-        if known is not None:
-            self._add(known, sign=-1)
+        known_entry = self._entries.pop(uid, None)
+        if known_entry is not None:
+            self._add(known_entry, sign=-1)
         if entry is not None:
             self._entries[uid] = entry
             self._add(entry, sign=1)
@@ -197,8 +197,8 @@ class QuotaAdmission:
         self._total = self._total.plus(entry.holding) if sign > 0 else self._total.minus(entry.holding)
         for traits, usage in entry.usage.items():
             group = sums.usage.setdefault(traits, {})
-            for name, amount in usage.items():
-                group[name] = group.get(name, 0) + sign * amount
+            for resource, amount in usage.items():
+                group[resource] = group.get(resource, 0) + sign * amount
             if not any(group.values()):
                 del sums.usage[traits]
         if not sums.usage and not sums.holding.slots:
@@ -223,6 +223,6 @@ def _holds_anything(reservation: Reservation) -> bool:
 def _total(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for usage in several:
-        for name, amount in usage.items():
-            total[name] = total.get(name, 0) + amount
+        for resource, amount in usage.items():
+            total[resource] = total.get(resource, 0) + amount
     return total

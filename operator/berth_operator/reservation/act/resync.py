@@ -40,12 +40,14 @@ class _Header(msgspec.Struct, frozen=True):
 def list_reservations(client: KubeClient, cache: Cache) -> None:
     """Refresh all Reservations in the cache; fetch only changed ones in full."""
     listing = client.list(RESERVATIONS, type=_Header)
-    changed = [item.metadata for item in listing.items if not _is_known(cache, item.metadata)]
-    if len(changed) > _ONE_BY_ONE:
-        whole = client.list(RESERVATIONS)
-        cache.replace_reservations([read_reservation(body) for body in whole.items], whole.resource_version)
+    changed_metas = [item.metadata for item in listing.items if not _is_known(cache, item.metadata)]
+    if len(changed_metas) > _ONE_BY_ONE:
+        full_listing = client.list(RESERVATIONS)
+        cache.replace_reservations(
+            [read_reservation(body) for body in full_listing.items], full_listing.resource_version
+        )
         return
-    for meta in changed:
+    for meta in changed_metas:
         try:
             body = client.get(RESERVATIONS, meta.name, namespace=meta.namespace)
         except NotFoundError:

@@ -71,43 +71,46 @@ class StandingFences:
 
     def _budget(self, namespace: str, *, awaited: bool) -> FenceBudget:
         nodes = len(self._cache.nodes())
-        chosen = self._chosen_nodes() if awaited else []
+        chosen_nodes = self._chosen_nodes() if awaited else []
         return FenceBudget(
-            self._cache.fenced_nodes(namespace, awaited=awaited) | {node for node, by in chosen if by == namespace},
-            self._cache.fenced_nodes(awaited=awaited) | {node for node, _ in chosen},
+            self._cache.fenced_nodes(namespace, awaited=awaited)
+            | {node for node, chosen_for in chosen_nodes if chosen_for == namespace},
+            self._cache.fenced_nodes(awaited=awaited) | {node for node, _ in chosen_nodes},
             self._limits.of(namespace).most_fenced(nodes),
             self._limits.cluster.most_fenced(nodes),
         )
 
     def _chosen_nodes(self) -> list[tuple[str, str]]:
         """Return the nodes of recent choices, each with the namespace."""
-        recent = [(self._cache.reservation(uid), one) for uid, one in self._cache.choices().items() if one.is_recent]
+        recent = [
+            (self._cache.reservation(uid), choice) for uid, choice in self._cache.choices().items() if choice.is_recent
+        ]
         return [
-            (node, by.metadata.namespace)
-            for by, choice in recent
-            if by is not None and by.is_live and by.spec.fence is Fence.NODE
+            (node, reservation.metadata.namespace)
+            for reservation, choice in recent
+            if reservation is not None and reservation.is_live and reservation.spec.fence is Fence.NODE
             for node in choice.nodes.values()
         ]
 
     def reconcile(self, node: str, now: datetime) -> None:
         """Fence a node while a Reservation awaits its capacity, or it is kept."""
-        users = self._cache.fence_users(node)
-        standing = self._cache.fences.on(node)
-        if not users and not self._cache.knows_kept_nodes:
+        using_namespaces = self._cache.fence_users(node)
+        standing_fences = self._cache.fences.on(node)
+        if not using_namespaces and not self._cache.knows_kept_nodes:
             return
-        lasting = (
-            {kind_of_fence(fence): fence for fence in standing if lasts(fence, _STANDING_PERIOD_SECONDS, now)}
-            if users
+        lasting_by_kind = (
+            {kind_of_fence(fence): fence for fence in standing_fences if lasts(fence, _STANDING_PERIOD_SECONDS, now)}
+            if using_namespaces
             else {}
         )
-        missing = [kind for kind in FenceKind if kind not in lasting] if users else []
-        if any(fence.is_terminating for fence in standing) and missing:
+        missing_kinds = [kind for kind in FenceKind if kind not in lasting_by_kind] if using_namespaces else []
+        if any(fence.is_terminating for fence in standing_fences) and missing_kinds:
             return  # system pods are on their way in: a fence made now would be preempted, too
-        why = self._create(node, missing, users, now) if missing else ""
+        why = self._create(node, missing_kinds, using_namespaces, now) if missing_kinds else ""
         self._cache.put_unfenced(node, why)
         if not why:
-            for fence in standing:
-                if fence not in lasting.values():
+            for fence in standing_fences:
+                if fence not in lasting_by_kind.values():
                     self._delete(fence)
 
     def _create(self, node: str, kinds: list[FenceKind], namespaces: frozenset[str], now: datetime) -> str:
@@ -118,13 +121,13 @@ class StandingFences:
                 return why
             try:
                 self._priorities.ensure(FENCE_PRIORITY)
-                made = [one for kind in kinds if (one := self._create_one(node, kind, now)) is not None]
+                fences = [created for kind in kinds if (created := self._create_one(node, kind, now)) is not None]
             except BerthError as error:
                 self._priorities.forget(FENCE_PRIORITY)  # our own class may be missing
                 self._cache.put_unfenced(node, str(error))
                 raise
-        if any(map(requests_anything, made)):
-            for fence in made:
+        if any(map(requests_anything, fences)):
+            for fence in fences:
                 self._delete(fence)
             return REQUESTS_ADDED
         _LOG.info(telemetry.FENCED, **{telemetry.KEY_NODE: node})
@@ -132,14 +135,14 @@ class StandingFences:
 
     def _create_one(self, node: str, kind: FenceKind, now: datetime) -> Pod | None:
         """Create one fence; None if it exists: its watch reports what becomes of it."""
-        name = name_fence_now(node, kind, _STANDING_PERIOD_SECONDS, now)
-        body = build_standing_fence(node, name, kind, seconds=_STANDING_SECONDS, settings=self._settings)
+        fence_name = name_fence_now(node, kind, _STANDING_PERIOD_SECONDS, now)
+        body = build_standing_fence(node, fence_name, kind, seconds=_STANDING_SECONDS, settings=self._settings)
         try:
-            made = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
+            fence = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
             return None
-        self._cache.fences.put(made)
-        return made
+        self._cache.fences.put(fence)
+        return fence
 
     def _why_not(self, node: str, namespaces: frozenset[str]) -> str:
         """Return what forbids a fence, or ""; one namespace that may have it is enough."""
@@ -173,15 +176,15 @@ class BestEffortPods:
         if not self._cache.fences.all():
             return
         with self._lock:
-            left = self._next - time.monotonic()
-            if left <= 0:
+            seconds_left = self._next - time.monotonic()
+            if seconds_left <= 0:
                 self._next = time.monotonic() + _BEST_EFFORT_SECONDS
-        self._enqueue(BEST_EFFORT_KEY, left if left > 0 else _BEST_EFFORT_SECONDS)
-        if left > 0:
+        self._enqueue(BEST_EFFORT_KEY, seconds_left if seconds_left > 0 else _BEST_EFFORT_SECONDS)
+        if seconds_left > 0:
             return
         kept_off = ",".join(f"!{label}" for label in _LET_IN)
-        listed = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=kept_off, type=Pod).items
-        waiting = [
-            pod for pod in listed if is_best_effort(pod.spec) and is_unschedulable(pod) and not pod.is_terminating
+        waiting_pods = self._client.list(PODS, field_selector=WITHOUT_NODE, label_selector=kept_off, type=Pod).items
+        best_effort_pods = [
+            pod for pod in waiting_pods if is_best_effort(pod.spec) and is_unschedulable(pod) and not pod.is_terminating
         ]
-        label_oldest(self._client, waiting, BEST_EFFORT_LABEL)
+        label_oldest(self._client, best_effort_pods, BEST_EFFORT_LABEL)

@@ -118,7 +118,7 @@ class TemplateRefusals:
     def _next_due(self) -> _Owner | None:
         now = self._clock.monotonic()
         with self._lock:
-            owner = next((one for one, times in self._due.items() if times[0] <= now), None)
+            owner = next((candidate for candidate, times in self._due.items() if times[0] <= now), None)
             if owner is not None:
                 times = self._due.pop(owner)[1:]
                 if times:
@@ -126,19 +126,19 @@ class TemplateRefusals:
             return owner
 
     def _compare(self, reservation: Reservation, pod: Pod) -> None:
-        made = parse_timestamp(reservation.metadata.creation_timestamp or "")
-        if not pod.spec.node_name or _was_created_after(pod, made):
-            pair = (pod.metadata.uid, reservation.metadata.uid)
+        created_at = parse_timestamp(reservation.metadata.creation_timestamp or "")
+        if not pod.spec.node_name or _was_created_after(pod, created_at):
+            pod_and_reservation = (pod.metadata.uid, reservation.metadata.uid)
             with self._lock:
-                known = pair in self._recorded
-            why = "" if known else self._why_refused(reservation, pod)
+                is_recorded = pod_and_reservation in self._recorded
+            why = "" if is_recorded else self._why_refused(reservation, pod)
             if why and self._has_budget(pod.metadata.namespace):
                 self._record(reservation, pod, why)
 
     def _why_refused(self, reservation: Reservation, pod: Pod) -> str:
         slots = self._cache.published_status(reservation).slots
-        held = frozenset(slot.task for slot in slots if slot.state is SlotState.HELD)
-        return why_not_fitting(reservation, pod, held)
+        held_tasks = frozenset(slot.task for slot in slots if slot.state is SlotState.HELD)
+        return why_not_fitting(reservation, pod, held_tasks)
 
     def _has_budget(self, namespace: str) -> bool:
         """Count an event against its namespace's budget.
@@ -147,8 +147,12 @@ class TemplateRefusals:
         """
         now = self._clock.monotonic()
         with self._lock:
-            for known in [one for one, times in self._recorded_at.items() if now - times[-1] >= _MINUTE_SECONDS]:
-                del self._recorded_at[known]
+            for idle_namespace in [
+                other_namespace
+                for other_namespace, times in self._recorded_at.items()
+                if now - times[-1] >= _MINUTE_SECONDS
+            ]:
+                del self._recorded_at[idle_namespace]
             times = self._recorded_at.setdefault(namespace, deque(maxlen=_MOST_A_MINUTE))
             if len(times) == _MOST_A_MINUTE and now - times[0] < _MINUTE_SECONDS:
                 return False

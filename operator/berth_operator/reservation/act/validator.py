@@ -96,8 +96,8 @@ class Validator:
         if not isinstance(verdict, Postponement):
             return verdict
         uid = reservation.metadata.uid
-        seen = self._cache.observe(uid)
-        choice = seen.choice if seen is not None else None
+        observation = self._cache.observe(uid)
+        choice = observation.choice if observation is not None else None
         if choice is None or choice.reason != verdict.reason:
             # Not again: each choice that is put has the Reservation looked at at once.
             message = f"{verdict.message}; {verdict.outlook}"
@@ -109,8 +109,8 @@ class Validator:
             try:
                 self._priorities.of(task.template.spec)
             except NotFoundError:
-                name = task.template.spec.priority_class_name
-                return _invalid(task, f'no PriorityClass is named "{name}"')
+                class_name = task.template.spec.priority_class_name
+                return _invalid(task, f'no PriorityClass is named "{class_name}"')
         return None
 
     def _why_beyond_limits(self, reservation: Reservation) -> Verdict | None:
@@ -120,8 +120,8 @@ class Validator:
         for task in reservation.spec.tasks:
             names = set(task.node_names)
             if names and names <= reserved:
-                listed = ", ".join(sorted(names))
-                return _invalid(task, f"{listed}: no place is held on control-plane nodes (--control-plane-nodes)")
+                names_text = ", ".join(sorted(names))
+                return _invalid(task, f"{names_text}: no place is held on control-plane nodes (--control-plane-nodes)")
             tolerations = () if limits.dry_runs else task.template.spec.tolerations
             refusal = why_not_tolerable(tolerations, limits.tolerable(reservation.metadata.namespace))
             if refusal:
@@ -155,10 +155,10 @@ class Validator:
 
     def _was_accepted(self, key: tuple[str, ...], within_seconds: float | None = None) -> bool:
         with self._lock:
-            at = self._accepted.get(key)
-        if at is None:
+            accepted_at = self._accepted.get(key)
+        if accepted_at is None:
             return False
-        return within_seconds is None or self._clock.monotonic() - at < within_seconds
+        return within_seconds is None or self._clock.monotonic() - accepted_at < within_seconds
 
     def _remember(self, key: tuple[str, ...]) -> None:
         with self._lock:
@@ -210,9 +210,9 @@ class Validator:
 
 
 _FREE_TEXTS: Final = frozenset(
-    ("spec", containers, *rest)
+    ("spec", containers, *field_path)
     for containers in ("containers", "initContainers")
-    for rest in (("image",), ("command",), ("args",), ("env", "value"))
+    for field_path in (("image",), ("command",), ("args",), ("env", "value"))
 )
 """Paths of a template at which any text makes a valid pod."""
 _ANY_TEXT: Final = {"": None}
@@ -262,8 +262,10 @@ def _refused_there(task: ReservationTask, namespace: str, words: str) -> Verdict
 
 def _without_pod_name(error: KubeError, body: Body) -> str:
     """Return a refusal without the name of the dry-run pod."""
-    name = body["metadata"]["name"]
-    return error.message.removeprefix(f'Pod "{name}" is invalid: ').removeprefix(f'pods "{name}" is forbidden: ')
+    pod_name = body["metadata"]["name"]
+    return error.message.removeprefix(f'Pod "{pod_name}" is invalid: ').removeprefix(
+        f'pods "{pod_name}" is forbidden: '
+    )
 
 
 def _why_changed(task: ReservationTask, namespace: str, body: Body, pod: Pod) -> Verdict | None:
@@ -271,9 +273,9 @@ def _why_changed(task: ReservationTask, namespace: str, body: Body, pod: Pod) ->
 
     A placeholder would lack that change.
     """
-    asked = dict(task.template.spec.node_selector)
-    if pod.spec.node_selector != asked:
-        text = f"admission in namespace {namespace} makes the nodeSelector {dict(pod.spec.node_selector)} of {asked}"
+    selector = dict(task.template.spec.node_selector)
+    if pod.spec.node_selector != selector:
+        text = f"admission in namespace {namespace} makes the nodeSelector {dict(pod.spec.node_selector)} of {selector}"
     elif pod.spec.scheduler_name != body["spec"]["schedulerName"]:
         text = f"admission in namespace {namespace} gives such a pod the schedulerName {pod.spec.scheduler_name}"
     else:

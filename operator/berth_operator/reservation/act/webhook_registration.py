@@ -69,14 +69,14 @@ class WebhookRegistration:
         while for each change, and what is unproven is proven anew by it.
         """
         with self._lock:
-            before, namespaces = self._written, self._live_namespaces()
+            written_before, namespaces = self._written, self._live_namespaces()
             if not namespaces:
                 self._remove()
-            elif before is None or self._stale:
+            elif written_before is None or self._stale:
                 self._write(namespaces)
             else:
-                self._write(namespaces.union(_covered(before)))
-            return self._written != before
+                self._write(namespaces.union(_covered(written_before)))
+            return self._written != written_before
 
     def refresh(self) -> None:
         """Write the registration again, even if it seems unchanged, for live Reservations only."""
@@ -91,12 +91,12 @@ class WebhookRegistration:
             own_namespace=self._own_namespace,
             timeout_seconds=self._timeout_seconds,
         )
-        changed = body != self._written
-        if not changed and not self._stale:
+        is_changed = body != self._written
+        if not is_changed and not self._stale:
             return
         put_webhooks(self._client, WEBHOOK_CONFIGURATION, body, was_there=self._written is not None)
         self._written, self._stale = body, False
-        if changed:
+        if is_changed:
             _LOG.info(telemetry.SCOPE_CHANGED, **{telemetry.KEY_NAMESPACES: sorted(namespaces)})
 
     def _remove(self) -> None:

@@ -163,10 +163,10 @@ class Cache:
         self._enqueue(*keys)
 
     def replace_reservations(self, listed: Iterable[Reservation], version: str) -> None:
-        present = {reservation.metadata.uid: reservation for reservation in listed}
-        for reservation in present.values():
+        listed_by_uid = {reservation.metadata.uid: reservation for reservation in listed}
+        for reservation in listed_by_uid.values():
             self.put_reservation(reservation)
-        self.keep_reservations(present.keys(), version)
+        self.keep_reservations(listed_by_uid.keys(), version)
 
     def keep_reservations(self, present: AbstractSet[str], version: str) -> None:
         """Remove the Reservations whose uids a complete list lacks."""
@@ -176,8 +176,8 @@ class Cache:
 
     def knows_reservation(self, uid: str, version: str) -> bool:
         """Return whether the cache has this version or a newer one."""
-        known = self.reservation(uid)
-        return known is not None and version_of(known.metadata) >= version_number(version)
+        known_reservation = self.reservation(uid)
+        return known_reservation is not None and version_of(known_reservation.metadata) >= version_number(version)
 
     def reservation(self, uid: str) -> Reservation | None:
         with self._lock:
@@ -251,10 +251,10 @@ class Cache:
         Until they are known no fence is taken off.
         """
         with self._lock:
-            before, self._kept = self._kept, kept
-        if before != kept:
-            fenced = [pod.spec.node_name for pod in self.fences.all()] if before is None else []
-            self._enqueue(*(Key(KeyKind.NODE, node) for node in sorted({*(before or ()), *(kept or ()), *fenced})))
+            kept_before, self._kept = self._kept, kept
+        if kept_before != kept:
+            fenced = [pod.spec.node_name for pod in self.fences.all()] if kept_before is None else []
+            self._enqueue(*(Key(KeyKind.NODE, node) for node in sorted({*(kept_before or ()), *(kept or ()), *fenced})))
 
     def kept_from(self, namespace: str) -> frozenset[str]:
         """Return the nodes that are kept for other namespaces."""
@@ -281,14 +281,18 @@ class Cache:
         Their Reservations await its capacity after a scheduler has found no room there, or it is kept for them.
         """
         with self._lock:
-            waiting = [pod for pod in self._pods.placeholders.awaiting(node) if not pod.is_terminating]
-            uids = {reservation_uid(pod) for pod in waiting if is_unschedulable(pod)}
-            known = [reservation for uid in uids if (reservation := self._reservations.get(uid)) is not None]
-            kept = (self._kept or {}).get(node, frozenset())
+            waiting_pods = [pod for pod in self._pods.placeholders.awaiting(node) if not pod.is_terminating]
+            uids = {reservation_uid(pod) for pod in waiting_pods if is_unschedulable(pod)}
+            known_reservations = [
+                reservation for uid in uids if (reservation := self._reservations.get(uid)) is not None
+            ]
+            kept_namespaces = (self._kept or {}).get(node, frozenset())
         awaiting = (
-            reservation for reservation in known if reservation.is_live and reservation.spec.fence is Fence.NODE
+            reservation
+            for reservation in known_reservations
+            if reservation.is_live and reservation.spec.fence is Fence.NODE
         )
-        return kept | {reservation.metadata.namespace for reservation in awaiting}
+        return kept_namespaces | {reservation.metadata.namespace for reservation in awaiting}
 
     def fenced_nodes(self, namespace: str | None = None, *, awaited: bool = False) -> frozenset[str]:
         """Return the nodes that are fenced, or those fenced for a namespace.
@@ -297,35 +301,43 @@ class Cache:
         """
         with self._lock:
             fenced = {pod.spec.node_name for pod in self.fences.all() if not pod.is_terminal}
-            waiting = self._pods.placeholders
-            known = {node: set(map(reservation_uid, waiting.awaiting(node))) for node in waiting.awaited_nodes()}
-            wanting = {
-                one.metadata.uid: one.metadata.namespace
-                for uid in set().union(*known.values())
-                if (one := self._reservations.get(uid)) is not None and one.spec.fence is Fence.NODE
+            placeholders = self._pods.placeholders
+            uids_by_node = {
+                node: set(map(reservation_uid, placeholders.awaiting(node))) for node in placeholders.awaited_nodes()
             }
-            kept, coming = self._kept or {}, self._to_be_fenced().keys()
-        users = {node: {wanting[uid] for uid in uids if uid in wanting} for node, uids in known.items()}
+            wanting = {
+                reservation.metadata.uid: reservation.metadata.namespace
+                for uid in set().union(*uids_by_node.values())
+                if (reservation := self._reservations.get(uid)) is not None and reservation.spec.fence is Fence.NODE
+            }
+            kept_by_node, nodes_to_fence = self._kept or {}, self._to_be_fenced().keys()
+        namespaces_by_node = {
+            node: {wanting[uid] for uid in uids if uid in wanting} for node, uids in uids_by_node.items()
+        }
         if awaited:
-            fenced |= coming | {node for node, namespaces in users.items() if namespaces}
-        return frozenset(node for node in fenced if namespace in {None, *users.get(node, ()), *kept.get(node, ())})
+            fenced |= nodes_to_fence | {node for node, namespaces in namespaces_by_node.items() if namespaces}
+        return frozenset(
+            node
+            for node in fenced
+            if namespace in {None, *namespaces_by_node.get(node, ()), *kept_by_node.get(node, ())}
+        )
 
     def put_unfenced(self, node: str, why: str) -> None:
         """Record why an awaited node has no fence, "" for one that has or needs none."""
         with self._lock:
-            before = self._unfenced.get(node, "")
+            why_before = self._unfenced.get(node, "")
             if why:
                 self._unfenced[node] = why
             else:
                 self._unfenced.pop(node, None)
-            concerned = self._pods.placeholders.awaiting(node) if before != why else ()
-        self._enqueue(*map(reservation_key, concerned))
+            concerned_pods = self._pods.placeholders.awaiting(node) if why_before != why else ()
+        self._enqueue(*map(reservation_key, concerned_pods))
 
     def awaited_nodes(self) -> set[str]:
         """Return the nodes with a standing fence, that are kept, or whose capacity is awaited."""
         with self._lock:
-            awaited = {*self._pods.placeholders.awaited_nodes(), *(self._kept or ())}
-            return awaited | {pod.spec.node_name for pod in self.fences.all()}
+            nodes = {*self._pods.placeholders.awaited_nodes(), *(self._kept or ())}
+            return nodes | {pod.spec.node_name for pod in self.fences.all()}
 
     # --- owner pods
 
@@ -383,35 +395,41 @@ class Cache:
 
         Slots held there are queued too if the node admits other pods than before.
         """
-        name = node.metadata.name
+        node_name = node.metadata.name
         with self._lock:
-            known = self._nodes.get(name)
-            if self._tombstones.covers(node.metadata) or (known and not is_newer(node.metadata, known.metadata)):
+            known_node = self._nodes.get(node_name)
+            if self._tombstones.covers(node.metadata) or (
+                known_node and not is_newer(node.metadata, known_node.metadata)
+            ):
                 return
             change = self._nodes.put(node)
         if change.of_guard:
-            self._enqueue_handovers(name)
+            self._enqueue_handovers(node_name)
         if change.of_access:
-            self._enqueue_held(name)
+            self._enqueue_held(node_name)
 
     def remove_node(self, node: GuardableNode) -> None:
-        name = node.metadata.name
+        node_name = node.metadata.name
         with self._lock:
             self._tombstones.add(node.metadata.uid)
-            known = self._nodes.get(name)
-            if known is None or known.metadata.uid != node.metadata.uid:
+            known_node = self._nodes.get(node_name)
+            if known_node is None or known_node.metadata.uid != node.metadata.uid:
                 return
-            self._nodes.remove(name)
-        self._enqueue_held(name)
-        self._enqueue_handovers(name)
+            self._nodes.remove(node_name)
+        self._enqueue_held(node_name)
+        self._enqueue_handovers(node_name)
 
     def replace_nodes(self, listed: Iterable[GuardableNode], version: str) -> None:
-        present = {node.metadata.uid: node for node in listed}
-        for node in present.values():
+        listed_by_uid = {node.metadata.uid: node for node in listed}
+        for node in listed_by_uid.values():
             self.put_node(node)
         with self._lock:
-            gone = [n for n in self._nodes if n.metadata.uid not in present and was_due(n.metadata, version)]
-        for node in gone:
+            gone_nodes = [
+                cached_node
+                for cached_node in self._nodes
+                if cached_node.metadata.uid not in listed_by_uid and was_due(cached_node.metadata, version)
+            ]
+        for node in gone_nodes:
             self.remove_node(node)
 
     def _enqueue_held(self, node: str) -> None:
@@ -443,25 +461,29 @@ class Cache:
         """
         with self._lock:
             pods = self._pods.targets.on(node)
-            known = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
-        users: dict[tuple[str, str, int], Assignment] = {}
+            reservations = {reservation_uid(pod): self._reservations.get(reservation_uid(pod)) for pod in pods}
+        users_by_slot: dict[tuple[str, str, int], Assignment] = {}
         for pod in pods:
-            reservation = known[reservation_uid(pod)]
+            reservation = reservations[reservation_uid(pod)]
             if reservation is None or pod.is_terminating or pod.spec.node_name:
                 continue
-            ours = PLACEHOLDER_LABEL in pod.metadata.labels
+            is_placeholder = PLACEHOLDER_LABEL in pod.metadata.labels
             slots = slots_by_key(reservation)
-            given = Assignment.from_pod(pod) if ours else trusted_assignment(reservation, pod, slots)
-            if given is not None and (ours or slots[given.task, given.index].state not in _SETTLED):
-                slot = (reservation.metadata.uid, given.task, given.index)  # several pods may claim one
-                users[slot] = max(given, users.get(slot, given), key=lambda assignment: assignment.deadline)
-        return tuple(users.values())
+            assignment = Assignment.from_pod(pod) if is_placeholder else trusted_assignment(reservation, pod, slots)
+            if assignment is not None and (
+                is_placeholder or slots[assignment.task, assignment.index].state not in _SETTLED
+            ):
+                slot = (reservation.metadata.uid, assignment.task, assignment.index)  # several pods may claim one
+                users_by_slot[slot] = max(
+                    assignment, users_by_slot.get(slot, assignment), key=lambda claim: claim.deadline
+                )
+        return tuple(users_by_slot.values())
 
     def guard_idle_seconds(self, node: str) -> float:
         """Return how long ago a node's guard was first seen or, if that is later, a pod was last bound there."""
         with self._lock:
-            since = max(self._nodes.guarded_since(node), self._pods.targets.last_bound(node))
-            return self._pods.seconds() - since
+            idle_since = max(self._nodes.guarded_since(node), self._pods.targets.last_bound(node))
+            return self._pods.seconds() - idle_since
 
     def begin_unguarding(self, node: str) -> bool:
         """Have no hand-over rely on a node's guard from now on; return False if there is one already."""
@@ -500,8 +522,8 @@ class Cache:
     def guard_deadline(self, node: str) -> str | None:
         """Return the value of a node's guard, None without one."""
         with self._lock:
-            known = self._nodes.get(node)
-        return known.guard_deadline if known else None
+            known_node = self._nodes.get(node)
+        return known_node.guard_deadline if known_node else None
 
     def pod_slots(self, node: str) -> int:
         """Return a node's allocatable pods, 0 for an unknown node."""
@@ -530,14 +552,14 @@ class Cache:
     def put_path(self, result: ProbeResult | None) -> None:
         """Record whether the shared path works, None for unknown."""
         with self._lock:
-            changed = self._reservations.probes.put_path(result)
-            concerned = [
+            is_changed = self._reservations.probes.put_path(result)
+            concerned_uids = [
                 reservation.metadata.uid
                 for reservation in self._reservations
                 if reservation.is_live and reservation.status.slots
             ]
-        if changed and result is not None:
-            self._enqueue(*(Key(KeyKind.RESERVATION, uid) for uid in concerned))
+        if is_changed and result is not None:
+            self._enqueue(*(Key(KeyKind.RESERVATION, uid) for uid in concerned_uids))
 
     def path(self) -> ProbeResult | None:
         with self._lock:
@@ -546,9 +568,11 @@ class Cache:
     def unproven(self) -> tuple[Reservation, ...]:
         """Return the live Reservations without a probe result."""
         with self._lock:
-            live = (reservation for reservation in self._reservations if reservation.is_live)
+            live_reservations = (reservation for reservation in self._reservations if reservation.is_live)
             return tuple(
-                reservation for reservation in live if self._reservations.probes.result_for(reservation) is None
+                reservation
+                for reservation in live_reservations
+                if self._reservations.probes.result_for(reservation) is None
             )
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
@@ -601,32 +625,34 @@ class Cache:
                 return None
             placeholders, owners = self._pods.of(uid)
             pods = (*owners, *placeholders)
-            targets = {given.node for pod in pods if (given := Assignment.from_pod(pod)) is not None}
-            pins = {name for task in reservation.spec.tasks for name in task.node_names}
+            targets = {assignment.node for pod in pods if (assignment := Assignment.from_pod(pod)) is not None}
+            pins = {node_name for task in reservation.spec.tasks for node_name in task.node_names}
             choice = self._choices.of(uid)
-            awaited = {node for pod in placeholders if (node := awaited_node(pod))}
-            chosen = set(choice.nodes.values()) if choice is not None else set()
+            nodes_awaited = {node for pod in placeholders if (node := awaited_node(pod))}
+            chosen_nodes = set(choice.nodes.values()) if choice is not None else set()
             holders, successors = by_slot(placeholders)
-            held = {slot.node for slot in reservation.status.slots if slot.state is SlotState.HELD}
-            concerned = (targets | held | awaited | chosen | {pod.spec.node_name for pod in placeholders}) - {""}
+            held_nodes = {slot.node for slot in reservation.status.slots if slot.state is SlotState.HELD}
+            concerned_nodes = (
+                targets | held_nodes | nodes_awaited | chosen_nodes | {pod.spec.node_name for pod in placeholders}
+            ) - {""}
             waiting_pods = self._reservations.waiting
             return Observation(
                 reservation=reservation,
                 placeholders=holders,
                 successors=successors,
                 owners=tuple(sorted(owners, key=_age_order)),
-                missing_nodes=self._nodes.missing(concerned),
-                accesses=self._nodes.accesses(concerned),
+                missing_nodes=self._nodes.missing(concerned_nodes),
+                accesses=self._nodes.accesses(concerned_nodes),
                 guards=self._nodes.guards(targets),
                 stage_ages=self._pods.stage_ages(pods, holders, now),
                 verdict=self._reservations.verdict_on(reservation),
                 validated=self._reservations.is_validated(uid),
-                surveys=self._surveys.of(targets | pins | awaited),
+                surveys=self._surveys.of(targets | pins | nodes_awaited),
                 waiting=tuple(pod for pod in waiting_pods.of(uid) if self._pods.owners.get(pod.metadata.uid) is None),
                 searched=waiting_pods.searched(uid),
                 probe=self._reservations.probes.aged_result_for(reservation, time.monotonic()),
                 choice=choice,
-                unfenced={node: self._unfenced[node] for node in awaited & self._unfenced.keys()},
+                unfenced={node: self._unfenced[node] for node in nodes_awaited & self._unfenced.keys()},
             )
 
     def pods_of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
@@ -645,18 +671,18 @@ class Cache:
             reservation = self._reservations.get(uid)
             if reservation is None:
                 return False
-            held = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
-            return reservation.is_live and held == len(self._pods.placeholders.of(uid)) > 0
+            slots_held = sum(slot.state is SlotState.HELD for slot in reservation.status.slots)
+            return reservation.is_live and slots_held == len(self._pods.placeholders.of(uid)) > 0
 
 
 def _put_all(
     listed: Iterable[Pod], put: Callable[[Pod], None], known: Callable[[], tuple[Pod, ...]], version: str
 ) -> list[Pod]:
     """Store a complete list of pods; return known pods missing from it."""
-    present = {pod.metadata.uid: pod for pod in listed}
-    for pod in present.values():
+    listed_by_uid = {pod.metadata.uid: pod for pod in listed}
+    for pod in listed_by_uid.values():
         put(pod)
-    return [pod for pod in known() if pod.metadata.uid not in present and was_due(pod.metadata, version)]
+    return [pod for pod in known() if pod.metadata.uid not in listed_by_uid and was_due(pod.metadata, version)]
 
 
 def _age_order(pod: Pod) -> tuple[str, str]:

@@ -65,11 +65,11 @@ class Store(Generic[N]):
                 pass
 
     def _replace(self, items: Iterable[N]) -> None:
-        fresh: dict[str, dict[str, N]] = {}
+        fresh_by_namespace: dict[str, dict[str, N]] = {}
         for item in items:
-            fresh.setdefault(item.metadata.namespace, {})[item.metadata.name] = item
+            fresh_by_namespace.setdefault(item.metadata.namespace, {})[item.metadata.name] = item
         with self._lock:
-            self._by_namespace = fresh
+            self._by_namespace = fresh_by_namespace
 
     def put(self, item: N) -> None:
         """Store an object as the API server returned it."""
@@ -123,14 +123,14 @@ class NodeTotals:
             return self._total
 
     def _set(self, name: str, raw: Quantities) -> None:
-        known = self._raw.get(name, {})
-        if raw == known:
+        quantities_before = self._raw.get(name, {})
+        if raw == quantities_before:
             return
         try:
-            after = ResourceAmounts.from_quantities(raw)
+            amounts_after = ResourceAmounts.from_quantities(raw)
         except InputError:
-            raw, after = {}, ResourceAmounts.empty()  # a node with odd amounts offers nothing
-        self._total = self._total.plus(after).minus(ResourceAmounts.from_quantities(known))
+            raw, amounts_after = {}, ResourceAmounts.empty()  # a node with odd amounts offers nothing
+        self._total = self._total.plus(amounts_after).minus(ResourceAmounts.from_quantities(quantities_before))
         if raw:
             self._raw[name] = raw
         else:
@@ -164,7 +164,7 @@ class ClusterRules:
 
     def managed_classes(self) -> tuple[str, ...]:
         """Return the names of the placeholders' own classes."""
-        ours = (
+        own_classes = (
             item for item in self.classes.all_in() if item.metadata.labels.get(MANAGED_LABEL) == MANAGED_BY_OPERATOR
         )
-        return tuple(item.metadata.name for item in ours)
+        return tuple(item.metadata.name for item in own_classes)

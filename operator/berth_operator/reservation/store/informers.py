@@ -117,8 +117,8 @@ class Informers:
             (_QUOTAS, lambda stop: client.watch(RESOURCE_QUOTAS, type=ResourceQuota, stop=stop), rules.quotas.take),
             (_RANGES, lambda stop: client.watch(LIMIT_RANGES, type=LimitRange, stop=stop), rules.limit_ranges.take),
         )
-        self._informers = {name: self._informer(name, watch, handle) for name, watch, handle in watched}
-        self._listed = {name: threading.Event() for name in self._informers}
+        self._informers = {kind: self._informer(kind, watch, handle) for kind, watch, handle in watched}
+        self._listed = {kind: threading.Event() for kind in self._informers}
         self._started: list[str] = []
         self._counter: Informer[PlacedPod] = Informer(
             "pods of nodes",
@@ -144,9 +144,9 @@ class Informers:
             event.set()
 
     def start(self) -> None:
-        for name, informer in self._informers.items():
+        for kind, informer in self._informers.items():
             informer.start()
-            self._started.append(name)
+            self._started.append(kind)
 
     def count_pods(self) -> None:
         """Count the pods of each node from the first live Reservation on: no hand-over comes without one."""
@@ -159,14 +159,14 @@ class Informers:
         self._counter.stop()
         for informer in self._informers.values():
             informer.stop()
-        for name in self._started:
-            self._informers[name].join(seconds)
+        for kind in self._started:
+            self._informers[kind].join(seconds)
         if self._counts:
             self._counter.join(seconds)
 
     def ended(self) -> tuple[str, ...]:
         """Return the names of the informers that were started and have ended."""
-        return tuple(name for name in self._started if not self._informers[name].is_alive)
+        return tuple(kind for kind in self._started if not self._informers[kind].is_alive)
 
     def wait_for_lists(self, seconds: float) -> None:
         """Wait up to `seconds` until every collection was listed once."""
@@ -176,7 +176,7 @@ class Informers:
 
     def missing(self) -> tuple[str, ...]:
         """Return the names of the collections that were not listed yet."""
-        return tuple(name for name, event in self._listed.items() if not event.is_set())
+        return tuple(kind for kind, event in self._listed.items() if not event.is_set())
 
     def _handle_fence(self, item: WatchItem[Pod]) -> None:
         match item:

@@ -40,8 +40,10 @@ class ListedObjects(Generic[T]):
         """Store an object as the API server returned it; ignore older versions."""
         uid = found.metadata.uid
         with self._lock:
-            known = self._by_uid.get(uid)
-            if self._tombstones.covers(found.metadata) or (known and not is_newer(found.metadata, known.metadata)):
+            known_object = self._by_uid.get(uid)
+            if self._tombstones.covers(found.metadata) or (
+                known_object and not is_newer(found.metadata, known_object.metadata)
+            ):
                 return
             self._by_uid[uid] = found
         self._enqueue(Key(self._kind, uid))
@@ -53,12 +55,12 @@ class ListedObjects(Generic[T]):
 
     def replace(self, listed: Iterable[T], version: str) -> None:
         """Store a complete list, and remove the objects that it lacks."""
-        present = {found.metadata.uid: found for found in listed}
-        for found in present.values():
-            self.put(found)
-        for known in self.all():
-            if known.metadata.uid not in present and was_due(known.metadata, version):
-                self.remove(known.metadata.uid)
+        listed_by_uid = {obj.metadata.uid: obj for obj in listed}
+        for listed_object in listed_by_uid.values():
+            self.put(listed_object)
+        for known_object in self.all():
+            if known_object.metadata.uid not in listed_by_uid and was_due(known_object.metadata, version):
+                self.remove(known_object.metadata.uid)
 
 
 class FenceStore:
@@ -81,8 +83,8 @@ class FenceStore:
 
     def put(self, pod: Pod) -> None:
         with self._lock:
-            known = self._pods.get(pod.metadata.name)
-            if self._tombstones.covers(pod.metadata) or (known and not is_newer(pod.metadata, known.metadata)):
+            known_pod = self._pods.get(pod.metadata.name)
+            if self._tombstones.covers(pod.metadata) or (known_pod and not is_newer(pod.metadata, known_pod.metadata)):
                 return
             self._pods.put(pod)
         for key in (Key(KeyKind.NODE, pod.spec.node_name), *self._further):
@@ -91,17 +93,17 @@ class FenceStore:
     def remove(self, pod: Pod) -> None:
         with self._lock:
             self._tombstones.add(pod.metadata.uid)
-            known = self._pods.get(pod.metadata.name)
-            if known is None or known.metadata.uid != pod.metadata.uid:
+            known_pod = self._pods.get(pod.metadata.name)
+            if known_pod is None or known_pod.metadata.uid != pod.metadata.uid:
                 return
             self._pods.remove(pod.metadata.name)
         self._enqueue(Key(KeyKind.NODE, pod.spec.node_name))
 
     def replace(self, listed: Iterable[Pod], version: str) -> None:
         """Store a complete list, and remove the fences that it lacks."""
-        present = {pod.metadata.uid: pod for pod in listed}
-        for pod in present.values():
+        listed_by_uid = {pod.metadata.uid: pod for pod in listed}
+        for pod in listed_by_uid.values():
             self.put(pod)
         for pod in self.all():
-            if pod.metadata.uid not in present and was_due(pod.metadata, version):
+            if pod.metadata.uid not in listed_by_uid and was_due(pod.metadata, version):
                 self.remove(pod)

@@ -25,14 +25,18 @@ class NodeSurveys:
         """Store a survey, and drop the expired ones."""
         now = time.monotonic()
         self._surveys[node] = (now, survey)
-        for name in [name for name, (at, _) in self._surveys.items() if at < now - _SURVEY_SECONDS]:
-            del self._surveys[name]
+        for node_name in [
+            node_name for node_name, (taken_at, _) in self._surveys.items() if taken_at < now - _SURVEY_SECONDS
+        ]:
+            del self._surveys[node_name]
 
     def of(self, nodes: Iterable[str]) -> dict[str, Survey]:
         """Return the known surveys of these nodes, by name."""
         now = time.monotonic()
-        known = ((name, self._surveys[name]) for name in nodes if name in self._surveys)
-        return {name: replace(survey, age_seconds=now - at) for name, (at, survey) in known}
+        known_surveys = ((node_name, self._surveys[node_name]) for node_name in nodes if node_name in self._surveys)
+        return {
+            node_name: replace(survey, age_seconds=now - taken_at) for node_name, (taken_at, survey) in known_surveys
+        }
 
 
 @dataclass(slots=True)

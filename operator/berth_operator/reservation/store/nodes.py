@@ -108,21 +108,21 @@ class NodeIndex:
 
     def put(self, node: GuardableNode) -> NodeChange:
         """Store a version of a node; return what changed."""
-        name = node.metadata.name
-        known = self._nodes.get(name)
-        self._nodes[name] = node
+        node_name = node.metadata.name
+        known_node = self._nodes.get(node_name)
+        self._nodes[node_name] = node
         if is_control_plane_node(node.metadata, node.spec):
-            self._of_control_plane[name] = node.is_labelled_control_plane
+            self._of_control_plane[node_name] = node.is_labelled_control_plane
         else:
-            self._of_control_plane.pop(name, None)
+            self._of_control_plane.pop(node_name, None)
         deadline = node.guard_deadline
         if deadline is None:
-            self._forget_guard(name)
+            self._forget_guard(node_name)
         else:
-            self._guarded_since.setdefault(name, self.seconds())
-        if known is None:
+            self._guarded_since.setdefault(node_name, self.seconds())
+        if known_node is None:
             return NodeChange(of_guard=deadline is not None, of_access=node.access != NodeAccess())
-        return NodeChange(of_guard=deadline != known.guard_deadline, of_access=node.access != known.access)
+        return NodeChange(of_guard=deadline != known_node.guard_deadline, of_access=node.access != known_node.access)
 
     def remove(self, name: str) -> None:
         self._nodes.pop(name, None)
@@ -160,7 +160,7 @@ class NodeIndex:
 
     def unlabelled_control_plane(self) -> frozenset[str]:
         """Return the names of control-plane nodes that only a taint marks."""
-        return frozenset(name for name, labelled in self._of_control_plane.items() if not labelled)
+        return frozenset(node_name for node_name, is_labelled in self._of_control_plane.items() if not is_labelled)
 
     def guarded(self) -> AbstractSet[str]:
         """Return the names of the nodes with our guard."""
@@ -173,15 +173,18 @@ class NodeIndex:
     def guards(self, names: AbstractSet[str]) -> dict[str, Guard]:
         """Return our guards on these nodes, by name, but those that are being taken off."""
         now = self.seconds()
-        return {name: self._guard(name, now) for name in (names & self._guarded_since.keys()) - self._disregarded}
+        return {
+            node_name: self._guard(node_name, now)
+            for node_name in (names & self._guarded_since.keys()) - self._disregarded
+        }
 
     def accesses(self, names: AbstractSet[str]) -> dict[str, NodeAccess]:
         """Return the access rules of these nodes by name.
 
         Nodes that are open to every pod are left out.
         """
-        accesses = {name: self._nodes[name].access for name in names & self._nodes.keys()}
-        return {name: access for name, access in accesses.items() if access != NodeAccess()}
+        accesses = {node_name: self._nodes[node_name].access for node_name in names & self._nodes.keys()}
+        return {node_name: access for node_name, access in accesses.items() if access != NodeAccess()}
 
     def _guard(self, name: str, now: float) -> Guard:
         value = self._nodes[name].guard_deadline or ""

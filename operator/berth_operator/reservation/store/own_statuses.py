@@ -56,12 +56,12 @@ class StatusTracker:
     def reconcile(self, stored: Reservation) -> Reservation:
         """Return a stored Reservation with the status known to be ours."""
         uid = stored.metadata.uid
-        ours = self._written.get(uid)
-        if ours is None or ours == stored.status:
+        own_status = self._written.get(uid)
+        if own_status is None or own_status == stored.status:
             self._stored.pop(uid, None)
             return stored
         self._stored[uid] = stored.status
-        return msgspec.structs.replace(stored, status=ours)
+        return msgspec.structs.replace(stored, status=own_status)
 
     def stored(self, known: Reservation) -> Reservation:
         """Return a Reservation as the API server holds it."""

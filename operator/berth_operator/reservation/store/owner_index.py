@@ -58,10 +58,10 @@ def _marks_of(reservation: Reservation) -> set[_Mark]:
 
 def _marks_of_owner(owner: ReservationOwner) -> Iterator[_Mark]:
     """Yield marks of which every pod of an owner has one."""
-    wanted = owner.object
-    if wanted is not None:
-        by_uid = bool(wanted.uid) and wanted.kind != DEPLOYMENT
-        yield ("uid", wanted.uid) if by_uid else ("name", wanted.kind, wanted.name)
+    owner_object = owner.object
+    if owner_object is not None:
+        by_uid = bool(owner_object.uid) and owner_object.kind != DEPLOYMENT
+        yield ("uid", owner_object.uid) if by_uid else ("name", owner_object.kind, owner_object.name)
     if owner.label_selector is not None:
         yield from _marks_of_selector(owner.label_selector)
     if owner.annotations:
@@ -77,18 +77,18 @@ def _marks_of_selector(selector: LabelSelector) -> Iterable[_Mark]:
     if selector.match_labels:
         key = min(selector.match_labels)
         return [("label", key, selector.match_labels[key])]
-    listed = [
+    with_few_values = [
         requirement
         for requirement in selector.match_expressions
         if requirement.operator == "In" and len(requirement.values) <= _MOST_VALUES
     ]
-    if listed:
-        fewest = min(listed, key=lambda requirement: (len(requirement.values), requirement.key))
+    if with_few_values:
+        fewest = min(with_few_values, key=lambda requirement: (len(requirement.values), requirement.key))
         return [("label", fewest.key, value) for value in fewest.values]
-    present = [
+    required_keys = [
         requirement.key for requirement in selector.match_expressions if requirement.operator in {"In", "Exists"}
     ]
-    return [("key", min(present))] if present else [()]
+    return [("key", min(required_keys))] if required_keys else [()]
 
 
 def _marks_on(pod: Pod) -> Iterator[_Mark]:

@@ -56,21 +56,21 @@ class PodIndex:
     def put(self, pod: Pod) -> None:
         self.remove(self._key(pod))
         self._pods[self._key(pod)] = pod
-        for groups, name in self._groups_of(pod):
-            groups.setdefault(name, {})[self._key(pod)] = pod
+        for groups, group_key in self._groups_of(pod):
+            groups.setdefault(group_key, {})[self._key(pod)] = pod
 
     def remove(self, key: str) -> None:
         pod = self._pods.pop(key, None)
         if pod is not None:
-            for groups, name in self._groups_of(pod):
-                del groups[name][key]
-                if not groups[name]:
-                    del groups[name]
+            for groups, group_key in self._groups_of(pod):
+                del groups[group_key][key]
+                if not groups[group_key]:
+                    del groups[group_key]
 
     def _groups_of(self, pod: Pod) -> tuple[tuple[dict[str, dict[str, Pod]], str], ...]:
         groups = (self._by_reservation, reservation_uid(pod)), (self._by_node, pod.spec.node_name)
-        awaited = awaited_node(pod)
-        return (*groups, (self._by_awaited_node, awaited)) if awaited else groups
+        node_awaited = awaited_node(pod)
+        return (*groups, (self._by_awaited_node, node_awaited)) if node_awaited else groups
 
     def of(self, uid: str) -> tuple[Pod, ...]:
         """Return the pods that name a Reservation."""
@@ -109,9 +109,9 @@ class HandoverTargets:
         """Replace the known version of a pod by one seen at an attended second; None stands for no pod."""
         if known is not None:
             self._remove(known)
-        given = Assignment.from_pod(pod) if pod is not None else None
-        if pod is not None and given is not None:
-            self._by_node.setdefault(given.node, {})[pod.metadata.uid] = pod
+        assignment = Assignment.from_pod(pod) if pod is not None else None
+        if pod is not None and assignment is not None:
+            self._by_node.setdefault(assignment.node, {})[pod.metadata.uid] = pod
             if pod.spec.node_name and (known is None or not known.spec.node_name):
                 self._last_bound[pod.spec.node_name] = now
         elif known is not None:
@@ -120,16 +120,16 @@ class HandoverTargets:
     def stage_age(self, pod: Pod, placeholder: Pod | None, now: float) -> float:
         """Return the attended seconds for which a pod has waited for the same component."""
         awaited = stage_of(pod, placeholder).awaited
-        known = self._awaited.get(pod.metadata.uid)
-        if known is None or known[0] is not awaited:
-            known = self._awaited[pod.metadata.uid] = awaited, now
-        return now - known[1]
+        stage = self._awaited.get(pod.metadata.uid)
+        if stage is None or stage[0] is not awaited:
+            stage = self._awaited[pod.metadata.uid] = awaited, now
+        return now - stage[1]
 
     def _remove(self, pod: Pod) -> None:
-        given = Assignment.from_pod(pod)
-        group = self._by_node.get(given.node, {}) if given is not None else {}
-        if given is not None and group.pop(pod.metadata.uid, None) is not None and not group:
-            del self._by_node[given.node]
+        assignment = Assignment.from_pod(pod)
+        group = self._by_node.get(assignment.node, {}) if assignment is not None else {}
+        if assignment is not None and group.pop(pod.metadata.uid, None) is not None and not group:
+            del self._by_node[assignment.node]
 
     def on(self, node: str) -> tuple[Pod, ...]:
         """Return the pods whose notes name a node."""
@@ -165,12 +165,12 @@ class PodStore:
 
     def put_placeholder(self, pod: Pod) -> tuple[Key, ...]:
         """Store a placeholder that is neither gone nor outdated."""
-        known = self.placeholders.get(pod.metadata.name)
-        if not self._is_newer(pod, known):
+        known_pod = self.placeholders.get(pod.metadata.name)
+        if not self._is_newer(pod, known_pod):
             return ()
         self.placeholders.put(pod)
-        self.targets.replace(known, pod, self.seconds())
-        return _concerned(pod, known)
+        self.targets.replace(known_pod, pod, self.seconds())
+        return _concerned(pod, known_pod)
 
     def remove_placeholder(self, pod: Pod) -> tuple[Key, ...]:
         """Remove a placeholder that is gone.
@@ -178,11 +178,11 @@ class PodStore:
         Another placeholder of the same name stays.
         """
         self._tombstones.add(pod.metadata.uid)
-        known = self.placeholders.get(pod.metadata.name)
-        if known is not None and known.metadata.uid == pod.metadata.uid:
+        known_pod = self.placeholders.get(pod.metadata.name)
+        if known_pod is not None and known_pod.metadata.uid == pod.metadata.uid:
             self.placeholders.remove(pod.metadata.name)
-            self.targets.replace(known, None, self.seconds())
-        return _concerned(pod, known)
+            self.targets.replace(known_pod, None, self.seconds())
+        return _concerned(pod, known_pod)
 
     def is_new_owner(self, pod: Pod) -> bool:
         """Return whether a labelled pod appears for the first time."""
@@ -190,12 +190,12 @@ class PodStore:
 
     def put_owner(self, pod: Pod) -> tuple[Key, ...]:
         """Store a labelled pod that is neither gone nor outdated."""
-        known = self.owners.get(pod.metadata.uid)
-        if not self._is_newer(pod, known):
+        known_pod = self.owners.get(pod.metadata.uid)
+        if not self._is_newer(pod, known_pod):
             return ()
         self.owners.put(pod)
-        self.targets.replace(known, pod, self.seconds())
-        return _concerned(pod, known)
+        self.targets.replace(known_pod, pod, self.seconds())
+        return _concerned(pod, known_pod)
 
     def remove_owner(self, pod: Pod, *, for_good: bool) -> tuple[Key, ...]:
         """Remove a pod that is gone or lost its label.
@@ -203,11 +203,11 @@ class PodStore:
         `for_good` means that it is gone; otherwise it may get its label back.
         """
         self._tombstones.add(pod.metadata.uid, math.inf if for_good else version_of(pod.metadata))
-        known = self.owners.get(pod.metadata.uid)
-        if known is not None and self._tombstones.covers(known.metadata):
+        known_pod = self.owners.get(pod.metadata.uid)
+        if known_pod is not None and self._tombstones.covers(known_pod.metadata):
             self.owners.remove(pod.metadata.uid)
-            self.targets.replace(known, None, self.seconds())
-        return _concerned(pod, known)
+            self.targets.replace(known_pod, None, self.seconds())
+        return _concerned(pod, known_pod)
 
     def of(self, uid: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
         """Return the placeholders and owner pods that name a Reservation.
@@ -227,9 +227,9 @@ class PodStore:
         """
         notes = ((pod, Assignment.from_pod(pod)) for pod in pods)
         return {
-            pod.metadata.uid: self.targets.stage_age(pod, holders.get((given.task, given.index)), now)
-            for pod, given in notes
-            if given is not None
+            pod.metadata.uid: self.targets.stage_age(pod, holders.get((assignment.task, assignment.index)), now)
+            for pod, assignment in notes
+            if assignment is not None
         }
 
     def _is_newer(self, pod: Pod, known: Pod | None) -> bool:
@@ -267,6 +267,6 @@ def by_slot(placeholders: Iterable[Pod]) -> tuple[BySlot, BySlot]:
         notes = pod.metadata.annotations
         index = read_whole_number(notes.get(INDEX_ANNOTATION, ""), most=HIGHEST_SLOT_INDEX)
         if index is not None:
-            holding = successors if SLOT_ANNOTATION in notes else holders
-            holding[notes.get(TASK_ANNOTATION, ""), index] = pod
+            pods_by_slot = successors if SLOT_ANNOTATION in notes else holders
+            pods_by_slot[notes.get(TASK_ANNOTATION, ""), index] = pod
     return holders, successors

@@ -30,8 +30,8 @@ class ProbeResults:
 
     def put(self, uid: str, result: ProbeResult) -> None:
         """Record a probe's result, and count the failures in a row."""
-        known = self._probes.get(uid)
-        failures = 0 if result.gated else (known.failures if known else 0) + 1
+        known_probe = self._probes.get(uid)
+        failures = 0 if result.gated else (known_probe.failures if known_probe else 0) + 1
         self._probes[uid] = replace(result, failures=failures)
         self._probed_at[uid] = time.monotonic()
 
@@ -47,11 +47,11 @@ class ProbeResults:
 
     def put_path(self, result: ProbeResult | None) -> bool:
         """Record whether the shared path works; return whether that changed."""
-        changed = (result and result.gated) != (self.path and self.path.gated)
+        is_changed = (result and result.gated) != (self.path and self.path.gated)
         self.path = result
         if result is None:
             self._proven_version, self._registered = -1.0, frozenset()
-        return changed
+        return is_changed
 
     def result_for(self, reservation: Reservation) -> ProbeResult | None:
         """Return a Reservation's result: its own, another's, an earlier process's."""
@@ -68,8 +68,12 @@ class ProbeResults:
 
     def aged_result_for(self, reservation: Reservation, now: float) -> ProbeResult | None:
         result = self.result_for(reservation)
-        made = self._probed_at.get(reservation.metadata.uid)
-        return result if result is None or result.gated or made is None else replace(result, age_seconds=now - made)
+        probed_at = self._probed_at.get(reservation.metadata.uid)
+        return (
+            result
+            if result is None or result.gated or probed_at is None
+            else replace(result, age_seconds=now - probed_at)
+        )
 
     def _is_covered(self, reservation: Reservation) -> bool:
         meta = reservation.metadata

@@ -39,19 +39,21 @@ def read_reservation(body: Mapping[str, Any]) -> Reservation:
             effective_requests(task.template.spec)
     except InputError as error:
         return Reservation.read(mark(dict(body), str(error)))
-    written = msgspec.json.encode([task.get("template") for task in body["spec"]["tasks"] or ()], order="deterministic")
+    templates = msgspec.json.encode(
+        [task.get("template") for task in body["spec"]["tasks"] or ()], order="deterministic"
+    )
     meta = reservation.metadata
     notes = meta.annotations | {
-        TEMPLATES_ANNOTATION: hashlib.sha256(written).hexdigest()[:32],
-        _WRITTEN_ANNOTATION: "" if body.get("status") else written.decode(),
+        TEMPLATES_ANNOTATION: hashlib.sha256(templates).hexdigest()[:32],
+        _WRITTEN_ANNOTATION: "" if body.get("status") else templates.decode(),
     }
     return msgspec.structs.replace(reservation, metadata=msgspec.structs.replace(meta, annotations=notes))
 
 
 def templates_as_written(reservation: Reservation) -> list[dict[str, Any]]:
     """Return the templates with undecoded fields, none where they are no longer kept."""
-    written = reservation.metadata.annotations.get(_WRITTEN_ANNOTATION, "")
-    return decode_json(written, list[dict[str, Any]]) if written else []
+    templates = reservation.metadata.annotations.get(_WRITTEN_ANNOTATION, "")
+    return decode_json(templates, list[dict[str, Any]]) if templates else []
 
 
 def templates_digest(reservation: Reservation) -> str:
@@ -64,8 +66,8 @@ def reuse_computed(reservation: Reservation, known: Reservation) -> None:
     digest = templates_digest(reservation)
     if not digest or digest != templates_digest(known):
         return
-    for task, before in zip(reservation.spec.tasks, known.spec.tasks, strict=False):
-        vars(task.template.spec).update(vars(before.template.spec))
+    for task, known_task in zip(reservation.spec.tasks, known.spec.tasks, strict=False):
+        vars(task.template.spec).update(vars(known_task.template.spec))
 
 
 def why_unreadable(reservation: Reservation) -> str:

@@ -102,14 +102,14 @@ class ReservationStore:
     def put(self, reservation: Reservation) -> tuple[Key, ...]:
         """Store a Reservation that is neither gone nor outdated."""
         uid = reservation.metadata.uid
-        known = self._by_uid.get(uid)
+        known_reservation = self._by_uid.get(uid)
         if self._tombstones.covers(reservation.metadata) or (
-            known and not is_newer(reservation.metadata, known.metadata)
+            known_reservation and not is_newer(reservation.metadata, known_reservation.metadata)
         ):
             return ()
-        if known is not None:
-            reuse_computed(reservation, known)
-        scope_changed = self._replace(self.statuses.reconcile(reservation), known)
+        if known_reservation is not None:
+            reuse_computed(reservation, known_reservation)
+        scope_changed = self._replace(self.statuses.reconcile(reservation), known_reservation)
         controllers = self._controller_keys(reservation)
         return (Key(KeyKind.RESERVATION, uid), *controllers, *((SCOPE_KEY,) if scope_changed else ()))
 
@@ -117,24 +117,24 @@ class ReservationStore:
         self, uid: str, status: ReservationStatus, epoch: int, stored: Reservation | None
     ) -> tuple[Key, ...]:
         """Store a status that this replica wrote, with the Reservation as stored."""
-        known = self._by_uid.get(uid)
-        if known is None:
+        known_reservation = self._by_uid.get(uid)
+        if known_reservation is None:
             return ()
-        raw = self.statuses.stored(known)
+        raw = self.statuses.stored(known_reservation)
         self.statuses.record(uid, status, epoch)
         if stored is None:
             return ()
-        if is_newer(stored.metadata, known.metadata):
+        if is_newer(stored.metadata, known_reservation.metadata):
             return self.put(stored)
         # The watch was faster, and the status counted as another writer's.
-        scope_changed = self._replace(self.statuses.reconcile(raw), known)
+        scope_changed = self._replace(self.statuses.reconcile(raw), known_reservation)
         return (*self._controller_keys(raw), *((SCOPE_KEY,) if scope_changed else ()))
 
     def start_epoch(self) -> None:
         """Trust the API server's statuses again."""
         for uid, status in self.statuses.start_epoch().items():
-            known = self._by_uid[uid]
-            self._replace(msgspec.structs.replace(known, status=status), known)
+            known_reservation = self._by_uid[uid]
+            self._replace(msgspec.structs.replace(known_reservation, status=status), known_reservation)
 
     def _replace(self, reservation: Reservation, known: Reservation | None) -> bool:
         """Store a version; return whether the Reservation is new or changed liveness."""
@@ -150,18 +150,22 @@ class ReservationStore:
 
     def remove(self, uid: str) -> tuple[Key, ...]:
         self._tombstones.add(uid)
-        known = self._by_uid.pop(uid, None)
-        if known is not None:
-            self.live.remove(known)
+        known_reservation = self._by_uid.pop(uid, None)
+        if known_reservation is not None:
+            self.live.remove(known_reservation)
             for index in self._controlled:
-                index.remove(known)
+                index.remove(known_reservation)
         self.on_end(uid)
         self.probes.forget(uid)
         self._verdicts.pop(uid, None)
         self._validated.discard(uid)
         self.waiting.search_again(uid)
         self.statuses.forget(uid)
-        return Key(KeyKind.RESERVATION, uid), *(self._controller_keys(known) if known is not None else ()), SCOPE_KEY
+        return (
+            Key(KeyKind.RESERVATION, uid),
+            *(self._controller_keys(known_reservation) if known_reservation is not None else ()),
+            SCOPE_KEY,
+        )
 
     def put_verdict(self, uid: str, verdict: Verdict | None) -> None:
         """Record that the templates were validated, and the refusal if any."""

@@ -83,26 +83,28 @@ class SlotFinder:
         that pod is gone, because no two pods have one name at once.
         """
         slots = self._cache.published_status(reservation).slots
-        free = Counter(slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod))
-        if not free or choose_task(reservation, pod, free) is None:
+        free_by_task = Counter(
+            slot.task for slot in slots if slot.state is SlotState.HELD or _was_for_its_name(slot, pod)
+        )
+        if not free_by_task or choose_task(reservation, pod, free_by_task) is None:
             return False
-        waiting = [
+        earlier_pods = [
             earlier_pod
             for earlier_pod in self._waiting(reservation, slots)
             if not has_name_of(earlier_pod.metadata, pod)
         ]
-        for earlier in waiting:
+        for earlier in earlier_pods:
             if is_over():
                 return False
-            task = choose_task(reservation, earlier, free)
+            task = choose_task(reservation, earlier, free_by_task)
             if task is not None:
-                free[task.name] -= 1
-        return not waiting or choose_task(reservation, pod, free) is not None
+                free_by_task[task.name] -= 1
+        return not earlier_pods or choose_task(reservation, pod, free_by_task) is not None
 
     def _waiting(self, reservation: Reservation, slots: Iterable[Slot]) -> list[Pod]:
         """Return pods sent to a Reservation that have no slot yet."""
         uid = reservation.metadata.uid
-        promised = list(self._promised(uid))
-        served = {slot.owner.uid for slot in slots if slot.owner is not None}
+        promised_pods = list(self._promised(uid))
+        served_uids = {slot.owner.uid for slot in slots if slot.owner is not None}
         _, owners = self._cache.pods_of(uid)
-        return [pod for pod in owners if not pod.is_terminating and pod.metadata.uid not in served] + promised
+        return [pod for pod in owners if not pod.is_terminating and pod.metadata.uid not in served_uids] + promised_pods

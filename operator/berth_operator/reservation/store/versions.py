@@ -44,8 +44,8 @@ class Tombstones:
         By default it is gone for good.
         """
         now = time.monotonic()
-        _, known = self._removed.pop(uid, (now, -1.0))
-        self._removed[uid] = (now, max(version, known))
+        _, known_version = self._removed.pop(uid, (now, -1.0))
+        self._removed[uid] = (now, max(version, known_version))
         while (oldest := next(iter(self._removed))) != uid and self._removed[oldest][0] < now - _TOMBSTONE_SECONDS:
             del self._removed[oldest]
 

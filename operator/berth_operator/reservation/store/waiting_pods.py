@@ -41,5 +41,5 @@ class WaitingPods:
         return self._searched_within(uid, _SEARCH_SECONDS)
 
     def _searched_within(self, uid: str, seconds: float) -> bool:
-        at = self._searched_at.get(uid)
-        return at is not None and time.monotonic() - at < seconds
+        searched_at = self._searched_at.get(uid)
+        return searched_at is not None and time.monotonic() - searched_at < seconds
