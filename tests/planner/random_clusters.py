@@ -298,4 +298,5 @@ def _tight_pod(draw: st.DrawFn, name: str, on: str, cores: int) -> Pod:
 def in_another_order(snapshot: Snapshot, chance: random.Random) -> Snapshot:
     """Return a snapshot of the same objects, each kind of them shuffled."""
     named = {field.name: getattr(snapshot, field.name) for field in fields(snapshot)}
-    return Snapshot(**{name: tuple(chance.sample(found, len(found))) for name, found in named.items()})
+    shuffled = {name: tuple(chance.sample(kept, len(kept))) for name, kept in named.items() if isinstance(kept, tuple)}
+    return Snapshot(**named | shuffled)

@@ -39,7 +39,7 @@ def test_the_example_of_the_page_keeps_the_pods_of_a_release() -> None:
 
 
 def test_the_profile_of_the_page_is_one() -> None:
-    (text,) = (block for block in blocks("yaml") if block.startswith("profiles:"))
+    (text,) = (block for block in blocks("yaml") if block.startswith("profiles:") and "minReplicas" in block)
     (profile,) = yaml.safe_load(text)["profiles"]
     found = read_profile(profile, installed_plugins())
     assert found.warnings == ()

@@ -7,9 +7,19 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final
 
-from berth_core import CPU, PLACEHOLDER_LABEL, InputError, Node, Pod, ResourceAmounts, occupied_requests, read_timestamp
+from berth_core import (
+    CPU,
+    PLACEHOLDER_LABEL,
+    InputError,
+    Node,
+    Pod,
+    ResourceAmounts,
+    count,
+    first_few,
+    occupied_requests,
+    read_timestamp,
+)
 from berth_core.snapshot import RawObject
-from berth_core.text import count, first_few
 from berth_descheduler.capabilities.hot_nodes.readings import (
     NODE_METRICS,
     POD_METRICS,

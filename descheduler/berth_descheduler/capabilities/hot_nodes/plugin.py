@@ -10,7 +10,7 @@ from berth_descheduler.capabilities.hot_nodes.readings import MEASURED, NODE_MET
 from berth_descheduler.capabilities.hot_nodes.rule import HotNodesRule
 from berth_descheduler.framework.interfaces import ClusterView, PodFilter
 from berth_descheduler.framework.rules import Rule
-from berth_descheduler.planner.settings import Thresholds
+from berth_descheduler.planner import Thresholds
 
 _FIELD: Final = "targetUsage"
 ARGUMENTS: Final[Mapping[str, str]] = {

@@ -7,13 +7,13 @@ from fractions import Fraction
 from functools import cached_property, partial
 from typing import Final
 
-from berth_core import CPU, InputError, Node, Pod
-from berth_core.text import count, first_few
+from berth_core import CPU, InputError, Node, Pod, count, first_few
 from berth_descheduler.capabilities.hot_nodes.measured import MeasuredCluster, NodeUse
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason
 from berth_descheduler.framework.rules import MOST_OF_BUDGET, Budget, NodeRole, Rule
-from berth_descheduler.planner.settings import WHOLE, Thresholds, plain_percentage
+from berth_descheduler.planner import Thresholds, plain_percentage
+from berth_descheduler.planner.settings import WHOLE
 
 HOT_NODES: Final = "HotNodes"
 
