@@ -317,19 +317,19 @@ class Cycle:
                 text = f"Failed: it cannot be carried out: {error}"
                 abort_plan(self._client, leftover_plan, self._context.clock, text, PlanPhase.FAILED)
 
-    def _resume_with_one_retry(self, one: MigrationPlan, chosen: PlanSettings) -> PlanOutcome:
+    def _resume_with_one_retry(self, published: MigrationPlan, chosen: PlanSettings) -> PlanOutcome:
         """Resume a plan and retry it once after an error.
 
         What it leaves is planned by the next run of its own policy.
         """
         chosen = dataclasses.replace(chosen, settings=dataclasses.replace(chosen.settings, max_replans=0))
         try:
-            return self._execute(one, adopted=True, chosen=chosen)
+            return self._execute(published, adopted=True, chosen=chosen)
         except PlanDeletedError:
             raise
         except (PermanentError, InputError):
             self._context.stop.wait(_AGAIN_SECONDS)
-            return self._execute(one, adopted=True, chosen=chosen)
+            return self._execute(published, adopted=True, chosen=chosen)
 
     def _settings_of_plan(self, plan: MigrationPlan) -> PlanSettings | None:
         settings_of_plan = self._context.settings_of_plan
@@ -465,7 +465,7 @@ class Cycle:
         abort_plan(self._client, plan, self._context.clock, message)
         return verdict
 
-    def _execute(self, one: MigrationPlan, *, adopted: bool, chosen: PlanSettings | None = None) -> PlanOutcome:
+    def _execute(self, published: MigrationPlan, *, adopted: bool, chosen: PlanSettings | None = None) -> PlanOutcome:
         """Execute a plan by its own settings or by this run's.
 
         Pods in cool-down stay.
@@ -482,12 +482,12 @@ class Cycle:
             observer=self._context.observer,
             timed=self._timed,
             operator=OperatorLiveness(self._client, self._context.clock, chosen.settings.namespace),
-            reviewer=PlanValidator(one, planner, read_snapshot, blocked_reason=chosen.blocked_reason),
+            reviewer=PlanValidator(published, planner, read_snapshot, blocked_reason=chosen.blocked_reason),
             pre_eviction_check=PreEvictionCheck(
                 planner.plugins, read_snapshot, self._picture.gangs, self._context.clock, planner.scope.own_namespace
             ),
         )
-        return execute_plan(context, one, adopted=adopted)
+        return execute_plan(context, published, adopted=adopted)
 
     # --- bookkeeping ------------------------------------------------------------------------------------------------
 

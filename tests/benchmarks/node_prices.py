@@ -31,7 +31,7 @@ TYPE = "node.kubernetes.io/instance-type"
 
 def table_of(number: int) -> dict[str, str]:
     """Return distinct prices by instance type, the dearest far above the cheapest."""
-    return {f"type-{one}": format_weight(100_000 + 70_000 * one * one + 13_000 * one) for one in range(number)}
+    return {f"type-{size}": format_weight(100_000 + 70_000 * size * size + 13_000 * size) for size in range(number)}
 
 
 def priced(snapshot: Snapshot, types: list[str]) -> Snapshot:

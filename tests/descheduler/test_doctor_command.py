@@ -173,8 +173,8 @@ def test_a_queue_that_is_switched_off_has_no_trouble() -> None:
 
 
 def waits_in_vain(reservation: Reservation) -> list[tuple[Invariant, str, str]]:
-    found = find_waits_in_vain(ClusterState(reservations=(reservation,)))
-    return [(violation.invariant, violation.target, violation.detail) for violation in found]
+    violations = find_waits_in_vain(ClusterState(reservations=(reservation,)))
+    return [(violation.invariant, violation.target, violation.detail) for violation in violations]
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_a_reservation_that_waits_in_vain_is_told_unless_its_window_or_queue_say
     one = reservation("night", status=status, capacity=Capacity.WHEN_FREE)
     owners = (of,) if of is not None else ()
     one = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, owner_references=owners))
-    found = waits_in_vain(one)
-    assert found == ([(want, "reservation default/night", "as it says")] if want else [])
+    violations = waits_in_vain(one)
+    assert violations == ([(want, "reservation default/night", "as it says")] if want else [])
     takes_what_is_free = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, capacity=Capacity.FREE))
     assert not waits_in_vain(takes_what_is_free)
 

@@ -137,10 +137,10 @@ def observed(
     return ObservedPlan(reservations=reservations, pods=pods)
 
 
-def facts_of(one: MoveMemory, seen: ObservedPlan, *others: MoveMemory, now: float = NOW) -> MoveFacts:
-    look = observe_wave([one, *others], seen, now, GAP)
-    others = observe_others(one, look, stop=MoveReason.NONE, stopping_since=None, source_lost=False)
-    return MoveFacts(one, look.observations[one.index], others)
+def facts_of(memory: MoveMemory, seen: ObservedPlan, *others: MoveMemory, now: float = NOW) -> MoveFacts:
+    look = observe_wave([memory, *others], seen, now, GAP)
+    others = observe_others(memory, look, stop=MoveReason.NONE, stopping_since=None, source_lost=False)
+    return MoveFacts(memory, look.observations[memory.index], others)
 
 
 def since(facts: MoveFacts, event: Since) -> float | None:
@@ -260,9 +260,9 @@ def test_a_place_counts_while_it_lasts(expires: str | None, gone: bool, want: Re
 # --- several moves --------------------------------------------------------------------------------------------------
 
 
-def evicted(one: MoveMemory) -> MoveMemory:
-    one.pod = EvictedPod(Eviction.SENT)
-    return one
+def evicted(memory: MoveMemory) -> MoveMemory:
+    memory.pod = EvictedPod(Eviction.SENT)
+    return memory
 
 
 def test_held_places_evicted_pods_and_pods_that_stay_are_counted_by_controller() -> None:
@@ -395,8 +395,8 @@ FAILED = status(ReservationPhase.FAILED, slot(SlotState.LOST, "uid-web-9"))
 STARTING = newcomer(node="target", phase="Pending")
 
 
-def looked_at(one: MoveMemory, place: ReservationStatus | None, found: Pod, *, now: float = NOW) -> MoveFacts:
-    return facts_of(one, observed((one, place, None), more=(found,)), now=now)
+def looked_at(memory: MoveMemory, place: ReservationStatus | None, replacement: Pod, *, now: float = NOW) -> MoveFacts:
+    return facts_of(memory, observed((memory, place, None), more=(replacement,)), now=now)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def move(
 
 
 def progress_of(moves: Sequence[PlannedMove]) -> list[MoveMemory]:
-    return [remember("plan", index, one) for index, one in enumerate(moves)]
+    return [remember("plan", index, move) for index, move in enumerate(moves)]
 
 
 def end(*moves: MoveMemory, state: MoveState = MoveState.LANDED) -> None:
@@ -46,7 +46,7 @@ def open_all(order: MoveOrder) -> list[MoveGroup]:
 
 
 def under_way(order: MoveOrder) -> set[str]:
-    return {one.move.pod for one in order.under_way}
+    return {memory.move.pod for memory in order.under_way}
 
 
 def test_a_move_begins_once_those_it_names_are_over_whatever_else_is_under_way() -> None:
@@ -93,7 +93,7 @@ def test_names_that_cannot_be_right_count_as_none(after: list[int]) -> None:
     order = MoveOrder(moves, 25)
     open_all(order)
     end(moves[0])
-    assert "next" not in {one.move.pod for group in order.fitting(beside=1) for one in group.moves}
+    assert "next" not in {memory.move.pod for group in order.fitting(beside=1) for memory in group.moves}
 
     end(moves[1])
     open_all(order)
@@ -237,7 +237,7 @@ def chain(*, waves: Sequence[int] = (1, 2, 3), owner: str = "web") -> list[Plann
 
 def in_turn(order: MoveOrder) -> set[str]:
     waiting = order.not_in_turn()
-    return {one.move.pod for one in order.under_way if one.index not in waiting}
+    return {memory.move.pod for memory in order.under_way if memory.index not in waiting}
 
 
 def test_siblings_begin_together_and_their_pods_go_one_after_another() -> None:
@@ -245,12 +245,14 @@ def test_siblings_begin_together_and_their_pods_go_one_after_another() -> None:
     order = MoveOrder(moves, 25, free=range(4))
     open_all(order)
     assert (under_way(order), in_turn(order)) == ({"web-0", "web-1", "web-2", "api"}, {"web-0", "api"})
-    assert [(one.turn.begins_with, one.turn.number) for one in moves] == [(1, 1), (1, 2), (1, 3), (1, 1)]
+    assert [(memory.turn.begins_with, memory.turn.number) for memory in moves] == [(1, 1), (1, 2), (1, 3), (1, 1)]
 
     end(moves[0])
 
     assert in_turn(order) == {"web-1", "api"}
-    assert {one.move.pod for one in order.open_moves} == {"web-0", "web-1", "web-2", "api"}, "all count its places"
+    assert {memory.move.pod for memory in order.open_moves} == {"web-0", "web-1", "web-2", "api"}, (
+        "all count its places"
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,8 +303,8 @@ def test_with_places_held_ahead_every_pod_has_its_turn_and_none_before_it(seed: 
     for _ in range(len(moves) + 1):
         open_all(order)
         waiting = order.not_in_turn()
-        running = [one for one in order.under_way if one.index not in waiting]
-        of_owners = [one for one in running if one.turn.ahead]
+        running = [memory for memory in order.under_way if memory.index not in waiting]
+        of_owners = [memory for memory in running if memory.turn.ahead]
         assert len({(one.replicas, one.move.wave) for one in of_owners}) == len({one.replicas for one in of_owners})
         for one in of_owners:
             assert all(moves[other].finished for other in one.move.after or ())

@@ -70,9 +70,9 @@ def moved(kind: str = "ReplicaSet", api_version: str = "apps/v1") -> MoveMemory:
     """Return a move whose pod was evicted and is gone."""
     web = ObjectReference(api_version=api_version, kind=kind, name="web", uid="uid-web")
     move = PlannedMove(namespace="shop", pod="web-1", pod_uid="web-1", owner=web, source="a", target="b")
-    one = remember("plan", 0, move, MoveStatus(namespace="shop", pod="web-1", state=MoveState.EVICTED))
-    one.waits = one.waits.begin(Since.GONE, GONE_AT)
-    return one
+    memory = remember("plan", 0, move, MoveStatus(namespace="shop", pod="web-1", state=MoveState.EVICTED))
+    memory.waits = memory.waits.begin(Since.GONE, GONE_AT)
+    return memory
 
 
 def web(name: str, **rest: Any) -> Pod:  # noqa: ANN401 - a builder passes on what the case says

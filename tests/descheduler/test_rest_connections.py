@@ -558,11 +558,3 @@ def _in_background(work: Callable[[], requests.Response]) -> Callable[[], reques
         return found[0]
 
     return result
-
-
-def _is_let_in(url: str) -> bool:
-    """Return whether a connection is answered; one too many may be closed before it has sent all."""
-    try:
-        return ask("GET", f"{url}/v1/plans").ok
-    except requests.exceptions.ConnectionError:
-        return False

@@ -143,9 +143,9 @@ def test_a_pod_that_a_plugin_keeps_by_now_is_filtered_for_whatever_reason(reason
     settings = planner_settings()
     filters = (*settings.plugins.filters, Enabled("Keeping", Keeping((Keeps(reason),))))
 
-    found = revalidate(snapshot, [move("a"), move("b")], with_plugins(settings, filters=filters))
+    validation = revalidate(snapshot, [move("a"), move("b")], with_plugins(settings, filters=filters))
 
-    assert {index: invalid.reason for index, invalid in found.items()} == {0: MoveReason.FILTERED, 1: BOTH_STAY}
+    assert {index: invalid.reason for index, invalid in validation.items()} == {0: MoveReason.FILTERED, 1: BOTH_STAY}
 
 
 def test_a_reason_says_what_refuses() -> None:

@@ -30,9 +30,9 @@ def progress(
 ) -> MoveMemory:
     web = ObjectReference(kind="ReplicaSet", name="web", uid="uid-web")
     move = PlannedMove(namespace="default", pod=name, pod_uid=name, owner=web, source="a", target="b", wave=wave)
-    one = remember("plan", 0, move, MoveStatus(namespace="default", pod=name, state=state, reason=reason.value))
-    one.pod = EvictedPod(eviction, was_ready=was_ready)
-    return one
+    memory = remember("plan", 0, move, MoveStatus(namespace="default", pod=name, state=state, reason=reason.value))
+    memory.pod = EvictedPod(eviction, was_ready=was_ready)
+    return memory
 
 
 def newcomer(name: str = "web-9", **rest: Any) -> Pod:  # noqa: ANN401 - a builder passes on what the case says

@@ -215,9 +215,9 @@ def test_of_a_namespace_all_is_read_once_for_moves_that_are_made_together() -> N
     pods = [one for one in world.cluster.raw(PODS) if one["metadata"]["name"] in LANDED]
 
     def lists() -> list[str]:
-        found = [call.plural for call in world.cluster.calls if call.verb == "list"]
+        listed = [call.plural for call in world.cluster.calls if call.verb == "list"]
         world.cluster.calls.clear()
-        return found
+        return listed
 
     for one in pods:
         assert why_not_surge(one, eligibility.look(one)) == ""

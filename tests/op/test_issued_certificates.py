@@ -71,37 +71,37 @@ def calls(called: CertificateBundle, trusting: bytes, now: datetime) -> bool:
 
 def test_a_first_replica_serves_what_the_issuer_has_made_already(issuer: Issuer) -> None:
     issued = issuer.issue(NOON)
-    one = replica(ApiServerInMemory(), issuer.folder)
-    one.refresh(NOON)
-    assert replace(served(one), path="") == issued
-    assert served(one).path
+    operator = replica(ApiServerInMemory(), issuer.folder)
+    operator.refresh(NOON)
+    assert replace(served(operator), path="") == issued
+    assert served(operator).path
 
 
 def test_own_certificates_serve_until_the_issuers_authority_has_been_announced_a_while(issuer: Issuer) -> None:
-    one = replica(ApiServerInMemory(), issuer.folder)
-    one.refresh(NOON)
-    own = served(one)
+    operator = replica(ApiServerInMemory(), issuer.folder)
+    operator.refresh(NOON)
+    own = served(operator)
     issued = issuer.issue(NOON)
-    now = check(one, 1, NOON)
-    assert (served(one).certificate, served(one).path) == (own.certificate, own.path)
-    assert served(one).authorities == own.authorities + issued.authorities
-    now = check(one, NOT_YET_SETTLED, now)
-    assert served(one).certificate == own.certificate
-    now = check(one, 1, now)
-    assert (served(one).certificate, served(one).path) == (issued.certificate, own.path)
-    assert served(one).authority_key == b""
-    check(one, NOT_YET_SETTLED + 2, now)
-    assert served(one).authorities == issued.authorities
+    now = check(operator, 1, NOON)
+    assert (served(operator).certificate, served(operator).path) == (own.certificate, own.path)
+    assert served(operator).authorities == own.authorities + issued.authorities
+    now = check(operator, NOT_YET_SETTLED, now)
+    assert served(operator).certificate == own.certificate
+    now = check(operator, 1, now)
+    assert (served(operator).certificate, served(operator).path) == (issued.certificate, own.path)
+    assert served(operator).authority_key == b""
+    check(operator, NOT_YET_SETTLED + 2, now)
+    assert served(operator).authorities == issued.authorities
 
 
 def test_a_renewed_certificate_of_the_same_authority_is_served_at_the_next_look(issuer: Issuer) -> None:
     issuer.issue(NOON)
-    one = replica(ApiServerInMemory(), issuer.folder)
-    one.refresh(NOON)
-    now = check(one, NOT_YET_SETTLED + 1, NOON)
+    operator = replica(ApiServerInMemory(), issuer.folder)
+    operator.refresh(NOON)
+    now = check(operator, NOT_YET_SETTLED + 1, NOON)
     renewed = issuer.issue(now)
-    check(one, 1, now)
-    assert served(one).certificate == renewed.certificate
+    check(operator, 1, now)
+    assert served(operator).certificate == renewed.certificate
 
 
 def test_a_replica_that_sees_an_older_certificate_leaves_the_newer_one(issuer: Issuer, tmp_path: Path) -> None:
@@ -121,18 +121,18 @@ def test_a_replica_that_sees_an_older_certificate_leaves_the_newer_one(issuer: I
 
 def test_without_the_issuer_own_certificates_follow_before_its_last_one_ends(issuer: Issuer) -> None:
     issued = issuer.issue(NOON, life=10 * LIFE)
-    one = replica(ApiServerInMemory(), issuer.folder)
-    one.refresh(NOON)
+    operator = replica(ApiServerInMemory(), issuer.folder)
+    operator.refresh(NOON)
     issuer.remove()
-    now, announced = NOON, served(one).authorities
+    now, announced = NOON, served(operator).authorities
     while now < NOON + 12 * LIFE:
-        now = check(one, 1, now)
-        assert calls(served(one), announced, now)
-        announced = served(one).authorities
-    assert served(one).certificate != issued.certificate
+        now = check(operator, 1, now)
+        assert calls(served(operator), announced, now)
+        announced = served(operator).authorities
+    assert served(operator).certificate != issued.certificate
     again = issuer.issue(now)
-    check(one, NOT_YET_SETTLED + 2, now)
-    assert served(one).certificate == again.certificate
+    check(operator, NOT_YET_SETTLED + 2, now)
+    assert served(operator).certificate == again.certificate
 
 
 def test_an_operator_that_no_longer_has_an_issuer_goes_back_to_own_certificates(issuer: Issuer) -> None:
@@ -179,12 +179,12 @@ def test_over_all_of_time_two_replicas_serve_what_was_announced_a_look_before(is
 
 def test_a_file_that_is_just_being_replaced_changes_nothing(issuer: Issuer) -> None:
     issuer.issue(NOON)
-    one = replica(ApiServerInMemory(), issuer.folder)
-    one.refresh(NOON)
-    before = served(one)
+    operator = replica(ApiServerInMemory(), issuer.folder)
+    operator.refresh(NOON)
+    before = served(operator)
     (issuer.folder / "tls.key").write_bytes(renew(None, TERMS, NOON).key)
-    check(one, NOT_YET_SETTLED + 2, NOON)
-    assert served(one) == before
+    check(operator, NOT_YET_SETTLED + 2, NOON)
+    assert served(operator) == before
 
 
 OTHER: Final = make_authority("other", now=NOON, life=1000 * LIFE)
@@ -215,10 +215,10 @@ def test_an_issued_certificate_is_not_served_with(issued: CertificateBundle, wan
 
 def test_an_own_certificate_serves_where_the_issued_one_cannot_be(issuer: Issuer) -> None:
     issuer.write(named("elsewhere.svc"))
-    one = replica(ApiServerInMemory(), issuer.folder)
-    check(one, 3 * NOT_YET_SETTLED, NOON)
-    assert served(one).authority_key
-    assert calls(served(one), served(one).authorities, NOON)
+    operator = replica(ApiServerInMemory(), issuer.folder)
+    check(operator, 3 * NOT_YET_SETTLED, NOON)
+    assert served(operator).authority_key
+    assert calls(served(operator), served(operator).authorities, NOON)
 
 
 def test_keys_of_other_kinds_and_authorities_between_are_served(issuer: Issuer) -> None:
@@ -240,10 +240,10 @@ def test_keys_of_other_kinds_and_authorities_between_are_served(issuer: Issuer) 
     text = key.private_bytes(serialization.Encoding.PEM, *plain)
     chain = to_pem(leaf) + to_pem(between.certificate)
     issuer.write(CertificateBundle(to_pem(OTHER.certificate), b"", chain, text, ""))
-    one = replica(ApiServerInMemory(), issuer.folder)
-    one.refresh(NOON)
-    assert served(one).certificate == chain
-    served(one).to_context()
+    operator = replica(ApiServerInMemory(), issuer.folder)
+    operator.refresh(NOON)
+    assert served(operator).certificate == chain
+    served(operator).to_context()
 
 
 def authority_under(above: KeyPair) -> KeyPair:

@@ -57,11 +57,11 @@ class Bench:
         """Return the name of each pod that was told something, and what."""
         while self.recorder.write_next():
             pass
-        found = self.api.raw(EVENTS)
-        assert {(one["reason"], one["type"], one["involvedObject"]["kind"]) for one in found} <= {
+        events = self.api.raw(EVENTS)
+        assert {(event["reason"], event["type"], event["involvedObject"]["kind"]) for event in events} <= {
             ("TemplateDiffers", "Warning", "Pod")
         }
-        return [(one["involvedObject"]["name"], one["message"]) for one in found]
+        return [(event["involvedObject"]["name"], event["message"]) for event in events]
 
 
 def holding(**rest: Any) -> Reservation:

@@ -11,18 +11,16 @@ from hypothesis import strategies as st
 from berth_core.migration_plans import MoveReason
 from berth_core.objects import Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import ClusterView, Enabled, PodFilter
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.rules import Budget, GuardedRule, Rule
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import Plan, PlannerSettings, plan
-from berth_descheduler.plugins.registry import default_plugins
 from berth_descheduler.report.documents import describe_plan
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, minimizing, settings
 from planner.random_clusters import clusters, tight_clusters
-from planner_settings import with_plugins
+from planner_settings import ruled
 from properties import holds_for
 
 TOO_HOT = Refusal(Reason.REFUSED_BY_PLUGIN, "Toy: it would get too hot")
@@ -42,21 +40,6 @@ class Heat(Rule):
 
     def budgets(self) -> Iterator[Budget]:
         yield Budget("heat", self.refusal, self.left, self.demand)
-
-
-@dataclass(frozen=True)
-class Toy:
-    """A filter plugin as others write one, which lets every pod go and hands a rule over."""
-
-    rules: tuple[Rule, ...]
-
-    def filter(self, view: ClusterView) -> PodFilter:
-        del view
-        return lambda _: ()
-
-
-def ruled(how: PlannerSettings, *rules: Rule) -> PlannerSettings:
-    return with_plugins(how, filters=(*default_plugins().filters, Enabled("Toy", Toy(rules))))
 
 
 WAYS = {
@@ -137,10 +120,10 @@ def test_a_plan_says_by_which_rule_a_node_takes_no_more() -> None:
     together = plan(cluster(), ruled(consolidating(), Heat({"high": 4})))
     alone = plan(cluster(), ruled(consolidating(), Heat({"high": 2})))
 
-    assert [(one.reason, one.message) for one in together.refused if one.node == "low"] == [
+    assert [(refused.reason, refused.message) for refused in together.refused if refused.node == "low"] == [
         (Reason.BOUND_REACHED, "no plan frees more than 0 nodes")
     ]
-    (of_pod,) = [one for one in alone.refused if one.kind == "Pod" and one.node == "low"]
+    (of_pod,) = [refused for refused in alone.refused if refused.kind == "Pod" and refused.node == "low"]
     assert (of_pod.name, of_pod.reason, of_pod.constraint) == ("small-1", Reason.NO_TARGET, TOO_HOT.reason)
     assert TOO_HOT.message in of_pod.message
 
@@ -148,8 +131,8 @@ def test_a_plan_says_by_which_rule_a_node_takes_no_more() -> None:
 def test_single_pods_are_refused_with_the_rules_own_sentence() -> None:
     made = plan(cluster(), ruled(WAYS["single pods"], Heat({"high": 1})))
 
-    assert {one.constraint for one in made.refused if one.kind == "Pod"} == {TOO_HOT.reason}
-    assert all(TOO_HOT.message in one.message for one in made.refused if one.kind == "Pod")
+    assert {refused.constraint for refused in made.refused if refused.kind == "Pod"} == {TOO_HOT.reason}
+    assert all(TOO_HOT.message in refused.message for refused in made.refused if refused.kind == "Pod")
 
 
 def test_no_report_takes_the_amount_for_a_resource() -> None:
@@ -178,7 +161,7 @@ def test_a_pod_stays_of_which_it_is_not_known_what_it_takes(how: PlannerSettings
     made = plan(cluster(), ruled(how, Heat({"high": 50}, lambda _: unknown)))
 
     assert moved(made) == []
-    assert any("it is not known what the pod takes of heat" in one.message for one in made.refused)
+    assert any("it is not known what the pod takes of heat" in refused.message for refused in made.refused)
 
 
 @pytest.mark.parametrize("left", [{"high": "5"}, {"high": 1.5}, {"high": True}, {"high": 1 << 50}, None])
@@ -186,7 +169,7 @@ def test_a_budget_that_cannot_be_read_keeps_all_pods_and_names_the_plugin(left: 
     made = plan(cluster(), ruled(consolidating(), Heat(left)))
 
     assert moved(made) == []
-    assert any("the plugin Toy failed" in one.message for one in made.refused)
+    assert any("the plugin Toy failed" in refused.message for refused in made.refused)
 
 
 def test_a_rule_whose_budgets_raise_keeps_all_pods() -> None:
@@ -197,7 +180,7 @@ def test_a_rule_whose_budgets_raise_keeps_all_pods() -> None:
     made = plan(cluster(), ruled(consolidating(), Fails()))
 
     assert moved(made) == []
-    assert any("the plugin Toy failed: ValueError: no idea" in one.message for one in made.refused)
+    assert any("the plugin Toy failed: ValueError: no idea" in refused.message for refused in made.refused)
 
 
 def test_a_guarded_rule_asks_through() -> None:
@@ -223,14 +206,14 @@ class Replay:
     def above(self, snapshot: Snapshot, made: Plan) -> list[str]:
         """Return the targets that a move takes above what is left there."""
         demand = {pod.key: by_name(pod) for pod in snapshot.pods}
-        found = []
+        targets_above = []
         for move in made.moves:
             amount = demand[f"{move.namespace}/{move.pod}"]
             self.taken.update({move.target: amount})
             if amount and self.taken[move.target] > self.left.get(move.target, 1 << 40):
-                found.append(move.target)
+                targets_above.append(move.target)
             self.taken.subtract({move.source: amount})
-        return found
+        return targets_above
 
 
 @holds_for(
@@ -239,7 +222,7 @@ class Replay:
     st.integers(-1, 4),
 )
 def test_no_move_of_any_strategy_goes_beyond_it(snapshot: Snapshot, how: PlannerSettings, left: int) -> None:
-    names = [one.metadata.name for one in snapshot.nodes]
+    names = [node.metadata.name for node in snapshot.nodes]
     limits = {name: left + number % 3 for number, name in enumerate(names) if number % 4}
 
     made = plan(snapshot, ruled(how, Heat(limits, by_name)))

@@ -285,7 +285,7 @@ def objective_of(capability: Capability) -> Objective:
         (Objective(strategy="Tidy"), "Consolidate"),
         (NoBalance(("Naming",)).objective, "SinglePods"),
         (NoBalance(("LentNodes",)).objective, "SinglePods"),
-        *((objective_of(one), one.goal.name) for one in EVERY_CAPABILITY if one.goal is not None),
+        *((objective_of(part), part.goal.name) for part in EVERY_CAPABILITY if part.goal is not None),
         (NodeDrain(nodes=frozenset({"a"})).objective, "SinglePods"),
     ],
 )

@@ -1,6 +1,6 @@
 """Rules that plugins hand over keep pods and nodes out of plans, and are asked whenever a plan is looked at again."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import pytest
@@ -8,16 +8,15 @@ import pytest
 from berth_core.migration_plans import MoveReason
 from berth_core.objects import Node, Pod
 from berth_core.snapshot import Snapshot
-from berth_descheduler.framework.interfaces import ClusterView, Enabled, PodFilter
+from berth_descheduler.framework.interfaces import Enabled
 from berth_descheduler.framework.refusals import Refusal
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.rules import GuardedRule, NodeRole, Rule
 from berth_descheduler.migration.validation.revalidation import revalidate
 from berth_descheduler.planner import PlannerSettings, plan
-from berth_descheduler.plugins.registry import default_plugins
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, settings
-from planner_settings import with_plugins
+from planner_settings import Toy, ruled, with_plugins
 
 KEPT = Refusal(Reason.REFUSED_BY_PLUGIN, "Toy: it stays")
 
@@ -46,27 +45,12 @@ class WeighsNodes(Rule):
         return 2_000_000 if node.metadata.labels.get("toy") == "dear" else 1_000_000
 
 
-@dataclass(frozen=True)
-class Toy:
-    """A filter plugin as others write one, which lets every pod go and hands a rule over."""
-
-    rules: tuple[Rule, ...]
-
-    def filter(self, view: ClusterView) -> PodFilter:
-        del view
-        return lambda _: ()
-
-
 WAYS = {
     "threshold": settings(low=60, defragment=60, protection=100, wholeNodes=True),
     "single pods": settings(low=60, defragment=60, protection=100, wholeNodes=False),
     "consolidate": consolidating(),
     "make room": making_room(shapes=("cpu=8",)),
 }
-
-
-def ruled(how: PlannerSettings, *rules: Rule) -> PlannerSettings:
-    return with_plugins(how, filters=(*default_plugins().filters, Enabled("Toy", Toy(rules))))
 
 
 def cluster(labelled: str = "") -> Snapshot:

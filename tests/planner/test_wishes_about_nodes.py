@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 from berth_core.objects import Node
 from berth_core.snapshot import Snapshot
 from berth_descheduler.demo.snapshots import NAMESPACE, make_demo_snapshot
-from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled, PodFilter
+from berth_descheduler.framework.interfaces import Candidate, ClusterView, Enabled
 from berth_descheduler.framework.refusals import RefusalReason as Reason
 from berth_descheduler.framework.rules import Rule
 from berth_descheduler.goals import goal_named
 from berth_descheduler.planner import Plan, PlannerSettings, plan
 from berth_descheduler.plugins.defragmentation import NoBalance
-from berth_descheduler.plugins.registry import default_plugins
 from builders import bare_pod, node, owner, pod
 from planner.clusters import consolidating, making_room, minimizing, settings
 from planner.random_clusters import clusters, tight_clusters
-from planner_settings import planner_settings, with_plugins
+from planner_settings import Toy, planner_settings, ruled, with_plugins
 from properties import holds_for
 
 
@@ -28,17 +27,6 @@ class FirstByLabel(Rule):
 
     def target_rank(self, node: Node) -> int:
         return int(node.metadata.labels.get("first", 9))
-
-
-@dataclass(frozen=True)
-class Toy:
-    """A filter plugin as others write one, which lets every pod go and hands a rule over."""
-
-    rules: tuple[Rule, ...]
-
-    def filter(self, view: ClusterView) -> PodFilter:
-        del view
-        return lambda _: ()
 
 
 @dataclass(frozen=True)
@@ -53,8 +41,7 @@ class Naming:
 
 
 def wishing(how: PlannerSettings, rule: Rule | None = None) -> PlannerSettings:
-    rules = (rule or FirstByLabel(),)
-    return with_plugins(how, filters=(*default_plugins().filters, Enabled("Toy", Toy(rules))))
+    return ruled(how, rule or FirstByLabel())
 
 
 # --- sixty nodes ----------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def test_a_plugin_imports_from_the_framework_alone(code: str) -> None:
 
 def test_all_that_a_plugin_is_shown_of_a_cluster_has_a_name_there() -> None:
     hints = typing.get_type_hints(Snapshot)
-    typed = (hints[one.name] for one in dataclasses.fields(Snapshot))
+    typed = (hints[field.name] for field in dataclasses.fields(Snapshot))
     kinds = [typing.get_args(hint) for hint in typed if typing.get_origin(hint) is tuple]
     shown = {member for kind in kinds if kind for member in typing.get_args(kind[0]) or kind[:1]} - {SnapshotKind}
     assert shown

@@ -177,15 +177,15 @@ def text_of(renderable: Any) -> str:  # noqa: ANN401 - what rich renders
 
 
 def test_notes_stand_in_tables_documents_pages_and_stored_plans() -> None:
-    found, note = made(RAIN), "It rains on a: 3 mm."
+    plan, note = made(RAIN), "It rains on a: 3 mm."
     stored = MigrationPlan(
         metadata=ObjectMeta(name="p"),
-        spec=MigrationPlanSpec(objective=Objective(plugin="", strategy="Consolidate"), predicted=found.predicted),
+        spec=MigrationPlanSpec(objective=Objective(plugin="", strategy="Consolidate"), predicted=plan.predicted),
     )
 
-    assert note in text_of(render_plan(found))
-    assert note in render_page(plan_page(found, Occasion(NOON, "a file")))
-    assert msgspec.to_builtins(describe_plan(found), str_keys=True)["predicted"]["notes"] == (note,)
+    assert note in text_of(render_plan(plan))
+    assert note in render_page(plan_page(plan, Occasion(NOON, "a file")))
+    assert msgspec.to_builtins(describe_plan(plan), str_keys=True)["predicted"]["notes"] == (note,)
     assert note in text_of(render_stored_plan(stored, NOON))
     assert "notes" not in msgspec.to_builtins(describe_plan(made()), str_keys=True)["predicted"]
 

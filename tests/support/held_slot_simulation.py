@@ -100,12 +100,12 @@ class HeldSimulation(QueueSimulation):
         self.settle()
         self.end(self._placeholder(uid)["metadata"]["name"], HOME)  # type: ignore[index]
         self.settle()
-        found = self.api.objects[PODS.plural]["b", name]
-        found["spec"] = {**found["spec"], "schedulingGates": [], "nodeName": "node-a"}
-        self.api.put(PODS, found)
+        body_of_owner = self.api.objects[PODS.plural]["b", name]
+        body_of_owner["spec"] = {**body_of_owner["spec"], "schedulingGates": [], "nodeName": "node-a"}
+        self.api.put(PODS, body_of_owner)
         self.settle()
-        found["metadata"] = {**found["metadata"], "labels": {}}
-        self.api.put(PODS, found)
+        body_of_owner["metadata"] = {**body_of_owner["metadata"], "labels": {}}
+        self.api.put(PODS, body_of_owner)
         self.report(self.reservation(reservation), "Succeeded", "Taken", owner=owner)
         self.cache.remove_owner(pod(name, namespace="b", labels={RESERVATION_LABEL: uid}))
         self.settle()
@@ -149,8 +149,8 @@ class HeldSimulation(QueueSimulation):
         return str(slots[0]["state"])
 
     def _pods(self, namespace: str | None = None) -> list[Body]:
-        found = [(within, body) for (within, _), body in self.api.objects[PODS.plural].items()]
-        return [body for within, body in found if namespace in (None, within)]
+        bodies = [(within, body) for (within, _), body in self.api.objects[PODS.plural].items()]
+        return [body for within, body in bodies if namespace in (None, within)]
 
     def _placeholder(self, uid: str) -> Body | None:
         labelled = (body for body in self._pods(HOME) if body["metadata"]["labels"][RESERVATION_LABEL] == uid)

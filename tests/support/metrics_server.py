@@ -157,4 +157,4 @@ def registered(client: KubeClient, port: int, authority: bytes) -> Iterator[None
 def availability(client: KubeClient) -> str:
     """Return the status of the condition Available of the registration, "" while there is none."""
     conditions = client.get(API_SERVICES, NAME).get("status", {}).get("conditions", [])
-    return next((str(one["status"]) for one in conditions if one["type"] == "Available"), "")
+    return next((str(condition["status"]) for condition in conditions if condition["type"] == "Available"), "")

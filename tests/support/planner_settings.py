@@ -1,9 +1,10 @@
 """The planner's settings and plugins as they are where no policy says otherwise."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from berth_descheduler.framework.interfaces import PluginSet
+from berth_descheduler.framework.interfaces import ClusterView, Enabled, PluginSet, PodFilter
+from berth_descheduler.framework.rules import Rule
 from berth_descheduler.planner import PlannerSettings
 from berth_descheduler.plugins.defragmentation import (
     Defragmentation,
@@ -52,3 +53,18 @@ def with_args(settings: PlannerSettings, **args: Any) -> PlannerSettings:  # noq
     if own:
         args["own"] = replace(given.own, **own)
     return settings_with(settings, with_defragmentation(settings.plugins, replace(given, **args)))
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A filter plugin as others write one, which lets every pod go and hands a rule over."""
+
+    rules: tuple[Rule, ...]
+
+    def filter(self, view: ClusterView) -> PodFilter:
+        del view
+        return lambda _: ()
+
+
+def ruled(how: PlannerSettings, *rules: Rule) -> PlannerSettings:
+    return with_plugins(how, filters=(*default_plugins().filters, Enabled("Toy", Toy(rules))))

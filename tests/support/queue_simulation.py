@@ -146,10 +146,10 @@ class QueueSimulation(CapabilitySimulation[Queues]):
     # --- what is there
 
     def gated_namespaces(self) -> list[str]:
-        found = self.api.objects[MUTATING_WEBHOOKS.plural].get(("", "berth-queues"))
-        if found is None:
+        configuration = self.api.objects[MUTATING_WEBHOOKS.plural].get(("", "berth-queues"))
+        if configuration is None:
             return []
-        names: list[str] = found["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
+        names: list[str] = configuration["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
         return names
 
     def free(self, namespace: str) -> list[str]:

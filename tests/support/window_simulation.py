@@ -63,8 +63,9 @@ class WindowSimulation(CapabilitySimulation[Windows]):
     now: datetime = EARLY
     nodes: tuple[GuardableNode, ...] = (big_node("node-a"), big_node("node-b"))
     lives: dict[str, list[datetime]] = field(default_factory=dict)
-    _read: dict[str, Reservation] = field(default_factory=dict)
     """By name of a Reservation, when it was created and when it ended."""
+    _read: dict[str, Reservation] = field(default_factory=dict)
+    """By resourceVersion, each version as it was read."""
     is_up: bool = True
 
     def __post_init__(self) -> None:

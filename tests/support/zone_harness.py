@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from berth_operator.capabilities.zones.act import PreemptablePods, Zones
-from berth_operator.runtime.workqueue import Key, KeyKind
 from operator_harness import OperatorHarness, build_harness
 
 
@@ -23,9 +22,6 @@ class ZoneHarness(OperatorHarness):
         """Have the zones count pods and let them in anew, as they do after some seconds."""
         self.zones._counts.clear()
         self.zones._pods = PreemptablePods(self.context)
-
-    def reconcile_node(self, name: str) -> None:
-        self.zones.reconcile(Key(KeyKind.NODE, name))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from berth_descheduler.report import (
     list_plan,
     list_policies,
 )
-from berth_descheduler.snapshots import read_capacity
+from berth_descheduler.snapshots import Picture
 from berth_kube import DESCHEDULER_POLICIES, MIGRATION_PLANS, KubeClient
 
 _PLANS_PER_PAGE: Final = 20
@@ -73,7 +73,7 @@ class Measurement:
 
 
 def measure(client: KubeClient, clock: Clock, own_namespace: str) -> Measurement:
-    return Measurement(read_capacity(client).within(own_namespace), clock.now())
+    return Measurement(Picture(client, own_namespace).capacity(), clock.now())
 
 
 def describe_fragmentation(measured: Measurement, shapes: tuple[CapacityShape, ...]) -> Capacity:

@@ -221,8 +221,8 @@ async def _read(receive: _RequestBody, most: int) -> bytes:
             return bytes(body)
 
 
-def _too_large(most: int, found: str) -> ProblemError:
-    text = f"the body has {found}; expected at most {most} bytes"
+def _too_large(most: int, length: str) -> ProblemError:
+    text = f"the body has {length}; expected at most {most} bytes"
     return ProblemError(ProblemKind.TOO_LARGE, text, faults=[fault("body", None, f"at most {most} bytes")])
 
 

@@ -450,10 +450,8 @@ class _Drain:
     def _goes_on(self, outcome: Outcome, remaining: tuple[Pod, ...]) -> bool:
         if outcome.verdict is Verdict.LEASE_HELD:
             return not self._is_over
-        proposed_plan, moved_pods = (
-            self.progress.found,
-            outcome.plan.landed_on_target if outcome.plan is not None else 0,
-        )
+        proposed_plan = self.progress.found
+        moved_pods = outcome.plan.landed_on_target if outcome.plan is not None else 0
         staying_pods = proposed_plan.pods_staying_on(self._nodes) if proposed_plan is not None else ()
         staying_names = {f"{staying_pod.namespace}/{staying_pod.name}" for staying_pod in staying_pods}
         return moved_pods > 0 and not self._is_over and any(pod.key not in staying_names for pod in remaining)

@@ -81,12 +81,14 @@ def _effective(known: ParsedPolicy) -> tuple[bool | None, str, str] | None:
         return None
     if status.last_verdict == FAILED:
         return None, EffectiveReason.RUN_FAILED.value, "the last run failed"
-    reasons = [_why_hindered(restriction.reason) for restriction in status.restrictions]
-    first_reason = next((reason for reason in reasons if reason is not None), None)
-    if status.last_verdict != Verdict.NOTHING_TO_MOVE.value or first_reason is None:
+    hindrances = [
+        (reason, restriction.message)
+        for restriction in status.restrictions
+        if (reason := _why_hindered(restriction.reason)) is not None
+    ]
+    if status.last_verdict != Verdict.NOTHING_TO_MOVE.value or not hindrances:
         return True, EffectiveReason.UNHINDERED.value, "no limit and no name kept the last run from moving pods"
-    messages = (restriction.message for restriction in status.restrictions if _why_hindered(restriction.reason))
-    return False, first_reason.value, " ".join(messages)
+    return False, hindrances[0][0].value, " ".join(message for _, message in hindrances)
 
 
 def _why_hindered(reason: RestrictionReason) -> EffectiveReason | None:
@@ -166,7 +168,7 @@ def _holds(before: Condition, message: str) -> bool:
 
 
 def build_outcome_patch(
-    outcome: Outcome, *, begun: datetime, scheduled: datetime | None, found: Plan | None
+    outcome: Outcome, *, begun: datetime, scheduled: datetime | None, proposed_plan: Plan | None
 ) -> dict[str, Any]:
     """Return a merge patch of a run's outcome.
 
@@ -184,8 +186,8 @@ def build_outcome_patch(
         status["lastPlan"] = plan
     if scheduled is not None:
         status["lastScheduledTime"] = format_timestamp(scheduled)
-    if found is not None:
-        status["fragmentation"] = msgspec.to_builtins(fragmentation_status(found, begun))
+    if proposed_plan is not None:
+        status["fragmentation"] = msgspec.to_builtins(fragmentation_status(proposed_plan, begun))
     return {"status": status}
 
 
@@ -202,9 +204,9 @@ def build_failure_patch(message: str, *, begun: datetime, scheduled: datetime | 
     return {"status": status}
 
 
-def fragmentation_status(found: Plan, at: datetime) -> FragmentationStatus:
+def fragmentation_status(plan: Plan, at: datetime) -> FragmentationStatus:
     """Return how the pods lay over the nodes before a plan."""
-    fragmentation_before = found.before
+    fragmentation_before = plan.before
     return FragmentationStatus(
         measured_at=format_timestamp(at),
         nodes=len(fragmentation_before.nodes),

@@ -28,7 +28,7 @@ from berth_descheduler.controller.decisions import (
     was_made,
 )
 from berth_descheduler.controller.failure_backoff import FailureBackoff
-from berth_descheduler.controller.policy_status import build_failure_patch, build_outcome_patch
+from berth_descheduler.controller.policy_status import FAILED, build_failure_patch, build_outcome_patch
 from berth_descheduler.controller.store import PolicyStore, ServiceContext
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.metrics import PolicyMetrics
@@ -266,7 +266,7 @@ class Runner:
         if assignment.policy is None:
             return
         proposed_plan = self._metrics.found
-        patch = build_outcome_patch(outcome, begun=begun, scheduled=assignment.scheduled, found=proposed_plan)
+        patch = build_outcome_patch(outcome, begun=begun, scheduled=assignment.scheduled, proposed_plan=proposed_plan)
         self._write(assignment.policy, patch)
         self._context.record_event(
             assignment.policy, PolicyEventReason.RUN_ENDED, outcome.sentence, bad=not outcome.clean
@@ -290,7 +290,7 @@ class Runner:
 
         The next pass resumes a begun plan.
         """
-        self._metrics.run_ended(assignment.settings.policy, "Failed")
+        self._metrics.run_ended(assignment.settings.policy, FAILED)
         if assignment.policy is not None:
             patch = build_failure_patch(message, begun=begun, scheduled=assignment.scheduled)
             self._write(assignment.policy, patch)

@@ -110,10 +110,8 @@ def _place(chance: random.Random, apps: tuple[_App, ...], names: tuple[str, ...]
     chance.shuffle(pods)
     for app, index in pods:
         candidate_nodes = (*chance.sample(names, min(_SEEN_NODES, len(names))), *names)
-        roomy_nodes = [node_name for node_name in candidate_nodes if app.amounts.fits_within(free_amounts[node_name])][
-            :_SEEN_NODES
-        ]
-        node = max(roomy_nodes, key=lambda node_name: (_room(free_amounts[node_name], node_capacity), node_name))
+        roomy_nodes = [name for name in candidate_nodes if app.amounts.fits_within(free_amounts[name])]
+        node = max(roomy_nodes[:_SEEN_NODES], key=lambda name: (_room(free_amounts[name], node_capacity), name))
         free_amounts[node] = free_amounts[node].minus(app.amounts)
         yield app, index, node
 

@@ -231,10 +231,14 @@ class PluginSet:
     """Only these nodes give and take pods, whatever else the planner's settings select; None: all."""
 
     @property
+    def enabled(self) -> tuple[Enabled[Any], ...]:
+        """Return the plugins of all kinds; one that is enabled in several places comes several times."""
+        return (self.balance, *self.filters, *self.pre_eviction_filters, *self.deschedule)
+
+    @property
     def reads(self) -> tuple[ObjectKind, ...]:
         """Return the kinds that the plugins read beside those of a snapshot, sorted."""
-        enabled = (self.balance, *self.filters, *self.pre_eviction_filters, *self.deschedule)
-        return tuple(sorted({kind for enabled_plugin in enabled for kind in reads_of(enabled_plugin.plugin)}))
+        return tuple(sorted({kind for enabled_plugin in self.enabled for kind in reads_of(enabled_plugin.plugin)}))
 
     def refusing(self, view: ClusterView) -> Refusing:
         """Return what asks all filters about a pod.

@@ -135,6 +135,10 @@ class GuardedRule(Rule):
         self._rule = rule
 
     @property
+    def guarded(self) -> Rule:
+        return self._rule
+
+    @property
     def weighs_nodes(self) -> bool:
         return self._answer(lambda: self._rule.weighs_nodes, bool) is True
 
@@ -225,6 +229,12 @@ def _check_budget(budget: object) -> None:
             )
 
 
+def answers(rule: Rule, question: str) -> bool:
+    """Return whether a rule is about a question, by the name of its method; of very many pods others are not asked."""
+    method = getattr(rule.guarded if isinstance(rule, GuardedRule) else rule, question, None)
+    return getattr(method, "__func__", None) is not getattr(Rule, question)
+
+
 class _KeepsAll(Rule):
     """Keeps every pod, for the rule that should say which cannot be asked."""
 
@@ -246,7 +256,6 @@ class RulePlugin(Protocol):
 
 def rules_of(plugins: PluginSet) -> tuple[Rule, ...]:
     """Return the rules that plugins hand over; a plugin that is enabled in several places is asked once."""
-    enabled = (plugins.balance, *plugins.filters, *plugins.pre_eviction_filters, *plugins.deschedule)
-    by_name = {plugin.name: plugin.plugin for plugin in enabled}
+    by_name = {plugin.name: plugin.plugin for plugin in plugins.enabled}
     handing_over = ((plugin_name, plugin) for plugin_name, plugin in by_name.items() if isinstance(plugin, RulePlugin))
     return tuple(GuardedRule(plugin_name, rule) for plugin_name, plugin in handing_over for rule in plugin.rules)

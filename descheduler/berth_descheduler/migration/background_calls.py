@@ -47,17 +47,17 @@ class BackgroundCalls:
 
         self.pool.submit(work)
 
-    def make_for(self, one: Caller, call: Callable[[], R], then: Callable[[R], None] = _ignore) -> None:
+    def make_for(self, caller: Caller, call: Callable[[], R], then: Callable[[R], None] = _ignore) -> None:
         """Make a call for a move or room.
 
         The move or room is in flight until the answer is taken.
         """
 
         def answered(answer: R) -> None:
-            one.in_flight = False
+            caller.in_flight = False
             then(answer)
 
-        one.in_flight = True
+        caller.in_flight = True
         self.make(call, answered)
 
     def take_answers(self) -> None:

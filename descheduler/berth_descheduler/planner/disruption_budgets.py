@@ -79,10 +79,8 @@ def with_surges(snapshot: Snapshot, but: Collection[str] = ()) -> Snapshot:
 
 def pods_needing_surge(snapshot: Snapshot, moves: Iterable[PlannedMove]) -> tuple[Pod, ...]:
     """Return the moved pods that their budgets keep from being evicted first."""
-    budgets, moved_keys = (
-        DisruptionBudgets(snapshot.disruption_budgets),
-        {f"{move.namespace}/{move.pod}" for move in moves},
-    )
+    budgets = DisruptionBudgets(snapshot.disruption_budgets)
+    moved_keys = {f"{move.namespace}/{move.pod}" for move in moves}
     refusals = ((pod, budgets.refusal(pod)) for pod in snapshot.pods if pod.key in moved_keys)
     return tuple(
         pod for pod, refusal in refusals if refusal is not None and refusal.reason is RefusalReason.BUDGET_EXHAUSTED

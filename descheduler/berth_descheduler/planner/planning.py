@@ -91,20 +91,9 @@ def propose_within(problem: Problem, propose: Propose) -> tuple[Problem, State, 
         proposal, state = propose(problem)
         rounds += 1
     if rounds and first_quality is not None and proposal.quality is not None:
-        proposal = replace(proposal, quality=_as_far_as_known(proposal.quality, first_quality))
+        quality = proposal.quality.bounded_by(first_quality, fewest_moves=min(1, proposal.quality.moves))
+        proposal = replace(proposal, quality=quality)
     return problem, state, proposal
-
-
-def _as_far_as_known(found: Quality, first: Quality) -> Quality:
-    """Return the last proposal's quality, with the first round's bound.
-
-    Only that bound holds for all plans.
-    """
-    out_of_time = found.out_of_time or first.out_of_time
-    quality = replace(found, upper_bound=first.upper_bound, prover=first.prover, out_of_time=out_of_time)
-    if found.weight is not None and first.weight is not None:
-        quality = replace(quality, weight=replace(found.weight, upper_bound=first.weight.upper_bound))
-    return replace(quality, fewest_moves=min(1, found.moves))
 
 
 @dataclass(slots=True)

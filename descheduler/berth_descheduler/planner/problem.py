@@ -21,7 +21,7 @@ from berth_core import (
 )
 from berth_descheduler.framework.interfaces import ClusterView
 from berth_descheduler.framework.refusals import Refusal, RefusalReason, Refused
-from berth_descheduler.framework.rules import NodeRole, Rule
+from berth_descheduler.framework.rules import NodeRole, Rule, answers
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets, has_deployment
 from berth_descheduler.planner.evictability import NO_EVICTION_ANNOTATION, Evictability
 from berth_descheduler.planner.rooms import RoomMade, RoomOwners
@@ -78,6 +78,17 @@ class Quality:
 
     weight: WeightQuality | None = None
     """None: nodes have no weights."""
+
+    def bounded_by(self, wider: "Quality", *, fewest_moves: int) -> "Quality":
+        """Return it with the bounds of a problem in which fewer pods have to stay: only these hold for all plans."""
+        return replace(
+            self,
+            upper_bound=max(wider.upper_bound, self.reached),
+            fewest_moves=fewest_moves,
+            prover=wider.prover,
+            out_of_time=self.out_of_time or wider.out_of_time,
+            weight=self.weight and wider.weight and replace(self.weight, upper_bound=wider.weight.upper_bound),
+        )
 
     @property
     def gap(self) -> int:
@@ -233,13 +244,22 @@ class Problem:
 
     def wishing(self, wishes: Wishes) -> "Problem":
         """Return the problem with another way to deal with wishes."""
-        return self if wishes == self.wishes else replace(self, wishes=wishes)
+        if wishes == self.wishes:
+            return self
+        wishing = replace(self, wishes=wishes)
+        # None of these depends on wishes, and a plan with wishes is tried several times: filters are asked once.
+        vars(wishing).update(pod_refusals=self.pod_refusals, _to_move=self._to_move, _ranks=self._ranks)
+        return wishing
 
-    @cached_property
+    @property
     def target_ranks(self) -> tuple[int, ...]:  # (nodes,)
         """Return how late each node is filled, from 0 on without gaps; all 0 where wishes do not count."""
-        ranking_rules = [rule for rule in self.rules if type(rule).target_rank is not Rule.target_rank]
-        if not ranking_rules or not self.wishes.are_heeded:
+        return self._ranks if self.wishes.are_heeded else (0,) * len(self.cluster.nodes)
+
+    @cached_property
+    def _ranks(self) -> tuple[int, ...]:  # (nodes,)
+        ranking_rules = [rule for rule in self.rules if answers(rule, "target_rank")]
+        if not ranking_rules:
             return (0,) * len(self.cluster.nodes)
         ranks = [sum(rule.target_rank(node) for rule in ranking_rules) for node in self.cluster.snapshot.nodes]
         positions = {rank: position for position, rank in enumerate(sorted(set(ranks)))}
@@ -275,9 +295,7 @@ class Problem:
         volume_index = VolumeIndex(cluster.snapshot.persistent_volume_claims, cluster.snapshot.persistent_volumes)
         of_class = [_class_refusals(pod_class, volume_index) for pod_class in cluster.classes]
         refusing = self.settings.plugins.refusing(ClusterView.of(cluster.snapshot, self.settings.run.now))
-        refusing_rules = [
-            rule for rule in self.rules if type(rule).pod_refusal is not Rule.pod_refusal
-        ]  # of very many pods
+        refusing_rules = [rule for rule in self.rules if answers(rule, "pod_refusal")]
         for index, placed_pod in enumerate(cluster.pods):
             pod = placed_pod.pod
             of_pod = (*self._evictability.refusals(pod), *refusing(pod), *of_class[placed_pod.class_index])
@@ -290,7 +308,7 @@ class Problem:
     def _passing_refusals(self, index: PodIndex, pod: Pod, rules: Sequence[Rule]) -> tuple[Refusal, ...]:
         """Return why a pod stays in this plan."""
         of_rules = (rule.pod_refusal(pod) for rule in rules)
-        refusals = (self.kept.get(index), *of_rules, self.cluster.unknown_demand(pod))
+        refusals = (self.kept.get(index), *of_rules, self.cluster.unknown_demand(self.cluster.pods[index].class_index))
         return tuple(refusal for refusal in refusals if refusal is not None)
 
     def may_lose_its_place(self, pod: PodIndex) -> bool:
@@ -322,13 +340,11 @@ class _RefusedNodes:
 
 
 def _nodes_refused_by(rules: Sequence[Rule], nodes: Sequence[Node]) -> _RefusedNodes:
-    both_ways, as_sources, as_targets = (
-        dict[NodeIndex, Refusal](),
-        dict[NodeIndex, Refusal](),
-        dict[NodeIndex, Refusal](),
-    )
+    both_ways: dict[NodeIndex, Refusal] = {}
+    as_sources: dict[NodeIndex, Refusal] = {}
+    as_targets: dict[NodeIndex, Refusal] = {}
     for rule in rules:
-        if type(rule).node_refusal is Rule.node_refusal:
+        if not answers(rule, "node_refusal"):
             continue
         for number, node in enumerate(nodes):
             source, target = rule.node_refusal(node, NodeRole.SOURCE), rule.node_refusal(node, NodeRole.TARGET)

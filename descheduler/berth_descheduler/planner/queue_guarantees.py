@@ -327,9 +327,8 @@ def room_of_guarantee(snapshot: Snapshot, request: RoomRequest) -> RoomRequest:
     pods: list[tuple[str, str]] = []
     shapes: list[Shape] = []
     for queue_shape in measure_queues(snapshot, queue)[0].shapes:
-        waiting = [pod for pod in queue_shape.waiting if is_pending(pod) and not pod.status.nominated_node_name][
-            : queue_shape.wanted
-        ]
+        without_place = [pod for pod in queue_shape.waiting if is_pending(pod) and not pod.status.nominated_node_name]
+        waiting = without_place[: queue_shape.wanted]
         pods += ((pod.metadata.namespace, pod.metadata.name) for pod in waiting)
         shapes_left = queue_shape.wanted - max(len(waiting), min(queue_shape.wanted, len(queue_shape.waiting)))
         if shapes_left and queue_shape.shape.ties == node_part(PodSpec()):

@@ -2,17 +2,21 @@
 
 from dataclasses import replace
 
-from berth_core import STANDING_FENCE_LABEL, Snapshot, is_lent_fence
+from berth_core import STANDING_FENCE_LABEL, Pod, Snapshot, is_lent_fence
 
 
 def standing_fences(snapshot: Snapshot) -> frozenset[str]:
     """Return the nodes with a standing fence, lent nodes left out."""
-    standing = (pod for pod in snapshot.pods if STANDING_FENCE_LABEL in pod.metadata.labels)
-    fences = (pod for pod in standing if not is_lent_fence(pod))
+    fences = filter(_is_standing_fence, snapshot.pods)
     return frozenset(pod.spec.node_name for pod in fences if pod.spec.node_name and not pod.is_terminal)
 
 
 def without_fences(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot without standing fences but those of lent nodes."""
-    pods = tuple(pod for pod in snapshot.pods if STANDING_FENCE_LABEL not in pod.metadata.labels or is_lent_fence(pod))
+    pods = tuple(pod for pod in snapshot.pods if not _is_standing_fence(pod))
     return snapshot if len(pods) == len(snapshot.pods) else replace(snapshot, pods=pods)
+
+
+def _is_standing_fence(pod: Pod) -> bool:
+    """Return whether a pod is a standing fence, and not that of a lent node."""
+    return STANDING_FENCE_LABEL in pod.metadata.labels and not is_lent_fence(pod)

@@ -40,8 +40,8 @@ def propose_as_wished(problem: Problem, propose: Propose, deadline: Deadline) ->
         return plain
     best, wanted_merit = plain, _Merit.of(problem, plain[0])
     in_order = _lowest_rank_first(problem)
+    # So many nodes can keep their pods, -1 where even the order of filling costs something; so many cannot.
     spared, too_many = -1, len(in_order) + 1
-    """So many nodes can keep their pods, -1 where even the order of filling costs something; so many cannot."""
     nodes_tried = len(in_order)
     for _ in range(_MOST_TRIED):
         if is_over(deadline) or too_many - spared <= 1:
@@ -110,16 +110,8 @@ def _with_bounds_of(plain: Proposal, proposal: Proposal) -> Proposal:
     plain_quality, quality_found = plain.quality, proposal.quality
     if plain_quality is None or quality_found is None:
         return proposal
-    quality = replace(
-        quality_found,
-        upper_bound=max(plain_quality.upper_bound, quality_found.reached),
-        fewest_moves=min(plain_quality.fewest_moves, quality_found.moves),
-        prover=plain_quality.prover,
-        out_of_time=quality_found.out_of_time or plain_quality.out_of_time,
-        weight=plain_quality.weight
-        and quality_found.weight
-        and replace(quality_found.weight, upper_bound=plain_quality.weight.upper_bound),
-    )
+    fewest_moves = min(plain_quality.fewest_moves, quality_found.moves)
+    quality = quality_found.bounded_by(plain_quality, fewest_moves=fewest_moves)
     return replace(proposal, quality=quality, refused=_without_claims(proposal.refused, quality))
 
 

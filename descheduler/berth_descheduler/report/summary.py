@@ -57,10 +57,8 @@ def unpriced_in_words(plan: Plan) -> tuple[str, ...]:
     """Return which nodes have no price, in a sentence; nothing if all have one, or none needs it."""
     if plan.weights is None or not plan.weights.unknown:
         return ()
-    named_nodes, node_count = (
-        first_few(list(plan.weights.unknown), _LISTED_PODS),
-        count(len(plan.weights.unknown), "node"),
-    )
+    named_nodes = first_few(list(plan.weights.unknown), _LISTED_PODS)
+    node_count = count(len(plan.weights.unknown), "node")
     return (f"nodePrice says no price that can be read of {node_count}, counted 0: {named_nodes}.",)
 
 

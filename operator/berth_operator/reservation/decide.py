@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from berth_core import (
-    Capacity,
-    ReservationPhase,
-    ReservationStatus,
-    SlotState,
-    expires_at,
-    parse_timestamp,
-)
+from berth_core import Capacity, ReservationPhase, ReservationStatus, SlotState, expires_at, parse_timestamp
 from berth_operator.reservation.actions import Action, ChooseNodes, DeleteReservation, Probe, SurveyNode, Validate
 from berth_operator.reservation.handover import next_steps
 from berth_operator.reservation.nodes_to_survey import due_surveys
@@ -70,7 +63,7 @@ def decide(seen: Observation, now: datetime, settings: OperatorSettings) -> Deci
     else:
         actions = _advance(seen, views, now, settings)
         wakes = _live_wakes(seen, views, status, now, settings)
-    wakes.append(min((seconds for seconds in _handover_wakes(views) if seconds > 0), default=None))
+    wakes += [seconds for seconds in _handover_wakes(views) if seconds > 0]
     wake = min((seconds for seconds in wakes if seconds is not None), default=None)
     return Decision(
         status,
@@ -111,19 +104,22 @@ def _needs_validation(seen: Observation, views: tuple[SlotView, ...]) -> bool:
 
 def _slot_actions(seen: Observation, view: SlotView, now: datetime, settings: OperatorSettings) -> list[Action]:
     """Return the actions for one slot of a live Reservation."""
-    steps = next_steps(view.handover, now, settings.handover) if view.handover is not None else []
     match view.slot.state:
         case SlotState.PENDING:
             return [*drop_successor(view), *ensure_placeholder(seen, view)]
         case SlotState.HELD:
             # A placeholder hands its place to its successor as it would to an owner: no pod gets between them.
-            return steps if view.is_renewed else renew(seen, view, now, settings)
+            return _handover_steps(view, now, settings) if view.is_renewed else renew(seen, view, now, settings)
         case SlotState.HANDING_OVER:
-            return [*drop_successor(view), *steps]
+            return [*drop_successor(view), *_handover_steps(view, now, settings)]
         case SlotState.TAKEN | SlotState.LOST:
             return release_slot(seen, view)
         case SlotState.RELEASED:
             return []
+
+
+def _handover_steps(view: SlotView, now: datetime, settings: OperatorSettings) -> list[Action]:
+    return next_steps(view.handover, now, settings.handover) if view.handover is not None else []
 
 
 def _finalize(
@@ -134,7 +130,7 @@ def _finalize(
     for view in views:
         match view.slot.state:
             case SlotState.HANDING_OVER:
-                actions += next_steps(view.handover, now, settings.handover) if view.handover is not None else []
+                actions += _handover_steps(view, now, settings)
             case SlotState.TAKEN | SlotState.LOST:
                 actions += release_slot(seen, view)
             case SlotState.PENDING | SlotState.HELD | SlotState.RELEASED:

@@ -38,9 +38,7 @@ def without_forged_claims(
     doubted_slots = [slot for slot in past_slots if slot.reason != _BEFORE_ITS_PLACEHOLDER]
     if not doubted_slots:
         return seen
-    running_pods = {
-        (view.slot.task, view.slot.index): _running(view) for view in view_slots(_forget_all(seen), handover)
-    }
+    running_pods = {view.key: _running(view) for view in view_slots(_forget_all(seen), handover)}
     claims = ((slot, running_pods.get((slot.task, slot.index))) for slot in doubted_slots)
     denied = [slot for slot, placeholder in claims if placeholder is not None and is_there(placeholder)]
     return _forget(seen, denied) if denied else seen

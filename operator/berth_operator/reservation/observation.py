@@ -105,7 +105,7 @@ class Observation:
     """The last choice of nodes for slots that await capacity."""
 
     is_patient: bool = False
-    """Whether a rule lets it wait for its places for any time."""
+    """Whether a rule lets it wait for its places for any time; the reconciler asks the rules, not the store."""
 
     unfenced: Mapping[str, str] = field(default_factory=dict)
     """Why a node whose capacity is awaited has no fence, by node name."""

@@ -20,7 +20,7 @@ from berth_operator.reservation.actions import (
 )
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.handover import deadline_from
-from berth_operator.reservation.node_choice import CHOICE_SECONDS
+from berth_operator.reservation.node_choice import CHOICE_SECONDS, SlotId
 from berth_operator.reservation.observation import Observation
 from berth_operator.reservation.pod_state import has_started
 from berth_operator.reservation.slots import SlotView
@@ -54,7 +54,7 @@ def _chosen_node(seen: Observation, view: SlotView) -> str:
     return "" if node in seen.missing_nodes else node
 
 
-def slots_without_node(seen: Observation, views: tuple[SlotView, ...]) -> tuple[tuple[str, int], ...]:
+def slots_without_node(seen: Observation, views: tuple[SlotView, ...]) -> tuple[SlotId, ...]:
     """Return the slots that need a chosen node."""
     if seen.reservation.spec.capacity is Capacity.FREE:
         return ()

@@ -55,12 +55,10 @@ def build_assignment(
     operations = _is_pod(pod)
     if not (is_sent and meta.annotations and pod.spec.tolerations):
         operations += _is_as_read(pod)
-    operations += _adding("labels", meta.labels, {RESERVATION_LABEL: reservation_uid, HANDOVER_LABEL: "true"})
-    operations += [
-        {"op": "add", "path": _pointer("metadata", "labels", label), "value": value}
-        for label, value in labels.items()
-        if label not in meta.labels
-    ]
+    # A label of a rule that the pod has already stays as it is.
+    by_rules = {label: value for label, value in labels.items() if label not in meta.labels}
+    ours = {RESERVATION_LABEL: reservation_uid, HANDOVER_LABEL: "true"}
+    operations += _adding("labels", meta.labels, ours | by_rules)
     operations += _adding("annotations", meta.annotations, {SLOT_ANNOTATION: assignment.to_annotation()})
     # Of a pod's spec little may change: the API server allows more tolerations, never fewer, so they stay on a pod that
     # is released later.

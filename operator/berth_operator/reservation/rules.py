@@ -62,16 +62,14 @@ class JoinedRules(ReservationRule):
         return any(rule.is_patient(reservation) for rule in self._rules)
 
     def slot_labels(self, reservation: Reservation, task: ReservationTask) -> Mapping[str, str]:
-        labels = (rule.slot_labels(reservation, task) for rule in self._rules)
-        return {label: value for labels_of_rule in labels for label, value in labels_of_rule.items()}
+        return _merged(rule.slot_labels(reservation, task) for rule in self._rules)
 
     def placeholder_annotations(self, reservation: Reservation) -> Mapping[str, str]:
-        annotations = (rule.placeholder_annotations(reservation) for rule in self._rules)
-        return {
-            annotation: value
-            for annotations_of_rule in annotations
-            for annotation, value in annotations_of_rule.items()
-        }
+        return _merged(rule.placeholder_annotations(reservation) for rule in self._rules)
 
     def may_hold(self, node: ObjectMeta) -> bool:
         return all(rule.may_hold(node) for rule in self._rules)
+
+
+def _merged(mappings: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    return {key: value for mapping in mappings for key, value in mapping.items()}

@@ -22,6 +22,7 @@ from berth_core import (
 from berth_operator.reservation.assignment import Assignment
 from berth_operator.reservation.fitting import slots_by_key, trusted_assignment
 from berth_operator.reservation.handover import Handover, HandoverStage, read_handover
+from berth_operator.reservation.node_choice import SlotId
 from berth_operator.reservation.observation import Observation
 from berth_operator.reservation.pod_state import awaited_node, is_on_its_way
 from berth_operator.reservation.surveys import slot_requests
@@ -34,8 +35,6 @@ SLOW_SECONDS: Final = 5.0
 _FRESH_SECONDS: Final = 3.0
 """Maximum age of a survey that ends a hand-over; below `SLOW_SECONDS`, so it was made during it."""
 
-_SlotKey = tuple[str, int]
-"""Task and index."""
 _Given = tuple[Pod, Assignment]
 """An owner and the slot that it gets."""
 
@@ -57,7 +56,7 @@ class SlotView:
     """Set if the loss of this slot ends the whole Reservation."""
 
     @property
-    def key(self) -> _SlotKey:
+    def key(self) -> SlotId:
         return self.slot.task, self.slot.index
 
     @property
@@ -75,14 +74,14 @@ class _Position:
     prior: Slot | None
 
     @property
-    def key(self) -> _SlotKey:
+    def key(self) -> SlotId:
         return self.task.name, self.index
 
 
 def view_slots(seen: Observation, settings: HandoverSettings) -> tuple[SlotView, ...]:
     """Return all slots in the order of tasks and indices."""
     prior = slots_by_key(seen.reservation)
-    assigned_owners = _with_swaps(seen, _assigned_owners(seen), prior)
+    assigned_owners = _with_swaps(seen, _assigned_owners(seen, prior), prior)
     places = (
         _Position(task, index, prior.get((task.name, index)))
         for task in seen.reservation.spec.tasks
@@ -97,20 +96,19 @@ def view_slots(seen: Observation, settings: HandoverSettings) -> tuple[SlotView,
     return tuple(_with_expected_times(seen, views)) if seen.surveys else views
 
 
-def _assigned_owners(seen: Observation) -> dict[_SlotKey, _Given]:
+def _assigned_owners(seen: Observation, prior: Mapping[SlotId, Slot]) -> dict[SlotId, _Given]:
     """Return each slot's living pod with its assignment; of several pods the oldest counts."""
-    slots = slots_by_key(seen.reservation)
-    owners: dict[_SlotKey, _Given] = {}
+    owners: dict[SlotId, _Given] = {}
     for pod in seen.owners:
-        note = trusted_assignment(seen.reservation, pod, slots) if is_on_its_way(pod) else None
+        note = trusted_assignment(seen.reservation, pod, prior) if is_on_its_way(pod) else None
         if note is not None:
             owners.setdefault((note.task, note.index), (pod, note))
     return owners
 
 
 def _with_swaps(
-    seen: Observation, given: Mapping[_SlotKey, _Given], prior: Mapping[_SlotKey, Slot]
-) -> Mapping[_SlotKey, _Given]:
+    seen: Observation, given: Mapping[SlotId, _Given], prior: Mapping[SlotId, Slot]
+) -> Mapping[SlotId, _Given]:
     """Return the assignments, with owners that were bound in another owner's place in its slot.
 
     Pods that waited have no gate of ours: the first place that is freed may go to any of them. The other owner is left
@@ -171,7 +169,7 @@ def _with_expected_times(seen: Observation, views: Iterable[SlotView]) -> Iterat
 
 
 def _view_slot(
-    seen: Observation, place: _Position, given: Mapping[_SlotKey, _Given], settings: HandoverSettings
+    seen: Observation, place: _Position, given: Mapping[SlotId, _Given], settings: HandoverSettings
 ) -> SlotView:
     """Return one slot; an owner on its way counts before a placeholder."""
     placeholder = seen.placeholders.get(place.key)

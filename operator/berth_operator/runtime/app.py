@@ -9,13 +9,7 @@ from typing import Any, Final, Literal
 
 import structlog
 
-from berth_core import (
-    OPERATOR_LEASE,
-    BerthError,
-    Clock,
-    Pod,
-    Reservation,
-)
+from berth_core import OPERATOR_LEASE, BerthError, Clock, Pod, Reservation
 from berth_kube import LEASES, PRIORITY_CLASSES, RESERVATIONS, KubeClient, NotFoundError, await_rights
 from berth_operator import metrics, telemetry
 from berth_operator.admission.certificates import CertificateManager

@@ -17,10 +17,6 @@ from berth_sandbox.real_nodes.namespaces import HIDDEN_FOLDERS
 SEARCH_PATHS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Beside the PATH, which in a plain `su` has none of them."""
 
-INSTALL_COMMAND: Final = (
-    "apt-get install --no-install-recommends containerd runc containernetworking-plugins iproute2 util-linux"
-)
-
 _PACKAGES: Final = {
     "containerd": "containerd",
     "ctr": "containerd",

@@ -84,7 +84,7 @@ class MeasuredCluster:
 
     def arriving(self, node: str, known: NodeUse) -> Iterator[Pod]:
         """Yield the pods on a node that its reading is too early for, and those that hold a place for others."""
-        for pod in self._pods_on.get(node, ()):
+        for pod in self.view.snapshot.pods_on(node):
             started = read_timestamp(pod.status.start_time)
             # The kubelet sets the time when it takes a pod on: one that it has not taken on yet uses nothing so far.
             is_new = pod.status.phase == "Pending" if started is None else known.at is not None and started >= known.at
@@ -178,14 +178,6 @@ class MeasuredCluster:
         except InputError:
             return reading
         return Unusable(too_much) if too_much else reading
-
-    @cached_property
-    def _pods_on(self) -> Mapping[str, Sequence[Pod]]:
-        by_node: dict[str, list[Pod]] = {}
-        for pod in self.view.snapshot.pods:
-            if pod.spec.node_name and not pod.is_terminal:
-                by_node.setdefault(pod.spec.node_name, []).append(pod)
-        return by_node
 
 
 def _more_than(use: Use, capacity: Use) -> str:

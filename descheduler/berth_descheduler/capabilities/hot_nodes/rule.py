@@ -1,6 +1,6 @@
 """The rule behind `HotNodes`: nodes that use much take no pods, no move brings one there, and cool nodes fill first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
@@ -45,26 +45,30 @@ class HotNodesRule(Rule):
         known = self._nodes.get(node.metadata.name)
         if known is None or use is NodeRole.SOURCE:
             return None
-        resource = next((name for name, _ in self.target_usage.percentages if self._nearness(known, name) >= 1), "")
-        return self._refusal_for(known, resource) if resource else None
-
-    def _refusal_for(self, known: NodeUse, resource: str) -> Refusal:
-        most = self.target_usage.get(resource) or 0
-        text = f"{HOT_NODES}: {_percent(known.share(resource))} of its {resource} is in use, "
-        text += f"not below {resource}: {plain_percentage(Fraction(most))} of targetUsage"
-        return Refusal(RefusalReason.REFUSED_BY_PLUGIN, text, resource=resource)
+        for resource, threshold in self.target_usage.percentages:
+            if _nearness(known, resource, threshold) >= 1:
+                text = f"{HOT_NODES}: {_percent(known.share(resource))} of its {resource} is in use, "
+                text += f"not below {resource}: {plain_percentage(threshold)} of targetUsage"
+                return Refusal(RefusalReason.REFUSED_BY_PLUGIN, text, resource=resource)
+        return None
 
     def budgets(self) -> Iterator[Budget]:
-        if self.measured is None or not self._nodes:
+        measured = self.measured
+        if measured is None or not measured.nodes:
             return
-        for resource, most in self.target_usage.percentages:
+        arriving_pods = {name: tuple(measured.arriving(name, known)) for name, known in measured.nodes.items()}
+        for resource, threshold in self.target_usage.percentages:
             text = f"{HOT_NODES}: with the pod's own {resource} the node would use more than "
-            text += f"{resource}: {plain_percentage(most)} of targetUsage"
+            text += f"{resource}: {plain_percentage(threshold)} of targetUsage"
+            demand = partial(_demand, measured, resource)
             yield Budget(
                 name=f"{resource} in use",
                 refusal=Refusal(RefusalReason.REFUSED_BY_PLUGIN, text, resource=resource),
-                left={name: self._left(name, known, resource) for name, known in self._nodes.items()},
-                demand=partial(self._demand, resource),
+                left={
+                    name: _left(known, resource, threshold, sum(demand(pod) or 0 for pod in arriving_pods[name]))
+                    for name, known in measured.nodes.items()
+                },
+                demand=demand,
             )
 
     def target_rank(self, node: Node) -> int:
@@ -73,7 +77,7 @@ class HotNodesRule(Rule):
         known = self._nodes.get(node.metadata.name)
         if known is None:
             return _RANKS - 1  # it is not known to be cool
-        nearest = max(self._nearness(known, resource) for resource, _ in self.target_usage.percentages)
+        nearest = max(_nearness(known, resource, threshold) for resource, threshold in self.target_usage.percentages)
         return min(_RANKS - 1, int(nearest * _RANKS))
 
     def notes(self) -> Iterator[str]:
@@ -89,35 +93,33 @@ class HotNodesRule(Rule):
         yield from (f"{HOT_NODES}: {sentence}" for sentence in self.measured.unknown())
 
     @cached_property
-    def _nodes(self) -> dict[str, NodeUse]:
-        return {} if self.measured is None else dict(self.measured.nodes)
+    def _nodes(self) -> Mapping[str, NodeUse]:
+        return {} if self.measured is None else self.measured.nodes
 
     def _is_hot(self, node: Node) -> bool:
         return self.node_refusal(node, NodeRole.TARGET) is not None
 
-    def _nearness(self, known: NodeUse, resource: str) -> Fraction:
-        """Return a node's use as a part of its threshold: from 1 on the node is hot."""
-        return known.share(resource) * WHOLE / (self.target_usage.get(resource) or 1)
-
     def _shares(self, known: NodeUse) -> str:
         return ", ".join(f"{name} {_percent(known.share(name))}" for name, _ in self.target_usage.percentages)
 
-    def _left(self, name: str, known: NodeUse, resource: str) -> int:
-        """Return what a node may take on: pods that its reading does not have yet take of it what they count with."""
-        most = known.allocatable[resource] * (self.target_usage.get(resource) or 0) / WHOLE
-        left = int(most) - known.use[resource]
-        if self.measured is not None:
-            left -= sum(self._demand(resource, pod) or 0 for pod in self.measured.arriving(name, known))
-        return max(-MOST_OF_BUDGET, min(MOST_OF_BUDGET, left))
 
-    def _demand(self, resource: str, pod: Pod) -> int | None:
-        if self.measured is None:
-            return None
-        try:
-            amount = self.measured.use_of(pod)[resource]
-        except InputError:
-            return None  # the pod stays anyway, for its requests are odd
-        return min(MOST_OF_BUDGET, coarse_cpu(amount) if resource == CPU else coarse_memory(amount))
+def _nearness(known: NodeUse, resource: str, threshold: Fraction) -> Fraction:
+    """Return a node's use as a part of its threshold: from 1 on the node is hot."""
+    return known.share(resource) * WHOLE / threshold
+
+
+def _left(known: NodeUse, resource: str, threshold: Fraction, arriving: int) -> int:
+    """Return what a node may take on beside the pods that its reading does not have yet."""
+    left = int(known.allocatable[resource] * threshold / WHOLE) - known.use[resource] - arriving
+    return max(-MOST_OF_BUDGET, min(MOST_OF_BUDGET, left))
+
+
+def _demand(measured: MeasuredCluster, resource: str, pod: Pod) -> int | None:
+    try:
+        amount = measured.use_of(pod)[resource]
+    except InputError:
+        return None  # the pod stays anyway, for its requests are odd
+    return min(MOST_OF_BUDGET, coarse_cpu(amount) if resource == CPU else coarse_memory(amount))
 
 
 def coarse_cpu(nanos: int) -> int:

@@ -109,10 +109,12 @@ class KeptNodes:
 
     # --- Reservations -------------------------------------------------------------------------------------------------
 
-    def _release(self, found: Iterable[Reservation], snapshot: Snapshot, policies: Mapping[str, KnownPolicy]) -> None:
+    def _release(
+        self, reservations: Iterable[Reservation], snapshot: Snapshot, policies: Mapping[str, KnownPolicy]
+    ) -> None:
         jobs = find_pending_jobs(snapshot, on_their_way=True)
         counts: dict[str, int] = {}
-        for reservation in found:
+        for reservation in reservations:
             uid = reservation.metadata.uid
             if reservation.metadata.deletion_timestamp is not None:
                 continue
@@ -167,10 +169,8 @@ class KeptNodes:
     def _tell(self, snapshot: Snapshot) -> None:
         """Record an event on the pods that a fence keeps off, once for each pod and node."""
         kept_off = pods_kept_off(snapshot)
-        new_events = [(pod, node) for pod, node in kept_off if (pod.metadata.uid, node) not in self._told][
-            :_MOST_EVENTS
-        ]
-        for pod, node in new_events:
+        new_events = [(pod, node) for pod, node in kept_off if (pod.metadata.uid, node) not in self._told]
+        for pod, node in new_events[:_MOST_EVENTS]:
             text = f"node(s) resource was(were) reserved: {node} is kept for a starving job"
             record_event(
                 self._client,

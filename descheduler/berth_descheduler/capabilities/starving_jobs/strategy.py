@@ -325,16 +325,11 @@ class NodeChoice:
 
         Where a namespace may have fewer nodes than all together, others need not wait for what it has.
         """
-        fenced_before, mark, fenced_for_namespace = (
-            self._fenced,
-            self._state.mark(),
-            self._fenced_for[job.reference.namespace],
-        )
+        mark = self._state.mark()
+        fenced_before, fenced_for_namespace = self._fenced, self._fenced_for[job.reference.namespace]
         is_shared = self._most_of_namespace < self._most
-        self._fenced, self._fenced_for[job.reference.namespace] = (
-            set(),
-            set(fenced_for_namespace) if is_shared else set(),
-        )
+        self._fenced = set()
+        self._fenced_for[job.reference.namespace] = set(fenced_for_namespace) if is_shared else set()
         try:
             slots = self.choose(job)
             if isinstance(slots, Refusal):

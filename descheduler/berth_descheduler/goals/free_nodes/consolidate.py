@@ -197,8 +197,8 @@ class _ConsolidateRun:
         for draining in others:
             self._state.undo_to(0)
             applied = draining if self._apply(draining) else None
-            if applied is not None and (draining.worth, *self._merit_of_moves()) > best:
-                done, best = draining, (draining.worth, *self._merit_of_moves())
+            if applied is not None and (merit := (draining.worth, *self._merit_of_moves())) > best:
+                done, best = draining, merit
         if done is not None and applied is not done:
             self._state.undo_to(0)
             self._apply(done)

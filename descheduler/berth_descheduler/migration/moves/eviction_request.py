@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from berth_core import MoveReason, PermanentError, PlannedMove, RetryableError
-from berth_descheduler.migration.moves.memory import Eviction
-from berth_descheduler.migration.moves.reservation_request import _DEFAULT_GRACE_SECONDS, grace_seconds, why_not_movable
+from berth_descheduler.migration.moves.memory import DEFAULT_GRACE_SECONDS, Eviction
+from berth_descheduler.migration.moves.reservation_request import grace_seconds, why_not_movable
 from berth_descheduler.migration.operator.liveness import OperatorLiveness
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_kube import (
@@ -29,7 +29,7 @@ class EvictAnswer:
     """Set where Berth itself refused and requested nothing."""
 
     retry_after_seconds: float | None = None
-    grace_seconds: float = _DEFAULT_GRACE_SECONDS
+    grace_seconds: float = DEFAULT_GRACE_SECONDS
     is_gone: bool = False
     """The pod was not there any more."""
 

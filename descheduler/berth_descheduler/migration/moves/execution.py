@@ -34,7 +34,6 @@ from berth_descheduler.migration.moves.observation import (
     note_unready_replicas,
     observe_others,
     observe_wave,
-    placed_pods,
 )
 from berth_descheduler.migration.moves.replacements import ControllerQuestions, find_successors
 from berth_descheduler.migration.moves.reservation_request import ReserveAnswer, reserve
@@ -131,13 +130,13 @@ class MoveController:
         find_successors(wave, observed_wave, observed, self._begun)
         self._questions.ask(wave, observed_wave, observed, now)
         self._nodes.ask(find_doubtful_nodes(wave, observed_wave, now, timeouts.gap_seconds), now)
-        counts, placed_uids = _count_open(wave), placed_pods(observed)
+        counts = _count_open(wave)
         for memory in wave:
             if memory.finished or memory.in_flight:
                 continue
             note_unready_replicas(memory, wave_context.unready, now)
             observation = observed_wave.observations[memory.index]
-            note_release(memory, observation, observed, now, placed_uids)
+            note_release(memory, observation, observed, now, observed_wave.placed_uids)
             sibling_facts = observe_others(
                 memory,
                 observed_wave,
@@ -488,7 +487,7 @@ def _count_open(wave: Sequence[MoveMemory]) -> _Counts:
     return _Counts(len(open_moves), {memory.move.source for memory in open_moves if not memory.move.is_eviction})
 
 
-def keeps_its_node(state: MoveState, reason: MoveReason, *, evicted: bool) -> bool:
+def keeps_its_node(state: MoveState, reason: str, *, evicted: bool) -> bool:
     """Return whether a finished move leaves its pod on the source."""
     if evicted or reason in {MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED}:
         return False
@@ -502,6 +501,4 @@ def _keeps_its_node(status: MoveStatus) -> bool:
     """
     late = {MoveReason.REPLACEMENT_TIMEOUT, MoveReason.REPLACEMENT_GONE, MoveReason.POD_STAYS}
     is_evicted = status.reason in late or bool(status.replacement)
-    reasons_to_keep = (MoveReason.POD_GONE, MoveReason.ROOM_NOT_NEEDED)
-    reason = next((known_reason for known_reason in reasons_to_keep if known_reason == status.reason), MoveReason.NONE)
-    return keeps_its_node(status.state, reason, evicted=is_evicted)
+    return keeps_its_node(status.state, status.reason, evicted=is_evicted)

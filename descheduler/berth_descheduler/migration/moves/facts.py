@@ -38,7 +38,7 @@ class ReservationProgress(Enum):
     """The Reservation failed or was deleted."""
 
 
-FREE: Final = {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
+FREE: Final = frozenset({ReservationProgress.READY, ReservationProgress.UNVERIFIED})
 """Held for a pod that has not come."""
 
 

@@ -7,7 +7,7 @@ and its deadlines begin anew.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from berth_core import MoveMethod, MoveReason, MoveStatus, PlannedMove, reservation_name
 from berth_descheduler.migration.moves.steps import Finish
@@ -15,6 +15,9 @@ from berth_descheduler.migration.retries import Retry
 
 OwnerKey: TypeAlias = tuple[str, ...]
 """Namespace and controller: pods that share them may take one another's places."""
+
+DEFAULT_GRACE_SECONDS: Final = 30.0
+"""The grace period of a pod that names none."""
 
 
 class Since(Enum):
@@ -143,7 +146,7 @@ class EvictedPod:
     was_ready: bool = True
     """It was Ready when its place was asked for, or may have been."""
 
-    grace_seconds: float = 30.0
+    grace_seconds: float = DEFAULT_GRACE_SECONDS
     start_seconds: float = 0.0
     """How long its probes allow it to take, beside the timeouts."""
 

@@ -217,11 +217,8 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     pod has long had its node has no operator that records anything.
     """
     memory = facts.memory
-    replacement, trouble, unrecorded = (
-        facts.seen.replacement,
-        facts.seen.trouble,
-        facts.seen.place is not ReservationProgress.BOUND,
-    )
+    replacement, trouble = facts.seen.replacement, facts.seen.trouble
+    unrecorded = facts.seen.place is not ReservationProgress.BOUND
     # The operator records a place as taken a moment after its pod has its node.
     is_settled = not unrecorded or memory.waits.lasts(Since.TAKEN, timeouts.gap_seconds, now)
     is_hopeless = trouble is not None and (trouble.has_ended or (trouble.is_final and memory.pod.was_ready))

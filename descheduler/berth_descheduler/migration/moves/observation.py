@@ -1,4 +1,4 @@
-"""What is observed of a move, and the facts that its next step is decided by."""
+"""What is observed of the moves of a wave: their pods, their places, and what they mean for one another."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +19,7 @@ from berth_core import (
     parse_timestamp,
 )
 from berth_descheduler.migration.moves.facts import (
+    FREE,
     MoveObservation,
     OtherMoves,
     Presence,
@@ -41,7 +42,7 @@ from berth_descheduler.migration.plans.watch import ObservedPlan
 
 @dataclass(slots=True)
 class ReplicaCounter:
-    """The counts behind `moves.ReplicaCounts`; each eviction that is decided updates them."""
+    """The counts behind `facts.ReplicaCounts`; each eviction that is decided updates them."""
 
     held: int = 0
     awaiting_replacement: int = 0
@@ -70,6 +71,8 @@ class WaveObservation:
     replicas_by_owner: dict[OwnerKey, ReplicaCounter] = field(default_factory=dict)
     unready_sources: set[tuple[int, str]] = field(default_factory=set)
     """Waves with which moves begin, and their sources, with a pod that still waits for its place."""
+    placed_uids: frozenset[str] = frozenset()
+    """The pods that have places of the plan, or are about to."""
 
     def count_eviction(self, memory: MoveMemory) -> None:
         """Count an eviction for the decisions that follow on the same observation."""
@@ -109,7 +112,7 @@ def observe_wave(
     Updates `seen` and the times in their memory. A place that expires before the horizon counts as lost until a pod
     was evicted for it.
     """
-    observed_wave = WaveObservation()
+    observed_wave = WaveObservation(placed_uids=placed_pods(observed))
     moves = tuple(wave)
     for memory in moves:
         observation = _expire_before_horizon(
@@ -134,12 +137,12 @@ def _count_misplaced(
     The webhook missed them, so no pod will come for their places. A pod counts only after `gap_seconds`: the watches
     of pods and Reservations are not synchronous.
     """
-    known_uids = {memory.move.pod_uid for memory in moves} | {memory.successor.uid for memory in moves}
-    known_uids |= placed_pods(observed)
     first_evictions = _first_evictions(observed_wave, moves, observed)
     earliest = min((created for _, created in first_evictions.values()), default=None)
     if earliest is None:
         return
+    known_uids = {memory.move.pod_uid for memory in moves} | {memory.successor.uid for memory in moves}
+    known_uids |= observed_wave.placed_uids
     for uid, pod in observed.pods.items():
         if (pod.metadata.creation_timestamp or "") < earliest or uid in known_uids:
             continue
@@ -252,14 +255,17 @@ def _observe_move(memory: MoveMemory, observed: ObservedPlan, now: float, gap_se
 def _find_successor(memory: MoveMemory, reservation: Reservation | None, observed: ObservedPlan) -> Pod | None:
     """Return the pod that took the place: the one that the Reservation names, or named before it was deleted."""
     if reservation is not None:
-        memory.place = replace(memory.place, created=reservation.metadata.creation_timestamp or "")
+        created = reservation.metadata.creation_timestamp or ""
+        if memory.place.created != created:
+            memory.place = replace(memory.place, created=created)
         slot = _slot(reservation)
         owner = (slot.owner if slot else None) or reservation.status.current_owner
         uid = owner.uid if owner else ""
-        if memory.successor.uid and memory.successor.uid != uid:
-            # Another pod in the place has its own time.
-            memory.waits = memory.waits.end(Since.TAKEN, Since.STARTED)
-        memory.successor = replace(memory.successor, uid=uid)
+        if memory.successor.uid != uid:
+            if memory.successor.uid:
+                # Another pod in the place has its own time.
+                memory.waits = memory.waits.end(Since.TAKEN, Since.STARTED)
+            memory.successor = replace(memory.successor, uid=uid)
     elif not memory.successor.uid and (replacement_name := memory.status.replacement) and not memory.move.is_eviction:
         pods_of_that_name = (pod for pod in observed.pods.values() if pod.metadata.name == replacement_name)
         uid = next((pod.metadata.uid for pod in pods_of_that_name if owner_key(pod) == memory.replicas), "")
@@ -291,10 +297,12 @@ def _note_start(
         grace_seconds = float(pod.spec.termination_grace_period_seconds)
     seconds_of_pods = [seconds_to_start(asked_pod) for asked_pod in (pod, successor) if asked_pod is not None]
     start_seconds = max(seconds_of_pods, default=memory.pod.start_seconds)
-    memory.pod = replace(memory.pod, grace_seconds=grace_seconds, start_seconds=start_seconds)
+    if (memory.pod.grace_seconds, memory.pod.start_seconds) != (grace_seconds, start_seconds):
+        memory.pod = replace(memory.pod, grace_seconds=grace_seconds, start_seconds=start_seconds)
     if successor is None or not successor.spec.node_name:
         memory.waits = memory.waits.end(Since.STARTED, Since.TROUBLED)
-        memory.successor = replace(memory.successor, trouble=MoveReason.NONE)
+        if memory.successor.trouble is not MoveReason.NONE:
+            memory.successor = replace(memory.successor, trouble=MoveReason.NONE)
         return
     memory.waits = memory.waits.begin(Since.TAKEN, now)
     if successor.status.phase not in {"", "Pending"}:
@@ -312,11 +320,7 @@ def _expire_before_horizon(
 
     A place whose pod left stays as observed.
     """
-    if (
-        horizon is None
-        or observation.place not in {ReservationProgress.READY, ReservationProgress.UNVERIFIED}
-        or was_evicted(memory, observation)
-    ):
+    if horizon is None or observation.place not in FREE or was_evicted(memory, observation):
         return observation
     expires_at = observed.reservations[memory.key].status.expires_at
     if expires_at is None or parse_timestamp(expires_at) > horizon:
@@ -346,7 +350,8 @@ def _place(
         memory.place = replace(place_memory, postponed=reservation is not None)
         return ReservationProgress.NOT_CREATED, ""
     if reservation is not None:
-        memory.place = replace(place_memory, seen=True)
+        if not place_memory.seen:
+            memory.place = replace(place_memory, seen=True)
         return read_place(reservation)
     if not place_memory.asked and not place_memory.seen:
         return ReservationProgress.NOT_CREATED, ""
@@ -466,12 +471,10 @@ def find_doubtful_nodes(
     nodes: set[str] = set()
     for memory in (memory for memory in wave if not memory.finished):
         observation, move = observed_wave.observations[memory.index], memory.move
-        if observation.replacement is not None and memory.waits.lasts(Since.TAKEN, gap_seconds, now):
-            nodes |= (
-                {move.target}
-                if observation.replacement.node == move.target and not observation.replacement.ready
-                else set()
-            )
+        replacement = observation.replacement
+        is_unready = replacement is not None and replacement.node == move.target and not replacement.ready
+        if is_unready and memory.waits.lasts(Since.TAKEN, gap_seconds, now):
+            nodes.add(move.target)
         longest = memory.pod.grace_seconds + gap_seconds
         if observation.presence is Presence.LEAVING and memory.waits.lasts(Since.EVICTED, longest, now):
             nodes.add(move.source)

@@ -180,10 +180,8 @@ class MoveOrder:
             last_wave[memory.replicas] = memory.move.wave
         places: Counter[OwnerKey] = Counter()
         for index in self._by_wave:
-            memory, predecessors = (
-                self._moves[index],
-                [self._moves[index_before] for index_before in self._after[index]],
-            )
+            memory = self._moves[index]
+            predecessors = [self._moves[index_before] for index_before in self._after[index]]
             if (
                 index not in free
                 or memory.replicas in mixed_controllers

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -23,6 +23,7 @@ from berth_core import (
 from berth_core.decoding import convert
 from berth_descheduler.migration.manifests.move_reservations import build_reservation
 from berth_descheduler.migration.manifests.plans import PlanIdentity
+from berth_descheduler.migration.moves.memory import DEFAULT_GRACE_SECONDS
 from berth_descheduler.migration.moves.surge_eligibility import why_pod_cannot_surge
 from berth_kube import (
     PODS,
@@ -36,8 +37,6 @@ from berth_kube import (
     is_ready,
 )
 
-_DEFAULT_GRACE_SECONDS: Final = 30.0
-
 
 @dataclass(frozen=True, slots=True)
 class ReserveAnswer:
@@ -48,7 +47,7 @@ class ReserveAnswer:
 
     created: bool = False
     was_ready: bool = True
-    grace_seconds: float = _DEFAULT_GRACE_SECONDS
+    grace_seconds: float = DEFAULT_GRACE_SECONDS
     not_surge: str = ""
     """Why a pod that is to surge cannot."""
 
@@ -110,7 +109,7 @@ def _create(client: KubeClient, raw_pod: dict[str, Any], body: dict[str, Any]) -
 
 def grace_seconds(raw_pod: dict[str, Any]) -> float:
     grace = raw_pod["spec"].get("terminationGracePeriodSeconds")
-    return _DEFAULT_GRACE_SECONDS if grace is None else float(grace)
+    return DEFAULT_GRACE_SECONDS if grace is None else float(grace)
 
 
 def why_not_movable(raw_pod: dict[str, Any], move: PlannedMove) -> ReserveAnswer | None:

@@ -3,6 +3,7 @@
 Each call looks at the pod as it is now: what it finds done already, it does not do again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -94,8 +95,7 @@ def _release(
         body = build_release(raw_pod, around, Note(plan=plan.name, source=move.source))
         eligibility.note_release(move.namespace)
         relabel(client, raw_pod, body)
-    seconds = Note.read(body["metadata"]["annotations"]).min_ready_seconds
-    return ReleaseAnswer(released=True, min_ready_seconds=seconds)
+    return _released(body)
 
 
 LookAnswer: TypeAlias = EvictAnswer | ReleaseAnswer | None
@@ -120,9 +120,9 @@ def look_again(client: KubeClient, move: PlannedMove) -> LookAnswer:
     return None
 
 
-def _released(raw_pod: dict[str, Any]) -> ReleaseAnswer:
-    """Return the answer for a pod that an earlier request has let go."""
-    note = Note.read(raw_pod["metadata"].get("annotations") or {})
+def _released(released_pod: Mapping[str, Any]) -> ReleaseAnswer:
+    """Return the answer for a pod that was let go, as its annotation notes it."""
+    note = Note.read(released_pod["metadata"].get("annotations") or {})
     return ReleaseAnswer(released=True, min_ready_seconds=note.min_ready_seconds)
 
 

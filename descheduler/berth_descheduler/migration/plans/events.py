@@ -78,14 +78,13 @@ def announce_surge(client: KubeClient, clock: Clock, plan: str, move: PlannedMov
     _announce_on(client, clock, pod, reason, message, bad=bool(back))
 
 
-def announce_starving(client: KubeClient, clock: Clock, found: Plan, snapshot: Snapshot) -> None:
+def announce_starving(client: KubeClient, clock: Clock, plan: Plan, snapshot: Snapshot) -> None:
     """Record on a waiting pod of each starving job for which nothing is reserved why that is so."""
-    if not found.starving or not found.refused:
+    if not plan.starving or not plan.refused:
         return
     uids = {(pod.metadata.namespace, pod.metadata.name): pod.metadata.uid for pod in snapshot.pods}
-    for refused_job in sorted(found.refused, key=lambda starving_job: not starving_job.reason.outlasts_waiting)[
-        :_MOST_REFUSED
-    ]:
+    lasting_first = sorted(plan.refused, key=lambda refused: not refused.reason.outlasts_waiting)
+    for refused_job in lasting_first[:_MOST_REFUSED]:
         uid = uids.get((refused_job.namespace, refused_job.name), "")
         pod = ObjectReference(
             api_version="v1", kind="Pod", namespace=refused_job.namespace, name=refused_job.name, uid=uid

@@ -1,7 +1,6 @@
 """Carries out one published plan, new or continued: steps 8 to 12 of a cycle."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -54,8 +53,6 @@ _LOG = structlog.get_logger(__name__)
 
 _MOST_MOVE_EVENTS: Final = 10
 _ARRIVED: Final = {MoveState.LANDED, MoveState.ELSEWHERE}
-
-Timed = Callable[[Phase], AbstractContextManager[None]]
 
 
 class PlanDeletedError(PermanentError):

@@ -47,8 +47,8 @@ _ABOUT_THE_EVICTED_POD: Final = {MoveReason.POD_GONE, MoveReason.POD_CHANGED, Mo
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What one look at moves has found; `lacking` are resources of targets, by move."""
+class _LookResult:
+    """The result of one look at moves; `lacking` are resources of targets, by move."""
 
     review: Review | RetryableError
     lacking: Mapping[int, Sequence[str]]
@@ -65,7 +65,7 @@ class _Batch:
     """When the last look began, or the next one is due."""
 
     is_asked: bool = False
-    found: _Found | None = None
+    result: _LookResult | None = None
 
 
 class LeaseLostError(RetryableError):
@@ -225,10 +225,8 @@ class PlanExecutor:
                 self._rooms.cancel(memory)
         moves = self._order.open_moves
         now = self._context.clock.monotonic()
-        unready_controllers, waiting_indices = (
-            self._replica_tracker.unready(moves, observed, now),
-            self._order.not_in_turn(now),
-        )
+        unready_controllers = self._replica_tracker.unready(moves, observed, now)
+        waiting_indices = self._order.not_in_turn(now)
         self._moves.reconcile(
             moves, observed, WaveContext(unready_controllers, self._stop.reason, self._stop.since, waiting_indices)
         )
@@ -305,13 +303,13 @@ class PlanExecutor:
         batch = self._batch
         if batch is None or batch.is_asked:
             return
-        if batch.found is None:
+        if batch.result is None:
             if now >= batch.look_at:
                 self._look_at(batch, now, observed)
             return
-        self._skip_without_room(batch.found.lacking)
-        validation = batch.looks.judge(batch.found.review, batch.look_at)
-        batch.found = None
+        self._skip_without_room(batch.result.lacking)
+        validation = batch.looks.judge(batch.result.review, batch.look_at)
+        batch.result = None
         if validation is None:
             batch.look_at = now + LOOK_SECONDS
             return
@@ -340,20 +338,18 @@ class PlanExecutor:
             if not memory.finished and is_on_source(memory, observed)
         }
         under_way = {memory.index: memory.move for memory in self._order.under_way}
-        waiting_indices, doubtful_moves = (
-            self._order.waiting(),
-            {memory.index: memory.move for memory in self._doubtful(moves_to_begin)},
-        )
+        waiting_indices = self._order.waiting()
+        doubtful_moves = {memory.index: memory.move for memory in self._doubtful(moves_to_begin)}
         client, reviewer = self._context.client, self._context.reviewer
         next_moves = [memory.index for memory in moves_to_begin]
 
-        def answered(found: _Found) -> None:
-            batch.found, batch.is_asked = found, False
+        def answered(result: _LookResult) -> None:
+            batch.result, batch.is_asked = result, False
             self._next_batch_at = self._context.clock.monotonic() + self._rest(now)
 
         batch.look_at, batch.is_asked = now, True
         self._calls.make(
-            lambda: _Found(
+            lambda: _LookResult(
                 look(reviewer, ahead, next_moves, under_way=under_way, waiting=waiting_indices),
                 insufficient_targets(client, doubtful_moves),
             ),

@@ -37,22 +37,22 @@ def names_of(pods: Iterable[str]) -> str:
 
 
 def too_little_gain_reason(
-    found: Plan, history: Iterable[MigrationPlan], settings: CycleSettings, now: datetime
+    plan: Plan, history: Iterable[MigrationPlan], settings: CycleSettings, now: datetime
 ) -> NotBegun | None:
     """Return why a plan frees too few nodes to begin.
 
     None if it frees enough. A node that a plan freed within the pods' cool-down and that was filled again is no gain:
     it would be filled once more.
     """
-    stands_alone = any(move.stands_alone for move in found.moves)
-    if stands_alone or not goal_of(found.objective).heeds_min_freed_nodes or not found.freed_nodes:
+    stands_alone = any(move.stands_alone for move in plan.moves)
+    if stands_alone or not goal_of(plan.objective).heeds_min_freed_nodes or not plan.freed_nodes:
         return None
-    refilled_nodes = find_refilled(history, found.freed_nodes, now, settings.pod_cool_down)
-    lasting_nodes, least_nodes = len(found.freed_nodes) - len(refilled_nodes), max(1, settings.min_freed_nodes)
+    refilled_nodes = find_refilled(history, plan.freed_nodes, now, settings.pod_cool_down)
+    lasting_nodes, least_nodes = len(plan.freed_nodes) - len(refilled_nodes), max(1, settings.min_freed_nodes)
     if lasting_nodes >= least_nodes:
         return None
     if not refilled_nodes:
-        gain = f"{count(lasting_nodes, 'node')} would be freed with {count(len(found.moves), 'move')}"
+        gain = f"{count(lasting_nodes, 'node')} would be freed with {count(len(plan.moves), 'move')}"
         text = f"Not begun: {gain}, at least {least_nodes} are asked for."
         return NotBegun(Verdict.TOO_LITTLE_GAIN, text)
     plan_names = names_of(set(refilled_nodes.values()))
@@ -67,12 +67,12 @@ _PASSING: Final = frozenset({RefusalReason.BUDGET_EXHAUSTED, RefusalReason.NOT_R
 """Why pods stay that may be able to leave a moment later."""
 
 
-def drain_not_begun_reason(found: Plan, snapshot: Snapshot, mode: RunMode | None) -> NotBegun | None:
+def drain_not_begun_reason(plan: Plan, snapshot: Snapshot, mode: RunMode | None) -> NotBegun | None:
     """Return why a drain does not begin that has to take every pod along, or whose nodes still take pods.
 
     None if it begins, or is for looking at only, and for other plans.
     """
-    drain = drain_of(found.objective)
+    drain = drain_of(plan.objective)
     if drain is None:
         return None
     nodes = (node for node in snapshot.nodes if node.metadata.name in drain.nodes)
@@ -80,7 +80,7 @@ def drain_not_begun_reason(found: Plan, snapshot: Snapshot, mode: RunMode | None
     if uncordoned_nodes and mode is not RunMode.PLAN:
         text = f"Not begun: not cordoned: {names_of(uncordoned_nodes)}."
         return NotBegun(Verdict.NOT_CORDONED, text, passes=False)
-    staying_pods = () if drain.skip_refused else found.pods_staying_on(drain.nodes)
+    staying_pods = () if drain.skip_refused else plan.pods_staying_on(drain.nodes)
     if not staying_pods:
         return None
     pods_in_words = sorted(f"{refused.namespace}/{refused.name} ({refused.reason})" for refused in staying_pods)

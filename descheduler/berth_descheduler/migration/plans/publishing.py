@@ -38,14 +38,14 @@ _UNDECIDED = frozenset({Verdict.LEASE_HELD, Verdict.STOPPED, Verdict.PLAN_DELETE
 
 
 def publish_plan(
-    client: KubeClient, clock: Clock, settings: CycleSettings, found: Plan, request: MigrationPlan | None
+    client: KubeClient, clock: Clock, settings: CycleSettings, plan: Plan, request: MigrationPlan | None
 ) -> MigrationPlan:
     """Publish a plan, new or into the requested one.
 
     Approves it at once where no approval is needed. Raises `NotFoundError` where the requested plan was deleted
     meanwhile.
     """
-    spec = build_spec(clock, settings, found)
+    spec = build_spec(clock, settings, plan)
     if request is None:
         name = settings.plan_name or plan_name(clock.now().strftime("%Y%m%d-%H%M%S"), secrets.token_hex(8))
         published_plan = client.create(MIGRATION_PLANS, build_plan(name, spec), type=MigrationPlan)
@@ -58,7 +58,7 @@ def publish_plan(
     return published_plan
 
 
-def build_spec(clock: Clock, settings: CycleSettings, found: Plan) -> MigrationPlanSpec:
+def build_spec(clock: Clock, settings: CycleSettings, plan: Plan) -> MigrationPlanSpec:
     """Return the spec of a plan that is published now."""
     approve_before = None
     if settings.mode is RunMode.APPROVE:
@@ -67,14 +67,14 @@ def build_spec(clock: Clock, settings: CycleSettings, found: Plan) -> MigrationP
         policy=settings.policy,
         trigger=settings.trigger,
         mode=settings.mode,
-        objective=found.objective,
+        objective=plan.objective,
         approved=settings.approval is Approval.AUTO,
         approve_before=approve_before,
-        moves=_with_method(found.moves, settings.moves),
-        rooms=found.rooms,
-        predicted=replace(found.predicted, nodes=len(found.before.nodes)),
+        moves=_with_method(plan.moves, settings.moves),
+        rooms=plan.rooms,
+        predicted=replace(plan.predicted, nodes=len(plan.before.nodes)),
         nodes_before=record_nodes(
-            found.before, resource_type_of(found.objective), freed=found.freed_nodes, moves=found.moves
+            plan.before, resource_type_of(plan.objective), freed=plan.freed_nodes, moves=plan.moves
         ),
     )
 

@@ -97,6 +97,9 @@ def is_overtaken(reason: MoveReason) -> bool:
             assert_never(reason)
 
 
+_OVERTAKEN: Final = frozenset(reason for reason in MoveReason if is_overtaken(reason))
+
+
 def _keeps_pod(status: MoveStatus) -> bool:
     """Return whether a pod stays for a reason that a new plan would meet again."""
     return has_failed(status) or (_is_skipped(status) and not _is_overtaken(status))
@@ -107,12 +110,8 @@ def _is_skipped(status: MoveStatus) -> bool:
 
 
 def _is_overtaken(status: MoveStatus) -> bool:
-    return _is_skipped(status) and is_overtaken(_reason_of(status))
-
-
-def _reason_of(status: MoveStatus) -> MoveReason:
-    """Return a recorded reason; one that another version has written counts as none."""
-    return next((reason for reason in MoveReason if reason == status.reason), MoveReason.NONE)
+    # A reason that another version has recorded counts as none.
+    return _is_skipped(status) and status.reason in _OVERTAKEN
 
 
 class PlanStop:
@@ -185,10 +184,8 @@ class PlanStop:
             return
         ahead = {index for index, status in enumerate(statuses) if status.state is MoveState.PENDING}
         overtaken_next = ahead.intersection(doomed)
-        overtaken, moves_left = (
-            count_overtaken(self._moves, statuses) + len(overtaken_next),
-            len(ahead) - len(overtaken_next),
-        )
+        overtaken = count_overtaken(self._moves, statuses) + len(overtaken_next)
+        moves_left = len(ahead) - len(overtaken_next)
         if ahead and is_outdated(overtaken, moves_left):
             self.begin(
                 MoveReason.OUTDATED, f"{overtaken} of {count(overtaken + moves_left, 'move')} left cannot be made now"

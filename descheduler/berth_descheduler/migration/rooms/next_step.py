@@ -10,6 +10,8 @@ from enum import Enum, auto
 from typing import Final, TypeAlias, assert_never
 
 from berth_core import RoomReason, RoomState
+from berth_descheduler.migration.moves.given_up import joined
+from berth_descheduler.migration.moves.memory import has_elapsed
 from berth_descheduler.settings import MoveTimeouts
 
 
@@ -132,7 +134,7 @@ def _already_over(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomS
     match facts.waiting_pods:
         case WaitingPods.GONE:
             return EndRoom(RoomState.RELEASED, RoomReason.POD_GONE, facts.waiting_pods_detail, release=True)
-        case WaitingPods.PLACED if facts.hold in _NOTHING or _elapsed(facts.placed_since, timeouts.gap_seconds, now):
+        case WaitingPods.PLACED if facts.hold in _NOTHING or has_elapsed(facts.placed_since, timeouts.gap_seconds, now):
             # The Reservation shows who took a slot a moment after the pod is on its node.
             if facts.any_taken:
                 return EndRoom(RoomState.TAKEN, RoomReason.POD_PLACED, facts.waiting_pods_detail, release=True)
@@ -148,7 +150,7 @@ def _stopped(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomStep |
     """
     if not facts.stop:
         return None
-    if facts.hold is RoomReservationProgress.READY and not _elapsed(
+    if facts.hold is RoomReservationProgress.READY and not has_elapsed(
         facts.stopping_since, timeouts.shutdown_seconds, now
     ):
         return None
@@ -185,14 +187,14 @@ def _await_room(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomSte
         return EndRoom(RoomState.FAILED, RoomReason.ROOM_NOT_MADE, facts.spoilt, release=True)
     if (
         facts.hold is RoomReservationProgress.PENDING
-        and _elapsed(facts.asked_since, timeouts.reserve_seconds, now)
+        and has_elapsed(facts.asked_since, timeouts.reserve_seconds, now)
         and facts.is_moving
     ):
-        message = _joined(f"its Reservation did not wait within {timeouts.reserve_seconds:g} s", facts.hold_detail)
+        message = joined(f"its Reservation did not wait within {timeouts.reserve_seconds:g} s", facts.hold_detail)
         return EndRoom(RoomState.FAILED, RoomReason.RESERVATION_TIMEOUT, message, release=True)
-    if not facts.is_moving and _elapsed(facts.still_since, timeouts.reserve_seconds, now):
+    if not facts.is_moving and has_elapsed(facts.still_since, timeouts.reserve_seconds, now):
         message = f"the moves are over, and the room was not held within {timeouts.reserve_seconds:g} s"
-        return EndRoom(RoomState.FAILED, RoomReason.ROOM_NOT_MADE, _joined(message, facts.hold_detail), release=True)
+        return EndRoom(RoomState.FAILED, RoomReason.ROOM_NOT_MADE, joined(message, facts.hold_detail), release=True)
     return KeepRoom(RoomState.WAITING if facts.has_waited else RoomState.PENDING, facts.hold_detail)
 
 
@@ -200,15 +202,7 @@ def _await_taking(facts: RoomFacts, timeouts: MoveTimeouts, now: float) -> RoomS
     if facts.waiting_pods is WaitingPods.NONE:
         claimant = "for the selected pods" if facts.is_selected else "without an owner"
         return EndRoom(RoomState.HELD, message=f"it is held {claimant} until its Reservation ends")
-    if _elapsed(facts.held_since, timeouts.land_seconds, now) and not facts.changes_hands:
-        message = _joined(f"no pod took the room within {timeouts.land_seconds:g} s", facts.hold_detail)
+    if has_elapsed(facts.held_since, timeouts.land_seconds, now) and not facts.changes_hands:
+        message = joined(f"no pod took the room within {timeouts.land_seconds:g} s", facts.hold_detail)
         return EndRoom(RoomState.FAILED, RoomReason.NOT_TAKEN, message, release=True)
     return KeepRoom(RoomState.HELD, facts.hold_detail)
-
-
-def _elapsed(since: float | None, seconds: float, now: float) -> bool:
-    return since is not None and now - since >= seconds
-
-
-def _joined(what: str, detail: str) -> str:
-    return f"{what}: {detail}" if detail else what

@@ -21,13 +21,13 @@ def count_waiting(pods: Collection[str]) -> str:
     return "1 pod waits" if len(pods) == 1 else f"{len(pods)} pods wait"
 
 
-def pods_waiting_reason(found: Plan, snapshot: Snapshot, waited_seconds: float) -> NotBegun | None:
+def pods_waiting_reason(plan: Plan, snapshot: Snapshot, waited_seconds: float) -> NotBegun | None:
     """Return why a plan has to wait for pending pods.
 
     None if it takes no room from any of them.
     """
-    served_uids = served_pods(found.rooms)
-    starved_keys = [pod.key for pod in starved_pods(snapshot, found.moves) if pod.metadata.uid not in served_uids]
+    served_uids = served_pods(plan.rooms)
+    starved_keys = [pod.key for pod in starved_pods(snapshot, plan.moves) if pod.metadata.uid not in served_uids]
     if not starved_keys:
         return None
     waiting_text = f"{count_waiting(starved_keys)} for room that the moves would take"

@@ -68,13 +68,13 @@ class PreEvictionCheck:
         try:
             pod = convert(raw_pod, Pod)
             gang_refusals = Gangs(self._read_gangs(pod.metadata.namespace)).refusals(pod) if gangs_of(pod) else ()
-            node_refusals = () if has_place else self._lent_node_refusals(pod)
-            return (*node_refusals, *gang_refusals, *wish_refusals(pod), *self._ask_filters(pod))
+            refusals_without_place = () if has_place else self._refusals_without_place(pod)
+            return (*refusals_without_place, *gang_refusals, *wish_refusals(pod), *self._ask_filters(pod))
         except (InputError, msgspec.ValidationError) as error:
             return (Refusal(RefusalReason.PLUGIN_FAILED, str(error)),)
 
-    def _lent_node_refusals(self, pod: Pod) -> tuple[Refusal, ...]:
-        """Return why a pod may not be evicted without a place: its node is open again, or its job spares none."""
+    def _refusals_without_place(self, pod: Pod) -> tuple[Refusal, ...]:
+        """Return why no capability lets a pod be evicted without a place."""
         own_gangs, gangs_beside = self._read_gangs(self._own_namespace), self._read_gangs(pod.metadata.namespace)
         evicted_pod = EvictedPod(
             pod=pod,

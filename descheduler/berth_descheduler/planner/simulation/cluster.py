@@ -235,7 +235,7 @@ class Cluster:
         groups = preemptable_groups(pod_group.metadata for pod_group in snapshot.pod_groups) if lent else ()
         pod_classes = PodClasses(
             (lambda pod: is_preemptable(pod, groups)) if lent else (lambda _: False),
-            (lambda pod: tuple(budget.demand(pod) or 0 for budget in budgets)) if budgets else (lambda _: ()),
+            (lambda pod: tuple(budget.demand(pod) for budget in budgets)) if budgets else (lambda _: ()),
         )
         all_pods = (*snapshot.pods, *reserved_slots(snapshot))
         pods, classes, elsewhere = _place_pods(nodes, all_pods, waiting, pod_classes)
@@ -258,7 +258,7 @@ class Cluster:
             requests=_joined(
                 [_columns(pods_alike.amounts, resources, slots=1) for pods_alike in classes],
                 attached.requests,
-                [pods_alike.demands for pods_alike in classes],
+                [tuple(demand or 0 for demand in pods_alike.demands) for pods_alike in classes],
             ),
             pods_on=_pods_by_node(pods, len(nodes)),
             unreadable=unreadable,
@@ -279,9 +279,10 @@ class Cluster:
         """Return the amounts in a row of columns, without budgets."""
         return ResourceAmounts(dict(zip(self.resources, row, strict=False)))
 
-    def unknown_demand(self, pod: Pod) -> Refusal | None:
-        """Return that it is not known what a pod takes of a budget, None where it is."""
-        unknown_budget = next((budget for budget in self.budgets if budget.demand(pod) is None), None)
+    def unknown_demand(self, class_index: ClassIndex) -> Refusal | None:
+        """Return that it is not known what pods of a class take of a budget, None where it is."""
+        demands = zip(self.budgets, self.classes[class_index].demands, strict=True)
+        unknown_budget = next((budget for budget, demand in demands if demand is None), None)
         if unknown_budget is None:
             return None
         if unknown_budget.refusal.reason is RefusalReason.PLUGIN_FAILED:
@@ -456,9 +457,9 @@ def _capacity_of_budgets(
     total = [0] * len(budgets)
     for placed_pod in pods:
         for column, demand in enumerate(classes[placed_pod.class_index].demands):
-            total[column] += demand
+            total[column] += demand or 0
             if placed_pod.presence is not PodPresence.EXPECTED:
-                taken_per_node[placed_pod.node][column] += demand
+                taken_per_node[placed_pod.node][column] += demand or 0
     rows = []
     for node, taken_on_node in zip(nodes, taken_per_node, strict=True):
         budgets_left = [budget.left.get(node.metadata.name) for budget in budgets]

@@ -64,8 +64,8 @@ class PodClass:
     is_preemptable: bool = False
     """Whether lent nodes take the pods while they are open; not asked where no node is lent."""
 
-    demands: tuple[int, ...] = ()
-    """What a pod takes of each budget of the rules; 0 where that is not known."""
+    demands: tuple[int | None, ...] = ()
+    """What a pod takes of each budget of the rules; None where that is not known."""
 
     @property
     def namespace(self) -> str:
@@ -93,7 +93,7 @@ class PodClasses:
     def __init__(
         self,
         is_preemptable: Callable[[Pod], bool] = lambda _: False,
-        demands: Callable[[Pod], tuple[int, ...]] = lambda _: (),
+        demands: Callable[[Pod], tuple[int | None, ...]] = lambda _: (),
     ) -> None:
         self._is_preemptable = is_preemptable
         self._demands = demands
@@ -193,7 +193,7 @@ def _granted(pod: Pod) -> list[tuple[object, ...]]:
     ]
 
 
-def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool, demands: tuple[int, ...]) -> PodClass:
+def _class_for(pod: Pod, index: ClassIndex, *, is_preemptable: bool, demands: tuple[int | None, ...]) -> PodClass:
     """Return a class made after a pod."""
     amounts, why_unreadable = _amounts(pod)
     return PodClass(

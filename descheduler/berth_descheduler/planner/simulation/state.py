@@ -130,17 +130,17 @@ class State:
         free = self.free[node]
         lacking_columns = tuple(column for column, amount in self._needs[class_index] if amount > free[column])
         if lacking_columns not in self._lacks:
-            names = sorted(
-                self.cluster.resources[column] for column in lacking_columns if column < len(self.cluster.resources)
-            )
-            if not names:
-                self._lacks[lacking_columns] = self.cluster.budgets[
-                    lacking_columns[0] - len(self.cluster.resources)
-                ].refusal
-                return self._lacks[lacking_columns]
-            text = f"not enough {', '.join('pod slots' if name == PODS else name for name in names)}"
-            self._lacks[lacking_columns] = Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=names[0])
+            self._lacks[lacking_columns] = self._lack_of(lacking_columns)
         return self._lacks[lacking_columns]
+
+    def _lack_of(self, columns: tuple[int, ...]) -> Refusal:
+        """Return the refusal for lack in some columns; a budget's own where no resource is short."""
+        resources = self.cluster.resources
+        names = sorted(resources[column] for column in columns if column < len(resources))
+        if not names:
+            return self.cluster.budgets[columns[0] - len(resources)].refusal
+        text = f"not enough {', '.join('pod slots' if name == PODS else name for name in names)}"
+        return Refusal(RefusalReason.INSUFFICIENT_RESOURCES, text, resource=names[0])
 
     def _port_conflict(self, class_index: ClassIndex, node: NodeIndex) -> Refusal | None:
         for wanted_port in self.cluster.classes[class_index].host_ports:

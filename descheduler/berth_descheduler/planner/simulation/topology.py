@@ -370,10 +370,8 @@ class PodTopologySpread:
         return _Rule(written, sure_counts, possible_counts, domains.sure_count, itself, counts_own)
 
     def _make_counts(self, domains: _Domains, selected: Iterable[ClassIndex]) -> tuple[DomainCounts, DomainCounts]:
-        sure_counts, possible_counts = (
-            DomainCounts(domains.sure, domains.count),
-            DomainCounts(domains.all, domains.count),
-        )
+        sure_counts = DomainCounts(domains.sure, domains.count)
+        possible_counts = DomainCounts(domains.all, domains.count)
         for other_class in selected:
             self._counted[other_class].extend((sure_counts, possible_counts))
         return sure_counts, possible_counts

@@ -412,7 +412,7 @@ class _Filling:
             nodes = mask.nonzero()[0]
             if not len(nodes):
                 continue
-            order = np.lexsort((self._free[nodes], self._ranks[nodes]))[: self._left[kind]]
+            order = self._in_order(nodes, int(self._left[kind]))[: self._left[kind]]
             for ejected_kind in ejected:
                 self._depart(ejected_kind, nodes[order], np.ones(len(order), dtype=np.int64))
             self._arrive(kind, nodes[order], np.ones(len(order), dtype=np.int64))

@@ -185,7 +185,7 @@ class Queues(Capability):
         self._client = context.client
         self._cache = context.cache
         self._clock = context.clock
-        self._rules = context.rules
+        self._admits = context.admits
         self._allows_control_plane = context.settings.limits.control_plane_nodes
         self._own_namespace = context.settings.placeholders.namespace
         self._recorder = kernel.recorder
@@ -357,10 +357,7 @@ class Queues(Capability):
                 except InputError:
                     continue  # its condition says so
                 nodes_by_queue[queue.metadata.uid] = frozenset(
-                    node.metadata.name
-                    for node in nodes
-                    if self._rules.may_hold(node.metadata)
-                    and node.admits(spec, on_control_plane=self._allows_control_plane)
+                    node.metadata.name for node in nodes if self._admits(node, spec)
                 )
         return nodes_by_queue
 

@@ -91,8 +91,7 @@ class WindowNodeChooser:
         self._client = context.client
         self._cache = context.cache
         self._clock = context.clock
-        self._rules = context.rules
-        self._allows_control_plane = context.settings.limits.control_plane_nodes
+        self._admits = context.admits
         self._ends = ExpectedEnds(context)
         self._lock = threading.Lock()
         self._uses: dict[str, NodeUse] = {}
@@ -115,10 +114,7 @@ class WindowNodeChooser:
         """Return whether a node is ready, chosen by the window, and open to its pods."""
         selector = {**window.spec.node_selector, **spec.node_selector}
         is_wanted = all(known.metadata.labels.get(key) == value for key, value in selector.items())
-        is_open = self._rules.may_hold(known.metadata) and known.admits(
-            spec, on_control_plane=self._allows_control_plane
-        )
-        return is_wanted and is_open
+        return is_wanted and self._admits(known, spec)
 
     def _refresh(self) -> None:
         """List all pods if the last list is too old."""

@@ -6,17 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core import Clock, ObjectMeta, Pod, Reservation, RetryableError
-from berth_kube import (
-    PODS,
-    RESERVATIONS,
-    AlreadyExistsError,
-    KubeClient,
-    NotFoundError,
-    Resource,
-)
+from berth_core import Clock, ObjectMeta, Pod, PodSpec, Reservation, RetryableError
+from berth_kube import PODS, RESERVATIONS, AlreadyExistsError, KubeClient, NotFoundError, Resource
 from berth_operator.reservation.rules import JoinedRules
 from berth_operator.reservation.store.cache import Cache
+from berth_operator.reservation.store.nodes import GuardableNode
 from berth_operator.reservation.store.reservation_reading import read_reservation
 from berth_operator.settings import OperatorSettings
 
@@ -42,6 +36,12 @@ class Context:
     clock: Clock
     rules: JoinedRules = field(default_factory=JoinedRules)
     """What capabilities say on Reservations."""
+
+    def admits(self, node: GuardableNode, spec: PodSpec) -> bool:
+        """Return whether a place that is chosen for later may be on a node, by rules, limits and the node itself."""
+        return self.rules.may_hold(node.metadata) and node.admits(
+            spec, on_control_plane=self.settings.limits.control_plane_nodes
+        )
 
 
 class LeaseLostError(RetryableError):

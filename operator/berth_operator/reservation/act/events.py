@@ -10,15 +10,10 @@ from typing import Final
 import structlog
 
 from berth_core import ObjectReference
-from berth_kube import (
-    EventType,
-    KubeClient,
-    record_event,
-)
+from berth_kube import EventType, KubeClient, record_event
 from berth_operator import telemetry
 
 _LOG = structlog.get_logger(__name__)
-
 
 _KEPT: Final = 10_000
 _WAIT_SECONDS: Final = 0.5

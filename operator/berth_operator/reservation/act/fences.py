@@ -38,12 +38,6 @@ from berth_operator.reservation.store.cache import Cache
 
 _LOG = structlog.get_logger(__name__)
 
-
-#
-# It requests nothing; schedulers honour its anti-affinity. It is created before the guard and deleted after it, so
-# that each node with our taint has a fence. A fence covers the hand-overs that end within a period and ends by itself
-# soon after it, so that none remains for long when no operator runs; an extended hand-over gets the next one.
-
 _PERIOD_SECONDS: Final = 120
 _MARGIN_SECONDS: Final = 60
 """How long a fence outlives its period; the next fence is in place by then."""

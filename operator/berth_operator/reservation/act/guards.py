@@ -7,11 +7,7 @@ from datetime import datetime
 
 import structlog
 
-from berth_core import (
-    HANDOVER_TAINT,
-    LATEST_UNIX_SECONDS,
-    read_whole_number,
-)
+from berth_core import HANDOVER_TAINT, LATEST_UNIX_SECONDS, read_whole_number
 from berth_kube import NotFoundError, put_taint, remove_taint
 from berth_operator import telemetry
 from berth_operator.reservation.act.context import Context

@@ -16,14 +16,7 @@ from typing import Final
 
 import structlog
 
-from berth_core import (
-    RESERVATION_LABEL,
-    BerthError,
-    Pod,
-    Reservation,
-    RetryableError,
-    SlotState,
-)
+from berth_core import RESERVATION_LABEL, BerthError, Pod, Reservation, RetryableError, SlotState
 from berth_kube import PODS, KubeError
 from berth_operator import metrics, telemetry
 from berth_operator.reservation.act.context import Context
@@ -34,7 +27,6 @@ from berth_operator.reservation.pod_state import holds_our_gate
 from berth_operator.reservation.store.versions import version_of
 
 _LOG = structlog.get_logger(__name__)
-
 
 _PROBE_SECONDS: Final = 2.0
 _DOUBT_SECONDS: Final = 0.3

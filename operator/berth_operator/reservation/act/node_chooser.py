@@ -93,9 +93,7 @@ class NodeChooser:
         """`budget_of` returns how many nodes may be fenced for a namespace."""
         self._client = context.client
         self._cache = context.cache
-        self._clock = context.clock
-        self._limits = context.settings.limits
-        self._rules = context.rules
+        self._may_be_on = context.admits
         self._budget_of = budget_of
         self._lock = threading.Lock()
         self._seen: Mapping[str, tuple[GuardableNode, Candidate]] = {}
@@ -144,9 +142,7 @@ class NodeChooser:
         ready: it may never be.
         """
         has_reported = any(condition.type == "Ready" for condition in node.status.conditions)
-        if not has_reported or node.spec.unschedulable or not self._rules.may_hold(node.metadata):
-            return False
-        return node.admits(spec, on_control_plane=self._limits.control_plane_nodes)
+        return has_reported and not node.spec.unschedulable and self._may_be_on(node, spec)
 
     def _look(self) -> Mapping[str, tuple[GuardableNode, Candidate]]:
         """Return the nodes with what their pods take, as they were a moment ago.

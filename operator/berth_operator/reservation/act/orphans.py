@@ -16,7 +16,7 @@ from berth_core import (
 )
 from berth_kube import PODS, RESERVATIONS, NotFoundError
 from berth_operator import telemetry
-from berth_operator.reservation.act.context import Context
+from berth_operator.reservation.act.context import Context, find_pod
 from berth_operator.reservation.act.executor import ActionExecutor
 from berth_operator.reservation.act.resync import list_reservations
 from berth_operator.reservation.pod_state import holds_our_gate
@@ -80,16 +80,13 @@ class OrphanCollector:
             [pod for gated_pod in gated_pods if gated_pod.is_ours for pod in self._read(gated_pod)],
         )
 
-    def _read(self, found: _GatedPod) -> Sequence[Pod]:
+    def _read(self, gated_pod: _GatedPod) -> Sequence[Pod]:
         """Fetch a pod if it still has our gate and no label."""
-        pods = self._client.list(
-            PODS,
-            namespace=found.metadata.namespace,
-            field_selector=f"metadata.name={found.metadata.name}",
-            type=Pod,
-        )
-        same = (pod for pod in pods.items if pod.metadata.uid == found.metadata.uid and not pod.is_terminating)
-        return [pod for pod in same if holds_our_gate(pod) and RESERVATION_LABEL not in pod.metadata.labels]
+        meta = gated_pod.metadata
+        pod = find_pod(self._client, meta.namespace, meta.name, meta.uid)
+        if pod is None or pod.is_terminating or not holds_our_gate(pod) or RESERVATION_LABEL in pod.metadata.labels:
+            return []
+        return [pod]
 
     def _try_all(self, act: Callable[[Pod], None], pods: list[Pod]) -> None:
         """Call `act` for every pod; a refusal does not stop the others."""

@@ -36,7 +36,6 @@ from berth_operator.schedulers.volcano import POD_GROUPS
 
 _LOG = structlog.get_logger(__name__)
 
-
 _PAUSE_SECONDS: Final = 1.0
 """Between two searches, however many Reservations request one."""
 _MOST_NAMESPACES: Final = 5

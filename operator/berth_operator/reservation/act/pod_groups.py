@@ -5,20 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from berth_core import (
-    MANAGED_BY_OPERATOR,
-    MANAGED_LABEL,
-    RESERVATION_LABEL,
-    PodGroup,
-    Reservation,
-    SlotState,
-)
-from berth_kube import (
-    AlreadyExistsError,
-    ForbiddenError,
-    KubeClient,
-    NotFoundError,
-)
+from berth_core import MANAGED_BY_OPERATOR, MANAGED_LABEL, RESERVATION_LABEL, PodGroup, Reservation, SlotState
+from berth_kube import AlreadyExistsError, ForbiddenError, KubeClient, NotFoundError
 from berth_operator.schedulers.volcano import LOOSENED, POD_GROUPS, build_pod_group, is_gang, pod_group_name
 
 _ABSENT_SECONDS: Final = 60.0

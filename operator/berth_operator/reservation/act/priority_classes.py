@@ -4,17 +4,8 @@ import threading
 
 import structlog
 
-from berth_core import (
-    PodSpec,
-    PriorityClass,
-    priority_class_name,
-)
-from berth_kube import (
-    PRIORITY_CLASSES,
-    AlreadyExistsError,
-    KubeClient,
-    NotFoundError,
-)
+from berth_core import PodSpec, PriorityClass, priority_class_name
+from berth_kube import PRIORITY_CLASSES, AlreadyExistsError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.reservation.manifests import build_priority_class
 from berth_operator.reservation.store.cluster_rules import ClusterRules

@@ -8,19 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth_core import (
-    PodSpec,
-    Reservation,
-    SlotState,
-)
+from berth_core import PodSpec, Reservation, SlotState
 from berth_operator.quota.limit_range import why_out_of_range
-from berth_operator.quota.limits import (
-    Holding,
-    LimitSettings,
-    holding_of,
-    open_slots,
-    why_over_limit,
-)
+from berth_operator.quota.limits import Holding, LimitSettings, holding_of, open_slots, why_over_limit
 from berth_operator.quota.resource_quota import (
     PodTraits,
     ResourceQuota,

@@ -8,9 +8,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from berth_core import (
-    ObjectMeta,
-)
+from berth_core import ObjectMeta
 from berth_kube import RESERVATIONS, KubeClient, NotFoundError
 from berth_operator import metrics, telemetry
 from berth_operator.reservation.act.context import Context
@@ -23,7 +21,6 @@ from berth_operator.reservation.store.reservation_reading import read_reservatio
 from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, STRAYS_KEY, Key, KeyKind
 
 _LOG = structlog.get_logger(__name__)
-
 
 _ONE_BY_ONE: Final = 20
 """Up to this many changed Reservations are fetched one by one."""

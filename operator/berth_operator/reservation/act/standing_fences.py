@@ -44,7 +44,6 @@ from berth_operator.runtime.workqueue import BEST_EFFORT_KEY, Key
 
 _LOG = structlog.get_logger(__name__)
 
-
 _STANDING_SECONDS: Final = 3600
 _STANDING_PERIOD_SECONDS: Final = _STANDING_SECONDS // 2
 _LET_IN: Final = (RESERVATION_LABEL, DAEMON_POD_LABEL, BEST_EFFORT_LABEL)

@@ -34,7 +34,6 @@ from berth_operator.reservation.fitting import why_not_fitting
 
 _LOG = structlog.get_logger(__name__)
 
-
 _WAITS_SECONDS: Final = (2.0, 10.0)
 """Delays until the searches for an owner's pods: a pod is stored a moment after its review."""
 _TICK_SECONDS: Final = 0.5

@@ -8,14 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core import (
-    InputError,
-    Pod,
-    Reservation,
-    ReservationReason,
-    ReservationTask,
-    RetryableError,
-)
+from berth_core import InputError, Pod, Reservation, ReservationReason, ReservationTask, RetryableError
 from berth_kube import (
     PODS,
     RESERVATIONS,
@@ -25,9 +18,7 @@ from berth_kube import (
     NotFoundError,
     RefusedError,
 )
-from berth_operator.quota.limits import (
-    why_not_tolerable,
-)
+from berth_operator.quota.limits import why_not_tolerable
 from berth_operator.reservation.act.context import Context
 from berth_operator.reservation.act.priority_classes import PriorityClasses
 from berth_operator.reservation.act.quota_admission import QuotaAdmission
@@ -96,8 +87,7 @@ class Validator:
         if not isinstance(verdict, Postponement):
             return verdict
         uid = reservation.metadata.uid
-        observation = self._cache.observe(uid)
-        choice = observation.choice if observation is not None else None
+        choice = self._cache.choices().get(uid)
         if choice is None or choice.reason != verdict.reason:
             # Not again: each choice that is put has the Reservation looked at at once.
             message = f"{verdict.message}; {verdict.outlook}"

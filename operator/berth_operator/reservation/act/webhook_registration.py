@@ -8,9 +8,7 @@ from typing import Any
 
 import structlog
 
-from berth_core import (
-    WEBHOOK_CONFIGURATION,
-)
+from berth_core import WEBHOOK_CONFIGURATION
 from berth_kube import MUTATING_WEBHOOKS, AlreadyExistsError, KubeClient, NotFoundError
 from berth_operator import telemetry
 from berth_operator.reservation.manifests import ANY_REGISTRATION, build_webhook_configuration

@@ -10,14 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from berth_core import (
-    PLACEHOLDER_LABEL,
-    RESERVATION_LABEL,
-    STANDING_FENCE_LABEL,
-    BerthError,
-    Pod,
-    PriorityClass,
-)
+from berth_core import PLACEHOLDER_LABEL, RESERVATION_LABEL, STANDING_FENCE_LABEL, BerthError, Pod, PriorityClass
 from berth_kube import (
     LIMIT_RANGES,
     NODES,

@@ -21,7 +21,6 @@ from berth_core import (
     QuantityError,
     ResourceAmounts,
     has_control_plane_label,
-    has_control_plane_taint,
     is_control_plane_node,
     matches_node_affinity,
     read_whole_number,
@@ -42,10 +41,6 @@ class GuardableNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def guard_deadline(self) -> str | None:
         """Return the value of our guard, None without one."""
         return next((taint.value for taint in self.spec.taints if taint.key == HANDOVER_TAINT), None)
-
-    @property
-    def is_tainted_control_plane(self) -> bool:
-        return has_control_plane_taint(self.spec)
 
     @property
     def is_labelled_control_plane(self) -> bool:

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from berth_core import (
-    Reservation,
-    ReservationStatus,
-)
+from berth_core import Reservation, ReservationStatus
 
 
 @dataclass(slots=True)

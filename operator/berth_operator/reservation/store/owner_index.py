@@ -4,14 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth_core import (
-    DEPLOYMENT,
-    LabelSelector,
-    Pod,
-    Reservation,
-    ReservationOwner,
-    deployment_name,
-)
+from berth_core import DEPLOYMENT, LabelSelector, Pod, Reservation, ReservationOwner, deployment_name
 
 _Mark = tuple[str, ...]
 """What each pod of an owner has: namespace, and a uid, name, label, label key, annotation or nothing."""

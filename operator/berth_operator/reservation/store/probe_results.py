@@ -4,10 +4,7 @@ import time
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from berth_core import (
-    ConditionType,
-    Reservation,
-)
+from berth_core import ConditionType, Reservation
 from berth_operator.reservation.observation import ProbeResult
 from berth_operator.reservation.store.versions import version_of
 

@@ -9,14 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth_core import (
-    InputError,
-    Reservation,
-    effective_requests,
-    expires_at,
-    mark,
-    parse_timestamp,
-)
+from berth_core import InputError, Reservation, effective_requests, expires_at, mark, parse_timestamp
 from berth_core.decoding import decode_json
 
 TEMPLATES_ANNOTATION: Final = "berth.volcano.sh/templates-digest"

@@ -8,12 +8,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from berth_core import (
-    Reservation,
-    ReservationReason,
-    ReservationStatus,
-    SlotState,
-)
+from berth_core import Reservation, ReservationReason, ReservationStatus, SlotState
 from berth_operator.reservation.observation import Verdict
 from berth_operator.reservation.store.own_statuses import StatusTracker
 from berth_operator.reservation.store.owner_index import LiveReservations

@@ -4,9 +4,7 @@ import math
 import time
 from typing import Final
 
-from berth_core import (
-    ObjectMeta,
-)
+from berth_core import ObjectMeta
 
 _TOMBSTONE_SECONDS: Final = 120.0
 """How late an answer about a deleted object may arrive."""

@@ -5,9 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth_core import (
-    Pod,
-)
+from berth_core import Pod
 
 _SEARCH_SECONDS: Final = 10.0
 """How long a search for waiting pods counts; the next one finds newer pods."""

@@ -185,12 +185,12 @@ def test_room_is_made_where_it_stays_cool() -> None:
 
 
 def test_of_two_targets_that_would_do_the_cooler_is_filled() -> None:
-    def target_of(one: str, other: str) -> str:
+    def target_of(cpu: str, other: str) -> str:
         pods = (
             placed("small-0", "low"),
             *(placed(f"base-{name}", name, cpu="5", priority=2_000_000_000) for name in ("one", "other")),
         )
-        of_nodes = (node_reading("low", "1"), node_reading("one", one), node_reading("other", other))
+        of_nodes = (node_reading("low", "1"), node_reading("one", cpu), node_reading("other", other))
         (move,) = plan(measured(ten("low", "one", "other"), pods, of_nodes), heeding(consolidating())).moves
         return move.target
 

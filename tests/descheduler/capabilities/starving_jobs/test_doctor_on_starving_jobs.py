@@ -43,7 +43,7 @@ def kept(reason: ReservationReason, phase: ReservationPhase = ReservationPhase.P
 
 def troubles(
     folder: Path,
-    *found: Reservation,
+    *reservations: Reservation,
     policy: dict[str, Any] | None,
     limits: str = "10%,25%",
     events: tuple[Any, ...] = (),
@@ -52,16 +52,19 @@ def troubles(
     waits = msgspec.structs.replace(pod("large"), status=PodStatus(phase="Pending"))
     lease = Lease(metadata=meta(OPERATOR_LEASE, annotations={FENCE_LIMITS_ANNOTATION: limits}))
     state = ClusterState(
-        nodes=tuple(node(f"n{number}") for number in range(20)), pods=(waits,), reservations=found, leases=(lease,)
+        nodes=tuple(node(f"n{number}") for number in range(20)),
+        pods=(waits,),
+        reservations=reservations,
+        leases=(lease,),
     )
     with ScriptedServer() as server:
         policies = "/apis/berth.volcano.sh/v1alpha1/deschedulerpolicies"
         server.on("GET", policies, page(*([policy] if policy else []))).on("GET", "/api/v1/events", page(*events))
         with connect(kubeconfig=server.kubeconfig(folder)) as client:
             seen = sorted(find_starving_troubles(client, state, read_policies(client)))
-            asked = [one.query["fieldSelector"] for one in server.seen if "events" in one.path]
+            asked = [request.query["fieldSelector"] for request in server.seen if "events" in request.path]
             assert asked == [f"reason={PodEventReason.NOTHING_RESERVED.value}"] * bool(policy)
-    return [(one.invariant, one.target, one.detail) for one in seen]
+    return [(violation.invariant, violation.target, violation.detail) for violation in seen]
 
 
 @pytest.mark.parametrize(
@@ -78,17 +81,17 @@ def troubles(
 def test_a_policy_that_keeps_more_nodes_than_the_operator_fences_is_told(
     tmp_path: Path, percent: int, limits: str, want: str | None
 ) -> None:
-    found = troubles(tmp_path, policy=policy_for_starving_jobs(reservedNodePercent=percent), limits=limits)
-    assert found == ([(Invariant.STARVING_LIMIT, "deschedulerpolicy starving", want)] if want else [])
+    violations = troubles(tmp_path, policy=policy_for_starving_jobs(reservedNodePercent=percent), limits=limits)
+    assert violations == ([(Invariant.STARVING_LIMIT, "deschedulerpolicy starving", want)] if want else [])
 
 
 def test_a_room_that_may_not_be_fenced_or_that_nobody_takes_is_told(tmp_path: Path) -> None:
-    room, said = "reservation default/starving-train", "as the operator says"
+    room, detail = "reservation default/starving-train", "as the operator says"
     assert troubles(tmp_path, kept(ReservationReason.FENCE_LIMIT), policy=None) == [
-        (Invariant.ROOM_UNFENCED, room, said)
+        (Invariant.ROOM_UNFENCED, room, detail)
     ]
     held = kept(ReservationReason.SLOTS_HELD, ReservationPhase.AVAILABLE)
-    assert troubles(tmp_path, held, policy=None) == [(Invariant.ROOM_UNCLAIMED, room, said)]
+    assert troubles(tmp_path, held, policy=None) == [(Invariant.ROOM_UNCLAIMED, room, detail)]
     assert troubles(tmp_path, kept(ReservationReason.AWAITING_CAPACITY, ReservationPhase.WAITING), policy=None) == []
 
 

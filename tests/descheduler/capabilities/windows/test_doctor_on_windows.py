@@ -32,15 +32,15 @@ WINDOWS: Final = {
 def test_a_window_that_will_not_have_its_capacity_is_told(
     tmp_path: Path, conditions: Mapping[str, tuple[str, str]], want: Invariant | None
 ) -> None:
-    told = [{"type": type_, "status": status, "reason": why} for type_, (status, why) in conditions.items()]
-    told = [{**one, "message": "as it says", "lastTransitionTime": NOON_TEXT} for one in told]
+    written = [{"type": type_, "status": status, "reason": why} for type_, (status, why) in conditions.items()]
+    written = [{**condition, "message": "as it says", "lastTransitionTime": NOON_TEXT} for condition in written]
     metadata = {"name": "nightly", "namespace": "batch", "uid": "u"}
-    body = {"metadata": metadata, "spec": {"podNumToReserve": 1}, "status": {"conditions": told}}
+    body = {"metadata": metadata, "spec": {"podNumToReserve": 1}, "status": {"conditions": written}}
     with ScriptedServer() as server:
         server.on("GET", "/apis/berth.volcano.sh/v1alpha1/reservationwindows", page(body))
         with connect(kubeconfig=server.kubeconfig(tmp_path)) as client:
-            found = tuple(find_window_troubles(client))
-    assert [(one.invariant, one.target) for one in found] == (
+            violations = tuple(find_window_troubles(client))
+    assert [(violation.invariant, violation.target) for violation in violations] == (
         [(want, "reservationwindow batch/nightly")] if want else []
     )
 

@@ -559,30 +559,31 @@ def test_any_other_new_pod_gets_the_gate_beside_its_own() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_no_queue_has_more_than_it_may_and_no_pod_is_lost(seed: int) -> None:
-    one, numbers = simulated(), count(1)
+    simulation, numbers = simulated(), count(1)
 
     def submit(chance: Random) -> None:
         memory = f"{chance.choice((50, 100, 300))}M"
-        one.submit(f"job-{next(numbers)}", chance.choice("ab"), memory=memory, priority=chance.randrange(3))
+        simulation.submit(f"job-{next(numbers)}", chance.choice("ab"), memory=memory, priority=chance.randrange(3))
 
     def end(chance: Random) -> None:
         namespace = chance.choice("ab")
-        if free := one.free(namespace):
-            one.end(chance.choice(free), namespace)
+        if free := simulation.free(namespace):
+            simulation.end(chance.choice(free), namespace)
 
     def be_late_or_in_time(_: Random) -> None:
-        one.is_stale = not one.is_stale
+        simulation.is_stale = not simulation.is_stale
 
-    events = (submit, submit, end, lambda _: one.restart(), be_late_or_in_time)
-    for _ in one.happen(events, seed=seed, steps=40):
-        has = {ns: sum(_memory(one, ns, name) for name in one.free(ns)) for ns in "ab"}
+    events = (submit, submit, end, lambda _: simulation.restart(), be_late_or_in_time)
+    for _ in simulation.happen(events, seed=seed, steps=40):
+        has = {ns: sum(_memory(simulation, ns, name) for name in simulation.free(ns)) for ns in "ab"}
         assert has["a"] <= 800
         assert has["a"] + max(has["b"], 200) <= 1000
-    one.is_stale = False
+    simulation.is_stale = False
     for name in ("q1", "q2"):
-        one.delete_queue(name)
-    one.settle()
-    assert all(len(one.free(ns)) == len([k for k in one.api.objects[PODS.plural] if k[0] == ns]) for ns in "ab")
+        simulation.delete_queue(name)
+    simulation.settle()
+    of_namespaces = [namespace for namespace, _ in simulation.api.objects[PODS.plural]]
+    assert all(len(simulation.free(namespace)) == of_namespaces.count(namespace) for namespace in "ab")
 
 
 def _memory(one: QueueSimulation, namespace: str, name: str) -> int:

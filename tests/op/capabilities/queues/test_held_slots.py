@@ -139,9 +139,9 @@ def test_what_a_terminating_pod_leaves_is_asked_for_before_it_has_ended() -> Non
     one.submit("next", "b")
     one.settle()
     assert (one.allocated(), len(one.live())) == (200, 1), "kept for the next, and for no more"
-    found = one.api.objects[PODS.plural]["b", "first"]
-    found["metadata"] = {**found["metadata"], "deletionTimestamp": NOON_TEXT}
-    one.api.put(PODS, found)
+    pod = one.api.objects[PODS.plural]["b", "first"]
+    pod["metadata"] = {**pod["metadata"], "deletionTimestamp": NOON_TEXT}
+    one.api.put(PODS, pod)
     one.settle()
     assert (one.allocated(), len(one.live())) == (200, 1)
     one.end("next", "b")
@@ -409,10 +409,10 @@ def test_a_pod_that_takes_a_year_to_terminate_is_not_held_a_second_time() -> Non
     one.come_for("first", "q2-held-0")
     one.settle()
     one.hand_over("first", "q2-held-0")
-    found = one.api.objects[PODS.plural]["b", "first"]
+    pod = one.api.objects[PODS.plural]["b", "first"]
     in_a_year = format_timestamp(one.clock.now() + timedelta(days=365))
-    found["metadata"] = {**found["metadata"], "deletionTimestamp": in_a_year}
-    one.api.put(PODS, found)
+    pod["metadata"] = {**pod["metadata"], "deletionTimestamp": in_a_year}
+    one.api.put(PODS, pod)
     one.settle()
     assert (one.allocated(), len(one.live())) == (100, 1)
 

@@ -54,16 +54,18 @@ def moved(
     return msgspec.structs.replace(made, metadata=metadata)
 
 
-def labels_of(one: Reservation) -> dict[str, str]:
-    task = one.spec.tasks[0]
-    labels = ZoneRule().slot_labels(one, task)
-    body = build_placeholder(one, task, 0, priority=0, deadline_seconds=None, settings=SETTINGS, labels=labels)
+def labels_of(reservation: Reservation) -> dict[str, str]:
+    first_task = reservation.spec.tasks[0]
+    labels = ZoneRule().slot_labels(reservation, first_task)
+    body = build_placeholder(
+        reservation, first_task, 0, priority=0, deadline_seconds=None, settings=SETTINGS, labels=labels
+    )
     return dict(body["metadata"]["labels"])
 
 
-def assigned(before: Pod, one: Reservation) -> Operations:
+def assigned(before: Pod, reservation: Reservation) -> Operations:
     """Return the patch that gives a pod the slot of a Reservation of one."""
-    return build_assignment(before, note(), one, ZoneRule().slot_labels(one, one.spec.tasks[0]))
+    return build_assignment(before, note(), reservation, ZoneRule().slot_labels(reservation, reservation.spec.tasks[0]))
 
 
 PLACES: Final = {
