@@ -8,7 +8,7 @@ KubeError
 │   ├── ServerError              5xx
 │   ├── MalformedAnswerError     the answer is no JSON
 │   └── UnreachableError         no answer at all
-│       └── UntrustedServerError the TLS handshake failed; never repeated here
+│       └── UntrustedServerError its certificate is not trusted, or it speaks no TLS; never repeated here
 └── PermanentError (of berth_core): the call will not succeed unless something else changes
     ├── UnauthorizedError        401
     ├── ForbiddenError           403
@@ -21,6 +21,7 @@ KubeError
     └── RefusedError             every other answer
 """
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -29,6 +30,7 @@ from typing import Final
 
 import msgspec
 import urllib3.exceptions as transport_errors
+from urllib3.util.ssl_match_hostname import CertificateError
 
 from berth_core import BerthError, PermanentError, RetryableError
 from berth_core.decoding import Decoder
@@ -134,7 +136,11 @@ class UnreachableError(KubeError, RetryableError):
 
 
 class UntrustedServerError(UnreachableError):
-    """The TLS handshake failed: another authority, another host name, or no TLS."""
+    """The server is another one than the kubeconfig says: another authority, another host name, or no TLS.
+
+    A handshake that is cut or ends in an alert says nothing of the kind: a balancer whose servers are all away accepts
+    connections and closes them.
+    """
 
 
 class UnauthorizedError(KubeError, PermanentError):
@@ -303,8 +309,9 @@ def error_from_transport(call: Call, url: str, error: Exception) -> UnreachableE
     """Return the error for a failed connection."""
     cause = _root(error)
     failure = Failure(message=_reason(cause))
-    if isinstance(error, transport_errors.SSLError):
+    if isinstance(error, transport_errors.SSLError) and _is_another_server(cause):
         return UntrustedServerError(call, failure, url=url, acted=False)
+    # urllib3 has one error for handshakes and for answers that break off: the server may have executed the call.
     return UnreachableError(call, failure, url=url, acted=not isinstance(error, _BEFORE_SENDING))
 
 
@@ -314,6 +321,34 @@ _BEFORE_SENDING: Final = (
     transport_errors.ProxyError,
     transport_errors.LocationValueError,
 )
+
+
+_NO_TLS: Final = frozenset(
+    {
+        "WRONG_VERSION_NUMBER",
+        "WRONG_SSL_VERSION",
+        "UNKNOWN_PROTOCOL",
+        "UNSUPPORTED_PROTOCOL",
+        "VERSION_TOO_LOW",
+        "NO_PROTOCOLS_AVAILABLE",
+        "HTTP_REQUEST",
+        "HTTPS_PROXY_REQUEST",
+        "RECORD_LAYER_FAILURE",
+    }
+)
+"""What OpenSSL says of a peer that speaks another protocol; from 3.2 on it may say only RECORD_LAYER_FAILURE."""
+
+
+def _is_another_server(cause: BaseException) -> bool:
+    """Return whether the TLS error means that the peer is not the server of the kubeconfig."""
+    match cause:
+        case ssl.SSLCertVerificationError() | CertificateError():
+            return True
+        case ssl.SSLError():
+            return cause.reason in _NO_TLS
+        case _:
+            # urllib3 words a fingerprint that does not match itself, and a certificate that is missing.
+            return isinstance(cause, transport_errors.SSLError)
 
 
 def _root(error: BaseException) -> BaseException:
@@ -334,6 +369,8 @@ def _reason(error: BaseException) -> str:
     match error:
         case TimeoutError() | transport_errors.TimeoutError():
             return "timed out"
+        case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
+            return "the connection was closed without an answer"
         case OSError(strerror=str(text)):
             return text
         case HTTPException() | ValueError():

@@ -4,17 +4,22 @@ There are none, or they are drawn from a seed, or a call is held. A `FaultPlan` 
 decision.
 """
 
+import base64
 import json
+import math
 import queue
 import random
 import socket
+import ssl
 import struct
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,6 +32,7 @@ from urllib3.response import BaseHTTPResponse
 
 from berth_sandbox.components import write_kubeconfig
 from berth_sandbox.ports import LOOPBACK
+from berth_service.certificates import KeyPair, key_to_pem, make_authority, sign_server, to_pem
 
 # --- vocabulary ------------------------------------------------------------------------------------------------------
 # The words of faults: the call that comes in, what can be done to it, and who decides.
@@ -74,6 +80,12 @@ class FaultKind(StrEnum):
     """Nothing is carried out and nothing is said for some time, then the connection is reset."""
     DELAY = "delay"
     """The call is carried out some time later."""
+    NO_BACKEND = "no backend"
+    """The balancer before the API server has no healthy one for some time.
+
+    It closes the connection of the call, which is not carried out, and until then each one that it accepts, before the
+    TLS handshake is over.
+    """
     CUT = "cut"
     """A watch ends in the middle of its stream after some time."""
     LAG = "lag"
@@ -205,6 +217,26 @@ class HoldPlan:
         self.held.released.wait(LONGEST_HOLD_SECONDS)
 
 
+class BalancerFaults:
+    """Has the balancer lose its backends at every so many calls, for a few seconds each time."""
+
+    def __init__(self, *, calls: int, seconds: float) -> None:
+        self._calls, self._seconds = calls, seconds
+        self._lock = threading.Lock()
+        self._seen = 0
+
+    def decide(self, call: Call) -> Fault:
+        """Return the fault of each `calls`-th call."""
+        if call.is_watch:
+            return Fault()
+        with self._lock:
+            self._seen += 1
+            is_chosen = self._seen % self._calls == 0
+        return Fault(FaultKind.NO_BACKEND, self._seconds) if is_chosen else Fault()
+
+    def hold(self, call: Call) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class LateWatch:
     """Has each watch of a collection, such as `nodes`, bring its changes late."""
@@ -222,11 +254,14 @@ class LateWatch:
 # --- proxy -----------------------------------------------------------------------------------------------------------
 # A proxy before the API server that disturbs calls as a plan says; clients reach it by a kubeconfig.
 #
-# It does not decide what happens to a call: a `FaultPlan` does. It speaks plain HTTP on loopback and passes the
-# client's own credentials on: a token with each call, or the certificate of the kubeconfig.
+# It does not decide what happens to a call: a `FaultPlan` does. It speaks TLS on loopback, as API servers do, with a
+# certificate of its own, and passes the client's own credentials on: a token with each call, or the certificate of the
+# kubeconfig.
 
 _READ_BYTES: Final = 64 * 1024
 _REMEMBERED_CALLS: Final = 5000
+_HELLO_SECONDS: Final = 5.0
+_CERTIFICATE_LIFE: Final = timedelta(days=1)
 _OF_ONE_CONNECTION: Final = {
     "connection",
     "keep-alive",
@@ -258,6 +293,13 @@ class FaultProxy:
         self._config: dict[str, Any] = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
         self._streams: set[BaseHTTPResponse] = set()
         self._lock = threading.Lock()
+        self._no_backend_until = -math.inf
+        now = datetime.now(UTC)
+        authority = make_authority("berth-fault-proxy", now=now, life=_CERTIFICATE_LIFE)
+        self._authority_pem = to_pem(authority.certificate)
+        self.tls = _server_context(
+            sign_server(authority, "berth-fault-proxy", [LOOPBACK], now=now, life=_CERTIFICATE_LIFE)
+        )
         cluster, user = self._config["clusters"][0]["cluster"], self._config["users"][0]["user"]
         self._upstream = urllib3.PoolManager(
             ca_certs=cluster.get("certificate-authority"),
@@ -286,9 +328,22 @@ class FaultProxy:
     def write_kubeconfig(self, path: Path) -> Path:
         """Write the same client's kubeconfig for the proxy; return its path."""
         (cluster,) = self._config["clusters"]
-        through = {**cluster, "cluster": {"server": f"http://{LOOPBACK}:{self._server.server_address[1]}"}}
+        own_cluster = {
+            "server": f"https://{LOOPBACK}:{self._server.server_address[1]}",
+            "certificate-authority-data": base64.b64encode(self._authority_pem).decode("ascii"),
+        }
+        through = {**cluster, "cluster": own_cluster}
         write_kubeconfig(path, {**self._config, "clusters": [through]})
         return path
+
+    @property
+    def has_backend(self) -> bool:
+        """Return whether connections lead to an API server."""
+        return time.monotonic() >= self._no_backend_until
+
+    def lose_backend(self, seconds: float) -> None:
+        """Close each connection that a client opens in the next seconds, or sends a call on."""
+        self._no_backend_until = time.monotonic() + seconds
 
     @property
     def open_watches(self) -> int:
@@ -353,11 +408,32 @@ def _status(code: int, reason: str) -> dict[str, Any]:
     return {**body, "message": f"{reason}: a fault on purpose"}
 
 
+def _server_context(pair: KeyPair) -> ssl.SSLContext:
+    """Return the TLS context of a server with this certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory(prefix="berth-fault-proxy-") as folder:
+        path = Path(folder) / "tls.pem"
+        path.touch(mode=0o600)
+        path.write_bytes(to_pem(pair.certificate) + key_to_pem(pair.key))
+        context.load_cert_chain(path)
+    return context
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
     proxy: FaultProxy
+
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's
+        """Serve one connection in its own thread, from the TLS handshake on."""
+        if self.proxy.has_backend:
+            with self.proxy.tls.wrap_socket(request, server_side=True) as connection:
+                super().finish_request(connection, client_address)
+            return
+        # With the greeting of the client unread, the close would be a reset.
+        request.settimeout(_HELLO_SECONDS)
+        request.recv(_READ_BYTES)
 
     def handle_error(self, *_: object) -> None:
         """Keep quiet: clients that disconnect are expected."""
@@ -378,6 +454,9 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         call = Call(self.command, path, query, body)
+        if not self.server.proxy.has_backend:
+            self.close_connection = True
+            return
         fault = self.server.proxy.plan.decide(call)
         self.server.proxy.journal.append((call, fault))
         try:
@@ -405,6 +484,9 @@ class _Handler(BaseHTTPRequestHandler):
             case FaultKind.STALL:
                 time.sleep(fault.seconds)
                 self._reset()
+            case FaultKind.NO_BACKEND:
+                self.server.proxy.lose_backend(fault.seconds)
+                self.close_connection = True
             case FaultKind.HOLD_BEFORE:
                 plan.hold(call)
                 self._reset()
@@ -487,6 +569,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 __all__ = [
+    "BalancerFaults",
     "Call",
     "Fault",
     "FaultKind",

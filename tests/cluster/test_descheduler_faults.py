@@ -75,6 +75,7 @@ DISTURBANCES: Final = {
     "watches are cut and forget their place": lambda: Some(
         {FaultKind.CUT: 1.0, FaultKind.GONE: 0, FaultKind.RESET: 0}, share=0.7, watches=True
     ),
+    "the balancer accepts and closes": lambda: Some({FaultKind.NO_BACKEND: 1.5}, share=0.03),
 }
 
 
@@ -90,6 +91,34 @@ def test_a_run_whose_calls_are_disturbed_harms_nobody_when(
         run.wait(RUN_SECONDS)
     assert plan.met, "something was disturbed"
     end_what_was_begun(scene)
+
+
+class BalancerAtFirstEviction:
+    """Has the balancer lose its backends for a moment when the first pod is to be evicted."""
+
+    def __init__(self) -> None:
+        self.was_lost = False
+
+    def decide(self, call: Call) -> Fault:
+        if self.was_lost or not call.path.endswith("/eviction"):
+            return Fault()
+        self.was_lost = True
+        return Fault(FaultKind.NO_BACKEND, seconds=1.5)
+
+    def hold(self, call: Call) -> None:
+        """Hold nothing."""
+
+
+def test_a_run_goes_on_after_its_balancer_has_accepted_and_closed_for_a_moment(scene: Scene, tmp_path: Path) -> None:
+    with FaultProxy(scene.sandbox.service_account_kubeconfig("berth-descheduler")) as proxy:
+        through = proxy.write_kubeconfig(tmp_path / "through-the-proxy.yaml")
+        proxy.plan = plan = BalancerAtFirstEviction()
+        run = scene.start("--pending-wait=5s", kubeconfig=through)
+        exit_code = run.wait(RUN_SECONDS)
+    assert plan.was_lost
+    assert exit_code == 0, run.outcome
+    assert {state.value for state in scene.states()} == {"Landed"}
+    scene.require_peace(within_seconds=PEACE_SECONDS)
 
 
 def end_what_was_begun(scene: Scene) -> None:

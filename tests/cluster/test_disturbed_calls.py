@@ -11,7 +11,7 @@ import pytest
 
 from berth_core.reservations import ReservationPhase
 from berth_kube.resources import RESERVATIONS
-from berth_sandbox.faults import FaultKind, FaultProxy, NoFaults, SeededFaults
+from berth_sandbox.faults import BalancerFaults, FaultKind, FaultPlan, FaultProxy, NoFaults, SeededFaults
 from cluster_objects import overbooked_nodes
 from proxied_operator import operator, proxy, undisturbed
 from reservation_stage import Stage
@@ -34,12 +34,13 @@ WATCHES: Final = 3
 SCHEDULES: Final = {
     "calls are disturbed, seed 1": SeededFaults(1, rate=0.25),
     "calls are disturbed and watches cut, seed 4": SeededFaults(4, rate=0.15, watch_rate=0.5),
+    "the balancer accepts and closes": BalancerFaults(calls=25, seconds=1.0),
 }
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES.keys())
 def test_every_slot_goes_to_its_owner_although(
-    operator: OperatorProcess, proxy: FaultProxy, stage: Stage, schedule: SeededFaults
+    operator: OperatorProcess, proxy: FaultProxy, stage: Stage, schedule: FaultPlan
 ) -> None:
     proxy.journal.clear()
     proxy.plan = schedule

@@ -2,9 +2,11 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -28,7 +30,7 @@ from berth_kube.errors import (
     UntrustedServerError,
 )
 from berth_kube.resources import EVICTION_REQUESTS, MIGRATION_PLANS, NODES, PODS, RESERVATIONS
-from berth_kube.retries import NO_RETRIES
+from berth_kube.retries import NO_RETRIES, Backoff, RetryPolicy
 from scripted_server import (
     Answer,
     Reply,
@@ -333,11 +335,63 @@ def test_a_host_that_does_not_exist_is_said(tmp_path: Path, monkeypatch: pytest.
     assert not caught.value.acted
 
 
-def test_a_failed_handshake_is_not_tried_again(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_server_that_speaks_no_tls_is_not_tried_again(server: ScriptedServer, tmp_path: Path) -> None:
     path = write_kubeconfig(tmp_path, server.url.replace("http:", "https:"))
     with connect(kubeconfig=path) as client, pytest.raises(UntrustedServerError):
         client.list(NODES)
     assert server.connections == 1
+
+
+def tls_alert(level: int, description: int) -> bytes:
+    """Return the record of an alert (RFC 8446, section 6)."""
+    return bytes([21, 3, 3, 0, 2, level, description])
+
+
+@contextmanager
+def balancer_without_backends(answer_to_greeting: bytes = b"") -> Iterator[tuple[str, list[None]]]:
+    """Yield the address of a server that reads a client's greeting, answers it, and closes, and a note of each time."""
+    accepted: list[None] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):  # closed at the end
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        accepted.append(None)
+                        connection.recv(65536)
+                        connection.sendall(answer_to_greeting)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}", accepted
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+CLOSINGS: Final = {
+    "a handshake that ends in EOF": ("https", b""),
+    "a handshake that ends in a notice of the close": ("https", tls_alert(1, 0)),
+    "the alert handshake_failure": ("https", tls_alert(2, 40)),
+    "the alert internal_error": ("https", tls_alert(2, 80)),
+    "the alert unrecognized_name": ("https", tls_alert(2, 112)),
+    "the alert user_canceled": ("https", tls_alert(2, 90)),
+    "a connection without TLS that is closed": ("http", b""),
+}
+
+
+@pytest.mark.parametrize(("scheme", "greeting"), CLOSINGS.values(), ids=CLOSINGS)
+def test_a_balancer_that_accepts_and_closes_is_a_server_that_is_unreachable_for_now(
+    tmp_path: Path, scheme: str, greeting: bytes
+) -> None:
+    with balancer_without_backends(greeting) as (address, accepted):
+        path = write_kubeconfig(tmp_path, f"{scheme}://{address}")
+        backoff = Backoff(first_seconds=0.001)
+        settings = ClientSettings(retries=RetryPolicy(attempts=3, deadline_seconds=600, backoff=backoff))
+        with connect(kubeconfig=path, settings=settings) as client, pytest.raises(UnreachableError) as caught:
+            client.list(NODES)
+    assert type(caught.value) is UnreachableError
+    assert caught.value.acted, "a request may have been sent before, for all that the client can know"
+    assert len(accepted) == 3
 
 
 def test_a_silent_server_is_given_up(server: ScriptedServer, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from berth_kube.errors import ConflictError, GoneError, ServerError, TooManyRequ
 from berth_kube.resources import PODS
 from berth_kube.retries import NO_RETRIES
 from berth_kube.watching import Changed, Listed
-from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, HoldPlan, LateWatch, SeededFaults
+from berth_sandbox.faults import BalancerFaults, Call, Fault, FaultKind, FaultProxy, HoldPlan, LateWatch, SeededFaults
 from scripted_server import ScriptedServer, Stream, answer, event, page
 
 PATH = "/api/v1/namespaces/default/pods"
@@ -80,6 +80,7 @@ REFUSALS: dict[FaultKind, type[BerthError]] = {
     FaultKind.GONE: GoneError,
     FaultKind.RESET: UnreachableError,
     FaultKind.STALL: UnreachableError,
+    FaultKind.NO_BACKEND: UnreachableError,
 }
 
 
@@ -92,6 +93,27 @@ def test_a_call_that_is_refused_is_not_carried_out(
         client.create(PODS, POD, namespace="default")
     assert server.requests("POST", PATH) == []
     assert [(str(call), fault.kind) for call, fault in proxy.journal] == [(f"POST {PATH}", kind)]
+
+
+def test_connections_are_accepted_and_closed_while_the_balancer_has_no_backend(
+    server: ScriptedServer, proxy: FaultProxy, client: KubeClient
+) -> None:
+    client.list(PODS, namespace="default")
+    proxy.lose_backend(3600)
+    for _ in range(2):  # on the connection that is there, and on a new one
+        with pytest.raises(UnreachableError, match=r"the connection was c(ut|losed)") as caught:
+            client.list(PODS, namespace="default")
+        assert caught.value.acted
+    proxy.lose_backend(0)
+    client.list(PODS, namespace="default")
+    assert len(server.requests("GET", PATH)) == 2
+
+
+def test_the_balancer_loses_its_backends_time_after_time() -> None:
+    plan = BalancerFaults(calls=3, seconds=0.5)
+    kinds = [plan.decide(Call("GET", PATH)).kind for _ in range(6)]
+    assert [kind is FaultKind.NO_BACKEND for kind in kinds] == [False, False, True, False, False, True]
+    assert plan.decide(Call("GET", PATH, "watch=true")) == Fault()
 
 
 def test_a_lost_answer_is_that_of_a_call_that_was_carried_out(
