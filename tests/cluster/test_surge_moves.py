@@ -14,6 +14,7 @@ from berth_kube.resources import (
     DEPLOYMENTS,
     MIGRATION_PLANS,
     PDBS,
+    PODS,
     SERVICES,
 )
 from berth_sandbox.faults import Call, FaultKind, FaultProxy, HoldPlan
@@ -136,6 +137,31 @@ def test_pods_move_without_a_gap_under_budgets_that_allow_nothing(
     scene.wait_until_emptied()
     assert released(scene) == []
     scene.require_peace(pods=7)
+
+
+def test_a_surge_lands_although_its_deployment_is_scaled_up_and_a_sibling_is_deleted(scene: Scene) -> None:
+    """The replacement becomes available only after the siblings have run for longer than watches may be behind."""
+    deploy_singles(scene, "one")
+    patch(scene, "one", {"minReadySeconds": 30})
+    scene.wait_for("the change is observed", lambda: is_observed(scene, "one"))
+    run = scene.start(SURGE)
+    scene.wait_for("the pod is let go", lambda: released(scene) == ["one"])
+    scene.wait_for("its replacement runs", lambda: count_ready(scene, "one") == 2)
+    before = {pod.metadata.uid for pod in scene.pods(label_selector="app=one")}
+    patch(scene, "one", {"replicas": 3})
+    siblings = partial(ready_pods_beside, scene, before)
+    scene.wait_for("two siblings run", lambda: len(siblings()) == 2)
+    scene.client.delete(PODS, siblings()[0], namespace=scene.namespace)
+    assert run.wait() == 0
+
+    assert {name: move.state for name, move in moves(scene).items()} == {"one": "Landed"}
+    assert released(scene) == []
+
+
+def ready_pods_beside(scene: Scene, uids: set[str]) -> list[str]:
+    """Return the names of the Ready pods of the Deployment `one` that have other uids."""
+    pods = scene.pods(label_selector="app=one")
+    return [pod.metadata.name for pod in pods if pod.is_ready and pod.metadata.uid not in uids]
 
 
 def test_a_scale_to_zero_and_a_roll_out_end_the_pods_that_were_let_go(scene: Scene) -> None:

@@ -29,11 +29,13 @@ from berth_descheduler.migration.moves.memory import (
     NodeProblems,
     Place,
     Since,
+    Surge,
     remember,
 )
 from berth_descheduler.migration.moves.next_step import next_step
 from berth_descheduler.migration.moves.observation import ReplicaCounter, observe_others, observe_wave, read_place
-from berth_descheduler.migration.moves.steps import Finish
+from berth_descheduler.migration.moves.steps import Evict, Finish, Step, TakeBack, Wait
+from berth_descheduler.migration.moves.surge_observation import note_release
 from berth_descheduler.migration.plans.watch import ObservedPlan
 from berth_descheduler.settings import MoveTimeouts
 from builders import NOON, pod, reservation
@@ -385,6 +387,68 @@ def test_the_replacement_is_waited_for_beside(gap: float, found: Pod) -> None:
 def test_a_pod_that_took_a_place_is_not_astray() -> None:
     taken = counts_after(GAP, (newcomer(),), state=SlotState.TAKEN, owner="uid-web-9")
     assert taken == ReplicaCounts(held=0, awaiting_replacement=0)
+
+
+# --- other pods of the ReplicaSet that let the pod go ----------------------------------------------------------------
+
+OWN_LABEL = {RESERVATION_LABEL: reservation(progress().reservation).metadata.uid}
+COMES = status(ReservationPhase.AVAILABLE, slot(SlotState.HANDING_OVER, "uid-web-9"), AVAILABLE, READY)
+IN_PLACE = status(ReservationPhase.SUCCEEDED, slot(SlotState.TAKEN, "uid-web-9"))
+GATED = newcomer(node="", labels=OWN_LABEL, phase="Pending")
+
+
+def after_a_gap_beside(place: ReservationStatus, *others: Pod) -> Step:
+    """Return the next step of a pod that was let go, once other pods of its ReplicaSet are there for `GAP` seconds."""
+    memory = progress()
+    memory.surge = Surge(wanted=True)
+    memory.note_released(0.0, NOW)
+    seen = observed((memory, place, pod("web-1", node="source")), more=others)
+    for now in (NOW, NOW + GAP):
+        look = observe_wave([memory], seen, now, GAP)
+        note_release(memory, look.observations[memory.index], seen, now, look.placed_uids)
+    facts = facts_of(memory, seen, now=NOW + GAP)
+    return next_step(facts, MoveTimeouts(gap_seconds=GAP), NOW + GAP)
+
+
+NOT_ITS_REPLACEMENT = (newcomer("web-10"), newcomer("web-11", node="third"))
+
+
+@pytest.mark.parametrize(
+    ("place", "replacement"),
+    [
+        (COMES, newcomer(node="", labels=OWN_LABEL, phase="Pending")),
+        (COMES, newcomer(node="target", phase="Pending")),
+        (IN_PLACE, newcomer(node="target", phase="Running", ready=False)),
+        (AVAILABLE_STATUS, GATED),
+    ],
+    ids=["it waits for its node", "it starts", "it is not Ready", "it was gated just now"],
+)
+def test_pods_that_a_replica_set_makes_beside_the_replacement_do_not_take_a_surge_back(
+    place: ReservationStatus, replacement: Pod
+) -> None:
+    """The ReplicaSet was scaled up, or a sibling was deleted."""
+    assert isinstance(after_a_gap_beside(place, replacement, *NOT_ITS_REPLACEMENT), Wait)
+
+
+def test_a_surge_goes_on_to_the_eviction_beside_pods_that_its_replica_set_makes() -> None:
+    assert after_a_gap_beside(IN_PLACE, newcomer(node="target", ready=True), *NOT_ITS_REPLACEMENT) == Evict()
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        None,
+        newcomer(node="target", deleted=LATER),
+        newcomer(node="target", phase="Failed"),
+        newcomer(node="", labels={RESERVATION_LABEL: "uid of another"}, phase="Pending"),
+    ],
+    ids=["none", "being deleted", "failed", "on its way to another place"],
+)
+def test_a_surge_is_taken_back_where_its_only_replacement_was_handed_no_place(replacement: Pod | None) -> None:
+    living = () if replacement is None else (replacement,)
+    step = after_a_gap_beside(AVAILABLE_STATUS, *living, newcomer("web-10"))
+    assert isinstance(step, TakeBack)
+    assert step.end.message == "its replacement was not handed the place and runs on elsewhere"
 
 
 # --- replacements on their way to being Ready -----------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """What is observed of pods that surge: whose turn it is, and what came in the stead of one that was let go."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
+from berth_core import RESERVATION_LABEL, Pod
 from berth_descheduler.migration.moves.facts import MoveObservation
 from berth_descheduler.migration.moves.memory import MoveMemory, OwnerKey, Since
 from berth_descheduler.migration.moves.observation import is_released, runs_without_handover
@@ -37,6 +38,8 @@ def note_release(
     A restarted run knows the pod by its label, and so does one whose request got no answer; the waits begin anew.
     `others` are the uids of pods that have places of the plan: those beside its own are replacements of siblings. None
     of them is misplaced, with or without the label of the hand-over: the operator takes that off once the pod runs.
+    Nor is any other pod while the one lives that has the move's place or is on its way there: its controller makes pods
+    for other reasons as well, as when it is scaled up or a sibling is deleted.
     """
     pod = observed.pods.get(memory.move.pod_uid)
     if not memory.surge.released and memory.surge.wanted and pod is not None and is_released(pod):
@@ -59,9 +62,11 @@ def note_release(
     has_place = bool(memory.place.created)
     uids_at_home = {*others, memory.successor.uid} if has_place else {pod.metadata.uid for pod in living_pods.values()}
     stranger_pods = (pod for pod in living_pods.values() if pod.metadata.uid not in uids_at_home)
-    node_of_misplaced = next(
-        (stranger.spec.node_name for stranger in stranger_pods if runs_without_handover(stranger)), ""
-    )
+    node_of_misplaced = ""
+    if not _has_its_pod(memory, observed, living_pods.values()):
+        node_of_misplaced = next(
+            (stranger.spec.node_name for stranger in stranger_pods if runs_without_handover(stranger)), ""
+        )
     memory.waits = (
         memory.waits.note(Since.READY, now, holds=is_ready)
         .note(Since.MISPLACED, now, holds=bool(node_of_misplaced))
@@ -69,3 +74,14 @@ def note_release(
     )
     is_available = memory.waits.lasts(Since.READY, surge.min_ready_seconds, now)
     memory.surge = replace(surge, available=is_available, misplaced=node_of_misplaced)
+
+
+def _has_its_pod(memory: MoveMemory, observed: ObservedPlan, living_pods: Iterable[Pod]) -> bool:
+    """Return whether a living pod has the move's place, or carries the label of its Reservation."""
+    reservation = observed.reservations.get(memory.key)
+    reservation_uid = reservation.metadata.uid if reservation is not None else None
+    return any(
+        pod.metadata.uid == memory.successor.uid
+        or (reservation_uid is not None and pod.metadata.labels.get(RESERVATION_LABEL) == reservation_uid)
+        for pod in living_pods
+    )
