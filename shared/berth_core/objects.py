@@ -18,6 +18,8 @@ Quantities: TypeAlias = Mapping[str, RawQuantity]
 """Resource name to quantity."""
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+DAEMONSET_POD_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+"""With the value `true`, the cluster autoscaler counts a pod of any controller as one of a DaemonSet."""
 
 
 class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -427,9 +429,17 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
     def occupies_node(self) -> bool:
         """Return whether the pod keeps its node from being free.
 
-        DaemonSet, mirror and ended pods do not.
+        DaemonSet, mirror and ended pods do not, nor those that are declared to be as these.
         """
-        return not self.belongs_to_node and not self.is_terminal
+        return not self.belongs_to_node and not self.is_terminal and not self.counts_as_daemon
+
+    @property
+    def counts_as_daemon(self) -> bool:
+        """Return whether an annotation declares that the pod is to its node what a DaemonSet's pod is.
+
+        This is the pod's own word: no right may rest on it, and `belongs_to_node` does not heed it.
+        """
+        return self.metadata.annotations.get(DAEMONSET_POD_ANNOTATION) == "true"
 
     @property
     def is_gated(self) -> bool:

@@ -11,13 +11,14 @@ from berth_core.migration_plans import MoveReason, MoveState
 from berth_core.reservations import ReservationPhase, ReservationReason
 from berth_descheduler.cli.main import berth
 from berth_descheduler.framework.refusals import RefusalReason
+from berth_descheduler.planner.autoscalers.marks import MARKS
 from berth_descheduler.plugins import default_evictor_args
 from berth_descheduler.plugins import defragmentation as arguments
 from berth_descheduler.server import serve
 from berth_operator.cli import main as operator
 from berth_sandbox.invariants import Invariant
 from conventions.generate_copies import copies
-from conventions.pages import PAGES, anchors, links, names, prose
+from conventions.pages import PAGES, anchors, links, names, prose, rows
 from conventions.reference_pages import DESCHEDULER_PAGE, OPERATOR_PAGE
 from conventions.tracked import ROOT, shown, tracked_files
 
@@ -134,3 +135,9 @@ def test_the_reference_has_every_option_reason_and_finding() -> None:
     assert not {*arguments.ARGUMENTS, *default_evictor_args.ARGUMENTS} - deschedulers
     assert not {*map(str, ReservationPhase), *map(str, ReservationReason)} - operators
     assert not {*map(str, Invariant)} - {Invariant.POD_PENDING} - operators
+
+
+def test_the_page_on_marks_of_autoscalers_has_every_mark_that_is_read() -> None:
+    page = ROOT / "descheduler" / "docs" / "autoscaler-marks.md"
+
+    assert rows(page.read_text(encoding="utf-8"), "mark") == [list(mark.row) for mark in MARKS]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from berth_core.clock import SystemClock
+from berth_core.clock import SystemClock, format_timestamp
 from berth_core.errors import RetryableError
 from berth_core.migration_plans import PlannedMove
 from berth_core.objects import Pod
@@ -334,6 +334,19 @@ def test_a_view_is_read_once_for_a_while_and_only_if_it_is_looked_at() -> None:
 
     PreEvictionCheck(plugin_set(), read, no_gangs, clock).refusals(raw_pod())
     assert len(reads) == 2
+
+
+def test_protection_for_a_while_is_over_when_the_clock_says_so() -> None:
+    raw, clock = raw_pod(), FakeClock()
+    raw["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "15m"}
+    raw["status"]["startTime"] = format_timestamp(clock.now())
+    word = PreEvictionCheck(plugin_set(), Snapshot.empty, no_gangs, clock)
+
+    clock.sleep(899)
+    assert [refusal.reason for refusal in word.refusals(raw)] == [RefusalReason.DO_NOT_DISRUPT]
+
+    clock.sleep(1)
+    assert word.refusals(raw) == ()
 
 
 def test_a_pod_that_cannot_be_read_stays() -> None:

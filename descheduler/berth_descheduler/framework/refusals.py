@@ -68,7 +68,7 @@ class RefusalReason(StrEnum):
     NOT_SAFE_TO_EVICT = "NotSafeToEvict", Refuser.POD
     """The pod has the annotation `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"`."""
     DO_NOT_DISRUPT = "DoNotDisrupt", Refuser.POD
-    """The pod has the annotation `karpenter.sh/do-not-disrupt: "true"`."""
+    """The pod has the annotation `karpenter.sh/do-not-disrupt: "true"`, or with a duration that is not over."""
     TERMINATING = "Terminating", Refuser.POD
     """The pod is being deleted."""
     NOT_RUNNING = "NotRunning", Refuser.POD

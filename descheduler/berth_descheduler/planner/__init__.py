@@ -7,7 +7,7 @@ from berth_descheduler.planner.disruption_budgets import (
     DisruptionBudgets,
     with_surges,
 )
-from berth_descheduler.planner.evictability import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION, wish_refusals
+from berth_descheduler.planner.evictability import EVICT_ANNOTATION, NO_EVICTION_ANNOTATION
 from berth_descheduler.planner.fragmentation import (
     Fragmentation,
     NodeUsage,
@@ -138,7 +138,6 @@ __all__ = [
     "room_of_guarantee",
     "starved_pods",
     "unreadable_of",
-    "wish_refusals",
     "with_evictions_first",
     "with_surges",
     "with_ways",

@@ -6,7 +6,8 @@ facts keep a pod in place. `default_evictor` has the rules that a policy can cha
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, TypeAlias
 
 from berth_core import (
@@ -24,25 +25,22 @@ from berth_core import (
     format_duration,
 )
 from berth_descheduler.framework import Refusal, RefusalReason
+from berth_descheduler.planner.autoscalers.marks import DAEMONSET_POD
+from berth_descheduler.planner.autoscalers.pods import wish_refusals
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
 from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND, Gangs
 from berth_descheduler.planner.settings import EvictableNamespaces
 from berth_descheduler.planner.unreadable_objects import UnreadableObjects
 
 # --- annotations -----------------------------------------------------------------------------------------------------
-# Annotations with which users mark single pods, as upstream's descheduler and autoscalers define them.
+# Annotations with which users mark single pods, as upstream's descheduler defines them; those of autoscalers are in
+# `autoscalers`.
 
 EVICT_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/evict"
 """The pod may be moved, whatever `DefaultEvictor` requires of single pods."""
 
 NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 """The pod should rather stay."""
-
-SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-"""With the value `false` the pod stays."""
-
-DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
-"""With the value `true` the pod stays."""
 
 # --- job failures ----------------------------------------------------------------------------------------------------
 # Whether evictions could fail a pod's Job: each counts as a failure, unless the Job's policy ignores it.
@@ -130,6 +128,7 @@ class Evictability:
         namespaces: EvictableNamespaces | None = None,
         own_namespace: str = DEFAULT_NAMESPACE,
         max_grace: timedelta = LONGEST_GRACE,
+        now: datetime | None = None,
     ) -> None:
         self._namespaces = namespaces or EvictableNamespaces()
         self._own_namespace = own_namespace
@@ -147,7 +146,7 @@ class Evictability:
             UnreadableObjects(snapshot).refusals,
             self._controller_refusals,
             Gangs(snapshot).refusals,
-            wish_refusals,
+            partial(wish_refusals, now=now),
             self._grace_refusals,
             _storage_refusals,
             self._budget_refusals,
@@ -229,7 +228,7 @@ def _unmade_refusals(pod: Pod, owner: OwnerReference | None) -> Refusals:
 
     Empty for mirror and DaemonSet pods, which are refused for their kind already.
     """
-    if pod.is_mirror or pod.is_daemon:
+    if pod.is_mirror or pod.is_daemon or pod.counts_as_daemon:
         return ()
     if owner is None:
         return (Refusal(RefusalReason.NO_CONTROLLER, "no controller would make the pod again"),)
@@ -242,6 +241,9 @@ def _kind_refusals(pod: Pod) -> Refusals:
         return (Refusal(RefusalReason.MIRROR_POD, "the kubelet runs it from a file on the node"),)
     if pod.is_daemon:
         return (Refusal(RefusalReason.DAEMON_POD, "its DaemonSet wants it on this node"),)
+    if pod.counts_as_daemon:
+        text = f"its annotation {DAEMONSET_POD} says that it belongs to its node, as pods of a DaemonSet do"
+        return (Refusal(RefusalReason.DAEMON_POD, text),)
     return ()
 
 
@@ -270,21 +272,6 @@ def _importance_refusals(pod: Pod) -> Refusals:
     if name in _SYSTEM_CRITICAL_CLASSES or priority >= SYSTEM_CRITICAL_PRIORITY:
         return (Refusal(RefusalReason.SYSTEM_CRITICAL, f"it is critical to the system ({name or priority})"),)
     return ()
-
-
-def wish_refusals(pod: Pod) -> Refusals:
-    """Return refusals by annotations that autoscalers honour as well."""
-    annotations = pod.metadata.annotations
-    if not annotations:
-        return ()
-    refusals: Refusals = ()
-    if annotations.get(SAFE_TO_EVICT_ANNOTATION) == "false":
-        text = f"its annotation {SAFE_TO_EVICT_ANNOTATION} is false"
-        refusals = (Refusal(RefusalReason.NOT_SAFE_TO_EVICT, text),)
-    if annotations.get(DO_NOT_DISRUPT_ANNOTATION) == "true":
-        text = f"its annotation {DO_NOT_DISRUPT_ANNOTATION} is true"
-        refusals = (*refusals, Refusal(RefusalReason.DO_NOT_DISRUPT, text))
-    return refusals
 
 
 def _storage_refusals(pod: Pod) -> Refusals:

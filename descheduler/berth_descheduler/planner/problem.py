@@ -234,7 +234,11 @@ class Problem:
             closed_to_plans=closed,
         )
         evictability = Evictability(
-            snapshot, settings.scope.evictable_namespaces, settings.scope.own_namespace, settings.limits.max_grace
+            snapshot,
+            settings.scope.evictable_namespaces,
+            settings.scope.own_namespace,
+            settings.limits.max_grace,
+            settings.run.now,
         )
         return cls(cluster, settings, evictability, rules=rules, no_sources=refused_nodes.as_sources)
 

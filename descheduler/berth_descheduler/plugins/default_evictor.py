@@ -19,6 +19,7 @@ from berth_descheduler.planner import (
     EvictableNamespaces,
     unreadable_of,
 )
+from berth_descheduler.planner.autoscalers.pods import is_declared_safe
 from berth_descheduler.plugins.default_evictor_args import DefaultEvictorArgs, NoEvictionPolicy, Protection
 
 EVICTOR_NAME: Final = "DefaultEvictor"
@@ -239,7 +240,8 @@ def _is_old(pod: Pod, args: DefaultEvictorArgs, view: ClusterView) -> bool:
 
 def _local_storage_refusals(pod: Pod) -> tuple[Refusal, ...]:
     for volume in pod.spec.volumes:
-        if volume.empty_dir is not None or volume.host_path is not None:
+        is_local = volume.empty_dir is not None or volume.host_path is not None
+        if is_local and not is_declared_safe(pod, volume):
             return (Refusal(RefusalReason.LOCAL_STORAGE, f"volume {volume.name} would be lost with the pod"),)
     return ()
 

@@ -16,7 +16,8 @@ from berth_core.decoding import convert
 from berth_descheduler.capability import EvictedPod
 from berth_descheduler.framework import ClusterView, Refusal, RefusalReason
 from berth_descheduler.framework.interfaces import PluginSet, Refusing
-from berth_descheduler.planner import Gangs, gangs_of, wish_refusals
+from berth_descheduler.planner import Gangs, gangs_of
+from berth_descheduler.planner.autoscalers.pods import wish_refusals
 from berth_descheduler.registry import why_not_evicted
 
 _OLDEST_VIEW_SECONDS: Final = 30.0
@@ -69,7 +70,8 @@ class PreEvictionCheck:
             pod = convert(raw_pod, Pod)
             gang_refusals = Gangs(self._read_gangs(pod.metadata.namespace)).refusals(pod) if gangs_of(pod) else ()
             refusals_without_place = () if has_place else self._refusals_without_place(pod)
-            return (*refusals_without_place, *gang_refusals, *wish_refusals(pod), *self._ask_filters(pod))
+            wishes = wish_refusals(pod, self._clock.now())
+            return (*refusals_without_place, *gang_refusals, *wishes, *self._ask_filters(pod))
         except (InputError, msgspec.ValidationError) as error:
             return (Refusal(RefusalReason.PLUGIN_FAILED, str(error)),)
 
