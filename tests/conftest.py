@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from typing import Final
 
 import pytest
@@ -44,8 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A generated example may take as long as a busy machine needs: time is measured by benchmarks, not by tests. Each run
     generates the same ones, in the same order of tests; `--hypothesis-profile=search` looks for new ones. What the
-    tests start on this machine is asked without the environment's proxy, which is for what they fetch.
+    tests start on this machine is asked without the environment's proxy, which is for what they fetch. Programs keep
+    what they compile, also where the environment forbids it: compiling takes a third of a command's processor time.
     """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if getattr(config.option, "randomly_seed", None) == "default":
         config.option.randomly_seed = ORDER
     settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,7 +1,7 @@
 """How the worker processes of a run share the tests: by file, and those of one control plane together."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadGroupScheduling
@@ -23,19 +23,35 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> ByFileAndControlPlane:
     return ByFileAndControlPlane(config, log)
 
 
+CONTROL_PLANES: Final = ("sandbox", "cluster")
+"""The fixtures of control planes that the tests of a run share, each of which one worker starts."""
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Group what shares the control plane of a run, and have what waits for control planes begin at once.
+    """Group what shares a control plane of a run, and have what waits for control planes begin at once.
 
     Deep tests stay apart: all of them together would keep one worker for most of an hour.
     """
-    shared = {_file(item) for item in items if "sandbox" in getattr(item, "fixturenames", ())}
+    shared = {
+        _file(item): fixture
+        for fixture in reversed(CONTROL_PLANES)
+        for item in items
+        if fixture in getattr(item, "fixturenames", ())
+    }
     for item in items:
         if _file(item) in shared and not item.get_closest_marker("deep"):
-            item.add_marker(pytest.mark.xdist_group("control plane"))
+            item.add_marker(pytest.mark.xdist_group(shared[_file(item)]))
     yield
     if is_worker(config):
-        items.sort(key=lambda item: (_file(item) not in shared, item.get_closest_marker("cluster") is None))
+        items.sort(
+            key=lambda item: (_place_in_line(shared.get(_file(item))), item.get_closest_marker("cluster") is None)
+        )
+
+
+def _place_in_line(fixture: str | None) -> int:
+    """Return how early tests begin: those of the control plane that most tests share first."""
+    return len(CONTROL_PLANES) if fixture is None else CONTROL_PLANES.index(fixture)
 
 
 def _file(item: pytest.Item) -> str:
