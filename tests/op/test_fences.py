@@ -159,6 +159,18 @@ def test_a_sweep_finds_the_fences_that_an_earlier_operator_put_up(harness: Opera
 
 
 @pytest.mark.parametrize(("phase", "stands"), [("Pending", True), ("Failed", False)])
+def test_a_fence_that_exists_already_counts_unless_it_has_ended(
+    harness: OperatorHarness, phase: str, *, stands: bool
+) -> None:
+    know_node(harness)
+    fence_manager(harness).create("node-a", DEADLINE, NOON)
+    harness.api.objects["pods"]["berth-system", FENCE]["status"] = {"phase": phase}
+    harness.cache.put_fenced("node-a", is_fenced=False)
+    fence_manager(harness).create("node-a", DEADLINE, NOON)
+    assert harness.cache.is_fenced("node-a") is stands
+
+
+@pytest.mark.parametrize(("phase", "stands"), [("Pending", True), ("Failed", False)])
 def test_of_the_fences_of_an_earlier_operator_those_count_that_have_not_ended(
     harness: OperatorHarness, phase: str, *, stands: bool
 ) -> None:

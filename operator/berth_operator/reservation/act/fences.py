@@ -83,7 +83,7 @@ class FenceManager:
             self._priorities.ensure(FENCE_PRIORITY)
             fence = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
-            self._add(node, fence_pod, stands=True)
+            self._add(node, fence_pod, stands=self._is_standing(fence_pod))
         except BerthError as error:
             self._tolerate(node, error)
         else:
@@ -91,6 +91,13 @@ class FenceManager:
             if requests_anything(fence):
                 self.delete(node)
                 note_omission(node, REQUESTS_ADDED)
+
+    def _is_standing(self, fence_pod: str) -> bool:
+        """Return whether a fence that exists has not ended: a kubelet may have refused it, or a system pod its room."""
+        try:
+            return not self._client.get(PODS, fence_pod, namespace=self._settings.namespace, type=Pod).is_terminal
+        except NotFoundError:
+            return False
 
     def delete(self, node: str) -> None:
         """Force-delete the fences of a node."""
