@@ -26,6 +26,7 @@ from berth_kube.client import KubeClient
 from berth_kube.resources import MIGRATION_PLANS
 from conventions.pages import PAGES, prose
 from descheduler.rest_server import ADMIN, ReviewingCluster, add_plan, ask, hurried, populated, quick, serving
+from properties import DEEP, MANY
 
 PATHS = (
     "POST /v1/runs",
@@ -55,7 +56,7 @@ def described() -> Iterator[BaseSchema]:
     application.end_streams()
 
 
-@pytest.mark.parametrize("examples", [15, pytest.param(100, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("examples", [15, pytest.param(DEEP, marks=MANY)])
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
 @pytest.mark.parametrize("asked", PATHS)
 def test_whatever_is_asked_is_answered_as_described(

@@ -10,6 +10,8 @@ from hypothesis.strategies import SearchStrategy
 LEAVES_OUT = [HealthCheck.too_slow, HealthCheck.data_too_large]
 QUICK = 15
 DEEP = 100
+MANY = (pytest.mark.deep, pytest.mark.examples)
+"""Marks what tries a property that quick tests try, too, on many more examples."""
 
 
 def holds_for(
@@ -18,7 +20,7 @@ def holds_for(
     """Test a property twice: on few examples in the quick tier, on many in the deep tier."""
 
     def decorate(holds: Callable[..., None]) -> Callable[[int], None]:
-        @pytest.mark.parametrize("examples", [quick, pytest.param(deep, marks=pytest.mark.deep)])
+        @pytest.mark.parametrize("examples", [quick, pytest.param(deep, marks=MANY)])
         def test(examples: int) -> None:
             chosen = settings(max_examples=examples, suppress_health_check=LEAVES_OUT)
             chosen(given(*strategies, **named)(holds))()
