@@ -83,7 +83,8 @@ class FenceManager:
             self._priorities.ensure(FENCE_PRIORITY)
             fence = self._client.create(PODS, body, namespace=self._settings.namespace, type=Pod)
         except AlreadyExistsError:
-            self._add(node, fence_pod, stands=self._is_standing(fence_pod))
+            # Of a fence that is known it is known, too, whether it has ended.
+            self._add(node, fence_pod, stands=fence_pod not in self._names(node) and self._is_standing(fence_pod))
         except BerthError as error:
             self._tolerate(node, error)
         else:
