@@ -52,6 +52,7 @@ from berth_descheduler.migration.plans.not_begun import (
 from berth_descheduler.migration.plans.publishing import conclude_request, note_replanned, publish_plan
 from berth_descheduler.migration.plans.recovery import recover_plans
 from berth_descheduler.migration.plans.requests import REPLAN_TRIGGER
+from berth_descheduler.migration.validation.live_owners import read_owners
 from berth_descheduler.migration.validation.pending_pods import pods_waiting_reason
 from berth_descheduler.migration.validation.plan_review import PlanValidator
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
@@ -484,7 +485,12 @@ class Cycle:
             operator=OperatorLiveness(self._client, self._context.clock, chosen.settings.namespace),
             reviewer=PlanValidator(published, planner, read_snapshot, blocked_reason=chosen.blocked_reason),
             pre_eviction_check=PreEvictionCheck(
-                planner.plugins, read_snapshot, self._picture.gangs, self._context.clock, planner.scope.own_namespace
+                planner.plugins,
+                read_snapshot,
+                self._picture.gangs,
+                self._context.clock,
+                planner.scope.own_namespace,
+                read_owners=partial(read_owners, self._client, self._context.clock),
             ),
         )
         return execute_plan(context, published, adopted=adopted)

@@ -46,6 +46,7 @@ from berth_core import (
     Workload,
     format_timestamp,
 )
+from berth_core.labels import LEADER_WORKER_SET_LABEL
 from berth_core.snapshot import ObjectKind, RawObject
 from berth_kube import (
     CSI_NODES,
@@ -54,6 +55,7 @@ from berth_kube import (
     HORIZONTAL_POD_AUTOSCALERS,
     JOBS,
     KUEUE_LOCAL_QUEUES,
+    LEADER_WORKER_SETS,
     MIGRATION_PLANS,
     NAMESPACES,
     NODES,
@@ -106,6 +108,8 @@ _CHUNK_BYTES: Final = 1 << 20
 _GZIP_SUFFIX: Final = ".gz"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAKERS: Final = (REPLICA_SETS, STATEFUL_SETS, JOBS)
+_FURTHER_MAKERS: Final = (REPLICATION_CONTROLLERS, DAEMON_SETS)
+"""Without the right to list them, their pods are planned as if the controllers were there and wanted them."""
 _RULES: Final[Mapping[str, tuple[Resource, type[Any]]]] = {
     "disruption_budgets": (PDBS, PodDisruptionBudget),
     "priority_classes": (PRIORITY_CLASSES, PriorityClass),
@@ -119,7 +123,16 @@ _VOLUMES: Final[Mapping[str, tuple[Resource, type[Any]]]] = {
     "volume_attachments": (VOLUME_ATTACHMENTS, VolumeAttachment),
 }
 _NOT_EVERYWHERE: Final = frozenset(
-    {RESERVATIONS, VOLCANO_JOBS, VOLCANO_POD_GROUPS, *POD_GROUPS, POD_GROUP_WORKLOADS, VOLCANO_QUEUES, QUEUES}
+    {
+        RESERVATIONS,
+        VOLCANO_JOBS,
+        VOLCANO_POD_GROUPS,
+        *POD_GROUPS,
+        POD_GROUP_WORKLOADS,
+        VOLCANO_QUEUES,
+        QUEUES,
+        LEADER_WORKER_SETS,
+    }
 )
 """Kinds that a cluster may lack."""
 _WRITTEN: Final = (
@@ -136,6 +149,7 @@ _WRITTEN: Final = (
     *_MAKERS,
     DAEMON_SETS,
     REPLICATION_CONTROLLERS,
+    LEADER_WORKER_SETS,
     SERVICES,
     HORIZONTAL_POD_AUTOSCALERS,
     RESOURCE_QUOTAS,
@@ -253,7 +267,7 @@ def read_live_snapshot(client: KubeClient, own_namespace: str = "", beside: Iter
     # What pods refer to is read after them, so that it is there; of these kinds several at once.
     with ThreadPoolExecutor(_READERS, thread_name_prefix="snapshot") as pool:
         volumes, gangs = pool.submit(_read_fields, client, _VOLUMES), pool.submit(_read_groups, client)
-        workloads = pool.submit(_read_makers, client)
+        workloads = pool.submit(_read_makers, client, pods)
         queues = pool.submit(_read_queues, client, unread)
         reservations = tuple(map(Reservation.read, _list(client, RESERVATIONS, dict)))
         return Snapshot(
@@ -331,8 +345,14 @@ def _read_foreign_queues(client: KubeClient) -> dict[str, Any]:
     return {"local_queues": local_queues, "queue_objects": _list_volcano_queues(client, unread)}
 
 
-def _read_makers(client: KubeClient) -> tuple[Workload, ...]:
-    return tuple(maker for kind in _MAKERS for maker in _list_workloads(client, kind))
+def _read_makers(client: KubeClient, pods: Iterable[Pod] = ()) -> tuple[Workload, ...]:
+    """Return the controllers of pods; LeaderWorkerSets only where a pod names one."""
+    makers = [maker for kind in _MAKERS for maker in _list_workloads(client, kind)]
+    has_leaders = any(LEADER_WORKER_SET_LABEL in pod.metadata.labels for pod in pods)
+    for kind in (*_FURTHER_MAKERS, *((LEADER_WORKER_SETS,) if has_leaders else ())):
+        with suppress(ForbiddenError):
+            makers += _list_workloads(client, kind)
+    return tuple(makers)
 
 
 def _read_fields(client: KubeClient, fields: Mapping[str, tuple[Resource, type[Any]]]) -> dict[str, Any]:
@@ -419,6 +439,8 @@ def dump_cluster(client: KubeClient, beside: Iterable[ObjectKind] = ()) -> bytes
         try:
             items += _raw_items(client, kind)
         except ForbiddenError:
+            if kind == LEADER_WORKER_SETS:
+                continue
             left_out = {**_OF_QUEUES, **_OF_SURGES}.get(kind)
             if left_out is None or kind == NAMESPACES:
                 raise

@@ -172,6 +172,9 @@ JDB_MIN_AVAILABLE_ANNOTATION: Final = "volcano.sh/jdb-min-available"
 STARVING_JOB_LABEL: Final = f"{PREFIX}/starving-job"
 """On a Reservation for a starving job: the job's uid, or a digest of its name where it has none."""
 
+LEADER_WORKER_SET_LABEL: Final = "leaderworkerset.sigs.k8s.io/name"
+"""On the pods of a LeaderWorkerSet: its name."""
+
 CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 """Labels and taint keys of control-plane nodes."""
 

@@ -592,7 +592,19 @@ class PriorityClass(ApiStruct, frozen=True, kw_only=True):
     preemption_policy: str = ""
 
 
+class NamespaceStatus(ApiStruct, frozen=True, kw_only=True):
+    """Phase of a namespace: Active or Terminating."""
+
+    phase: str = ""
+
+
 class Namespace(ApiStruct, frozen=True, kw_only=True):
     """A namespace with its labels."""
 
     metadata: ObjectMeta = ObjectMeta()
+    status: NamespaceStatus = NamespaceStatus()
+
+    @property
+    def is_terminating(self) -> bool:
+        """Return whether the namespace is being deleted; nothing can be created in it any more."""
+        return self.metadata.deletion_timestamp is not None or self.status.phase == "Terminating"

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from berth_core.labels import RESERVEABLE_ANNOTATION
-from berth_core.objects import ApiStruct, ObjectMeta, Pod, api_group
+from berth_core.objects import ApiStruct, ObjectMeta, Pod, PodTemplate, api_group
 
 VOLCANO_JOB_API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 VOLCANO_JOB_KIND: Final = "Job"
@@ -57,6 +57,7 @@ class VolcanoTask(ApiStruct, frozen=True, kw_only=True):
     replicas: int = 0
     min_available: int | None = None
     policies: tuple[LifecyclePolicy, ...] = ()
+    template: PodTemplate | None = None
 
 
 class VolcanoJobSpec(ApiStruct, frozen=True, kw_only=True):
@@ -68,11 +69,24 @@ class VolcanoJobSpec(ApiStruct, frozen=True, kw_only=True):
     queue: str = ""
 
 
+class VolcanoJobState(ApiStruct, frozen=True, kw_only=True):
+    """Phase of a Volcano Job, such as Running or Aborting."""
+
+    phase: str = ""
+
+
+class VolcanoJobStatus(ApiStruct, frozen=True, kw_only=True):
+    """How a Volcano Job stands."""
+
+    state: VolcanoJobState = VolcanoJobState()
+
+
 class VolcanoJob(ApiStruct, frozen=True, kw_only=True):
     """A Job of Volcano, which recreates its pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: VolcanoJobSpec = VolcanoJobSpec()
+    status: VolcanoJobStatus = VolcanoJobStatus()
 
 
 class GangPolicy(ApiStruct, frozen=True, kw_only=True):

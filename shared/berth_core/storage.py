@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from berth_core.objects import ApiStruct, LabelSelector, NodeSelector, ObjectMeta, PodCondition
+from berth_core.objects import (
+    ApiStruct,
+    LabelSelector,
+    NodeSelector,
+    ObjectMeta,
+    OwnerReference,
+    PodCondition,
+    PodTemplate,
+)
 
 
 class PersistentVolumeClaimSpec(ApiStruct, frozen=True, kw_only=True):
@@ -145,31 +153,70 @@ class PodFailurePolicy(ApiStruct, frozen=True, kw_only=True):
     rules: tuple[PodFailurePolicyRule, ...] = ()
 
 
+class RollingUpdate(ApiStruct, frozen=True, kw_only=True):
+    """How far a StatefulSet updates its pods: those below `partition` keep the revision before."""
+
+    partition: int | None = None
+
+
+class UpdateStrategy(ApiStruct, frozen=True, kw_only=True):
+    """When a StatefulSet's pods get a new revision: RollingUpdate or OnDelete."""
+
+    type: str = ""
+    rolling_update: RollingUpdate | None = None
+
+
+class Ordinals(ApiStruct, frozen=True, kw_only=True):
+    """The ordinal of a StatefulSet's first pod."""
+
+    start: int | None = None
+
+
+class LeaderWorkerTemplate(ApiStruct, frozen=True, kw_only=True):
+    """What a LeaderWorkerSet does with a group of which a pod has gone."""
+
+    restart_policy: str = ""
+
+
 class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
-    """Fields that the kinds of workloads share, and those of a Job."""
+    """Fields that the kinds of workloads share, then those of a StatefulSet, a Job and a LeaderWorkerSet."""
 
     replicas: int | None = None
     selector: LabelSelector | None = None
+    template: PodTemplate | None = None
+    min_ready_seconds: int | None = None
+    pod_management_policy: str = ""
+    update_strategy: UpdateStrategy | None = None
+    ordinals: Ordinals | None = None
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool = False
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     pod_failure_policy: PodFailurePolicy | None = None
+    active_deadline_seconds: int | None = None
+    managed_by: str = ""
+    leader_worker_template: LeaderWorkerTemplate | None = None
 
 
 class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
-    """Numbers of a workload's pods."""
+    """Numbers of a workload's pods, a StatefulSet's revisions and how a Job stands."""
 
     replicas: int | None = None
     ready_replicas: int | None = None
     available_replicas: int | None = None
+    desired_number_scheduled: int | None = None
+    current_revision: str = ""
+    update_revision: str = ""
     active: int | None = None
     failed: int | None = None
+    succeeded: int | None = None
+    start_time: str | None = None
+    conditions: tuple[PodCondition, ...] = ()
 
 
 class Workload(ApiStruct, frozen=True, kw_only=True):
-    """A ReplicaSet, StatefulSet, Job, Deployment or DaemonSet.
+    """A ReplicaSet, StatefulSet, Job, Deployment, DaemonSet, ReplicationController or LeaderWorkerSet.
 
     Lists of one kind leave `kind` empty.
     """
@@ -179,3 +226,8 @@ class Workload(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """Return the reference to what controls the workload, such as a ReplicaSet's Deployment."""
+        return next((owner for owner in self.metadata.owner_references if owner.controller), None)

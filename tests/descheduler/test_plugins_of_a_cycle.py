@@ -20,7 +20,7 @@ from berth_descheduler.framework.refusals import RefusalReason
 from berth_descheduler.migration.moves.eviction_request import evict
 from berth_descheduler.migration.validation.pre_eviction import PreEvictionCheck
 from berth_descheduler.outcome import Outcome, SilentObserver, Verdict
-from berth_descheduler.planner import PlannerSettings, WaveLimits
+from berth_descheduler.planner import Owners, PlannerSettings, WaveLimits
 from berth_descheduler.plugins.default_evictor import DefaultEvictor
 from berth_descheduler.plugins.defragmentation import NoBalance
 from berth_descheduler.settings import CycleSettings
@@ -182,7 +182,11 @@ def test_of_a_gang_that_can_spare_one_pod_no_two_are_evicted_at_once() -> None:
     cluster.land, cluster.before = leave, meet
     client: Any = cluster
     word = PreEvictionCheck(
-        plugin_set(), Snapshot.empty, lambda namespace: read_gangs(client, namespace), SystemClock()
+        plugin_set(),
+        Snapshot.empty,
+        lambda namespace: read_gangs(client, namespace),
+        SystemClock(),
+        read_owners=no_owners,
     )
     pulse: Any = Pulse()
     moves = [
@@ -326,13 +330,13 @@ def test_a_view_is_read_once_for_a_while_and_only_if_it_is_looked_at() -> None:
     looking = plugin_set(
         pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(len(view.snapshot.pods))])),)
     )
-    word = PreEvictionCheck(looking, read, no_gangs, clock)
+    word = PreEvictionCheck(looking, read, no_gangs, clock, read_owners=no_owners)
     for seconds in (0, 10, 19, 2, 10):
         clock.sleep(seconds)
         assert [one.message for one in word.refusals(raw_pod())] == ["Guard: 0"]
     assert len(reads) == 2
 
-    PreEvictionCheck(plugin_set(), read, no_gangs, clock).refusals(raw_pod())
+    PreEvictionCheck(plugin_set(), read, no_gangs, clock, read_owners=no_owners).refusals(raw_pod())
     assert len(reads) == 2
 
 
@@ -351,14 +355,18 @@ def test_protection_for_a_while_is_over_when_the_clock_says_so() -> None:
 
 def test_a_pod_that_cannot_be_read_stays() -> None:
     odd = {**raw_pod(), "status": "Running"}
-    (refusal,) = PreEvictionCheck(plugin_set(), Snapshot.empty, no_gangs, FakeClock()).refusals(odd)
+    (refusal,) = PreEvictionCheck(plugin_set(), Snapshot.empty, no_gangs, FakeClock(), read_owners=no_owners).refusals(
+        odd
+    )
     assert refusal.reason is RefusalReason.PLUGIN_FAILED
 
 
 def test_an_argument_that_does_not_fit_the_cluster_any_more_keeps_the_pod() -> None:
     evictor = DefaultEvictor.parse({"priorityThreshold": {"name": "gone"}})
     plugins = plugin_set(pre_eviction_filters=(Enabled("DefaultEvictor", evictor),))
-    (refusal,) = PreEvictionCheck(plugins, Snapshot.empty, no_gangs, FakeClock()).refusals(raw_pod())
+    (refusal,) = PreEvictionCheck(plugins, Snapshot.empty, no_gangs, FakeClock(), read_owners=no_owners).refusals(
+        raw_pod()
+    )
     assert "the PriorityClass gone of priorityThreshold does not exist" in refusal.message
 
 
@@ -368,7 +376,11 @@ def test_a_cluster_that_cannot_be_read_is_no_answer() -> None:
 
     looking = plugin_set(pre_eviction_filters=(Enabled("Guard", Guard(lambda _, view: [str(view.snapshot)])),))
     with pytest.raises(RetryableError):
-        PreEvictionCheck(looking, unreadable, no_gangs, FakeClock()).refusals(raw_pod())
+        PreEvictionCheck(looking, unreadable, no_gangs, FakeClock(), read_owners=no_owners).refusals(raw_pod())
+
+
+def no_owners(_pod: Pod) -> Owners:
+    return Owners(Snapshot())
 
 
 def no_gangs(_namespace: str) -> Snapshot:

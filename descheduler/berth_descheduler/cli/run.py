@@ -52,6 +52,7 @@ from berth_descheduler.options import (
     write_described,
     write_names,
 )
+from berth_descheduler.options.command import harmless_owners_option
 from berth_descheduler.outcome import Outcome, Verdict
 from berth_descheduler.planner import Fragmentation, Plan, measure_cluster
 from berth_descheduler.plugins import NodeDrain, drain_settings, installed_plugins
@@ -270,6 +271,7 @@ def drain_command(
             nodes=frozenset(chosen_nodes),
             delete_empty_dirs=options["delete_emptydir_data"],
             skip_refused=options["skip_refused"],
+            harmless_owners=harmless_owners_option(options["harmless_owner"]),
         )
         drain = _Drain(client, stop, progress, defaults, plugin)
         drained = drain.try_out() if dry_run else drain.carry_out(uncordon_on_failure=uncordon_on_failure)

@@ -55,6 +55,17 @@ class RefusalReason(StrEnum):
     """The pod's controller is of a kind that may not make pods again, or is not in the snapshot."""
     CONTROLLER_SCALING_DOWN = "ControllerScalingDown", Refuser.POD
     """The controller is scaling down, suspended or being deleted, and would not make the pod again."""
+    NO_REPLACEMENT = "NoReplacement", Refuser.POD
+    """Nothing would be made in the pod's stead: its Job ends or has its successes, or its namespace is being deleted.
+
+    Or the controller does not know the pod's name.
+    """
+    LOWER_ORDINAL_NOT_READY = "LowerOrdinalNotReady", Refuser.POD
+    """The pod's StatefulSet makes no pod while one of a lower ordinal is missing, terminating or not Ready."""
+    TEMPLATE_DIFFERS = "TemplateDiffers", Refuser.POD
+    """The template from which the replacement is made asks for more than the pod, or for other nodes."""
+    FOREIGN_FINALIZER = "ForeignFinalizer", Refuser.POD
+    """A finalizer would keep the evicted pod until another program removes it."""
     JOB_COULD_FAIL = "JobCouldFail", Refuser.POD
     """An eviction counts as a failure of the pod's Job and could fail the Job."""
     GANG_WOULD_RESTART = "GangWouldRestart", Refuser.POD
@@ -70,7 +81,7 @@ class RefusalReason(StrEnum):
     DO_NOT_DISRUPT = "DoNotDisrupt", Refuser.POD
     """The pod has the annotation `karpenter.sh/do-not-disrupt: "true"`, or with a duration that is not over."""
     TERMINATING = "Terminating", Refuser.POD
-    """The pod is being deleted."""
+    """The pod is being deleted, or another program is about to delete it."""
     NOT_RUNNING = "NotRunning", Refuser.POD
     """The pod's phase is not Running."""
     SYSTEM_CRITICAL = "SystemCritical", Refuser.POD
@@ -113,6 +124,9 @@ class RefusalReason(StrEnum):
     """The pod's priority is at or above `priorityThreshold`."""
     TOO_FEW_REPLICAS = "TooFewReplicas", Refuser.FILTER
     """The pod's controller has fewer live pods than `minReplicas`."""
+    UNKNOWN_OWNER = "UnknownOwner", Refuser.FILTER
+    """The pod's controller belongs to an object of a kind that may answer an eviction, and is not in `harmlessOwners`.
+    """
     TOO_YOUNG = "TooYoung", Refuser.FILTER
     """The pod started less than `minPodAge` ago, or has not started."""
     PERSISTENT_STORAGE = "PersistentStorage", Refuser.FILTER

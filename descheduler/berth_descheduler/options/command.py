@@ -38,6 +38,7 @@ from berth_descheduler.plugins import (
     default_plugins,
     settings_with,
 )
+from berth_descheduler.plugins.default_evictor_args import read_owner_kinds
 from berth_service.command_line import OwnCommand
 
 # --- option errors ---------------------------------------------------------------------------------------------------
@@ -381,6 +382,13 @@ def _scope_options() -> tuple[Callable[[F], F], ...]:
             help="Move only pods with these labels, such as app=web,tier!=db. Default: all.",
         ),
         click.option(
+            "--harmless-owner",
+            multiple=True,
+            metavar="KIND.GROUP",
+            help="Move pods whose controller belongs to this kind, too, such as Prometheus.monitoring.coreos.com; '*': "
+            "to any; may be repeated.",
+        ),
+        click.option(
             "--control-plane-nodes",
             is_flag=True,
             help="Move pods to control-plane nodes, too; the operator needs its option of this name.",
@@ -404,7 +412,7 @@ def planner_settings(options: dict[str, Any], *, at: str | None = None) -> Plann
     with naming_options(options):
         args = DefragmentationArgs.parse(_args(options, goal))
         args = replace(args, own=goal.typed(args.own))
-        plugins = default_plugins(args, _evictor(options["label_selector"]))
+        plugins = default_plugins(args, _evictor(options["label_selector"], options["harmless_owner"]))
         settings = PlannerSettings(
             plugins=plugins,
             limits=PlanLimits(
@@ -475,18 +483,27 @@ def _args(options: dict[str, Any], goal: Goal[Any, Any]) -> dict[str, Any]:
     }
 
 
-def _evictor(label_selector: str | None) -> DefaultEvictor:
-    """Return an evictor that keeps pods outside a selector.
+def _evictor(label_selector: str | None, harmless_owners: Sequence[str]) -> DefaultEvictor:
+    """Return an evictor that keeps pods outside a selector, and those of unknown owners but these.
 
-    Raises `InputError` for an invalid selector.
+    Raises `InputError` for an invalid selector or kind.
     """
+    args = DefaultEvictorArgs(harmless_owners=harmless_owners_option(harmless_owners))
     if label_selector is None:
-        return DefaultEvictor()
+        return DefaultEvictor(args)
     try:
         selector = parse_selector(label_selector)
     except InputError as error:
         raise InputError("--label-selector", label_selector, error.expected) from error
-    return DefaultEvictor(DefaultEvictorArgs(label_selector=selector))
+    return DefaultEvictor(replace(args, label_selector=selector))
+
+
+def harmless_owners_option(kinds: Sequence[str]) -> frozenset[str]:
+    """Return the kinds of `--harmless-owner`; raises `InputError` that names the option."""
+    try:
+        return read_owner_kinds("harmlessOwners", list(kinds))
+    except InputError as error:
+        raise InputError("--harmless-owner", error.value, error.expected) from error
 
 
 def _time_limit(text: str) -> float | None:

@@ -212,7 +212,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
 
 _SHARED_WITH_RUN: Final = frozenset(
     {
-        *("namespace", "max_grace_period", "per_controller", "control_plane_nodes"),
+        *("namespace", "max_grace_period", "per_controller", "control_plane_nodes", "harmless_owner"),
         *("evict_timeout", "end_timeout", "pending_wait", "lease_seconds", "moves"),
     }
 )
@@ -294,6 +294,7 @@ PLANNED: Final = frozenset(
         "strategy",
         "whole_nodes",
         "label_selector",
+        "harmless_owner",
         "resource_type",
         "low_threshold",
         "defragment_threshold",

@@ -18,6 +18,7 @@ from berth_descheduler.planner.fragmentation import (
     resource_type_of,
 )
 from berth_descheduler.planner.gangs import Gangs, gangs_of
+from berth_descheduler.planner.owners import EVERY_OWNER, Owners, OwnersOfOwners
 from berth_descheduler.planner.pending_pods import (
     find_pods_to_fit,
     is_pending,
@@ -78,6 +79,7 @@ from berth_descheduler.planner.unreadable_objects import unreadable_of
 
 __all__ = [
     "DISRUPTION_WEIGHTS",
+    "EVERY_OWNER",
     "EVICT_ANNOTATION",
     "NO_EVICTION_ANNOTATION",
     "CapacityReport",
@@ -90,6 +92,8 @@ __all__ = [
     "MoveWay",
     "NodeIndex",
     "NodeUsage",
+    "Owners",
+    "OwnersOfOwners",
     "Plan",
     "PlanLimits",
     "PlanScope",

@@ -4,7 +4,6 @@ These rules hold whatever a policy says: without them a pod would be lost, or no
 facts keep a pod in place. `default_evictor` has the rules that a policy can change.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,20 +14,17 @@ from berth_core import (
     LONGEST_GRACE,
     PLACEHOLDER_LABEL,
     RESERVATION_LABEL,
-    OwnerReference,
     Pod,
-    PodFailurePolicyRule,
     Snapshot,
     Volume,
-    Workload,
-    api_group,
     format_duration,
 )
 from berth_descheduler.framework import Refusal, RefusalReason
 from berth_descheduler.planner.autoscalers.marks import DAEMONSET_POD
 from berth_descheduler.planner.autoscalers.pods import wish_refusals
 from berth_descheduler.planner.disruption_budgets import DisruptionBudgets
-from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND, Gangs
+from berth_descheduler.planner.gangs import Gangs
+from berth_descheduler.planner.owners import Owners
 from berth_descheduler.planner.settings import EvictableNamespaces
 from berth_descheduler.planner.unreadable_objects import UnreadableObjects
 
@@ -42,63 +38,6 @@ EVICT_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/evict"
 NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 """The pod should rather stay."""
 
-# --- job failures ----------------------------------------------------------------------------------------------------
-# Whether evictions could fail a pod's Job: each counts as a failure, unless the Job's policy ignores it.
-#
-# A pod that is deleted before it has succeeded is a failure to the Job controller, whatever its `restartPolicy`, and
-# the Job fails with more of them than its `backoffLimit` says. Not so if a rule of its `podFailurePolicy` ignores the
-# condition `DisruptionTarget`, which every evicted pod has, and no rule before it could do something else. What is not
-# known of a Job keeps its pods where they are.
-
-JOB_KIND: Final = ("batch", "Job")
-
-_IGNORE: Final = "Ignore"
-_DISRUPTION: Final = "DisruptionTarget"
-_MOVES_OF_A_POD: Final = 2
-"""A pod that is in the way moves twice at most."""
-
-
-def failing_refusal(job: Workload | None, active_pods: int) -> Refusal | None:
-    """Return why evicting a Job's pods could fail it.
-
-    None if evicting all of them cannot fail it.
-    """
-    if job is None:
-        return _refusal("its Job is not in the snapshot, so it is not known how many evictions would fail that")
-    spec, name = job.spec, f"Job {job.metadata.name}"
-    rules = spec.pod_failure_policy.rules if spec.pod_failure_policy else ()
-    if _ignores_evictions(rules):
-        return None
-    if rules:
-        return _refusal(f"the podFailurePolicy of its {name} does not ignore an eviction first of all")
-    if spec.backoff_limit_per_index is not None or spec.backoff_limit is None:
-        return _refusal(f"it is not known how many evictions its {name} outlives")
-    retries = spec.backoff_limit - (job.status.failed or 0)
-    if retries < _MOVES_OF_A_POD * active_pods:
-        text = f"its {name} outlives {max(0, retries)} more failures, an eviction is one, and it has {active_pods} pods"
-        return _refusal(text)
-    return None
-
-
-def _ignores_evictions(rules: tuple[PodFailurePolicyRule, ...]) -> bool:
-    """Return whether the first rule that may match an eviction ignores it.
-
-    The rule has to match the condition `DisruptionTarget`; rules before it that ignore something else do no harm.
-    """
-    for rule in rules:
-        if any(
-            pod_condition.type == _DISRUPTION and pod_condition.status in {"", "True"}
-            for pod_condition in rule.on_pod_conditions
-        ):
-            return rule.action == _IGNORE
-        if rule.action != _IGNORE:
-            return False
-    return False
-
-
-def _refusal(message: str) -> Refusal:
-    return Refusal(RefusalReason.JOB_COULD_FAIL, message)
-
 
 Refusals: TypeAlias = tuple[Refusal, ...]
 
@@ -106,17 +45,6 @@ SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
 """From here on priorities are Kubernetes' own."""
 
 _SYSTEM_CRITICAL_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
-
-_MAKERS: Final = frozenset(
-    {
-        ("apps", "ReplicaSet"),
-        ("apps", "StatefulSet"),
-        ("", "ReplicationController"),
-        JOB_KIND,
-        VOLCANO_JOB_KIND,
-    }
-)
-"""API group and kind of the controllers that make an evicted pod again."""
 
 
 class Evictability:
@@ -134,17 +62,16 @@ class Evictability:
         self._own_namespace = own_namespace
         self._max_grace = max_grace
         self.budgets = DisruptionBudgets(snapshot.disruption_budgets)
-        self._workloads = {_workload_key(workload): workload for workload in snapshot.workloads}
-        self._known_kinds = {(api_group(workload.api_version), workload.kind) for workload in snapshot.workloads}
-        self._active = Counter(_maker_uid(pod) for pod in snapshot.pods if _is_active(pod))
+        self._owners = Owners(snapshot, now)
         self._checks: tuple[Callable[[Pod], Refusals], ...] = (
-            _kind_refusals,
+            self._kind_refusals,
             _life_refusals,
             _berth_refusals,
             self._namespace_refusals,
             _importance_refusals,
             UnreadableObjects(snapshot).refusals,
-            self._controller_refusals,
+            self._owners.refusals,
+            self._owners.failure_refusals,
             Gangs(snapshot).refusals,
             partial(wish_refusals, now=now),
             self._grace_refusals,
@@ -171,41 +98,26 @@ class Evictability:
             return ()
         return (Refusal(RefusalReason.NAMESPACE_NOT_EVICTABLE, f"pods of the namespace {namespace} may not be moved"),)
 
-    def _controller_refusals(self, pod: Pod) -> Refusals:
-        owner = pod.controller
-        if owner is None:
-            return _unmade_refusals(pod, None)
-        kind = (api_group(owner.api_version), owner.kind)
-        if kind not in _MAKERS:
-            return _unmade_refusals(pod, owner)
-        workload = self._workloads.get((*kind, pod.metadata.namespace, owner.name))
-        if workload is None or (owner.uid and workload.metadata.uid and workload.metadata.uid != owner.uid):
-            return _if_any(self._missing_controller(kind, owner))
-        shrinking = _if_any(self._shrinking_refusal(pod, workload))
-        if kind != JOB_KIND:
-            return shrinking
-        return (*shrinking, *_if_any(failing_refusal(workload, self._active[_maker_uid(pod)])))
+    def keeps_its_node(self, pod: Pod) -> bool:
+        """Return whether a pod keeps its node from being freed, as daemon pods do that no DaemonSet makes again."""
+        if pod.occupies_node:
+            return True
+        return (
+            pod.is_daemon
+            and not (pod.is_mirror or pod.is_terminal or pod.is_terminating)
+            and bool(self._owners.orphan_refusals(pod))
+        )
 
-    def _missing_controller(self, kind: tuple[str, str], owner: OwnerReference) -> Refusal | None:
-        """Return why a pod stays whose controller the snapshot lacks.
-
-        A snapshot without any object of the controller's kind was made without them: None, except for a Job.
-        """
-        if kind not in self._known_kinds:
-            return failing_refusal(None, 0) if kind == JOB_KIND else None
-        return Refusal(RefusalReason.UNKNOWN_CONTROLLER, f"its {owner.kind} {owner.name} is not in the snapshot")
-
-    def _shrinking_refusal(self, pod: Pod, workload: Workload) -> Refusal | None:
-        name = f"{workload.kind} {workload.metadata.name}"
-        if workload.metadata.deletion_timestamp is not None or workload.spec.suspend:
-            return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, f"its {name} is being deleted or is suspended")
-        replicas = workload.spec.replicas
-        if replicas is not None and replicas < self._active[_maker_uid(pod)]:
-            text = (
-                f"its {name} wants {replicas} pods and has {self._active[_maker_uid(pod)]}, it would not make it again"
-            )
-            return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
-        return None
+    def _kind_refusals(self, pod: Pod) -> Refusals:
+        if pod.is_mirror:
+            return (Refusal(RefusalReason.MIRROR_POD, "the kubelet runs it from a file on the node"),)
+        if pod.is_daemon:
+            orphan_refusals = self._owners.orphan_refusals(pod)
+            return orphan_refusals or (Refusal(RefusalReason.DAEMON_POD, "its DaemonSet wants it on this node"),)
+        if pod.counts_as_daemon:
+            text = f"its annotation {DAEMONSET_POD} says that it belongs to its node, as pods of a DaemonSet do"
+            return (Refusal(RefusalReason.DAEMON_POD, text),)
+        return ()
 
     def _grace_refusals(self, pod: Pod) -> Refusals:
         seconds = pod.spec.termination_grace_period_seconds
@@ -221,30 +133,6 @@ class Evictability:
 
 def _if_any(refusal: Refusal | None) -> Refusals:
     return () if refusal is None else (refusal,)
-
-
-def _unmade_refusals(pod: Pod, owner: OwnerReference | None) -> Refusals:
-    """Return why nothing would recreate a pod.
-
-    Empty for mirror and DaemonSet pods, which are refused for their kind already.
-    """
-    if pod.is_mirror or pod.is_daemon or pod.counts_as_daemon:
-        return ()
-    if owner is None:
-        return (Refusal(RefusalReason.NO_CONTROLLER, "no controller would make the pod again"),)
-    text = f"a {owner.kind} of {owner.api_version} is not known to make its pods again"
-    return (Refusal(RefusalReason.UNKNOWN_CONTROLLER, text),)
-
-
-def _kind_refusals(pod: Pod) -> Refusals:
-    if pod.is_mirror:
-        return (Refusal(RefusalReason.MIRROR_POD, "the kubelet runs it from a file on the node"),)
-    if pod.is_daemon:
-        return (Refusal(RefusalReason.DAEMON_POD, "its DaemonSet wants it on this node"),)
-    if pod.counts_as_daemon:
-        text = f"its annotation {DAEMONSET_POD} says that it belongs to its node, as pods of a DaemonSet do"
-        return (Refusal(RefusalReason.DAEMON_POD, text),)
-    return ()
 
 
 def _life_refusals(pod: Pod) -> Refusals:
@@ -305,16 +193,3 @@ def _is_bound_in_an_unknown_way(volume: Volume) -> bool:
         volume.rbd,
     )
     return any(source is not None for source in inline)
-
-
-def _is_active(pod: Pod) -> bool:
-    return pod.controller is not None and not pod.is_terminal and not pod.is_terminating
-
-
-def _maker_uid(pod: Pod) -> tuple[str, str, str]:
-    owner = pod.controller
-    return (pod.metadata.namespace, owner.kind, owner.uid or owner.name) if owner else ("", "", "")
-
-
-def _workload_key(workload: Workload) -> tuple[str, str, str, str]:
-    return (api_group(workload.api_version), workload.kind, workload.metadata.namespace, workload.metadata.name)

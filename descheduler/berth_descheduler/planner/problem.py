@@ -325,7 +325,7 @@ class Problem:
 
     @cached_property
     def _to_move(self) -> tuple[tuple[PodIndex, ...], ...]:
-        occupying = [placed_pod.pod.occupies_node for placed_pod in self.cluster.pods]
+        occupying = [self._evictability.keeps_its_node(placed_pod.pod) for placed_pod in self.cluster.pods]
         return tuple(tuple(pod for pod in pods if occupying[pod]) for pods in self.cluster.pods_on)
 
 

@@ -17,6 +17,7 @@ from berth_descheduler.planner import (
     NO_EVICTION_ANNOTATION,
     DisruptionBudgets,
     EvictableNamespaces,
+    OwnersOfOwners,
     unreadable_of,
 )
 from berth_descheduler.planner.autoscalers.pods import is_declared_safe
@@ -46,8 +47,18 @@ class DefaultEvictor:
 
     def filter(self, view: ClusterView) -> PodFilter:
         """Return the filter that gives every reason against moving a pod."""
+        return self._filter(view, (_owner_check(self.args, view),))
+
+    def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
+        """Return the same filter as `filter`, without what does not change.
+
+        Labels, annotations, ages and the namespace may have changed since the plan was made.
+        """
+        return self._filter(view, ())
+
+    def _filter(self, view: ClusterView, lasting_checks: tuple[_Check, ...]) -> PodFilter:
         scope = tuple(_scope_checks(self.args, view))
-        all_checks = (*scope, *_single_checks(self.args, view))
+        all_checks = (*scope, *_single_checks(self.args, view), *lasting_checks)
 
         def objections(pod: Pod) -> list[Refusal]:
             """Return every reason.
@@ -58,13 +69,6 @@ class DefaultEvictor:
             return [refusal for check in checks for refusal in check(pod)]
 
         return objections
-
-    def pre_eviction_filter(self, view: ClusterView) -> PodFilter:
-        """Return the same filter as `filter`.
-
-        Labels, annotations, ages and the namespace may have changed since the plan was made.
-        """
-        return self.filter(view)
 
 
 def label_selectors(plugins: PluginSet) -> tuple[LabelSelector, ...]:
@@ -213,6 +217,16 @@ def _replicas_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
 
 def _owner_key(pod: Pod, owner: OwnerReference | None) -> tuple[str, str, str]:
     return (pod.metadata.namespace, owner.kind, owner.uid or owner.name) if owner else ("", "", "")
+
+
+def _owner_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:
+    owners_of_owners = OwnersOfOwners(view.snapshot, args.harmless_owners)
+
+    def check(pod: Pod) -> Iterator[Refusal]:
+        if (refusal := owners_of_owners.refusal(pod)) is not None:
+            yield refusal
+
+    return check
 
 
 def _age_check(args: DefaultEvictorArgs, view: ClusterView) -> _Check:

@@ -4,6 +4,7 @@ Arguments that would lose a pod are refused, each with the
 reason; what upstream lets pass in silence (both spellings of a protection at once, an unknown one) is an error here.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,9 +20,11 @@ from berth_core import (
     read_selector,
     refuse_unknown,
 )
-from berth_descheduler.planner import EvictableNamespaces
+from berth_descheduler.planner import EVERY_OWNER, EvictableNamespaces
 
 T = TypeVar("T")
+
+_KIND_AND_GROUP: Final = re.compile(r"[A-Z][A-Za-z0-9]*(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 
 
 class Protection(StrEnum):
@@ -77,6 +80,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "nodeFit": "Accepted, without effect: a pod moves only to a node that takes it.",
     "minReplicas": "Only pods whose controller has at least this many live pods (TooFewReplicas).",
     "minPodAge": "Only pods that started at least this long ago (TooYoung).",
+    "harmlessOwners": "Kinds above controllers that do no harm, as `Etcd.example.com`; `*`: all (UnknownOwner).",
     "noEvictionPolicy": "`Preferred`, or `Mandatory` to keep pods with `prefer-no-eviction` (WantsNoEviction).",
     "podProtections": "Newer spelling of the flags below: `defaultDisabled`, `extraEnabled`, `config`; not both.",
     "evictLocalStoragePods": "Move pods with `emptyDir` or `hostPath` volumes, too (else LocalStorage).",
@@ -128,6 +132,9 @@ class DefaultEvictorArgs:
     min_pod_age: timedelta | None = None
     """Only pods that were started so long ago; None: all."""
 
+    harmless_owners: frozenset[str] = frozenset()
+    """Kinds, as `Kind.group`, that may stand above a controller beside those known to be harmless; `*`: every kind."""
+
     no_eviction_policy: NoEvictionPolicy = NoEvictionPolicy.PREFERRED
 
     protections: frozenset[Protection] = _DEFAULT
@@ -158,6 +165,7 @@ class DefaultEvictorArgs:
             priority_threshold=_optional(raw, "priorityThreshold", _priority_threshold),
             min_replicas=_whole_number(raw, "minReplicas"),
             min_pod_age=_optional(raw, "minPodAge", _age),
+            harmless_owners=read_owner_kinds("harmlessOwners", raw.get("harmlessOwners")),
             no_eviction_policy=_no_eviction_policy(raw.get("noEvictionPolicy")),
             protections=protections,
             protected_storage_classes=classes,
@@ -167,6 +175,21 @@ class DefaultEvictorArgs:
     def age_in_words(self) -> str:
         """Return the least age as a policy has it."""
         return format_duration(self.min_pod_age or timedelta(0))
+
+
+def read_owner_kinds(name: str, raw: object) -> frozenset[str]:
+    """Return the kinds that stand above controllers, from a field of this name.
+
+    Raises `InputError`, also for a kind without its group, which would never match.
+    """
+    values = [] if raw is None else raw
+    if not isinstance(values, list | tuple):
+        raise InputError(name, raw, "a list")
+    for index, value in enumerate(values):
+        if not isinstance(value, str) or not (value == EVERY_OWNER or _KIND_AND_GROUP.fullmatch(value)):
+            expected = f"a kind with its API group, as Prometheus.monitoring.coreos.com, or {EVERY_OWNER}"
+            raise InputError(f"{name}[{index}]", value, expected)
+    return frozenset(values)
 
 
 def _optional(raw: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> T | None:

@@ -23,6 +23,7 @@ from berth_core import (
 from berth_descheduler.framework.interfaces import Candidate, ClusterView
 from berth_descheduler.goals.move_pods.goal import MovePodsGoal
 from berth_descheduler.planner import Plan
+from berth_descheduler.plugins.default_evictor_args import read_owner_kinds
 from berth_descheduler.plugins.defragmentation import NoBalance
 
 NODE_DRAIN: Final = "NodeDrain"
@@ -31,6 +32,7 @@ NODE_DRAIN: Final = "NodeDrain"
 _NODES: Final = "nodes"
 _EMPTY_DIRS: Final = "deleteEmptyDirData"
 _SKIP_REFUSED: Final = "skipRefused"
+_HARMLESS_OWNERS: Final = "harmlessOwners"
 
 
 class DrainNodesGoal(MovePodsGoal):
@@ -60,10 +62,13 @@ class NodeDrain(NoBalance):
     skip_refused: bool = False
     """Whether the others leave where some pods cannot; if not, a plan that leaves one behind does not begin."""
 
+    harmless_owners: frozenset[str] = frozenset()
+    """Kinds above controllers whose pods leave, as `harmlessOwners` of `DefaultEvictor` has them."""
+
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> "NodeDrain":
         """Return the plugin with the arguments that a plan records; raises `InputError` that names the field."""
-        refuse_unknown("args", args, (_NODES, _EMPTY_DIRS, _SKIP_REFUSED))
+        refuse_unknown("args", args, (_NODES, _EMPTY_DIRS, _SKIP_REFUSED, _HARMLESS_OWNERS))
         nodes = args.get(_NODES)
         if not isinstance(nodes, list | tuple) or not nodes or not all(isinstance(node, str) for node in nodes):
             raise InputError(_NODES, nodes, "a list of names of nodes")
@@ -71,13 +76,19 @@ class NodeDrain(NoBalance):
         for flag_name, value in zip((_EMPTY_DIRS, _SKIP_REFUSED), flags_given, strict=True):
             if not isinstance(value, bool):
                 raise InputError(flag_name, value, "true or false")
-        return cls(nodes=frozenset(nodes), delete_empty_dirs=flags_given[0], skip_refused=flags_given[1])
+        return cls(
+            nodes=frozenset(nodes),
+            delete_empty_dirs=flags_given[0],
+            skip_refused=flags_given[1],
+            harmless_owners=read_owner_kinds(_HARMLESS_OWNERS, args.get(_HARMLESS_OWNERS)),
+        )
 
     @property
     def objective(self) -> Objective:
         """Return what is asked for, as a MigrationPlan records it."""
         set_flags = {_EMPTY_DIRS: self.delete_empty_dirs, _SKIP_REFUSED: self.skip_refused}
-        args = {_NODES: sorted(self.nodes), **set_flags}
+        owner_kinds = {_HARMLESS_OWNERS: sorted(self.harmless_owners)} if self.harmless_owners else {}
+        args = {_NODES: sorted(self.nodes), **set_flags, **owner_kinds}
         return Objective(plugin=NODE_DRAIN, strategy=self.goal.name, args=args)
 
     def deschedule(self, view: ClusterView) -> Iterator[Candidate]:

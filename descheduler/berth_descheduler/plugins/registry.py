@@ -158,7 +158,10 @@ def default_settings() -> PlannerSettings:
 
 def drain_settings(settings: PlannerSettings, drain: NodeDrain) -> PlannerSettings:
     """Return settings by which every pod leaves the nodes of a drain, and no other pod moves."""
-    evictor = DefaultEvictor.parse({"evictLocalStoragePods": drain.delete_empty_dirs})
+    harmless_owners = sorted(drain.harmless_owners)
+    evictor = DefaultEvictor.parse(
+        {"evictLocalStoragePods": drain.delete_empty_dirs, "harmlessOwners": harmless_owners}
+    )
     enabled = Enabled(NODE_DRAIN, drain)
     return settings_with(settings, replace(default_plugins(evictor=evictor), balance=enabled, deschedule=(enabled,)))
 

@@ -1,9 +1,10 @@
 """Asks for the eviction of a move's pod."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from berth_core import MoveReason, PermanentError, PlannedMove, RetryableError
+from berth_descheduler.framework import RefusalReason
 from berth_descheduler.migration.moves.memory import DEFAULT_GRACE_SECONDS, Eviction
 from berth_descheduler.migration.moves.reservation_request import grace_seconds, why_not_movable
 from berth_descheduler.migration.operator.liveness import OperatorLiveness
@@ -17,6 +18,9 @@ from berth_kube import (
     NotFoundError,
     UnreachableError,
 )
+
+_PASSING: Final = frozenset({RefusalReason.LOWER_ORDINAL_NOT_READY})
+"""What other moves of the same controller cause until their replacements are Ready: asked again, like a budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +73,10 @@ def ask_rules(raw_pod: dict[str, Any], move: PlannedMove, pre_eviction_check: Pr
     refusals = pre_eviction_check.refusals(raw_pod, has_place=not move.is_eviction)
     if not refusals:
         return None
-    return EvictAnswer(
-        Eviction.NOT_SENT, "; ".join(refusal.message for refusal in refusals), refusal=MoveReason.FILTERED
-    )
+    detail = "; ".join(refusal.message for refusal in refusals)
+    if all(refusal.reason in _PASSING for refusal in refusals):
+        return EvictAnswer(Eviction.BLOCKED, detail)
+    return EvictAnswer(Eviction.NOT_SENT, detail, refusal=MoveReason.FILTERED)
 
 
 def ask_for_eviction(client: KubeClient, move: PlannedMove, *, resource_version: str | None = None) -> EvictAnswer:

@@ -16,7 +16,7 @@ from berth_core.decoding import convert
 from berth_descheduler.capability import EvictedPod
 from berth_descheduler.framework import ClusterView, Refusal, RefusalReason
 from berth_descheduler.framework.interfaces import PluginSet, Refusing
-from berth_descheduler.planner import Gangs, gangs_of
+from berth_descheduler.planner import Gangs, Owners, gangs_of
 from berth_descheduler.planner.autoscalers.pods import wish_refusals
 from berth_descheduler.registry import why_not_evicted
 
@@ -27,7 +27,7 @@ class PreEvictionCheck:
     """Checks just before an eviction whether the pod may be evicted.
 
     Asks the rules whose answers change at any time, and the plan's pre-eviction filters. `read_gangs` returns the pods
-    of a namespace with their groups, `read_snapshot` the whole cluster.
+    of a namespace with their groups, `read_owners` what makes a pod again, `read_snapshot` the whole cluster.
     """
 
     def __init__(
@@ -37,8 +37,11 @@ class PreEvictionCheck:
         read_gangs: Callable[[str], Snapshot],
         clock: Clock,
         own_namespace: str = DEFAULT_NAMESPACE,
+        *,
+        read_owners: Callable[[Pod], Owners],
     ) -> None:
         self._own_namespace = own_namespace
+        self._read_owners = read_owners
         self._plugins = plugins
         self._read_snapshot = read_snapshot
         self._read_gangs = read_gangs
@@ -70,8 +73,8 @@ class PreEvictionCheck:
             pod = convert(raw_pod, Pod)
             gang_refusals = Gangs(self._read_gangs(pod.metadata.namespace)).refusals(pod) if gangs_of(pod) else ()
             refusals_without_place = () if has_place else self._refusals_without_place(pod)
-            wishes = wish_refusals(pod, self._clock.now())
-            return (*refusals_without_place, *gang_refusals, *wishes, *self._ask_filters(pod))
+            wishes, of_owners = wish_refusals(pod, self._clock.now()), self._read_owners(pod).refusals(pod)
+            return (*refusals_without_place, *of_owners, *gang_refusals, *wishes, *self._ask_filters(pod))
         except (InputError, msgspec.ValidationError) as error:
             return (Refusal(RefusalReason.PLUGIN_FAILED, str(error)),)
 

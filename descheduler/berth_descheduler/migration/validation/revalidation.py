@@ -359,6 +359,7 @@ _PASSING: Final = frozenset(
         RefusalReason.CONTROLLER_SCALING_DOWN,
         RefusalReason.GANG_WOULD_BREAK,
         RefusalReason.JOB_COULD_FAIL,
+        RefusalReason.LOWER_ORDINAL_NOT_READY,
         RefusalReason.TOO_FEW_REPLICAS,
     }
 )

@@ -1,0 +1,88 @@
+"""Reads what decides whether a pod's controller makes it again, right before the pod is evicted.
+
+Three or four small requests for each eviction: the controller, the pods that its selector selects, the namespace, and
+the LeaderWorkerSet of a pod that names one. What the account may not read is not known, as in a snapshot without it.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from berth_core import Clock, Namespace, Pod, Snapshot, VolcanoJob, Workload, api_group, format_selector
+from berth_core.labels import LEADER_WORKER_SET_LABEL
+from berth_descheduler.planner import Owners
+from berth_kube import (
+    JOBS,
+    LEADER_WORKER_SETS,
+    NAMESPACES,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    VOLCANO_JOBS,
+    ForbiddenError,
+    KubeClient,
+    NotFoundError,
+    Resource,
+)
+
+_MAKERS: Final = {
+    (resource.group, resource.kind): resource
+    for resource in (REPLICA_SETS, STATEFUL_SETS, JOBS, REPLICATION_CONTROLLERS)
+}
+
+T = TypeVar("T")
+
+
+def read_owners(client: KubeClient, clock: Clock, pod: Pod) -> Owners:
+    """Return the answers about one pod, by the objects as they are now; raises `KubeError`."""
+    namespace, owner = pod.metadata.namespace, pod.controller
+    fields: dict[str, Any] = {"namespaces": tuple(_read(client, NAMESPACES, namespace, type_=Namespace))}
+    kind = (api_group(owner.api_version), owner.kind) if owner is not None else ("", "")
+    resource = _MAKERS.get(kind)
+    if owner is None or resource is None:
+        if owner is not None and kind == (VOLCANO_JOBS.group, VOLCANO_JOBS.kind):
+            jobs = _read(client, VOLCANO_JOBS, owner.name, within=namespace, type_=VolcanoJob)
+            fields["volcano_jobs"] = tuple(jobs)
+        return Owners(Snapshot(pods=(pod,), **fields), clock.now())
+    try:
+        maker = _read_workload(client, resource, owner.name, namespace)
+    except NotFoundError:
+        return Owners(Snapshot(pods=(pod,), **fields), clock.now(), known_kinds=(kind,))
+    except ForbiddenError:
+        return Owners(Snapshot(pods=(pod,), **fields), clock.now())
+    workloads = (maker, *_leader_worker_set(client, pod))
+    return Owners(Snapshot(pods=_with_siblings(client, maker, pod), workloads=workloads, **fields), clock.now())
+
+
+def _read(
+    client: KubeClient, resource: Resource, name: str, *, within: str | None = None, type_: type[T]
+) -> Iterator[T]:
+    """Yield an object, none if it is not there or may not be read."""
+    with suppress(NotFoundError, ForbiddenError):
+        yield client.get(resource, name, namespace=within, type=type_)
+
+
+def _read_workload(client: KubeClient, resource: Resource, name: str, namespace: str) -> Workload:
+    """Return a workload with its kind, whether the answer says it or not."""
+    workload = client.get(resource, name, namespace=namespace, type=Workload)
+    return msgspec.structs.replace(workload, api_version=resource.api_version, kind=resource.kind)
+
+
+def _leader_worker_set(client: KubeClient, pod: Pod) -> Iterator[Workload]:
+    name = pod.metadata.labels.get(LEADER_WORKER_SET_LABEL)
+    if name:
+        with suppress(NotFoundError, ForbiddenError):
+            yield _read_workload(client, LEADER_WORKER_SETS, name, pod.metadata.namespace)
+
+
+def _with_siblings(client: KubeClient, maker: Workload, pod: Pod) -> tuple[Pod, ...]:
+    """Return a pod with the others of its controller, which have the labels that its selector asks for.
+
+    A ReplicationController's selector is read as one that selects every pod; the owner's uid sorts these out.
+    """
+    selector = format_selector(maker.spec.selector) if maker.spec.selector else ""
+    listed = client.list(PODS, namespace=pod.metadata.namespace, label_selector=selector, type=Pod).items
+    return (pod, *(sibling for sibling in listed if sibling.metadata.name != pod.metadata.name))

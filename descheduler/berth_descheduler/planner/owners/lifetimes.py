@@ -1,0 +1,40 @@
+"""Whether a pod or its namespace is about to go, or would not go when it is evicted.
+
+Whatever the controller wants, nothing is created in a namespace that is being deleted, and a StatefulSet or a Job waits
+for a pod that a finalizer keeps.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from berth_core import Pod, Snapshot
+from berth_descheduler.framework import Refusal, RefusalReason
+
+HARMLESS_FINALIZERS: Final = frozenset({"batch.kubernetes.io/job-tracking"})
+"""The Job controller removes its own as soon as it has counted the pod."""
+
+_DISRUPTION: Final = "DisruptionTarget"
+
+
+class Lifetimes:
+    """Answers for the pods of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._terminating_namespaces = frozenset(
+            namespace.metadata.name for namespace in snapshot.namespaces if namespace.is_terminating
+        )
+
+    def refusals(self, pod: Pod) -> Iterator[Refusal]:
+        namespace = pod.metadata.namespace
+        if namespace in self._terminating_namespaces:
+            text = f"the namespace {namespace} is being deleted, and nothing can be made in it"
+            yield Refusal(RefusalReason.NO_REPLACEMENT, text)
+        for condition in pod.status.conditions:
+            if condition.type == _DISRUPTION and condition.status == "True" and not pod.is_terminating:
+                why = f" ({condition.reason})" if condition.reason else ""
+                text = f"its condition {_DISRUPTION} says that it is about to be deleted{why}"
+                yield Refusal(RefusalReason.TERMINATING, text)
+        for finalizer in pod.metadata.finalizers:
+            if finalizer not in HARMLESS_FINALIZERS:
+                text = f"its finalizer {finalizer} would keep it when it is evicted"
+                yield Refusal(RefusalReason.FOREIGN_FINALIZER, text)

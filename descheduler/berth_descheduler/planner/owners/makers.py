@@ -1,0 +1,111 @@
+"""The controllers that make evicted pods again, and the pods that each has.
+
+A snapshot without any object of a controller's kind was made without that kind: what is not known of such controllers
+keeps no pod, except those of Jobs.
+"""
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from berth_core import OwnerReference, Pod, Snapshot, Workload, api_group
+from berth_descheduler.framework import Refusal, RefusalReason
+from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND
+
+GroupKind: TypeAlias = tuple[str, str]
+"""API group and kind; the core group is ""."""
+
+REPLICA_SET: Final = ("apps", "ReplicaSet")
+STATEFUL_SET: Final = ("apps", "StatefulSet")
+DAEMON_SET: Final = ("apps", "DaemonSet")
+JOB: Final = ("batch", "Job")
+
+MAKERS: Final = frozenset({REPLICA_SET, STATEFUL_SET, ("", "ReplicationController"), JOB, VOLCANO_JOB_KIND})
+
+
+class Makers:
+    """The controllers of one snapshot, which may say that it was made with a kind although it has none of it."""
+
+    def __init__(self, snapshot: Snapshot, known_kinds: Collection[GroupKind] = ()) -> None:
+        self._pods = snapshot.pods
+        self._workloads = {
+            (*group_kind_of(workload), workload.metadata.namespace, workload.metadata.name): workload
+            for workload in snapshot.workloads
+        }
+        self._known_kinds = {*known_kinds, *map(group_kind_of, snapshot.workloads)}
+
+    def maker(self, pod: Pod) -> Workload | None:
+        """Return a pod's controller, None where the snapshot lacks it or has a later one of its name."""
+        return None if (owner := pod.controller) is None else self.referred(pod.metadata.namespace, owner)
+
+    def referred(self, namespace: str, owner: OwnerReference) -> Workload | None:
+        """Return the workload that a reference means, None where the snapshot lacks it."""
+        workload = self._workloads.get((api_group(owner.api_version), owner.kind, namespace, owner.name))
+        if workload is None or (owner.uid and workload.metadata.uid and workload.metadata.uid != owner.uid):
+            return None
+        return workload
+
+    def knows(self, kind: GroupKind) -> bool:
+        """Return whether the snapshot was made with a kind."""
+        return kind in self._known_kinds
+
+    def pods_of(self, pod: Pod) -> Sequence[Pod]:
+        """Return all pods of a pod's controller, whatever their state, the pod among them."""
+        return self._pods_by_maker.get(_maker_key(pod), ())
+
+    def active_pods(self, pod: Pod) -> int:
+        """Return how many pods of a pod's controller have neither ended nor begun to be deleted."""
+        return self._active.get(_maker_key(pod), 0)
+
+    @cached_property
+    def _pods_by_maker(self) -> dict[tuple[str, str, str], list[Pod]]:
+        pods_by_maker: dict[tuple[str, str, str], list[Pod]] = {}
+        for pod in self._pods:
+            if pod.controller is not None:
+                pods_by_maker.setdefault(_maker_key(pod), []).append(pod)
+        return pods_by_maker
+
+    @cached_property
+    def _active(self) -> dict[tuple[str, str, str], int]:
+        return {
+            key: sum(not pod.is_terminal and not pod.is_terminating for pod in pods)
+            for key, pods in self._pods_by_maker.items()
+        }
+
+
+def group_kind_of(workload: Workload) -> GroupKind:
+    return api_group(workload.api_version), workload.kind
+
+
+def unmade_refusal(pod: Pod) -> Refusal | None:
+    """Return why nothing of a known kind would make a pod again."""
+    owner = pod.controller
+    if owner is None:
+        return Refusal(RefusalReason.NO_CONTROLLER, "no controller would make the pod again")
+    if (api_group(owner.api_version), owner.kind) in MAKERS:
+        return None
+    text = f"a {owner.kind} of {owner.api_version} is not known to make its pods again"
+    return Refusal(RefusalReason.UNKNOWN_CONTROLLER, text)
+
+
+def shrinking_refusal(pod: Pod, workload: Workload, active_pods: int) -> Refusal | None:
+    """Return why a controller makes no pod for one that goes: it ends, or has more than it wants."""
+    name = f"{workload.kind} {workload.metadata.name}"
+    if workload.metadata.deletion_timestamp is not None or workload.spec.suspend:
+        return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, f"its {name} is being deleted or is suspended")
+    wanted = workload.spec.replicas
+    if pod.is_daemon:  # a surge of its own may have more than it wants
+        wanted = 0 if workload.status.desired_number_scheduled == 0 else None
+    if wanted is not None and wanted < active_pods:
+        text = f"its {name} wants {wanted} pods and has {active_pods}, it would not make it again"
+        return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
+    return None
+
+
+def missing_refusal(owner: OwnerReference) -> Refusal:
+    return Refusal(RefusalReason.UNKNOWN_CONTROLLER, f"its {owner.kind} {owner.name} is not in the snapshot")
+
+
+def _maker_key(pod: Pod) -> tuple[str, str, str]:
+    owner = pod.controller
+    return (pod.metadata.namespace, owner.kind, owner.uid or owner.name) if owner else ("", "", "")

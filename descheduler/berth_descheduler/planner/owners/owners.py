@@ -1,0 +1,188 @@
+"""Answers for the pods of one snapshot: does their controller make them again, now, and as they are?"""
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from typing import Final
+
+from berth_core import Pod, Snapshot, VolcanoJob, Workload, api_group
+from berth_core.pod_groups import VOLCANO_TASK_ANNOTATION
+from berth_descheduler.framework import Refusal, RefusalReason
+from berth_descheduler.planner.gangs import VOLCANO_JOB_KIND
+from berth_descheduler.planner.owners.jobs import ending_refusals, failing_refusal
+from berth_descheduler.planner.owners.leader_worker_sets import LeaderWorkerSets
+from berth_descheduler.planner.owners.lifetimes import Lifetimes
+from berth_descheduler.planner.owners.makers import (
+    DAEMON_SET,
+    JOB,
+    MAKERS,
+    STATEFUL_SET,
+    GroupKind,
+    Makers,
+    group_kind_of,
+    missing_refusal,
+    shrinking_refusal,
+    unmade_refusal,
+)
+from berth_descheduler.planner.owners.statefulsets import (
+    first_unready,
+    ordinal_of,
+    ordinal_refusal,
+    revision_of,
+    takes_current_revision,
+)
+from berth_descheduler.planner.owners.templates import Templates
+
+_SYNCED_PHASES: Final = frozenset({"", "Pending", "Running"})
+"""Phases in which Volcano's controller makes the pods that are missing (pkg/controllers/job/state)."""
+
+
+class Owners:
+    """Answers for the pods of one snapshot, which may hold no more than one pod's owner and siblings.
+
+    Without a time nothing is nearly over, and what is Ready counts as available.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, now: datetime | None = None, known_kinds: Collection[GroupKind] = ()
+    ) -> None:
+        """Of the `known_kinds` the snapshot has all that matter, even if it has none."""
+        self._now = now
+        self._makers = Makers(snapshot, known_kinds)
+        self._lifetimes = Lifetimes(snapshot)
+        self._leader_worker_sets = LeaderWorkerSets(snapshot)
+        self._volcano_jobs = {(job.metadata.namespace, job.metadata.name): job for job in snapshot.volcano_jobs}
+        self._templates = Templates()
+        self._first_unready: dict[str, tuple[int, str] | None] = {}
+        """By the StatefulSet's uid, or else its namespace and name."""
+
+    def refusals(self, pod: Pod) -> tuple[Refusal, ...]:
+        """Return why no pod like this one would be made in its stead now."""
+        maker = self._makers.maker(pod)
+        refusals: tuple[Refusal, ...] = ()  # called for every pod, and mostly there is no refusal
+        if (of_group := self._leader_worker_sets.refusal(pod, maker)) is not None:
+            refusals = (of_group,)
+        if not (pod.belongs_to_node or pod.counts_as_daemon):
+            refusals = (*refusals, *self._of_maker(pod, maker))
+        return (*refusals, *self._lifetimes.refusals(pod))
+
+    def failure_refusals(self, pod: Pod) -> tuple[Refusal, ...]:
+        """Return why evicting the pods of a Job, this one among them, could fail the Job."""
+        owner = pod.controller
+        if owner is None or (api_group(owner.api_version), owner.kind) != JOB:
+            return ()
+        job = self._makers.maker(pod)
+        if job is None and self._makers.knows(JOB):
+            return ()  # said already
+        refusal = failing_refusal(job, self._makers.active_pods(pod))
+        return () if refusal is None else (refusal,)
+
+    def orphan_refusals(self, pod: Pod) -> tuple[Refusal, ...]:
+        """Return why no DaemonSet would give a node this daemon pod again; empty for one of a DaemonSet that lives.
+
+        Its node is as little free as one with a pod that nothing makes again.
+        """
+        owner = pod.controller
+        if (
+            owner is None
+            or (api_group(owner.api_version), owner.kind) != DAEMON_SET
+            or not self._makers.knows(DAEMON_SET)
+        ):
+            return ()
+        daemon_set = self._makers.maker(pod)
+        if daemon_set is None:
+            return (missing_refusal(owner),)
+        refusal = shrinking_refusal(pod, daemon_set, self._makers.active_pods(pod))
+        return () if refusal is None else (refusal,)
+
+    def _of_maker(self, pod: Pod, maker: Workload | None) -> Iterator[Refusal]:
+        if maker is not None and (group_kind_of(maker) in MAKERS):
+            yield from self._of_workload(pod, maker)
+            return
+        owner, unmade = pod.controller, unmade_refusal(pod)
+        if owner is None or unmade is not None:
+            yield from _if_any(unmade)
+            return
+        kind = (api_group(owner.api_version), owner.kind)
+        if kind == VOLCANO_JOB_KIND:
+            job = self._volcano_jobs.get((pod.metadata.namespace, owner.name))
+            if job is not None:
+                yield from self._of_volcano_job(pod, job)
+        elif self._makers.knows(kind):
+            yield missing_refusal(owner)
+
+    def _of_workload(self, pod: Pod, workload: Workload) -> Iterator[Refusal]:
+        shrinking = shrinking_refusal(pod, workload, self._makers.active_pods(pod))
+        yield from _if_any(shrinking or self._ending_above(workload))
+        kind = group_kind_of(workload)
+        if kind == STATEFUL_SET:
+            yield from self._of_stateful_set(pod, workload)
+        elif kind == JOB and shrinking is None:
+            yield from ending_refusals(workload, pod, self._makers.pods_of(pod), self._now)
+        template = workload.spec.template
+        if kind != STATEFUL_SET and template is not None and (asked := self._templates.differences(pod, template)):
+            origin = f"its {workload.kind} {workload.metadata.name} makes the replacement from its template"
+            yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
+
+    def _ending_above(self, workload: Workload) -> Refusal | None:
+        """Return whether what controls a workload is being deleted, which takes the workload along."""
+        above = workload.controller
+        owner = self._makers.referred(workload.metadata.namespace, above) if above is not None else None
+        if owner is None or owner.metadata.deletion_timestamp is None:
+            return None
+        text = f"the {owner.kind} {owner.metadata.name} of its {workload.kind} is being deleted"
+        return Refusal(RefusalReason.CONTROLLER_SCALING_DOWN, text)
+
+    def _of_stateful_set(self, pod: Pod, stateful_set: Workload) -> Iterator[Refusal]:
+        if (of_ordinal := ordinal_refusal(stateful_set, pod)) is not None:
+            yield of_ordinal
+            return
+        yield from self._of_order(pod, stateful_set)
+        yield from self._of_revision(pod, stateful_set)
+
+    def _of_order(self, pod: Pod, stateful_set: Workload) -> Iterator[Refusal]:
+        name = stateful_set.metadata.name
+        key = stateful_set.metadata.uid or f"{stateful_set.metadata.namespace}/{name}"
+        if key not in self._first_unready:
+            self._first_unready[key] = first_unready(stateful_set, self._makers.pods_of(pod), self._now)
+        first, ordinal = self._first_unready[key], ordinal_of(stateful_set, pod)
+        if first is not None and ordinal is not None and first[0] < ordinal:
+            text = (
+                f"{name}-{first[0]} {first[1]}, and its StatefulSet {name} makes no pod of a higher ordinal meanwhile"
+            )
+            yield Refusal(RefusalReason.LOWER_ORDINAL_NOT_READY, text)
+
+    def _of_revision(self, pod: Pod, stateful_set: Workload) -> Iterator[Refusal]:
+        """Yield what the revision asks for from which a StatefulSet makes the replacement."""
+        template = stateful_set.spec.template
+        if template is None:
+            return
+        title, status, made_from = f"StatefulSet {stateful_set.metadata.name}", stateful_set.status, revision_of(pod)
+        current, update = status.current_revision, status.update_revision
+        if takes_current_revision(stateful_set, pod) and current != update:
+            if made_from != current:
+                text = f"its {title} makes the replacement from revision {current or '(not known)'}, which is not known"
+                yield Refusal(RefusalReason.TEMPLATE_DIFFERS, text)
+            return  # the pod was made from it
+        is_other_revision = bool(update and made_from and made_from != update)
+        if asked := self._templates.differences(pod, template, is_other_revision=is_other_revision):
+            origin = f"its {title} makes the replacement from {f'revision {update}' if update else 'its template'}"
+            yield Refusal(RefusalReason.TEMPLATE_DIFFERS, f"{origin}, which {asked}")
+
+    def _of_volcano_job(self, pod: Pod, job: VolcanoJob) -> Iterator[Refusal]:
+        """Yield why a Volcano Job makes no pod, and what the template of the pod's task asks for.
+
+        A task that the Job does not have is the gang's to refuse.
+        """
+        title = f"Volcano Job {job.metadata.name}"
+        if job.status.state.phase not in _SYNCED_PHASES:
+            text = f"its {title} is {job.status.state.phase} and makes no pods"
+            yield Refusal(RefusalReason.NO_REPLACEMENT, text)
+        task_name = pod.metadata.annotations.get(VOLCANO_TASK_ANNOTATION, "")
+        template = next((task.template for task in job.spec.tasks if task.name == task_name), None)
+        if template is not None and (asked := self._templates.differences(pod, template)):
+            text = f"its {title} makes the replacement from its task {task_name}, which {asked}"
+            yield Refusal(RefusalReason.TEMPLATE_DIFFERS, text)
+
+
+def _if_any(refusal: Refusal | None) -> tuple[Refusal, ...]:
+    return () if refusal is None else (refusal,)

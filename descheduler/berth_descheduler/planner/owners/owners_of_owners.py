@@ -1,0 +1,57 @@
+"""Whether what stands above a pod's controller leaves the pod alone when it is evicted.
+
+A Deployment does. Of an operator's own kind that is not known: it may restart all pods of its database, or move a
+primary that was just handed over. What is known of a kind stands beside it; a policy names others.
+"""
+
+from typing import Final
+
+from berth_core import OwnerReference, Pod, Snapshot, api_group
+from berth_descheduler.framework import Refusal, RefusalReason
+from berth_descheduler.planner.owners.leader_worker_sets import LEADER_WORKER_SET
+from berth_descheduler.planner.owners.makers import GroupKind, Makers
+
+EVERY_OWNER: Final = "*"
+"""As the name of a kind: all."""
+
+HARMLESS_OWNERS: Final = frozenset(
+    {
+        "Deployment.apps",
+        "CronJob.batch",
+        "DeploymentConfig.apps.openshift.io",  # over ReplicationControllers, as a Deployment is over ReplicaSets
+        "Rollout.argoproj.io",  # its own restart evicts pods, "allowing the ReplicaSet to replace the pod"
+        "JobSet.jobset.x-k8s.io",  # its failure policy counts failed Jobs, not pods
+        "ScaledJob.keda.sh",  # it makes Jobs, and leaves their pods to these
+    }
+)
+
+_ANSWERED_ELSEWHERE: Final[frozenset[GroupKind]] = frozenset({LEADER_WORKER_SET, ("", "Pod")})
+"""Groups of a LeaderWorkerSet have rules of their own."""
+
+
+class OwnersOfOwners:
+    """Answers for the pods of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, harmless: frozenset[str]) -> None:
+        """`harmless` are further kinds, as `Kind.group`."""
+        self._makers = Makers(snapshot)
+        self._harmless = HARMLESS_OWNERS | harmless
+
+    def refusal(self, pod: Pod) -> Refusal | None:
+        """Return why a pod stays whose controller belongs to something of an unknown kind."""
+        maker = self._makers.maker(pod)
+        above = maker.controller if maker is not None else None
+        if maker is None or above is None or EVERY_OWNER in self._harmless:
+            return None
+        if _name_of_kind(above) in self._harmless or (api_group(above.api_version), above.kind) in _ANSWERED_ELSEWHERE:
+            return None
+        text = (
+            f"its {maker.kind} {maker.metadata.name} belongs to the {above.kind} {above.name} of {above.api_version}, "
+            f"and it is not known what that does when a pod is evicted"
+        )
+        return Refusal(RefusalReason.UNKNOWN_OWNER, text)
+
+
+def _name_of_kind(owner: OwnerReference) -> str:
+    group = api_group(owner.api_version)
+    return f"{owner.kind}.{group}" if group else owner.kind

@@ -1,0 +1,225 @@
+"""What a pod's replacement asks for that the pod does not: its owner's template is what it is made from.
+
+A template differs where the replacement would ask for more of a resource, or for other nodes. What the pod has beyond
+the template came from admission and comes again: containers that a webhook adds, tolerations, a priority class by
+default, requests where the template has none. Where the pod is of another revision, it may also be that the template
+does not ask for it any more, which counts for nodes: a place held by those labels would not be taken.
+
+A VerticalPodAutoscaler sets requests of cpu and memory at admission and in place, and marks the pod. Its recommendation
+is not read: the replacement is believed to get what the pod has.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from berth_core import InputError, Pod, PodSpec, PodTemplate, ResourceAmounts, effective_requests
+from berth_core.matching import DEFAULT_SCHEDULER, canonical_affinity, canonical_spread, canonical_tolerations
+from berth_core.objects import Container, RawQuantity, ResourceRequirements, Volume
+
+VPA_ANNOTATIONS: Final = ("vpaUpdates", "vpaInPlaceUpdated")
+"""On pods whose requests a VerticalPodAutoscaler has set, at admission or in place."""
+
+_OF_VPA: Final = frozenset({"cpu", "memory"})
+
+
+_COMPARED: Final = attrgetter(
+    "containers",
+    "init_containers",
+    "resources",
+    "overhead",
+    "node_selector",
+    "affinity",
+    "tolerations",
+    "topology_spread_constraints",
+    "priority_class_name",
+    "runtime_class_name",
+    "scheduler_name",
+    "host_network",
+    "resource_claims",
+)
+"""What of a pod is compared beside its volumes, of which one has another name in every pod."""
+
+
+class Templates:
+    """Compares pods with the templates of one snapshot; pods that are like one before them are compared cheaply."""
+
+    def __init__(self) -> None:
+        self._alike: dict[tuple[int, bool], PodSpec] = {}
+        """By the template's identity: a pod of which it asks for nothing else."""
+
+    def differences(self, pod: Pod, template: PodTemplate, *, is_other_revision: bool = False) -> str:
+        """Return what the replacement asks for that no place held for the pod has, "" for nothing.
+
+        `is_other_revision` tells that the pod was made from another template.
+        """
+        asked, held, key = template.spec, pod.spec, (id(template), is_other_revision)
+        alike = self._alike.get(key)
+        differences: list[str] = []
+        if alike is None or _COMPARED(alike) != _COMPARED(held):
+            differences += _differences(pod, asked, is_other_revision=is_other_revision)
+            if not differences and not _is_set_by_vpa(pod):
+                self._alike[key] = held
+        if asked.volumes:
+            differences += _further_volumes(asked, held)
+        return ", ".join(differences)
+
+
+def _differences(pod: Pod, asked: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
+    if asked.node_name:
+        yield f"names the node {asked.node_name}"
+    yield from _greater_requests(pod, asked)
+    yield from _other_nodes(asked, pod.spec, is_other_revision=is_other_revision)
+    yield from _other_names(asked, pod.spec)
+    yield from _further_things_of_the_node(asked, pod.spec)
+
+
+def _is_set_by_vpa(pod: Pod) -> bool:
+    return any(key in pod.metadata.annotations for key in VPA_ANNOTATIONS)
+
+
+def _greater_requests(pod: Pod, asked: PodSpec) -> Iterator[str]:
+    """Yield which requests the replacement has beyond the pod's."""
+    held = pod.spec
+    if asked.resources == held.resources and _have_equal_containers(asked, held):
+        return
+    try:
+        held_amounts, amounts = effective_requests(held), _requests_as_admitted(pod, asked)
+    except InputError as error:
+        yield f"has requests that cannot be read ({error})"
+        return
+    in_pod, in_replacement = held_amounts.to_quantities(), amounts.to_quantities()
+    for name in amounts.lacking(held_amounts):
+        instead = f" instead of {in_pod[name]}" if name in in_pod else ""
+        yield f"asks for {name} {in_replacement[name]}{instead}"
+
+
+def _have_equal_containers(asked: PodSpec, held: PodSpec) -> bool:
+    """Return whether each container of a template is in the pod with the same resources: the rule, told cheaply."""
+    pairs = ((asked.containers, held.containers), (asked.init_containers, held.init_containers))
+    return all(_are_equal(in_template, in_pod) for in_template, in_pod in pairs)
+
+
+def _are_equal(in_template: tuple[Container, ...], in_pod: tuple[Container, ...]) -> bool:
+    resources_by_name = {container.name: container.resources for container in in_pod}
+    return all(resources_by_name.get(container.name) == container.resources for container in in_template)
+
+
+def _requests_as_admitted(pod: Pod, asked: PodSpec) -> ResourceAmounts:
+    """Return what the replacement requests once admission has added what it added to the pod."""
+    held = pod.spec
+    by_vpa = _OF_VPA if _is_set_by_vpa(pod) else frozenset[str]()
+    spec = PodSpec(
+        containers=_as_admitted(asked.containers, held.containers, by_vpa),
+        init_containers=_as_admitted(asked.init_containers, held.init_containers, by_vpa),
+        resources=asked.resources,
+        overhead=held.overhead,
+    )
+    amounts = effective_requests(spec)
+    if asked.resources is None and held.resources is not None:
+        # Admission has set them, and does again, or the template does not have them any more.
+        amounts = amounts.largest(effective_requests(msgspec.structs.replace(spec, resources=held.resources)))
+    return amounts
+
+
+def _as_admitted(
+    in_template: Iterable[Container], in_pod: Iterable[Container], by_vpa: frozenset[str]
+) -> tuple[Container, ...]:
+    """Return the replacement's containers in the pod's order, those that only the template has last."""
+    asked = {container.name: container for container in in_template}
+    merged = [_merged(asked.pop(container.name, container), container, by_vpa) for container in in_pod]
+    return (*merged, *asked.values())
+
+
+def _merged(asked: Container, held: Container, by_vpa: frozenset[str]) -> Container:
+    """Return a container as admission makes it: what the template leaves open is as in the pod."""
+    requests: dict[str, RawQuantity] = {
+        **_requests_of(held.resources),
+        **{name: amount for name, amount in _requests_of(asked.resources).items() if name not in by_vpa},
+    }
+    return msgspec.structs.replace(asked, resources=ResourceRequirements(requests=requests))
+
+
+def _requests_of(resources: ResourceRequirements) -> Mapping[str, RawQuantity]:
+    """Return requests with those that the API server makes of limits."""
+    return {**resources.limits, **resources.requests}
+
+
+def _other_nodes(asked: PodSpec, held: PodSpec, *, is_other_revision: bool) -> Iterator[str]:
+    """Yield by which rules the replacement looks for other nodes."""
+    if added := sorted(asked.node_selector.items() - held.node_selector.items()):
+        yield f"selects nodes by {_pairs(added)}"
+    elif is_other_revision and (dropped := sorted(held.node_selector.items() - asked.node_selector.items())):
+        yield f"does not select nodes by {_pairs(dropped)}"
+    if (asked.affinity is not None or is_other_revision) and asked.affinity != held.affinity:
+        in_template, in_pod = canonical_affinity(asked.affinity), canonical_affinity(held.affinity)
+        if in_template != in_pod and (asked.affinity is None or in_template != canonical_affinity(None)):
+            yield "has another affinity"
+    if asked.tolerations and asked.tolerations != held.tolerations:
+        tolerated = canonical_tolerations(asked.tolerations) - canonical_tolerations(held.tolerations)
+        if tolerated:
+            yield f"tolerates {', '.join(sorted(toleration.key or 'every taint' for toleration in tolerated))}"
+    if asked.topology_spread_constraints and asked.topology_spread_constraints != held.topology_spread_constraints:
+        in_template, in_pod = (
+            canonical_spread(asked.topology_spread_constraints),
+            canonical_spread(held.topology_spread_constraints),
+        )
+        if not in_template <= in_pod:
+            yield "has another topologySpreadConstraint"
+
+
+def _other_names(asked: PodSpec, held: PodSpec) -> Iterator[str]:
+    """Yield by which names the replacement is another pod to the scheduler."""
+    pairs = (
+        ("priorityClassName", asked.priority_class_name, held.priority_class_name),
+        ("runtimeClassName", asked.runtime_class_name, held.runtime_class_name),
+        ("schedulerName", asked.scheduler_name.removeprefix(DEFAULT_SCHEDULER), held.scheduler_name),
+    )
+    for field, in_template, in_pod in pairs:
+        if in_template and in_template != in_pod:
+            yield f"has the {field} {in_template}"
+
+
+def _further_things_of_the_node(asked: PodSpec, held: PodSpec) -> Iterator[str]:
+    """Yield which ports and devices of a node the replacement needs beside the pod's."""
+    for port, protocol, address in sorted(_host_ports(asked) - _host_ports(held)):
+        yield f"needs the host port {f'{address}:' if address else ''}{port}/{protocol}"
+    claims = {claim.get("name") for claim in held.resource_claims}
+    for claim in asked.resource_claims:
+        if claim.get("name") not in claims:
+            yield f"claims the device {claim.get('name')}"
+
+
+def _further_volumes(asked: PodSpec, held: PodSpec) -> Iterator[str]:
+    """Yield which volumes that are somewhere the replacement mounts beside the pod's."""
+    tied_volumes = {_tie_of(volume) for volume in held.volumes}
+    for volume in asked.volumes:
+        if (tie := _tie_of(volume)) and tie not in tied_volumes:
+            yield f"mounts the {tie}"
+
+
+def _host_ports(spec: PodSpec) -> set[tuple[int, str, str]]:
+    """Return the ports of a node that a pod needs; with the host's network these are all of its own."""
+    return {
+        (number, port.protocol or "TCP", port.host_ip)
+        for container in (*spec.containers, *spec.init_containers)
+        for port in container.ports
+        if (number := port.host_port or (port.container_port if spec.host_network else None))
+    }
+
+
+def _tie_of(volume: Volume) -> str:
+    """Return what ties a pod to where a volume is, "" for one that is made anew on every node."""
+    if volume.persistent_volume_claim is not None:
+        return f"claim {volume.persistent_volume_claim.claim_name}"
+    if volume.ephemeral is not None:
+        return f"ephemeral claim of volume {volume.name}"
+    sources = (volume.csi, volume.gce_persistent_disk, volume.aws_elastic_block_store)
+    further_sources = (volume.azure_disk, volume.iscsi, volume.rbd)
+    return f"disk of volume {volume.name}" if any((*sources, *further_sources)) else ""
+
+
+def _pairs(items: Iterable[tuple[str, str]]) -> str:
+    return ",".join(f"{key}={value}" for key, value in items)

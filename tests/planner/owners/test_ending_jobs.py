@@ -1,0 +1,113 @@
+"""Pods that their Job does not make again."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from berth_core.objects import Pod, PodCondition
+from berth_descheduler.framework.refusals import RefusalReason as Reason
+from builders import NOON
+from planner.owners.workloads import controller, pod_of, refusals_of
+
+ANY = controller("Job", "work")
+STARTED = {"start_time": "2026-11-21T11:00:00Z"}
+
+
+def worker(name: str, **rest: Any) -> Pod:  # noqa: ANN401 - as for `pod`
+    return pod_of(ANY, name, **rest)
+
+
+def ended(type_: str, status: str = "True") -> dict[str, Any]:
+    return {"conditions": (PodCondition(type=type_, status=status),)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """The Job's spec and status, its other pods, and why a pod of it stays (None: it may move)."""
+
+    want: Reason | None
+    spec: dict[str, Any]
+    status: dict[str, Any] = field(default_factory=dict)
+    others: tuple[Pod, ...] = ()
+    message: str = ""
+
+
+TABLE = {
+    "a work queue without a success": Case(None, {"parallelism": 2}),
+    "a work queue with a success": Case(
+        Reason.NO_REPLACEMENT,
+        {"parallelism": 2},
+        {"succeeded": 1},
+        message="its Job work has no completions and a pod that has succeeded (1), it would not make it again",
+    ),
+    "a success that the status does not count yet": Case(
+        Reason.NO_REPLACEMENT, {"parallelism": 2}, others=(worker("work-b", phase="Succeeded"),)
+    ),
+    "completions that are missing": Case(None, {"parallelism": 1, "completions": 3}, {"succeeded": 2}),
+    "as many completions missing as pods run": Case(
+        None, {"parallelism": 2, "completions": 4}, {"succeeded": 2}, (worker("work-b"),)
+    ),
+    "fewer completions missing than pods run": Case(
+        Reason.NO_REPLACEMENT,
+        {"parallelism": 2, "completions": 3},
+        {"succeeded": 2},
+        (worker("work-b"),),
+        "its Job work lacks 1 of 3 completions and has 2 pods, it would not make it again",
+    ),
+    "every completion reached": Case(Reason.NO_REPLACEMENT, {"parallelism": 1, "completions": 2}, {"succeeded": 2}),
+    "fewer pods wanted at a time than there are": Case(
+        Reason.NO_REPLACEMENT,
+        {"parallelism": 1, "completions": 9},
+        others=(worker("work-b"),),
+        message="its Job work wants 1 pods at a time and has 2, it would not make it again",
+    ),
+    "pods that end do not count as there": Case(
+        None, {"parallelism": 1, "completions": 9}, others=(worker("work-b", phase="Failed"),)
+    ),
+    **{
+        f"the condition {type_}": Case(
+            Reason.NO_REPLACEMENT,
+            {},
+            ended(type_),
+            message=f"its Job work has the condition {type_} and makes no pods any more",
+        )
+        for type_ in ("SuccessCriteriaMet", "FailureTarget", "Complete", "Failed")
+    },
+    "a condition that is not true": Case(None, {}, ended("FailureTarget", "False")),
+    "a condition that ends nothing": Case(None, {}, ended("Suspended")),
+    "managed by its own controller": Case(None, {"managed_by": "kubernetes.io/job-controller"}),
+    "managed by another controller": Case(
+        Reason.UNKNOWN_CONTROLLER,
+        {"managed_by": "kueue.x-k8s.io/multikueue"},
+        message="its Job work is managed by kueue.x-k8s.io/multikueue, which is not known to make its pods again",
+    ),
+    "time enough": Case(None, {"active_deadline_seconds": 3600 + 91}, STARTED),
+    "hardly any time": Case(
+        Reason.NO_REPLACEMENT,
+        {"active_deadline_seconds": 3600 + 89},
+        STARTED,
+        message="its Job work reaches its activeDeadlineSeconds in 89 s",
+    ),
+    "no time at all": Case(Reason.NO_REPLACEMENT, {"active_deadline_seconds": 10}, STARTED),
+    "a deadline that does not run yet": Case(None, {"active_deadline_seconds": 10}),
+    "a Job that is suspended": Case(Reason.CONTROLLER_SCALING_DOWN, {"suspend": True}),
+}
+
+
+@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
+def test_a_pod_moves_only_if_its_job_makes_it_again(case: Case) -> None:
+    job = controller("Job", "work", status=case.status, backoff_limit=99, **case.spec)
+
+    refusals = refusals_of(worker("work-a"), job, others=case.others)
+
+    assert [refusal.reason for refusal in refusals] == ([] if case.want is None else [case.want])
+    assert all(refusal.message.startswith(case.message) for refusal in refusals)
+
+
+def test_a_deadline_counts_from_the_time_of_the_plan() -> None:
+    job = controller("Job", "work", status=STARTED, backoff_limit=99, active_deadline_seconds=3700)
+
+    assert refusals_of(worker("work-a"), job, now=NOON.replace(minute=1))
+    assert not refusals_of(worker("work-a"), job, now=NOON.replace(hour=11, minute=30))
+    assert not refusals_of(worker("work-a"), job, now=None)
