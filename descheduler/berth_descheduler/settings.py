@@ -53,6 +53,10 @@ class MoveTimeouts:
     """From the replacement's binding until its containers run, and again from then until it is Ready, if the pod
     before it was Ready. What its probes ask for comes on top, and `minReadySeconds` where it is waited for."""
 
+    heeds_progress_deadlines: bool = True
+    """Whether a pod of a Deployment has the `progressDeadlineSeconds` of that where they are more than `ready_seconds`
+    and its probes give it."""
+
     end_seconds: float = 60.0
     """From the end of an evicted pod's grace period until it counts as one that does not end; and how long a run whose
     moves are over waits for pods that are on their way out."""
@@ -136,7 +140,8 @@ class ExecutionSettings:
         """Return the same with no wait for a pod or a place that is longer than that."""
         shorter = {wait: min(seconds, getattr(self.timeouts, wait)) for wait in WAITS}
         pending_seconds = min(seconds, self.pending_wait_seconds)
-        return replace(self, timeouts=replace(self.timeouts, **shorter), pending_wait_seconds=pending_seconds)
+        timeouts = replace(self.timeouts, **shorter, heeds_progress_deadlines=False)
+        return replace(self, timeouts=timeouts, pending_wait_seconds=pending_seconds)
 
     @property
     def ttl(self) -> timedelta:

@@ -320,7 +320,8 @@ class MoveReason(StrEnum):
     REPLACEMENT_GONE = "ReplacementGone"
     """Others removed the replacement before it was Ready, or deleted or scaled down what would have made it."""
     TAKEN_BACK = "TakenBack"
-    """The pod had been let go for a surge move, and its ReplicaSet has it back: it was not evicted."""
+    """The pod had been let go for a surge move, and its ReplicaSet has it back: it was not evicted. The move is Skipped
+    where others changed something, and Failed otherwise."""
     CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
     """A container of the replacement ends again and again; a pod that was let go is taken back."""
     IMAGE_PULL_BACK_OFF = "ImagePullBackOff"

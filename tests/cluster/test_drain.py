@@ -199,6 +199,45 @@ def test_single_pods_under_budgets_that_allow_nothing_leave_without_a_gap(scene:
     scene.require_peace(pods=len(scene.high) + len(wanted))
 
 
+@pytest.mark.timeout(600)
+def test_a_pod_that_needs_longer_than_two_minutes_is_drained_without_a_gap(scene: Scene) -> None:
+    """Nothing but its Deployment, which gives it ten minutes, says how long it may take."""
+    deploy_singles(scene)
+    pace = {**SLOWLY, "ready-after-seconds": "140", "only-on": f"{scene.namespace}-high-"}
+    scene.cordon(*scene.high)
+    scene.deploy("slow", replicas=1, cpu="1", pace=pace)
+    scene.cordon(*scene.high, closed=False)
+    serve(scene, "slow")
+    scene.wait_for("its endpoint is ready", lambda: ready_endpoints(scene.client, scene.namespace) == {"slow": 1})
+
+    with watched_endpoints(scene.client, scene.namespace) as endpoints:
+        drained = scene.start_drain(*scene.low)
+        assert drained.wait() == 0, drained.tail(100)
+
+    assert endpoints.fewest == {"slow": 1}
+    assert [(move.state, move.method) for move in moves(scene).values()] == [("Landed", "Surge")]
+
+
+def test_a_drain_goes_on_when_a_budget_allows_what_it_did_not(scene: Scene) -> None:
+    deploy_singles(scene, "free", "kept")
+    scene.client.merge_patch(
+        DEPLOYMENTS,
+        "kept",
+        {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}},
+        namespace=scene.namespace,
+    )
+    serve(scene, "kept")
+    scene.wait_for("the budget is counted", lambda: scene.client.get(PDBS, "kept", namespace=scene.namespace)["status"])
+    drained = scene.start_drain(*scene.low, "--skip-refused")
+    scene.wait_for("the other pod has landed", lambda: MoveState.LANDED in scene.states())
+    budget = {"spec": {"minAvailable": "0%"}}
+    scene.client.merge_patch(PDBS, "kept", budget, namespace=scene.namespace)
+
+    assert drained.wait() == 0, drained.tail(100)
+    assert {name: move.state for name, move in moves(scene).items()} == {"free": "Landed", "kept": "Landed"}
+    assert [scene.pods_on(node) for node in scene.low] == [[], []]
+
+
 class Caller:
     """Who may drain, before a service that answers over HTTP."""
 

@@ -19,6 +19,7 @@ PATIENT = MoveTimeouts(
     evict_seconds=30,
     land_seconds=30,
     ready_seconds=30,
+    heeds_progress_deadlines=False,
     end_seconds=0.3,
     gap_seconds=10,
     shutdown_seconds=0.3,

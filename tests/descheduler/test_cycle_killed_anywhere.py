@@ -29,7 +29,14 @@ from planner_settings import planner_settings
 from waiting import soon
 
 REMOVE = "example.com/remove"
-WAITS = MoveTimeouts(reserve_seconds=30, evict_seconds=30, land_seconds=30, ready_seconds=30, gap_seconds=5)
+WAITS = MoveTimeouts(
+    reserve_seconds=30,
+    evict_seconds=30,
+    land_seconds=30,
+    ready_seconds=30,
+    gap_seconds=5,
+    heeds_progress_deadlines=False,
+)
 SETTINGS = CycleSettings(
     execution=ExecutionSettings(timeouts=WAITS, tick_seconds=0.01, status_interval_seconds=0),
     identity="test",

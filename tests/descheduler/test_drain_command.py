@@ -22,7 +22,7 @@ from berth_kube.errors import ForbiddenError
 from berth_kube.resources import DEPLOYMENTS, MIGRATION_PLANS, NODES, PDBS, PODS, REPLICA_SETS
 from builders import node as built_node
 from builders import pod as built_pod
-from descheduler.fake_cluster import FakeCluster, Raw, call, evicted, failure, fragmented_cluster, pod
+from descheduler.fake_cluster import FakeCluster, Raw, blocked, call, evicted, failure, fragmented_cluster, pod
 from descheduler.test_surge_of_a_cycle import Surging
 from planner_settings import planner_settings
 
@@ -346,6 +346,53 @@ def after(looks: int, verb: str, plural: str, act: Callable[[], None]) -> Callab
 
 def allow_one(cluster: FakeCluster) -> None:
     cluster.merge_patch(PDBS, "web", {"status": {"disruptionsAllowed": 1}}, namespace="shop", subresource="status")
+
+
+def test_a_pod_that_its_budget_kept_goes_once_that_allows_it(
+    cluster: FakeCluster, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "FIRST_PAUSE_SECONDS", 0.01)
+    cluster.add(PDBS, ALLOWS_NOTHING)
+    planned_again = iter(range(1, 1_000_000))
+
+    def allow_later(called: str, kind: str, _name: str) -> None:
+        has_moved = any(plan.get("status", {}).get("phase") == "Succeeded" for plan in cluster.raw(MIGRATION_PLANS))
+        if (called, kind) == ("list", PDBS.plural) and has_moved and next(planned_again) == 3:
+            allow_one(cluster)
+
+    cluster.before = allow_later
+    done = drain_json(capsys, "low-1", "low-2", "--skip-refused", "--moves=Evict")
+
+    assert done["complete"]
+    assert evicted(cluster) == ["api-1", "web-1", "web-2"]
+    assert [one["verdict"] for one in done["runs"]] == ["CarriedOut"] * len(done["runs"])
+
+
+def test_an_eviction_that_was_refused_until_its_deadline_is_made_by_another_plan(
+    cluster: FakeCluster, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "FIRST_PAUSE_SECONDS", 0.01)
+
+    def refuse(called: str, kind: str, name: str) -> None:
+        if (called, kind) == ("evict", PODS.plural) and len(cluster.raw(MIGRATION_PLANS)) == 1:
+            raise blocked(name)
+
+    cluster.before = refuse
+    done = drain_json(capsys, "low-2", "--moves=Evict", "--evict-timeout=1s")
+
+    assert done["complete"]
+    assert [one["achieved"]["landedOnTarget"] for one in done["runs"]] == [0, 1]
+
+
+def test_a_replacement_that_cannot_start_is_not_tried_again(surging: Surging, capsys: Captured) -> None:
+    waiting = {"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}}
+    stuck = {"containerStatuses": [{"name": "app", "restartCount": 0, "state": waiting}]}
+    surging.is_ready = False
+    surging.starts = lambda made: surging.set_status(made, **stuck)
+    done = drain_json(capsys, "low-2", want=1)
+
+    assert len(done["runs"]) == 1
+    assert [(one["state"], one["reason"]) for one in surging.moves()] == [("Failed", "ErrImageNeverPull")]
 
 
 def test_a_dry_run_writes_nothing(cluster: FakeCluster, capsys: Captured) -> None:

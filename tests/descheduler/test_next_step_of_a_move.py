@@ -55,6 +55,22 @@ class Case:
     want_words: str = ""
 
 
+def test_a_replacement_of_an_evicted_pod_is_given_what_its_deployment_gives_it() -> None:
+    starting = replace(STARTING, progress_seconds=600, since=replace(STARTING.since, taken=NOW - 599))
+    assert isinstance(next_step(starting.facts(), TIMEOUTS, NOW), Wait)
+    step = next_step(starting.facts(), TIMEOUTS, NOW + 1)
+    assert isinstance(step, Finish)
+    assert "is not Ready after 600 s" in step.message
+    short = replace(TIMEOUTS, heeds_progress_deadlines=False)
+    assert isinstance(next_step(starting.facts(), short, NOW - 500), Finish)
+
+
+def test_a_pod_waits_for_its_sibling_for_as_long_as_their_deployment_gives_that() -> None:
+    waiting = replace(RESERVED, progress_seconds=600, since=replace(RESERVED.since, siblings=NOW - 599))
+    assert isinstance(next_step(waiting.facts(), TIMEOUTS, NOW), Wait)
+    assert isinstance(next_step(waiting.facts(), TIMEOUTS, NOW + 1), Finish)
+
+
 def begun(place: ReservationProgress, seconds_ago: float = 1, **facts: object) -> MoveScene:
     return MoveScene(
         target="target", place=place, replicas=ONE_PLACE, since=Since(reserving=NOW - seconds_ago), **facts

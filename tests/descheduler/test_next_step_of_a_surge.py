@@ -1,5 +1,6 @@
 """A pod that its ReplicaSet has let go is evicted once another serves; else it is taken back."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -137,6 +138,18 @@ CASES = {
     "a replacement that asks for more time by its probes is given that": Case(
         replace(TAKEN, start_seconds=300, since=Since(taken=NOW - 329)), Wait
     ),
+    "a replacement is given what its Deployment gives it": Case(
+        replace(TAKEN, progress_seconds=600, since=Since(taken=NOW - 599)), Wait
+    ),
+    "a deadline of the Deployment that is over": Case(
+        replace(TAKEN, progress_seconds=600, since=Since(taken=NOW - 600)),
+        TakeBack,
+        "TakenBack",
+        "available 600 s after",
+    ),
+    "the deadline of a Deployment takes nothing off what probes ask for": Case(
+        replace(TAKEN, progress_seconds=60, start_seconds=300, since=Since(taken=NOW - 329)), Wait
+    ),
     "but no more than that": Case(
         replace(TAKEN, start_seconds=300, since=Since(taken=NOW - 330)), TakeBack, "TakenBack", "available 330 s after"
     ),
@@ -185,6 +198,21 @@ CASES = {
     ),
     "a ReplicaSet that makes no other pod": Case(let_go(alone_since=995), TakeBack, "TakenBack", "no pod in its stead"),
     "a plan that stops": Case(replace(LET_GO, stop=MoveReason.INTERRUPTED), TakeBack, "Interrupted"),
+    "a plan that stops by its own rules while the replacement has its place": Case(
+        replace(TAKEN, stop=MoveReason.PLAN_STOPPED), Wait, want_words="is available"
+    ),
+    "a plan that stops by its own rules while the replacement is on its way to its place": Case(
+        replace(COMING, stop=MoveReason.OUTDATED), Wait, want_words="ContainerCreating"
+    ),
+    "a plan that stops by its own rules while a budget refuses": Case(
+        replace(AVAILABLE, stop=MoveReason.PLAN_STOPPED, eviction=Eviction.BLOCKED), Evict
+    ),
+    "a plan that stops by its own rules before the replacement has come": Case(
+        replace(LET_GO, stop=MoveReason.PLAN_STOPPED), TakeBack, "PlanStopped"
+    ),
+    "a plan that is aborted while the replacement has its place": Case(
+        replace(TAKEN, stop=MoveReason.ABORTED), TakeBack, "Aborted"
+    ),
     "a plan that stops when the replacement is available": Case(replace(AVAILABLE, stop=MoveReason.INTERRUPTED), Evict),
     "a plan that stops while a budget refuses": Case(
         replace(AVAILABLE, stop=MoveReason.ABORTED, eviction=Eviction.BLOCKED), TakeBack, "Aborted"
@@ -250,6 +278,45 @@ def test_what_is_seen_decides_what_becomes_of_a_pod_that_surges(claim: str) -> N
     if isinstance(end, Finish):
         assert end.reason == case.want_reason
     assert case.want_words in (end.message if isinstance(end, Finish | Wait) else "")
+
+
+BY_OTHERS: Mapping[str, tuple[MoveScene, str]] = {
+    "the ReplicaSet was scaled down": (let_go(alone_since=995), "no pod in its stead"),
+    "the Reservation was deleted": (
+        replace(LET_GO, place=ReservationProgress.LOST, is_lost_to_others=True),
+        "its place was lost",
+    ),
+    "the replacement was removed, and the next one runs elsewhere": (
+        replace(let_go(misplaced="other", misplaced_since=995), successor="uid-web-2"),
+        "removed by others, and the next one runs on other",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", BY_OTHERS)
+def test_what_is_taken_back_for_what_others_changed_is_no_failure(change: str) -> None:
+    scene, want_words = BY_OTHERS[change]
+    step = next_step(scene.facts(), TIMEOUTS, NOW)
+
+    assert isinstance(step, TakeBack)
+    assert (step.end.state, step.end.reason) == (MoveState.SKIPPED, MoveReason.TAKEN_BACK)
+    assert want_words in step.end.message
+
+
+OWN_FAULTS: Mapping[str, MoveScene] = {
+    "the place was lost for a reason of its own": replace(LET_GO, place=ReservationProgress.LOST),
+    "the replacement was handed no place": let_go(misplaced="other", misplaced_since=995),
+    "the replacement came to another node": replace(TAKEN, replacement=Replacement("web-2", "other", ready=True)),
+    "the replacement did not come": let_go(released_since=900),
+}
+
+
+@pytest.mark.parametrize("fault", OWN_FAULTS)
+def test_what_is_taken_back_for_another_reason_has_failed(fault: str) -> None:
+    step = next_step(OWN_FAULTS[fault].facts(), TIMEOUTS, NOW)
+
+    assert isinstance(step, TakeBack)
+    assert (step.end.state, step.end.reason) == (MoveState.FAILED, MoveReason.TAKEN_BACK)
 
 
 def test_no_pod_that_was_let_go_is_evicted_before_another_serves() -> None:

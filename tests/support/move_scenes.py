@@ -13,7 +13,16 @@ from berth_descheduler.migration.moves.facts import (
     ReplicaCounts,
     ReservationProgress,
 )
-from berth_descheduler.migration.moves.memory import EvictedPod, Eviction, Place, Refused, Turn, Waits, remember
+from berth_descheduler.migration.moves.memory import (
+    EvictedPod,
+    Eviction,
+    Place,
+    Refused,
+    Successor,
+    Turn,
+    Waits,
+    remember,
+)
 from berth_descheduler.migration.moves.replacement_readiness import Trouble
 from berth_descheduler.migration.moves.steps import Finish
 from berth_descheduler.migration.retries import Retry
@@ -74,6 +83,9 @@ class MoveScene:
     replacement: Replacement | None = None
     trouble: Trouble | None = None
     start_seconds: float = 0.0
+    progress_seconds: float | None = 0.0
+    successor: str = ""
+    is_lost_to_others: bool = False
     must_be_ready: bool = True
     grace_seconds: float = 0.0
     stay_detail: str = ""
@@ -98,7 +110,9 @@ class MoveScene:
             was_ready=self.must_be_ready,
             grace_seconds=self.grace_seconds,
             start_seconds=self.start_seconds,
+            progress_seconds=self.progress_seconds,
         )
+        known.successor = Successor(self.successor)
         known.surge = memory.Surge(
             wanted=self.surge.wanted,
             reason=self.surge.reason,
@@ -121,6 +135,7 @@ class MoveScene:
                 presence=self.presence,
                 place=self.place,
                 place_detail=self.place_detail,
+                is_lost_to_others=self.is_lost_to_others,
                 replacement=self.replacement,
                 trouble=self.trouble,
                 stay_detail=self.stay_detail,

@@ -20,6 +20,7 @@ from berth_core import (
     InputError,
     MigrationPlan,
     MoveState,
+    MoveStatus,
     Node,
     Pod,
     SystemClock,
@@ -28,6 +29,7 @@ from berth_core import (
     matches_labels,
     parse_selector,
 )
+from berth_descheduler.cli.drain_retries import find_given_up, find_retried_pods
 from berth_descheduler.cli.main import INTERRUPTED
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.absent_programs import OPERATOR, why_absent
@@ -35,6 +37,7 @@ from berth_descheduler.migration.moves.overdue_pods import is_overdue
 from berth_descheduler.migration.nodes.cordons import cordon_nodes, uncordon_nodes
 from berth_descheduler.migration.nodes.freed import why_they_stay
 from berth_descheduler.migration.nodes.pods import read_pods_to_drain
+from berth_descheduler.migration.plans.not_begun import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
 from berth_descheduler.options import (
     GroupedCommand,
     Output,
@@ -374,6 +377,11 @@ class _Drain:
     plugin: NodeDrain
     _clock: SystemClock = field(default_factory=SystemClock)
     _deadline: float = 0.0
+    _has_begun: bool = False
+    """Whether a plan of the drain was carried out."""
+
+    _given_up: frozenset[str] = frozenset()
+    """Pods, as `namespace/name`, whose moves failed for what stays as it is."""
 
     def try_out(self) -> _Drained:
         """Return what would be done."""
@@ -422,16 +430,23 @@ class _Drain:
         return uncordoned_nodes
 
     def _empty(self) -> _Drained:
-        """Make cycles as long as each brings pods away."""
+        """Make cycles until nothing is left that may go by then, or the time is over."""
         self._deadline = self._clock.monotonic() + (self.defaults.cycle.execution.max_seconds or 0.0)
         outcomes: list[Outcome] = []
+        pause_seconds = FIRST_PAUSE_SECONDS
         while True:
             seconds_left = max(_LOOK_SECONDS, self._deadline - self._clock.monotonic())
             outcome = self._cycle(max_seconds=seconds_left)
             remaining = self._await_the_end()
             goes_on = self._goes_on(outcome, remaining)
-            if not goes_on or outcome.verdict is not Verdict.LEASE_HELD:
+            if not goes_on or outcome.plan is not None:
                 outcomes.append(outcome)
+            if goes_on and not (outcome.plan is not None and outcome.plan.landed_on_target):
+                # What did not go now may go later; each try reads the whole cluster.
+                self.stop.wait(min(pause_seconds, max(0.0, self._deadline - self._clock.monotonic())))
+                pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+            else:
+                pause_seconds = FIRST_PAUSE_SECONDS
             if not goes_on:
                 went_well = outcome.verdict in _WELL and (outcome.plan is None or outcome.plan.clean)
                 return _Drained(
@@ -450,13 +465,24 @@ class _Drain:
         return {pod.key: reasons[pod.metadata.uid] for pod in stuck_pods}
 
     def _goes_on(self, outcome: Outcome, remaining: tuple[Pod, ...]) -> bool:
+        """Return whether another cycle may bring more pods away."""
+        if self._is_over:
+            return False
         if outcome.verdict is Verdict.LEASE_HELD:
-            return not self._is_over
-        proposed_plan = self.progress.found
-        moved_pods = outcome.plan.landed_on_target if outcome.plan is not None else 0
-        staying_pods = proposed_plan.pods_staying_on(self._nodes) if proposed_plan is not None else ()
-        staying_names = {f"{staying_pod.namespace}/{staying_pod.name}" for staying_pod in staying_pods}
-        return moved_pods > 0 and not self._is_over and any(pod.key not in staying_names for pod in remaining)
+            return True
+        if outcome.plan is not None:
+            self._begin_retries(outcome.plan.statuses)
+        if not self._has_begun:
+            return False
+        retried_pods = find_retried_pods(outcome, self.progress.found, self._given_up, remaining, self._nodes)
+        self.progress.waiting(retried_pods)
+        return bool(retried_pods)
+
+    def _begin_retries(self, statuses: Iterable[MoveStatus]) -> None:
+        """Note what a plan of the drain gave up; once one was carried out, pods that cannot go keep no others."""
+        self._has_begun = True
+        self._given_up |= find_given_up(statuses)
+        self.plugin = replace(self.plugin, skip_refused=True)
 
     def _await_the_end(self) -> tuple[Pod, ...]:
         """Wait until no pod on the nodes is being deleted, but for pods that do not end; return what is left."""

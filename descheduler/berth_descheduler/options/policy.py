@@ -137,9 +137,8 @@ _TIMEOUTS: Final = {
     "evict": "Give a move up if a disruption budget or a webhook refuses the eviction for so long.",
     "land": "Give a move up if no replacement has taken its place so long after the pod ended.",
     "end": "Give a pod up that has not ended so long after its grace period; a run waits so long for the last ones.",
-    "ready": "Fail a move if the replacement does not run in time, or is not Ready in time once it runs; "
-    "what its probes ask for comes on top.",
 }
+_READY_TIMEOUT: Final = "ready_timeout"
 
 
 def run_options(command: F) -> F:
@@ -152,6 +151,7 @@ def run_options(command: F) -> F:
             click.option(f"--{timeout}-timeout", default=_default_timeout(timeout), **duration, help=text)
             for timeout, text in _TIMEOUTS.items()
         ),
+        _ready_timeout_option(),
         click.option(
             "--max-duration",
             default=format_duration(timedelta(seconds=ExecutionSettings().max_seconds or 0)),
@@ -177,6 +177,25 @@ def run_options(command: F) -> F:
     return namespace_option(with_options(safety_options(command), options, "Carrying out"))
 
 
+def _ready_timeout_option() -> Callable[[F], F]:
+    """Return the option for the time that replacements have to start."""
+    return click.option(
+        "--ready-timeout",
+        metavar="DURATION",
+        show_default=f"{_default_timeout('ready')}, or a Deployment's progressDeadlineSeconds if that is more",
+        help="Fail a move if the replacement does not run in time, or is not Ready in time once it runs; "
+        "what its probes ask for comes on top.",
+    )
+
+
+def _with_ready_timeout(timeouts: MoveTimeouts, options: Mapping[str, Any]) -> MoveTimeouts:
+    """Return the timeouts with a `--ready-timeout` that was given, which counts for Deployments as well."""
+    if options[_READY_TIMEOUT] is None:
+        return timeouts
+    ready_seconds = duration_option(options, _READY_TIMEOUT)
+    return replace(timeouts, ready_seconds=ready_seconds, heeds_progress_deadlines=False)
+
+
 def _default_timeout(name: str) -> str:
     seconds: float = getattr(MoveTimeouts(), f"{name}_seconds")
     return f"{seconds:g}s"
@@ -190,7 +209,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
     timeouts = {f"{timeout}_seconds": duration_option(options, f"{timeout}_timeout") for timeout in _TIMEOUTS}
     settings = CycleSettings(
         execution=ExecutionSettings(
-            timeouts=MoveTimeouts(**timeouts),
+            timeouts=_with_ready_timeout(MoveTimeouts(**timeouts), options),
             max_failed_share=options["max_failed_share"],
             max_seconds=duration_option(options, "max_duration"),
             max_grace=longest_grace(options),
@@ -213,7 +232,7 @@ def cycle_settings(options: dict[str, Any], *, trigger: str, dry_run: bool = Fal
 _SHARED_WITH_RUN: Final = frozenset(
     {
         *("namespace", "max_grace_period", "per_controller", "control_plane_nodes", "harmless_owner"),
-        *("evict_timeout", "end_timeout", "pending_wait", "lease_seconds", "moves"),
+        *("evict_timeout", "end_timeout", _READY_TIMEOUT, "pending_wait", "lease_seconds", "moves"),
     }
 )
 
@@ -259,7 +278,7 @@ def settings_to_drain(options: dict[str, Any], *, dry_run: bool) -> RunDefaults:
     evict_seconds, end_seconds = (duration_option(options, option) for option in ("evict_timeout", "end_timeout"))
     cycle = CycleSettings(
         execution=ExecutionSettings(
-            timeouts=replace(MoveTimeouts(), evict_seconds=evict_seconds, end_seconds=end_seconds),
+            timeouts=_with_ready_timeout(MoveTimeouts(evict_seconds=evict_seconds, end_seconds=end_seconds), options),
             max_seconds=duration_option(options, "timeout"),
             max_grace=longest_grace(options),
             pending_wait_seconds=duration_option_from_zero(options, "pending_wait"),

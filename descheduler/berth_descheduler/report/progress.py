@@ -8,7 +8,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from berth_core import MoveState, MoveStatus, count
+from berth_core import MoveState, MoveStatus, count, first_few
 from berth_descheduler.outcome import Phase, SilentObserver
 from berth_descheduler.planner import Plan
 from berth_descheduler.report.summary import NO_PRICES, Prices, judge_plan, summarise_plan
@@ -142,6 +142,7 @@ class DrainProgress(RunProgress):
     """Shows a drain, and before its first eviction which pods cannot go."""
 
     _told = ""
+    _waits_for = ""
 
     def planned(self, plan: Plan) -> None:
         """Print what is planned, once as long as it is the same."""
@@ -159,6 +160,13 @@ class DrainProgress(RunProgress):
             )
         if len(staying_pods) > _LISTED_STAYING:
             self._console.print(f"... and {len(staying_pods) - _LISTED_STAYING} more", highlight=False)
+
+    def waiting(self, pods: Sequence[str]) -> None:
+        """Print which pods are tried again, once as long as they are the same."""
+        text = f"tried again: {first_few(sorted(pods), _LISTED_STAYING)}" if pods else ""
+        if text and text != self._waits_for:
+            self._console.print(text, highlight=False)
+        self._waits_for = text
 
     def uncordoned(self, nodes: Sequence[str], failed: Sequence[str]) -> None:
         """Print which nodes take pods again."""

@@ -36,7 +36,8 @@ from berth_descheduler.migration.moves.observation import (
     observe_wave,
 )
 from berth_descheduler.migration.moves.replacements import ControllerQuestions, find_successors
-from berth_descheduler.migration.moves.reservation_request import ReserveAnswer, reserve
+from berth_descheduler.migration.moves.reservation_request import PlaceTerms, ReserveAnswer, reserve
+from berth_descheduler.migration.moves.start_deadlines import ProgressDeadlines
 from berth_descheduler.migration.moves.steps import (
     Evict,
     Finish,
@@ -104,6 +105,7 @@ class MoveController:
         self._begun = plan.status.start_time or plan.metadata.creation_timestamp or ""
         self._moves = moves
         self._eligibility = SurgeEligibility(context.client, context.clock)
+        self._deadlines = ProgressDeadlines(context.client)
         self._questions = ControllerQuestions(context.client, calls, self._settings.timeouts.gap_seconds)
         self._nodes = NodeQuestions(context.client, calls, self._settings.timeouts.gap_seconds)
         self._unanswered: set[int] = set()
@@ -156,7 +158,12 @@ class MoveController:
             self.lost_sources.add(memory.move.source)
 
     def fail(self, memory: MoveMemory, message: str) -> None:
-        """End a move that does not end by itself."""
+        """End a move that does not end by itself; a pod that was let go is given back first."""
+        if memory.surge.is_let_go and not memory.surge.returned:
+            if memory.surge.end is None:
+                end = Finish(MoveState.FAILED, MoveReason.PLAN_STOPPED, message, release=True)
+                self._begin_take_back(memory, end)
+            return
         self._set_status(memory, MoveState.FAILED, MoveReason.PLAN_STOPPED, message)
 
     # --- acting -----------------------------------------------------------------------------------------------------
@@ -197,11 +204,13 @@ class MoveController:
             counts.open_moves += 1
             counts.open_sources.add(source)
             memory.waits = memory.waits.begin(Since.RESERVING, now)
-        client, ttl = self._context.client, self._settings.ttl * memory.turn.number
+        client = self._context.client
+        deadlines = self._deadlines if self._settings.timeouts.heeds_progress_deadlines else None
+        terms = PlaceTerms(self._settings.ttl, memory.turn.number, deadlines)
         self._set_status(memory, MoveState.RESERVING)
         self._calls.make_for(
             memory,
-            lambda: reserve(client, self._plan, memory.index, memory.move, ttl, self._eligibility),
+            lambda: reserve(client, self._plan, memory.index, memory.move, terms, self._eligibility),
             lambda answer: self._reserved(memory, answer),
         )
 
@@ -210,7 +219,12 @@ class MoveController:
             memory.place = replace(memory.place, asked=True)
             memory.waits = memory.waits.begin_anew(Since.CREATED, self._context.clock.monotonic())
             grace_seconds = self._limited_grace(answer.grace_seconds)
-            memory.pod = replace(memory.pod, was_ready=answer.was_ready, grace_seconds=grace_seconds)
+            memory.pod = replace(
+                memory.pod,
+                was_ready=answer.was_ready,
+                grace_seconds=grace_seconds,
+                progress_seconds=answer.progress_seconds,
+            )
             memory.retry = Retry()
             _LOG.info(telemetry.RESERVED, **self._keys(memory))
             self._evict_first(memory, answer.not_surge)

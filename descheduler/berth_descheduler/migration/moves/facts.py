@@ -60,6 +60,9 @@ class MoveObservation:
     presence: Presence
     place: ReservationProgress
     place_detail: str = ""
+    is_lost_to_others: bool = False
+    """Others deleted the Reservation, took the node away, or preempted what held the place."""
+
     replacement: Replacement | None = None
     trouble: Trouble | None = None
     """Why the replacement does not become Ready."""

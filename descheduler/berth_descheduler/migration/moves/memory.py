@@ -150,6 +150,9 @@ class EvictedPod:
     start_seconds: float = 0.0
     """How long its probes allow it to take, beside the timeouts."""
 
+    progress_seconds: float | None = None
+    """The `progressDeadlineSeconds` of its Deployment, 0 without one; None before it is read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:

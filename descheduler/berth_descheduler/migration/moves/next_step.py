@@ -21,6 +21,7 @@ from berth_descheduler.migration.moves.given_up import (
     troubled,
 )
 from berth_descheduler.migration.moves.memory import Eviction, Since, has_elapsed
+from berth_descheduler.migration.moves.start_deadlines import start_limit
 from berth_descheduler.migration.moves.steps import (
     Evict,
     Finish,
@@ -123,7 +124,7 @@ def _behind_siblings(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> St
     memory = facts.memory
     if facts.siblings_ready:
         return None
-    limit = timeouts.ready_seconds + memory.pod.start_seconds
+    limit = start_limit(memory, timeouts)
     if memory.waits.lasts(Since.SIBLINGS_UNREADY, limit, now):
         message = f"a pod that took a sibling's place was not Ready for {limit:g} s"
         return Finish(MoveState.SKIPPED, MoveReason.SIBLING_NOT_READY, message, release=True)
@@ -229,7 +230,7 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
     if replacement is None and memory.waits.lasts(Since.TAKEN, _LATE_WATCHES * timeouts.gap_seconds, now):
         message = f"the replacement was removed from {facts.target} by others before it was Ready"
         return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_GONE, message)
-    limit = timeouts.ready_seconds + memory.pod.start_seconds
+    limit = start_limit(memory, timeouts)
     if is_overdue(facts, limit, now):
         reason = MoveReason.REPLACEMENT_TIMEOUT if trouble is None else trouble.reason
         message = joined(f"the replacement {_what_is_amiss(replacement)} after {limit:g} s", readiness_detail(facts))

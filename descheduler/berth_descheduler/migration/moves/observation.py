@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Final
 
 from berth_core import (
     RELEASED_HASH,
@@ -14,6 +15,7 @@ from berth_core import (
     Pod,
     Reservation,
     ReservationPhase,
+    ReservationReason,
     Slot,
     SlotState,
     parse_timestamp,
@@ -246,6 +248,7 @@ def _observe_move(memory: MoveMemory, observed: ObservedPlan, now: float, gap_se
         presence=_presence(pod),
         place=progress,
         place_detail=detail,
+        is_lost_to_others=_is_lost_to_others(reservation),
         replacement=None if successor is None else _replacement(successor),
         trouble=trouble,
         stay_detail=why_it_stays(pod, memory.nodes.source) if pod is not None else "",
@@ -359,6 +362,19 @@ def _place(
     if not place_memory.seen and not is_due:
         return ReservationProgress.PENDING, "not seen yet"
     return ReservationProgress.LOST, "the Reservation was deleted"
+
+
+_LOST_TO_OTHERS: Final = frozenset(
+    {ReservationReason.PREEMPTED, ReservationReason.NODE_LOST, ReservationReason.PLACE_TAKEN, ReservationReason.DELETED}
+)
+
+
+def _is_lost_to_others(reservation: Reservation | None) -> bool:
+    """Return whether a Reservation that holds nothing any more was deleted, or failed for what others did."""
+    if reservation is None or reservation.metadata.deletion_timestamp:
+        return True
+    state = reservation.status.state
+    return state is not None and state.phase is ReservationPhase.FAILED and state.reason in _LOST_TO_OTHERS
 
 
 def read_place(reservation: Reservation) -> tuple[ReservationProgress, str]:

@@ -24,6 +24,7 @@ from berth_core.decoding import convert
 from berth_descheduler.migration.manifests.move_reservations import build_reservation
 from berth_descheduler.migration.manifests.plans import PlanIdentity
 from berth_descheduler.migration.moves.memory import DEFAULT_GRACE_SECONDS
+from berth_descheduler.migration.moves.start_deadlines import ProgressDeadlines
 from berth_descheduler.migration.moves.surge_eligibility import why_pod_cannot_surge
 from berth_kube import (
     PODS,
@@ -39,6 +40,26 @@ from berth_kube import (
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceTerms:
+    """How long a place is held, and for how many moves one after the other."""
+
+    ttl: timedelta
+    turns: int = 1
+    deadlines: ProgressDeadlines | None = None
+    """Asked how long each move before this one may wait for its replacement; None: no longer than the timeouts."""
+
+    def progress_seconds(self, raw_pod: dict[str, Any]) -> float | None:
+        """Return the deadline of the pod's Deployment, None where it is not asked for or cannot be read."""
+        return self.deadlines.of(raw_pod) if self.deadlines is not None else None
+
+    def ttl_of(self, progress_seconds: float | None) -> timedelta:
+        """Return the TTL of the place of a pod with that deadline; the moves before it have pods of the same kind."""
+        # A replacement has its deadline until its containers run, and again until it is available.
+        waits_seconds = 2 * (progress_seconds or 0.0) * (self.turns - 1)
+        return self.ttl * self.turns + timedelta(seconds=waits_seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class ReserveAnswer:
     """The answer to the request for a place.
 
@@ -51,6 +72,9 @@ class ReserveAnswer:
     not_surge: str = ""
     """Why a pod that is to surge cannot."""
 
+    progress_seconds: float | None = None
+    """The deadline of its Deployment, 0 without one; None where it was not read."""
+
     refusal: MoveReason = MoveReason.NONE
     detail: str = ""
 
@@ -60,7 +84,7 @@ def reserve(
     plan: PlanIdentity,
     index: int,
     move: PlannedMove,
-    ttl: timedelta,
+    terms: PlaceTerms,
     eligibility: SurgeEligibility,
 ) -> ReserveAnswer:
     """Create the Reservation of a move from its live pod.
@@ -78,7 +102,10 @@ def reserve(
     if (refused_answer := why_not_movable(raw_pod, move)) is not None:
         return refused_answer
     preemptable = _is_preemptable(client, raw_pod)
-    answer = _create(client, raw_pod, build_reservation(plan, index, move, raw_pod, ttl, is_preemptable=preemptable))
+    progress_seconds = terms.progress_seconds(raw_pod)
+    ttl = terms.ttl_of(progress_seconds)
+    body = build_reservation(plan, index, move, raw_pod, ttl, is_preemptable=preemptable)
+    answer = replace(_create(client, raw_pod, body), progress_seconds=progress_seconds)
     surges = answer.created and move.method is MoveMethod.SURGE
     return replace(answer, not_surge=why_pod_cannot_surge(eligibility, raw_pod)) if surges else answer
 

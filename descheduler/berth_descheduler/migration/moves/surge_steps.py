@@ -17,6 +17,7 @@ from berth_descheduler.migration.moves.given_up import (
     troubled,
 )
 from berth_descheduler.migration.moves.memory import Eviction, Since
+from berth_descheduler.migration.moves.start_deadlines import start_limit
 from berth_descheduler.migration.moves.steps import Evict, Finish, Step, TakeBack, Wait
 from berth_descheduler.settings import MoveTimeouts
 
@@ -45,9 +46,19 @@ def _end_of_surge(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finis
     if memory.pod.answer is Eviction.REFUSED:
         return Finish(MoveState.FAILED, MoveReason.EVICTION_FORBIDDEN, memory.pod.detail, release=True)
     is_blocked = memory.pod.answer in {Eviction.BLOCKED, Eviction.INTERCEPTED}
-    if facts.others.stop and (is_blocked or not memory.surge.available):
+    if facts.others.stop and (is_blocked or not memory.surge.available) and not _outlasts_stop(facts):
         return Finish(MoveState.SKIPPED, facts.others.stop, "taken back when the plan was stopped", release=True)
     return blocked_for_long(facts, timeouts, now)
+
+
+def _outlasts_stop(facts: MoveFacts) -> bool:
+    """Return whether a surge goes on although the plan begins nothing new: its replacement has its place.
+
+    A person who aborts or interrupts the plan wants it to end.
+    """
+    is_claimed = facts.seen.place in {ReservationProgress.HANDING_OVER, ReservationProgress.BOUND}
+    is_ended_by_people = facts.others.stop in {MoveReason.ABORTED, MoveReason.INTERRUPTED}
+    return is_claimed and facts.seen.replacement is not None and not is_ended_by_people
 
 
 def _why_taken_back(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Finish | None:
@@ -60,13 +71,15 @@ def _why_taken_back(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Fin
         and memory.waits.lasts(Since.TROUBLED, trouble.patience_seconds, now)
     ):
         return _taken_back(troubled(replacement, trouble), trouble.reason)
+    if why_changed := _changed_by_others(facts, timeouts, now):
+        return Finish(MoveState.SKIPPED, MoveReason.TAKEN_BACK, why_changed, release=True)
     if why_amiss := _amiss_with_place(facts, timeouts, now):
         return _taken_back(why_amiss)
     if not facts.is_taken:
         overdue = memory.waits.lasts(Since.RELEASED, timeouts.land_seconds, now)
         message = joined(f"no replacement took the place within {timeouts.land_seconds:g} s", facts.seen.place_detail)
         return _taken_back(message) if overdue else None
-    limit = timeouts.ready_seconds + memory.pod.start_seconds + memory.surge.min_ready_seconds
+    limit = start_limit(memory, timeouts)
     if not is_overdue(facts, limit, now):
         return None
     message = joined(f"the replacement was not available {limit:g} s after it began", readiness_detail(facts))
@@ -75,6 +88,18 @@ def _why_taken_back(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Fin
 
 def _taken_back(message: str, reason: MoveReason = MoveReason.TAKEN_BACK) -> Finish:
     return Finish(MoveState.FAILED, reason, message, release=True)
+
+
+def _changed_by_others(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> str:
+    """Return what others have changed so that the pod does not move, "" for nothing: that is no failure of the move."""
+    memory = facts.memory
+    if facts.seen.place is ReservationProgress.LOST and facts.seen.is_lost_to_others:
+        return joined("its place was lost", facts.seen.place_detail)
+    if memory.waits.lasts(Since.ALONE, timeouts.gap_seconds, now):
+        return "its ReplicaSet has no pod in its stead: it was scaled down, or may make no more"
+    if memory.waits.lasts(Since.MISPLACED, timeouts.gap_seconds, now) and memory.successor.uid:
+        return f"its replacement was removed by others, and the next one runs on {memory.surge.misplaced}"
+    return ""
 
 
 def _amiss_with_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> str:
@@ -91,8 +116,6 @@ def _amiss_with_place(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> s
         return f"its replacement runs on {replacement.node}, not on {facts.target}"
     if memory.waits.lasts(Since.MISPLACED, timeouts.gap_seconds, now):
         return f"its replacement was not handed the place and runs on {surge.misplaced}"
-    if memory.waits.lasts(Since.ALONE, timeouts.gap_seconds, now):
-        return "its ReplicaSet has no pod in its stead: it was scaled down, or may make no more"
     return ""
 
 

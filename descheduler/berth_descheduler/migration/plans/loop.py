@@ -29,6 +29,7 @@ from berth_descheduler.migration.moves.observation import is_on_source, is_untou
 from berth_descheduler.migration.moves.order import MoveGroup, MoveOrder, find_free
 from berth_descheduler.migration.moves.second_moves import earlier_moves, note_landed, retarget
 from berth_descheduler.migration.moves.siblings import ReplicaTracker
+from berth_descheduler.migration.moves.start_deadlines import start_limit
 from berth_descheduler.migration.plans.status_writer import PlanStatusWriter
 from berth_descheduler.migration.plans.stop import PlanStop, is_overtaken
 from berth_descheduler.migration.plans.watch import Observation, ObservedPlan
@@ -243,7 +244,8 @@ class PlanExecutor:
         now = self._context.clock.monotonic()
         for wave, begun_at, moves in self._order.open_waves():
             longest_grace = max(memory.pod.grace_seconds for memory in moves)
-            longest_start = max(move.pod.start_seconds + move.surge.min_ready_seconds for move in moves)
+            timeouts = self._settings.timeouts
+            longest_start = max(start_limit(memory, timeouts) for memory in moves) - timeouts.ready_seconds
             turns_by_controller = Counter(memory.replicas for memory in moves if memory.surge.wanted)
             limit = self._settings.wave_limit(
                 len(moves), longest_grace, longest_start, in_turn=max(turns_by_controller.values(), default=1)

@@ -67,6 +67,11 @@ _PASSING: Final = frozenset({RefusalReason.BUDGET_EXHAUSTED, RefusalReason.NOT_R
 """Why pods stay that may be able to leave a moment later."""
 
 
+def may_pass(reason: RefusalReason) -> bool:
+    """Return whether a pod that stays for this reason may be able to leave a moment later."""
+    return reason in _PASSING
+
+
 def drain_not_begun_reason(plan: Plan, snapshot: Snapshot, mode: RunMode | None) -> NotBegun | None:
     """Return why a drain does not begin that has to take every pod along, or whose nodes still take pods.
 
@@ -85,4 +90,4 @@ def drain_not_begun_reason(plan: Plan, snapshot: Snapshot, mode: RunMode | None)
         return None
     pods_in_words = sorted(f"{refused.namespace}/{refused.name} ({refused.reason})" for refused in staying_pods)
     text = f"Not begun: {count(len(staying_pods), 'pod')} cannot leave: {first_few(pods_in_words, _STAYING_SHOWN)}."
-    return NotBegun(Verdict.PODS_STAY, text, passes=all(refused.reason in _PASSING for refused in staying_pods))
+    return NotBegun(Verdict.PODS_STAY, text, passes=all(may_pass(refused.reason) for refused in staying_pods))
