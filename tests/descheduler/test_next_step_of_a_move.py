@@ -55,6 +55,14 @@ class Case:
     want_words: str = ""
 
 
+def test_a_move_whose_controller_makes_no_more_ends_also_where_its_place_is_not_held() -> None:
+    unmade = replace(EVICTED, place=ReservationProgress.PENDING, replicas=replace(EVICTED.replicas, is_full=True))
+    step = next_step(unmade.facts(), TIMEOUTS, NOW)
+    assert isinstance(step, Finish)
+    assert (step.state, step.reason, step.release) == (MoveState.FAILED, MoveReason.REPLACEMENT_GONE, True)
+    assert isinstance(next_step(replace(EVICTED, place=ReservationProgress.PENDING).facts(), TIMEOUTS, NOW), Wait)
+
+
 def test_a_replacement_of_an_evicted_pod_is_given_what_its_deployment_gives_it() -> None:
     starting = replace(STARTING, progress_seconds=600, since=replace(STARTING.since, taken=NOW - 599))
     assert isinstance(next_step(starting.facts(), TIMEOUTS, NOW), Wait)

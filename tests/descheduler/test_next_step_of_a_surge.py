@@ -319,6 +319,35 @@ def test_what_is_taken_back_for_another_reason_has_failed(fault: str) -> None:
     assert (step.end.state, step.end.reason) == (MoveState.FAILED, MoveReason.TAKEN_BACK)
 
 
+DELETED = replace(LET_GO, presence=Presence.GONE, replicas=ReplicaCounts(held=1, awaiting_replacement=1))
+UNREADY = replace(TAKEN, presence=Presence.GONE, replacement=Replacement("web-2", "target", ready=False))
+ENDS_OF_DELETED: Mapping[str, MoveScene] = {
+    "its Deployment is gone": replace(DELETED, replicas=replace(DELETED.replicas, is_full=True)),
+    "its Deployment is gone, and its place is not held": replace(
+        DELETED, place=ReservationProgress.PENDING, replicas=replace(DELETED.replicas, is_full=True)
+    ),
+    "its Reservation is gone": replace(DELETED, place=ReservationProgress.LOST),
+    "no replacement comes": replace(DELETED, since=Since(gone=0)),
+    "its replacement was removed": replace(UNREADY, replacement=None, since=Since(taken=0)),
+}
+
+
+@pytest.mark.parametrize("end", ENDS_OF_DELETED)
+def test_a_pod_that_others_deleted_while_it_was_let_go_was_not_evicted(end: str) -> None:
+    step = next_step(ENDS_OF_DELETED[end].facts(), TIMEOUTS, NOW)
+
+    assert isinstance(step, Finish)
+    assert (step.state, step.reason) == (MoveState.SKIPPED, MoveReason.POD_GONE)
+    assert step.message.startswith("the pod was deleted by others before its eviction, then ")
+
+
+@pytest.mark.parametrize("scene", [DELETED, UNREADY], ids=["no replacement yet", "a replacement that starts"])
+def test_a_pod_that_others_deleted_is_waited_for_and_not_called_evicted(scene: MoveScene) -> None:
+    step = next_step(scene.facts(), TIMEOUTS, NOW)
+    assert isinstance(step, Wait)
+    assert step.state is MoveState.RESERVED
+
+
 def test_no_pod_that_was_let_go_is_evicted_before_another_serves() -> None:
     for place, eviction, stop, available in product(ReservationProgress, Eviction, MoveReason, (True, False)):
         scene = replace(let_go(LET_GO, available=available), place=place, stop=stop, eviction=eviction)

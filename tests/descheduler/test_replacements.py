@@ -158,7 +158,11 @@ CASES = {
     "nor does a ReplicaSet of somebody else's": Case(
         wanted=0, move=moved("ReplicaSet", "example.com/v1"), want_asked=False
     ),
-    "the pod is gone for a moment only": Case(wanted=0, seconds=GAP - 0.1, want_asked=False),
+    "it wants none, and the pod has just gone": Case(wanted=0, seconds=0.0, want=True),
+    "it wants none, and the place is not held": Case(
+        wanted=0, seen=MoveObservation(Presence.GONE, ReservationProgress.PENDING), seconds=0.0, want=True
+    ),
+    "it has as many as it wants, and the pod has just gone": Case(wanted=1, pods=(web("web-2"),), seconds=GAP - 0.1),
     "its place is being taken": Case(
         wanted=0, seen=MoveObservation(Presence.GONE, ReservationProgress.HANDING_OVER), want_asked=False
     ),

@@ -220,6 +220,7 @@ def test_a_reservation_that_expires_with_its_owner_bound_has_not_failed(bound_fo
     assert decision.status.state is not None
     assert decision.status.state.phase is ReservationPhase.SUCCEEDED
     assert decision.status.state.message == "pod default/web-0 is bound to node node-a and does not run yet"
+    assert decision.status.state.reason == ReservationReason.OWNERS_STARTING
     assert decision.status.slots[0].state is SlotState.TAKEN
     assert [told(action) for action in decision.actions] == [("Release", "web-0")]
 

@@ -124,6 +124,7 @@ class Told:
 WAITING = placeholder(node="", conditions=[UNSCHEDULABLE])
 RUNNER = owner_pod(given=note(), gates=(), node="node-a", started=True)
 STRAYED = owner_pod(given=note(), gates=(), node="node-b", started=True)
+ENDED = msgspec.structs.replace(RUNNER, status=msgspec.structs.replace(RUNNER.status, phase="Succeeded"))
 P, R = ReservationPhase, ReservationReason
 
 SENTENCES = {
@@ -265,6 +266,14 @@ SENTENCES = {
     "the owner runs": Told(
         seen=observe(place(slot(SlotState.HELD)), RUNNER),
         want=(P.SUCCEEDED, R.OWNERS_RUNNING, "default/web-0 runs on node node-a"),
+    ),
+    "the owner has run and ended": Told(
+        seen=observe(place(slot(SlotState.HELD)), ENDED),
+        want=(P.SUCCEEDED, R.OWNERS_ENDED, "default/web-0 ran and has ended on node node-a"),
+    ),
+    "one owner has ended": Told(
+        seen=observe(place(slot(SlotState.HELD, 0), slot(SlotState.TAKEN, 1), replicas=2), ENDED),
+        want=(P.SUCCEEDED, R.OWNERS_ENDED, "all 2 slots were taken by their owners"),
     ),
     "the owner runs elsewhere": Told(
         seen=observe(place(slot(SlotState.HELD)), STRAYED),

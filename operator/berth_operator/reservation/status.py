@@ -27,6 +27,7 @@ from berth_core import (
 from berth_operator.reservation.conditions import compute_conditions
 from berth_operator.reservation.nodes_to_survey import node_to_come
 from berth_operator.reservation.observation import Observation
+from berth_operator.reservation.pod_state import has_started
 from berth_operator.reservation.slots import SlotView, is_closed, is_refused, is_starting
 from berth_operator.reservation.validation import refuse
 from berth_operator.schedulers.volcano import scheduler_of
@@ -134,7 +135,7 @@ def _live_state(seen: Observation, views: tuple[SlotView, ...], now: datetime) -
         return _State(ReservationPhase.FAILED, verdict.reason, verdict.message)
     slots_taken = sum(view.slot.state is SlotState.TAKEN for view in views)
     if slots_taken == len(views):
-        return _State(ReservationPhase.SUCCEEDED, ReservationReason.OWNERS_RUNNING, _taken_text(views))
+        return _State(ReservationPhase.SUCCEEDED, _taken_reason(views), _taken_text(views))
     if seen.reservation.metadata.deletion_timestamp:
         return _State(ReservationPhase.FAILED, ReservationReason.DELETED, f"deleted: {_end_text(views)}")
     if is_expired(seen.reservation, now):
@@ -331,13 +332,24 @@ def _handover_text(slots: list[Slot]) -> str:
     return f"{owner_name} is taking slot {_slot_name(slot)} on node {slot.node}{but_text}{more_text}"
 
 
+def _taken_reason(views: tuple[SlotView, ...]) -> ReservationReason:
+    """Return what the owners do when the last slot is taken, as far as their pods are seen."""
+    owners = [view.owner for view in views if view.owner is not None]
+    if not all(map(has_started, owners)):
+        return ReservationReason.OWNERS_STARTING
+    has_ended_owner = any(owner.is_terminal for owner in owners)
+    return ReservationReason.OWNERS_ENDED if has_ended_owner else ReservationReason.OWNERS_RUNNING
+
+
 def _taken_text(views: tuple[SlotView, ...]) -> str:
     """Return one sentence on which pod runs where."""
     match views:
         case (only,):
             owner = only.slot.owner
             owner_name = f"{owner.namespace}/{owner.name}" if owner else "the owner"
-            return only.slot.message or f"{owner_name} runs on node {only.slot.node}"
+            has_ended = only.owner is not None and only.owner.is_terminal
+            runs_text = "ran and has ended" if has_ended else "runs"
+            return only.slot.message or f"{owner_name} {runs_text} on node {only.slot.node}"
         case _:
             return f"all {len(views)} slots were taken by their owners"
 

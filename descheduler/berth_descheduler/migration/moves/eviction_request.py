@@ -51,6 +51,9 @@ def evict(
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
         if raw_pod["metadata"]["uid"] == move.pod_uid:
+            if raw_pod["metadata"].get("deletionTimestamp"):
+                # An eviction would be accepted, and be none: others have deleted it, or an earlier request did.
+                return EvictAnswer(Eviction.BLOCKED, "the pod is being deleted", is_gone=True)
             with pre_eviction_check.eviction_lock(raw_pod, has_place=not move.is_eviction):
                 refused_answer = ask_rules(raw_pod, move, pre_eviction_check)
                 return refused_answer or replace(ask_for_eviction(client, move), grace_seconds=grace_seconds(raw_pod))

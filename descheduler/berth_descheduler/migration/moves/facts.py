@@ -42,6 +42,9 @@ FREE: Final = frozenset({ReservationProgress.READY, ReservationProgress.UNVERIFI
 """Held for a pod that has not come."""
 
 
+_UNCLAIMED: Final = FREE | {ReservationProgress.PENDING}
+
+
 @dataclass(frozen=True, slots=True)
 class Replacement:
     """The pod that took the move's place, as last seen."""
@@ -72,8 +75,8 @@ class MoveObservation:
 
     @property
     def is_unclaimed(self) -> bool:
-        """Return whether the pod is gone, and its place is held for one that has not come."""
-        return self.presence is Presence.GONE and self.place in FREE
+        """Return whether the pod is gone, and its place, held or not, has none that has come."""
+        return self.presence is Presence.GONE and self.place in _UNCLAIMED
 
 
 @dataclass(frozen=True, slots=True)

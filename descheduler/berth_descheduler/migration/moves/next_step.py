@@ -196,9 +196,9 @@ def _after_eviction(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Ste
         ):
             return _await_ready(facts, timeouts, now)
         case ReservationProgress.LOST | ReservationProgress.NOT_CREATED:
-            message = joined("the pod was evicted, then its Reservation was lost", facts.seen.place_detail)
+            message = joined("its Reservation was lost", facts.seen.place_detail)
             message += "; its replacement is scheduled as usual"
-            return Finish(MoveState.FAILED, MoveReason.RESERVATION_FAILED, message, release=True)
+            return _without_landing(facts, MoveReason.RESERVATION_FAILED, message, release=True)
         case (
             ReservationProgress.PENDING
             | ReservationProgress.UNVERIFIED
@@ -229,7 +229,7 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
         return _landed(facts.target, replacement.node)
     if replacement is None and memory.waits.lasts(Since.TAKEN, _LATE_WATCHES * timeouts.gap_seconds, now):
         message = f"the replacement was removed from {facts.target} by others before it was Ready"
-        return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_GONE, message)
+        return _without_landing(facts, MoveReason.REPLACEMENT_GONE, message, release=False)
     limit = start_limit(memory, timeouts)
     if is_overdue(facts, limit, now):
         reason = MoveReason.REPLACEMENT_TIMEOUT if trouble is None else trouble.reason
@@ -237,7 +237,7 @@ def _await_ready(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step:
         return Finish(MoveState.FAILED, reason, message, release=unrecorded)
     if facts.others.is_interrupted_for(timeouts.shutdown_seconds, now):
         return Finish(MoveState.FAILED, MoveReason.INTERRUPTED, "stopped before the replacement was Ready")
-    return Wait(MoveState.EVICTED, joined("waits until the replacement is Ready", readiness_detail(facts)))
+    return Wait(_state_on_the_way(facts), joined("waits until the replacement is Ready", readiness_detail(facts)))
 
 
 def _what_is_amiss(seen: Replacement | None) -> str:
@@ -263,18 +263,31 @@ def _await_landing(facts: MoveFacts, timeouts: MoveTimeouts, now: float) -> Step
     is_free = facts.seen.presence is Presence.GONE and facts.seen.place in FREE
     if is_free and not facts.others.replicas.awaiting_replacement:
         return _place_left_over(facts)
-    if is_free and facts.others.replicas.is_full:
-        return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_GONE, _NOT_MADE, release=True)
+    if facts.seen.is_unclaimed and facts.others.replicas.is_full:
+        return _without_landing(facts, MoveReason.REPLACEMENT_GONE, _NOT_MADE, release=True)
     if has_elapsed(*_landing_clock(facts, timeouts), now):
         message = joined(f"no replacement took the place within {timeouts.land_seconds:g} s", facts.seen.place_detail)
-        return Finish(MoveState.FAILED, MoveReason.REPLACEMENT_TIMEOUT, message, release=True)
-    return Wait(MoveState.EVICTED, facts.seen.place_detail)
+        return _without_landing(facts, MoveReason.REPLACEMENT_TIMEOUT, message, release=True)
+    return Wait(_state_on_the_way(facts), facts.seen.place_detail)
+
+
+def _without_landing(facts: MoveFacts, reason: MoveReason, message: str, *, release: bool) -> Finish:
+    """Return the end of a move whose pod has left and lands nowhere; that of a pod that others deleted is skipped."""
+    if facts.evicted:
+        return Finish(MoveState.FAILED, reason, f"the pod was evicted, then {message}", release=release)
+    text = f"the pod was deleted by others before its eviction, then {message}"
+    return Finish(MoveState.SKIPPED, MoveReason.POD_GONE, text, release=release)
+
+
+def _state_on_the_way(facts: MoveFacts) -> MoveState:
+    """Return the state of a move whose pod has left: others may have deleted it."""
+    return MoveState.EVICTED if facts.evicted else MoveState.RESERVED
 
 
 def _place_left_over(facts: MoveFacts) -> Step:
     """Decide for a place left free: a sibling that still moves takes it, but one that surges waits for its turn."""
     if facts.others.replicas.not_evicted and not facts.memory.surge.wanted:
-        return Wait(MoveState.EVICTED, "its replacement has another place, a sibling gets this one")
+        return Wait(_state_on_the_way(facts), "its replacement has another place, a sibling gets this one")
     message = "its replacement took the place of a sibling that stays where it is"
     if nodes := facts.others.replicas.misplaced:
         message = f"its replacement was not handed the place and runs on {nodes}, not on {facts.target}"

@@ -65,10 +65,11 @@ _COUNTING: Final = {resource.kind: resource for resource in (REPLICA_SETS, STATE
 
 
 class ControllerQuestions:
-    """Asks controllers how many pods they want where nothing replaces an evicted pod.
+    """Asks controllers how many pods they want where nothing replaces a pod that is gone.
 
-    A pod counts as not replaced once it has been gone for `gap_seconds`. Each controller is asked at most once in
-    `gap_seconds`. An answer counts at the look that follows it, together with the pods that are there then.
+    Each is asked at once, and then once in `gap_seconds`. An answer counts at the look that follows it, together with
+    the pods that are there then: that no pods are wanted at once, and any other number only once the pod has been gone
+    for `gap_seconds`, for until then its replacement may be about to be made.
     """
 
     def __init__(self, client: KubeClient, calls: BackgroundCalls, gap_seconds: float) -> None:
@@ -81,9 +82,8 @@ class ControllerQuestions:
     ) -> None:
         """Note the controllers that make no more pods, and ask the others."""
         answers, self._answers = self._answers, {}
-        for key, memory in self._overdue(wave, observed_wave, now).items():
-            wanted_replicas_of_owner = answers.get(key)
-            if wanted_replicas_of_owner is not None and _count_settled(memory, observed) >= wanted_replicas_of_owner:
+        for key, memory in self._unreplaced(wave, observed_wave).items():
+            if self._makes_no_more(memory, answers.get(key), observed, now):
                 observed_wave.replicas_by_owner[key].is_full = True
             elif now - self._asked_at.get(key, -self._gap_seconds) >= self._gap_seconds:
                 self._asked_at[key] = now
@@ -95,17 +95,20 @@ class ControllerQuestions:
 
         self._calls.make(lambda: wanted_pods(self._client, move), answered)
 
-    def _overdue(
-        self, wave: Sequence[MoveMemory], observed_wave: WaveObservation, now: float
-    ) -> dict[OwnerKey, MoveMemory]:
-        """Return the first move of each controller whose pod is gone for long, and whose place is free still."""
-        overdue: dict[OwnerKey, MoveMemory] = {}
-        for memory in wave:
-            observation = observed_wave.observations[memory.index]
-            is_late = memory.waits.lasts(Since.GONE, self._gap_seconds, now)
-            if is_late and not memory.finished and observation.is_unclaimed:
-                overdue.setdefault(memory.replicas, memory)
-        return overdue
+    def _makes_no_more(self, memory: MoveMemory, wanted: int | None, observed: ObservedPlan, now: float) -> bool:
+        """Return whether a controller that wants so many pods makes no other; None: that is not known."""
+        if not wanted:
+            return wanted == 0
+        is_late = memory.waits.lasts(Since.GONE, self._gap_seconds, now)
+        return is_late and _count_settled(memory, observed) >= wanted
+
+    def _unreplaced(self, wave: Sequence[MoveMemory], observed_wave: WaveObservation) -> dict[OwnerKey, MoveMemory]:
+        """Return the move of each controller whose pod has been gone for the longest, and whose place has none."""
+        unreplaced: dict[OwnerKey, MoveMemory] = {}
+        for memory in sorted(wave, key=lambda memory: memory.waits.since(Since.GONE) or 0.0):
+            if not memory.finished and observed_wave.observations[memory.index].is_unclaimed:
+                unreplaced.setdefault(memory.replicas, memory)
+        return unreplaced
 
 
 def _count_settled(memory: MoveMemory, observed: ObservedPlan) -> int:

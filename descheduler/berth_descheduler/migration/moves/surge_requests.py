@@ -104,17 +104,18 @@ LookAnswer: TypeAlias = EvictAnswer | ReleaseAnswer | None
 
 def look_again(client: KubeClient, move: PlannedMove) -> LookAnswer:
     """Return what an earlier request without an answer, or another client, did with the planned pod."""
+    gone_answer = EvictAnswer(Eviction.BLOCKED, "the pod is not there any more", is_gone=True)
     try:
         raw_pod = client.get(PODS, move.pod, namespace=move.namespace)
     except NotFoundError:
-        return EvictAnswer(Eviction.SENT)
+        return gone_answer
     except BerthError as error:
         return ReleaseAnswer(detail=str(error))
     metadata = raw_pod["metadata"]
     if metadata["uid"] != move.pod_uid:
-        return EvictAnswer(Eviction.SENT)
+        return gone_answer
     if metadata.get("deletionTimestamp"):
-        return EvictAnswer(Eviction.SENT, grace_seconds=grace_seconds(raw_pod))
+        return replace(gone_answer, grace_seconds=grace_seconds(raw_pod))
     if is_out(raw_pod):
         return _released(raw_pod)
     return None
