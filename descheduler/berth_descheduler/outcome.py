@@ -6,7 +6,7 @@ It says what the cycle did, what it did not do and why.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Final, Protocol, Self
 
 from berth_core import (
@@ -174,6 +174,16 @@ class Verdict(StrEnum):
     """Not begun: nodes that plans freed recently have been filled again."""
 
 
+class Whereabouts(Enum):
+    """Where the pod of a move is, or what came in its stead, where the state of the move does not say it."""
+
+    PENDING = auto()
+    """A pod in its stead has no node."""
+
+    GONE = auto()
+    """No pod is there in its stead."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanOutcome:
     """How one plan went; `statuses` in the plan's order."""
@@ -211,6 +221,9 @@ class PlanOutcome:
     stuck: int = 0
     """How many moved pods have not ended long after their grace period."""
 
+    unplaced: Mapping[int, Whereabouts] = field(default_factory=dict)
+    """The positions of the moves whose pods have left and run nowhere now."""
+
     def count(self, state: MoveState) -> int:
         """Return how many moves are in a state."""
         return sum(status.state is state for status in self.statuses)
@@ -218,7 +231,21 @@ class PlanOutcome:
     @property
     def landed_on_target(self) -> int:
         """Return how many replacements run on their planned node."""
-        return self.count(MoveState.LANDED)
+        return len(self._placed(MoveState.LANDED))
+
+    @property
+    def gone(self) -> int:
+        """Return in how many pods' stead none is there."""
+        return len(self._unplaced(Whereabouts.GONE))
+
+    def _placed(self, state: MoveState) -> list[MoveStatus]:
+        """Return the moves in a state whose pods are where that says."""
+        return [
+            status for index, status in enumerate(self.statuses) if status.state is state and index not in self.unplaced
+        ]
+
+    def _unplaced(self, whereabouts: Whereabouts) -> list[MoveStatus]:
+        return [status for index, status in enumerate(self.statuses) if self.unplaced.get(index) is whereabouts]
 
     @property
     def evicted(self) -> int:
@@ -229,11 +256,13 @@ class PlanOutcome:
     def clean(self) -> bool:
         """Return whether all moves landed and nothing stopped the plan.
 
-        A pod that is pending, one that does not end or a room that failed makes it False.
+        A pod that is pending or gone, one that does not end or a room that failed makes it False.
         """
         no_room = any(room.state is RoomState.FAILED for room in self.rooms)
         misplaced = self.count(MoveState.FAILED) or self.count(MoveState.ELSEWHERE) or self.pending
-        return not (no_room or misplaced or self.stuck or (self.note and not self.outdated))
+        # Of the others that are gone, the failed ones count already, and the skipped ones are no fault of the plan.
+        lost = any(status.state is MoveState.LANDED for status in self._unplaced(Whereabouts.GONE))
+        return not (no_room or misplaced or lost or self.stuck or (self.note and not self.outdated))
 
     @property
     def achieved(self) -> Achieved:
@@ -251,12 +280,13 @@ class PlanOutcome:
             ending_pods=self.ending,
             stuck_pods=self.stuck,
             pending_pods=self.pending,
+            gone_pods=self.gone,
             seconds=round(self.seconds, 3),
         )
 
     @property
     def sentence(self) -> str:
-        """Return how it went, for people."""
+        """Return how it went, for people: each move counts once, with the reasons of those that did not land."""
         total = len(self.statuses) - self.evictions
         parts = [
             f"{self.landed_on_target} of {count(total, 'pod')} landed on {'its' if total == 1 else 'their'} target"
@@ -271,23 +301,28 @@ class PlanOutcome:
             (MoveState.SKIPPED, "skipped"),
             (MoveState.FAILED, "failed"),
         ):
-            if move_count := self.count(state):
-                parts.append(f"{move_count} {word}{self._reasons(state)}")
-        if self.pending:
-            parts.append(f"{self.pending} without a node")
+            if placed := self._placed(state):
+                parts.append(f"{len(placed)} {word}{_reasons_of(placed)}")
+        pending_moves = self._unplaced(Whereabouts.PENDING)
+        if pending_moves:
+            parts.append(f"{len(pending_moves)} pending{_reasons_of(pending_moves)}")
+        if gone_moves := self._unplaced(Whereabouts.GONE):
+            parts.append(f"{len(gone_moves)} no longer there{_reasons_of(gone_moves)}")
+        if (others_pending := self.pending - len(pending_moves)) > 0:
+            more_text = " more" if pending_moves else ""
+            parts.append(f"{others_pending}{more_text} without a node")
         achieved = self.achieved
         freed_text = describe_freed(achieved) if self.frees_nodes or self.freed_nodes else ""
         note = f" Stopped: {self.note}." if self.note else ""
         rooms = f" {described}" if (described := describe_rooms(self.rooms)) else ""
         return f"{', '.join(parts)}{freed_text} in {self.seconds:.1f} s{describe_freeing(achieved)}.{rooms}{note}"
 
-    def _reasons(self, state: MoveState) -> str:
-        """Return the reasons of a state, the most frequent first, in brackets."""
-        counts = Counter(status.reason for status in self.statuses if status.state is state and status.reason)
-        reasons_in_order = sorted(
-            counts.items(), key=lambda reason_and_count: (-reason_and_count[1], reason_and_count[0])
-        )
-        return f" ({', '.join(f'{reason} {count}' for reason, count in reasons_in_order)})" if reasons_in_order else ""
+
+def _reasons_of(statuses: Sequence[MoveStatus]) -> str:
+    """Return the reasons of moves, the most frequent first, in brackets."""
+    counts = Counter(status.reason for status in statuses if status.reason)
+    reasons_in_order = sorted(counts.items(), key=lambda reason_and_count: (-reason_and_count[1], reason_and_count[0]))
+    return f" ({', '.join(f'{reason} {count}' for reason, count in reasons_in_order)})" if reasons_in_order else ""
 
 
 def describe_freed(achieved: Achieved) -> str:

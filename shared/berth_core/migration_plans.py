@@ -496,6 +496,8 @@ class Achieved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     stuck_pods: int = 0
     """Moved pods that had not ended long after their grace period; nothing waits for them any more."""
     pending_pods: int = 0
+    gone_pods: int = 0
+    """Moved pods in whose stead no pod is there."""
     seconds: float = 0.0
 
 

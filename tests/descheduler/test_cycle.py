@@ -317,7 +317,26 @@ def test_a_replacement_that_is_scheduled_past_its_place_is_counted_as_pending(cl
     cluster.land = unscheduled
     outcome = run(cluster, impatient("land_seconds"))
     assert outcome.plan.pending == 3
-    assert "3 without a node" in outcome.sentence
+    assert outcome.sentence.startswith("0 of 3 pods landed on their targets, 3 pending (ReplacementTimeout 3); ")
+    assert not outcome.clean
+
+
+def test_a_replacement_that_was_removed_after_it_had_landed_is_no_longer_there(cluster: FakeCluster) -> None:
+    """Another client removes it in the moment in which its sibling is evicted: the run has counted it by then."""
+    names = {one["metadata"]["name"] for one in cluster.raw(PODS)}
+
+    def remove_the_first(verb: str, plural: str, name: str) -> None:
+        if (verb, plural) == ("evict", PODS.plural) and name.startswith("web"):
+            for one in [one for one in cluster.raw(PODS) if one["metadata"]["name"] not in names]:
+                if one["metadata"]["labels"]["app"] == "web":
+                    cluster.remove(PODS, one)
+
+    cluster.before = remove_the_first
+    outcome = run(cluster, planner=with_settings(PLANNER, waves=WaveLimits(per_controller=1)))
+
+    assert outcome.sentence.startswith("2 of 3 pods landed on their targets, 1 no longer there; ")
+    assert outcome.plan is not None
+    assert (outcome.plan.achieved.landed_on_target, outcome.plan.achieved.gone_pods) == (2, 1)
     assert not outcome.clean
 
 

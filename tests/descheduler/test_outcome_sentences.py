@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from berth_core.migration_plans import MoveReason, MoveState, MoveStatus, PlanPhase, Predicted
-from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, RoomForecast, Verdict, conclude
+from berth_descheduler.outcome import Forecast, Outcome, PlanOutcome, RoomForecast, Verdict, Whereabouts, conclude
 from berth_descheduler.report.documents import describe_run
 
 
@@ -21,6 +21,10 @@ def moves(*states: tuple[MoveState, MoveReason] | MoveState) -> tuple[MoveStatus
 LANDED, ELSEWHERE = MoveState.LANDED, MoveState.ELSEWHERE
 BLOCKED = (MoveState.FAILED, MoveReason.EVICTION_BLOCKED)
 TIMED_OUT = (MoveState.FAILED, MoveReason.RESERVATION_TIMEOUT)
+REPLACED_LATE = (MoveState.FAILED, MoveReason.REPLACEMENT_TIMEOUT)
+REMOVED = (MoveState.FAILED, MoveReason.REPLACEMENT_GONE)
+LEFT = (MoveState.SKIPPED, MoveReason.POD_GONE)
+PENDING, GONE = Whereabouts.PENDING, Whereabouts.GONE
 DEPENDANT = (MoveState.SKIPPED, MoveReason.SOURCE_NOT_EMPTIABLE)
 
 
@@ -57,6 +61,21 @@ CASES = {
     "pods without a node": Case(
         plan(LANDED, pending=2),
         "1 of 1 pod landed on its target, 2 without a node; 0 nodes freed in 12.3 s.",
+    ),
+    "each pod counts once, wherever it is": Case(
+        plan(
+            *(LANDED, LANDED, ELSEWHERE, REPLACED_LATE, REPLACED_LATE, REMOVED, LEFT, BLOCKED),
+            unplaced={1: GONE, 3: PENDING, 4: PENDING, 5: GONE, 6: GONE},
+            pending=3,
+        ),
+        "1 of 8 pods landed on their targets, 1 elsewhere, 1 failed (EvictionBlocked 1), "
+        "2 pending (ReplacementTimeout 2), 3 no longer there (PodGone 1, ReplacementGone 1), 1 more without a node; "
+        "0 nodes freed in 12.3 s.",
+    ),
+    "a pod that is gone for what others did is no fault of the plan": Case(
+        plan(LANDED, LEFT, unplaced={1: GONE}),
+        "1 of 2 pods landed on their targets, 1 no longer there (PodGone 1); 0 nodes freed in 12.3 s.",
+        want_clean=True,
     ),
     "a node is freed once its pods have ended": Case(
         plan(LANDED, freeing_nodes=("a",), ending=2),
@@ -167,6 +186,7 @@ def test_the_json_says_the_same_in_numbers() -> None:
         "endingPods": 0,
         "stuckPods": 0,
         "pendingPods": 1,
+        "gonePods": 0,
         "seconds": 12.34,
     }
     assert msgspec.convert(said["predicted"], Predicted) == predicted

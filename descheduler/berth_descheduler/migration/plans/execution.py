@@ -187,6 +187,7 @@ def _verify(context: PlanContext, plan: MigrationPlan, execution: Execution, sec
         ping_pong=_count_ping_pong(context, plan, execution),
         rooms=execution.rooms,
         outdated=outdated,
+        unplaced=execution.unplaced,
     )
 
 

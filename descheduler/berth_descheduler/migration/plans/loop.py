@@ -6,7 +6,7 @@ thread; their answers come back to it through a queue.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from berth_core import (
@@ -30,6 +30,7 @@ from berth_descheduler.migration.moves.order import MoveGroup, MoveOrder, find_f
 from berth_descheduler.migration.moves.second_moves import earlier_moves, note_landed, retarget
 from berth_descheduler.migration.moves.siblings import ReplicaTracker
 from berth_descheduler.migration.moves.start_deadlines import start_limit
+from berth_descheduler.migration.moves.whereabouts import find_unplaced
 from berth_descheduler.migration.plans.status_writer import PlanStatusWriter
 from berth_descheduler.migration.plans.stop import PlanStop, is_overtaken
 from berth_descheduler.migration.plans.watch import Observation, ObservedPlan
@@ -37,6 +38,7 @@ from berth_descheduler.migration.rooms.execution import PlanProgress, RoomContro
 from berth_descheduler.migration.validation.before_moves import LOOK_SECONDS, Looks, look
 from berth_descheduler.migration.validation.plan_review import Review
 from berth_descheduler.migration.validation.space_on_targets import insufficient_targets
+from berth_descheduler.outcome import Whereabouts
 from berth_descheduler.plugins import NODE_DRAIN
 
 _COALESCE_SECONDS: Final = 0.05
@@ -86,6 +88,8 @@ class Execution:
     stop_message: str = ""
     plan_deleted: bool = False
     rooms: tuple[RoomStatus, ...] = ()
+    unplaced: Mapping[int, Whereabouts] = field(default_factory=dict)
+    """The positions of moves whose pods have left and run nowhere now."""
 
 
 class PlanExecutor:
@@ -411,6 +415,12 @@ class PlanExecutor:
             stop_message=self._stop.message,
             plan_deleted=self._stop.plan_deleted,
             rooms=self._rooms.statuses,
+            unplaced=find_unplaced(
+                self._progress,
+                self._observation.look(),
+                since=self._start_time or "",
+                moved_again=frozenset(self._earlier.values()),
+            ),
         )
 
 
