@@ -144,10 +144,13 @@ LANDINGS = {"at once": lambda _: None, "late": landing_late}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("landing", ["at once", pytest.param("late", marks=pytest.mark.deep)])
-def test_the_next_run_ends_what_a_killed_one_began(landing: str) -> None:
+@pytest.mark.parametrize(
+    ("landing", "step"),
+    [("at once", 3), *(pytest.param(landing, 1, marks=pytest.mark.deep) for landing in LANDINGS)],
+)
+def test_the_next_run_ends_what_a_killed_one_began(landing: str, step: int) -> None:
     calls_to_live = 0
-    for calls_to_live in itertools.count():
+    for calls_to_live in itertools.count(step=step):
         cluster = fragmented_cluster()
         LANDINGS[landing](cluster)
         process = MortalProcess(cluster, calls_to_live)

@@ -413,12 +413,15 @@ def test_a_release_without_an_answer_is_known_by_what_is_seen_or_taken_back(*, i
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("ending", ["continued", "aborted", "deleted"])
-def test_the_next_run_ends_what_a_killed_one_let_go(ending: str) -> None:
-    """Killed before any of its calls; the plan goes on, or was aborted, or deleted meanwhile."""
+@pytest.mark.parametrize(
+    ("ending", "step"),
+    [("continued", 3), ("aborted", 3), ("deleted", 3), pytest.param("continued", 1, marks=pytest.mark.deep)],
+)
+def test_the_next_run_ends_what_a_killed_one_let_go(ending: str, step: int) -> None:
+    """Killed before every so many of its calls; the plan goes on, or was aborted, or deleted meanwhile."""
     met_released = False
     calls_to_live = 0
-    for calls_to_live in itertools.count(step=1 if ending == "continued" else 3):
+    for calls_to_live in itertools.count(step=step):
         world = Surging()
         process = MortalProcess(world.cluster, calls_to_live)
         if not is_killed(process, partial(run, world, SURGE, process, process)):
