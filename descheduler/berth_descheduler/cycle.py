@@ -119,6 +119,8 @@ class Cycle:
         self._moved: dict[PodName, datetime] = {}
         """The pods that this run has moved, by their new names, and when: none is moved twice."""
         self._blocked_reason = ""
+        self.published = ""
+        """Name of the last plan that this cycle published, "" before."""
         self._phases: dict[str, float] = {}
         self._begun_at = context.clock.monotonic()
         self._lease = lease or run_lease(context.client, context.clock, settings)
@@ -427,6 +429,7 @@ class Cycle:
             published_plan = publish_plan(self._client, self._context.clock, self._settings, found, request)
         except NotFoundError as error:
             raise PlanDeletedError("the requested plan was deleted before it was made") from error
+        self.published = published_plan.metadata.name
         self._context.observer.plan_published(published_plan.metadata.name, approved=published_plan.spec.approved)
         return published_plan
 

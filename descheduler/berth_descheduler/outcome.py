@@ -521,6 +521,9 @@ class CycleObserver(Protocol):
         Called at every step, changed or not.
         """
 
+    def cut_off(self, why: str) -> None:
+        """The cycle was cut off, and its plan is tried to be gone on with."""
+
     def cycle_ended(self, outcome: Outcome) -> None:
         """The cycle is over."""
 
@@ -550,6 +553,9 @@ class SilentObserver:
         """Ignore it."""
 
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
+        """Ignore it."""
+
+    def cut_off(self, why: str) -> None:
         """Ignore it."""
 
     def cycle_ended(self, outcome: Outcome) -> None:

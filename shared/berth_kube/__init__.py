@@ -15,6 +15,7 @@ from berth_kube.errors import (
     ServerError,
     UnauthorizedError,
     UnreachableError,
+    UntrustedServerError,
 )
 from berth_kube.events import EventType, put_taint, record_event, remove_taint
 from berth_kube.informer import HasMetadata, Informer, Store, stop_informers
@@ -201,6 +202,7 @@ __all__ = [
     "UnaddressableError",
     "UnauthorizedError",
     "UnreachableError",
+    "UntrustedServerError",
     "WatchItem",
     "await_rights",
     "build_release",

@@ -17,8 +17,8 @@ import pytest
 from background_runs import LONGEST_SECONDS, BackgroundRun
 from berth_kube.errors import NotFoundError
 from berth_kube.resources import DEPLOYMENTS, NODES, PODS
-from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy
-from descheduling_stage import Scene
+from berth_sandbox.faults import Call, Fault, FaultKind, FaultProxy, NoFaults
+from descheduling_stage import MOVERS, Scene
 from outages import RUN_OPTIONS, RUN_SECONDS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep]
@@ -118,6 +118,33 @@ def test_a_run_goes_on_after_its_balancer_has_accepted_and_closed_for_a_moment(s
     assert plan.was_lost
     assert exit_code == 0, run.outcome
     assert {state.value for state in scene.states()} == {"Landed"}
+    scene.require_peace(within_seconds=PEACE_SECONDS)
+
+
+class NoLease:
+    """Lets no call for the Lease of runs through."""
+
+    def decide(self, call: Call) -> Fault:
+        return Fault(FaultKind.UNAVAILABLE if call.path.endswith("/leases/berth-descheduler") else FaultKind.NONE)
+
+    def hold(self, call: Call) -> None:
+        """Hold nothing."""
+
+
+def test_a_run_that_loses_its_lease_takes_it_again_and_goes_on(scene: Scene, tmp_path: Path) -> None:
+    with FaultProxy(scene.sandbox.service_account_kubeconfig("berth-descheduler")) as proxy:
+        through = proxy.write_kubeconfig(tmp_path / "through-the-proxy.yaml")
+        for name in MOVERS:  # else all pods could have moved before the Lease is lost
+            scene.client.merge_patch(DEPLOYMENTS, name, {"spec": {"minReadySeconds": 15}}, namespace=scene.namespace)
+        run = scene.start("--moves=Surge", "--pending-wait=5s", kubeconfig=through)
+        scene.wait_for("places are reserved", scene.has_begun)
+        proxy.plan = NoLease()
+        scene.wait_for("the Lease is lost", lambda: "cycle cut off" in run.tail(1000))
+        proxy.plan = NoFaults()
+        exit_code = run.wait(RUN_SECONDS)
+    assert exit_code == 0, run.outcome
+    assert {state.value for state in scene.states()} == {"Landed"}
+    assert {plan.phase.value for plan in scene.plans()} == {"Succeeded"}
     scene.require_peace(within_seconds=PEACE_SECONDS)
 
 

@@ -30,6 +30,7 @@ from berth_core import (
     parse_selector,
 )
 from berth_descheduler.cli.drain_retries import find_given_up, find_retried_pods
+from berth_descheduler.cli.lost_leases import run_persistently
 from berth_descheduler.cli.main import INTERRUPTED
 from berth_descheduler.cycle import Cycle, CycleContext
 from berth_descheduler.migration.absent_programs import OPERATOR, why_absent
@@ -132,7 +133,8 @@ def run_command(
             return progress.ask(found, lambda: _read_answer(stop, clock, settings.approval_seconds), prices)
 
         cycle_context = CycleContext(client, clock, progress, stop, settings_of_plan, confirm if asks_people else None)
-        outcome = Cycle(cycle_context, settings, planner).run()
+        max_seconds = settings.execution.max_seconds
+        outcome = run_persistently(lambda context: Cycle(context, settings, planner), cycle_context, max_seconds)
         proposed_plan = progress.begun or progress.found
         measured = _look_again(client, proposed_plan, outcome) if report is not None else None
     if output.for_people:
@@ -510,7 +512,7 @@ class _Drain:
             return read_plan_settings(self.client, plan, self.defaults, installed_plugins(), self._clock.now())
 
         context = CycleContext(self.client, self._clock, self.progress, self.stop, settings_of_plan)
-        return Cycle(context, settings, planner).run()
+        return run_persistently(lambda context: Cycle(context, settings, planner), context, max_seconds)
 
 
 class DrainDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

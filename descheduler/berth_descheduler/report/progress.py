@@ -113,6 +113,10 @@ class RunProgress(SilentObserver):
         self._console.print(line, highlight=False, soft_wrap=True)
         self._bar.update(self._task, total=moves, completed=0)
 
+    def cut_off(self, why: str) -> None:
+        """Print why the run does not go on just now."""
+        self._show(f"cut off, tried again: {why}")
+
     def moves_changed(self, statuses: Sequence[MoveStatus], wave: int) -> None:
         """Show the moves by state; without a terminal, only when one ends."""
         counts = Counter(status.state for status in statuses)
